@@ -53,23 +53,26 @@ impl ConvergenceTest {
 
     /// Claims an instance and starts it, as its cell does.
     async fn start(&self, index: i32, cell: &str) {
-        let instance_guid = format!("on-{cell}-{index}").into();
         let claim = proto::ClaimActualLrpRequest {
             process_guid: b"p".to_vec(),
             index,
-            actual_lrp_instance_key: Some(proto::ActualLrpInstanceKey { instance_guid, cell_id: cell.into() }),
+            actual_lrp_instance_key: instance(index, cell),
         };
+        let reply = self.server.call(lrps::CLAIM, &claim).await;
+        assert_eq!(reply.message::<proto::ActualLrpLifecycleResponse>().error, None);
+        self.start_unclaimed(index, cell).await;
+    }
+
+    /// Starts an instance without a claim, as a cell does whose container has lost its record.
+    async fn start_unclaimed(&self, index: i32, cell: &str) {
         let start = proto::StartActualLrpRequest {
             actual_lrp_key: Some(proto::ActualLrpKey { process_guid: b"p".into(), index, domain: b"domain".to_vec() }),
-            actual_lrp_instance_key: claim.actual_lrp_instance_key.clone(),
+            actual_lrp_instance_key: instance(index, cell),
             actual_lrp_net_info: Some(proto::ActualLrpNetInfo { address: b"10.0.0.1".to_vec(), ..Default::default() }),
             ..Default::default()
         };
-        for reply in
-            [self.server.call(lrps::CLAIM, &claim).await, self.server.call("/v1/actual_lrps/start.r1", &start).await]
-        {
-            assert_eq!(reply.message::<proto::ActualLrpLifecycleResponse>().error, None);
-        }
+        let reply = self.server.call("/v1/actual_lrps/start.r1", &start).await;
+        assert_eq!(reply.message::<proto::ActualLrpLifecycleResponse>().error, None);
     }
 
     async fn keep_fresh(&self, ttl: u32) {
@@ -77,15 +80,20 @@ impl ConvergenceTest {
         self.server.call("/v1/domains/upsert", &request).await.message::<proto::UpsertDomainResponse>();
     }
 
-    /// Two running instances of a fresh domain, so that convergence has nothing to do.
+    /// Two running instances of a fresh domain, of which one has been started without a claim, so that convergence has nothing to
+    /// do.
     async fn with_two_running(kind: Kind) -> Self {
         let test = Self::new(kind).await;
         desire(&test.server, lrp("p")).await;
         test.start(0, "cell-a").await;
-        test.start(1, "cell-a").await;
+        test.start_unclaimed(1, "cell-a").await;
         test.keep_fresh(0).await;
         test
     }
+}
+
+fn instance(index: i32, cell: &str) -> Option<proto::ActualLrpInstanceKey> {
+    Some(proto::ActualLrpInstanceKey { instance_guid: format!("on-{cell}-{index}").into(), cell_id: cell.into() })
 }
 
 /// Waits for `count` requests to the rep and returns the containers that it is to stop.

@@ -17,7 +17,7 @@ use super::{DomainError, Page, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey};
 use crate::model::change::Cause;
-use crate::model::slot::{Container, SlotError};
+use crate::model::slot::{Container, Definitions, SlotError};
 use crate::store::ReadableSlot;
 
 /// Lists the actual LRPs of a page that match a filter.
@@ -62,8 +62,12 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
         if slot.presence_of(&container.instance).is_none() && is_ending() {
             return Err(SlotError::CannotBeStarted.into());
         }
+        let definitions = match slot.ordinary.as_ref().filter(|row| row.is_instance(&container.instance)) {
+            Some(_) => Definitions::One,
+            None => store.look().await?.definitions_of(&key.process_guid).await?,
+        };
         let mut started = slot.clone();
-        match (started.start(container, store.now_ns()), damage) {
+        match (started.start(container, definitions, store.now_ns()), damage) {
             (Ok(()), _) if started == slot => return Ok(None),
             (_, Some(fault)) => return Err(fault.into()),
             (result, None) => result?,

@@ -11,12 +11,11 @@ pub(super) use stops::Stops;
 
 use std::collections::BTreeMap;
 
-use super::actual_lrps::{ChangedSlot, announce, request_auctions};
+use super::actual_lrps::request_auctions;
 use super::lrp_updates::{self, Switched};
 use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::model::actual_lrp::ActualLrp;
-use crate::model::change::Cause;
 use crate::model::convergence::DesiredInstances;
 use crate::model::desired_lrp::{
     DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo, derived_id,
@@ -37,7 +36,7 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     lrp.scheduling.tag = ModificationTag::begin();
     lrp.run_info.created_at = store.now_ns();
     if lrp.scheduling.definition_id.is_empty() {
-        lrp.scheduling.definition_id = derived_id(&lrp.scheduling.process_guid);
+        lrp.scheduling.definition_id = derived_id(&lrp.scheduling.process_guid, &lrp.scheduling.tag);
     }
     lrp.scheduling.volume_drivers = lrp.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
     let info = lrp.scheduling.clone();
@@ -47,10 +46,7 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
         first => first?,
     };
     service.publish_desired_lrp(None, Some(lrp), trace_id);
-    for adopted in first.adopted {
-        announce(service, Some(adopted), Cause::Other, trace_id);
-    }
-    let mut created = instances::publish_created(service, first.created, trace_id);
+    let mut created = instances::publish_created(service, first, trace_id);
     drop(lock);
     if info.instances > instances::BATCH_SIZE {
         let more = instances::create(service, &info.process_guid, instances::BATCH_SIZE, trace_id).await;
@@ -62,44 +58,28 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     Ok(())
 }
 
-/// The first batch of the instances of a new desired LRP.
-#[derive(Debug, Default)]
-struct FirstInstances {
-    created: Vec<ActualLrp>,
-    adopted: Vec<ChangedSlot>,
-}
-
 /// Whether managed instances of a new desired LRP may exist already. Usually none do; but a container remains when its desired
-/// LRP is removed, until its cell has stopped it.
+/// LRP is removed, until its cell has stopped it, and is one of the new desired LRP then.
 #[derive(Debug, Clone, Copy)]
 enum Leftovers {
-    /// An existing instance fails the insertion with `Exists`. Other containers keep the definition that they were started
-    /// with: evacuating and suspect ones, and those at indices that are not desired any more.
+    /// An existing instance fails the insertion with `Exists`.
     None,
-    /// Existing instances become instances of the new desired LRP.
     Possible,
 }
 
-/// Inserts the desired LRP with the first batch of its instances.
-async fn insert(store: &Store, lrp: &DesiredLrp, leftovers: Leftovers) -> Result<FirstInstances, DomainError> {
+/// Inserts the desired LRP with the first batch of its instances, which it returns.
+async fn insert(store: &Store, lrp: &DesiredLrp, leftovers: Leftovers) -> Result<Vec<ActualLrp>, DomainError> {
     let info = &lrp.scheduling;
     let mut writer = store.writer(&info.process_guid).await?;
     writer.insert_desired_lrp(lrp).await?;
     let first = 0..info.instances.min(instances::BATCH_SIZE);
     let desired = new_instances(info);
-    let inserted = match leftovers {
-        Leftovers::None => {
-            let created = instances::insert_new(&mut writer, &desired, first).await?;
-            FirstInstances { created, adopted: Vec::new() }
-        }
-        Leftovers::Possible => {
-            let adopted = instances::adopt(&mut writer, &info.process_guid, &info.definition_id).await?;
-            let created = instances::insert(&mut writer, &desired, first).await?;
-            FirstInstances { created, adopted }
-        }
+    let created = match leftovers {
+        Leftovers::None => instances::insert_new(&mut writer, &desired, first).await?,
+        Leftovers::Possible => instances::insert(&mut writer, &desired, first).await?,
     };
     writer.commit().await?;
-    Ok(inserted)
+    Ok(created)
 }
 
 fn new_instances(info: &SchedulingInfo) -> DesiredInstances {
@@ -202,6 +182,9 @@ pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) 
             read => Some(read?),
         };
         let slots = instances::delete_from(&mut writer, process_guid, 0).await?;
+        if slots.values().flat_map(|slot| slot.rows()).any(|row| !row.waits()) {
+            writer.forget_definitions(process_guid).await?;
+        }
         writer.delete_definitions(process_guid).await?;
         if before.as_ref().is_none_or(|before| !before.scheduling.previous_definition_id.is_empty()) {
             writer.end_update(process_guid).await?;

@@ -6,7 +6,7 @@ use super::{DomainError, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::{InstanceKey, LrpKey};
 use crate::model::change::Cause;
-use crate::model::slot::{Container, Desired, Evacuated, Replacement, Slot, SlotError};
+use crate::model::slot::{Container, Definitions, Desired, Evacuated, Replacement, Slot, SlotError};
 use crate::store::{Store, Writer};
 use bbs_proto::models::desired_lrp::UpdateStrategy;
 
@@ -82,7 +82,11 @@ async fn attempt(store: &Store, container: &Container) -> Result<(Option<Changed
     let desired = desired(&mut writer, &key.process_guid).await?;
     let before = writer.slot(&key.process_guid, key.index).await?;
     let mut after = before.clone();
-    let evacuated = after.evacuate_running(container, desired, store.now_ns())?;
+    let definitions = match before.presence_of(&container.instance) {
+        Some(_) => Definitions::One,
+        None => writer.definitions_of(&key.process_guid).await?,
+    };
+    let evacuated = after.evacuate_running(container, definitions, desired, store.now_ns())?;
     Ok((write(writer, before, after).await?, evacuated))
 }
 

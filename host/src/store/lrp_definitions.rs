@@ -13,6 +13,7 @@ use super::record::{Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, Writer};
 use crate::model::desired_lrp::{ArchivedDefinition, Definition};
 use crate::model::lrp_update::UpdateRecord;
+use crate::model::slot::Definitions;
 use crate::model::{Text, tags};
 use crate::store::record::Projection;
 
@@ -75,6 +76,11 @@ pub struct DefinitionAge {
     pub last_active_ns: Option<i64>,
 }
 
+/// Those that are not the current one are stored, also while an update replaces the previous one.
+fn count(others: &[Result<DefinitionAge, StoreError>]) -> Definitions {
+    if others.is_empty() { Definitions::One } else { Definitions::Several }
+}
+
 impl Reader {
     /// The definitions of a process guid that are not the current one.
     ///
@@ -97,6 +103,14 @@ impl Reader {
         }
         let previous = Filter::everything().one_of(DEFINITIONS.key, process_guids).is("last_active_at", IS_PREVIOUS);
         Ok(self.list(&RESOURCES, &previous, &Range::default()).await?.records.into_iter().collect())
+    }
+
+    /// How many definitions the desired LRP of a process guid has had, as far as they are kept.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn definitions_of(&mut self, process_guid: &[u8]) -> Result<Definitions, StoreError> {
+        Ok(count(&self.rows(&AGES, process_guid, Filter::everything()).await?))
     }
 
     /// The ages of the definitions in a range.
@@ -136,6 +150,14 @@ impl Writer {
     ) -> Result<Option<ArchivedDefinition>, StoreError> {
         let filter = Filter::everything().equals("definition_id", id);
         self.rows(&WHOLE, process_guid, filter).await?.into_iter().next().transpose()
+    }
+
+    /// As [`Reader::definitions_of`].
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn definitions_of(&mut self, process_guid: &[u8]) -> Result<Definitions, StoreError> {
+        Ok(count(&self.rows(&AGES, process_guid, Filter::everything()).await?))
     }
 
     /// The ages of the definitions of a process guid.

@@ -204,6 +204,9 @@ async fn missing_ids_are_generated(kind: Kind) {
     assert!(first.len() == 36 && second.len() == 36 && first != second, "{first} {second}");
     assert_eq!(roll_back(&server, &first).await, None);
     until_done(&server).await;
+    assert_eq!(remove_lrp(&server).await, None);
+    desire(&server, proto::DesiredLrp { instances: 0, memory_mb: 1, ..lrp("guid") }).await;
+    assert_ne!(ids(&server).await.0, first, "other content never has the same id");
 }
 
 on_each_database!(ids_of_different_lrps_do_not_collide);

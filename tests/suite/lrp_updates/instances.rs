@@ -5,8 +5,8 @@ use bbs::testing::model::lrp_update::MaxInFlight;
 
 use super::*;
 use crate::api::actual_lrps::{CRASH, FAIL, REMOVE, crash, fail, instance, key, remove};
-use crate::harness::database::on_each_database;
 use crate::harness::layouts::on_each_layout;
+use crate::harness::neighbours::Neighbours;
 use crate::harness::server::NOW_NS;
 
 const SECOND: i64 = 1_000_000_000;
@@ -101,17 +101,29 @@ async fn instance_that_was_claimed_before_the_update_is_replaced(kind: Kind) {
     until_done(&server).await;
 }
 
-on_each_layout!(container_that_did_not_claim_its_instance_is_replaced);
-async fn container_that_did_not_claim_its_instance_is_replaced(kind: Kind) {
+on_each_layout!(container_that_did_not_claim_its_instance_is_trusted_with_one_definition);
+/// As by Diego's BBS, for which it is the container of a cell that was missing.
+async fn container_that_did_not_claim_its_instance_is_trusted_with_one_definition(kind: Kind) {
     let server = Server::start(Options { kind, translators: translators(), ..Options::default() }).await;
-    // As Diego's clients desire it, after its removal: the cell of a container of the removed one was missing, and returns.
     desire(&server, proto::DesiredLrp { definition_id: Vec::new(), instances: 1, ..version_1() }).await;
     let generated = ids(&server).await.0;
     assert_eq!(call_error(&server, START, &start(0, "returned")).await, None);
+    let trusted = [format!("0/0 RUNNING returned {generated}")];
+    assert_eq!(rows(&server).await, trusted);
     convergence::run(&server.service).await.unwrap();
-    until_rows(&server, &[&format!("0/0 UNCLAIMED  {generated}"), &format!("0/1 RUNNING returned {generated}")]).await;
+    settle(&server).await;
+    assert_eq!(rows(&server).await, trusted);
+    // The update replaces it as one that runs the only definition before.
+    update_to(&server, "version-2").await;
+    until_rows(&server, &["0/0 UNCLAIMED  version-2", &format!("0/1 RUNNING returned {generated}")]).await;
     start_new(&server, 0, "new-0").await;
-    until_rows(&server, &[&format!("0/0 RUNNING new-0 {generated}")]).await;
+    until_rows(&server, &["0/0 RUNNING new-0 version-2"]).await;
+    until_done(&server).await;
+    // From now on there are two.
+    assert_eq!(call_error(&server, REMOVE, &remove(0, Some("new-0"))).await, None);
+    assert_eq!(call_error(&server, START, &start(0, "unknown")).await, None);
+    convergence::run(&server.service).await.unwrap();
+    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING unknown version-2"]).await;
 }
 
 on_each_layout!(container_that_did_not_claim_its_instance_is_replaced_in_an_update);
@@ -128,32 +140,25 @@ async fn container_that_did_not_claim_its_instance_is_replaced_in_an_update(kind
     until_done(&server).await;
 }
 
-on_each_layout!(container_of_a_removed_lrp_is_replaced_if_another_definition_is_desired);
-async fn container_of_a_removed_lrp_is_replaced_if_another_definition_is_desired(kind: Kind) {
-    let server = running(kind, 1).await;
+on_each_layout!(container_of_a_removed_lrp_is_one_of_the_next);
+/// As by Diego's BBS: an LRP with the same process guid keeps the containers that are left, record for record.
+async fn container_of_a_removed_lrp_is_one_of_the_next(kind: Kind) {
+    let neighbours = Neighbours::start();
+    ["cell-old-0", "cell-old-1"].into_iter().for_each(|cell| neighbours.add_cell(cell));
+    let server = running_with(Options { kind, clients: neighbours.clients(), ..Options::default() }, 2).await;
+    let before = images(&server).await;
     assert_eq!(remove_lrp(&server).await, None);
-    let again = proto::DesiredLrp { definition_id: b"version-2".to_vec(), instances: 1, ..version_1() };
+    let again = proto::DesiredLrp { definition_id: b"version-2".to_vec(), instances: 2, ..version_1() };
     desire(&server, again).await;
-    // Nothing shows what it runs.
-    assert_eq!(call_error(&server, START, &start(0, "old-0")).await, None);
     convergence::run(&server.service).await.unwrap();
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-2"]).await;
-    start_new(&server, 0, "new-0").await;
-    until_rows(&server, &["0/0 RUNNING new-0 version-2"]).await;
-}
-
-on_each_database!(instance_that_waits_for_a_removed_lrp_runs_what_is_desired_when_a_cell_claims_it);
-/// An index that the next desired LRP does not have: the instance stays until convergence removes it.
-async fn instance_that_waits_for_a_removed_lrp_runs_what_is_desired_when_a_cell_claims_it(kind: Kind) {
-    let server = running(kind, 2).await;
-    // As by another BBS, which has not asked the cells yet.
-    server.sql("DELETE FROM desired_lrps").await;
-    assert_eq!(call_error(&server, REMOVE, &remove(0, Some("old-0"))).await, None);
+    settle(&server).await;
+    assert_eq!(rows(&server).await, ["0/0 RUNNING old-0 ", "1/0 RUNNING old-1 "]);
+    let unnamed = |lrp: proto::ActualLrp| proto::ActualLrp { desired_lrp_definition_id: Vec::new(), ..lrp };
+    assert_eq!(images(&server).await, before.into_iter().map(unnamed).collect::<Vec<_>>());
     assert_eq!(call_error(&server, CRASH, &crash(1, "old-1")).await, None);
-    assert_eq!(rows(&server).await, ["1/0 UNCLAIMED  version-1"]);
-    desire(&server, proto::DesiredLrp { definition_id: b"version-2".to_vec(), instances: 1, ..version_1() }).await;
-    claim_new(&server, 1, "new-1").await;
-    assert_eq!(rows(&server).await, ["0/0 UNCLAIMED  version-2", "1/0 CLAIMED new-1 version-2"]);
+    assert_eq!(rows(&server).await, ["0/0 RUNNING old-0 ", "1/0 UNCLAIMED  version-2"]);
+    update_to(&server, "version-3").await;
+    assert_eq!(rows(&server).await, ["0/0 RUNNING old-0 version-2", "1/0 UNCLAIMED  version-3"]);
 }
 
 on_each_layout!(crashing_instance_halts_the_update_until_it_runs);
@@ -376,7 +381,7 @@ async fn removal_ends_the_update(kind: Kind) {
     until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
     assert_eq!(remove_lrp(&server).await, None);
     assert_eq!(server.texts("SELECT process_guid FROM bbs_lrp_updates").await, [""; 0]);
-    assert_eq!(rows(&server).await, ["0/1 RUNNING old-0 version-1"]);
+    assert_eq!(rows(&server).await, ["0/1 RUNNING old-0 "]);
     // Its cell may go on with the heartbeat, or remove it; both are accepted.
     assert_eq!(call_error(&server, START, &start(0, "old-0")).await, None);
     assert_eq!(call_error(&server, REMOVE, &remove(0, Some("old-0"))).await, None);

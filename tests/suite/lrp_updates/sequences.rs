@@ -102,11 +102,9 @@ async fn any_sequence_of_calls_keeps_the_invariants(kind: Kind) {
 /// The simulated cells of one sequence.
 struct Sequence<'a> {
     server: &'a Server,
-    /// By container: the index, and the definition that the container was started with.
+    /// By container: the index, and the definition that the container was started with. Those of a removed LRP are taken to run
+    /// the first one of the next, as by Diego's BBS.
     containers: BTreeMap<String, (i32, Option<String>)>,
-    /// Containers of a removed LRP with the same process guid that are evacuating, suspect, or not desired any more. Their
-    /// records name its definition until they are stopped.
-    leftovers: BTreeSet<String>,
     /// Definitions and containers so far.
     made: usize,
     now_ns: i64,
@@ -114,7 +112,7 @@ struct Sequence<'a> {
 
 impl<'a> Sequence<'a> {
     fn new(server: &'a Server) -> Self {
-        Self { server, containers: BTreeMap::new(), leftovers: BTreeSet::new(), made: 0, now_ns: NOW_NS }
+        Self { server, containers: BTreeMap::new(), made: 0, now_ns: NOW_NS }
     }
 
     async fn run(mut self, calls: &[SequenceCall]) -> Result<(), TestCaseError> {
@@ -167,13 +165,12 @@ impl<'a> Sequence<'a> {
                 let definition_id = if *has_id { self.new_definition().definition_id } else { Vec::new() };
                 let lrp = proto::DesiredLrp { definition_id, instances: DESIRED_INSTANCES, ..version_1() };
                 let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-                let before = images(self.server).await;
                 if error_of(self.server, "/v1/desired_lrp/desire.r2", &request).await.is_none() {
-                    let is_adopted = |row: &&proto::ActualLrp| {
-                        let index = row.actual_lrp_key.clone().unwrap_or_default().index;
-                        row.presence() == proto::actual_lrp::Presence::Ordinary && index < DESIRED_INSTANCES
-                    };
-                    self.leftovers = before.iter().filter(|row| !is_adopted(row)).map(container_of).collect();
+                    let current = text(&status(self.server).await.definition_id);
+                    self.containers
+                        .values_mut()
+                        .filter_map(|(_, runs)| runs.as_mut())
+                        .for_each(|runs| runs.clone_from(&current));
                 }
             }
             SequenceCall::Update => drop(update(self.server, to(self.new_definition())).await),
@@ -335,10 +332,7 @@ impl<'a> Sequence<'a> {
         prop_assert_eq!(is_under_way, !status.previous_definition_id.is_empty(), "{:?}", status);
         for row in images(self.server).await {
             let id = &row.desired_lrp_definition_id;
-            if self.leftovers.contains(&container_of(&row)) {
-                continue;
-            }
-            let is_current = *id == status.definition_id;
+            let is_current = id.is_empty() || *id == status.definition_id;
             prop_assert!(is_current || is_under_way && *id == status.previous_definition_id, "{row:?} {status:?}");
             let waits = [&b"UNCLAIMED"[..], b"CRASHED"].contains(&&row.state[..]);
             prop_assert!(is_current || !waits, "{row:?} {status:?}");
@@ -388,7 +382,8 @@ impl<'a> Sequence<'a> {
         let rows = images(self.server).await;
         let is_right = |row: &proto::ActualLrp| {
             let runs = self.containers.get(&container_of(row)).and_then(|(_, runs)| runs.clone());
-            row.desired_lrp_definition_id == status.definition_id && runs == Some(text(&status.definition_id))
+            let is_named = [&b""[..], &status.definition_id].contains(&&row.desired_lrp_definition_id[..]);
+            is_named && runs == Some(text(&status.definition_id))
         };
         status.started_at == 0
             && rows.len() == usize::try_from(status.instances).unwrap_or(0)

@@ -60,10 +60,8 @@ async fn name_definition(writer: &mut Writer, before: &Slot, after: &mut Slot) -
         return Ok(());
     }
     let Some(process_guid) = after.rows().next().map(|row| row.process_guid.clone()) else { return Ok(()) };
-    match writer.wanted(&process_guid).await? {
-        Some(wanted) => after.name_definition(before, &wanted.definition_id, writer.now_ns()),
-        None => after.forget_definition(),
-    }
+    let Some(wanted) = writer.wanted(&process_guid).await? else { return Ok(()) };
+    after.name_definition(before, &wanted.definition_id, writer.now_ns());
     Ok(())
 }
 

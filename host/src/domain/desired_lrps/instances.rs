@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::ops::Range;
 
-use crate::domain::actual_lrps::ChangedSlot;
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
+use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, LrpKey, Presence};
 use crate::model::bounds::INSTANCES;
 use crate::model::change::{Cause, RecordChange};
 use crate::model::convergence::DesiredInstances;
 use crate::model::slot::Slot;
-use crate::model::{Text, TraceId};
 use crate::store::Writer;
 
 /// Instances created in one transaction; more would keep other writers out for too long.
@@ -30,24 +29,6 @@ pub(super) async fn insert(
     }
     let taken = writer.indices(&desired.process_guid).await?;
     insert_new(writer, desired, indices.filter(|index| !taken.contains(index))).await
-}
-
-/// Makes the instances that remain of a removed desired LRP with the same process guid instances of a definition. Those that
-/// ran another one are replaced.
-pub(super) async fn adopt(
-    writer: &mut Writer,
-    process_guid: &[u8],
-    definition_id: &Text,
-) -> Result<Vec<ChangedSlot>, DomainError> {
-    let now_ns = writer.now_ns();
-    let mut adopted = Vec::new();
-    for before in writer.slots(process_guid).await?.0.into_values() {
-        let mut after = (*before).clone();
-        after.adopt_definition(definition_id, now_ns);
-        writer.put_slot(&before, &after).await?;
-        adopted.extend(ChangedSlot::of(*before, after));
-    }
-    Ok(adopted)
 }
 
 /// Inserts an instance at each of the indices; fails with `Exists` if one has an instance.

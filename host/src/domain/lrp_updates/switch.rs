@@ -6,11 +6,11 @@ use uuid::Uuid;
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
+use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, State};
 use crate::model::change::Cause;
 use crate::model::desired_lrp::{Definition, DesiredLrp, SchedulingInfo};
 use crate::model::lrp_update::UpdateRecord;
-use crate::model::{Text, TraceId};
 use crate::store::Writer;
 
 /// The instances that a switch changed.
@@ -146,16 +146,17 @@ pub(in crate::domain) async fn switch(
     let process_guid_of_update = process_guid.clone();
     let update = UpdateRecord { process_guid: process_guid_of_update, started_at_ns: now_ns, is_cancelled };
     writer.put_update(&update).await?;
-    let switched = adapt(writer, process_guid, &after.scheduling.definition_id, now_ns).await?;
+    let switched = adapt(writer, &after.scheduling, now_ns).await?;
     Ok((after, switched))
 }
 
 /// Adapts the instances to a new current definition.
-async fn adapt(writer: &mut Writer, process_guid: &[u8], current: &Text, now_ns: i64) -> Result<Switched, DomainError> {
+async fn adapt(writer: &mut Writer, info: &SchedulingInfo, now_ns: i64) -> Result<Switched, DomainError> {
+    let (previous, current) = (&info.previous_definition_id, &info.definition_id);
     let mut switched = Switched::default();
-    for (index, before) in writer.slots(process_guid).await?.0 {
+    for (index, before) in writer.slots(&info.process_guid).await?.0 {
         let mut after = (*before).clone();
-        switched.given_up.extend(after.switch_definition(current, now_ns));
+        switched.given_up.extend(after.switch_definition(previous, current, now_ns));
         if after.ordinary.as_ref().is_some_and(|row| row.state() == Some(State::Unclaimed)) {
             switched.waiting.push(index);
         }

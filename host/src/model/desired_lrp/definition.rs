@@ -6,8 +6,8 @@ use bbs_proto::models::DesiredLrpRunInfo;
 use uuid::Uuid;
 
 use super::{DesiredLrp, SchedulingInfo};
-use crate::model::Text;
 use crate::model::tags::MetricTags;
+use crate::model::{ModificationTag, Text};
 
 /// A definition. Its id is unique for the process guid.
 /// The fields are those of [`DesiredLrp`].
@@ -39,10 +39,9 @@ pub struct ArchivedDefinition {
 /// The namespace of the derived ids.
 const DERIVED_IDS: Uuid = Uuid::from_u128(0x6b1d_2f5e_93c4_4a0b_8d27_51e0_c9a4_7f36);
 
-/// The id of the definition of a new desired LRP if the client gives none. The same each time: an instance that is still
-/// recorded when its removed LRP is desired again stays, as in Diego.
-pub fn derived_id(process_guid: &[u8]) -> Text {
-    Uuid::new_v5(&DERIVED_IDS, process_guid).to_string().into()
+/// The id of the definition of a new desired LRP if the client gives none: another one each time that it is desired.
+pub fn derived_id(process_guid: &[u8], tag: &ModificationTag) -> Text {
+    Uuid::new_v5(&DERIVED_IDS, &[process_guid, b"/", &tag.epoch].concat()).to_string().into()
 }
 
 impl Definition {

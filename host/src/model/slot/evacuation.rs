@@ -2,7 +2,7 @@
 
 mod decide;
 
-use super::{Container, Slot, SlotError, Unclaim};
+use super::{Container, Definitions, Slot, SlotError, Unclaim};
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey, Presence, State};
 use decide::{ContainerRow, EvacuationStep, Situation, decide};
 
@@ -94,6 +94,7 @@ impl Slot {
     pub fn evacuate_running(
         &mut self,
         container: &Container,
+        definitions: Definitions,
         desired: Option<Desired>,
         now_ns: i64,
     ) -> Result<Evacuated, SlotError> {
@@ -109,7 +110,7 @@ impl Slot {
                 Evacuated { keeps_container: false, needs_cell: true }
             }
             EvacuationStep::Describe => {
-                self.put_evacuating(container, now_ns);
+                self.put_evacuating(container, definitions, now_ns);
                 Evacuated::STAYS
             }
             // The evacuating row has the container that this one replaces, which receives the traffic.
@@ -121,7 +122,7 @@ impl Slot {
             }
             EvacuationStep::MoveToEvacuating(presence) => {
                 let row = self.at(presence).ok_or(SlotError::NotFound)?.clone();
-                self.put_evacuating(&Container::of(&row), now_ns);
+                self.put_evacuating(&Container::of(&row), definitions, now_ns);
                 if let Some(evacuating) = &mut self.evacuating {
                     evacuating.copy_definition(&row);
                 }
@@ -147,9 +148,9 @@ impl Slot {
     }
 
     /// Puts the container into the evacuating row. An existing row keeps its routability and its availability zone.
-    fn put_evacuating(&mut self, container: &Container, now_ns: i64) {
+    fn put_evacuating(&mut self, container: &Container, definitions: Definitions, now_ns: i64) {
         let Some(row) = &mut self.evacuating else {
-            self.evacuating = Some(container.recorded(Presence::Evacuating, now_ns));
+            self.evacuating = Some(container.recorded(Presence::Evacuating, definitions, now_ns));
             return;
         };
         if row.is_at(&container.key) && row.is_instance(&container.instance) && row.net_info == container.net_info {

@@ -4,8 +4,8 @@
 //! does not know about it: its calls about the container change nothing until it is asked to stop it, which happens once the
 //! new one runs and is routable.
 //!
-//! Invariant: a waiting or crashed instance names the current definition, so that whatever claims it runs that one. Without a
-//! desired LRP there is none: such an instance is uncertain, and named when a cell claims it for the next desired LRP.
+//! Invariant: a waiting or crashed instance names the current definition, so that whatever claims it runs that one. What a removed
+//! desired LRP leaves names none, and belongs to the next one with the same process guid.
 
 use super::{Slot, SlotError};
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
@@ -32,9 +32,9 @@ pub enum ReplacementPhase {
 }
 
 impl ActualLrp {
-    /// Whether the instance does not run the current definition, or may not.
+    /// Whether the instance does not run the current definition, or may not. One that names none is taken to run it.
     pub fn is_old(&self, current: &[u8]) -> bool {
-        self.definition_id != current || self.definition_uncertain
+        self.definition_uncertain || !self.definition_id.is_empty() && self.definition_id != current
     }
 
     /// Whether the instance runs, receives traffic, and does not crash again and again.
@@ -103,10 +103,14 @@ impl Slot {
         self.evacuating.as_ref().filter(replaces)
     }
 
-    /// Adapts the rows to a new current definition. What waits takes it at once, and a container in the evacuating row that
+    /// Adapts the rows to a new current definition. What names none has that of before. What waits takes it at once, and a container in the evacuating row that
     /// runs it becomes the managed one again. What was claimed may run either definition, because its cell reads the desired
     /// LRP after the claim. Returns the instance that was to replace the container, if its cell has to stop one.
-    pub fn switch_definition(&mut self, current: &Text, now_ns: i64) -> Option<ActualLrp> {
+    pub fn switch_definition(&mut self, previous: &Text, current: &Text, now_ns: i64) -> Option<ActualLrp> {
+        for presence in Presence::ALL {
+            let unnamed = self.at_mut(presence).as_mut().filter(|row| row.definition_id.is_empty());
+            unnamed.into_iter().for_each(|row| row.definition_id.clone_from(previous));
+        }
         let given_up = self.revert_replacement(current, now_ns).ok().flatten();
         self.take_definition(current, now_ns);
         for row in [&mut self.ordinary, &mut self.suspect].into_iter().flatten() {
@@ -121,32 +125,12 @@ impl Slot {
     /// Whether a step from `before` left an instance that waits now, or whose definition is not named yet.
     pub fn needs_definition(&self, before: &Self) -> bool {
         let waits = |slot: &Self| slot.ordinary.as_ref().is_some_and(ActualLrp::waits);
-        waits(self) && !waits(before)
-            || before.waits_for_a_definition()
-            || self.rows().any(|row| row.definition_id.is_empty())
-    }
-
-    fn waits_for_a_definition(&self) -> bool {
-        self.ordinary.as_ref().is_some_and(|row| row.waits() && row.definition_uncertain)
-    }
-
-    /// Leaves it open which definition a waiting instance has: its desired LRP is removed.
-    pub fn forget_definition(&mut self) {
-        if let Some(row) = self.ordinary.as_mut().filter(|row| row.waits()) {
-            row.definition_uncertain = true;
-        }
+        waits(self) && !waits(before) || self.rows().any(|row| row.definition_id.is_empty())
     }
 
     /// Names the definition of the instances that a step from `before` left.
     pub fn name_definition(&mut self, before: &Self, current: &Text, now_ns: i64) {
         self.take_definition(current, now_ns);
-        if before.waits_for_a_definition()
-            && let Some(row) = self.ordinary.as_mut().filter(|row| !row.waits())
-        {
-            row.definition_id.clone_from(current);
-            // A container that did not claim the instance may run another one.
-            row.definition_uncertain = row.state() != Some(State::Claimed);
-        }
         for presence in Presence::ALL {
             let Some(row) = self.at_mut(presence) else { continue };
             if row.definition_id.is_empty() {
@@ -175,22 +159,6 @@ impl Slot {
         row.crash_count = 0;
         row.crash_reason.clear();
         row.enter(State::Unclaimed, now_ns);
-    }
-
-    /// Makes the instances ones of a definition; it is uncertain for containers that were claimed for another one. Does
-    /// not change since when they are in their states.
-    pub fn adopt_definition(&mut self, current: &Text, now_ns: i64) {
-        for presence in Presence::ALL {
-            let Some(row) = self.at_mut(presence).as_mut().filter(|row| row.definition_id != *current) else {
-                continue;
-            };
-            if !row.waits() {
-                row.definition_id.clone_from(current);
-                row.definition_uncertain = true;
-            }
-            row.tag.index = row.tag.index.wrapping_add(1);
-        }
-        self.take_definition(current, now_ns);
     }
 
     /// Begins to replace the old container: it becomes the evacuating row, and a new instance waits for a cell.

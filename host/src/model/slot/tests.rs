@@ -8,6 +8,7 @@ mod sequences;
 use super::*;
 use crate::model::ModificationTag;
 use crate::model::actual_lrp::{LrpKey, State};
+use Definitions::Several;
 use bbs_proto::models::ActualLrpNetInfo;
 
 const NOW_NS: i64 = 1_800_000_000_000_000_000;
@@ -35,7 +36,7 @@ fn container(name: &str) -> Container {
 
 /// A row in a reachable state, with a value in every field.
 fn row(state: State, presence: Presence, name: &str) -> ActualLrp {
-    let mut row = container(name).recorded(presence, BEFORE_NS);
+    let mut row = container(name).recorded(presence, Several, BEFORE_NS);
     row.state = state.at_rest();
     row.tag = ModificationTag { epoch: format!("epoch-of-{name}").into(), index: 7 };
     row.definition_uncertain = false;

@@ -24,6 +24,15 @@ pub struct Container {
     pub availability_zone: Text,
 }
 
+/// The definitions that a desired LRP has had. With one alone, a container that has not claimed its instance is trusted to run that
+/// one, as by Diego's BBS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names describe the variants")]
+pub enum Definitions {
+    One,
+    Several,
+}
+
 impl Container {
     /// The container that a row describes.
     pub(super) fn of(row: &ActualLrp) -> Self {
@@ -38,8 +47,8 @@ impl Container {
         }
     }
 
-    /// A new row for the container.
-    pub(super) fn recorded(&self, presence: Presence, now_ns: i64) -> ActualLrp {
+    /// A new row for the container, which has not claimed the instance.
+    pub(super) fn recorded(&self, presence: Presence, definitions: Definitions, now_ns: i64) -> ActualLrp {
         let mut row = ActualLrp {
             process_guid: self.key.process_guid.clone(),
             index: self.key.index,
@@ -49,7 +58,7 @@ impl Container {
             tag: ModificationTag::begin(),
             presence: presence as i32,
             // Nothing records which definition it was started with.
-            definition_uncertain: true,
+            definition_uncertain: definitions == Definitions::Several,
             ..ActualLrp::default()
         };
         self.describe(&mut row);
@@ -141,11 +150,12 @@ impl Slot {
 
     /// Starts the instance in a container, as its cell reports, also as a heartbeat. Removes its evacuating and suspect
     /// containers if it takes over from them, except one that an update replaces, which its cell is asked to stop. The
-    /// heartbeat of that one changes nothing. The definition of a container that did not claim the instance is uncertain.
+    /// heartbeat of that one changes nothing. The definition of a container that did not claim the instance is uncertain if there
+    /// are several.
     ///
     /// # Errors
     /// `CannotBeStarted` if another container runs.
-    pub fn start(&mut self, container: &Container, now_ns: i64) -> Result<(), SlotError> {
+    pub fn start(&mut self, container: &Container, definitions: Definitions, now_ns: i64) -> Result<(), SlotError> {
         if self.suspect.as_ref().is_some_and(|row| row.is_instance(&container.instance)) {
             return Ok(());
         }
@@ -154,7 +164,7 @@ impl Slot {
         }
         match &mut self.ordinary {
             None => {
-                let mut row = container.recorded(Presence::Ordinary, now_ns);
+                let mut row = container.recorded(Presence::Ordinary, definitions, now_ns);
                 if let Some(known) = self.evacuating.as_ref().filter(|known| known.is_instance(&container.instance)) {
                     row.copy_definition(known);
                 }
@@ -162,7 +172,8 @@ impl Slot {
             }
             Some(row) if container.is_described_by(row) => {}
             Some(row) if rules::may_enter(row, &container.key, &container.instance, State::Running) => {
-                row.definition_uncertain |= !row.is_instance(&container.instance);
+                row.definition_uncertain |=
+                    definitions == Definitions::Several && !row.is_instance(&container.instance);
                 container.describe(row);
                 row.placement_error.clear();
                 row.enter(State::Running, now_ns);

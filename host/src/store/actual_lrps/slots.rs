@@ -121,6 +121,17 @@ impl Writer {
         Ok(self.rows(&columns, process_guid, running).await?.len())
     }
 
+    /// Leaves open which definition the instances of a process guid run, whose desired LRP is removed. No change that a client of
+    /// Diego sees.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn forget_definitions(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
+        let values = vec![("desired_lrp_definition_id", self.plain(TABLE, "desired_lrp_definition_id", &Text::new())?)];
+        let values = values.into_iter().chain([("definition_uncertain", ColumnValue::Flag(false))]).collect();
+        self.update(TABLE, process_guid, Filter::everything(), values).await.map(drop)
+    }
+
     /// Writes the difference between two slots.
     ///
     /// # Errors

@@ -60,18 +60,18 @@ fn claim_sets_the_container_and_clears_the_placement_error() {
 
 #[test]
 fn start_is_allowed_by_state_and_key() {
-    let start = |name| move |slot: &mut Slot| slot.start(&container(name), NOW_NS);
+    let start = |name| move |slot: &mut Slot| slot.start(&container(name), Several, NOW_NS);
     allowed([true, true, true, false], SlotError::CannotBeStarted, start("mine"));
     allowed([true, true, false, false], SlotError::CannotBeStarted, start("other"));
     let elsewhere = Container { key: LrpKey { domain: b"other".to_vec(), ..key() }, ..container("mine") };
-    allowed([false; 4], SlotError::CannotBeStarted, |slot| slot.start(&elsewhere, NOW_NS));
+    allowed([false; 4], SlotError::CannotBeStarted, |slot| slot.start(&elsewhere, Several, NOW_NS));
 }
 
 #[test]
 fn start_removes_evacuating_and_suspect_rows() {
     for state in [State::Unclaimed, State::Claimed] {
         let slot = crowded(state);
-        let (started, result) = after(&slot, |slot| slot.start(&container("mine"), NOW_NS));
+        let (started, result) = after(&slot, |slot| slot.start(&container("mine"), Several, NOW_NS));
         let before = slot.ordinary.unwrap();
         let expected = ActualLrp {
             state: b"RUNNING".to_vec(),
@@ -81,7 +81,7 @@ fn start_removes_evacuating_and_suspect_rows() {
             crash_count: 4,
             crash_reason: b"earlier".to_vec(),
             definition_uncertain: state == State::Unclaimed,
-            ..container("mine").recorded(Presence::Ordinary, NOW_NS)
+            ..container("mine").recorded(Presence::Ordinary, Several, NOW_NS)
         };
         assert_eq!((started, result), (Slot { ordinary: Some(expected), ..Slot::default() }, Ok(())), "{state:?}");
     }
@@ -91,9 +91,10 @@ fn start_removes_evacuating_and_suspect_rows() {
 fn start_without_a_row_creates_one() {
     let stand_ins = Slot { ordinary: None, ..crowded(State::Running) };
     for slot in [Slot::default(), stand_ins] {
-        let (started, result) = after(&slot, |slot| slot.start(&container("mine"), NOW_NS));
+        let (started, result) = after(&slot, |slot| slot.start(&container("mine"), Several, NOW_NS));
         let row = started.ordinary.clone().unwrap();
-        let expected = ActualLrp { tag: row.tag.clone(), ..container("mine").recorded(Presence::Ordinary, NOW_NS) };
+        let expected =
+            ActualLrp { tag: row.tag.clone(), ..container("mine").recorded(Presence::Ordinary, Several, NOW_NS) };
         assert_eq!((started, result), (Slot { ordinary: Some(expected), ..Slot::default() }, Ok(())));
         assert_eq!((row.tag.index, row.tag.epoch.len(), row.crash_count), (0, 36, 0));
     }
@@ -102,9 +103,9 @@ fn start_without_a_row_creates_one() {
 #[test]
 fn heartbeat_changes_nothing_and_each_difference_makes_a_revision() {
     let slot = ordinary(State::Running);
-    assert_eq!(after(&slot, |slot| slot.start(&container("mine"), NOW_NS)), (slot.clone(), Ok(())));
+    assert_eq!(after(&slot, |slot| slot.start(&container("mine"), Several, NOW_NS)), (slot.clone(), Ok(())));
     // The evacuating and the suspect row are removed all the same.
-    let (cleared, _) = after(&crowded(State::Running), |slot| slot.start(&container("mine"), NOW_NS));
+    let (cleared, _) = after(&crowded(State::Running), |slot| slot.start(&container("mine"), Several, NOW_NS));
     assert_eq!(cleared, slot);
     let different = [
         Container { net_info: ActualLrpNetInfo::default(), ..container("mine") },
@@ -114,7 +115,7 @@ fn heartbeat_changes_nothing_and_each_difference_makes_a_revision() {
         Container { availability_zone: b"z2".to_vec(), ..container("mine") },
     ];
     for container in different {
-        let (changed, result) = after(&slot, |slot| slot.start(&container, NOW_NS));
+        let (changed, result) = after(&slot, |slot| slot.start(&container, Several, NOW_NS));
         let row = changed.ordinary.unwrap();
         assert_eq!((result, row.tag.index, row.since_ns), (Ok(()), 8, NOW_NS), "{container:?}");
         assert_eq!(Container::of(&row), container);
@@ -172,7 +173,7 @@ fn calls_of_a_suspect_container_do_not_touch_the_managed_row() {
     for state in STATES {
         let slot = crowded(state);
         assert_eq!(after(&slot, |slot| slot.claim(&instance("lost"), NOW_NS)), (slot.clone(), Ok(())));
-        assert_eq!(after(&slot, |slot| slot.start(&container("lost"), NOW_NS)), (slot.clone(), Ok(())));
+        assert_eq!(after(&slot, |slot| slot.start(&container("lost"), Several, NOW_NS)), (slot.clone(), Ok(())));
         let (crashed, result) = after(&slot, |slot| slot.crash(&key(), &instance("lost"), b"why", NOW_NS));
         assert_eq!((crashed, result), (Slot { suspect: None, ..slot }, Ok(Crashed::Gone)));
     }
@@ -278,7 +279,7 @@ fn unknown_state_allows_no_transition() {
     let mut slot = ordinary(State::Running);
     slot.ordinary.as_mut().unwrap().state = b"LATER".to_vec();
     rejected(&slot, SlotError::CannotBeClaimed, |slot| slot.claim(&instance("mine"), NOW_NS));
-    rejected(&slot, SlotError::CannotBeStarted, |slot| slot.start(&container("mine"), NOW_NS));
+    rejected(&slot, SlotError::CannotBeStarted, |slot| slot.start(&container("mine"), Several, NOW_NS));
     rejected(&slot, SlotError::CannotBeCrashed, |slot| slot.crash(&key(), &instance("mine"), b"", NOW_NS));
     rejected(&slot, SlotError::CannotBeFailed, |slot| slot.fail(b"", NOW_NS));
     rejected(&slot, SlotError::CannotBeUnclaimed, |slot| slot.unclaim(Unclaim::Any, NOW_NS));

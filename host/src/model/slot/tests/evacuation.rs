@@ -20,7 +20,7 @@ fn crash(name: &'static str) -> impl Fn(&mut Slot) -> Result<Evacuated, SlotErro
 }
 
 fn running(name: &'static str, desired: Option<Desired>) -> impl Fn(&mut Slot) -> Result<Evacuated, SlotError> {
-    move |slot| slot.evacuate_running(&container(name), desired, NOW_NS)
+    move |slot| slot.evacuate_running(&container(name), Several, desired, NOW_NS)
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn rolling_container_becomes_evacuating_and_its_instance_needs_a_cell() {
         assert_eq!(result, Ok(Evacuated { keeps_container: true, needs_cell: true }));
         let (mut expected, _) = after(&slot, |slot| slot.unclaim(Unclaim::Any, NOW_NS));
         let tag = evacuated.evacuating.as_ref().unwrap().tag.clone();
-        let recorded = container("mine").recorded(Presence::Evacuating, NOW_NS);
+        let recorded = container("mine").recorded(Presence::Evacuating, Several, NOW_NS);
         let old = ActualLrp { tag, definition_uncertain: false, ..recorded };
         expected.evacuating = Some(old);
         assert_eq!(evacuated, expected, "{state:?}");
@@ -158,7 +158,8 @@ fn evacuating_row_describes_the_stored_container_not_the_request() {
     let mut requested = container("mine");
     requested.net_info = ActualLrpNetInfo::default();
     requested.routable = false;
-    let (evacuated, _) = after(&ordinary(State::Running), |slot| slot.evacuate_running(&requested, ROLLING, NOW_NS));
+    let (evacuated, _) =
+        after(&ordinary(State::Running), |slot| slot.evacuate_running(&requested, Several, ROLLING, NOW_NS));
     assert_eq!(Container::of(&evacuated.evacuating.unwrap()), container("mine"));
 }
 
@@ -198,7 +199,7 @@ fn changed_evacuating_container_is_updated_from_the_request() {
         availability_zone: Vec::new(),
         ..container("old")
     };
-    let (found, result) = after(&slot, |slot| slot.evacuate_running(&requested, ROLLING, NOW_NS));
+    let (found, result) = after(&slot, |slot| slot.evacuate_running(&requested, Several, ROLLING, NOW_NS));
     let before = slot.evacuating.clone().unwrap();
     let expected = ActualLrp {
         domain: b"new".to_vec(),
@@ -212,5 +213,5 @@ fn changed_evacuating_container_is_updated_from_the_request() {
     assert_eq!((found, result), (Slot { evacuating: Some(expected), ..slot.clone() }, stays()));
     // Tags and routability alone make no new revision.
     let requested = Container { metric_tags: Default::default(), routable: false, ..container("old") };
-    assert_eq!(after(&slot, |slot| slot.evacuate_running(&requested, ROLLING, NOW_NS)), (slot, stays()));
+    assert_eq!(after(&slot, |slot| slot.evacuate_running(&requested, Several, ROLLING, NOW_NS)), (slot, stays()));
 }

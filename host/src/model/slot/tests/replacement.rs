@@ -73,7 +73,8 @@ fn instance_that_is_not_routable_or_placed_or_certain_is_not_current() {
 #[test]
 fn waiting_instances_take_a_new_definition_at_once_and_claimed_ones_become_uncertain() {
     for state in [State::Unclaimed, State::Crashed] {
-        let (slot, ()) = after(&ordinary_of(OLD, state), |slot| drop(slot.switch_definition(&NEW.to_vec(), NOW_NS)));
+        let (slot, ()) =
+            after(&ordinary_of(OLD, state), |slot| drop(slot.switch_definition(&OLD.to_vec(), &NEW.to_vec(), NOW_NS)));
         let row = slot.ordinary.unwrap();
         assert_eq!(
             (&row.definition_id[..], row.state(), row.crash_count),
@@ -83,13 +84,14 @@ fn waiting_instances_take_a_new_definition_at_once_and_claimed_ones_become_uncer
         assert_eq!((row.since_ns, row.tag.index), (NOW_NS, 8));
     }
     for definition in [OLD, NEW] {
-        let (slot, ()) =
-            after(&ordinary_of(definition, State::Claimed), |slot| drop(slot.switch_definition(&NEW.to_vec(), NOW_NS)));
+        let (slot, ()) = after(&ordinary_of(definition, State::Claimed), |slot| {
+            drop(slot.switch_definition(&OLD.to_vec(), &NEW.to_vec(), NOW_NS))
+        });
         let row = slot.ordinary.unwrap();
         assert_eq!((&row.definition_id[..], row.definition_uncertain), (definition, true));
     }
     let running = replaced(OLD, NEW, State::Running);
-    let (slot, ()) = after(&running, |slot| drop(slot.switch_definition(&OTHER.to_vec(), NOW_NS)));
+    let (slot, ()) = after(&running, |slot| drop(slot.switch_definition(&OLD.to_vec(), &OTHER.to_vec(), NOW_NS)));
     assert_eq!(slot, running, "what runs is what was claimed");
 }
 
@@ -118,7 +120,7 @@ fn old_container_becomes_the_evacuating_one_and_its_successor_waits() {
 fn late_calls_of_the_cell_of_a_replaced_container_change_nothing() {
     let pending = replaced(OLD, NEW, State::Unclaimed);
     assert_eq!(after(&pending, |slot| slot.claim(&instance("old"), NOW_NS)), (pending.clone(), Ok(())));
-    assert_eq!(after(&pending, |slot| slot.start(&container("old"), NOW_NS)), (pending.clone(), Ok(())));
+    assert_eq!(after(&pending, |slot| slot.start(&container("old"), Several, NOW_NS)), (pending.clone(), Ok(())));
 }
 
 /// Its successor was removed with the desired LRP.
@@ -129,7 +131,7 @@ fn heartbeat_of_a_replaced_container_without_a_successor_makes_it_the_managed_on
         let mut alone = replaced(OLD, NEW, State::Unclaimed);
         alone.ordinary = None;
         alone.evacuating.as_mut().unwrap().definition_uncertain = is_uncertain;
-        let (slot, started) = after(&alone, |slot| slot.start(&heartbeat, NOW_NS));
+        let (slot, started) = after(&alone, |slot| slot.start(&heartbeat, Several, NOW_NS));
         let row = slot.ordinary.unwrap();
         assert_eq!((started, &row.definition_id[..], row.definition_uncertain), (Ok(()), OLD, is_uncertain));
         assert_eq!(slot.evacuating, None, "the same container");
@@ -142,21 +144,21 @@ fn container_that_claimed_nothing_takes_over_once_it_is_routable() {
     let mut slot = replaced(OLD, OLD, State::Claimed);
     slot.suspect = Some(of(OLD, State::Running, Presence::Suspect, "lost"));
     let other = Container { routable: false, ..container("other") };
-    let (started, result) = after(&slot, |slot| slot.start(&other, NOW_NS));
+    let (started, result) = after(&slot, |slot| slot.start(&other, Several, NOW_NS));
     assert_eq!((result, &started.evacuating, &started.suspect), (Ok(()), &slot.evacuating, &slot.suspect));
     assert_eq!(started.ordinary.as_ref().unwrap().instance_key(), instance("other"));
 
     let desired = Some(Desired { replacement: Replacement::Rolling, instances: 1, running: 1 });
-    let (_, evacuated) = after(&started, |slot| slot.evacuate_running(&container("old"), desired, NOW_NS));
+    let (_, evacuated) = after(&started, |slot| slot.evacuate_running(&container("old"), Several, desired, NOW_NS));
     assert!(evacuated.unwrap().keeps_container);
     assert_eq!(Slot { suspect: None, ..started.clone() }.phase(OLD, NOW_NS), ReplacementPhase::Reverting);
 
     let routable = Container { routable: true, ..other };
-    let (slot, _) = after(&started, |slot| slot.start(&routable, NOW_NS));
+    let (slot, _) = after(&started, |slot| slot.start(&routable, Several, NOW_NS));
     assert_eq!((slot.evacuating, slot.suspect), (None, None));
 
     let mine = Container { routable: false, ..container("mine") };
-    let (slot, _) = after(&replaced(OLD, OLD, State::Claimed), |slot| slot.start(&mine, NOW_NS));
+    let (slot, _) = after(&replaced(OLD, OLD, State::Claimed), |slot| slot.start(&mine, Several, NOW_NS));
     assert_eq!(slot.evacuating, None, "it claimed the instance");
 }
 
@@ -224,7 +226,7 @@ fn described(slot: &Slot) -> String {
 
 fn evacuate_running(slot: &mut Slot, name: &str) -> Result<(), SlotError> {
     let desired = Some(Desired { replacement: Replacement::Rolling, instances: 1, running: 1 });
-    slot.evacuate_running(&container(name), desired, NOW_NS).map(drop)
+    slot.evacuate_running(&container(name), Several, desired, NOW_NS).map(drop)
 }
 
 /// The result for each of [`replacements`].

@@ -29,7 +29,7 @@ impl Transition {
     fn on(&self, slot: &mut Slot, now_ns: i64) -> Result<(), SlotError> {
         match self {
             Self::Claim(name) => slot.claim(&instance(name), now_ns),
-            Self::Start(name) => slot.start(&container(name), now_ns),
+            Self::Start(name) => slot.start(&container(name), Several, now_ns),
             Self::Crash(name) => slot.crash(&key(), &instance(name), b"why", now_ns).map(drop),
             Self::Fail => slot.fail(b"no room", now_ns),
             Self::Remove(name) => slot.remove(name.map(instance).as_ref()),
@@ -41,7 +41,9 @@ impl Transition {
             Self::EvacuateClaimed(name) => slot.evacuate_claimed(&instance(name), now_ns).map(drop),
             Self::EvacuateCrashed(name) => slot.evacuate_crashed(&key(), &instance(name), b"why", now_ns).map(drop),
             Self::EvacuateStopped(name) => slot.evacuate_stopped(&instance(name)).map(drop),
-            Self::EvacuateRunning(name, desired) => slot.evacuate_running(&container(name), *desired, now_ns).map(drop),
+            Self::EvacuateRunning(name, desired) => {
+                slot.evacuate_running(&container(name), Several, *desired, now_ns).map(drop)
+            }
             Self::RemoveEvacuating(name) => slot.remove_evacuating(&instance(name)),
         }
     }
