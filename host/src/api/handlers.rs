@@ -85,9 +85,9 @@ async fn try_answer(
         // Boxed, because it is by far the largest: reads would carry its size on their stack.
         NativeMethod::Change(method) => Box::pin(change(service, method, call)).await,
         NativeMethod::Get(method) => match page {
-            Some(page) => get(page.reader(), method, call).await,
-            None if method.needs_snapshot() => get(&mut service.store().reader().await?, method, call).await,
-            None => get(&mut service.store().look().await?, method, call).await,
+            Some(page) => get(service, page.reader(), method, call).await,
+            None if method.needs_snapshot() => get(service, &mut service.store().reader().await?, method, call).await,
+            None => get(service, &mut service.store().look().await?, method, call).await,
         },
         NativeMethod::List(method) => match page {
             Some(page) => list(page, method, call).await,
@@ -107,12 +107,17 @@ async fn list(page: &mut Page, method: ListMethod, call: HandlerCall<'_>) -> Res
     }
 }
 
-async fn get(reader: &mut Reader, method: GetMethod, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
+async fn get(
+    service: &Service,
+    reader: &mut Reader,
+    method: GetMethod,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
     match method {
         GetMethod::Domains => domains::list(reader).await,
         GetMethod::SchedulingInfoByProcessGuid => desired_lrps::scheduling_info(reader, call).await,
         GetMethod::Definitions => lrp_updates::definitions(reader, call).await,
-        GetMethod::UpdateStatus => lrp_updates::status(reader, call).await,
+        GetMethod::UpdateStatus => lrp_updates::status(service, reader, call).await,
         GetMethod::DesiredLrpByProcessGuid => desired_lrps::get(reader, call).await,
         GetMethod::TaskByGuid => tasks::get(reader, call).await,
     }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use super::ConfigError;
 use super::keys::Keys;
-use crate::model::lrp_update::MaxInFlight;
+use crate::model::lrp_update::Pace;
 
 /// Pace of updates, and size of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Updates {
-    /// Instances of one LRP that are replaced at the same time: a number, or a percentage.
-    pub max_in_flight: MaxInFlight,
+    /// The limits of each update.
+    pub pace: Pace,
     /// Archived definitions of one LRP; 0 keeps none.
     pub definitions_kept: usize,
     /// An archived definition that was last active longer ago is deleted.
@@ -20,7 +20,7 @@ pub struct Updates {
 impl Default for Updates {
     fn default() -> Self {
         Self {
-            max_in_flight: MaxInFlight::default(),
+            pace: Pace::default(),
             definitions_kept: 10,
             definitions_max_age: Duration::from_secs(30 * 24 * 60 * 60),
         }
@@ -31,7 +31,10 @@ impl Updates {
     pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
         let default = Self::default();
         Ok(Self {
-            max_in_flight: keys.take("update_max_in_flight")?.unwrap_or(default.max_in_flight),
+            pace: Pace {
+                max_in_flight: keys.take("update_max_in_flight")?.unwrap_or(default.pace.max_in_flight),
+                routable_timeout: keys.duration("update_routable_timeout")?.unwrap_or(default.pace.routable_timeout),
+            },
             definitions_kept: keys.take("definitions_kept")?.unwrap_or(default.definitions_kept),
             definitions_max_age: keys.duration("definitions_max_age")?.unwrap_or(default.definitions_max_age),
         })
@@ -40,7 +43,7 @@ impl Updates {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::model::lrp_update::MaxInFlight;
 
     fn max_in_flight(json: &str) -> Result<MaxInFlight, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())

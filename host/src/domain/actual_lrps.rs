@@ -17,7 +17,7 @@ use super::{DomainError, Page, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey};
 use crate::model::change::Cause;
-use crate::model::slot::{Container, Definitions, SlotError};
+use crate::model::slot::{Container, DefinitionCount, SlotError};
 use crate::store::ReadableSlot;
 
 /// Lists the actual LRPs of a page that match a filter.
@@ -63,7 +63,7 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
             return Err(SlotError::CannotBeStarted.into());
         }
         let definitions = match slot.ordinary.as_ref().filter(|row| row.is_instance(&container.instance)) {
-            Some(_) => Definitions::One,
+            Some(_) => DefinitionCount::One,
             None => store.look().await?.definitions_of(&key.process_guid).await?,
         };
         let mut started = slot.clone();

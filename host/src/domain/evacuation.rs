@@ -6,7 +6,7 @@ use super::{DomainError, Service};
 use crate::model::TraceId;
 use crate::model::actual_lrp::{InstanceKey, LrpKey};
 use crate::model::change::Cause;
-use crate::model::slot::{Container, Definitions, Desired, Evacuated, Replacement, Slot, SlotError};
+use crate::model::slot::{Container, DefinitionCount, Desired, Evacuated, Replacement, Slot, SlotError};
 use crate::store::{Store, Writer};
 use bbs_proto::models::desired_lrp::UpdateStrategy;
 
@@ -83,7 +83,7 @@ async fn attempt(store: &Store, container: &Container) -> Result<(Option<Changed
     let before = writer.slot(&key.process_guid, key.index).await?;
     let mut after = before.clone();
     let definitions = match before.presence_of(&container.instance) {
-        Some(_) => Definitions::One,
+        Some(_) => DefinitionCount::One,
         None => writer.definitions_of(&key.process_guid).await?,
     };
     let evacuated = after.evacuate_running(container, definitions, desired, store.now_ns())?;

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use super::{DomainError, Service};
 use crate::model::Text;
 use crate::model::actual_lrp::ActualLrpFilter;
-use crate::model::lrp_update::{UpdateRecord, UpdateStatus, UpdateTarget};
+use crate::model::lrp_update::{Pace, UpdateRecord, UpdateStatus, UpdateTarget};
 use crate::model::slot::Slot;
 use crate::store::{Range, Reader};
 
@@ -25,10 +25,10 @@ use crate::store::{Range, Reader};
 ///
 /// # Errors
 /// `NotFound` if there is no such desired LRP; errors of the store.
-pub async fn status(reader: &mut Reader, process_guid: &[u8]) -> Result<UpdateStatus, DomainError> {
+pub async fn status(reader: &mut Reader, pace: &Pace, process_guid: &[u8]) -> Result<UpdateStatus, DomainError> {
     let UpdateRecords { target, record, slots } =
         UpdateRecords::read(reader, process_guid).await?.ok_or(DomainError::NotFound)?;
-    Ok(UpdateStatus::of(target, record, &slots, reader.now_ns()))
+    Ok(UpdateStatus::of(target, record, &slots, pace, reader.now_ns()))
 }
 
 /// The records on which the update of a desired LRP depends.

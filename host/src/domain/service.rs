@@ -16,7 +16,7 @@ use crate::metrics::Measures;
 use crate::model::TraceId;
 use crate::model::change::RecordChange;
 use crate::model::desired_lrp::DesiredLrp;
-use crate::model::lrp_update::MaxInFlight;
+use crate::model::lrp_update::Pace;
 use crate::store::Store;
 
 /// A shared handle; clones are the same service.
@@ -54,8 +54,8 @@ pub struct Policy {
     pub expire_completed_task: Duration,
     /// Records that convergence changes concurrently.
     pub convergence_workers: usize,
-    /// Instances of one LRP that an update replaces at the same time.
-    pub update_max_in_flight: MaxInFlight,
+    /// The limits of updates.
+    pub update_pace: Pace,
     /// Archived definitions of one LRP.
     pub definitions_kept: usize,
     /// An archived definition that was last active longer ago is deleted.
@@ -74,7 +74,7 @@ impl Default for Policy {
             expire_pending_task: Duration::from_secs(1800),
             expire_completed_task: Duration::from_secs(120),
             convergence_workers: 20,
-            update_max_in_flight: MaxInFlight::default(),
+            update_pace: Pace::default(),
             definitions_kept: 10,
             definitions_max_age: Duration::from_secs(30 * 24 * 60 * 60),
             archives_per_run: 1000,

@@ -2,6 +2,7 @@
 //! done. Pure: everything follows from the rows, so nothing is lost with the host.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bbs_proto::models::desired_lrp::UpdateStrategy;
 use serde::de::Error as _;
@@ -36,11 +37,12 @@ pub struct UpdateTarget {
 
 impl UpdateTarget {
     /// The target at a time in nanoseconds since 1970, with its update, if one is under way.
-    pub fn at(&self, now_ns: i64, update: Option<&UpdateRecord>) -> UpdatedLrp<'_> {
+    pub fn at(&self, now_ns: i64, pace: &Pace, update: Option<&UpdateRecord>) -> UpdatedLrp<'_> {
         let recreates = self.update_strategy == UpdateStrategy::Recreate as i32;
         let strategy = if recreates { Replacement::Recreate } else { Replacement::Rolling };
         let is_cancelled = update.is_some_and(|update| update.is_cancelled);
-        UpdatedLrp { definition_id: &self.definition_id, instances: self.instances, strategy, is_cancelled, now_ns }
+        let (definition_id, instances) = (&self.definition_id, self.instances);
+        UpdatedLrp { definition_id, instances, strategy, is_cancelled, now_ns, pace: *pace }
     }
 }
 
@@ -57,6 +59,24 @@ pub struct UpdatedLrp<'a> {
     pub is_cancelled: bool,
     /// In nanoseconds since 1970.
     pub now_ns: i64,
+    /// The limits of updates.
+    pub pace: Pace,
+}
+
+/// The limits of updates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// Most instances of one LRP that are replaced at the same time.
+    pub max_in_flight: MaxInFlight,
+    /// A new instance that runs fails if it is not routable after this time.
+    pub routable_timeout: Duration,
+}
+
+impl Default for Pace {
+    /// The time is the longest that Cloud Foundry gives an app to start.
+    fn default() -> Self {
+        Self { max_in_flight: MaxInFlight::default(), routable_timeout: Duration::from_secs(180) }
+    }
 }
 
 /// Most instances of one LRP that are replaced at the same time.
@@ -140,7 +160,7 @@ pub struct UpdateProgress {
     pub old: usize,
     /// Of the current definition, and not running or not routable yet.
     pub pending: usize,
-    /// Of the current definition, and crashed too often or without a cell that takes them.
+    /// Of the current definition, and crashed too often, without a cell that takes them, or too long not routable.
     pub failing: usize,
 }
 
@@ -158,9 +178,12 @@ pub struct Halt {
     pub index: i32,
     /// In nanoseconds since 1970.
     pub since_ns: i64,
-    /// The reason of its last crash, or why no cell takes it.
+    /// The reason of its last crash, why no cell takes it, or that it is not routable.
     pub reason: Text,
 }
+
+/// The reason of an instance that runs.
+const NOT_ROUTABLE: &str = "the instance runs and is not routable";
 
 /// The state of a desired LRP between its definitions.
 #[derive(Debug, Clone, PartialEq)]
@@ -181,9 +204,10 @@ impl UpdateStatus {
         target: UpdateTarget,
         update: Option<UpdateRecord>,
         slots: &BTreeMap<i32, Box<Slot>>,
+        pace: &Pace,
         now_ns: i64,
     ) -> Self {
-        let lrp = target.at(now_ns, update.as_ref());
+        let lrp = target.at(now_ns, pace, update.as_ref());
         let (progress, halt) = (lrp.progress(slots), lrp.halt(slots));
         Self { target, update, progress, halt }
     }
@@ -196,8 +220,8 @@ impl UpdateStatus {
 
 impl UpdatedLrp<'_> {
     /// The due actions of each index, lowest first.
-    pub fn due(&self, slots: &BTreeMap<i32, Box<Slot>>, most: MaxInFlight) -> Vec<(i32, UpdateAction)> {
-        let mut free = most.of(self.instances).saturating_sub(self.in_flight(slots));
+    pub fn due(&self, slots: &BTreeMap<i32, Box<Slot>>) -> Vec<(i32, UpdateAction)> {
+        let mut free = self.pace.max_in_flight.of(self.instances).saturating_sub(self.in_flight(slots));
         let is_halted = self.progress(slots).is_halted();
         let mut due = Vec::new();
         for (index, slot) in slots {
@@ -240,8 +264,14 @@ impl UpdatedLrp<'_> {
         let (index, slot) = desired.find(|(_, slot)| self.phase(slot) == ReplacementPhase::Failing)?;
         let row = slot.ordinary.as_ref()?;
         let is_unplaced = row.state() == Some(State::Unclaimed) && !row.placement_error.is_empty();
-        let reason = if is_unplaced { &row.placement_error } else { &row.crash_reason };
-        Some(Halt { index: *index, since_ns: row.since_ns, reason: reason.clone() })
+        let reason = if self.is_late(slot) {
+            NOT_ROUTABLE.into()
+        } else if is_unplaced {
+            row.placement_error.clone()
+        } else {
+            row.crash_reason.clone()
+        };
+        Some(Halt { index: *index, since_ns: row.since_ns, reason })
     }
 
     /// How far the update is.
@@ -288,7 +318,18 @@ impl UpdatedLrp<'_> {
     }
 
     fn phase(&self, slot: &Slot) -> ReplacementPhase {
-        slot.phase(self.definition_id, self.now_ns)
+        match slot.phase(self.definition_id, self.now_ns) {
+            ReplacementPhase::Pending if self.is_late(slot) => ReplacementPhase::Failing,
+            phase => phase,
+        }
+    }
+
+    /// Whether the managed instance has run for too long without being routable.
+    fn is_late(&self, slot: &Slot) -> bool {
+        let runs_unroutable = |row: &&ActualLrp| row.state() == Some(State::Running) && !row.routable;
+        let runs_for = |row: &ActualLrp| self.now_ns.saturating_sub(row.since_ns);
+        let limit_ns = i64::try_from(self.pace.routable_timeout.as_nanos()).unwrap_or(i64::MAX);
+        slot.ordinary.as_ref().filter(runs_unroutable).is_some_and(|row| runs_for(row) >= limit_ns)
     }
 
     /// Whether the managed container is one of a cancelled definition that receives no traffic, so that nothing is lost if

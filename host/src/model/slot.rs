@@ -12,7 +12,7 @@ use super::actual_lrp::{ActualLrp, InstanceKey, Presence};
 
 pub use evacuation::{Desired, Evacuated, Replacement};
 pub use replacement::ReplacementPhase;
-pub use transitions::{Container, Crashed, Definitions, Retired, Unclaim};
+pub use transitions::{Container, Crashed, DefinitionCount, Retired, Unclaim};
 
 /// Why a transition of a slot is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -348,7 +348,7 @@ impl Prepared {
             expire_pending_task: tasks.expire_pending,
             expire_completed_task: tasks.expire_completed,
             convergence_workers: convergence.workers,
-            update_max_in_flight: self.config.updates.max_in_flight,
+            update_pace: self.config.updates.pace,
             definitions_kept: self.config.updates.definitions_kept,
             definitions_max_age: self.config.updates.definitions_max_age,
             ..Policy::default()

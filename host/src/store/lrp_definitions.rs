@@ -13,7 +13,7 @@ use super::record::{Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, Writer};
 use crate::model::desired_lrp::{ArchivedDefinition, Definition};
 use crate::model::lrp_update::UpdateRecord;
-use crate::model::slot::Definitions;
+use crate::model::slot::DefinitionCount;
 use crate::model::{Text, tags};
 use crate::store::record::Projection;
 
@@ -77,8 +77,8 @@ pub struct DefinitionAge {
 }
 
 /// Those that are not the current one are stored, also while an update replaces the previous one.
-fn count(others: &[Result<DefinitionAge, StoreError>]) -> Definitions {
-    if others.is_empty() { Definitions::One } else { Definitions::Several }
+fn count(others: &[Result<DefinitionAge, StoreError>]) -> DefinitionCount {
+    if others.is_empty() { DefinitionCount::One } else { DefinitionCount::Several }
 }
 
 impl Reader {
@@ -109,7 +109,7 @@ impl Reader {
     ///
     /// # Errors
     /// The database fails.
-    pub async fn definitions_of(&mut self, process_guid: &[u8]) -> Result<Definitions, StoreError> {
+    pub async fn definitions_of(&mut self, process_guid: &[u8]) -> Result<DefinitionCount, StoreError> {
         Ok(count(&self.rows(&AGES, process_guid, Filter::everything()).await?))
     }
 
@@ -156,7 +156,7 @@ impl Writer {
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn definitions_of(&mut self, process_guid: &[u8]) -> Result<Definitions, StoreError> {
+    pub async fn definitions_of(&mut self, process_guid: &[u8]) -> Result<DefinitionCount, StoreError> {
         Ok(count(&self.rows(&AGES, process_guid, Filter::everything()).await?))
     }
 

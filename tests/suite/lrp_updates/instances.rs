@@ -1,7 +1,7 @@
 //! The instances during an update: replaced one after the other, halted, reverted.
 
 use bbs::testing::domain::{Policy, convergence};
-use bbs::testing::model::lrp_update::MaxInFlight;
+use bbs::testing::model::lrp_update::{MaxInFlight, Pace};
 
 use super::*;
 use crate::api::actual_lrps::{CRASH, FAIL, REMOVE, crash, fail, instance, key, remove};
@@ -52,7 +52,8 @@ async fn instances_are_replaced_in_the_order_of_their_indices(kind: Kind) {
 
 on_each_layout!(most_instances_in_flight_are_configured);
 async fn most_instances_in_flight_are_configured(kind: Kind) {
-    let policy = Policy { update_max_in_flight: MaxInFlight::Percent(50), ..Policy::default() };
+    let pace = Pace { max_in_flight: MaxInFlight::Percent(50), ..Pace::default() };
+    let policy = Policy { update_pace: pace, ..Policy::default() };
     let server = running_with(Options { kind, policy, ..Options::default() }, 3).await;
     update_to(&server, "version-2").await;
     until_rows(
@@ -191,9 +192,30 @@ async fn crashing_instance_halts_the_update_until_it_runs(kind: Kind) {
     until_done(&server).await;
 }
 
+on_each_layout!(instance_that_does_not_become_routable_halts_the_update_until_it_does);
+async fn instance_that_does_not_become_routable_halts_the_update_until_it_does(kind: Kind) {
+    let server = running(kind, 2).await;
+    update_to(&server, "version-2").await;
+    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1", "1/0 RUNNING old-1 version-1"])
+        .await;
+    start_new_unroutable(&server, 0, "new-0").await;
+    server.clock.set(NOW_NS + 179 * SECOND);
+    let waiting = status(&server).await;
+    assert_eq!((waiting.failing, &waiting.halt_reason[..]), (0, &b""[..]));
+    server.clock.set(NOW_NS + 180 * SECOND);
+    let halted = status(&server).await;
+    let reason = &b"the instance runs and is not routable"[..];
+    assert_eq!((halted.failing, &halted.halt_reason[..]), (1, reason));
+    assert_eq!(call_error(&server, START, &start(0, "new-0")).await, None);
+    until_rows(&server, &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-2", "1/1 RUNNING old-1 version-1"])
+        .await;
+    assert_eq!(status(&server).await.failing, 0);
+}
+
 on_each_layout!(instance_without_a_cell_halts_the_update_until_one_takes_it);
 async fn instance_without_a_cell_halts_the_update_until_one_takes_it(kind: Kind) {
-    let policy = Policy { update_max_in_flight: MaxInFlight::Instances(2), ..Policy::default() };
+    let pace = Pace { max_in_flight: MaxInFlight::Instances(2), ..Pace::default() };
+    let policy = Policy { update_pace: pace, ..Policy::default() };
     let server = running_with(Options { kind, policy, ..Options::default() }, 3).await;
     update_to(&server, "version-2").await;
     settle(&server).await;

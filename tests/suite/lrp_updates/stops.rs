@@ -1,7 +1,7 @@
 //! The requests to cells to stop replaced containers.
 
 use bbs::testing::domain::Policy;
-use bbs::testing::model::lrp_update::MaxInFlight;
+use bbs::testing::model::lrp_update::{MaxInFlight, Pace};
 use bbs_proto::models::actual_lrp::Presence;
 
 use super::*;
@@ -22,7 +22,8 @@ on_each_database!(container_is_not_stopped_if_its_successor_crashes_before_the_r
 async fn container_is_not_stopped_if_its_successor_crashes_before_the_request(kind: Kind) {
     let neighbours = Neighbours::start();
     ["cell-old-0", "cell-old-1", "cell-old-2"].into_iter().for_each(|cell| neighbours.add_cell(cell));
-    let policy = Policy { update_max_in_flight: MaxInFlight::Instances(2), ..Policy::default() };
+    let pace = Pace { max_in_flight: MaxInFlight::Instances(2), ..Pace::default() };
+    let policy = Policy { update_pace: pace, ..Policy::default() };
     let options = Options { kind, policy, clients: neighbours.clients(), ..Options::default() };
     let server = running_with(options, 3).await;
     neighbours.auctioneer.take_requests();

@@ -1,7 +1,7 @@
 //! Calls about the definitions of a desired LRP and its update. The calls that begin and end updates are with those that
 //! change desired LRPs.
 
-use super::{DomainError, HandlerCall, Message, Reader, proto, wire};
+use super::{DomainError, HandlerCall, Message, Reader, Service, proto, wire};
 use crate::domain::lrp_updates;
 
 pub(super) async fn definitions(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
@@ -10,8 +10,13 @@ pub(super) async fn definitions(reader: &mut Reader, call: HandlerCall<'_>) -> R
     Ok(proto::LrpDefinitionsResponse { error: None, definitions }.encode_to_vec())
 }
 
-pub(super) async fn status(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn status(
+    service: &Service,
+    reader: &mut Reader,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
     let process_guid = call.valid::<proto::DesiredLrpUpdateStatusRequest>()?.process_guid;
-    let status = Some(wire::update_status_to(lrp_updates::status(reader, &process_guid).await?));
+    let status = lrp_updates::status(reader, &service.policy().update_pace, &process_guid).await?;
+    let status = Some(wire::update_status_to(status));
     Ok(proto::DesiredLrpUpdateStatusResponse { error: None, status }.encode_to_vec())
 }

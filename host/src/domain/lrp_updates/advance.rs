@@ -86,13 +86,13 @@ async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainEr
     let instance = row.instance_key();
     let mut reader = service.store().look().await?;
     let Some(update) = UpdateRecords::read(&mut reader, process_guid).await? else { return Ok(true) };
-    let lrp = update.target.at(reader.now_ns(), update.record.as_ref());
+    let lrp = update.target.at(reader.now_ns(), &service.policy().update_pace, update.record.as_ref());
     let has_row = update.slots.get(&row.index).is_some_and(|slot| slot.presence_of(&instance).is_some());
     let is_stopped = |(index, action): &(i32, UpdateAction)| {
         let stopped = update.slots.get(index).and_then(|slot| action.stopped(slot));
         *index == row.index && stopped.is_some_and(|stopped| stopped.is_instance(&instance))
     };
-    let due = lrp.due(&update.slots, service.policy().update_max_in_flight);
+    let due = lrp.due(&update.slots);
     let is_due = !has_row || due.iter().any(is_stopped);
     if is_due {
         service.update_hints().note_asked(instance, reader.now_ns());
@@ -138,8 +138,9 @@ async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, D
     };
     let (slots, are_complete) = writer.slots(process_guid).await?;
     let update = writer.lrp_update(process_guid).await?;
-    let lrp = target.at(writer.now_ns(), update.as_ref());
-    let due = lrp.due(&slots, service.policy().update_max_in_flight);
+    let pace = &service.policy().update_pace;
+    let lrp = target.at(writer.now_ns(), pace, update.as_ref());
+    let due = lrp.due(&slots);
     let mut step = UpdateStep { is_done: lrp.is_done(&slots), ..UpdateStep::default() };
     for (index, action) in due {
         apply(&mut writer, process_guid, &target, &slots, (index, action), &mut step).await?;
@@ -148,7 +149,7 @@ async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, D
         step.ended = Some(end(service, &mut writer, process_guid, &target).await?);
     }
     let update = update.filter(|_| step.ended.is_none());
-    step.status = Some(UpdateStatus::of(target, update, &slots, writer.now_ns()));
+    step.status = Some(UpdateStatus::of(target, update, &slots, pace, writer.now_ns()));
     if step.ended.is_some() || !step.changed.is_empty() {
         writer.commit().await?;
     }

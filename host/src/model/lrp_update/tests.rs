@@ -9,7 +9,18 @@ const OLD: &[u8] = b"version-1";
 const NEW: &[u8] = b"version-2";
 
 fn lrp(instances: i32) -> UpdatedLrp<'static> {
-    UpdatedLrp { definition_id: NEW, instances, strategy: Replacement::Rolling, is_cancelled: false, now_ns: 0 }
+    UpdatedLrp {
+        definition_id: NEW,
+        instances,
+        strategy: Replacement::Rolling,
+        is_cancelled: false,
+        now_ns: 0,
+        pace: Pace::default(),
+    }
+}
+
+fn with<'a>(lrp: &UpdatedLrp<'a>, max_in_flight: MaxInFlight) -> UpdatedLrp<'a> {
+    UpdatedLrp { pace: Pace { max_in_flight, ..Pace::default() }, ..*lrp }
 }
 
 fn row(definition: &[u8], state: State, presence: Presence) -> ActualLrp {
@@ -45,10 +56,10 @@ fn replaced_indices(due: &[(i32, UpdateAction)]) -> Vec<i32> {
 #[test]
 fn one_instance_or_a_tenth_of_them_is_replaced_at_once() {
     for (instances, most) in [(1, 1), (2, 1), (10, 1), (11, 2), (20, 2), (21, 3)] {
-        let due = lrp(instances).due(&old(instances as usize), MaxInFlight::default());
+        let due = with(&lrp(instances), MaxInFlight::default()).due(&old(instances as usize));
         assert_eq!(replaced_indices(&due), (0..most).collect::<Vec<_>>(), "{instances}");
     }
-    let due = lrp(5).due(&old(5), MaxInFlight::Instances(3));
+    let due = with(&lrp(5), MaxInFlight::Instances(3)).due(&old(5));
     assert_eq!(replaced_indices(&due), [0, 1, 2]);
 }
 
@@ -56,23 +67,23 @@ fn one_instance_or_a_tenth_of_them_is_replaced_at_once() {
 fn pending_and_missing_instances_count_as_in_flight() {
     for pending in [slot(NEW, State::Unclaimed), slot(NEW, State::Claimed), replaced(State::Claimed)] {
         let slots = slots([pending, slot(OLD, State::Running)]);
-        assert_eq!(lrp(2).due(&slots, MaxInFlight::Instances(1)), []);
+        assert_eq!(with(&lrp(2), MaxInFlight::Instances(1)).due(&slots), []);
     }
-    let due = lrp(2).due(&old(1), MaxInFlight::Instances(1));
+    let due = with(&lrp(2), MaxInFlight::Instances(1)).due(&old(1));
     assert_eq!(due, [(1, UpdateAction::Create)], "one is missing");
 }
 
 #[test]
 fn replaced_container_is_stopped_before_the_next_replacement_begins() {
     let slots = slots([replaced(State::Running), slot(OLD, State::Running)]);
-    let due = lrp(2).due(&slots, MaxInFlight::Instances(1));
+    let due = with(&lrp(2), MaxInFlight::Instances(1)).due(&slots);
     assert_eq!(due, [(0, UpdateAction::StopReplaced)]);
 }
 
 #[test]
 fn failing_instance_halts_the_update() {
     let slots = slots([slot(NEW, State::Crashed), slot(OLD, State::Running), replaced(State::Running)]);
-    let due = lrp(3).due(&slots, MaxInFlight::Instances(3));
+    let due = with(&lrp(3), MaxInFlight::Instances(3)).due(&slots);
     assert_eq!(due, [(2, UpdateAction::StopReplaced)]);
     let progress = lrp(3).progress(&slots);
     assert!(progress.is_halted());
@@ -87,7 +98,7 @@ fn uncertain_container_is_replaced_while_the_update_is_halted_if_a_place_is_free
         slot
     };
     let slots = slots([slot(NEW, State::Crashed), slot(OLD, State::Running), uncertain(), uncertain()]);
-    let due = |lrp: UpdatedLrp<'_>, most| lrp.due(&slots, MaxInFlight::Instances(most));
+    let due = |lrp: UpdatedLrp<'_>, most| with(&lrp, MaxInFlight::Instances(most)).due(&slots);
     assert_eq!(due(lrp(4), 2), [(2, UpdateAction::Replace)]);
     assert_eq!(due(lrp(4), 1), [], "the failing instance has the only place");
     let recreated = UpdatedLrp { strategy: Replacement::Recreate, ..lrp(4) };
@@ -97,14 +108,14 @@ fn uncertain_container_is_replaced_while_the_update_is_halted_if_a_place_is_free
 #[test]
 fn instances_that_are_not_desired_are_not_replaced() {
     let surplus = slots([slot(NEW, State::Running), slot(OLD, State::Running), replaced(State::Unclaimed)]);
-    let due = lrp(1).due(&surplus, MaxInFlight::Instances(3));
+    let due = with(&lrp(1), MaxInFlight::Instances(3)).due(&surplus);
     assert_eq!(due, [(2, UpdateAction::StopReplaced)]);
 }
 
 #[test]
 fn recreated_instances_are_stopped_first() {
     let lrp = UpdatedLrp { strategy: Replacement::Recreate, ..lrp(2) };
-    assert_eq!(lrp.due(&old(2), MaxInFlight::Instances(1)), [(0, UpdateAction::StopFirst)]);
+    assert_eq!(with(&lrp, MaxInFlight::Instances(1)).due(&old(2)), [(0, UpdateAction::StopFirst)]);
 }
 
 #[test]
@@ -140,11 +151,11 @@ fn cancelled_definition_is_kept_running_only_while_it_receives_traffic() {
     };
     let failing = || [replaced(State::Crashed), slot(OLD, State::Running)];
     let cancelled = UpdatedLrp { is_cancelled: true, ..lrp(2) };
-    assert_eq!(cancelled.due(&slots(failing()), MaxInFlight::default()), []);
+    assert_eq!(with(&cancelled, MaxInFlight::default()).due(&slots(failing())), []);
     let unroutable = slots(failing().map(unroutable));
-    assert_eq!(lrp(2).due(&unroutable, MaxInFlight::default()), []);
+    assert_eq!(with(&lrp(2), MaxInFlight::default()).due(&unroutable), []);
     let stopped = [(0, UpdateAction::StopReplaced), (1, UpdateAction::StopFirst)];
-    assert_eq!(cancelled.due(&unroutable, MaxInFlight::default()), stopped);
+    assert_eq!(with(&cancelled, MaxInFlight::default()).due(&unroutable), stopped);
 }
 
 #[test]
@@ -157,16 +168,16 @@ fn one_of_two_old_containers_is_stopped_and_the_other_one_keeps_receiving_traffi
         slot.ordinary.as_mut().unwrap().routable = is_routable;
         slots([slot])
     };
-    assert_eq!(lrp(1).due(&both_old(true), MaxInFlight::default()), [(0, UpdateAction::StopReplaced)]);
-    assert_eq!(lrp(1).due(&both_old(false), MaxInFlight::default()), [(0, UpdateAction::StopFirst)]);
+    assert_eq!(with(&lrp(1), MaxInFlight::default()).due(&both_old(true)), [(0, UpdateAction::StopReplaced)]);
+    assert_eq!(with(&lrp(1), MaxInFlight::default()).due(&both_old(false)), [(0, UpdateAction::StopFirst)]);
 }
 
 #[test]
 fn container_that_may_have_been_asked_to_stop_is_not_kept_by_a_cancellation() {
     let lrp = UpdatedLrp { definition_id: OLD, is_cancelled: true, ..lrp(1) };
     let up = slots([replaced(State::Running)]);
-    assert_eq!(lrp.due(&up, MaxInFlight::default()), [(0, UpdateAction::StopReplaced)]);
+    assert_eq!(with(&lrp, MaxInFlight::default()).due(&up), [(0, UpdateAction::StopReplaced)]);
     assert!(!lrp.is_done(&up));
     let pending = slots([replaced(State::Claimed)]);
-    assert_eq!(lrp.due(&pending, MaxInFlight::default()), [(0, UpdateAction::Revert)]);
+    assert_eq!(with(&lrp, MaxInFlight::default()).due(&pending), [(0, UpdateAction::Revert)]);
 }

@@ -2,7 +2,7 @@
 
 mod decide;
 
-use super::{Container, Definitions, Slot, SlotError, Unclaim};
+use super::{Container, DefinitionCount, Slot, SlotError, Unclaim};
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey, Presence, State};
 use decide::{ContainerRow, EvacuationStep, Situation, decide};
 
@@ -94,7 +94,7 @@ impl Slot {
     pub fn evacuate_running(
         &mut self,
         container: &Container,
-        definitions: Definitions,
+        definitions: DefinitionCount,
         desired: Option<Desired>,
         now_ns: i64,
     ) -> Result<Evacuated, SlotError> {
@@ -148,7 +148,7 @@ impl Slot {
     }
 
     /// Puts the container into the evacuating row. An existing row keeps its routability and its availability zone.
-    fn put_evacuating(&mut self, container: &Container, definitions: Definitions, now_ns: i64) {
+    fn put_evacuating(&mut self, container: &Container, definitions: DefinitionCount, now_ns: i64) {
         let Some(row) = &mut self.evacuating else {
             self.evacuating = Some(container.recorded(Presence::Evacuating, definitions, now_ns));
             return;

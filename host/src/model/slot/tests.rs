@@ -8,7 +8,7 @@ mod sequences;
 use super::*;
 use crate::model::ModificationTag;
 use crate::model::actual_lrp::{LrpKey, State};
-use Definitions::Several;
+use DefinitionCount::Several;
 use bbs_proto::models::ActualLrpNetInfo;
 
 const NOW_NS: i64 = 1_800_000_000_000_000_000;

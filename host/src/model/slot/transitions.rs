@@ -28,7 +28,7 @@ pub struct Container {
 /// one, as by Diego's BBS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names describe the variants")]
-pub enum Definitions {
+pub enum DefinitionCount {
     One,
     Several,
 }
@@ -48,7 +48,7 @@ impl Container {
     }
 
     /// A new row for the container, which has not claimed the instance.
-    pub(super) fn recorded(&self, presence: Presence, definitions: Definitions, now_ns: i64) -> ActualLrp {
+    pub(super) fn recorded(&self, presence: Presence, definitions: DefinitionCount, now_ns: i64) -> ActualLrp {
         let mut row = ActualLrp {
             process_guid: self.key.process_guid.clone(),
             index: self.key.index,
@@ -58,7 +58,7 @@ impl Container {
             tag: ModificationTag::begin(),
             presence: presence as i32,
             // Nothing records which definition it was started with.
-            definition_uncertain: definitions == Definitions::Several,
+            definition_uncertain: definitions == DefinitionCount::Several,
             ..ActualLrp::default()
         };
         self.describe(&mut row);
@@ -155,7 +155,7 @@ impl Slot {
     ///
     /// # Errors
     /// `CannotBeStarted` if another container runs.
-    pub fn start(&mut self, container: &Container, definitions: Definitions, now_ns: i64) -> Result<(), SlotError> {
+    pub fn start(&mut self, container: &Container, definitions: DefinitionCount, now_ns: i64) -> Result<(), SlotError> {
         if self.suspect.as_ref().is_some_and(|row| row.is_instance(&container.instance)) {
             return Ok(());
         }
@@ -173,7 +173,7 @@ impl Slot {
             Some(row) if container.is_described_by(row) => {}
             Some(row) if rules::may_enter(row, &container.key, &container.instance, State::Running) => {
                 row.definition_uncertain |=
-                    definitions == Definitions::Several && !row.is_instance(&container.instance);
+                    definitions == DefinitionCount::Several && !row.is_instance(&container.instance);
                 container.describe(row);
                 row.placement_error.clear();
                 row.enter(State::Running, now_ns);
