@@ -8,7 +8,7 @@ use crate::harness::workspace;
 
 /// The dependencies that each top-level module of the host may have.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("admin", &["reload", "shutdown", "throttle", "progress"]),
+    ("admin", &["files", "reload", "shutdown", "throttle", "progress"]),
     ("clients", &["clock", "config", "locket", "metrics", "model", "log_sampling", "tls"]),
     ("clock", &[]),
     ("etcd", &["config", "encryption", "model", "protobuf", "tls"]),
