@@ -31,7 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("encryption", &[]),
     ("lens", &["layout", "encryption"]),
     ("lock", &["clock", "config", "database", "files", "layout", "locket"]),
-    ("locket", &["config", "files", "protobuf"]),
+    ("locket", &["config", "protobuf", "tls"]),
     ("modules", &["files", "layout", "lens", "progress", "log_sampling", "signatures"]),
     ("tls", &["clock", "config", "files"]),
     ("rows", &["database", "layout", "lens", "encryption"]),
