@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NativeMethod {
     Ping,
-    /// Asks Locket, not the database.
+    /// Answered from Locket, not from the database.
     Cells,
     /// Run page by page.
     List(ListMethod),

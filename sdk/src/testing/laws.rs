@@ -24,7 +24,7 @@ pub enum Violation {
     Manifest { reason: String },
     #[error(
         "the residue that {direction} leaves would be given to any record with the same key, also to one that another client made \
-         meanwhile: no table that {direction} names has a column that tells them apart (`modification_tag_epoch` or `created_at`, \
+         meanwhile: no table that {direction} names has a column that distinguishes them (`modification_tag_epoch` or `created_at`, \
          unencrypted). Name one that has; if the table has it, declare it in the layout of this test"
     )]
     Unbound { direction: Direction },

@@ -1,4 +1,4 @@
-//! What a migration keeps for the way back, and whether the host can tell the record that it was taken from: another client may
+//! What a migration keeps for the way back, and whether the host can identify the record that it was taken from: another client may
 //! remove the record meanwhile and make one under its key, which must get nothing of it.
 
 use super::LayoutHistory;
@@ -10,12 +10,12 @@ use crate::layout::schema::{Column, Layout, Table};
 pub enum Unbound {
     #[error(
         "the residue that {direction} leaves would be given to any record with the same key: no table that {direction} names \
-         has a column that tells them apart (`modification_tag_epoch` or `created_at`, unencrypted); name one that has"
+         has a column that distinguishes them (`modification_tag_epoch` or `created_at`, unencrypted); name one that has"
     )]
     Residue { direction: Direction },
     #[error(
         "the rows of `{table}` would be given to any record with the same {key}: none of the tables with that partition key has \
-         one row for each of its values and a column that tells records apart (`modification_tag_epoch` or `created_at`, \
+         one row for each of its values and a column that distinguishes records (`modification_tag_epoch` or `created_at`, \
          unencrypted)"
     )]
     Rows { table: String, key: String },
@@ -29,7 +29,7 @@ impl LayoutHistory {
         let Some(after) = after.filter(|_| manifest.reversible) else { return Vec::new() };
         let residue = [(Direction::Up, after), (Direction::Down, before)]
             .into_iter()
-            .filter(|(direction, left)| manifest.leaves_residue && !tells_records_apart(manifest, *direction, left))
+            .filter(|(direction, left)| manifest.leaves_residue && !distinguishes_records(manifest, *direction, left))
             .map(|(direction, _)| Unbound::Residue { direction });
         let created = manifest.changes.iter().filter_map(|change| match change {
             Change::CreateTable(table) => Some(table),
@@ -43,7 +43,7 @@ impl LayoutHistory {
 
 /// Whether a column of the tables that a row function names has another value in another record. `left` is the layout in which it
 /// leaves them.
-fn tells_records_apart(manifest: &Manifest, direction: Direction, left: &Layout) -> bool {
+fn distinguishes_records(manifest: &Manifest, direction: Direction, left: &Layout) -> bool {
     let accesses = manifest.accesses(direction);
     let mut tables = accesses.iter().filter_map(|access| left.tables.get(&access.table));
     accesses.is_empty() || tables.any(|table| table.columns.iter().any(Column::is_identity))
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn residue_needs_a_column_that_tells_records_apart() {
+    fn residue_needs_a_column_that_distinguishes_records() {
         let leaves = |down: Vec<Access>| Manifest { down, leaves_residue: true, ..manifest(2, Vec::new()) };
         let residue = Unbound::Residue { direction: Direction::Down };
         assert_eq!(unbound(&["domain"], leaves(vec![access("records")])), [residue]);
