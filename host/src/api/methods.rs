@@ -99,7 +99,7 @@ pub enum EvacuationCall {
     Stopped,
 }
 
-/// An event stream. Subscribed to instead of called, so translators cannot serve it.
+/// An event stream. Subscribed to instead of called: translators get the events of each operation (`decisions/0013`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     LrpInstances,
