@@ -12,7 +12,6 @@ use super::manifest::{Change, DataVersion, Direction, Manifest};
 use super::schema::Layout;
 
 pub use additions::Additions;
-pub use binding::Unbound;
 
 /// A manifest that is not valid for the layout before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
