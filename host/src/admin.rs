@@ -3,12 +3,14 @@
 //! is never reachable from another machine, and changes nothing that outlives the process.
 
 mod client;
+mod endpoint;
 mod socket;
 
 use serde::{Deserialize, Serialize};
 
 pub use client::{AdminClient, AdminClientError};
-pub use socket::{AdminError, RemainingClients, Socket};
+pub use endpoint::Endpoint;
+pub use socket::{RemainingClients, Socket};
 
 use crate::progress::{Progress, Snapshot};
 use crate::reload::{ReloadReport, ReloadSender};

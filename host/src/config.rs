@@ -40,8 +40,13 @@ use crate::database::Address;
 use crate::files;
 use crate::signatures::{TrustedKeyError, TrustedKeys, is_catalog_name};
 use database::{ConfiguredAddress, DatabaseKeys};
+use folders::DataFolder;
 use keys::{Folders, Keys, Leftover};
 use names::WITHOUT_MEANING;
+
+/// Names in the data folder.
+const ADMIN_SOCKET: &str = "admin.sock";
+const REPLAYS: &str = "replay";
 
 /// The parsed and validated configuration file. Absent keys have the defaults documented in `host/README.md`.
 #[derive(Clone, PartialEq)]
@@ -51,6 +56,8 @@ pub struct Config {
     pub is_bosh_job: bool,
     /// The Unix socket through which `bbs migrate pause` and similar commands reach a running host.
     pub admin_socket: PathBuf,
+    /// The default place of the admin socket until it was one host's own: a host of that time may still run.
+    pub earlier_admin_socket: Option<PathBuf>,
     pub database: Address,
     pub lock: Lock,
     pub clients: ClientsConfig,
@@ -158,7 +165,12 @@ impl Config {
         let file = parse(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source })?;
         let file_folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         let working = std::env::current_dir().unwrap_or_default();
-        check(file, Folders { file: file_folder, working })
+        check(file, Folders { path: path.to_owned(), file: file_folder, working })
+    }
+
+    /// The sockets at which a host with this configuration may answer, that of this release first.
+    pub fn admin_sockets(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&*self.admin_socket).chain(self.earlier_admin_socket.as_deref())
     }
 
     /// The folders of modules that exist now: the host's own, and those of add-ons.
@@ -174,7 +186,8 @@ impl Config {
         Self {
             listeners: Listeners::default(),
             is_bosh_job: false,
-            admin_socket: data_dir.join("admin.sock"),
+            admin_socket: data_dir.join(ADMIN_SOCKET),
+            earlier_admin_socket: None,
             database,
             lock: Lock::default(),
             clients: ClientsConfig::default(),
@@ -190,7 +203,7 @@ impl Config {
             trusted_keys: TrustedKeys::default(),
             accept_older_catalogs: Vec::new(),
             module_caches: folders::module_caches(data_dir),
-            replay_dir: data_dir.join("replay"),
+            replay_dir: data_dir.join(REPLAYS),
             pin_data_version: None,
             pin_api_version: None,
             pin_release: None,
@@ -243,27 +256,34 @@ fn parse(text: &str) -> Result<Map<String, Value>, serde_json::Error> {
 }
 
 fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigError> {
-    let base = &folders.file.clone();
+    let (base, config_file) = (&folders.file.clone(), folders.path.clone());
     let mut keys = Keys::new(file, folders);
     let database = DatabaseKeys::read(&mut keys)?;
     let lock = Lock::read(&mut keys, database.connection_timeout())?;
     let names_driver = database.names_driver();
     let ConfiguredAddress { address: database, ignored: ignored_parameters, raised_connections } =
         database.address(&mut keys, base, &lock)?;
-    let data_dir = match (keys.path("data_dir")?, &database) {
-        (Some(folder), _) => folder,
-        (None, Address::Sqlite(path)) => path.parent().unwrap_or(base).to_owned(),
-        (None, Address::Server(_)) => folders::data(base),
+    let DataFolder { path: data_dir, earlier } = match keys.path("data_dir")? {
+        Some(path) => DataFolder { path, earlier: None },
+        None => folders::data(&config_file, base, &database),
     };
     let modules_dir = match keys.path("modules_dir")? {
         Some(folder) => folder,
         None => folders::modules()?,
     };
-    let default = Config::smallest(database, modules_dir, &data_dir);
+    let mut default = Config::smallest(database, modules_dir, &data_dir);
+    if let Some(replays) = earlier.as_ref().map(|folder| folder.join(REPLAYS)).filter(|folder| folder.is_dir()) {
+        // Its files are re-sealed when keys are rotated.
+        default.replay_dir = replays;
+    }
+    let admin_socket = keys.path("admin_socket")?;
+    if admin_socket.is_none() {
+        default.earlier_admin_socket = earlier.map(|folder| folder.join(ADMIN_SOCKET));
+    }
     let mut config = Config {
         listeners: Listeners::read(&mut keys)?,
         is_bosh_job: folders::bosh(base).is_some(),
-        admin_socket: keys.path("admin_socket")?.unwrap_or(default.admin_socket),
+        admin_socket: admin_socket.unwrap_or(default.admin_socket),
         lock,
         clients: ClientsConfig::read(&mut keys)?,
         tasks: Tasks::read(&mut keys)?,

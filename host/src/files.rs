@@ -6,7 +6,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -19,6 +19,9 @@ pub const TEXT_BYTES: u64 = 4 << 20;
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
 const OTHER_USERS: u32 = 0o077;
+/// In the permissions of a folder: every user may make files in it.
+const ANY_USER_WRITES: u32 = 0o002;
+const ROOT: u32 = 0;
 
 /// Opens an existing regular file for reading.
 ///
@@ -81,12 +84,37 @@ pub fn private() -> OpenOptions {
     options
 }
 
+/// The user that the host runs as: the owner of its process entry, since the standard library has no other way.
+///
+/// # Errors
+/// `/proc` is not mounted.
+pub fn own_user() -> io::Result<u32> {
+    Ok(std::fs::metadata("/proc/self")?.uid())
+}
+
 /// Creates a folder and those above it, all private. A folder that exists stays as it is: it may be shared on purpose.
 ///
 /// # Errors
-/// The folder cannot be created.
+/// The folder cannot be created. [`ErrorKind::PermissionDenied`] if it, or one above it, was made by another user where every
+/// user may make folders, such as in `/var/tmp`: that user could read and replace what is written there.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
+    // The parent of a name alone.
+    if path.as_os_str().is_empty() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)?;
+    let path = std::path::absolute(path)?;
+    for (folder, parent) in path.ancestors().zip(path.ancestors().skip(1)) {
+        if std::fs::metadata(parent)?.mode() & ANY_USER_WRITES == 0 {
+            continue;
+        }
+        let owner = std::fs::symlink_metadata(folder)?.uid();
+        if owner != ROOT && owner != own_user()? {
+            let reason = format!("{} belongs to user {owner}, not to this one", folder.display());
+            return Err(io::Error::new(ErrorKind::PermissionDenied, reason));
+        }
+    }
+    Ok(())
 }
 
 /// Makes an existing file private, if this user owns it; otherwise logs a warning. The file is not opened: closing it would
@@ -166,6 +194,25 @@ mod tests {
         let found = std::fs::symlink_metadata(&path).unwrap();
         assert!(found.is_file() && found.permissions().mode() & 0o777 == PRIVATE_FILE);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "the temporary name is gone");
+    }
+
+    #[test]
+    fn folder_of_another_user_among_those_of_all_users_is_refused() {
+        if own_user().unwrap() != ROOT {
+            return; // Only root can give a folder away.
+        }
+        let shared = tempfile::tempdir().unwrap();
+        let [inner, folder] = ["hosts", "hosts/data"].map(|name| shared.path().join(name));
+        create_private_folder(&folder).unwrap();
+        std::os::unix::fs::chown(&inner, Some(1), None).unwrap();
+        create_private_folder(&folder).unwrap();
+        std::fs::set_permissions(shared.path(), Permissions::from_mode(0o1777)).unwrap();
+        for path in [&inner, &folder] {
+            let error = create_private_folder(path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            assert!(error.to_string().contains("belongs to user 1"), "{error}");
+        }
+        create_private_folder(&shared.path().join("others")).unwrap();
     }
 
     #[test]

@@ -261,7 +261,7 @@ impl Lens {
     /// Transforms one batch of a group's units.
     ///
     /// # Errors
-    /// The units that cannot be transformed: at least one, and as many as `search` asks for. Any other unit may still be
+    /// The units that cannot be transformed: at least one, and as many as `search` requests. Any other unit may still be
     /// refused by a later step.
     pub fn apply(
         &self,

@@ -1,10 +1,9 @@
-//! Connection to Locket, Diego's lock and presence service. Owns addresses, TLS and calls; the lock is `lock`'s, and
+//! Connection to Locket, Diego's lock and presence service. Owns addresses and calls; the lock is `lock`'s, and
 //! presences are `clients`'.
 
 pub mod messages;
 
 use std::marker::PhantomData;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backon::{ConstantBuilder, Retryable};
@@ -12,11 +11,12 @@ use bytes::Buf;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
-use crate::{config, files, protobuf};
+use crate::tls::{TlsError, client};
+use crate::{config, protobuf};
 
 /// Retries of a host that starts while Locket does not accept connections yet: about ten seconds.
 pub const CONNECT_RETRIES: usize = 40;
@@ -28,18 +28,14 @@ const LARGEST_ANSWER: usize = 4 << 20;
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("cannot read {}; check the `locket_*` files of the configuration", .path.display())]
-    File { path: PathBuf, source: std::io::Error },
+    #[error("the files that the `locket_*` keys name cannot be used; correct them")]
+    Files(#[from] TlsError),
     #[error("`locket_address` {address:?} is not an address; write it as host:port")]
     Address { address: String, source: tonic::transport::Error },
     #[error(
         "cannot connect to Locket at {address}; check that it runs, and that the `locket_*` certificates belong together"
     )]
     Connect { address: String, source: tonic::transport::Error },
-}
-
-fn read(path: &Path) -> Result<Vec<u8>, ConnectError> {
-    files::read(path, files::TEXT_BYTES).map_err(|source| ConnectError::File { path: path.to_owned(), source })
 }
 
 /// Connects to Locket. Retries while the connection is refused.
@@ -71,10 +67,11 @@ pub fn connect_later(locket: &config::LocketConfig) -> Result<Channel, ConnectEr
 
 fn endpoint(locket: &config::LocketConfig) -> Result<Endpoint, ConnectError> {
     let address = &locket.address;
-    let (certificate, key) = (read(&locket.client_cert_file)?, read(&locket.client_key_file)?);
-    let tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read(&locket.ca_cert_file)?))
-        .identity(Identity::from_pem(certificate, key));
+    let tls = client::grpc_config(&config::ClientTls {
+        ca_file: locket.ca_cert_file.clone(),
+        cert_file: locket.client_cert_file.clone(),
+        key_file: locket.client_key_file.clone(),
+    })?;
     let malformed = |source| ConnectError::Address { address: address.clone(), source };
     let mut endpoint = Endpoint::from_shared(format!("https://{}", host_and_port(address))).map_err(malformed)?;
     if let Some(time) = locket.keepalive_time {

@@ -20,7 +20,7 @@ use std::pin::pin;
 
 use tokio::net::TcpListener;
 
-use crate::admin::{AdminError, Control, RemainingClients, Socket};
+use crate::admin::{Control, RemainingClients};
 use crate::config::Config;
 use crate::layout::manifest::DataVersion;
 use crate::lock::HeldLock;
@@ -80,11 +80,7 @@ async fn run(
     };
     listeners::open_metrics(&prepared, open_files).await?;
     tokio::spawn(report::MetricsReporter::new(&prepared, &front).publish_host_metrics());
-    let mut admin = match prepared.open_admin(Some(control)).await {
-        // Another host of this machine has the socket; this one opens it when it becomes the master.
-        Err(AdminError::InUse { .. }) => None,
-        opened => Some(opened?),
-    };
+    let admin = prepared.open_admin(Some(control)).await;
     let taken = tokio::select! {
         taken = wait_for_lock(&mut prepared, &mut reloads) => taken.map(Some),
         () = shutdown.reach(1) => Ok(None),
@@ -93,23 +89,17 @@ async fn run(
         Ok(Some(lock)) => lock,
         not_taken => {
             let ended = not_taken.map(drop);
-            report_end(&prepared.progress, admin.map(Socket::close), &ended).await;
+            report_end(&prepared.progress, admin.close(), &ended).await;
             return ended;
         }
     };
     tracing::info!(name: "locket-lock.acquired-lock", "took the lock");
     prepared.metrics.measures().lock_held(true);
-    let served = async {
-        if admin.is_none() {
-            admin = Some(prepared.open_admin(Some(control)).await?);
-        }
-        let stage = master::MasterStage { front: &front, open_files, lock: &lock, shutdown };
-        stage.serve(&mut prepared, &mut reloads, announce).await
-    }
-    .await;
+    let stage = master::MasterStage { front: &front, open_files, lock: &lock, shutdown };
+    let served = stage.serve(&mut prepared, &mut reloads, announce).await;
     prepared.metrics.measures().lock_held(false);
     // Before the lock is released, so that the next master can open the socket.
-    let clients = admin.map(Socket::close);
+    let clients = admin.close();
     tokio::select! {
         () = prepared.database.close() => {}
         // A database that does not answer must not keep the lock from the next master.

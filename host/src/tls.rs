@@ -1,5 +1,5 @@
 //! TLS of this process: certificates and their reload, and the configuration of the server and of clients. Owns the errors
-//! of the files and the one cryptography provider; connections are made by `http` and `clients`.
+//! of the files and the one cryptography provider; connections are made by `http`, `clients` and `locket`.
 
 pub mod client;
 pub mod reloading;

@@ -34,7 +34,7 @@ impl Installation {
     pub fn on(database: TestDatabase, modules_dir: &Path) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut config = json!({
-            "admin_socket": folder.path().join("admin.sock"),
+            "data_dir": folder.path(),
             "listen_address": "127.0.0.1:0",
             "modules_dir": modules_dir,
             "module_cache_dir": super::modules::cache(),
@@ -65,16 +65,16 @@ impl Installation {
         self.folder.path().join("admin.sock")
     }
 
-    fn config_file(&self) -> PathBuf {
-        let path = self.folder.path().join("bbs.json");
-        std::fs::write(&path, self.config.to_string()).expect("the configuration can be written");
-        path
-    }
-
     /// A `bbs` command such as `migrate status --json` with this configuration.
     pub fn command(&self, arguments: &[&str]) -> Command {
+        self.command_with(&self.folder.path().join("bbs.json"), arguments)
+    }
+
+    /// [`Self::command`] with the configuration in the file at `path`.
+    pub fn command_with(&self, path: &Path, arguments: &[&str]) -> Command {
+        std::fs::write(path, self.config.to_string()).expect("the configuration can be written");
         let mut command = Command::new(super::bbs());
-        command.args(arguments).arg("--config").arg(self.config_file()).env_remove("RUST_LOG");
+        command.args(arguments).arg("--config").arg(path).env_remove("RUST_LOG");
         command
     }
 

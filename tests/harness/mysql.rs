@@ -1,7 +1,7 @@
 //! The MySQL server of the tests, with the case-insensitive collation that is its default. Its users are those of the
 //! MariaDB server.
 //!
-//! The server is an installed one, or that of the folder in [`ROOT`]. MySQL 9 has one password plugin, which wants TLS
+//! The server is an installed one, or that of the folder in [`ROOT`]. MySQL 9 has one password plugin, which requires TLS
 //! or RSA for a user's first login since the server's start. The tests' connections have neither, so the server counts
 //! as ready once each user has logged in with TLS.
 
@@ -48,7 +48,7 @@ const SETTINGS: [&str; 13] = [
     "--mysqlx=OFF",
 ];
 const LOG_SIZE: &str = "--innodb-redo-log-capacity=100M";
-/// Otherwise the server wants a folder of the system.
+/// Otherwise the server uses a folder of the system.
 const NO_FILES: &str = "--secure-file-priv=NULL";
 
 fn find() -> PathBuf {

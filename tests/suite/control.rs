@@ -203,7 +203,11 @@ async fn drain_migrates_down_and_returns_once_the_host_has_ended(kind: Kind) {
     assert!(text(&drained).contains("\nended\n"), "no progress was shown: {}", text(&drained));
     assert_eq!(installation.data_version(), VERSION);
     assert!(host.wait().success());
-    assert_eq!(installation.succeed(&["drain"]), "No host is running with this configuration.\n");
+    let socket = installation.admin_socket();
+    assert_eq!(
+        installation.succeed(&["drain"]),
+        format!("No host answers at the admin socket {}.\n", socket.display())
+    );
 }
 
 #[tokio::test]
@@ -288,4 +292,40 @@ async fn secrets_of_the_configuration_are_not_printed() {
         let text = text(&output);
         assert!(!output.status.success() && !text.contains("hunter2"), "{text}");
     }
+}
+
+on_each_database!(hosts_whose_configurations_lie_in_one_folder_both_serve);
+/// Goal: hosts whose configurations lie in one folder do not get in each other's way, and write nothing into it.
+/// Method: two hosts with default places; commands with each configuration reach its own host. Then both name one data folder.
+async fn hosts_whose_configurations_lie_in_one_folder_both_serve(kind: Kind) {
+    let folder = tempfile::tempdir().unwrap();
+    let names = ["one.json", "other.json"];
+    let installations = names.map(|_| Installation::new(&modules::modules(), kind).set("data_dir", ""));
+    let command =
+        |at: usize, arguments: &[&str]| installations[at].command_with(&folder.path().join(names[at]), arguments);
+    let hosts = [0, 1].map(|at| Host::start(command(at, &["serve"]), "serving"));
+    for (at, host) in hosts.iter().enumerate() {
+        let output = command(at, &["migrate", "resume", "--json"]).output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output)));
+        assert_eq!(report["pid"], host.pid());
+    }
+    let mut beside: Vec<_> =
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    beside.sort();
+    assert_eq!(beside, names);
+    hosts.into_iter().for_each(|host| assert!(host.terminate().success()));
+    for at in [0, 1] {
+        // `No host answers at the admin socket /var/tmp/…/admin.sock.`
+        let drained = text(&command(at, &["drain"]).output().unwrap());
+        let socket = drained.trim_end_matches(".\n").rsplit(' ').next().unwrap();
+        let data = std::path::Path::new(socket).parent().unwrap();
+        std::fs::remove_dir(data).unwrap_or_else(|error| panic!("{}: {error}; {drained}", data.display()));
+    }
+    let sharing = installations.map(|installation| installation.set("data_dir", folder.path().to_str().unwrap()));
+    let first = sharing[0].serve();
+    let mut second = sharing[1].serve();
+    let log = second.output().join("\n");
+    assert!(log.contains("works without its admin socket") && log.contains("another host answers at"), "{log}");
+    let report: Value = serde_json::from_str(&sharing[1].succeed(&["migrate", "resume", "--json"])).unwrap();
+    assert_eq!(report["pid"], first.pid());
 }

@@ -9,8 +9,9 @@ use bbs::testing::database::Dialect;
 use bbs::testing::migrate::fault::{AFTER_RENAMING, POINTS};
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture;
 use crate::harness::killed_passages;
+use crate::harness::layouts::NEWEST;
 use crate::harness::stored::{Rows, Stored};
 
 pub(super) const OLDEST: u64 = 1_471_030_898;
@@ -79,50 +80,77 @@ pub(super) async fn inspect(database: &TestDatabase, version: u64) -> Rows {
     rows
 }
 
-/// For every crash point: kills the migration at a passage, and resumes it.
-async fn kill_at_every_point(start: &TestDatabase, direction: &str, version: u64) {
-    let undisturbed = start.copy();
-    assert!(!run(direction, version, &undisturbed, None));
-    let wanted = inspect(&undisturbed, version).await;
-    for point in points(start.kind) {
-        for passage in killed_passages(start.kind) {
-            let case = format!("{:?} {direction} {point}:{passage}", start.kind);
-            let database = start.copy();
-            let killed = run(direction, version, &database, Some(&format!("{point}:{passage}")));
-            assert!(killed || passage > 1, "{case}: the migration does not reach this point");
-            if killed {
-                run(direction, version, &database, None);
-            }
-            assert!(inspect(&database, version).await == wanted, "{case}: differs from an uninterrupted migration");
-        }
-    }
-}
-
 /// One unit of the fixture in so many: enough for two batches of LRPs, since each crash point is passed in a migration of
 /// its own.
 pub(super) const SHARE: u32 = 4;
 
+/// The fixture as Diego's BBS wrote it.
 pub(super) async fn with_fixture(kind: Kind) -> TestDatabase {
     let database = TestDatabase::new(kind);
     fixture::write_share_to(&database, SHARE).await;
     database
 }
 
-on_each_database!(kill_at_any_point_of_a_migration_down_loses_nothing);
-async fn kill_at_any_point_of_a_migration_down_loses_nothing(kind: Kind) {
-    kill_at_every_point(&with_fixture(kind).await, "down", OLDEST).await;
+/// The fixture at the newest version, as [`migrate_to_newest`] leaves it.
+pub(super) async fn at_newest(kind: Kind) -> TestDatabase {
+    let database = with_fixture(kind).await;
+    migrate_to_newest(&database).await;
+    database
 }
 
-on_each_database!(kill_at_any_point_of_a_migration_up_loses_nothing);
-async fn kill_at_any_point_of_a_migration_up_loses_nothing(kind: Kind) {
-    let start = with_fixture(kind).await;
-    assert!(!run("down", OLDEST, &start, None));
-    kill_at_every_point(&start, "up", VERSION).await;
+/// Adds a definition in the archive to each desired LRP.
+pub(super) const ARCHIVED: &str = "INSERT INTO bbs_lrp_definitions (process_guid, definition_id, log_guid, memory_mb, disk_mb, max_pids, rootfs, \
+     volume_placement, placement_tags, metric_tags, run_info, created_at, last_active_at) \
+     SELECT process_guid, 'archived', log_guid, memory_mb, disk_mb, 1, rootfs, volume_placement, placement_tags, metric_tags, \
+     run_info, 1, 2 FROM desired_lrps";
+/// Adds an update that began to each desired LRP.
+const UPDATED: &str =
+    "INSERT INTO bbs_lrp_updates (process_guid, started_at, cancelled) SELECT process_guid, 3, false FROM desired_lrps";
+
+/// Takes the fixture in a database to the newest version, with archived definitions and updates under way. Through the oldest
+/// version, so that the row functions of all migrations have processed each record, as on a later way back up.
+pub(super) async fn migrate_to_newest(database: &TestDatabase) {
+    let stored = Stored::open(database, fixture::migrations()).await;
+    stored.down(OLDEST).await.unwrap();
+    stored.up(NEWEST).await.unwrap();
+    for statement in [ARCHIVED, UPDATED] {
+        stored.execute(statement).await;
+    }
+    stored.context.database.close().await;
+}
+
+on_each_database!(kill_at_any_point_of_a_migration_down_and_back_up_loses_nothing);
+/// Goal: neither direction loses or changes a row, definitions and updates included.
+/// Method: at every crash point, a migration down and then the one back up are killed at a passage and resumed.
+async fn kill_at_any_point_of_a_migration_down_and_back_up_loses_nothing(kind: Kind) {
+    let start = at_newest(kind).await;
+    let newest = inspect(&start, NEWEST).await;
+    assert!(!newest["bbs_lrp_definitions"].is_empty() && !newest["bbs_lrp_updates"].is_empty());
+    let undisturbed = start.copy();
+    assert!(!run("down", OLDEST, &undisturbed, None));
+    let oldest = inspect(&undisturbed, OLDEST).await;
+    for point in points(kind) {
+        for passage in killed_passages(kind) {
+            let database = start.copy();
+            for (direction, version, wanted) in [("down", OLDEST, &oldest), ("up", NEWEST, &newest)] {
+                let case = format!("{direction} {point}:{passage}");
+                let killed = run(direction, version, &database, Some(&format!("{point}:{passage}")));
+                assert!(killed || passage > 1, "{case}: the migration does not reach this point");
+                if killed {
+                    run(direction, version, &database, None);
+                }
+                assert!(
+                    inspect(&database, version).await == *wanted,
+                    "{case}: differs from an uninterrupted migration"
+                );
+            }
+        }
+    }
 }
 
 on_each_database!(migration_killed_at_every_point_in_turn_completes);
 async fn migration_killed_at_every_point_in_turn_completes(kind: Kind) {
-    let database = with_fixture(kind).await;
+    let database = at_newest(kind).await;
     let undisturbed = database.copy();
     assert!(!run("down", OLDEST, &undisturbed, None));
     for point in points(kind) {

@@ -11,12 +11,13 @@ use bbs::testing::layout::manifest::{Direction, Manifest};
 use bbs::testing::lens::transform::{Transform, TransformError};
 use bbs::testing::migrate::{Decision, fault};
 
-use super::crash::{OLDEST, SHARE, command, inspect, points, run, with_fixture};
+use super::crash::{OLDEST, SHARE, at_newest, command, inspect, migrate_to_newest, points, run, with_fixture};
 use crate::harness::database::{
     IDLE_LIMIT_S, Kind, LockTimeout, TestDatabase, execute, on_each_database, on_each_server, texts,
 };
 use crate::harness::engine::Engine;
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture;
+use crate::harness::layouts::NEWEST;
 use crate::harness::modules::chain;
 use crate::harness::proxy::Proxy;
 use crate::harness::stored::{Rows, Stored};
@@ -25,11 +26,11 @@ use crate::harness::{PATIENCE, block_until, pause};
 /// Number of points at which a migration is disturbed, evenly distributed over the bytes that it sends.
 const POINTS_OF_FAULT: u64 = 8;
 
-/// Both directions: source database, direction, target version.
+/// Both directions between the newest and the oldest version: source database, direction, target version.
 async fn directions(database: TestDatabase) -> [(TestDatabase, &'static str, u64); 2] {
     let oldest = database.copy();
     assert!(!run("down", OLDEST, &oldest, None));
-    [(database, "down", OLDEST), (oldest, "up", VERSION)]
+    [(database, "down", OLDEST), (oldest, "up", NEWEST)]
 }
 
 /// The rows after an uninterrupted migration, and the number of bytes that it sends.
@@ -52,7 +53,7 @@ async fn migrate(database: &TestDatabase, direction: &str, version: u64) -> Resu
 on_each_server!(connection_cut_at_any_point_loses_nothing);
 async fn connection_cut_at_any_point_loses_nothing(kind: Kind) {
     let server = kind.engine();
-    for (start, direction, version) in directions(with_fixture(kind).await).await {
+    for (start, direction, version) in directions(at_newest(kind).await).await {
         let (wanted, sent) = undisturbed(&start, server, direction, version).await;
         for point in 0..POINTS_OF_FAULT {
             let (database, proxy) = (start.copy(), Proxy::to(server.address()));
@@ -70,6 +71,7 @@ async fn server_crash_at_any_point_loses_nothing(kind: Kind) {
     let server = Arc::new(kind.own_engine());
     let start = TestDatabase::on(kind, server.address());
     fixture::write_share_to(&start, SHARE).await;
+    migrate_to_newest(&start).await;
     for (start, direction, version) in directions(start).await {
         let (wanted, sent) = undisturbed(&start, &server, direction, version).await;
         for point in 1..POINTS_OF_FAULT / 2 {
@@ -96,7 +98,7 @@ on_each_server!(frozen_master_writes_nothing_after_a_takeover);
 /// At every crash point: the process is stopped, another master takes over and completes the migration, and the first
 /// process is continued.
 async fn frozen_master_writes_nothing_after_a_takeover(kind: Kind) {
-    let start = with_fixture(kind).await;
+    let start = at_newest(kind).await;
     let undisturbed = start.copy();
     migrate(&undisturbed, "down", OLDEST).await.unwrap();
     let wanted = inspect(&undisturbed, OLDEST).await;
@@ -142,6 +144,7 @@ async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
     };
     let start = TestDatabase::on(kind, server.address());
     fixture::write_share_to(&start, SHARE).await;
+    migrate_to_newest(&start).await;
     let lock_timeout = LockTimeout::on(kind, server.address()).await;
     for (start, direction, version) in directions(start).await {
         let undisturbed = start.copy();
@@ -177,7 +180,7 @@ async fn cut_over_locks_a_table_before_its_indexes() {
     const WAITING: &str = "SELECT c.relname::text FROM pg_locks l JOIN pg_class c ON c.oid = l.relation \
                            WHERE NOT l.granted AND c.relname = 'desired_lrps' \
                            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())";
-    let database = with_fixture(Kind::Postgres).await;
+    let database = at_newest(Kind::Postgres).await;
     let undisturbed = database.copy();
     migrate(&undisturbed, "down", OLDEST).await.unwrap();
     let other = database.open().await;
@@ -207,6 +210,7 @@ async fn full_disk_stops_a_migration_that_resumes_with_free_space(kind: Kind) {
         let disk = Disk::new(kind);
         let start = disk.database();
         fixture::write_to(&start).await;
+        migrate_to_newest(&start).await;
         let (start, direction, version) = &directions(start).await[way];
         let (undisturbed, database) = (start.copy(), start.copy());
         migrate(&undisturbed, direction, *version).await.unwrap();

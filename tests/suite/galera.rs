@@ -8,12 +8,13 @@ use bbs::testing::lock::fence::{Fence, FenceError};
 use bbs::testing::migrate::fault;
 use tokio::sync::watch;
 
-use super::crash::{OLDEST, command, inspect, run};
+use super::crash::{OLDEST, command, inspect, migrate_to_newest, run};
 use super::faults::{signal, stops};
 use crate::harness::database::{IDLE_LIMIT_S, Kind, TestDatabase, execute, texts};
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture;
 use crate::harness::galera::Cluster;
 use crate::harness::host::Installation;
+use crate::harness::layouts::NEWEST;
 use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
@@ -24,15 +25,21 @@ use crate::harness::stored::Rows;
 
 const SETTINGS: Settings = Settings { clients: 4, calls_per_second: 100.0, seed: 11 };
 
-/// The rows after an uninterrupted migration on a single server.
-async fn undisturbed(direction: &str, version: u64) -> Rows {
+/// The rows after an uninterrupted migration down on a single server. They do not depend on the ids that a migration up generates.
+async fn oldest_rows() -> Rows {
     let database = TestDatabase::new(Kind::Mariadb);
     fixture::write_to(&database).await;
+    migrate_to_newest(&database).await;
     assert!(!run("down", OLDEST, &database, None));
-    if direction == "up" {
-        assert!(!run("up", version, &database, None));
-    }
-    inspect(&database, version).await
+    inspect(&database, OLDEST).await
+}
+
+/// The fixture on the cluster, at the newest version.
+async fn at_newest(cluster: &Cluster) -> TestDatabase {
+    let database = cluster.database();
+    fixture::write_to(&database).await;
+    migrate_to_newest(&database).await;
+    database
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,12 +69,11 @@ async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn migration_completes_after_loss_of_node_and_balancer() {
     let cluster = Arc::new(Cluster::start());
-    let database = cluster.database();
-    fixture::write_to(&database).await;
+    let database = at_newest(&cluster).await;
+    let (newest, oldest) = (inspect(&database, NEWEST).await, oldest_rows().await);
     let balancer = Arc::new(cluster.balancer());
     let balanced = database.through(balancer.address());
-    for (direction, version, node) in [("down", OLDEST, 1), ("up", VERSION, 2)] {
-        let wanted = undisturbed(direction, version).await;
+    for (direction, version, node, wanted) in [("down", OLDEST, 1, oldest), ("up", NEWEST, 2, newest)] {
         let before = balancer.sent();
         // A node crashes while rows are copied, and the balancer breaks all connections; then the host is restarted, as
         // a supervisor does, until the migration is complete.
@@ -99,10 +105,9 @@ fn crash_after(cluster: &Arc<Cluster>, node: usize, balancer: &Arc<Proxy>, bytes
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_master_on_one_node_changes_nothing_after_a_takeover_on_another() {
     let cluster = Cluster::start();
-    let wanted = undisturbed("down", OLDEST).await;
+    let wanted = oldest_rows().await;
     for point in [fault::AFTER_BATCH, fault::BEFORE_CUT_OVER_COMMIT, fault::AFTER_CUT_OVER] {
-        let database = cluster.database();
-        fixture::write_to(&database).await;
+        let database = at_newest(&cluster).await;
         let mut frozen = command("down", OLDEST, &database.through(cluster.node(2)));
         frozen.env("BBS_FAULT", format!("stop:{point}")).env(IDLE_LIMIT_S, "1");
         let mut frozen = frozen.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();

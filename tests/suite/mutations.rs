@@ -92,7 +92,7 @@ const MUTATIONS: &[FileMutations] = &[
         file: "migrate/examine.rs",
         tests: MIGRATE,
         changes: &[
-            ("        note(&mut reasons, check_record_versions(tx, layouts, work.from).await)?;", ""),
+            ("        note(reasons, check_record_versions(tx, layouts, at).await)?;", ""),
             ("    sources(tx, layouts, work, &mut reasons).await?;", ""),
             ("    in_the_way(tx, work, &mut reasons).await?;", ""),
         ],

@@ -23,6 +23,7 @@ mod matrix;
 mod served;
 mod streams;
 mod timeouts;
+mod worked_example;
 
 /// The component that serves a version.
 fn translator(serves: &str) -> Arc<dyn Translate> {

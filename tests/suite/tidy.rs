@@ -141,6 +141,17 @@ const SLEEPERS: [&str; 5] = ["mod.rs", "engine.rs", "watch.rs", "load", "diego"]
 
 /// A fixed time is too short on a slow machine and too long on a fast one. Unit tests sleep on a clock that is paused or
 /// that they move.
+/// Every request of the API, whose type implements `Validate`.
+#[test]
+fn every_validated_request_is_fuzzed() {
+    let target = read(&workspace().join("tests/fuzz/fuzz_targets/request.rs"));
+    let sources = rust_files(&workspace().join("host/src/domain/validation"));
+    let text: String = sources.iter().map(|path| read(path)).collect();
+    let requests = text.lines().filter_map(|line| line.strip_prefix("impl Validate for ")?.strip_suffix("Request {"));
+    let is_missing = |name: &&str| !target.contains(&format!("        {name}Request,\n"));
+    assert_none(requests.filter(is_missing).map(|name| format!("{name}Request is not in the fuzz target")).collect());
+}
+
 #[test]
 fn tests_wait_for_conditions_and_not_for_a_time() {
     let (tests, harness) = (workspace().join("tests/suite"), workspace().join("tests/harness"));

@@ -13,7 +13,8 @@ use crate::reload::ReloadReport;
 #[derive(Debug, thiserror::Error)]
 pub enum AdminClientError {
     #[error(
-        "no host is running with this configuration: there is no admin socket {}. Start one with `bbs serve`", .path.display()
+        "no host is running with this configuration: there is no admin socket {}. Start one with `bbs serve`; one that runs \
+         without its socket has logged the reason (`admin-socket.not-open`)", .path.display()
     )]
     NotRunning { path: PathBuf },
     #[error(
@@ -50,7 +51,7 @@ impl AdminClient {
     ///
     /// # Errors
     /// [`AdminClientError::NotRunning`], `Stale`, `Forbidden` or `Connect` if there is no connection, `Broken` if it is lost.
-    pub async fn ask(path: &Path, command: Command) -> Result<Self, AdminClientError> {
+    pub async fn send(path: &Path, command: Command) -> Result<Self, AdminClientError> {
         let path = path.to_owned();
         let mut stream = UnixStream::connect(&path).await.map_err(|source| match source.kind() {
             io::ErrorKind::NotFound => AdminClientError::NotRunning { path },
@@ -62,6 +63,26 @@ impl AdminClient {
         line.push(b'\n');
         stream.write_all(&line).await.map_err(AdminClientError::Broken)?;
         Ok(Self { replies: BufReader::new(stream).lines() })
+    }
+
+    /// [`send`](Self::send) at the first of the sockets at which a host answers.
+    ///
+    /// # Errors
+    /// As `send`; that of the first socket if no host answers at any.
+    pub async fn send_to_any(
+        paths: impl IntoIterator<Item = &Path>,
+        command: Command,
+    ) -> Result<Self, AdminClientError> {
+        let mut absent = None;
+        for path in paths {
+            match Self::send(path, command).await {
+                Err(error @ (AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. })) => {
+                    absent.get_or_insert(error);
+                }
+                asked => return asked,
+            }
+        }
+        Err(absent.expect("there is at least one socket"))
     }
 
     /// Returns the next report, or `None` when the host has closed the connection.

@@ -11,6 +11,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
 use super::{Command, Host, Reply, Report};
+use crate::files;
 use crate::progress::Snapshot;
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
@@ -25,14 +26,15 @@ const LAST_REPLY: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum AdminError {
     #[error(
-        "another host answers at the admin socket {}; give each host its own with `admin_socket` or `data_dir`", .path.display()
+        "another host answers at the admin socket {}, and commands with this configuration reach that one; give each host its \
+         own with `admin_socket` or `data_dir`", .path.display()
     )]
     InUse { path: PathBuf },
     #[error("there is a file at {} that is not a socket; remove it, or name another path with `admin_socket`", .path.display())]
     InTheWay { path: PathBuf },
     #[error(
-        "cannot make the admin socket {}; check that its folder exists, can be written to, and that the path has fewer \
-         than 100 letters, or name another with `admin_socket`", .path.display()
+        "cannot make the admin socket {}; check that its folder can be made and written to, and that the path has fewer than \
+         100 letters, or name another with `admin_socket`", .path.display()
     )]
     Bind { path: PathBuf, source: io::Error },
 }
@@ -58,7 +60,8 @@ impl RemainingClients {
 }
 
 impl Socket {
-    /// Creates the socket for the user that this host runs as. Replaces the socket of a host that was killed.
+    /// Creates the socket for the user that this host runs as, and its folder if that is absent. Replaces the socket of a host
+    /// that was killed.
     ///
     /// # Errors
     /// [`AdminError::InUse`] if another host listens there, [`AdminError::InTheWay`] if the path is a file of another kind,
@@ -68,6 +71,7 @@ impl Socket {
             return Err(AdminError::InUse { path: path.to_owned() });
         }
         let failed = |source| AdminError::Bind { path: path.to_owned(), source };
+        path.parent().map_or(Ok(()), files::create_private_folder).map_err(failed)?;
         match std::fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path).map_err(failed)?,
             Ok(_) => return Err(AdminError::InTheWay { path: path.to_owned() }),
@@ -120,7 +124,8 @@ async fn serve(listener: UnixListener, owner: u32, host: Host, answering: mpsc::
 async fn answer(mut stream: UnixStream, owner: u32, host: &Host) -> io::Result<()> {
     let asker = stream.peer_cred()?.uid();
     if asker != owner && asker != 0 {
-        return say(&mut stream, &Reply::Refused("only the user that the host runs as may ask".to_owned())).await;
+        return say(&mut stream, &Reply::Refused("only the user that the host runs as may send commands".to_owned()))
+            .await;
     }
     let mut line = String::new();
     let mut limited = BufReader::new((&mut stream).take(LONGEST_LINE));

@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NativeMethod {
     Ping,
-    /// Asks Locket, not the database.
+    /// Answered from Locket, not from the database.
     Cells,
     /// Run page by page.
     List(ListMethod),
@@ -99,7 +99,7 @@ pub enum EvacuationCall {
     Stopped,
 }
 
-/// An event stream. Subscribed to instead of called, so translators cannot serve it.
+/// An event stream. Subscribed to instead of called: translators get the events of each operation (`decisions/0013`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     LrpInstances,

@@ -33,10 +33,10 @@ impl DrainCommand {
     /// The host cannot be reached, or did not end as it should.
     pub async fn run(self) -> anyhow::Result<()> {
         let config = Config::read(&self.config)?;
-        let mut host = match AdminClient::ask(&config.admin_socket, Command::Drain).await {
+        let mut host = match AdminClient::send_to_any(config.admin_sockets(), Command::Drain).await {
             Err(AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. }) => {
                 if !self.json {
-                    println!("No host is running with this configuration.");
+                    println!("No host answers at the admin socket {}.", config.admin_socket.display());
                 }
                 return Ok(());
             }

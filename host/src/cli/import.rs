@@ -78,7 +78,7 @@ async fn check(prepared: &Prepared, arguments: &EtcdArguments) -> anyhow::Result
 async fn import(prepared: &Prepared, arguments: &EtcdArguments) -> anyhow::Result<()> {
     let (lock, fence) = prepared.lock_now(async || prepared.may_import().await).await?;
     let work = async {
-        let _admin = prepared.open_admin(None).await?;
+        let _admin = prepared.open_admin(None).await;
         prepared.import_from_etcd(&fence, arguments.stale).await
     };
     let done = tokio::select! {

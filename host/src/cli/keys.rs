@@ -139,7 +139,7 @@ async fn rotate(Configured { config }: Configured) -> anyhow::Result<()> {
 }
 
 async fn rotate_shown(prepared: &Prepared, fence: &Fence) -> anyhow::Result<Rotated> {
-    let _admin = prepared.open_admin(None).await?;
+    let _admin = prepared.open_admin(None).await;
     Ok(progress::shown(&prepared.progress, prepared.rotate(fence)).await?)
 }
 

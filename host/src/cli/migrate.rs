@@ -170,7 +170,7 @@ async fn status(StatusArgs { config, json }: StatusArgs) -> anyhow::Result<()> {
         println!("{}", serde_json::to_string_pretty(&value)?);
     } else {
         print!("{}", render::status(&status, prepared.database.name(), &wrong_keys));
-        steer::print_running_host(&prepared.config.admin_socket).await;
+        steer::print_running_host(&prepared.config).await;
     }
     Ok(())
 }
@@ -242,7 +242,7 @@ async fn bring_part(
     intent: Intent,
     most: Option<u64>,
 ) -> anyhow::Result<(RunOutcome, usize)> {
-    let _admin = prepared.open_admin(None).await?;
+    let _admin = prepared.open_admin(None).await;
     let progressed = progress::shown(&prepared.progress, prepared.bring_part(fence, intent, most)).await?;
     if matches!(progressed, RunOutcome::Done(_)) {
         progress::shown(&prepared.progress, prepared.rotate(fence)).await?;

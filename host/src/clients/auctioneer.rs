@@ -80,7 +80,7 @@ impl Auctioneer {
     /// The auctioneer cannot be reached or does not answer 202 Accepted.
     pub async fn request_lrps(&self, starts: &[LrpStart], trace_id: &TraceId) -> Result<(), ClientError> {
         let starts: Vec<_> = starts.iter().map(lrp_json).collect();
-        self.request("ask the auctioneer to place instances", "lrps", &starts, trace_id).await
+        self.request("have the auctioneer place instances", "lrps", &starts, trace_id).await
     }
 
     /// Requests the auction of tasks, all in one request.
@@ -89,7 +89,7 @@ impl Auctioneer {
     /// The auctioneer cannot be reached or does not answer 202 Accepted.
     pub async fn request_tasks(&self, tasks: &[Task], trace_id: &TraceId) -> Result<(), ClientError> {
         let tasks: Vec<_> = tasks.iter().map(task_json).collect();
-        self.request("ask the auctioneer to place tasks", "tasks", &tasks, trace_id).await
+        self.request("have the auctioneer place tasks", "tasks", &tasks, trace_id).await
     }
 
     async fn request(
@@ -103,12 +103,14 @@ impl Auctioneer {
         let mut url = connection.address.clone();
         url.path_segments_mut().expect("it has a host").pop_if_empty().extend(["v1", kind]);
         let body = serde_json::to_vec(items).expect("text and numbers are JSON");
-        let mut ask = RequestToSend { what, method: Method::POST, url, body, trace_id: Some(trace_id) };
-        match connection.pool.ask(&ask).await {
-            Err(fault @ ClientError::Unreachable { .. }) if !connection.require_tls && ask.url.scheme() == "https" => {
+        let mut outgoing = RequestToSend { what, method: Method::POST, url, body, trace_id: Some(trace_id) };
+        match connection.pool.send_for_acceptance(&outgoing).await {
+            Err(fault @ ClientError::Unreachable { .. })
+                if !connection.require_tls && outgoing.url.scheme() == "https" =>
+            {
                 tracing::debug!(error = &fault as &dyn std::error::Error, "trying the auctioneer again, without TLS");
-                ask.url.set_scheme("http").expect("https can be replaced by http");
-                connection.pool.ask(&ask).await
+                outgoing.url.set_scheme("http").expect("https can be replaced by http");
+                connection.pool.send_for_acceptance(&outgoing).await
             }
             answered => answered,
         }

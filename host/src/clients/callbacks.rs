@@ -29,14 +29,14 @@ impl Callbacks {
         let Some(pool) = &self.0 else { return Ok(200) };
         let url = text(&task.definition.completion_callback_url);
         let Ok(url) = Url::parse(&url) else { return Err(ClientError::NoCallback { url }) };
-        let ask = RequestToSend {
+        let outgoing = RequestToSend {
             what: "call the completion callback of a task",
             method: Method::POST,
             url,
             body: body(task).to_string().into_bytes(),
             trace_id: None,
         };
-        let answer = pool.send(&ask).await?;
+        let answer = pool.send(&outgoing).await?;
         let status = answer.status().as_u16();
         drain(answer).await;
         Ok(status)

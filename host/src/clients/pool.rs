@@ -72,27 +72,28 @@ impl Pool {
     }
 
     /// Sends a request; any status is a success.
-    pub(super) async fn send(&self, ask: &RequestToSend<'_>) -> Result<Response, ClientError> {
-        let mut request = self.0.client.get().request(ask.method.clone(), ask.url.clone()).timeout(self.0.timeout);
-        if let Some(TraceId(id)) = ask.trace_id {
+    pub(super) async fn send(&self, outgoing: &RequestToSend<'_>) -> Result<Response, ClientError> {
+        let mut request =
+            self.0.client.get().request(outgoing.method.clone(), outgoing.url.clone()).timeout(self.0.timeout);
+        if let Some(TraceId(id)) = outgoing.trace_id {
             // An id that is not valid in a header was not valid when it came in.
             if let Ok(id) = reqwest::header::HeaderValue::from_str(id) {
                 request = request.header(TRACE_ID, id);
             }
         }
-        let request = request.header(reqwest::header::CONTENT_TYPE, JSON).body(ask.body.clone());
-        request.send().await.map_err(|source| ClientError::Unreachable { what: ask.what, source })
+        let request = request.header(reqwest::header::CONTENT_TYPE, JSON).body(outgoing.body.clone());
+        request.send().await.map_err(|source| ClientError::Unreachable { what: outgoing.what, source })
     }
 
     /// Sends a request; any status but 202 Accepted is an error.
-    pub(super) async fn ask(&self, ask: &RequestToSend<'_>) -> Result<(), ClientError> {
-        let answer = self.send(ask).await?;
+    pub(super) async fn send_for_acceptance(&self, outgoing: &RequestToSend<'_>) -> Result<(), ClientError> {
+        let answer = self.send(outgoing).await?;
         match answer.status().as_u16() {
             ACCEPTED => {
                 drain(answer).await;
                 Ok(())
             }
-            status => Err(ClientError::Status { what: ask.what, status }),
+            status => Err(ClientError::Status { what: outgoing.what, status }),
         }
     }
 }

@@ -34,7 +34,7 @@ impl Reps {
         Ok(Self(Some(pool.map_err(|source| ClientsError::Pool { keys: "rep_*", source: Box::new(source) })?)))
     }
 
-    /// Asks a cell to stop a container. The rep removes the instance when it has stopped.
+    /// Has a cell stop a container. The rep removes the instance when it has stopped.
     ///
     /// # Errors
     /// The cell has no https address, cannot be reached, or does not answer 202 Accepted.
@@ -49,7 +49,8 @@ impl Reps {
         let (process_guid, instance_guid) = (text(&key.process_guid), text(&instance.instance_guid));
         let path = ["v1", "lrps", &process_guid, "instances", &instance_guid, "stop"];
         let url = below(cell, &path)?;
-        pool.ask(&ask("have a cell stop an instance", Method::POST, url, Vec::new(), trace_id)).await
+        pool.send_for_acceptance(&outgoing("have a cell stop an instance", Method::POST, url, Vec::new(), trace_id))
+            .await
     }
 
     /// Updates a container. Reps that do not support metric tags get only the routes; older ones get nothing.
@@ -78,7 +79,7 @@ impl Reps {
         }
     }
 
-    /// Asks a cell to cancel a task.
+    /// Has a cell cancel a task.
     ///
     /// # Errors
     /// As of [`Reps::stop`].
@@ -90,7 +91,7 @@ impl Reps {
     ) -> Result<(), ClientError> {
         let Some(pool) = &self.0 else { return Ok(()) };
         let url = below(cell, &["v1", "tasks", &text(task_guid), "cancel"])?;
-        pool.ask(&ask("have a cell cancel a task", Method::POST, url, Vec::new(), trace_id)).await
+        pool.send_for_acceptance(&outgoing("have a cell cancel a task", Method::POST, url, Vec::new(), trace_id)).await
     }
 }
 
@@ -106,10 +107,16 @@ async fn put(
     let (process_guid, instance_guid) = (text(&key.process_guid), text(&instance.instance_guid));
     let url = below(cell, &[version, "lrps", &process_guid, "instances", &instance_guid])?;
     let body = update_json(key, instance, update).to_string().into_bytes();
-    pool.ask(&ask("have a cell update an instance", Method::PUT, url, body, trace_id)).await
+    pool.send_for_acceptance(&outgoing("have a cell update an instance", Method::PUT, url, body, trace_id)).await
 }
 
-fn ask<'a>(what: &'static str, method: Method, url: Url, body: Vec<u8>, trace_id: &'a TraceId) -> RequestToSend<'a> {
+fn outgoing<'a>(
+    what: &'static str,
+    method: Method,
+    url: Url,
+    body: Vec<u8>,
+    trace_id: &'a TraceId,
+) -> RequestToSend<'a> {
     RequestToSend { what, method, url, body, trace_id: Some(trace_id).filter(|TraceId(id)| !id.is_empty()) }
 }
 

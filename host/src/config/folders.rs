@@ -4,11 +4,17 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use super::ConfigError;
+use crate::database::Address;
+use crate::files;
 
 /// BOSH's read-only folder of job configurations, and its writable data folder.
 const JOBS: &str = "/var/vcap/jobs";
 const DATA: &str = "/var/vcap/data";
+/// A folder that every user may write to and that outlasts a restart of the machine.
+const SHARED: &str = "/var/tmp";
 
 /// The folder of modules that was shipped with the executable: `modules` beside it, or beside its folder.
 ///
@@ -25,10 +31,36 @@ fn module_folders(executable: &Path) -> Vec<PathBuf> {
     executable.ancestors().skip(1).take(2).map(|folder| folder.join("modules")).collect()
 }
 
-/// The folder for compiled modules, replay files and the admin socket: beside the configuration, or BOSH's writable folder
-/// of the job. It depends on the path alone, so that every command with the same file finds the same socket.
-pub(super) fn data(base: &Path) -> PathBuf {
-    bosh(base).filter(|folder| folder.is_dir()).unwrap_or_else(|| base.to_owned())
+/// The folder for replay files, the admin socket and, where no other can be had, compiled modules.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct DataFolder {
+    pub(super) path: PathBuf,
+    /// The default until each host had a folder of its own. Hosts and files of that time may still be there.
+    pub(super) earlier: Option<PathBuf>,
+}
+
+/// The data folder of a host that names none: BOSH's writable folder of the job, or one that no other host has, derived from
+/// the file of the database, or from the configuration file if the database is a server's. It depends on paths alone and not on
+/// the environment, so that every command with the same file finds the same socket.
+pub(super) fn data(file: &Path, base: &Path, database: &Address) -> DataFolder {
+    if let Address::Sqlite(database) = database {
+        let mut path = database.clone().into_os_string();
+        path.push(".data");
+        return DataFolder { path: path.into(), earlier: database.parent().map(Path::to_owned) };
+    }
+    if let Some(path) = bosh(base).filter(|folder| folder.is_dir()) {
+        return DataFolder { path, earlier: None };
+    }
+    DataFolder { path: Path::new(SHARED).join(own_name(file)), earlier: Some(base.to_owned()) }
+}
+
+/// A name that depends on the path of the file, with symbolic links resolved. Short, since the path of a socket has fewer than
+/// 108 bytes.
+fn own_name(file: &Path) -> String {
+    let file = file.canonicalize().or_else(|_| std::path::absolute(file)).unwrap_or_else(|_| file.to_owned());
+    let digest = Sha256::digest(file.as_os_str().as_encoded_bytes());
+    let digits: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("bbs-{digits}")
 }
 
 /// `/var/vcap/data/NAME/tmp` for `/var/vcap/jobs/NAME/config`. Under `bpm` a job has no other writable folder by default.
@@ -72,8 +104,8 @@ fn shared_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
 /// Whether a folder exists and belongs to the user of this process: with `sudo`, `HOME` may be another user's, who could
 /// then not write to what root created there.
 fn is_own(folder: &Path) -> bool {
-    let owner = |path: &Path| std::fs::metadata(path).map(|found| found.uid());
-    folder.is_dir() && matches!((owner(folder), owner(Path::new("/proc/self"))), (Ok(one), Ok(other)) if one == other)
+    let owner = std::fs::metadata(folder).map(|found| found.uid());
+    folder.is_dir() && matches!((owner, files::own_user()), (Ok(one), Ok(other)) if one == other)
 }
 
 /// A pattern of folders that cannot be used.
@@ -197,6 +229,5 @@ mod tests {
         assert_eq!(of("/var/vcap/jobs/bbs/config"), Some("/var/vcap/data/bbs/tmp".into()));
         assert_eq!(of("/var/vcap/jobs"), None);
         assert_eq!(of("/etc/bbs"), None);
-        assert_eq!(data(Path::new("/etc/bbs")), Path::new("/etc/bbs"));
     }
 }

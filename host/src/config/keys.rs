@@ -16,6 +16,8 @@ use super::duration::GoDuration;
 /// The folders that relative paths are resolved against.
 #[derive(Debug, Clone)]
 pub(super) struct Folders {
+    /// The configuration file.
+    pub(super) path: PathBuf,
     /// The folder of the configuration file.
     pub(super) file: PathBuf,
     /// The working directory of the process.

@@ -15,7 +15,7 @@ fn read(json: &str) -> Result<Config, ConfigError> {
 
 /// The folders of a file `/etc/bbs/bbs.json` that is read by a process elsewhere.
 fn folders() -> Folders {
-    Folders { file: "/etc/bbs".into(), working: "/nonexistent".into() }
+    Folders { path: "/etc/bbs/bbs.json".into(), file: "/etc/bbs".into(), working: "/nonexistent".into() }
 }
 
 const SMALLEST: &str = r#"{"database_connection_string":"data/bbs.db","modules_dir":"modules"}"#;
@@ -45,8 +45,8 @@ fn smallest_file_has_defaults_beside_the_database() {
     assert_eq!(config.listeners.api.to_string(), "127.0.0.1:8889");
     assert_eq!(config.database, Address::Sqlite("/etc/bbs/data/bbs.db".into()));
     assert_eq!(config.modules_dir, Path::new("/etc/bbs/modules"));
-    assert_eq!(config.module_caches.last().unwrap(), Path::new("/etc/bbs/data/module-cache"));
-    assert_eq!(config.admin_socket, Path::new("/etc/bbs/data/admin.sock"));
+    assert_eq!(config.module_caches.last().unwrap(), Path::new("/etc/bbs/data/bbs.db.data/module-cache"));
+    assert_eq!(config.admin_socket, Path::new("/etc/bbs/data/bbs.db.data/admin.sock"));
     assert_eq!(config.lock, Lock::default());
     assert_eq!(config.migration, MigrationConfig::default());
     assert_eq!(config.ignored, Ignored::default());
@@ -59,9 +59,59 @@ fn folders_default_to_the_data_folder_and_can_be_set() {
     let named = read(&with(r#""module_cache_dir":"cache""#)).unwrap();
     assert_eq!(named.module_caches, [Path::new("/etc/bbs/cache")]);
     assert_eq!(moved.replay_dir, Path::new("/etc/bbs/replays"));
-    let json =
-        r#"{"database_driver":"postgres","database_connection_string":"host=db user=u dbname=d","modules_dir":"m"}"#;
-    assert_eq!(read(json).unwrap().replay_dir, Path::new("/etc/bbs/replay"));
+}
+
+/// A file that names a database of a server, and no folder.
+const ON_A_SERVER: &str =
+    r#"{"database_driver":"postgres","database_connection_string":"host=db user=u dbname=d","modules_dir":"m"}"#;
+
+#[test]
+fn hosts_of_one_folder_have_data_folders_of_their_own_and_none_beside_the_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let named = |name: &str, json: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, json).unwrap();
+        Config::read(&path).unwrap()
+    };
+    let [one, other] = ["one.json", "other.json"].map(|name| named(name, ON_A_SERVER));
+    assert_ne!(one.admin_socket, other.admin_socket);
+    assert_ne!(one.replay_dir, other.replay_dir);
+    for config in [&one, &other] {
+        for place in [&config.admin_socket, &config.replay_dir, config.module_caches.last().unwrap()] {
+            assert!(place.starts_with("/var/tmp") && !place.starts_with(folder.path()), "{}", place.display());
+        }
+        assert!(config.admin_socket.as_os_str().len() < 100);
+    }
+    let link = folder.path().join("link.json");
+    std::os::unix::fs::symlink("one.json", &link).unwrap();
+    assert_eq!(Config::read(&link).unwrap().admin_socket, one.admin_socket);
+    let files = ["one.db", "other.db"].map(|name| SMALLEST.replace("data/bbs.db", name));
+    let [one, other] = files.map(|json| named("files.json", &json));
+    assert_ne!(one.admin_socket, other.admin_socket);
+    assert_ne!(one.replay_dir, other.replay_dir);
+}
+
+#[test]
+fn earlier_places_beside_the_configuration_are_still_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("bbs.json");
+    let read = |json: &str| {
+        std::fs::write(&path, json).unwrap();
+        Config::read(&path).unwrap()
+    };
+    let earlier = folder.path().join("admin.sock");
+    for json in [ON_A_SERVER.to_owned(), SMALLEST.replace("data/bbs.db", "bbs.db")] {
+        let config = read(&json);
+        assert_eq!(config.admin_sockets().collect::<Vec<_>>(), [&config.admin_socket, &earlier]);
+        assert!(!config.replay_dir.starts_with(folder.path().join("replay")));
+        std::fs::create_dir(folder.path().join("replay")).unwrap();
+        assert_eq!(read(&json).replay_dir, folder.path().join("replay"));
+        std::fs::remove_dir(folder.path().join("replay")).unwrap();
+        for named in [r#""data_dir":"d""#, r#""admin_socket":"d/admin.sock""#] {
+            let named = read(&json.replace('}', &format!(",{named}}}")));
+            assert_eq!(named.admin_sockets().collect::<Vec<_>>(), [folder.path().join("d/admin.sock")]);
+        }
+    }
 }
 
 #[test]

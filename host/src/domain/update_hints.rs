@@ -15,7 +15,7 @@ use crate::store::Key;
 const CONCURRENT: usize = 20;
 
 /// The cell of a container that still runs is asked to stop it again after this time.
-const ASK_AGAIN_NS: u64 = 20_000_000_000;
+const REPEAT_AFTER_NS: u64 = 20_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct UpdateHints {
@@ -49,7 +49,7 @@ enum WorkState {
 }
 
 fn is_recent(asked_ns: i64, now_ns: i64) -> bool {
-    now_ns.abs_diff(asked_ns) < ASK_AGAIN_NS
+    now_ns.abs_diff(asked_ns) < REPEAT_AFTER_NS
 }
 
 impl UpdateHints {

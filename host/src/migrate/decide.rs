@@ -67,7 +67,7 @@ pub enum Reason {
     )]
     Unversioned { tables: Vec<String> },
     #[error(
-        "the database is at {current}, newer than the {wanted} this host wants: a newer host migrated it, or one with an add-on \
+        "the database is at {current}, newer than the {wanted} of this host: a newer host migrated it, or one with an add-on \
          that is missing here. Put those modules back (`modules_dirs`), or take the database back with them first: \
          `bbs migrate down --to {wanted}`"
     )]

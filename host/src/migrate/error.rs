@@ -70,9 +70,16 @@ pub enum MigrateError {
         "table {table} has records of version {}, which no module of the catalog leads to: another catalog wrote them. \
          Nothing was written; use the modules that wrote them, or set their `record_version` to NULL if they are what \
          the version of the database says",
-        .versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        enumerated(.versions)
     )]
     UnknownRecordVersions { table: String, versions: Vec<DataVersion> },
+    #[error(
+        "table {table} has records of version {}, above {at}, the version of the database: they were written at that version, and \
+         the database's was set back without a migration down. Nothing was written; restore the version that the records have, or \
+         set their `record_version` to NULL if they are what the version of the database says",
+        enumerated(.versions)
+    )]
+    RecordVersionsAbove { table: String, versions: Vec<DataVersion>, at: DataVersion },
     #[error(
         "the user of this host may not read every row of table {table}. Nothing was written; grant it SELECT, and exempt it from \
          row-level security (`ALTER ROLE ... BYPASSRLS`) where a policy hides rows"
@@ -170,6 +177,10 @@ pub enum MigrateError {
     NotFollowed { source: Arc<MigrateError> },
     #[error("the work was interrupted; start again to continue")]
     Interrupted,
+}
+
+fn enumerated(versions: &[DataVersion]) -> String {
+    versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 impl From<RowsError> for MigrateError {

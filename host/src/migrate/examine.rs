@@ -11,7 +11,7 @@ use crate::database::schema::{self, AttachedObject, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction};
 use crate::layout::history::{Additions, LayoutHistory};
 use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Column, Index, Layout, Table};
+use crate::layout::schema::{Column, Index, Table};
 
 /// The layouts of the catalog with what the owner of this database, which is at a version, has added to its tables.
 pub(super) async fn layouts_here(
@@ -53,12 +53,7 @@ pub(super) async fn examine(
     sources(tx, layouts, work, &mut reasons).await?;
     in_the_way(tx, work, &mut reasons).await?;
     reasons.extend(hanging(tx, layouts, work).await?);
-    let readable = check_readable(tx, layouts, work.from).await;
-    // After a statement that was refused, the transaction can read nothing more.
-    if readable.is_ok() {
-        note(&mut reasons, check_record_versions(tx, layouts, work.from).await)?;
-    }
-    note(&mut reasons, readable)?;
+    records(tx, layouts, work.from, &mut reasons).await?;
     Ok(reasons)
 }
 
@@ -68,13 +63,36 @@ pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), 
     MigrateError::refuse(hanging(&mut context.database.read().await?, &layouts, work).await?)
 }
 
-/// The tables of a layout that are none, or none with transactions.
-pub(super) async fn tables(tx: &mut Transaction, layout: Option<&Layout>) -> Result<Vec<MigrateError>, MigrateError> {
+/// The reasons against serving a database at a version, where nothing is migrated: tables that are none, or none with transactions,
+/// and records that the version does not have.
+pub(super) async fn served(
+    tx: &mut Transaction,
+    layouts: &LayoutHistory,
+    at: DataVersion,
+) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reasons = Vec::new();
-    for name in layout.into_iter().flat_map(|layout| layout.tables.keys()) {
+    for name in layouts.at(at).into_iter().flat_map(|layout| layout.tables.keys()) {
         reasons.extend(state::not_a_table(tx, name).await?);
     }
+    if reasons.is_empty() {
+        records(tx, layouts, at, &mut reasons).await?;
+    }
     Ok(reasons)
+}
+
+/// Every record can be read, and has been through no migration that the database has not been through.
+async fn records(
+    tx: &mut Transaction,
+    layouts: &LayoutHistory,
+    at: DataVersion,
+    reasons: &mut Vec<MigrateError>,
+) -> Result<(), MigrateError> {
+    let readable = check_readable(tx, layouts, at).await;
+    // After a statement that was refused, the transaction can read nothing more.
+    if readable.is_ok() {
+        note(reasons, check_record_versions(tx, layouts, at).await)?;
+    }
+    note(reasons, readable)
 }
 
 /// Keeps a refusal among the reasons; an error of the database ends the examination, which has found out nothing then.

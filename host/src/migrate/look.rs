@@ -58,7 +58,7 @@ pub(super) async fn reasons_between(
     let layouts = layout_history(&context.migrations)?;
     check_ends(context, &layouts, from, to)?;
     if from == to {
-        return examine::tables(tx, layouts.at(from)).await;
+        return examine::served(tx, &layouts, from).await;
     }
     let layouts = layouts_here(context, tx, from).await?;
     let restorable = residue::restorable(tx, from, to).await?;

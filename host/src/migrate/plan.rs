@@ -143,10 +143,15 @@ pub(super) fn tables(
     lens.tables
         .values()
         .map(|composed| {
-            let strategy = strategy(lens, composed, dialect);
+            let stamp = stamp(lens, composed, layouts, migrations, to);
+            let strategy = match (strategy(lens, composed, dialect), &stamp) {
+                // Rows that stay where they are would keep the version of a row function that is undone.
+                (Strategy::Untouched | Strategy::InPlace, Some(_)) => Strategy::Copy,
+                (strategy, _) => strategy,
+            };
             let mut columns = composed.columns.clone();
             if strategy == Strategy::Copy
-                && let Some(stamp) = stamp(lens, composed, layouts, migrations, to)
+                && let Some(stamp) = stamp
             {
                 let stamped = columns.iter_mut().find(|(column, _)| column.name == RECORD_VERSION);
                 stamped.expect("only a table with the column is stamped").1 = Provenance::Fill(stamp);

@@ -39,8 +39,9 @@ pub(super) async fn check_readable(
     Ok(())
 }
 
-/// Checks that every record went through migrations that the catalog knows. A record of any other version was written
-/// with another catalog, and nothing is known of its layout. One pass over a narrow column of each table.
+/// Checks that every record went through migrations that the catalog knows, and that the database has been through. A record of
+/// any other version was written with another catalog, or before the database's version was set back by other means than a
+/// migration, and nothing is known of its layout. One pass over a narrow column of each table.
 pub(super) async fn check_record_versions(
     tx: &mut Transaction,
     layouts: &LayoutHistory,
@@ -52,9 +53,13 @@ pub(super) async fn check_record_versions(
             continue;
         }
         let found = record_versions(tx, table).await?;
-        let unknown: Vec<_> = found.into_iter().filter(|version| layouts.at(*version).is_none()).collect();
+        let (known, unknown): (Vec<_>, Vec<_>) = found.into_iter().partition(|version| layouts.at(*version).is_some());
         if !unknown.is_empty() {
             return Err(MigrateError::UnknownRecordVersions { table: table.to_owned(), versions: unknown });
+        }
+        let above: Vec<_> = known.into_iter().filter(|version| *version > at).collect();
+        if !above.is_empty() {
+            return Err(MigrateError::RecordVersionsAbove { table: table.to_owned(), versions: above, at });
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What an operator asks for before and after a migration: the version of the database, what would run, and what it
+//! Information for an operator before and after a migration: the version of the database, what would run, and what it
 //! would do to each table. Reads only, without a lock.
 
 use std::collections::BTreeSet;

@@ -72,7 +72,7 @@ impl UnitLocks {
             All::Shared { _guard: all.read_owned().await }
         };
         let units = units.into_iter().map(|(group, key)| (group, self.lock_of(key))).collect();
-        let (held, granted) = self.ask(units, all);
+        let (held, granted) = self.enqueue(units, all);
         if let Some(granted) = granted {
             granted.await.expect("a request is granted before it is forgotten");
         }
@@ -84,7 +84,7 @@ impl UnitLocks {
         if self.0.collates { key.collation_class().unwrap_or(key) } else { key }
     }
 
-    fn ask(&self, units: HashSet<GroupUnit>, all: All) -> (HeldUnits, Option<oneshot::Receiver<()>>) {
+    fn enqueue(&self, units: HashSet<GroupUnit>, all: All) -> (HeldUnits, Option<oneshot::Receiver<()>>) {
         let mut queues = self.queues();
         let ticket = queues.next;
         queues.next += 1;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     /// Goal: clients that keep taking units of a batch do not starve the batch.
-    /// Method: a batch waits for one unit that a client has; another client asks for another unit of the batch.
+    /// Method: a batch waits for one unit that a client has; another client requests another unit of the batch.
     #[tokio::test]
     async fn waiting_batch_is_served_before_later_requests() {
         let locks = UnitLocks::default();

@@ -85,7 +85,7 @@ impl SlotAction {
         }
     }
 
-    /// Applies the action to the rows. `Retire` changes nothing here: the caller has to ask the cell.
+    /// Applies the action to the rows. `Retire` changes nothing here: the caller requests the stop from the cell.
     ///
     /// # Errors
     /// The slot has changed, so that the action does not apply any more.

@@ -21,7 +21,7 @@ pub enum AddError {
     Folder { folder: PathBuf, source: std::io::Error },
     #[error("{} cannot be added", .file.display())]
     Module { file: PathBuf, source: ModuleError },
-    #[error("{} cannot be added; ask its author for a build with a later version", .file.display())]
+    #[error("{} cannot be added; get a build with a later version from its author", .file.display())]
     NotNewest { file: PathBuf, source: NotNewest },
     #[error(
         "{} is {added}, and the folder has another file of it, {listed} (sha256 {sha256}); a module that has run is never \

@@ -75,7 +75,7 @@ pub enum RegistryError {
     Denied { registry: String, repository: String, reason: ModuleText },
     #[error("the registry has no {reference}; check the repository, the tag and the digest: {reason}")]
     NotFound { reference: ArtifactReference, reason: ModuleText },
-    #[error("the registry failed at {reference}; try again, or ask its operator: {reason}")]
+    #[error("the registry failed at {reference}; try again, or contact its operator: {reason}")]
     Failed { reference: ArtifactReference, reason: ModuleText },
     #[error("the transfer of {file} from {reference} failed; try again: {reason}")]
     Transfer { file: String, reference: ArtifactReference, reason: ModuleText },

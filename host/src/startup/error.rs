@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::admin::AdminError;
 use crate::api;
 use crate::clients::ClientsError;
 use crate::clock::date_and_time;
@@ -99,8 +98,6 @@ pub enum StartupError {
          once `bbs migrate watch` shows that it has ended"
     )]
     WorkUnderWay,
-    #[error(transparent)]
-    Admin(#[from] AdminError),
     #[error(
         "a second signal ended this host before the database was back at {to}; nothing is lost. Finish with \
          `bbs migrate down --to {to}`, or with a host that has the same setting"
@@ -158,7 +155,6 @@ impl StartupError {
             | Self::Keys(_)
             | Self::MigrationUnderWay
             | Self::WorkUnderWay
-            | Self::Admin(_)
             | Self::RollbackCutShort { .. }
             | Self::AccessLog(_)
             | Self::Unhealthy { .. } => FAILED,

@@ -67,7 +67,7 @@ pub(super) async fn check_health(
 async fn probe(fence: &Fence, has_table: bool, check: &HealthCheck) -> Result<(), String> {
     let mut attempts = Vec::new();
     for _ in 0..check.attempts {
-        let attempt = match tokio::time::timeout(check.timeout, ask(fence, has_table)).await {
+        let attempt = match tokio::time::timeout(check.timeout, write_and_read(fence, has_table)).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("timed out after {:?} while executing DB health check", check.timeout),
@@ -79,7 +79,7 @@ async fn probe(fence: &Fence, has_table: bool, check: &HealthCheck) -> Result<()
 }
 
 /// Writes under the fence, as every write of the master. If the pinned version lacks the table, only begins and commits.
-async fn ask(fence: &Fence, has_table: bool) -> Result<(), ProbeError> {
+async fn write_and_read(fence: &Fence, has_table: bool) -> Result<(), ProbeError> {
     let mut transaction = fence.begin().await?;
     if has_table {
         let now_ns = SystemClock.now_ns();

@@ -9,7 +9,7 @@ use tracing::Instrument;
 
 use super::StartupError;
 use super::takeover::check_version;
-use crate::admin::{self, AdminError};
+use crate::admin;
 use crate::api::{self, Api, NATIVE};
 use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
@@ -251,14 +251,11 @@ impl Prepared {
         Tuning { batch_time, refused_units, ..default }
     }
 
-    /// Opens the admin socket of this process. Without `control` the process is a command.
-    ///
-    /// # Errors
-    /// As [`admin::Socket::open`].
-    pub async fn open_admin(&self, control: Option<&admin::Control>) -> Result<admin::Socket, AdminError> {
+    /// Opens the admin socket of this process, as soon as that is possible. Without `control` the process is a command.
+    pub async fn open_admin(&self, control: Option<&admin::Control>) -> admin::Endpoint {
         let (progress, throttle) = (self.progress.clone(), self.throttle.clone());
         let host = admin::Host { progress, throttle, control: control.cloned() };
-        admin::Socket::open(&self.config.admin_socket, host).await
+        admin::Endpoint::open(&self.config.admin_socket, host).await
     }
 
     /// Migrates to the end. From then on, records are sealed under the active key only.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bbs::testing::migrate::fault::{AFTER_BATCH, AFTER_COPY};
 use tokio::sync::watch;
 
-use super::{OLDEST, inspect, points, run, with_fixture};
-use crate::harness::database::{Kind, TestDatabase, on_each_database, texts};
+use super::{ARCHIVED, OLDEST, inspect, points, run, with_fixture};
+use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, texts};
 use crate::harness::host::{Host, Installation};
 use crate::harness::layouts::NEWEST;
 use crate::harness::load::calls::Caller;
@@ -26,6 +26,9 @@ async fn kill_at_any_point_of_an_online_migration_loses_nothing(kind: Kind) {
     let start = with_fixture(kind).await;
     // Generates the ids of definitions, which differ for each database otherwise.
     assert!(!run("up", NEWEST, &start, None));
+    let opened = start.open().await;
+    execute(&opened, ARCHIVED).await;
+    opened.close().await;
     assert!(!run("down", OLDEST, &start, None));
     let before = at_rest(&start.copy()).await;
     for point in points(kind) {

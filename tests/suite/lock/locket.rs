@@ -84,6 +84,7 @@ async fn locket_connection_errors_name_their_cause() {
             vec![("locket_client_cert_file", path("stranger.crt")), ("locket_client_key_file", path("stranger.key"))],
             "Locket",
         ),
+        (vec![("locket_client_key_file", path("stranger.key"))], "cannot be used together"),
         (vec![("uuid", "ü".into())], "use letters, digits and dashes"),
     ] {
         let installation = under(&locket, host(&database, "one"));

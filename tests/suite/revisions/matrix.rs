@@ -1,10 +1,12 @@
 //! Clients of every version of the API on one host: before, during and after migrations, on each layout, and below a pin.
-//! A client of each version writes a desired LRP and a task, and a client of each version reads what all of them wrote.
+//! A client of each version writes a desired LRP and a task, and a client of each version reads what all of them wrote, with the
+//! instances, and receives the events.
 
 use bbs_proto::{v0_9, v0_10};
 
 use super::*;
 use crate::harness::database::on_each_database;
+use crate::harness::event_stream::EventStream;
 use crate::harness::host::{Host, Installation};
 use crate::harness::stored::Stored;
 use crate::harness::{fixture, modules};
@@ -13,7 +15,7 @@ mod client;
 mod round_trips;
 mod views;
 
-use client::ClientVersion::{self, V0_10, V0_11};
+use client::ClientVersion::{self, V0_10, V0_11, V1_2};
 use client::VersionedClient;
 
 const DOMAIN: &str = "matrix";
@@ -133,8 +135,70 @@ async fn assert_are_read(clients: &[VersionedClient], all: &[Records]) {
     }
 }
 
+/// Asserts that each client lists an instance of each of these records, and a scheduling info if it knows them; with the ids of
+/// definitions, which a client of 1.2 reads.
+async fn assert_instances_are_read(clients: &[VersionedClient], all: &[Records]) {
+    let mut guids: Vec<_> = all.iter().map(|records| records.lrp.process_guid.clone()).collect();
+    guids.sort();
+    for client in clients {
+        let reader = client.version;
+        let instances = client.instances(DOMAIN).await;
+        assert_eq!(
+            instances.iter().map(|(guid, _)| guid).collect::<Vec<_>>(),
+            guids.iter().collect::<Vec<_>>(),
+            "{reader:?}"
+        );
+        let Some(infos) = client.scheduling_infos(DOMAIN).await else { continue };
+        assert_eq!(
+            infos.iter().map(|(guid, _)| guid).collect::<Vec<_>>(),
+            guids.iter().collect::<Vec<_>>(),
+            "{reader:?}"
+        );
+        if reader == V1_2 {
+            assert_eq!(infos, instances, "each instance runs the only definition");
+            assert!(infos.iter().all(|(_, definition)| !definition.is_empty()));
+        }
+    }
+}
+
+/// The streams of a client of each version: of LRPs and of tasks.
+struct Subscribers(Vec<(ClientVersion, [EventStream; 2])>);
+
+impl Subscribers {
+    async fn of(clients: &[VersionedClient]) -> Self {
+        let mut subscribed = Vec::new();
+        for client in clients {
+            subscribed.push((client.version, client.subscribe().await));
+        }
+        Self(subscribed)
+    }
+
+    /// Reads the events of each stream until it had those of all records, their instances and tasks, which were `created` or
+    /// `removed`.
+    async fn assert_receive(&mut self, change: &str, all: &[Records]) {
+        for (version, [lrps, tasks]) in &mut self.0 {
+            let instance = if version.has_group_events() { "actual_lrp" } else { "actual_lrp_instance" };
+            assert_receives(*version, lrps, &[format!("desired_lrp_{change}"), format!("{instance}_{change}")], all)
+                .await;
+            assert_receives(*version, tasks, &[format!("task_{change}")], all).await;
+        }
+    }
+}
+
+/// Reads the events of a stream until it had one of each name for each of the records.
+async fn assert_receives(version: ClientVersion, stream: &mut EventStream, names: &[String], all: &[Records]) {
+    let guids = all.iter().map(|records| &records.lrp.process_guid[..]);
+    let mut missing: Vec<_> = guids.flat_map(|guid| names.iter().map(move |name| (name, guid))).collect();
+    while !missing.is_empty() {
+        let event = stream.next().await.unwrap_or_else(|| panic!("{version:?}: the stream ended before {missing:?}"));
+        // The guid is in the record, in any version's message.
+        let has = |guid: &[u8]| event.message.windows(guid.len()).any(|part| part == guid);
+        missing.retain(|(name, guid)| **name != event.name || !has(guid));
+    }
+}
+
 /// Removes each record with a client of the version that wrote it.
-async fn remove(clients: &[VersionedClient], all: Vec<Records>) {
+async fn remove(clients: &[VersionedClient], all: &[Records]) {
     for records in all {
         let client = clients.iter().find(|client| client.version == records.version).expect("a client of each version");
         client.remove(&records.lrp.process_guid).await;
@@ -146,10 +210,15 @@ on_layouts_of_sqlite!(clients_of_all_versions_read_what_each_of_them_writes);
 async fn clients_of_all_versions_read_what_each_of_them_writes(kind: Kind) {
     let server = served::server(kind, None).await;
     let clients = VersionedClient::all(&server.url(""));
+    let mut subscribers = Subscribers::of(&clients).await;
     let all = write(&clients, "only").await;
     assert_are_read(&clients, &all).await;
-    remove(&clients, all).await;
+    assert_instances_are_read(&clients, &all).await;
+    subscribers.assert_receive("created", &all).await;
+    remove(&clients, &all).await;
     assert_are_read(&clients, &[]).await;
+    assert_instances_are_read(&clients, &[]).await;
+    subscribers.assert_receive("removed", &all).await;
     let kept = write(&clients, "kept").await;
     assert_are_read(&clients, &kept).await;
 }
@@ -170,7 +239,7 @@ async fn written_before(installation: Installation) -> (Installation, Vec<Record
     let host = installation.serve();
     let clients = VersionedClient::all(&host.url(""));
     let removed = write(&clients, "removed").await;
-    remove(&clients, removed).await;
+    remove(&clients, &removed).await;
     let before = write(&clients, "before").await;
     assert_are_read(&clients, &before).await;
     assert!(host.terminate().success());
@@ -185,25 +254,41 @@ async fn clients_of_all_versions_are_served_before_during_and_after_an_online_mi
     let installation = installation.set("migration_mode", "online");
     let mut host = installation.serve();
     let clients = VersionedClient::all(&host.url(""));
+    let mut subscribers = Subscribers::of(&clients).await;
     assert_are_read(&clients, &all).await;
     let removed = write(&clients, "removed").await;
-    remove(&clients, removed).await;
-    all.extend(write(&clients, "during").await);
+    remove(&clients, &removed).await;
+    subscribers.assert_receive("removed", &removed).await;
+    let during = write(&clients, "during").await;
+    subscribers.assert_receive("created", &during).await;
+    all.extend(during);
     assert_are_read(&clients, &all).await;
+    assert_instances_are_read(&clients, &all).await;
     assert!(!host.output().iter().any(|line| line.contains("cut over")), "the migration ended before the calls");
 
     installation.succeed(&["migrate", "rate", "none"]);
     host.wait_for_line(|line| line.contains("cut over"));
-    assert_serves_to_the_end(host, &clients, all).await;
+    assert_serves_to_the_end(host, &clients, subscribers, all).await;
 }
 
-/// Asserts that a host whose migration has ended serves the records from before, takes new ones, and removes all.
-async fn assert_serves_to_the_end(host: Host, clients: &[VersionedClient], mut all: Vec<Records>) {
+/// Asserts that a host whose migration has ended serves the records from before, takes new ones, and removes all. The subscribers
+/// may be those from before the end.
+async fn assert_serves_to_the_end(
+    host: Host,
+    clients: &[VersionedClient],
+    mut subscribers: Subscribers,
+    mut all: Vec<Records>,
+) {
     assert_are_read(clients, &all).await;
-    all.extend(write(clients, "after").await);
+    let after = write(clients, "after").await;
+    subscribers.assert_receive("created", &after).await;
+    all.extend(after);
     assert_are_read(clients, &all).await;
-    remove(clients, all).await;
+    assert_instances_are_read(clients, &all).await;
+    remove(clients, &all).await;
     assert_are_read(clients, &[]).await;
+    subscribers.assert_receive("removed", &all).await;
+    drop(subscribers);
     assert!(host.terminate().success());
 }
 
@@ -224,7 +309,8 @@ async fn clients_of_all_versions_get_503_during_an_offline_migration_and_their_r
         crate::harness::pause().await;
     }
     host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
-    assert_serves_to_the_end(host, &clients, all).await;
+    let subscribers = Subscribers::of(&clients).await;
+    assert_serves_to_the_end(host, &clients, subscribers, all).await;
 }
 
 /// Verbs and paths that a client without a version finds on a host pinned to a version: those of that version, and those of
@@ -260,7 +346,10 @@ async fn pinned_host_serves_its_version_and_older_ones_alone(kind: Kind) {
             let reply = server.send(verb, &format!("/v1/{path}"), &[], vec![]).await;
             assert_eq!(reply.status, 200, "on a host pinned to {pin:?}: {verb} {path}");
         }
-        remove(&served, all).await;
+        if pin >= ClientVersion::V1_0 {
+            assert_instances_are_read(&served, &all).await;
+        }
+        remove(&served, &all).await;
         assert_are_read(&served, &[]).await;
     }
 }

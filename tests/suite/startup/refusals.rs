@@ -73,15 +73,20 @@ async fn refused_start_writes_nothing_to_a_database_that_a_host_has_served(kind:
 
 on_each_database!(record_of_a_version_unknown_to_the_catalog_is_not_migrated);
 async fn record_of_a_version_unknown_to_the_catalog_is_not_migrated(kind: Kind) {
-    let installation = diegos(kind).await;
+    let installation = diegos(kind).await.set("pin_data_version", 1_795_000_000);
     assert!(installation.serve().terminate().success());
     let opened = installation.database.open().await;
-    execute(&opened, "UPDATE tasks SET record_version = 1999999999 WHERE guid IN (SELECT guid FROM (SELECT MAX(guid) AS guid FROM tasks) AS t)").await;
-    for arguments in
-        [&["migrate", "down", "--to", &VERSION.to_string()][..], &["migrate", "plan", "--to", &VERSION.to_string()]]
-    {
-        let message = refused(&installation, arguments).await;
-        assert!(message.contains("table tasks has records of version 1999999999"), "{message}");
+    let version = VERSION.to_string();
+    let down = ["migrate", "down", "--to", &version];
+    // The catalog knows the second version, which the database does not have.
+    for (record_version, reason) in [(1_999_999_999, ", which"), (1_795_000_010, ", above 1795000000, the version")] {
+        let one = "guid IN (SELECT guid FROM (SELECT MAX(guid) AS guid FROM tasks) AS t)";
+        execute(&opened, &format!("UPDATE tasks SET record_version = {record_version} WHERE {one}")).await;
+        for arguments in [&["serve"][..], &down] {
+            let message = refused(&installation, arguments).await;
+            let wanted = format!("table tasks has records of version {record_version}{reason}");
+            assert!(message.contains(&wanted), "{message}");
+        }
     }
     execute(&opened, &format!("UPDATE tasks SET record_version = {VERSION}")).await;
     opened.close().await;

@@ -8,10 +8,10 @@ use crate::harness::workspace;
 
 /// The dependencies that each top-level module of the host may have.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("admin", &["reload", "shutdown", "throttle", "progress"]),
+    ("admin", &["files", "reload", "shutdown", "throttle", "progress"]),
     ("clients", &["clock", "config", "locket", "metrics", "model", "log_sampling", "tls"]),
     ("clock", &[]),
-    ("etcd", &["config", "encryption", "model", "protobuf", "tls"]),
+    ("etcd", &["config", "model", "protobuf", "tls"]),
     ("events", &["model", "protobuf"]),
     ("config", &["database", "files", "model", "signatures"]),
     ("files", &[]),
@@ -29,9 +29,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("database", &["files", "layout"]),
     // A crate of its own, `host/encryption`.
     ("encryption", &[]),
-    ("lens", &["layout", "encryption"]),
+    ("lens", &["layout"]),
     ("lock", &["clock", "config", "database", "files", "layout", "locket"]),
-    ("locket", &["config", "files", "protobuf"]),
+    ("locket", &["config", "protobuf", "tls"]),
     ("modules", &["files", "layout", "lens", "progress", "log_sampling", "signatures"]),
     ("tls", &["clock", "config", "files"]),
     ("rows", &["database", "layout", "lens", "encryption"]),
@@ -39,14 +39,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "migrate",
         &[
-            "clock",
             "database",
             "files",
             "layout",
             "lens",
             "lock",
             "log_sampling",
-            "modules",
             "throttle",
             "progress",
             "encryption",
@@ -56,12 +54,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     ("import", &["database", "encryption", "etcd", "layout", "lock", "migrate", "model", "progress", "rows"]),
     ("keys", &["clock", "database", "files", "layout", "lock", "migrate", "throttle", "progress", "encryption"]),
-    ("domain", &["clients", "clock", "events", "metrics", "model", "log_sampling", "store"]),
-    ("api", &["clock", "domain", "events", "log_sampling", "model", "modules", "protobuf", "store"]),
-    (
-        "http",
-        &["api", "domain", "clock", "config", "logs", "metrics", "model", "modules", "progress", "log_sampling", "tls"],
-    ),
+    ("domain", &["clients", "events", "metrics", "model", "log_sampling", "store"]),
+    ("api", &["domain", "events", "log_sampling", "model", "modules", "protobuf", "store"]),
+    ("http", &["api", "clock", "config", "logs", "metrics", "model", "modules", "progress", "log_sampling", "tls"]),
 ];
 
 /// A path of names below the crate.
@@ -86,6 +81,31 @@ fn dependencies_point_one_way() {
         }
     }
     assert_none(problems.into_iter().collect());
+}
+
+#[test]
+fn every_dependency_in_the_table_is_used() {
+    let sources = sources(Tests::Included);
+    let mut used = BTreeSet::new();
+    for (module, source) in &sources {
+        let resolved = used_paths(source).into_iter().filter_map(|path| resolved(module, &path, &sources));
+        used.extend(resolved.map(|path| (module[0].clone(), path[0].clone())));
+    }
+    let permitted = LAYERS.iter().flat_map(|(module, allowed)| allowed.iter().map(move |used| (*module, *used)));
+    let unused = permitted.filter(|(user, name)| !used.contains(&((*user).to_owned(), (*name).to_owned())));
+    assert_none(unused.map(|(user, name)| format!("`{user}` uses nothing of `{name}`")).collect());
+}
+
+/// Goal: a reader of the code map finds every part of the host.
+#[test]
+fn every_top_level_module_is_in_the_code_map() {
+    let map = read(&workspace().join("host/README.md"));
+    let (map, _) = map.split_once("\n## Layers\n").expect("the map is followed by the layers");
+    let modules = LAYERS.iter().map(|(name, _)| *name).chain(TOP);
+    let is_there = |name: &str| ["/", ".rs"].iter().any(|end| map.contains(&format!("{name}{end}`")));
+    assert_none(
+        modules.filter(|name| !is_there(name)).map(|name| format!("`{name}` is not in the code map")).collect(),
+    );
 }
 
 #[test]

@@ -7,9 +7,11 @@ use super::{assert_none, read, rust_files, workspace};
 
 /// Write the noun instead: the client, the writer, the previous master, the caller.
 const PERSONS: [&str; 6] = ["nobody", "somebody", "anybody", "everybody", "whoever", "whomever"];
-/// Write the operation instead: publish, report, return, receive, record.
-const ACTIONS: [&str; 10] =
-    ["tell", "tells", "told", "telling", "hear", "hears", "heard", "hearing", "believe", "believes"];
+/// Write the operation instead: publish, report, return, receive, record, request, send, require.
+const ACTIONS: [&str; 16] = [
+    "tell", "tells", "told", "telling", "hear", "hears", "heard", "hearing", "believe", "believes", "ask", "asks",
+    "asking", "want", "wants", "wanting",
+];
 
 /// Names that many modules may use: each means that of its module.
 const SHARED_NAMES: [&str; 2] = ["Error", "Inner"];

@@ -1,6 +1,6 @@
 //! `bbs migrate pause`, `resume`, `rate` and `watch`: control a running host through its admin socket.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
@@ -72,7 +72,7 @@ pub(super) async fn rate(Rated { rate: RateLimit(units_per_second), steered }: R
 
 async fn send(steered: &Steered, command: Command, describe: impl FnOnce(&Report) -> String) -> anyhow::Result<()> {
     let config = Config::read(&steered.config)?;
-    let report = AdminClient::ask(&config.admin_socket, command).await?.answer().await?;
+    let report = AdminClient::send_to_any(config.admin_sockets(), command).await?.answer().await?;
     if steered.json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
@@ -85,9 +85,9 @@ async fn send(steered: &Steered, command: Command, describe: impl FnOnce(&Report
 }
 
 /// Prints one line about the host that runs with this configuration, if there is one.
-pub(super) async fn print_running_host(admin_socket: &Path) {
+pub(super) async fn print_running_host(config: &Config) {
     // Usually no host runs, which is no error.
-    let Ok(mut host) = AdminClient::ask(admin_socket, Command::Status).await else { return };
+    let Ok(mut host) = AdminClient::send_to_any(config.admin_sockets(), Command::Status).await else { return };
     if let Ok(report) = host.answer().await {
         println!("Host       process {}: {}", report.pid, line(&report.progress));
     }
@@ -96,7 +96,7 @@ pub(super) async fn print_running_host(admin_socket: &Path) {
 /// Shows the progress until the host serves.
 pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
     let config = Config::read(&steered.config)?;
-    let mut host = AdminClient::ask(&config.admin_socket, Command::Watch).await?;
+    let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Watch).await?;
     let last = follow(&mut host, steered.json).await?;
     if last.progress.phase == STOPPED {
         anyhow::bail!(

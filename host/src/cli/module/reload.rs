@@ -32,7 +32,7 @@ pub(super) struct ReloadCommand {
 impl ReloadCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let config = Config::read(&self.config)?;
-        let mut host = AdminClient::ask(&config.admin_socket, Command::Reload).await?;
+        let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Reload).await?;
         eprintln!("Loading the modules; a host that does not serve yet does so later.");
         let report = host.reloaded().await?;
         if self.json {

@@ -7,7 +7,8 @@ use super::*;
 /// An empty configuration folder and an empty working directory.
 fn two_folders() -> (tempfile::TempDir, Folders) {
     let root = tempfile::tempdir().unwrap();
-    let folders = Folders { file: root.path().join("config"), working: root.path().join("working") };
+    let [file, working] = ["config", "working"].map(|name| root.path().join(name));
+    let folders = Folders { path: file.join("bbs.json"), file, working };
     for folder in [&folders.file, &folders.working] {
         fs::create_dir(folder).unwrap();
     }

@@ -32,17 +32,17 @@ async fn kept(database: &Database) -> Vec<i64> {
 /// Starts a writer that queues behind the open member.
 async fn queue(database: &Database, id: i64) -> tokio::task::JoinHandle<Result<(), SqlError>> {
     let database = database.clone();
-    let (asks, asked) = tokio::sync::oneshot::channel();
+    let (queues, queued) = tokio::sync::oneshot::channel();
     let task = tokio::spawn(async move {
         let begun = database.write();
         tokio::pin!(begun);
         assert!(begun.as_mut().now_or_never().is_none());
-        asks.send(()).unwrap();
+        queues.send(()).unwrap();
         let mut tx = begun.await.unwrap();
         insert(&mut tx, id).await?;
         tx.commit().await
     });
-    asked.await.unwrap();
+    queued.await.unwrap();
     task
 }
 

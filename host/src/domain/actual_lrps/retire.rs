@@ -52,7 +52,7 @@ async fn attempt(
     stop_once(service, &row, trace_id, announced).await
 }
 
-/// Asks the cell of a container to stop it, once. Publishes its removal first; removes its row if the cell is gone.
+/// Has the cell of a container stop it, once. Publishes its removal first; removes its row if the cell is gone.
 ///
 /// # Errors
 /// `NotFound` if the cell is gone, and the row as well; `Client` if the cell did not take the request; errors of the store

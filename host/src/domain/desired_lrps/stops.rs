@@ -109,7 +109,7 @@ impl Stops {
             let process_guid = String::from_utf8_lossy(process_guid);
             tracing::warn!(
                 %process_guid, index, reason, failed,
-                "a container was not stopped; convergence asks again; the log is sampled"
+                "a container was not stopped; convergence tries again; the log is sampled"
             );
         }
     }

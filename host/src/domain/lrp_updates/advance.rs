@@ -62,7 +62,7 @@ pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bo
     Ok(is_done)
 }
 
-/// Asks the cell of a container to stop it, unless it was asked a short time ago. A failure is only logged: the request is
+/// Has the cell of a container stop it, unless it was asked a short time ago. A failure is only logged: the request is
 /// repeated.
 async fn stop_container(service: &Service, row: ActualLrp) {
     let now_ns = service.store().now_ns();

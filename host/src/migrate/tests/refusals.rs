@@ -2,6 +2,9 @@
 
 use super::line::{self, all};
 use super::world::TestEngine;
+use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Written};
+use crate::layout::manifest::{Direction, Manifest};
+use crate::layout::values::{Encoding, Value};
 use crate::migrate::*;
 
 #[tokio::test]
@@ -276,7 +279,44 @@ async fn record_of_an_unknown_version_is_refused_before_a_write() {
         assert_eq!((table.as_str(), versions.as_slice()), ("desired_lrps", &[2000][..]));
         assert_eq!(world.version().await, (4, 4));
     }
-    assert_eq!(world.up(4).await.unwrap(), Decision::Serve, "what is not migrated is served as it is");
+    let error = world.up(4).await.unwrap_err();
+    assert!(matches!(error, MigrateError::UnknownRecordVersions { .. }), "it is not served either: {error}");
+}
+
+#[tokio::test]
+async fn record_of_a_version_above_that_of_the_database_is_refused_before_a_write() {
+    let world = TestEngine::with_rows(3).await;
+    world.up(4).await.unwrap();
+    world.execute("UPDATE desired_lrps SET record_version = 5 WHERE guid = 'app-00001'").await;
+    for outcome in [world.up(5).await, world.up(4).await, world.down(1).await] {
+        let error = outcome.unwrap_err();
+        let MigrateError::RecordVersionsAbove { table, versions, at: 4 } = &error else { panic!("{error}") };
+        assert_eq!((table.as_str(), versions.as_slice()), ("desired_lrps", &[5][..]));
+        assert_eq!(world.version().await, (4, 4));
+    }
+    world.execute("UPDATE desired_lrps SET record_version = 4").await;
+    assert_eq!(world.up(4).await.unwrap(), Decision::Serve);
+}
+
+fn annotate(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    let units = batch.tables[0].unit_offsets.len() - 1;
+    let columns = vec![ColumnData::repeat(Encoding::Text, Value::Text(b"new"), units)];
+    Ok(Outcome { tables: vec![Written { shape: None, columns }], ..Outcome::default() })
+}
+
+#[tokio::test]
+async fn records_go_back_to_their_version_where_a_rollback_changes_nothing_else() {
+    let mut world = TestEngine::with_rows(3).await;
+    let up = vec![line::access("desired_lrps", &["guid"], &["annotation"], false)];
+    let fifth = line::native(Manifest { up, ..line::manifest(5, "annotate", Vec::new()) }, annotate);
+    world.context.migrations.truncate(4);
+    world.context.migrations.push(fifth);
+    let versions = async || world.text("SELECT group_concat(DISTINCT record_version) FROM desired_lrps").await;
+    world.up(5).await.unwrap();
+    assert_eq!(versions().await, "5");
+    world.down(4).await.unwrap();
+    assert_eq!(versions().await, "0", "the column's default: no row function above the column's own is left");
+    assert_eq!(world.up(4).await.unwrap(), Decision::Serve);
 }
 
 #[tokio::test]

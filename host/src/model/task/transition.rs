@@ -42,8 +42,8 @@ impl TaskState {
 pub enum TaskError {
     #[error("Cannot transition from {} to {}", .from.name(), .to.name())]
     NoTransition { from: TaskState, to: TaskState },
-    #[error("Running on cell {} not {}", String::from_utf8_lossy(.holds), String::from_utf8_lossy(.asks))]
-    OtherCell { holds: Text, asks: Text },
+    #[error("Running on cell {} not {}", String::from_utf8_lossy(.holds), String::from_utf8_lossy(.caller))]
+    OtherCell { holds: Text, caller: Text },
     /// A rejection of a task that is neither pending nor running.
     #[error("the request received is invalid")]
     Rejection,
@@ -85,7 +85,7 @@ impl Task {
     pub fn complete(&self, end: End, cell_id: &[u8], now_ns: i64) -> Result<Self, TaskError> {
         match self.state() {
             TaskState::Running if self.cell_id == cell_id => Ok(self.ended(end, now_ns)),
-            TaskState::Running => Err(TaskError::OtherCell { holds: self.cell_id.clone(), asks: cell_id.to_vec() }),
+            TaskState::Running => Err(TaskError::OtherCell { holds: self.cell_id.clone(), caller: cell_id.to_vec() }),
             TaskState::Invalid | TaskState::Pending | TaskState::Completed | TaskState::Resolving => {
                 Err(self.refused(TaskState::Completed))
             }

@@ -1,4 +1,4 @@
-//! The Rust toolchain of a workspace: asks rustc, checks that the WebAssembly target is installed, and adds it with rustup
+//! The Rust toolchain of a workspace: queries rustc, checks that the WebAssembly target is installed, and adds it with rustup
 //! if absent. Owns the advice for machines where that fails; compiles nothing.
 
 use std::path::{Path, PathBuf};

@@ -115,7 +115,7 @@ impl Inner {
         }
     }
 
-    /// Asks the host whether a container has to keep running here, and removes it if not.
+    /// Queries the host whether a container has to keep running here, and removes it if not.
     async fn evacuate(&self, key: ContainerKey) {
         let Some(container) = self.container(&key) else { return };
         let request = proto::EvacuateRunningActualLrpRequest {

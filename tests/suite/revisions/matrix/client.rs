@@ -2,6 +2,7 @@
 //! of its version.
 
 use super::*;
+use crate::harness::event_stream::EventStream;
 use crate::harness::server::Reply;
 
 /// Ordered from the oldest one.
@@ -13,12 +14,13 @@ pub(super) enum ClientVersion {
     V0_12,
     V1_0,
     V1_1,
+    V1_2,
 }
 
-use ClientVersion::{V0_9, V0_10, V0_11, V0_12, V1_0, V1_1};
+use ClientVersion::{V0_9, V0_10, V0_11, V0_12, V1_0, V1_1, V1_2};
 
 impl ClientVersion {
-    pub(super) const ALL: [Self; 6] = [V0_9, V0_10, V0_11, V0_12, V1_0, V1_1];
+    pub(super) const ALL: [Self; 7] = [V0_9, V0_10, V0_11, V0_12, V1_0, V1_1, V1_2];
 
     pub(super) fn number(self) -> &'static str {
         match self {
@@ -28,6 +30,7 @@ impl ClientVersion {
             V0_12 => "0.12",
             V1_0 => "1.0",
             V1_1 => "1.1",
+            V1_2 => "1.2",
         }
     }
 
@@ -37,6 +40,7 @@ impl ClientVersion {
             V0_9 => "/v0.9",
             V0_10 => "/v0.10",
             V0_11 | V0_12 | V1_0 | V1_1 => "/v1",
+            V1_2 => "/v1.2",
         }
     }
 
@@ -45,7 +49,7 @@ impl ClientVersion {
             V0_9 | V0_10 | V0_11 => "",
             V0_12 => ".r1",
             V1_0 => ".r2",
-            V1_1 => ".r3",
+            V1_1 | V1_2 => ".r3",
         }
     }
 
@@ -53,7 +57,7 @@ impl ClientVersion {
         match self {
             V0_9 | V0_10 | V0_11 => "",
             V0_12 => ".r1",
-            V1_0 | V1_1 => ".r2",
+            V1_0 | V1_1 | V1_2 => ".r2",
         }
     }
 
@@ -82,12 +86,40 @@ impl ClientVersion {
         (if revision.is_empty() { "GET" } else { "POST" }, format!("tasks/get_by_task_guid{revision}"))
     }
 
+    /// The path of the list of scheduling infos; only Diego's current API and newer ones are tested with it.
+    pub(super) fn scheduling_infos(self) -> Option<&'static str> {
+        match self {
+            V0_9 | V0_10 | V0_11 | V0_12 | V1_0 => None,
+            V1_1 => Some("desired_lrp_scheduling_infos/list"),
+            V1_2 => Some("desired_lrp_scheduling_infos/list.r1"),
+        }
+    }
+
+    /// Whether its stream of LRPs has events of groups of instances.
+    pub(super) fn has_group_events(self) -> bool {
+        !self.streams()[0].1.contains("lrp_instances")
+    }
+
+    /// The streams of LRPs and of tasks, each with its verb. The two oldest versions have those of Diego.
+    fn streams(self) -> [(&'static str, String); 2] {
+        match self {
+            V0_9 | V0_10 | V0_11 => [("GET", "/v1/events".to_owned()), ("POST", "/v1/events/tasks".to_owned())],
+            V0_12 => ["lrp_instances", "tasks"].map(|stream| ("POST", format!("/v1/events/{stream}"))),
+            V1_0 => [("GET", "/v1/events.r1".to_owned()), ("POST", "/v1/events/tasks".to_owned())],
+            V1_1 | V1_2 => {
+                ["lrp_instances.r1", "tasks.r1"].map(|stream| ("POST", format!("{}/events/{stream}", self.root())))
+            }
+        }
+    }
+
     /// Verbs and paths below the root of the calls whose form depends on the version.
     pub(super) fn calls(self) -> Vec<(&'static str, String)> {
         let tasks =
             [format!("tasks/desire{}", self.revision_of_desire()), format!("tasks/list{}", self.revision_of_reads())];
-        let posts = [vec![self.desire()], self.lists(), self.get().into_iter().collect(), tasks.to_vec()].concat();
-        posts.into_iter().map(|path| ("POST", path)).chain([self.get_task()]).collect()
+        let infos = self.scheduling_infos().filter(|_| self == V1_2);
+        let posts = [vec![self.desire()], self.lists(), self.get().into_iter().collect(), tasks.to_vec()];
+        let posts = posts.concat().into_iter().chain(infos.map(str::to_owned));
+        posts.map(|path| ("POST", path)).chain([self.get_task()]).collect()
     }
 }
 
@@ -100,7 +132,7 @@ pub(super) struct VersionedClient {
 
 impl VersionedClient {
     /// A client of each version.
-    pub(super) fn all(url: &str) -> [Self; 6] {
+    pub(super) fn all(url: &str) -> [Self; 7] {
         let http = crate::harness::http_client();
         ClientVersion::ALL.map(|version| Self { version, http: http.clone(), url: url.to_owned() })
     }
@@ -185,6 +217,63 @@ impl VersionedClient {
         };
         let request = proto::DesiredLrpByProcessGuidRequest { process_guid: process_guid.to_vec() };
         self.post::<proto::DesiredLrpResponse>(&path, &request).await.desired_lrp
+    }
+
+    /// The unclaimed first instances of the desired LRPs of a domain, in order: their process guids and definitions. Clients up to
+    /// 1.0 read groups.
+    pub(super) async fn instances(&self, domain: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let domain = domain.as_bytes().to_vec();
+        let instances = if self.version <= V1_0 {
+            let request = proto::ActualLrpGroupsRequest { domain, ..Default::default() };
+            let path = format!("{}/v1/actual_lrp_groups/list", self.url);
+            let response = self.http.post(path).body(request.encode_to_vec()).send().await.unwrap();
+            let list = proto::ActualLrpGroupsResponse::decode(response.bytes().await.unwrap()).unwrap();
+            assert_eq!(list.error, None);
+            let groups = list.actual_lrp_groups.into_iter();
+            groups.map(|group| group.instance.expect("no instance is being evacuated")).collect()
+        } else {
+            let request = proto::ActualLrPsRequest { domain, ..Default::default() };
+            let list: proto::ActualLrPsResponse = self.post("actual_lrps/list", &request).await;
+            assert_eq!(list.error, None);
+            list.actual_lrps
+        };
+        let keyed = |lrp: proto::ActualLrp| {
+            let key = lrp.actual_lrp_key.expect("each instance has a key");
+            assert_eq!((key.index, &lrp.state[..]), (0, &b"UNCLAIMED"[..]), "{:?}", self.version);
+            (key.process_guid, lrp.desired_lrp_definition_id)
+        };
+        let mut found: Vec<_> = instances.into_iter().map(keyed).collect();
+        found.sort();
+        found
+    }
+
+    /// The process guids and definitions in the scheduling infos of a domain, in order; `None` if the version's are not tested.
+    pub(super) async fn scheduling_infos(&self, domain: &str) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+        let request = proto::DesiredLrPsRequest { domain: domain.into(), ..Default::default() };
+        let list: proto::DesiredLrpSchedulingInfosResponse =
+            self.post(self.version.scheduling_infos()?, &request).await;
+        assert_eq!(list.error, None);
+        let infos = list.desired_lrp_scheduling_infos.into_iter();
+        let keyed = |info: proto::DesiredLrpSchedulingInfo| {
+            (info.desired_lrp_key.expect("each info has a key").process_guid, info.definition_id)
+        };
+        let mut found: Vec<_> = infos.map(keyed).collect();
+        found.sort();
+        Some(found)
+    }
+
+    /// Subscribes to the events of LRPs and of tasks.
+    pub(super) async fn subscribe(&self) -> [EventStream; 2] {
+        let [lrps, tasks] = self.version.streams().map(|(verb, path)| {
+            let url = format!("{}{path}", self.url);
+            async move {
+                match verb {
+                    "GET" => EventStream::get(url, "").await,
+                    _ => EventStream::open(url, "").await,
+                }
+            }
+        });
+        [lrps.await, tasks.await]
     }
 
     pub(super) async fn remove(&self, process_guid: &[u8]) {

@@ -303,7 +303,7 @@ async fn generated_desired_lrps_are_read_back_at_the_version_that_wrote_them() {
                 // Written in the old form and read in the new one, as in Diego's BBS.
                 lrp.volume_mounts.clear();
             }
-            if version == V1_1 {
+            if version >= V1_1 {
                 // Not of whole seconds, which only older versions need.
                 lrp.start_timeout_ms += random.i64(0..1_000);
             }

@@ -131,14 +131,9 @@ impl Folder {
 /// Rejects a folder or file that a user other than this one or root may write to.
 fn trust(path: &Path, found: &Metadata) -> Result<(), CacheError> {
     let (owner, mode) = (found.uid(), found.mode() & 0o7777);
-    let is_owned = owner == ROOT || own_user().is_ok_and(|own| owner == own);
+    let is_owned = owner == ROOT || files::own_user().is_ok_and(|own| owner == own);
     match is_owned && mode & OTHERS_MAY_WRITE == 0 {
         true => Ok(()),
         false => Err(CacheError::Untrusted { path: path.to_owned(), owner, mode }),
     }
-}
-
-/// The user that the host runs as: the owner of its process entry, since the standard library has no other way.
-fn own_user() -> io::Result<u32> {
-    Ok(std::fs::metadata("/proc/self")?.uid())
 }
