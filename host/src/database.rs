@@ -31,7 +31,7 @@ pub use row::Row;
 pub use sqlx::Error as SqlError;
 #[cfg(test)]
 pub use statement::IntoStatement;
-pub use statement::{Sql, sql, upsert};
+pub use statement::{Sql, of_few_lengths, sql, upsert};
 pub use statistics::Statistics;
 pub use transaction::Transaction;
 

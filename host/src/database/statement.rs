@@ -45,6 +45,19 @@ impl Sql {
     }
 }
 
+/// The most operands of a list that is made longer; the database allows no more than some ten thousand values in all.
+const MOST_LENGTHENED: usize = 4096;
+
+/// Makes a list of operands as long as the next power of two, by repeating the last one. A list of any length would make a
+/// statement of its own, and each connection keeps statements prepared, of which the server allows a limited number.
+pub fn of_few_lengths<T: Clone>(mut operands: Vec<T>) -> Vec<T> {
+    if let Some(last) = operands.last().cloned() {
+        let length = operands.len().next_power_of_two().min(MOST_LENGTHENED.max(operands.len()));
+        operands.resize(length, last);
+    }
+    operands
+}
+
 /// Inserts a row, or updates these values of the row with that key.
 pub fn upsert<const K: usize, const V: usize>(
     table: &'static str,
@@ -122,6 +135,15 @@ impl IntoStatement for &DeleteStatement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_get_few_lengths_and_no_other_members() {
+        assert_eq!(of_few_lengths(vec![1, 2, 3]), [1, 2, 3, 3]);
+        assert_eq!(of_few_lengths(vec![1]), [1]);
+        assert_eq!(of_few_lengths(Vec::<i32>::new()), [] as [i32; 0]);
+        assert_eq!(of_few_lengths(vec![0; 3000]).len(), 4096);
+        assert_eq!(of_few_lengths(vec![0; 5000]).len(), 5000);
+    }
 
     #[test]
     fn placeholders_are_numbered_for_postgresql_only() {
