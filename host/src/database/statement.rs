@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use sea_query::{
     DeleteStatement, Expr, InsertStatement, MysqlQueryBuilder, OnConflict, PostgresQueryBuilder, QueryStatementWriter,
-    SelectStatement, SqliteQueryBuilder, UpdateStatement, Value, Values,
+    SelectStatement, SqliteQueryBuilder, UpdateStatement, Value, Values, inject_parameters,
 };
 
 use super::Dialect;
@@ -42,6 +42,17 @@ impl Sql {
     pub fn bind(mut self, value: impl Into<Value>) -> Self {
         self.values.push(value.into());
         self
+    }
+
+    /// Writes the values into the text on MySQL, so that the statement needs no preparation there: the server limits the
+    /// prepared statements of all of its clients together. The text must have no quotes.
+    #[must_use]
+    pub fn unprepared(self, dialect: Dialect) -> Self {
+        if dialect != Dialect::Mysql {
+            return self;
+        }
+        let text = inject_parameters(&self.text, &self.values, &MysqlQueryBuilder);
+        Self { text: text.into(), values: Vec::new() }
     }
 }
 
@@ -143,6 +154,15 @@ mod tests {
         assert_eq!(of_few_lengths(Vec::<i32>::new()), [] as [i32; 0]);
         assert_eq!(of_few_lengths(vec![0; 3000]).len(), 4096);
         assert_eq!(of_few_lengths(vec![0; 5000]).len(), 5000);
+    }
+
+    #[test]
+    fn unprepared_statement_has_its_values_in_the_text_on_mysql_only() {
+        let statement = sql("UPDATE t SET a = a + 1 WHERE b = ? AND c = ?").bind(r"it's a \").bind(-1_i64);
+        let built = |dialect| statement.clone().unprepared(dialect).into_statement(dialect);
+        assert_eq!(built(Dialect::Mysql).text, r"UPDATE t SET a = a + 1 WHERE b = 'it\'s a \\' AND c = -1");
+        assert!(built(Dialect::Mysql).values.0.is_empty());
+        assert_eq!(built(Dialect::Postgres), statement.clone().into_statement(Dialect::Postgres));
     }
 
     #[test]
