@@ -8,6 +8,8 @@
 
 mod address;
 pub mod bulk;
+mod connection_check;
+mod demotion;
 mod group_commit;
 mod mysql;
 mod postgres;
@@ -23,19 +25,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use sqlx::pool::PoolConnectionMetadata;
-use sqlx::{Connection, MySqlPool, PgPool, SqlitePool};
+use sqlx::{Connection, PgPool, SqlitePool};
 
 pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
+pub use connection_check::ConnectionCheck;
 pub use row::Row;
 /// The error of a statement.
 pub use sqlx::Error as SqlError;
 #[cfg(test)]
 pub use statement::IntoStatement;
-pub use statement::{Sql, sql, upsert};
+pub use statement::{Sql, of_few_lengths, sql, upsert};
 pub use statistics::Statistics;
 pub use transaction::Transaction;
 
+use demotion::Demotion;
 use group_commit::GroupCommit;
+use mysql::MysqlConnections;
 use statistics::Counters;
 use transaction::{Attachment, Inner as Begun};
 
@@ -84,15 +89,14 @@ struct Inner {
     /// For log lines and messages: a path or the server's address. Never contains a password.
     name: String,
     counters: Arc<Counters>,
-    /// The most bytes of values that one statement may have.
-    statement_bytes: usize,
+    demotion: Arc<Demotion>,
 }
 
 #[derive(Debug)]
 enum Pools {
     Sqlite { readers: SqlitePool, writer: GroupCommit, writer_relaxed: SqlitePool },
     Postgres(PgPool),
-    Mysql(MySqlPool),
+    Mysql(Box<MysqlConnections>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,10 +109,10 @@ enum Purpose {
 
 impl Pools {
     /// The most bytes of values that one statement should have.
-    async fn statement_bytes(&self) -> Result<usize, SqlError> {
+    fn statement_bytes(&self) -> usize {
         match self {
-            Self::Sqlite { .. } | Self::Postgres(_) => Ok(bulk::STATEMENT_BYTES),
-            Self::Mysql(pool) => Ok(bulk::STATEMENT_BYTES.min(mysql::packet_bytes(pool).await? / 2)),
+            Self::Sqlite { .. } | Self::Postgres(_) => bulk::STATEMENT_BYTES,
+            Self::Mysql(connections) => connections.statement_bytes,
         }
     }
 
@@ -125,9 +129,7 @@ impl Pools {
             (Self::Postgres(pool), Purpose::Read) => pool.begin_with(postgres::READ).await?.into(),
             (Self::Postgres(pool), Purpose::Write) => pool.begin().await?.into(),
             (Self::Postgres(pool), Purpose::WriteRelaxed) => pool.begin_with(postgres::WRITE_RELAXED).await?.into(),
-            (Self::Mysql(pool), Purpose::Look) => pool.acquire().await?.into(),
-            (Self::Mysql(pool), Purpose::Read) => pool.begin_with(mysql::READ).await?.into(),
-            (Self::Mysql(pool), Purpose::Write | Purpose::WriteRelaxed) => pool.begin().await?.into(),
+            (Self::Mysql(connections), purpose) => connections.begin(purpose).await?,
         };
         Ok((begun, None))
     }
@@ -138,7 +140,7 @@ impl Pools {
             (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => is_exhausted(readers),
             (Self::Sqlite { writer, .. }, Purpose::Write | Purpose::WriteRelaxed) => is_exhausted(writer.pool()),
             (Self::Postgres(pool), _) => is_exhausted(pool),
-            (Self::Mysql(pool), _) => is_exhausted(pool),
+            (Self::Mysql(connections), _) => is_exhausted(&connections.pool),
         }
     }
 
@@ -148,7 +150,7 @@ impl Pools {
                 readers.size() + writer.pool().size() + writer_relaxed.size()
             }
             Self::Postgres(pool) => pool.size(),
-            Self::Mysql(pool) => pool.size(),
+            Self::Mysql(connections) => connections.pool.size(),
         };
         open.into()
     }
@@ -181,6 +183,12 @@ pub enum DatabaseError {
          `pool_mode = session` for this database, or connect to the server directly"
     )]
     SharedSessions { name: String },
+    #[error(
+        "{name} is in a group of MySQL's group replication with several primaries, where a row that this host locks to prove that \
+         it is the master is locked on one member only. Nothing was written; give the group a single primary with `SELECT \
+         group_replication_switch_to_single_primary_mode()`"
+    )]
+    SeveralPrimaries { name: String },
 }
 
 impl Database {
@@ -191,39 +199,52 @@ impl Database {
     /// [`DatabaseError::OpenFile`] or [`DatabaseError::Connect`], naming the database.
     pub async fn open(address: &Address) -> Result<Self, DatabaseError> {
         let name = address.to_string();
+        let demotion = Arc::default();
         let pools = match address {
             Address::Sqlite(path) => sqlite::open(path).await,
             Address::Server(server) => match server.dialect {
-                Dialect::Postgres => postgres::open(server).await.map(Pools::Postgres),
-                Dialect::Mysql | Dialect::Sqlite => mysql::open(server).await.map(Pools::Mysql),
+                Dialect::Postgres => postgres::open(server, &demotion).await.map(Pools::Postgres),
+                Dialect::Mysql | Dialect::Sqlite => {
+                    MysqlConnections::open(server, &demotion).await.map(|opened| Pools::Mysql(Box::new(opened)))
+                }
             },
         };
-        let opened = match pools {
-            Ok(pools) => pools.statement_bytes().await.map(|bytes| (pools, bytes)),
-            Err(error) => Err(error),
-        };
-        match (opened, address) {
-            (Ok((pools, statement_bytes)), _) => {
-                Ok(Self(Arc::new(Inner { pools, name, counters: Arc::default(), statement_bytes })))
-            }
+        match (pools, address) {
+            (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name, counters: Arc::default(), demotion }))),
             (Err(source), Address::Sqlite(_)) => Err(DatabaseError::OpenFile { name, source }),
             (Err(source), Address::Server(_)) => Err(DatabaseError::Connect { name, source }),
         }
     }
 
-    /// Checks that a session is this host's alone: that its settings stay, and those of another are not seen in it. Changes
-    /// nothing in the database.
+    /// Checks that a session is this host's alone: that its settings stay, and those of another are not seen in it; and that
+    /// one server accepts writes, so that the fence holds. Changes nothing in the database.
     ///
     /// # Errors
-    /// [`DatabaseError::SharedSessions`], or [`DatabaseError::Connect`] if a statement fails.
+    /// [`DatabaseError::SharedSessions`], [`DatabaseError::SeveralPrimaries`], or [`DatabaseError::Connect`] if a statement
+    /// fails.
     pub async fn check_sessions(&self) -> Result<(), DatabaseError> {
-        let Pools::Postgres(pool) = &self.0.pools else { return Ok(()) };
         let name = || self.0.name.clone();
-        let is_kept = postgres::keeps_settings(pool).await;
-        if is_kept.map_err(|source| DatabaseError::Connect { name: name(), source })? {
-            return Ok(());
+        let failed = |source| DatabaseError::Connect { name: name(), source };
+        match &self.0.pools {
+            Pools::Sqlite { .. } => Ok(()),
+            Pools::Postgres(pool) => match postgres::keeps_settings(pool).await.map_err(failed)? {
+                true => Ok(()),
+                false => Err(DatabaseError::SharedSessions { name: name() }),
+            },
+            Pools::Mysql(connections) => match connections.variables().await.map_err(failed)?.has_several_primaries() {
+                true => Err(DatabaseError::SeveralPrimaries { name: name() }),
+                false => Ok(()),
+            },
         }
-        Err(DatabaseError::SharedSessions { name: name() })
+    }
+
+    /// Whether the database is in a Galera cluster, where a locked row is locked on one node only.
+    ///
+    /// # Errors
+    /// If a statement fails.
+    pub async fn is_in_cluster(&self) -> Result<bool, SqlError> {
+        let Pools::Mysql(connections) = &self.0.pools else { return Ok(false) };
+        Ok(connections.variables().await?.is_in_cluster())
     }
 
     /// The database's dialect.
@@ -240,7 +261,7 @@ impl Database {
         let most = match &self.0.pools {
             Pools::Sqlite { readers, .. } => capacity(readers),
             Pools::Postgres(pool) => capacity(pool),
-            Pools::Mysql(pool) => capacity(pool),
+            Pools::Mysql(connections) => capacity(&connections.pool),
         };
         most as usize
     }
@@ -315,7 +336,7 @@ impl Database {
                     writer.pool().close().await;
                 }
                 Pools::Postgres(pool) => pool.close().await,
-                Pools::Mysql(pool) => pool.close().await,
+                Pools::Mysql(connections) => connections.pool.close().await,
             }
         };
         if tokio::time::timeout(LONGEST_CLOSE, closed).await.is_err() {
@@ -330,11 +351,9 @@ impl Database {
 /// A connection that was used this recently is assumed to be alive: a ping costs as much as a statement.
 const FRESH: Duration = Duration::from_millis(100);
 
-async fn still_there(connection: &mut impl Connection, known: PoolConnectionMetadata) -> Result<bool, SqlError> {
-    if known.idle_for > FRESH {
-        connection.ping().await?;
-    }
-    Ok(true)
+/// Whether a connection of a pool can be used: the server still has it, and nothing says that it is no longer the primary.
+async fn is_usable(connection: &mut impl Connection, known: &PoolConnectionMetadata, demotion: &Demotion) -> bool {
+    !demotion.outdates(known.age) && (known.idle_for <= FRESH || connection.ping().await.is_ok())
 }
 
 impl Inner {
@@ -350,7 +369,7 @@ impl Inner {
         if waits {
             self.counters.waited(began.elapsed());
         }
-        Ok(Transaction::new(begun, kept, Arc::clone(&self.counters), self.statement_bytes))
+        Ok(Transaction::new(begun, kept, &self.counters, &self.demotion, self.pools.statement_bytes()))
     }
 }
 
@@ -359,8 +378,14 @@ pub fn is_unique_violation(error: &SqlError) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())
 }
 
-/// A privilege on a table, and on a column.
-const MYSQL_DENIED: [u16; 2] = [1142, 1143];
+/// The number of an error of MariaDB or MySQL.
+fn mysql_number(error: &SqlError) -> Option<u16> {
+    let mysql = error.as_database_error()?.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
+    Some(mysql.number())
+}
+
+/// Access to a database; a privilege on a table, and on a column; a privilege on the server.
+const MYSQL_DENIED: [u16; 4] = [1044, 1142, 1143, 1227];
 
 /// Whether the database user lacks a privilege for a statement, or a policy would hide rows from it.
 pub fn is_denied(error: &SqlError) -> bool {
@@ -368,6 +393,15 @@ pub fn is_denied(error: &SqlError) -> bool {
     match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
         Some(mysql) => MYSQL_DENIED.contains(&mysql.number()),
         None => error.code().is_some_and(|code| code == "42501"),
+    }
+}
+
+/// Advice about an error of the statements with which a host makes its first table.
+pub fn first_write_advice(error: &SqlError) -> &'static str {
+    if is_denied(error) {
+        "the database user must be allowed to create and change tables"
+    } else {
+        "see the database's own log"
     }
 }
 
@@ -431,19 +465,18 @@ pub fn is_missing_table(error: &SqlError) -> bool {
 
 const MYSQL_NO_SUCH_TABLE: u16 = 1146;
 
-/// Galera node outside the primary component; lock wait timeout; deadlock, or a certification conflict between Galera
-/// nodes.
-const MYSQL_TRANSIENT: [u16; 3] = [1047, 1205, 1213];
+/// A row that has changed since a snapshot of MariaDB's; a Galera node outside the primary component; lock wait timeout;
+/// deadlock, or a certification conflict between Galera nodes; a table that was changed after a snapshot; a conflict between
+/// members of MySQL's group replication.
+const MYSQL_TRANSIENT: [u16; 6] = [1020, 1047, 1205, 1213, 1412, 3101];
 
 /// Whether the same work may succeed if the whole transaction is repeated: it lost a conflict with another transaction,
 /// and the database has rolled it back.
 pub fn is_transient(error: &SqlError) -> bool {
-    let Some(code) = error.as_database_error().and_then(|error| error.code()) else { return false };
-    // PostgreSQL: serialization failure, deadlock, lock not available.
-    if let Some(mysql) =
-        error.as_database_error().and_then(|error| error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>())
-    {
-        return MYSQL_TRANSIENT.contains(&mysql.number());
+    if let Some(number) = mysql_number(error) {
+        return MYSQL_TRANSIENT.contains(&number);
     }
-    ["40001", "40P01", "55P03"].contains(&code.as_ref())
+    let code = error.as_database_error().and_then(|error| error.code());
+    // PostgreSQL: serialization failure, deadlock, lock not available.
+    code.is_some_and(|code| ["40001", "40P01", "55P03"].contains(&code.as_ref()))
 }

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config;
-use crate::database::Address;
+use crate::database::{Address, Database};
 use file::{FileLock, FileLockError};
 use holder::Holder;
 use lease::{Lease, LeaseError};
@@ -71,18 +71,24 @@ pub enum MasterLock {
 }
 
 impl MasterLock {
-    /// Locket if it is configured; otherwise the kind that fits the database.
+    /// Locket if it is configured; otherwise the kind that fits the database. `database` is the one at this address, whose
+    /// connections the holder of the lock works with.
     ///
     /// # Errors
     /// Locket or the database cannot be reached, or the configured name is not valid.
-    pub async fn new(config: &config::Lock, address: &Address, purpose: LockPurpose) -> Result<Self, LockError> {
+    pub async fn new(
+        config: &config::Lock,
+        address: &Address,
+        database: &Database,
+        purpose: LockPurpose,
+    ) -> Result<Self, LockError> {
         Ok(match (&config.locket, address) {
-            (Some(locket), _) => Self::Locket(LocketLock::connect(config, locket, purpose).await?),
+            (Some(locket), _) => Self::Locket(LocketLock::connect(config, locket, database, purpose).await?),
             (None, Address::Sqlite(path)) => {
                 let holder = Holder::this(config.uuid.as_deref().unwrap_or("a host")).to_string();
                 Self::File { path: FileLock::path_for(path), retry_interval: config.retry_interval, holder }
             }
-            (None, Address::Server(server)) => Self::Lease(Lease::open(config, server).await?),
+            (None, Address::Server(server)) => Self::Lease(Lease::open(config, server, database).await?),
         })
     }
 

@@ -11,11 +11,20 @@ use super::database::{Kind, TestDatabase};
 use super::engine::{Engine, PASSWORD, USER};
 use super::holds_within;
 use super::ports::free_address;
-use super::proxy::Proxy;
+use super::proxy::{Proxy, Rewrite, replace};
 
 const NODES: usize = 3;
 /// Far above what a start takes, which includes a state transfer from another node.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Percona XtraDB Cluster declares `wsrep_on` for sessions only: a query for the global variable finds no row.
+const AS_PERCONA: Rewrite = Rewrite {
+    to_target: |bytes| {
+        if bytes.windows(16).any(|part| part == b"GLOBAL VARIABLES") {
+            replace(bytes, b"'wsrep_on'", b"'wsrep_xx'");
+        }
+    },
+    to_client: |_, _| {},
+};
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 
 pub struct Cluster {
@@ -63,7 +72,12 @@ impl Cluster {
 
     /// A load balancer: connections go to the nodes in turn, skipping those that refuse.
     pub fn balancer(&self) -> Proxy {
-        Proxy::to_each_of(self.nodes.iter().map(Engine::address).collect())
+        Proxy::rewriting(self.nodes.iter().map(Engine::address).collect(), AS_PERCONA)
+    }
+
+    /// One node, which answers as one of a Percona XtraDB Cluster.
+    pub fn percona_node(&self, node: usize) -> Proxy {
+        Proxy::rewriting(vec![self.node(node)], AS_PERCONA)
     }
 
     /// Creates an empty database.

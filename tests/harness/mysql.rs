@@ -1,21 +1,14 @@
 //! The MySQL server of the tests, with the case-insensitive collation that is its default. Its users are those of the
 //! MariaDB server.
 //!
-//! The server is an installed one, or that of the folder in [`ROOT`]. MySQL 9 has one password plugin, which requires TLS
-//! or RSA for a user's first login since the server's start. The tests' connections have neither, so the server counts
-//! as ready once each user has logged in with TLS.
+//! The server is an installed one, or that of the folder in [`ROOT`].
 
 use std::ffi::OsString;
-use std::io;
-use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
-use sqlx::{ConnectOptions, Connection};
-
-use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, server_program};
-use super::mariadb::{self, NO_DROP, OBSERVER};
+use super::engine::{AsUser, Recipe, UNPRIVILEGED_USER, output_of, server_program};
+use super::mariadb;
 
 /// Environment variable with the folder that MySQL is installed in, as `tests/servers mysql` prints it.
 const ROOT: &str = "BBS_TEST_MYSQL";
@@ -27,7 +20,7 @@ pub static MYSQL: Recipe = Recipe {
     version,
     command,
     crash_signal: "KILL",
-    ready,
+    ready: mariadb::ready,
 };
 
 /// Reduces durability for speed: commits survive a crash of the server, not a loss of power.
@@ -81,21 +74,4 @@ fn command(folder: &Path, port: u16) -> Vec<OsString> {
     words.extend(SETTINGS.map(OsString::from));
     words.extend(mariadb::places(folder));
     words
-}
-
-fn ready(stream: &mut TcpStream) -> io::Result<bool> {
-    let address = stream.peer_addr()?;
-    Ok(mariadb::ready(stream)? && [USER, OBSERVER, NO_DROP].into_iter().all(|user| logs_in_with_tls(address, user)))
-}
-
-/// Whether a user can log in. From then on the server knows the password, and the user needs no TLS.
-fn logs_in_with_tls(address: SocketAddr, user: &'static str) -> bool {
-    let options = MySqlConnectOptions::new().host(&address.ip().to_string()).port(address.port());
-    let options = options.username(user).password(PASSWORD).ssl_mode(MySqlSslMode::Required);
-    // A separate thread and runtime: callers are inside a runtime or outside of one.
-    let login = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-        runtime.block_on(async { options.connect().await?.close().await }).is_ok()
-    };
-    std::thread::spawn(login).join().expect("the login succeeds or fails")
 }

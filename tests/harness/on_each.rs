@@ -94,9 +94,19 @@ macro_rules! on_each_mysql {
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_mysql;
 
-/// Generates the test `name::postgres` or `name::mariadb` from an `async fn name()`, for what only that server has.
+/// Generates the test `name::postgres`, `name::mariadb` or `name::mysql` from an `async fn name()`, for what only that
+/// server has.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_one_server {
+    ($name:ident, mysql) => {
+        mod $name {
+            #[test]
+            #[ignore = "needs a MySQL server: tests/run fetches one"]
+            fn mysql() {
+                crate::harness::on_each::run(Box::pin(super::$name()));
+            }
+        }
+    };
     ($name:ident, $server:ident) => {
         mod $name {
             #[test]

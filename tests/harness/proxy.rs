@@ -29,7 +29,32 @@ struct ProxyState {
     resumed: Condvar,
     /// Bytes to the targets that were held back so far.
     held: AtomicU64,
+    rewrite: Rewrite,
+    /// Connections by which these bytes were sent stay when [`Proxy::keep_only`] cuts the others.
+    kept: &'static [u8],
+    /// Whether only those are left, and no new connection is accepted.
+    keeps_only: AtomicBool,
     streams: Mutex<Vec<TcpStream>>,
+}
+
+/// Changes bytes on their way, in the pieces in which they arrive.
+#[derive(Clone, Copy)]
+pub struct Rewrite {
+    pub to_target: fn(&mut [u8]),
+    /// With the number of the bytes that the target has sent on this connection before.
+    pub to_client: fn(usize, &mut [u8]),
+}
+
+impl Rewrite {
+    pub const NOTHING: Self = Self { to_target: |_| {}, to_client: |_, _| {} };
+}
+
+/// Replaces the first occurrence of `wanted` by as many other bytes.
+pub fn replace(bytes: &mut [u8], wanted: &[u8], by: &[u8]) {
+    assert_eq!(wanted.len(), by.len());
+    if let Some(at) = bytes.windows(wanted.len()).position(|window| window == wanted) {
+        bytes[at..at + by.len()].copy_from_slice(by);
+    }
 }
 
 impl Proxy {
@@ -39,6 +64,20 @@ impl Proxy {
 
     /// Connections go to the targets in turn, skipping those that refuse.
     pub fn to_each_of(targets: Vec<SocketAddr>) -> Self {
+        Self::with(targets, Rewrite::NOTHING, b"")
+    }
+
+    /// A proxy that changes bytes on their way.
+    pub fn rewriting(targets: Vec<SocketAddr>, rewrite: Rewrite) -> Self {
+        Self::with(targets, rewrite, b"")
+    }
+
+    /// A proxy that recognises the connections by which `kept` is sent.
+    pub fn recognising(target: SocketAddr, kept: &'static [u8]) -> Self {
+        Self::with(vec![target], Rewrite::NOTHING, kept)
+    }
+
+    fn with(targets: Vec<SocketAddr>, rewrite: Rewrite, kept: &'static [u8]) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
         let address = listener.local_addr().expect("a listener has an address");
         let state = Arc::new(ProxyState {
@@ -52,6 +91,9 @@ impl Proxy {
             stalled: Mutex::default(),
             resumed: Condvar::new(),
             held: AtomicU64::new(0),
+            rewrite,
+            kept,
+            keeps_only: AtomicBool::new(false),
             streams: Mutex::default(),
         });
         let accepting = Arc::clone(&state);
@@ -76,6 +118,11 @@ impl Proxy {
     /// Breaks every open connection, and every new one immediately.
     pub fn cut(&self) {
         self.state.cut();
+    }
+
+    /// Breaks every connection that is not recognised, as soon as it is used, and every new one.
+    pub fn keep_only_recognised(&self) {
+        self.state.keeps_only.store(true, Ordering::SeqCst);
     }
 
     /// Cuts after `bytes` further bytes were sent to the targets.
@@ -179,33 +226,59 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
     server.set_nodelay(true)?;
     let mut streams = state.streams();
     // Checked under the lock that `cut` takes, so that a concurrent connection is either refused or broken.
-    if state.cut.load(Ordering::SeqCst) {
+    if state.cut.load(Ordering::SeqCst) || state.keeps_only.load(Ordering::SeqCst) {
         return Ok(());
     }
     streams.extend([client.try_clone()?, server.try_clone()?]);
     drop(streams);
     let (towards, away) = (Arc::clone(state), Arc::clone(state));
     let (client_copy, server_copy) = (client.try_clone()?, server.try_clone()?);
-    std::thread::spawn(move || pump(client_copy, server_copy, |bytes| towards.passes(bytes), &towards));
     std::thread::spawn(move || {
-        let passes = |_| {
+        let mut is_recognised = false;
+        let passes = |bytes: &mut [u8]| {
+            (towards.rewrite.to_target)(bytes);
+            is_recognised |=
+                !towards.kept.is_empty() && bytes.windows(towards.kept.len()).any(|part| part == towards.kept);
+            if towards.keeps_only.load(Ordering::SeqCst) && !is_recognised {
+                return Passage::Breaks;
+            }
+            if towards.passes(bytes.len()) { Passage::Passes } else { Passage::CutsAll }
+        };
+        pump(client_copy, server_copy, passes, &towards);
+    });
+    std::thread::spawn(move || {
+        let mut sent = 0;
+        let passes = |bytes: &mut [u8]| {
+            (away.rewrite.to_client)(sent, bytes);
+            sent += bytes.len();
             away.wait_while_stalled();
-            true
+            Passage::Passes
         };
         pump(server, client, passes, &away);
     });
     Ok(())
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, passes: impl Fn(usize) -> bool, state: &ProxyState) {
+/// The effect of some bytes on their connection.
+enum Passage {
+    Passes,
+    Breaks,
+    CutsAll,
+}
+
+fn pump(mut from: TcpStream, mut to: TcpStream, mut passes: impl FnMut(&mut [u8]) -> Passage, state: &ProxyState) {
     let mut buffer = [0; 16 * 1024];
     while let Ok(read) = from.read(&mut buffer) {
         if read == 0 {
             break;
         }
-        if !passes(read) {
-            state.cut();
-            break;
+        match passes(&mut buffer[..read]) {
+            Passage::Passes => {}
+            Passage::Breaks => break,
+            Passage::CutsAll => {
+                state.cut();
+                break;
+            }
         }
         if to.write_all(&buffer[..read]).is_err() {
             break;

@@ -136,10 +136,11 @@ pub(super) fn signal(name: &str, process: &Child) {
 }
 
 on_each_server!(lock_of_another_session_only_delays_a_migration);
-/// A session that reads the tables for a backup or holds a row lock is waited for, even with a lock timeout of 1 s.
+/// A session that reads the tables for a backup or holds a row lock is waited for, even with a lock timeout of 1 s. On MySQL
+/// sessions have a lock timeout of their own.
 async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
     let server = match kind.dialect() {
-        Dialect::Mysql => kind.own_engine_with(&["--lock-wait-timeout=1", "--innodb-lock-wait-timeout=1"]),
+        Dialect::Mysql => kind.own_engine(),
         _ => kind.own_engine_with(&["-c", "lock_timeout=1s"]),
     };
     let start = TestDatabase::on(kind, server.address());

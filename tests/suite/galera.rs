@@ -46,7 +46,8 @@ async fn at_newest(cluster: &Cluster) -> TestDatabase {
 async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
     let cluster = Cluster::start();
     let database = cluster.database();
-    let (one, other) = (database.open().await, database.through(cluster.node(1)).open().await);
+    let [one, other] = [0, 1].map(|node| cluster.percona_node(node));
+    let (one, other) = (database.through(one.address()).open().await, database.through(other.address()).open().await);
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut open = Vec::new();

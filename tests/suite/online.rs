@@ -127,7 +127,7 @@ on_each_server!(lock_on_residue_delays_only_the_clean_up);
 /// The clean-up retries after a lock timeout; calls do not wait for it.
 async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {
     let server = match kind.dialect() {
-        Dialect::Mysql => kind.own_engine_with(&["--innodb-lock-wait-timeout=1"]),
+        Dialect::Mysql => kind.own_engine(),
         _ => kind.own_engine_with(&["-c", "lock_timeout=1s"]),
     };
     let (installation, before, _) = migrated_down(TestDatabase::on(kind, server.address())).await;

@@ -20,7 +20,7 @@ fn sample() -> Table {
             column("place", ColumnType::Integer, false, Some(Literal::Integer(-3))),
             column("flag", ColumnType::Boolean, true, Some(Literal::Boolean(true))),
             column("off", ColumnType::Boolean, false, Some(Literal::Boolean(false))),
-            column("note", ColumnType::LongText, false, Some(Literal::Text(r"it's a \'note\'".into()))),
+            column("note", ColumnType::LongText, false, Some(Literal::Text(r"it's a \'größe ✓\'".into()))),
             column("short", ColumnType::Varchar(1024), false, Some(Literal::Text(String::new()))),
             column("medium", ColumnType::MediumText, true, None),
             column("plain", ColumnType::Text, true, Some(Literal::Text("x".into()))),
@@ -79,7 +79,7 @@ async fn assert_sample_reads_back(test: &TestDatabase) {
     execute(&database, "INSERT INTO sample (guid, place) VALUES ('g', 1)").await;
     let mut tx = database.read().await.unwrap();
     let row = tx.fetch_one(sql("SELECT note, flag, off, short FROM sample")).await.unwrap();
-    assert_eq!(row.text(0).unwrap(), Some(r"it's a \'note\'"), "the default is that of the layout");
+    assert_eq!(row.text(0).unwrap(), Some(r"it's a \'größe ✓\'"), "the default is that of the layout");
     assert_eq!((row.flag(1).unwrap(), row.flag(2).unwrap()), (Some(true), Some(false)));
     assert_eq!(row.text(3).unwrap(), Some(""));
 }
@@ -181,6 +181,20 @@ async fn table_of_another_database_or_schema_is_not_seen(kind: Kind) {
     assert!(!schema::exists(&mut database.read().await.unwrap(), "sample").await.unwrap());
     execute(&database, "CREATE VIEW sample AS SELECT 1 AS a").await;
     assert!(!schema::exists(&mut database.read().await.unwrap(), "sample").await.unwrap(), "a view is not a table");
+}
+
+on_each_database!(only_mysql_rewrites_a_table_to_add_a_column);
+async fn only_mysql_rewrites_a_table_to_add_a_column(kind: Kind) {
+    let test = TestDatabase::new(kind);
+    let database = test.open().await;
+    let mut tx = database.read().await.unwrap();
+    let default = Some(Literal::Text(String::new()));
+    let added = |kind, default| [column("added", kind, true, default)];
+    let rewrites = schema::rewrites_to_add(&mut tx, &added(ColumnType::LongText, default.clone())).await.unwrap();
+    assert_eq!(rewrites, kind == Kind::Mysql);
+    for columns in [added(ColumnType::Varchar(9), default), added(ColumnType::LongText, None)] {
+        assert!(!schema::rewrites_to_add(&mut tx, &columns).await.unwrap(), "{columns:?}");
+    }
 }
 
 on_each_server!(auto_increment_id_matches_the_health_check_layout);

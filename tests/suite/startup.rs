@@ -2,12 +2,13 @@
 //! refused before any write, rollbacks by several hosts, and versions outside of the catalog.
 
 mod fresh;
+mod log_in;
 mod messages;
 mod poolers;
 mod refusals;
 mod rollback;
 mod servers;
-
+mod sessions;
 mod wrong_keys;
 
 use std::process::Output;

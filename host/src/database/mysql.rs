@@ -1,21 +1,156 @@
 //! Connections to MariaDB and MySQL: the pool, session settings, TLS.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlRow, MySqlSslMode};
-use sqlx::{AssertSqlSafe, Executor, Row};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 
-use super::{ConnectionLimits, Server, SqlError, Tls, still_there};
+use super::demotion::Demotion;
+use super::transaction::Inner as Begun;
+use super::{ConnectionLimits, Purpose, Server, SqlError, Tls, bulk, is_usable};
 
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
-pub(super) const READ: &str =
+const READ: &str =
     "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
+const WRITE: &str = "START TRANSACTION";
 
 /// The SQL mode that the statements of this host are written for: double quotes enclose text, backslashes escape, an empty text
 /// is not NULL, and a value that its column cannot hold is an error.
 const SQL_MODE: &str = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION";
 
-pub(super) async fn open(server: &Server) -> Result<MySqlPool, SqlError> {
+/// How long the server keeps an idle connection outside of transactions, in seconds: its own default, which is longer than the
+/// pool keeps one.
+const IDLE_S: u32 = 28_800;
+
+/// The most statements that one connection keeps prepared.
+const MOST_PREPARED: u64 = 100;
+/// The host's share of the prepared statements that the server allows all of its clients together.
+const SHARE_OF_PREPARED: u64 = 2;
+
+/// The number of the error of a log-in that the server rejects.
+const ACCESS_DENIED: u16 = 1045;
+
+/// The connections to one server.
+#[derive(Debug)]
+pub(super) struct MysqlConnections {
+    pub(super) pool: MySqlPool,
+    /// The most bytes of values that one statement should have.
+    pub(super) statement_bytes: usize,
+    log_in: LogIn,
+    begin_read: Arc<str>,
+    begin_write: Arc<str>,
+}
+
+/// The properties of a server that stay while it runs.
+struct Properties {
+    is_mariadb: bool,
+    /// The most bytes that it accepts at once, with everything that belongs to a statement.
+    packet_bytes: usize,
+    /// The most statements that all of its clients together may keep prepared.
+    prepared_statements: u64,
+}
+
+impl MysqlConnections {
+    pub(super) async fn open(server: &Server, demotion: &Arc<Demotion>) -> Result<Self, SqlError> {
+        let (options, limits) = (options(server), &server.limits);
+        let log_in = LogIn::of(server, &options);
+        let properties = log_in.first(|| properties(&options, limits)).await?;
+        let options = options.statement_cache_capacity(properties.cached_statements(limits.max_connections));
+        let pool = log_in.first(|| connect(&options, limits, properties.is_mariadb, demotion)).await?;
+        let (begin_read, begin_write) = properties.begin(limits);
+        let statement_bytes = bulk::STATEMENT_BYTES.min(properties.packet_bytes / 2);
+        Ok(Self { pool, statement_bytes, log_in, begin_read, begin_write })
+    }
+
+    pub(super) async fn begin(&self, purpose: Purpose) -> Result<Begun, SqlError> {
+        let begun = self.begin_once(purpose).await;
+        if begun.as_ref().is_err_and(is_rejected) && self.log_in.with_tls().await {
+            return self.begin_once(purpose).await;
+        }
+        begun
+    }
+
+    pub(super) async fn variables(&self) -> Result<Variables, SqlError> {
+        let mut connection = self.pool.acquire().await?;
+        Variables::read(&mut connection).await
+    }
+
+    async fn begin_once(&self, purpose: Purpose) -> Result<Begun, SqlError> {
+        let statement = match purpose {
+            Purpose::Look => return Ok(self.pool.acquire().await?.into()),
+            Purpose::Read => &self.begin_read,
+            Purpose::Write | Purpose::WriteRelaxed => &self.begin_write,
+        };
+        Ok(self.pool.begin_with(AssertSqlSafe(Arc::clone(statement))).await?.into())
+    }
+}
+
+impl Properties {
+    fn cached_statements(&self, connections: u32) -> usize {
+        let share = self.prepared_statements / SHARE_OF_PREPARED / u64::from(connections.max(1));
+        share.min(MOST_PREPARED) as usize
+    }
+
+    /// The statements that begin a transaction which reads, and one which writes.
+    ///
+    /// MySQL has no limit for idle transactions, only one for idle connections. So each transaction begins with that limit, in
+    /// the same round trip, and the connection loses it again when it returns to the pool.
+    fn begin(&self, limits: &ConnectionLimits) -> (Arc<str>, Arc<str>) {
+        let limit = match self.is_mariadb {
+            true => String::new(),
+            false => format!("SET SESSION wait_timeout = {}; ", idle_in_transaction_s(limits)),
+        };
+        let [read, write] = [READ, WRITE].map(|begin| Arc::from(format!("{limit}{begin}")));
+        (read, write)
+    }
+}
+
+fn idle_in_transaction_s(limits: &ConnectionLimits) -> u64 {
+    limits.idle_in_transaction_timeout.as_secs().max(1)
+}
+
+/// The log-in of a user whose password the server keeps as a digest (`caching_sha2_password`). The driver does its part over
+/// TCP, with TLS or RSA, but for two cases, in which the server rejects the password: over a Unix socket, which the server
+/// takes for as private as TLS, and after the server has switched from another plugin. But once a user has logged in with TLS,
+/// the server remembers the password, and needs neither for the next log-ins; `decisions/0021`.
+#[derive(Debug)]
+struct LogIn {
+    /// Absent if the connections themselves have TLS.
+    with_tls: Option<MySqlConnectOptions>,
+}
+
+impl LogIn {
+    fn of(server: &Server, options: &MySqlConnectOptions) -> Self {
+        let is_plain = server.tls == Tls::Off;
+        Self { with_tls: is_plain.then(|| options.clone().ssl_mode(MySqlSslMode::Required)) }
+    }
+
+    /// Runs `connect`, and once more if a log-in with TLS succeeds where it was rejected.
+    async fn first<T, F: Future<Output = Result<T, SqlError>>>(&self, connect: impl Fn() -> F) -> Result<T, SqlError> {
+        let connected = connect().await;
+        if connected.as_ref().is_err_and(is_rejected) && self.with_tls().await {
+            return connect().await;
+        }
+        connected
+    }
+
+    /// Logs in with TLS, if the server offers it; returns whether that succeeded. The certificate is not verified, as the
+    /// server's key is not in an exchange with RSA.
+    async fn with_tls(&self) -> bool {
+        let Some(options) = &self.with_tls else { return false };
+        let Ok(connection) = options.connect().await else { return false };
+        // The log-in alone counts.
+        let _ = connection.close().await;
+        true
+    }
+}
+
+fn is_rejected(error: &SqlError) -> bool {
+    super::mysql_number(error) == Some(ACCESS_DENIED)
+}
+
+fn options(server: &Server) -> MySqlConnectOptions {
     // Keeps the server's time zone, on which no statement here depends. `begin_session` sets the SQL mode.
     let mut options = MySqlConnectOptions::new()
         .host(&server.host)
@@ -29,7 +164,7 @@ pub(super) async fn open(server: &Server) -> Result<MySqlPool, SqlError> {
     if let Some(socket) = &server.socket {
         options = options.socket(socket);
     }
-    options = match &server.tls {
+    match &server.tls {
         Tls::Off => options.ssl_mode(MySqlSslMode::Disabled),
         Tls::Preferred => options.ssl_mode(MySqlSslMode::Preferred),
         Tls::Required => options.ssl_mode(MySqlSslMode::Required),
@@ -38,65 +173,132 @@ pub(super) async fn open(server: &Server) -> Result<MySqlPool, SqlError> {
             let options = options.ssl_mode(mode);
             ca_file.iter().fold(options, |options, file| options.ssl_ca(file))
         }
+    }
+}
+
+/// Reads the properties of a server that may be starting.
+async fn properties(options: &MySqlConnectOptions, limits: &ConnectionLimits) -> Result<Properties, SqlError> {
+    let pool = MySqlPoolOptions::new().max_connections(1).acquire_timeout(limits.connect_timeout);
+    let pool = pool.connect_with(options.clone()).await?;
+    let query = "SELECT VERSION(), CAST(@@max_allowed_packet AS CHAR), CAST(@@max_prepared_stmt_count AS CHAR)";
+    let row = pool.fetch_one(query).await?;
+    let version: String = row.try_get_unchecked(0)?;
+    let properties = Properties {
+        is_mariadb: version.contains("MariaDB"),
+        packet_bytes: number(&row, 1)?,
+        prepared_statements: number(&row, 2)?,
     };
-    let limits = server.limits.clone();
-    MySqlPoolOptions::new()
+    pool.close().await;
+    Ok(properties)
+}
+
+fn number<T: std::str::FromStr<Err = std::num::ParseIntError>>(row: &MySqlRow, at: usize) -> Result<T, SqlError> {
+    let text: String = row.try_get_unchecked(at)?;
+    text.parse().map_err(|fault| SqlError::Decode(Box::new(fault)))
+}
+
+async fn connect(
+    options: &MySqlConnectOptions,
+    limits: &ConnectionLimits,
+    is_mariadb: bool,
+    demotion: &Arc<Demotion>,
+) -> Result<MySqlPool, SqlError> {
+    let session_limits = limits.clone();
+    let demotion = Arc::clone(demotion);
+    let pool = MySqlPoolOptions::new()
         .max_connections(limits.max_connections)
         .min_connections(limits.min_connections)
         .max_lifetime(limits.max_lifetime)
         .acquire_timeout(limits.connect_timeout)
         .test_before_acquire(false)
-        .before_acquire(|connection, known| Box::pin(still_there(connection, known)))
-        .after_connect(move |connection, _| {
-            let limits = limits.clone();
-            Box::pin(async move { begin_session(connection, &limits).await })
+        .before_acquire(move |connection, known| {
+            let demotion = Arc::clone(&demotion);
+            Box::pin(async move { Ok(is_usable(connection, &known, &demotion).await) })
         })
-        .connect_with(options)
-        .await
-}
-
-/// The most bytes that the server accepts at once, with everything that belongs to a statement.
-pub(super) async fn packet_bytes(pool: &MySqlPool) -> Result<usize, SqlError> {
-    let text: String = pool.fetch_one("SELECT CAST(@@max_allowed_packet AS CHAR)").await?.try_get_unchecked(0)?;
-    text.parse().map_err(|fault| SqlError::Decode(Box::new(fault)))
+        .after_connect(move |connection, _| {
+            let limits = session_limits.clone();
+            Box::pin(async move { begin_session(connection, &limits, is_mariadb).await })
+        });
+    let pool = match is_mariadb {
+        true => pool,
+        false => pool.after_release(|connection, _| {
+            let idle = format!("SET SESSION wait_timeout = {IDLE_S}");
+            Box::pin(async move { Ok(connection.execute(sqlx::raw_sql(AssertSqlSafe(idle))).await.is_ok()) })
+        }),
+    };
+    pool.connect_with(options.clone()).await
 }
 
 /// Sets what statements depend on, whatever the server's own settings are. Safe updates would refuse changes by other columns
-/// than keys.
+/// than keys; snapshot isolation would end a transaction that waited for a row instead of showing it.
 ///
-/// MariaDB takes seconds and ends an idle transaction; MySQL takes milliseconds, limits only reading statements, and ends
-/// an idle connection whether or not it is in a transaction (the pool replaces it when it is needed).
-async fn begin_session(connection: &mut MySqlConnection, limits: &ConnectionLimits) -> Result<(), SqlError> {
-    let version: String = connection.fetch_one("SELECT VERSION()").await?.try_get_unchecked(0)?;
-    let idle_s = limits.idle_in_transaction_timeout.as_secs().max(1);
-    let limits = if version.contains("MariaDB") {
-        let statement_s = limits.statement_timeout.as_secs_f64();
-        format!("idle_transaction_timeout = {idle_s}, SESSION max_statement_time = {statement_s}")
+/// MariaDB takes seconds and ends an idle transaction; MySQL takes milliseconds, limits only reading statements, and has the
+/// limit of [`Properties::begin`]. A wait for a row is as long as a transaction of a host that froze may be idle; one for the
+/// definition of a table is as long as a statement.
+async fn begin_session(
+    connection: &mut MySqlConnection,
+    limits: &ConnectionLimits,
+    is_mariadb: bool,
+) -> Result<(), SqlError> {
+    let server = Variables::read(connection).await?;
+    let idle_s = idle_in_transaction_s(limits);
+    let mut settings = vec![
+        format!("sql_mode = '{SQL_MODE}'"),
+        "sql_safe_updates = 0".to_owned(),
+        format!("wait_timeout = {IDLE_S}"),
+        format!("lock_wait_timeout = {}", limits.statement_timeout.as_secs().max(1)),
+        format!("innodb_lock_wait_timeout = {idle_s}"),
+    ];
+    if is_mariadb {
+        settings.push(format!("idle_transaction_timeout = {idle_s}"));
+        settings.push(format!("max_statement_time = {}", limits.statement_timeout.as_secs_f64()));
     } else {
-        let statement_ms = limits.statement_timeout.as_millis();
-        format!("wait_timeout = {idle_s}, SESSION max_execution_time = {statement_ms}")
-    };
-    let server = replication(connection).await?;
-    let isolation = server.isolation();
-    let settings = format!(
-        "SET SESSION sql_mode = '{SQL_MODE}', SESSION sql_safe_updates = 0, SESSION {limits}; \
-         SET SESSION TRANSACTION ISOLATION LEVEL {isolation}"
-    );
-    connection.execute(sqlx::raw_sql(AssertSqlSafe(settings))).await?;
-    if server.is("wsrep_on", "ON") {
+        settings.push(format!("max_execution_time = {}", limits.statement_timeout.as_millis()));
+    }
+    if server.is("innodb_snapshot_isolation", "ON") {
+        settings.push("innodb_snapshot_isolation = 0".to_owned());
+    }
+    if server.is_in_cluster() {
         // Galera: connections of one host may reach different nodes; a read waits until the node has applied every write set
         // that any node has acknowledged.
-        connection.execute("SET SESSION wsrep_sync_wait = 1").await?;
+        settings.push("wsrep_sync_wait = 1".to_owned());
     }
-    Ok(())
+    let settings = settings.iter().map(|setting| format!("SESSION {setting}")).collect::<Vec<_>>().join(", ");
+    let isolation = server.isolation();
+    let statement = format!("SET {settings}; SET SESSION TRANSACTION ISOLATION LEVEL {isolation}");
+    connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.map(drop)
 }
 
-/// The variables of a server that say how it replicates, as far as it has them.
-struct Replication(BTreeMap<String, String>);
+/// The variables of a server that say how it replicates and isolates, as far as it has them.
+pub(super) struct Variables(BTreeMap<String, String>);
 
-impl Replication {
+impl Variables {
+    /// Percona XtraDB Cluster has `wsrep_on` in sessions alone, so the query is for those of the session.
+    const QUERY: &str = "SHOW SESSION VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_provider', 'log_bin', \
+         'binlog_format', 'innodb_snapshot_isolation', 'group_replication_group_name', \
+         'group_replication_single_primary_mode')";
+
+    pub(super) async fn read(connection: &mut MySqlConnection) -> Result<Self, SqlError> {
+        let rows = connection.fetch_all(Self::QUERY).await?;
+        let variable = |row: &MySqlRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?));
+        rows.iter().map(variable).collect::<Result<_, SqlError>>().map(Self)
+    }
+
     fn is(&self, variable: &str, value: &str) -> bool {
         self.0.get(variable).is_some_and(|found| found == value)
+    }
+
+    /// Whether this is a node of a Galera cluster. A server that is built for clusters has the first variable without a provider.
+    pub(super) fn is_in_cluster(&self) -> bool {
+        let has_provider =
+            self.0.get("wsrep_provider").is_some_and(|provider| !["", "none"].contains(&provider.as_str()));
+        self.is("wsrep_on", "ON") && has_provider
+    }
+
+    /// Whether every member of a group of MySQL's group replication accepts writes.
+    pub(super) fn has_several_primaries(&self) -> bool {
+        let is_member = self.0.get("group_replication_group_name").is_some_and(|name| !name.is_empty());
+        is_member && self.is("group_replication_single_primary_mode", "OFF")
     }
 
     /// The isolation of transactions that write. Repeatable reads would lock the gap in which a record does not exist yet, so that
@@ -108,11 +310,4 @@ impl Replication {
             "READ COMMITTED"
         }
     }
-}
-
-async fn replication(connection: &mut MySqlConnection) -> Result<Replication, SqlError> {
-    let query = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'log_bin', 'binlog_format')";
-    let rows = connection.fetch_all(query).await?;
-    let variable = |row: &MySqlRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?));
-    rows.iter().map(variable).collect::<Result<_, SqlError>>().map(Replication)
 }

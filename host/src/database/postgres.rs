@@ -1,5 +1,6 @@
 //! Connections to PostgreSQL: the pool, session settings, TLS.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgSslMode};
@@ -7,7 +8,8 @@ use sqlx::{AssertSqlSafe, Executor, Row};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{ClientCertificate, Server, SqlError, Tls, still_there};
+use super::demotion::Demotion;
+use super::{ClientCertificate, Server, SqlError, Tls, is_usable};
 
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
 pub(super) const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
@@ -23,7 +25,7 @@ pub(super) const BY_KEY: &str = "SET LOCAL enable_seqscan = off";
 /// what it sees, and drop the rest with the original.
 const ALL_ROWS: &str = "SET row_security = off";
 
-pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
+pub(super) async fn open(server: &Server, demotion: &Arc<Demotion>) -> Result<PgPool, SqlError> {
     let mut options = PgConnectOptions::new_without_pgpass()
         .host(&server.host)
         .port(server.port)
@@ -51,13 +53,17 @@ pub(super) async fn open(server: &Server) -> Result<PgPool, SqlError> {
     }
     let limits = &server.limits;
     let session = session(server);
+    let demotion = Arc::clone(demotion);
     PgPoolOptions::new()
         .max_connections(limits.max_connections)
         .min_connections(limits.min_connections)
         .max_lifetime(limits.max_lifetime)
         .acquire_timeout(limits.connect_timeout)
         .test_before_acquire(false)
-        .before_acquire(|connection, known| Box::pin(still_there(connection, known)))
+        .before_acquire(move |connection, known| {
+            let demotion = Arc::clone(&demotion);
+            Box::pin(async move { Ok(is_usable(connection, &known, &demotion).await) })
+        })
         .after_connect(move |connection, _| {
             let session = session.clone();
             Box::pin(async move { connection.execute(sqlx::raw_sql(AssertSqlSafe(session))).await.map(drop) })
@@ -137,7 +143,7 @@ mod tests {
             settings: vec![("search_path".to_owned(), "diego".to_owned())],
             limits: ConnectionLimits::default(),
         };
-        let connecting = tokio::spawn(async move { open(&server).await.map(drop) });
+        let connecting = tokio::spawn(async move { open(&server, &Arc::default()).await.map(drop) });
         let (mut stream, _) = listener.accept().await.unwrap();
         let mut message = vec![0; stream.read_u32().await.unwrap() as usize - 4];
         stream.read_exact(&mut message).await.unwrap();

@@ -20,7 +20,9 @@ use sea_query::{
 use super::{Dialect, SqlError, Transaction, sql};
 use crate::layout::schema::{Column, ColumnType, Index, Literal, Table};
 
-pub use attached::{AttachedObject, Relation, TableOptions, attached, belongings, missing_rights, options, relation};
+pub use attached::{
+    AttachedObject, Relation, TableOptions, attached, belongings, missing_rights, options, options_beside, relation,
+};
 pub use difference::{differences, serves};
 pub use mysql::rename_tables;
 pub use names::{before_filling, index_ahead, set_aside, take_place, waiting};
@@ -154,8 +156,7 @@ fn commented(dialect: Dialect, column: &Column, comment: Option<&String>) -> Col
     let default = column.default.as_ref().map(|default| {
         let default = spelled(dialect, default);
         // MySQL accepts a default of a long text column only as an expression; elsewhere a plain literal reads back unchanged.
-        let long_text = column.kind.is_text() && !matches!(column.kind, ColumnType::Varchar(_));
-        let expression = dialect == Dialect::Mysql && long_text;
+        let expression = dialect == Dialect::Mysql && is_long_text(column.kind);
         if expression { format!("DEFAULT ({default})") } else { format!("DEFAULT {default}") }
     });
     let comment = comment.map(|comment| format!("COMMENT {}", mysql::text_literal(comment)));
@@ -220,6 +221,23 @@ pub fn drop_column(dialect: Dialect, table: &str, column: &str) -> String {
 /// `ALTER TABLE … ADD COLUMN`.
 pub fn add_column(dialect: Dialect, table: &str, column: &Column) -> String {
     written(dialect, TableQuery::alter().table(Alias::new(table)).add_column(definition(dialect, column)))
+}
+
+/// Whether the server rewrites a table to add these columns, while its rows cannot be changed: MySQL does if the default of one is
+/// an expression.
+///
+/// # Errors
+/// If the query fails.
+pub async fn rewrites_to_add(tx: &mut Transaction, columns: &[Column]) -> Result<bool, SqlError> {
+    let is_expression = |column: &Column| column.default.is_some() && is_long_text(column.kind);
+    if tx.dialect() != Dialect::Mysql || !columns.iter().any(is_expression) {
+        return Ok(false);
+    }
+    mysql::is_mariadb(tx).await.map(|is_mariadb| !is_mariadb)
+}
+
+fn is_long_text(kind: ColumnType) -> bool {
+    kind.is_text() && !matches!(kind, ColumnType::Varchar(_))
 }
 
 /// Gives a column its new definition. Only valid where [`column_change`] returns [`ColumnChange::Widening`].

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use sea_query::{
     DeleteStatement, Expr, InsertStatement, MysqlQueryBuilder, OnConflict, PostgresQueryBuilder, QueryStatementWriter,
-    SelectStatement, SqliteQueryBuilder, UpdateStatement, Value, Values,
+    SelectStatement, SqliteQueryBuilder, UpdateStatement, Value, Values, inject_parameters,
 };
 
 use super::Dialect;
@@ -43,6 +43,30 @@ impl Sql {
         self.values.push(value.into());
         self
     }
+
+    /// Writes the values into the text on MySQL, so that the statement needs no preparation there: the server limits the
+    /// prepared statements of all of its clients together. The text must have no quotes.
+    #[must_use]
+    pub fn unprepared(self, dialect: Dialect) -> Self {
+        if dialect != Dialect::Mysql {
+            return self;
+        }
+        let text = inject_parameters(&self.text, &self.values, &MysqlQueryBuilder);
+        Self { text: text.into(), values: Vec::new() }
+    }
+}
+
+/// The most operands of a list that is made longer; the database allows no more than some ten thousand values in all.
+const MOST_LENGTHENED: usize = 4096;
+
+/// Makes a list of operands as long as the next power of two, by repeating the last one. A list of any length would make a
+/// statement of its own, and each connection keeps statements prepared, of which the server allows a limited number.
+pub fn of_few_lengths<T: Clone>(mut operands: Vec<T>) -> Vec<T> {
+    if let Some(last) = operands.last().cloned() {
+        let length = operands.len().next_power_of_two().min(MOST_LENGTHENED.max(operands.len()));
+        operands.resize(length, last);
+    }
+    operands
 }
 
 /// Inserts a row, or updates these values of the row with that key.
@@ -122,6 +146,24 @@ impl IntoStatement for &DeleteStatement {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_get_few_lengths_and_no_other_members() {
+        assert_eq!(of_few_lengths(vec![1, 2, 3]), [1, 2, 3, 3]);
+        assert_eq!(of_few_lengths(vec![1]), [1]);
+        assert_eq!(of_few_lengths(Vec::<i32>::new()), [] as [i32; 0]);
+        assert_eq!(of_few_lengths(vec![0; 3000]).len(), 4096);
+        assert_eq!(of_few_lengths(vec![0; 5000]).len(), 5000);
+    }
+
+    #[test]
+    fn unprepared_statement_has_its_values_in_the_text_on_mysql_only() {
+        let statement = sql("UPDATE t SET a = a + 1 WHERE b = ? AND c = ?").bind(r"it's a \").bind(-1_i64);
+        let built = |dialect| statement.clone().unprepared(dialect).into_statement(dialect);
+        assert_eq!(built(Dialect::Mysql).text, r"UPDATE t SET a = a + 1 WHERE b = 'it\'s a \\' AND c = -1");
+        assert!(built(Dialect::Mysql).values.0.is_empty());
+        assert_eq!(built(Dialect::Postgres), statement.clone().into_statement(Dialect::Postgres));
+    }
 
     #[test]
     fn placeholders_are_numbered_for_postgresql_only() {

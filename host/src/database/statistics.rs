@@ -24,6 +24,9 @@ pub struct Statistics {
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
+    /// Transactions, and connections for single statements, that were begun and that are open.
+    begun: AtomicU64,
+    open: AtomicU64,
     waits: AtomicU64,
     waited_ns: AtomicU64,
     succeeded: AtomicU64,
@@ -58,6 +61,20 @@ impl Peak {
 }
 
 impl Counters {
+    pub(super) fn begin_transaction(self: &Arc<Self>) -> OpenTransaction {
+        self.begun.fetch_add(1, Relaxed);
+        self.open.fetch_add(1, Relaxed);
+        OpenTransaction(Arc::clone(self))
+    }
+
+    pub(super) fn begun(&self) -> u64 {
+        self.begun.load(Relaxed)
+    }
+
+    pub(super) fn open(&self) -> u64 {
+        self.open.load(Relaxed)
+    }
+
     pub(super) fn begin(self: &Arc<Self>) -> Query {
         let in_flight = self.in_flight.fetch_add(1, Relaxed) + 1;
         self.most_in_flight.reach(in_flight);
@@ -90,6 +107,16 @@ impl Counters {
             most_in_flight,
             longest: Duration::from_nanos(longest_ns),
         }
+    }
+}
+
+/// A transaction that has begun, until this is dropped.
+#[derive(Debug)]
+pub(super) struct OpenTransaction(Arc<Counters>);
+
+impl Drop for OpenTransaction {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Relaxed);
     }
 }
 

@@ -13,9 +13,10 @@ use sqlx::pool::PoolConnection;
 use sqlx::{AssertSqlSafe, Database as Sqlx, MySql, Postgres, Sqlite};
 use tokio::runtime::Handle;
 
+use super::demotion::Demotion;
 use super::group_commit::GroupMember;
 use super::statement::{IntoStatement, Statement};
-use super::statistics::{Counters, Query};
+use super::statistics::{Counters, OpenTransaction, Query};
 use super::{Dialect, Row, SqlError, postgres, sql};
 
 /// A transaction, or for [`Database::look`](super::Database::look) a connection in autocommit mode.
@@ -24,8 +25,11 @@ pub struct Transaction {
     pub(super) inner: Inner,
     kept: Option<Attachment>,
     counters: Arc<Counters>,
+    demotion: Arc<Demotion>,
     /// The most bytes of values that one statement may have.
     pub(super) statement_bytes: usize,
+    /// Counts it until it ends.
+    open: OpenTransaction,
 }
 
 /// A guard that is dropped when the transaction ends.
@@ -116,8 +120,16 @@ impl From<GroupMember> for Inner {
 }
 
 impl Transaction {
-    pub(super) fn new(inner: Inner, kept: Option<Attachment>, counters: Arc<Counters>, statement_bytes: usize) -> Self {
-        Self { inner, kept, counters, statement_bytes }
+    pub(super) fn new(
+        inner: Inner,
+        kept: Option<Attachment>,
+        counters: &Arc<Counters>,
+        demotion: &Arc<Demotion>,
+        statement_bytes: usize,
+    ) -> Self {
+        let (counters, demotion) = (Arc::clone(counters), Arc::clone(demotion));
+        let open = counters.begin_transaction();
+        Self { inner, kept, counters, demotion, statement_bytes, open }
     }
 
     /// Starts the statistics of one query.
@@ -172,13 +184,14 @@ impl Transaction {
             };
         }
         let query = self.query();
-        query.end(match &mut self.inner {
+        let executed = query.end(match &mut self.inner {
             Inner::Sqlite(tx) => execute!(tx),
             Inner::Grouped(tx) => execute!(tx),
             Inner::Postgres(tx) => execute!(tx),
             Inner::Mysql(tx) => execute!(tx),
             Inner::Lent => Err(SqlError::WorkerCrashed),
-        })
+        });
+        executed.inspect_err(|error| self.demotion.note(error))
     }
 
     /// Streams the rows of a query, in bounded memory.
@@ -187,14 +200,26 @@ impl Transaction {
         let (text, values) = (AssertSqlSafe(text), SqlxValues(values));
         // The caller may stop early: only an error counts as a failure.
         let mut query = self.query().trusted();
+        let demotion = Arc::clone(&self.demotion);
         let rows = match &mut self.inner {
             Inner::Sqlite(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Grouped(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Postgres(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Postgres).boxed(),
-            Inner::Mysql(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Mysql).boxed(),
+            Inner::Mysql(tx) => {
+                let rows = match values.0.0.is_empty() {
+                    // Not prepared, as a statement that returns no rows: the server limits prepared statements.
+                    true => sqlx::raw_sql(text).fetch(&mut **tx),
+                    false => sqlx::query_with(text, values).fetch(&mut **tx),
+                };
+                rows.map_ok(Row::Mysql).boxed()
+            }
             Inner::Lent => stream::once(async { Err(SqlError::WorkerCrashed) }).boxed(),
         };
-        rows.inspect_err(move |_| query.fail()).boxed()
+        rows.inspect_err(move |error| {
+            query.fail();
+            demotion.note(error);
+        })
+        .boxed()
     }
 
     /// Returns all rows of a query.
@@ -229,14 +254,16 @@ impl Transaction {
     /// If the commit fails or the connection is lost; in the latter case it may have been committed.
     pub async fn commit(self) -> Result<(), SqlError> {
         let query = self.query();
-        let Self { inner, kept, .. } = self;
-        query.end(match inner {
+        let Self { inner, kept, demotion, open, .. } = self;
+        let committed = query.end(match inner {
             Inner::Sqlite(tx) => tx.commit().await,
             Inner::Grouped(member) => member.commit().await,
             Inner::Postgres(tx) => Commit::of(tx, kept).await,
             Inner::Mysql(tx) => Commit::of(tx, kept).await,
             Inner::Lent => Err(SqlError::WorkerCrashed),
-        })
+        });
+        drop(open);
+        committed.inspect_err(|error| demotion.note(error))
     }
 }
 

@@ -17,7 +17,7 @@ use super::rows::{ImportedRow, stored};
 use super::state::{ImportPhase, ImportState, write};
 use super::survey::{ALONE_RUN, ALONE_SCHEDULING, KeyOrder, Survey, classified, classifier, run_info_key};
 use super::{ImportError, VERSION};
-use crate::database::{SqlError, Transaction, bulk, sql};
+use crate::database::{SqlError, Transaction, bulk, of_few_lengths, sql};
 use crate::etcd::Leaf;
 use crate::etcd::client::EtcdClient;
 use crate::etcd::record::RecordKind;
@@ -270,7 +270,7 @@ impl Filler<'_> {
         let guids = || schedules.iter().map(|(guid, ..)| *guid);
         let mut select = Query::select();
         select.columns(["process_guid", "leaf"]).from(Alias::new(IMPORT_RUN));
-        select.and_where(Expr::col("process_guid").is_in(guids()));
+        select.and_where(Expr::col("process_guid").is_in(of_few_lengths(guids().collect())));
         let mut found = HashMap::new();
         for row in tx.fetch(&select).await.map_err(runs)? {
             let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
@@ -299,7 +299,9 @@ impl Filler<'_> {
         }
         if !joined.is_empty() {
             let mut delete = Query::delete();
-            delete.from_table(Alias::new(IMPORT_RUN)).and_where(Expr::col("process_guid").is_in(joined));
+            delete
+                .from_table(Alias::new(IMPORT_RUN))
+                .and_where(Expr::col("process_guid").is_in(of_few_lengths(joined)));
             tx.execute(&delete).await.map_err(runs)?;
         }
         Ok(rows)
@@ -334,7 +336,9 @@ impl Filler<'_> {
             }
             let mut delete = Query::delete();
             let guids = alone.iter().map(|(guid, _)| guid.as_str());
-            delete.from_table(Alias::new(IMPORT_RUN)).and_where(Expr::col("process_guid").is_in(guids));
+            delete
+                .from_table(Alias::new(IMPORT_RUN))
+                .and_where(Expr::col("process_guid").is_in(of_few_lengths(guids.collect())));
             tx.execute(&delete).await.map_err(runs)?;
             tx.commit().await.map_err(runs)?;
             self.accept(outcome);

@@ -16,7 +16,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, is_read_only, is_transient, schema, sql,
+    Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, first_write_advice, is_read_only,
+    is_transient, schema, sql,
 };
 use crate::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 
@@ -79,7 +80,7 @@ pub enum FenceError {
     Lost { ours: i64, theirs: i64 },
     #[error("cannot read the fence row in {FENCE_TABLE}")]
     Read(#[source] SqlError),
-    #[error("cannot raise the fence in {FENCE_TABLE}; the database user must be allowed to create and change tables")]
+    #[error("cannot raise the fence in {FENCE_TABLE}; {}", first_write_advice(.0))]
     Raise(#[source] SqlError),
     #[error("{READ_ONLY}")]
     ReadOnly(#[source] SqlError),
@@ -132,7 +133,7 @@ impl Fence {
     /// The table cannot be created or changed, or the database cannot be reached.
     pub async fn raise(database: &Database) -> Result<Self, FenceError> {
         create_table(database).await?;
-        let in_cluster = is_in_cluster(database).await?;
+        let in_cluster = database.is_in_cluster().await.map_err(FenceError::Read)?;
         let token = (|| raised(database, in_cluster))
             .retry(ConstantBuilder::new().with_delay(RAISE_RETRY_INTERVAL).without_max_times())
             .when(FenceError::is_transient)
@@ -161,7 +162,8 @@ impl Fence {
         };
         let token = token.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten();
         drop(tx);
-        Ok(Self::of(database, is_in_cluster(database).await?, token.unwrap_or_default()))
+        let in_cluster = database.is_in_cluster().await.map_err(FenceError::Read)?;
+        Ok(Self::of(database, in_cluster, token.unwrap_or_default()))
     }
 
     fn of(database: &Database, in_cluster: bool, token: i64) -> Self {
@@ -275,16 +277,6 @@ async fn create_table(database: &Database) -> Result<(), FenceError> {
         tx.commit().await.map_err(FenceError::raising)?;
     }
     Ok(())
-}
-
-async fn is_in_cluster(database: &Database) -> Result<bool, FenceError> {
-    if database.dialect() != Dialect::Mysql {
-        return Ok(false);
-    }
-    let mut tx = database.read().await?;
-    let row = tx.fetch_optional(sql("SHOW GLOBAL VARIABLES LIKE 'wsrep_on'")).await.map_err(FenceError::Read)?;
-    let value = row.as_ref().map(|row| row.text(1)).transpose().map_err(FenceError::Read)?.flatten();
-    Ok(value == Some("ON"))
 }
 
 async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError> {

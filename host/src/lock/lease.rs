@@ -15,8 +15,8 @@ use super::renewal::{Expiring, Failure, Renewal};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::database::{
-    Address, ConnectionLimits, Database, DatabaseError, READ_ONLY, Row, Server, SqlError, Transaction, is_read_only,
-    is_transient, is_unique_violation, schema, sql,
+    Address, ConnectionCheck, ConnectionLimits, Database, DatabaseError, READ_ONLY, Row, Server, SqlError, Transaction,
+    first_write_advice, is_read_only, is_transient, is_unique_violation, schema, sql,
 };
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 
@@ -31,7 +31,7 @@ const VALID_TTL: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..
 pub enum LeaseError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    #[error("cannot use the table {LEASE_TABLE}; the database user must be allowed to create and change tables")]
+    #[error("cannot use the table {LEASE_TABLE}; {}", first_write_advice(.0))]
     Table(#[source] SqlError),
     #[error("{READ_ONLY}")]
     ReadOnly(#[source] SqlError),
@@ -46,7 +46,10 @@ impl LeaseError {
 /// A lease to take.
 #[derive(Debug)]
 pub struct Lease {
+    /// Connections of the lease's own, so that a busy host still renews it.
     database: Database,
+    /// Those of everything else.
+    others: Option<Arc<ConnectionCheck>>,
     owner: String,
     ttl: Duration,
     retry_interval: Duration,
@@ -107,11 +110,11 @@ fn milliseconds(duration: Duration) -> i64 {
 }
 
 impl Lease {
-    /// Opens connections of its own for the lease, so that a busy host still renews it.
+    /// Opens connections for the lease. It is renewed only while those of `others` can be used.
     ///
     /// # Errors
     /// The database cannot be reached.
-    pub async fn open(config: &config::Lock, server: &Server) -> Result<Self, LeaseError> {
+    pub async fn open(config: &config::Lock, server: &Server, others: &Database) -> Result<Self, LeaseError> {
         let limits = ConnectionLimits {
             max_connections: server.limits.lease_connections,
             min_connections: 0,
@@ -120,13 +123,14 @@ impl Lease {
             ..server.limits.clone()
         };
         let database = Database::open(&Address::Server(Box::new(Server { limits, ..server.clone() }))).await?;
-        Ok(Self::on(database, config, Arc::new(SystemClock)))
+        let others = Some(Arc::new(ConnectionCheck::new(others)));
+        Ok(Self { others, ..Self::on(database, config, Arc::new(SystemClock)) })
     }
 
     fn on(database: Database, config: &config::Lock, clock: Arc<dyn Clock>) -> Self {
         let name = config.uuid.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
         let owner = Holder::this(&name).to_string();
-        Self { database, owner, ttl: config.ttl, retry_interval: config.retry_interval, clock }
+        Self { database, others: None, owner, ttl: config.ttl, retry_interval: config.retry_interval, clock }
     }
 
     /// Whether the lease can be taken without displacing a live host. Reads only.
@@ -231,7 +235,8 @@ impl Lease {
             Err(error) => return Err(LeaseError::of_write(error)),
         }
         let holding = HeldLease { database: self.database.clone(), claim: next, ttl: self.ttl };
-        Ok(Some(Renewal::start(Arc::new(holding), asked, Arc::clone(&self.clock))))
+        let others = self.others.clone();
+        Ok(Some(Renewal::start(Arc::new(holding), others, asked, Arc::clone(&self.clock))))
     }
 
     fn may_be_taken(&self, claim: &Claim, sighting: &mut Option<Sighting>, now: Instant) -> bool {
@@ -271,7 +276,7 @@ async fn read(tx: &mut Transaction) -> Result<Option<Claim>, SqlError> {
 async fn insert(tx: &mut Transaction, next: &Claim) -> Result<bool, SqlError> {
     let statement = sql("INSERT INTO bbs_lease (id, owner, token, beat, ttl_ms) VALUES (1, ?, ?, ?, ?)");
     let statement = statement.bind(next.owner.clone()).bind(next.token).bind(next.beat).bind(next.ttl_ms);
-    Ok(tx.execute(statement).await? == 1)
+    Ok(tx.execute(statement.unprepared(tx.dialect())).await? == 1)
 }
 
 /// Updates the row only if it is still the one that was read.
@@ -282,7 +287,7 @@ async fn replace(tx: &mut Transaction, seen: &Claim, next: &Claim) -> Result<boo
     let statement = values.fold(statement, |statement, claim| {
         statement.bind(claim.owner.clone()).bind(claim.token).bind(claim.beat).bind(claim.ttl_ms)
     });
-    Ok(tx.execute(statement).await? == 1)
+    Ok(tx.execute(statement.unprepared(tx.dialect())).await? == 1)
 }
 
 /// The lease while this host holds it.
@@ -297,7 +302,8 @@ impl HeldLease {
         let mut tx = self.database.write().await?;
         let statement = format!("UPDATE bbs_lease SET {assignment} WHERE id = 1 AND owner = ? AND token = ?");
         let statement = sql(statement).bind(self.claim.owner.clone()).bind(self.claim.token);
-        let ours = tx.execute(statement).await? == 1;
+        // The lease must not depend on what the statements of the API leave of the server's limit.
+        let ours = tx.execute(statement.unprepared(tx.dialect())).await? == 1;
         tx.commit().await?;
         Ok(ours)
     }

@@ -13,6 +13,7 @@ use super::LockPurpose;
 use super::renewal::{Expiring, Failure, Renewal};
 use crate::clock::SystemClock;
 use crate::config;
+use crate::database::{ConnectionCheck, Database};
 use crate::locket::messages::{
     FetchRequest, FetchResponse, LockRequest, LockResponse, ReleaseRequest, ReleaseResponse, Resource, TypeCode,
 };
@@ -40,6 +41,8 @@ pub enum LocketError {
 #[derive(Debug)]
 pub struct LocketLock {
     connection: LocketConnection,
+    /// The connections to the database.
+    connections: Arc<ConnectionCheck>,
     ttl: Duration,
     retry_interval: Duration,
 }
@@ -54,13 +57,15 @@ struct LocketConnection {
 }
 
 impl LocketLock {
-    /// Connects to Locket. A serving host waits for a Locket that is starting; a command does not.
+    /// Connects to Locket. A serving host waits for a Locket that is starting; a command does not. The lock is renewed only
+    /// while the connections of `database` can be used.
     ///
     /// # Errors
     /// The connection fails, or the configured `uuid` cannot be sent.
     pub async fn connect(
         config: &config::Lock,
         locket: &config::LocketConfig,
+        database: &Database,
         purpose: LockPurpose,
     ) -> Result<Self, LocketError> {
         let uuid = config.uuid.clone().unwrap_or_default();
@@ -90,7 +95,8 @@ impl LocketLock {
         };
         let channel = locket::connect(locket, retries).await?;
         let connection = LocketConnection { channel, resource, uuid, ttl_s };
-        Ok(Self { connection, ttl, retry_interval: config.retry_interval })
+        let connections = Arc::new(ConnectionCheck::new(database));
+        Ok(Self { connection, connections, ttl, retry_interval: config.retry_interval })
     }
 
     pub(super) async fn try_take(&self) -> Result<Option<Renewal>, LocketError> {
@@ -98,7 +104,8 @@ impl LocketLock {
         match self.connection.lock().await {
             Ok(()) => {
                 let holding = HeldLocketLock { connection: self.connection.clone(), ttl: self.ttl };
-                Ok(Some(Renewal::start(Arc::new(holding), asked, Arc::new(SystemClock))))
+                let connections = Some(Arc::clone(&self.connections));
+                Ok(Some(Renewal::start(Arc::new(holding), connections, asked, Arc::new(SystemClock))))
             }
             Err(status) if status.code() == Code::AlreadyExists => Ok(None),
             Err(status) => Err(LocketError::Lock(Box::new(status))),

@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::LockLost;
 use crate::clock::Clock;
+use crate::database::ConnectionCheck;
 
 pub(super) type Failure = Box<dyn Error + Send + Sync>;
 
@@ -37,13 +38,19 @@ pub(super) struct Renewal {
 
 impl Renewal {
     /// `asked` is when the request for the lock was sent, by `clock`. The TTL counts from there, so the holder stops before
-    /// a standby starts.
-    pub(super) fn start<T: Expiring>(lock: Arc<T>, asked: Instant, clock: Arc<dyn Clock>) -> Self {
+    /// a standby starts. The lock is renewed only while `connections` can be used: a host without them serves no client,
+    /// but with the lock it would keep others from serving them.
+    pub(super) fn start<T: Expiring>(
+        lock: Arc<T>,
+        connections: Option<Arc<ConnectionCheck>>,
+        asked: Instant,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         let (found, lost) = watch::channel(None);
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             tokio::select! {
-                reason = renew_until_lost(&*lock, asked, &*clock) => {
+                reason = renew_until_lost(&*lock, connections.as_deref(), asked, &*clock) => {
                     tracing::error!(name: "locket-lock.lost-lock", %reason, "lost the lock");
                     found.send_replace(Some(reason));
                 }
@@ -72,7 +79,12 @@ impl Renewal {
     }
 }
 
-async fn renew_until_lost<T: Expiring>(lock: &T, asked: Instant, clock: &dyn Clock) -> LockLost {
+async fn renew_until_lost<T: Expiring>(
+    lock: &T,
+    connections: Option<&ConnectionCheck>,
+    asked: Instant,
+    clock: &dyn Clock,
+) -> LockLost {
     let ttl = lock.ttl();
     let (interval, retry_interval) = (ttl / 3, ttl / 12);
     let (mut deadline, mut next) = (asked + ttl, asked + interval);
@@ -83,7 +95,13 @@ async fn renew_until_lost<T: Expiring>(lock: &T, asked: Instant, clock: &dyn Clo
         if now >= deadline {
             return LockLost::Expired { what: T::WHAT, ttl };
         }
-        match timeout(interval.min(deadline - now), lock.renew()).await {
+        let renewed = async {
+            if let Some(connections) = connections {
+                connections.run(interval / 2).await?;
+            }
+            lock.renew().await
+        };
+        match timeout(interval.min(deadline - now), renewed).await {
             Ok(Ok(None)) => {
                 deadline = now + ttl;
                 next = now + interval;
@@ -122,6 +140,7 @@ mod tests {
 
     use super::*;
     use crate::clock::SystemClock;
+    use crate::database::{Address, Database};
 
     const TTL: Duration = Duration::from_secs(12);
 
@@ -186,7 +205,7 @@ mod tests {
     }
 
     fn start(lock: &Arc<Scripted>) -> Renewal {
-        Renewal::start(Arc::clone(lock), Instant::now(), Arc::new(SystemClock))
+        Renewal::start(Arc::clone(lock), None, Instant::now(), Arc::new(SystemClock))
     }
 
     #[tokio::test(start_paused = true)]
@@ -222,6 +241,19 @@ mod tests {
         let renewal = start(&lock);
         tokio::time::advance(TTL).await;
         assert!(matches!(renewal.lost().await, LockLost::Expired { .. }));
+        assert_eq!(lock.asked_at_s(), [] as [u64; 0]);
+    }
+
+    #[tokio::test]
+    async fn lock_is_not_renewed_without_connections() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
+        let connections = Some(Arc::new(ConnectionCheck::new(&database)));
+        database.close().await;
+        tokio::time::pause();
+        let lock = Scripted::answering(&[Renewed]);
+        let lost = Renewal::start(Arc::clone(&lock), connections, Instant::now(), Arc::new(SystemClock)).lost().await;
+        assert_eq!(lost, LockLost::Expired { what: Scripted::WHAT, ttl: TTL });
         assert_eq!(lock.asked_at_s(), [] as [u64; 0]);
     }
 

@@ -69,7 +69,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
                 let found = schema::read_back(&mut tx, name).await?;
                 found.map(|found| in_place(job, plan, &found)).unwrap_or_default()
             }
-            Strategy::Create => created(dialect, plan),
+            Strategy::Create => created(&mut tx, job, plan).await?,
             Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(job.to)),
         };
         run(&mut tx, name, statements).await?;
@@ -111,12 +111,11 @@ pub(super) async fn change_ahead(context: &Context, fence: &Fence, job: &Job) ->
         let name = &plan.table.name;
         let mut reader = context.database.read().await?;
         let found = schema::read_back(&mut reader, name).await?;
-        let dialect = reader.dialect();
         let statements = match plan.strategy {
             Strategy::Untouched | Strategy::Copy => continue,
             Strategy::InPlace => found.map(|found| in_place(job, plan, &found)).unwrap_or_default(),
             Strategy::Create if found.is_some() => continue,
-            Strategy::Create => created(dialect, plan),
+            Strategy::Create => created(&mut reader, job, plan).await?,
         };
         drop(reader);
         fence.change_schema(&statements).await?;
@@ -286,9 +285,13 @@ async fn old_names(
     Ok(pairs)
 }
 
-fn created(dialect: Dialect, plan: &TablePlan) -> Vec<String> {
-    let indexes = plan.table.indexes.iter().map(|index| schema::create_index(dialect, &plan.table.name, index));
-    [schema::create_table(dialect, &plan.table, &plan.table.name)].into_iter().chain(indexes).collect()
+/// The statements that create a table without rows, beside those that the migration begins with.
+async fn created(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Result<Vec<String>, MigrateError> {
+    let (dialect, name) = (tx.dialect(), &plan.table.name);
+    let sources: Vec<_> = work.lens.source.tables.keys().map(String::as_str).collect();
+    let options = schema::options_beside(tx, &sources).await.map_err(failed(name))?;
+    let indexes = plan.table.indexes.iter().map(|index| schema::create_index(dialect, name, index));
+    Ok(schema::create_table_like(dialect, &plan.table, name, &options).into_iter().chain(indexes).collect())
 }
 
 /// The changes that are not made yet: an interrupted start, or Diego's BBS, may have made some.
@@ -351,20 +354,12 @@ pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), Mig
     Ok(())
 }
 
-/// Removes the residue that was given back. There may be much of it, and clients write the same units meanwhile, so it
-/// is removed a few units at a time.
+/// Removes the residue that was given back.
 async fn remove_used_residue(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let arrived = state::underway(&mut reader).await?.filter(|underway| underway.phase == Phase::CleaningUp);
     drop(reader);
     let Some(arrived) = arrived else { return Ok(()) };
     let direction = if arrived.to >= arrived.from { Direction::Up } else { Direction::Down };
-    let versions = super::versions(arrived.from, arrived.to);
-    let mut after = Some(String::new());
-    while let Some(last) = after {
-        let mut tx = fence.begin_relaxed().await?;
-        after = residue::remove_some(&mut tx, direction.opposite(), versions.clone(), &last).await?;
-        tx.commit().await.map_err(failed("bbs_residue"))?;
-    }
-    Ok(())
+    residue::remove(fence, direction.opposite(), super::versions(arrived.from, arrived.to)).await
 }

@@ -41,6 +41,7 @@ pub(super) async fn begin(
     tx.commit().await.map_err(failed("bbs_migration"))?;
     if !resumed {
         state::drop_leftovers(context, fence).await?;
+        forget_copies(fence, &work).await?;
     }
     let mut tx = fence.begin().await?;
     if !resumed && work.from == 0 {
@@ -49,8 +50,6 @@ pub(super) async fn begin(
     let arguments = work.draw_arguments(&mut tx, context.now_ns).await?;
     if !resumed {
         state::forget_underway(&mut tx).await?;
-        quarantine::forget_pending(&mut tx).await?;
-        residue::remove(&mut tx, work.lens.direction, work.versions()).await?;
     }
     let job = Job { work, arguments, token };
     let phase = if resumed { Phase::Copying } else { Phase::Begun };
@@ -60,6 +59,15 @@ pub(super) async fn begin(
     tx.commit().await.map_err(failed("the row `version` of configurations"))?;
     fault::point(fault::AFTER_BEGIN);
     Ok((Arc::new(job), resumed))
+}
+
+/// Removes what was kept while rows were copied into tables that are gone. Nothing needs it any more, so it may be removed in
+/// transactions of its own, before the one that records a phase.
+async fn forget_copies(fence: &Fence, work: &Work) -> Result<(), MigrateError> {
+    let mut tx = fence.begin().await?;
+    quarantine::forget_pending(&mut tx).await?;
+    tx.commit().await.map_err(failed("bbs_quarantine"))?;
+    residue::remove(fence, work.lens.direction, work.versions()).await
 }
 
 /// Creates the tables that rows are copied into.
@@ -100,7 +108,7 @@ pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_d
     Ok(())
 }
 
-/// The statements that create a copy, with the options of the table that it replaces.
+/// The statements that create a copy, with the options of the table that it replaces, or beside those that it is filled from.
 async fn created_as(
     tx: &mut Transaction,
     job: &Job,
@@ -108,10 +116,12 @@ async fn created_as(
     staged: &str,
 ) -> Result<Vec<String>, MigrateError> {
     let dialect = tx.dialect();
-    let Some(replaced) = plan.replaces(&job.lens) else {
-        return Ok(vec![schema::create_table(dialect, &plan.table, staged)]);
+    let sources = plan.sources.iter().chain(job.lens.source.tables.keys()).map(String::as_str).collect::<Vec<_>>();
+    let options = match plan.replaces(&job.lens) {
+        Some(replaced) => schema::options(tx, replaced, staged).await,
+        None => schema::options_beside(tx, &sources).await,
     };
-    let options = schema::options(tx, replaced, staged).await.map_err(failed("the options of a table"))?;
+    let options = options.map_err(failed("the options of a table"))?;
     Ok(schema::create_table_like(dialect, &plan.table, staged, &options))
 }
 
@@ -136,10 +146,9 @@ pub(super) async fn start_over(
     context.progress.enter("start-over", job.describe(), None);
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
-    quarantine::forget_pending(&mut tx).await?;
-    residue::remove(&mut tx, job.lens.direction, job.versions()).await?;
     job.write_phase(&mut tx, going_down, Phase::Begun).await?;
     tx.commit().await.map_err(failed("bbs_migration"))?;
+    forget_copies(fence, job).await?;
     state::drop_leftovers(context, fence).await?;
     cut_over::undo_ahead(context, fence, job).await
 }

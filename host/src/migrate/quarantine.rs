@@ -18,7 +18,7 @@ use super::own_tables::{QUARANTINE, QUARANTINE_PART};
 use super::plan::Strategy;
 use super::state::{exists, signed};
 use super::{Context, MigrateError, RefusedUnits, Work};
-use crate::database::{Row, SqlError, Transaction, upsert};
+use crate::database::{Row, SqlError, Transaction, of_few_lengths, upsert};
 use crate::encryption::Keyring;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Layout, Sealing};
@@ -379,10 +379,11 @@ pub(super) async fn forget(
     group: usize,
     units: &[UnitKey],
 ) -> Result<(), MigrateError> {
+    let digests = units.iter().map(|unit| digest_of(unit.name().as_bytes())).collect();
     let mut delete = Query::delete();
     delete
         .from_table(QUARANTINE)
-        .and_where(Expr::col("unit_digest").is_in(units.iter().map(|unit| digest_of(unit.name().as_bytes()))))
+        .and_where(Expr::col("unit_digest").is_in(of_few_lengths(digests)))
         .and_where(Expr::col("table_name").is_in(work.lens.groups[group].sources.iter().map(String::as_str)))
         .and_where(Expr::col("from_version").eq(signed(work.from)))
         .and_where(Expr::col("pending").eq(true));

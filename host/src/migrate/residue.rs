@@ -10,6 +10,7 @@ use super::own_tables::{QUARANTINE, RESIDUE};
 use super::state::exists;
 use crate::database::{Row, SqlError, Transaction};
 use crate::layout::manifest::{DataVersion, Direction};
+use crate::lock::fence::Fence;
 use crate::rows::digest::digest_of;
 use crate::rows::residue::{at_any_of, of};
 
@@ -84,22 +85,26 @@ fn used(direction: Direction, versions: &Versions) -> Cond {
     of(direction, versions).add(Expr::col("unit_digest").not_in_subquery(quarantined))
 }
 
-/// Removes it. Only while no client writes.
-pub(super) async fn remove(tx: &mut Transaction, direction: Direction, versions: Versions) -> Result<(), MigrateError> {
-    let mut delete = Query::delete();
-    delete.from_table(RESIDUE).cond_where(used(direction, &versions));
-    tx.execute(&delete).await.map_err(failed)?;
+/// Removes it, a few units in each transaction: there may be much of it, clients may write the same units meanwhile, and a
+/// Galera cluster limits the size of a transaction.
+pub(super) async fn remove(fence: &Fence, direction: Direction, versions: Versions) -> Result<(), MigrateError> {
+    let mut after = Some(String::new());
+    while let Some(last) = after {
+        let mut tx = fence.begin_relaxed().await?;
+        after = remove_some(&mut tx, direction, &versions, &last).await?;
+        tx.commit().await.map_err(failed)?;
+    }
     Ok(())
 }
 
 /// Removes it for the next few units after one. Returns the last of them, if there was any.
-pub(super) async fn remove_some(
+async fn remove_some(
     tx: &mut Transaction,
     direction: Direction,
-    versions: Versions,
+    versions: &Versions,
     after: &str,
 ) -> Result<Option<String>, MigrateError> {
-    let next = used(direction, &versions).add(Expr::col("unit_digest").gt(after));
+    let next = used(direction, versions).add(Expr::col("unit_digest").gt(after));
     let mut some = Query::select();
     some.distinct().column("unit_digest").from(RESIDUE).cond_where(next.clone());
     some.order_by("unit_digest", Order::Asc).limit(REMOVED_UNITS);

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::decide::Found;
 use super::own_tables::{self, APPLIED};
-use super::{Context, MigrateError, fault};
+use super::{Context, MigrateError, fault, layout_history};
 use crate::database::schema::{self, exists as table_exists};
 use crate::database::{Row, SqlError, Transaction, sql, upsert};
 use crate::layout::columns::RunArguments;
@@ -94,10 +94,13 @@ pub(super) async fn not_a_table(tx: &mut Transaction, name: &str) -> Result<Opti
 /// Creates those of the host's own tables that are absent.
 pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
+    let layouts = layout_history(&context.migrations)?;
+    let tables: Vec<_> = layouts.table_names().into_iter().collect();
+    let options = schema::options_beside(&mut reader, &tables).await.map_err(failed("the list of tables"))?;
     let mut statements = Vec::new();
     for table in own_tables::tables() {
         if !exists(&mut reader, &table.name).await? {
-            statements.push(schema::create_table(reader.dialect(), &table, &table.name));
+            statements.extend(schema::create_table_like(reader.dialect(), &table, &table.name, &options));
             let indexes = table.indexes.iter();
             statements.extend(indexes.map(|index| schema::create_index(reader.dialect(), &table.name, index)));
         }

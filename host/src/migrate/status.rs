@@ -13,7 +13,7 @@ use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase, Underway};
 use super::{Context, MigrateError, Work, layout_history, quarantine, residue};
-use crate::database::{Database, Transaction};
+use crate::database::{Database, Transaction, schema};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
@@ -105,6 +105,8 @@ pub struct TableChange {
     pub opened: Vec<String>,
     /// Columns with new values: written by modules, or sealed or opened by the host.
     pub computed: Vec<String>,
+    /// Whether the server rewrites the table although it is changed in place; clients' writes of it wait meanwhile.
+    pub rewritten_by_server: bool,
 }
 
 impl PlannedMigration {
@@ -241,6 +243,10 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
             opened.extend(work.lens.needed.get(source).into_iter().flatten().filter(sealed).cloned());
         }
         let copied = plan.strategy == Strategy::Copy;
+        let (added, ..) = plan.additions(work.lens.source.tables.get(&plan.table.name));
+        let rewrites = schema::rewrites_to_add(&mut reader, &added)
+            .await
+            .map_err(|source| MigrateError::Sql { what: "the version of the server".to_owned(), source })?;
         tables.push(TableChange {
             table: plan.table.name.clone(),
             strategy: Some(plan.strategy.clone()),
@@ -248,13 +254,15 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
             bytes,
             opened: if copied { opened.into_iter().collect() } else { Vec::new() },
             computed: if copied { plan.computed().map(|column| column.name.clone()).collect() } else { Vec::new() },
+            rewritten_by_server: plan.strategy == Strategy::InPlace && rewrites,
         });
     }
     for table in
         replaced(&work.lens, &work.plans).into_iter().filter(|name| !work.lens.target.tables.contains_key(name))
     {
         let (rows, bytes) = size_of(&mut reader, &work, &table).await?;
-        tables.push(TableChange { table, strategy: None, rows, bytes, opened: Vec::new(), computed: Vec::new() });
+        let (opened, computed) = (Vec::new(), Vec::new());
+        tables.push(TableChange { table, strategy: None, rows, bytes, opened, computed, rewritten_by_server: false });
     }
     let copied = tables.iter().filter(|table| table.strategy == Some(Strategy::Copy));
     let bytes_to_copy = copied.map(|table| table.bytes).sum();

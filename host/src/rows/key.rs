@@ -7,7 +7,7 @@
 use sea_query::{Alias, Expr, ExprTrait, SelectStatement};
 
 use super::digest::{from_hex, to_hex};
-use crate::database::{Dialect, Row, SqlError};
+use crate::database::{Dialect, Row, SqlError, of_few_lengths};
 use crate::layout::schema::Table;
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::lens::UnitKeys;
@@ -189,7 +189,7 @@ pub fn among(key: &[String], units: &[UnitKey], dialect: Dialect) -> Expr {
     match operands.len() {
         0 => Expr::cust("1 = 0"),
         1 => columns(key).eq(operands.remove(0)),
-        _ => columns(key).is_in(operands),
+        _ => columns(key).is_in(of_few_lengths(operands)),
     }
 }
 

@@ -10,7 +10,7 @@ use sea_query::{Cond, Expr, ExprTrait, Query};
 
 use super::RowsError;
 use super::digest::{digest_of, from_hex, signed, to_hex};
-use crate::database::{Row, Transaction, bulk};
+use crate::database::{Row, Transaction, bulk, of_few_lengths};
 use crate::encryption::Keyring;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
@@ -107,7 +107,7 @@ pub async fn load(
         query
             .columns(["unit", "table_name", "row_key", "version", "digest", "sealed"])
             .from(TABLE)
-            .and_where(Expr::col("unit_digest").is_in(digests(chunk.iter().map(String::as_str))))
+            .and_where(Expr::col("unit_digest").is_in(of_few_lengths(digests(chunk.iter().map(String::as_str)))))
             .cond_where(of(direction, versions));
         let mut rows = tx.stream(&query);
         while let Some(row) = rows.try_next().await.map_err(RowsError::Residue)? {
@@ -172,7 +172,7 @@ pub async fn store(tx: &mut Transaction, direction: Direction, entries: &[Sealed
     for chunk in entries.chunks(UNITS) {
         let mut units: Vec<_> = chunk.iter().map(|entry| entry.unit.as_str()).collect();
         units.dedup();
-        let digests = digests(units.into_iter());
+        let digests = of_few_lengths(digests(units.into_iter()));
         for (version, table) in chunk.iter().map(|entry| (entry.version, &entry.table)).collect::<BTreeSet<_>>() {
             let mut delete = Query::delete();
             delete

@@ -181,7 +181,7 @@ impl Prepared {
     }
 
     async fn lock(&self, purpose: LockPurpose) -> Result<MasterLock, LockError> {
-        MasterLock::new(&self.config.lock, &self.config.database, purpose).await
+        MasterLock::new(&self.config.lock, &self.config.database, &self.database, purpose).await
     }
 
     /// Logs the migration that is about to run.

@@ -8,7 +8,7 @@ use sea_query::extension::postgres::PgFunc;
 use sea_query::{Alias, BinOper, Cond, Expr, ExprTrait};
 
 use super::record::Columns;
-use crate::database::Dialect;
+use crate::database::{Dialect, of_few_lengths};
 use crate::rows::operand;
 
 /// MySQL has no list parameters and permits at most 65,535 parameters. Conditions with longer lists are evaluated in memory.
@@ -152,7 +152,7 @@ fn one_of(column: Expr, texts: &[String], dialect: Dialect) -> Expr {
     match dialect {
         _ if texts.is_empty() => never(),
         Dialect::Postgres => column.eq(PgFunc::any(Expr::val(texts.to_vec()))),
-        Dialect::Mysql => column.is_in(texts),
+        Dialect::Mysql => column.is_in(of_few_lengths(texts.to_vec())),
         Dialect::Sqlite => Expr::cust_with_exprs("? IN (SELECT value FROM json_each(?))", [column, json_list(texts)]),
     }
 }
@@ -171,7 +171,7 @@ fn like_one_of(column: Expr, patterns: &[String], dialect: Dialect) -> Expr {
                 [Expr::cust_with_exprs("CONVERT(? USING utf8mb4)", [column])],
             );
             let like = |pattern: &String| exact.clone().like(prefix_pattern(pattern));
-            patterns.iter().map(like).reduce(|one, other| one.or(other)).unwrap_or_else(never)
+            of_few_lengths(patterns.to_vec()).iter().map(like).reduce(|one, other| one.or(other)).unwrap_or_else(never)
         }
         Dialect::Sqlite => {
             let globs: Vec<_> = patterns.iter().map(|pattern| glob(pattern)).collect();

@@ -150,7 +150,12 @@ pub(super) fn plan(plan: &Plan) -> String {
             bytes(plan.bytes_to_copy)
         );
     } else {
-        line!(out, "To copy    nothing: every change is made in place, in moments.");
+        let how = if plan.tables.iter().any(|table| table.rewritten_by_server) {
+            "the server rewrites tables itself, and writes of them wait for it"
+        } else {
+            "every change is made in place, in moments"
+        };
+        line!(out, "To copy    nothing: {how}.");
     }
     let back = if plan.reversible {
         format!("yes, with `bbs migrate {} --to {from}`", if *direction == Direction::Up { "down" } else { "up" })
@@ -165,6 +170,9 @@ fn table(change: &TableChange) -> String {
     let TableChange { rows, opened, computed, .. } = change;
     let mut words = match change.strategy {
         Some(Strategy::Untouched) => return format!("stays as it is ({rows} rows)"),
+        Some(Strategy::InPlace) if change.rewritten_by_server => {
+            return format!("changed in place ({rows} rows, which the server rewrites)");
+        }
         Some(Strategy::InPlace) => return format!("changed in place ({rows} rows, none rewritten)"),
         Some(Strategy::Create) => return "created".to_owned(),
         None => return format!("dropped ({rows} rows, saved sealed for the migration back)"),
@@ -273,6 +281,7 @@ mod tests {
             bytes: 1 << 20,
             opened: vec!["run_info".into()],
             computed: vec!["metric_tags".into()],
+            rewritten_by_server: false,
         };
         let migration = PlannedMigration {
             version: 2,

@@ -94,6 +94,24 @@ pub async fn options(tx: &mut Transaction, table: &str, staged: &str) -> Result<
     }
 }
 
+/// The options of a table that takes no other's place. Its texts are compared with those of the first of some tables that exists,
+/// whose collation it gets: that of the database itself may be another one, since it was changed after they were made.
+///
+/// # Errors
+/// If a query fails.
+pub async fn options_beside(tx: &mut Transaction, tables: &[&str]) -> Result<TableOptions, SqlError> {
+    let mut options = TableOptions::new(tx.dialect());
+    if tx.dialect() == Dialect::Mysql {
+        for table in tables {
+            if let Some(collation) = mysql::collation(tx, table).await? {
+                options.of_table += &format!(" COLLATE={collation}");
+                break;
+            }
+        }
+    }
+    Ok(options)
+}
+
 /// The statements that give `staged`, once it has the name of its table, what belongs to the one that it replaces: owner,
 /// privileges, comments, publications. Elsewhere than on PostgreSQL these belong to the name of a table.
 ///

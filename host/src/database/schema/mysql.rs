@@ -49,6 +49,10 @@ pub(super) fn widens(from: ColumnType, to: ColumnType) -> bool {
     }
 }
 
+pub(super) async fn is_mariadb(tx: &mut Transaction) -> Result<bool, SqlError> {
+    Ok(tx.fetch_one(sql("SELECT VERSION() LIKE '%MariaDB%'")).await?.flag(0)? == Some(true))
+}
+
 /// Renames all tables in one statement, which is atomic.
 pub fn rename_tables(pairs: &[(String, String)]) -> String {
     let pairs: Vec<_> = pairs.iter().map(|(from, to)| format!("{} TO {}", identifier(from), identifier(to))).collect();
@@ -123,14 +127,28 @@ fn mariadb_default(printed: &str) -> Option<String> {
     }
 }
 
-/// MySQL prints the bare value, or an expression if the default is one: `_utf8mb4\'text\'`.
+/// MySQL prints the bare value, or an expression if the default is one: `_utf8mb4\'text\'`, whose text is escaped as a literal of
+/// the expression, and the whole once more.
 fn mysql_default(kind: &str, printed: &str, extra: &str) -> Option<String> {
     let is_text = kind.starts_with("VARCHAR") || kind.ends_with("TEXT");
     if extra.contains("DEFAULT_GENERATED") {
-        let text = printed.split_once("\\'").and_then(|(_, rest)| rest.strip_suffix("\\'"));
-        return Some(text.map_or_else(|| printed.to_owned(), |text| quoted(&unescaped(text))));
+        return Some(text_of_expression(printed).map_or_else(|| printed.to_owned(), |text| quoted(&text)));
     }
     Some(if is_text { quoted(printed) } else { printed.to_owned() })
+}
+
+/// The text of an expression that is a literal.
+fn text_of_expression(printed: &str) -> Option<String> {
+    let expression = unescaped(printed);
+    let (charset, rest) = expression.split_once('\'')?;
+    let text = rest.strip_suffix('\'').filter(|_| charset.starts_with('_'))?;
+    Some(as_written(unescaped(text)))
+}
+
+/// Undoes the encoding of MySQL, which takes the UTF-8 of an expression for Latin-1 and encodes it again when it prints it.
+fn as_written(printed: String) -> String {
+    let bytes: Option<Vec<u8>> = printed.chars().map(|character| u8::try_from(character).ok()).collect();
+    bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or(printed)
 }
 
 fn unescaped(text: &str) -> String {
@@ -179,6 +197,13 @@ mod tests {
         assert_eq!(mysql_default("INT", "0", ""), some("0"));
         assert_eq!(mysql_default("LONGTEXT", r"_utf8mb4\'x\'", "DEFAULT_GENERATED"), some("'x'"));
         assert_eq!(mysql_default("INT", "(1 + 1)", "DEFAULT_GENERATED"), some("(1 + 1)"));
+        let expression = |printed| mysql_default("LONGTEXT", printed, "DEFAULT_GENERATED");
+        assert_eq!(expression(r"_utf8mb4\'\'"), some("''"));
+        assert_eq!(expression(r"_utf8mb4\'it\\\'s a \\\'note\\\'\'"), some("'it''s a ''note'''"));
+        assert_eq!(expression(r"_utf8mb4\'a\\\\b\'"), some(r"'a\b'"));
+        assert_eq!(expression("_utf8mb4\\'gr\u{c3}\u{b6}\u{c3}\u{9f}e\\'"), some("'größe'"));
+        assert_eq!(expression(r"_utf8mb4\'größe\'"), some("'größe'"), "if it is printed as it was written");
+        assert_eq!(expression("uuid()"), some("uuid()"));
     }
 
     #[test]

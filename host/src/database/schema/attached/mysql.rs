@@ -26,6 +26,9 @@ const REFERENCES: &str = "SELECT DISTINCT CAST(constraint_name AS CHAR), CAST(ta
 const OPTIONS: &str = "SELECT CAST(create_options AS CHAR), CAST(table_collation AS CHAR), CAST(table_comment AS CHAR) \
      FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?";
 
+const COLLATION: &str = "SELECT CAST(table_collation AS CHAR) FROM information_schema.tables \
+     WHERE table_schema = DATABASE() AND table_name = ? AND table_collation IS NOT NULL";
+
 const COLUMN_COMMENTS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_comment AS CHAR) \
      FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? AND column_comment <> ''";
 
@@ -82,6 +85,12 @@ pub(super) async fn attached(tx: &mut Transaction, table: &str) -> Result<Vec<At
         objects.push(AttachedObject::new(format!("foreign key {name} of table {referrer}"), removal));
     }
     Ok(objects)
+}
+
+/// The default collation of a table's texts; `None` if there is no such table.
+pub(super) async fn collation(tx: &mut Transaction, table: &str) -> Result<Option<String>, SqlError> {
+    let row = tx.fetch_optional(sql(COLLATION).bind(table)).await?;
+    row.as_ref().map(|row| text(row, 0)).transpose()
 }
 
 pub(super) async fn options(tx: &mut Transaction, table: &str) -> Result<TableOptions, SqlError> {

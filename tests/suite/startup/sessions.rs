@@ -1,0 +1,182 @@
+//! Settings and limits of a server's sessions: what a host sets itself, what it does not use up, and which errors it repeats a
+//! transaction for.
+
+use bbs::testing::database::{Address, Database, is_transient, sql};
+
+use crate::harness::database::{TestDatabase, execute, on_each_server, texts};
+use crate::harness::on_each::{on_each_mysql, on_one_server};
+use crate::harness::proxy::Proxy;
+use crate::lock::{host, standby, upsert_domain};
+
+use super::*;
+
+on_each_mysql!(sessions_have_limits_of_the_host_and_not_of_the_server);
+async fn sessions_have_limits_of_the_host_and_not_of_the_server(kind: Kind) {
+    let engine = kind.own_engine_with(&[
+        "--wait-timeout=2",
+        "--lock-wait-timeout=7777",
+        "--innodb-lock-wait-timeout=7777",
+        "--loose-innodb-snapshot-isolation=ON",
+    ]);
+    let database = TestDatabase::on(kind, engine.address());
+    let opened = database.open().await;
+    let value = async |variable: &str| {
+        let query = format!("SHOW SESSION VARIABLES WHERE Variable_name = '{variable}'");
+        let mut tx = opened.look().await.unwrap();
+        let row = tx.fetch_optional(sql(query)).await.unwrap();
+        row.map(|row| row.text(1).unwrap().unwrap().to_owned())
+    };
+    for variable in ["wait_timeout", "lock_wait_timeout", "innodb_lock_wait_timeout"] {
+        let value: u32 = value(variable).await.expect(variable).parse().unwrap();
+        assert!(value > 2 && value != 7777, "{variable} = {value}");
+    }
+    assert!(value("innodb_snapshot_isolation").await.is_none_or(|value| value == "OFF"));
+    opened.close().await;
+}
+
+on_each_mysql!(idle_connections_stay_open);
+/// Method: more connections than calls at the same time, each of which rests for longer than a transaction may.
+async fn idle_connections_stay_open(kind: Kind) {
+    let engine = kind.own_engine_with(&["--wait-timeout=2"]);
+    let database = TestDatabase::on(kind, engine.address());
+    let host = host(&database, "one").set("max_open_database_connections", 8).serve();
+    let calls = (0..50).map(async |number| upsert_domain(host.address, &format!("domain-{number}")).await);
+    futures_util::future::try_join_all(calls).await.unwrap();
+    let opened = database.open().await;
+    let connections = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() ORDER BY id";
+    let before = texts(&opened, connections).await;
+    assert!(before.len() > 4, "{before:?}");
+    assert_eq!(texts(&opened, "SELECT SLEEP(4)").await, ["0"]);
+    upsert_domain(host.address, "after").await.unwrap();
+    let after = texts(&opened, connections).await;
+    assert!(before.iter().all(|connection| after.contains(connection)), "{before:?} became {after:?}");
+    opened.close().await;
+    assert!(host.terminate().success());
+}
+
+on_each_mysql!(prepared_statements_stay_below_the_limit_of_the_server);
+async fn prepared_statements_stay_below_the_limit_of_the_server(kind: Kind) {
+    let engine = kind.own_engine_with(&["--max-prepared-stmt-count=100"]);
+    let database = TestDatabase::on(kind, engine.address());
+    let host = host(&database, "one").serve();
+    for round in 0..4 {
+        let calls = (0..40).map(async |number| upsert_domain(host.address, &format!("domain-{round}-{number}")).await);
+        futures_util::future::try_join_all(calls).await.unwrap();
+    }
+    assert!(host.terminate().success());
+}
+
+on_each_server!(server_that_refuses_writes_is_left);
+/// Method: an error as that of a primary server that has become a replica. The next transactions use other connections, which
+/// may lead to the new primary.
+async fn server_that_refuses_writes_is_left(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    let Address::Server(mut server) = database.address() else { panic!("{kind:?} has no server") };
+    server.limits.max_connections = 1;
+    let opened = Database::open(&Address::Server(server)).await.unwrap();
+    let (session, refusal) = match kind {
+        Kind::Postgres => ("SELECT pg_backend_pid()::text", "DO $$ BEGIN RAISE USING ERRCODE = '25006'; END $$"),
+        _ => (
+            "SELECT CONNECTION_ID()",
+            "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'running with the --read-only option'",
+        ),
+    };
+    let before = texts(&opened, session).await;
+    assert_eq!(texts(&opened, session).await, before);
+    let mut tx = opened.write().await.unwrap();
+    tx.execute(sql(refusal)).await.unwrap_err();
+    drop(tx);
+    for _ in 0..2 {
+        assert_ne!(texts(&opened, session).await, before);
+    }
+    opened.close().await;
+}
+
+on_each_mysql!(lost_conflicts_are_repeated);
+/// Of snapshots of MariaDB, nodes of Galera, locks, changed tables, and members of MySQL's group replication.
+async fn lost_conflicts_are_repeated(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    let opened = database.open().await;
+    for (number, repeats) in
+        [(1020, true), (1047, true), (1205, true), (1213, true), (1412, true), (3101, true), (1105, false)]
+    {
+        let mut tx = opened.write().await.unwrap();
+        let error = tx.execute(sql(format!("SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {number}"))).await.unwrap_err();
+        assert_eq!(is_transient(&error), repeats, "{error}");
+    }
+    opened.close().await;
+}
+
+on_one_server!(standby_waits_beside_a_server_that_accepts_no_writes, mariadb);
+async fn standby_waits_beside_a_server_that_accepts_no_writes() {
+    let engine = Kind::Mariadb.own_engine();
+    let database = TestDatabase::on(Kind::Mariadb, engine.address());
+    assert!(host(&database, "one").serve().terminate().success());
+    engine.restart_with(&["--read-only=ON"]);
+    let health = crate::harness::ports::free_address().to_string();
+    let other = host(&database, "other").set("health_address", health.clone());
+    let waiting = standby(&other);
+    let ping = async || crate::harness::http_client().get(format!("http://{health}/ping")).send().await;
+    while ping().await.is_err() {
+        assert!(!waiting.is_finished(), "the standby has ended: {:?}", waiting.await.err());
+        tokio::task::yield_now().await;
+    }
+    engine.restart();
+    let host = waiting.await.unwrap();
+    upsert_domain(host.address, "after").await.unwrap();
+    assert!(host.terminate().success());
+}
+
+on_each_server!(master_that_gets_no_connection_gives_up_its_lock);
+/// Goal: a host whose lease is renewed over a connection from before, while the server accepts no other, ends, so that another host
+/// can serve.
+async fn master_that_gets_no_connection_gives_up_its_lock(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    let Address::Server(server) = database.address() else { panic!("{kind:?} has no server") };
+    let target = format!("{}:{}", server.host, server.port).parse().unwrap();
+    let proxy = Proxy::recognising(target, b"bbs_lease");
+    let host = host(&database.through(proxy.address()), "one").serve();
+    upsert_domain(host.address, "before").await.unwrap();
+    proxy.keep_only_recognised();
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    assert!(!status.success() && output.contains("the lease of this database could not be renewed"), "{output}");
+}
+
+on_one_server!(group_replication_with_several_primaries_is_refused_by_name, mysql);
+async fn group_replication_with_several_primaries_is_refused_by_name() {
+    let replication = |single_primary: &str| {
+        let mode = format!("--loose-group-replication-single-primary-mode={single_primary}");
+        let name = "--loose-group-replication-group-name=6f1b7c1e-30ad-4a0e-9d80-5f3a1f0c2b11";
+        Kind::Mysql.own_engine_with(&["--plugin-load-add=group_replication.so", name, &mode])
+    };
+    let engine = replication("OFF");
+    let database = TestDatabase::on(Kind::Mysql, engine.address());
+    let installation = Installation::on(database, &modules::modules());
+    for arguments in [&["serve"][..], &["migrate", "plan"], &["migrate", "up"]] {
+        let message = fail(&installation, arguments);
+        assert!(message.contains("group replication with several primaries"), "{arguments:?}: {message}");
+    }
+    let engine = replication("ON");
+    let database = TestDatabase::on(Kind::Mysql, engine.address());
+    Installation::on(database, &modules::modules()).succeed(&["migrate", "up"]);
+}
+
+on_each_mysql!(tables_get_the_collation_of_those_that_are_there);
+/// Method: another collation of the database than that of its tables, as after an upgrade of the server.
+async fn tables_get_the_collation_of_those_that_are_there(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let opened = database.open().await;
+    execute(&opened, &format!("ALTER DATABASE {} COLLATE utf8mb4_unicode_520_ci", database.name())).await;
+    // Tables whose texts are compared with literals alone.
+    let collations = "SELECT DISTINCT CAST(table_collation AS CHAR) FROM information_schema.tables \
+         WHERE table_schema = DATABASE() AND table_name NOT IN ('bbs_fence', 'bbs_lease', 'bbs_key_rotation')";
+    let before = texts(&opened, collations).await;
+    assert!(before.len() == 1 && before[0] != "utf8mb4_unicode_520_ci", "{before:?}");
+    let installation = Installation::on(database.clone(), &modules::modules());
+    for arguments in [&["migrate", "up"][..], &["migrate", "down", "--to", &OLDEST.to_string()], &["migrate", "up"]] {
+        installation.succeed(arguments);
+        assert_eq!(texts(&opened, collations).await, before, "{arguments:?}");
+    }
+    opened.close().await;
+}
