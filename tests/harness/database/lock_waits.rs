@@ -84,7 +84,9 @@ fn waiting_transactions(status: &str, name: &str) -> i64 {
 /// A lock for which a session of this test waits in vain, so that a test knows when the server's lock timeout has passed for
 /// others.
 pub struct LockTimeout {
-    database: Database,
+    /// Its sessions may be idle for longer than any lock timeout.
+    holder: Database,
+    waiter: Database,
     /// Removed when it is dropped.
     _test_database: TestDatabase,
 }
@@ -93,17 +95,17 @@ impl LockTimeout {
     /// Uses a database of its own, on a server with a lock timeout.
     pub async fn on(kind: Kind, server: SocketAddr) -> Self {
         let test_database = TestDatabase::on(kind, server);
-        let database = test_database.open().await;
-        execute(&database, "CREATE TABLE held (a INT PRIMARY KEY)").await;
-        execute(&database, "INSERT INTO held (a) VALUES (1)").await;
-        Self { database, _test_database: test_database }
+        let (holder, waiter) = (test_database.open_with_idle_limit(PATIENCE * 2).await, test_database.open().await);
+        execute(&waiter, "CREATE TABLE held (a INT PRIMARY KEY)").await;
+        execute(&waiter, "INSERT INTO held (a) VALUES (1)").await;
+        Self { holder, waiter, _test_database: test_database }
     }
 
     /// Waits until the server has ended a wait for a lock that begins now, and so each that began before.
     pub async fn pass(&self) {
-        let mut holding = self.database.write().await.unwrap();
+        let mut holding = self.holder.write().await.unwrap();
         holding.execute(sql("UPDATE held SET a = 2")).await.unwrap();
-        let mut waiting = self.database.write().await.unwrap();
+        let mut waiting = self.waiter.write().await.unwrap();
         waiting.execute(sql("UPDATE held SET a = 3")).await.expect_err("the server has a lock timeout");
     }
 }
