@@ -25,8 +25,8 @@ impl RecordHistory {
             let kind = format!("{} {}", row.presence().as_str_name(), String::from_utf8_lossy(&row.state));
             *self.kinds.entry(kind).or_default() += 1;
             let tag = row.modification_tag.clone().expect("every record has a tag");
-            // The presence may change without a change of the tag.
-            let image = proto::ActualLrp { presence: 0, ..row.clone() };
+            // The presence may change without a change of the tag, and the definition of what a removed LRP leaves.
+            let image = proto::ActualLrp { presence: 0, desired_lrp_definition_id: Vec::new(), ..row.clone() };
             let known = self.actual.entry(tag.epoch).or_insert_with(|| image.clone());
             let known_index = known.modification_tag.as_ref().unwrap().index;
             assert!(tag.index > known_index || *known == image, "{known:?} became {image:?} under the same tag");

@@ -136,8 +136,10 @@ impl Slot {
             if row.definition_id.is_empty() {
                 row.definition_id.clone_from(current);
             }
-            // A row that the step itself left as it was, or moved to another presence.
-            if before.rows().any(|then| then.tag == row.tag && then.definition_id != row.definition_id) {
+            // A row that the step itself left as it was, or moved to another presence. One that named none changes for no client of
+            // Diego.
+            let is_renamed = |then: &&ActualLrp| then.tag == row.tag && then.definition_id != row.definition_id;
+            if before.rows().any(|then| !then.definition_id.is_empty() && is_renamed(&then)) {
                 row.tag.index = row.tag.index.wrapping_add(1);
             }
         }
