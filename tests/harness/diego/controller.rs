@@ -33,7 +33,8 @@ pub struct Wanted {
     pub instances: i32,
     hostnames: BTreeSet<Text>,
     metric_tag: Text,
-    /// The current definition.
+    /// The current definition. Empty without updates: the containers of a removed LRP belong to the next one then, as in Diego,
+    /// whatever they run.
     pub definition: Text,
 }
 
@@ -179,7 +180,9 @@ impl ControllerClient {
         let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
         self.submit("/v1/desired_lrp/desire.r2", &request, Type::ResourceExists).await;
         self.wanted.insert(guid.clone(), wanted);
-        self.read_definition(&guid).await;
+        if let Workload::Updates = self.workload {
+            self.read_definition(&guid).await;
+        }
     }
 
     /// Updates an LRP to another definition, cancels, or rolls back. Some definitions crash or are never routable.

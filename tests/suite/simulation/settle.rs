@@ -9,7 +9,7 @@ use bbs_proto::models as proto;
 
 use super::diego::Diego;
 use crate::harness::diego::bbs_client::ApiResponse;
-use crate::harness::diego::cell::Text;
+use crate::harness::diego::cell::{KnownBy, Text};
 use crate::harness::diego::controller::Wanted;
 use crate::harness::diego::emitter::{InstanceRow, row};
 
@@ -79,9 +79,12 @@ impl Diego {
         compare(&mut found, "desired instances", &desired, "rows", &rows.iter().map(place).collect());
         let defined = wanted.iter().filter(|(_, wanted)| wanted.instances > 0);
         let defined = defined.map(|(guid, wanted)| (guid.clone(), wanted.definition.clone())).collect();
+        let has_updates = |guid: &Text| wanted.get(guid).is_some_and(|wanted| !wanted.definition.is_empty());
+        let compared = |guid: &Text, definition: Text| if has_updates(guid) { definition } else { Text::new() };
         let named = lrps.iter().map(|lrp| {
             let guid = lrp.actual_lrp_key.clone().unwrap_or_default().process_guid;
-            (guid, lrp.desired_lrp_definition_id.clone())
+            let definition = compared(&guid, lrp.desired_lrp_definition_id.clone());
+            (guid, definition)
         });
         compare(&mut found, "current definitions", &defined, "definitions of instances", &named.collect());
 
@@ -99,7 +102,11 @@ impl Diego {
             .collect();
         let names: BTreeSet<_> = containers.keys().cloned().collect();
         compare(&mut found, "containers", &names, "running rows", &rows.iter().map(running).collect());
-        let known = containers.into_iter().map(|((_, guid, _, _), known)| (guid, known)).collect();
+        let known = containers.into_iter().map(|((_, guid, _, _), known)| {
+            let definition = compared(&guid, known.definition.clone());
+            (guid, KnownBy { definition, ..known })
+        });
+        let known = known.collect();
         let known_by = |key: &(Text, i32, Text)| wanted.get(&key.0).map(|wanted| (key.0.clone(), wanted.known_by()));
         let keys = names.into_iter().map(|(_, guid, index, instance)| (guid, index, instance));
         let expected = keys.filter_map(|key| known_by(&key)).collect();
