@@ -256,7 +256,8 @@ fn parse(text: &str) -> Result<Map<String, Value>, serde_json::Error> {
 }
 
 fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigError> {
-    let (base, config_file) = (&folders.file.clone(), folders.path.clone());
+    let base = &folders.file.clone();
+    let config_file = folders.path.clone();
     let mut keys = Keys::new(file, folders);
     let database = DatabaseKeys::read(&mut keys)?;
     let lock = Lock::read(&mut keys, database.connection_timeout())?;

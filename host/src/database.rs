@@ -227,14 +227,18 @@ impl Database {
         let failed = |source| DatabaseError::Connect { name: name(), source };
         match &self.0.pools {
             Pools::Sqlite { .. } => Ok(()),
-            Pools::Postgres(pool) => match postgres::keeps_settings(pool).await.map_err(failed)? {
-                true => Ok(()),
-                false => Err(DatabaseError::SharedSessions { name: name() }),
-            },
-            Pools::Mysql(connections) => match connections.variables().await.map_err(failed)?.has_several_primaries() {
-                true => Err(DatabaseError::SeveralPrimaries { name: name() }),
-                false => Ok(()),
-            },
+            Pools::Postgres(pool) => {
+                let is_own = postgres::keeps_settings(pool).await.map_err(failed)?;
+                if is_own { Ok(()) } else { Err(DatabaseError::SharedSessions { name: name() }) }
+            }
+            Pools::Mysql(connections) => {
+                let variables = connections.variables().await.map_err(failed)?;
+                if variables.has_several_primaries() {
+                    Err(DatabaseError::SeveralPrimaries { name: name() })
+                } else {
+                    Ok(())
+                }
+            }
         }
     }
 

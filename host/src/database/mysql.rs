@@ -53,7 +53,8 @@ struct Properties {
 
 impl MysqlConnections {
     pub(super) async fn open(server: &Server, demotion: &Arc<Demotion>) -> Result<Self, SqlError> {
-        let (options, limits) = (options(server), &server.limits);
+        let options = options(server);
+        let limits = &server.limits;
         let log_in = LogIn::of(server, &options);
         let properties = log_in.first(|| properties(&options, limits)).await?;
         let options = options.statement_cache_capacity(properties.cached_statements(limits.max_connections));
@@ -97,9 +98,10 @@ impl Properties {
     /// MySQL has no limit for idle transactions, only one for idle connections. So each transaction begins with that limit, in
     /// the same round trip, and the connection loses it again when it returns to the pool.
     fn begin(&self, limits: &ConnectionLimits) -> (Arc<str>, Arc<str>) {
-        let limit = match self.is_mariadb {
-            true => String::new(),
-            false => format!("SET SESSION wait_timeout = {}; ", idle_in_transaction_s(limits)),
+        let limit = if self.is_mariadb {
+            String::new()
+        } else {
+            format!("SET SESSION wait_timeout = {}; ", idle_in_transaction_s(limits))
         };
         let [read, write] = [READ, WRITE].map(|begin| Arc::from(format!("{limit}{begin}")));
         (read, write)
@@ -219,12 +221,13 @@ async fn connect(
             let limits = session_limits.clone();
             Box::pin(async move { begin_session(connection, &limits, is_mariadb).await })
         });
-    let pool = match is_mariadb {
-        true => pool,
-        false => pool.after_release(|connection, _| {
+    let pool = if is_mariadb {
+        pool
+    } else {
+        pool.after_release(|connection, _| {
             let idle = format!("SET SESSION wait_timeout = {IDLE_S}");
             Box::pin(async move { Ok(connection.execute(sqlx::raw_sql(AssertSqlSafe(idle))).await.is_ok()) })
-        }),
+        })
     };
     pool.connect_with(options.clone()).await
 }

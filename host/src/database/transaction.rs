@@ -127,9 +127,8 @@ impl Transaction {
         demotion: &Arc<Demotion>,
         statement_bytes: usize,
     ) -> Self {
-        let (counters, demotion) = (Arc::clone(counters), Arc::clone(demotion));
         let open = counters.begin_transaction();
-        Self { inner, kept, counters, demotion, statement_bytes, open }
+        Self { inner, kept, counters: Arc::clone(counters), demotion: Arc::clone(demotion), statement_bytes, open }
     }
 
     /// Starts the statistics of one query.
@@ -206,10 +205,11 @@ impl Transaction {
             Inner::Grouped(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Postgres(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Postgres).boxed(),
             Inner::Mysql(tx) => {
-                let rows = match values.0.0.is_empty() {
-                    // Not prepared, as a statement that returns no rows: the server limits prepared statements.
-                    true => sqlx::raw_sql(text).fetch(&mut **tx),
-                    false => sqlx::query_with(text, values).fetch(&mut **tx),
+                // Without values it is not prepared, as a statement that returns no rows: the server limits prepared statements.
+                let rows = if values.0.0.is_empty() {
+                    sqlx::raw_sql(text).fetch(&mut **tx)
+                } else {
+                    sqlx::query_with(text, values).fetch(&mut **tx)
                 };
                 rows.map_ok(Row::Mysql).boxed()
             }

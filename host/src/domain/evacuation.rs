@@ -1,4 +1,4 @@
-//! Evacuation: a cell that is being drained queries for each container whether to keep it. The transitions are the model's.
+//! Evacuation: the answer to a cell that is being drained, for each container, whether to keep it. The transitions are the model's.
 
 use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, write};
 use super::retry::retry;

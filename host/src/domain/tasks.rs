@@ -54,7 +54,7 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
     Ok(())
 }
 
-/// A cell requests to start a task: whether it should, which is not so if it runs the task already.
+/// The answer to a cell that is about to start a task: whether it should, which is not so if it runs the task already.
 ///
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.

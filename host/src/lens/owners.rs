@@ -70,7 +70,7 @@ impl Bound {
         self.join(&self.dropped, frame);
     }
 
-    /// The same for the tables that the step has created.
+    /// As [`join_dropped`](Self::join_dropped), for the tables that the step has created.
     pub(super) fn join_restored(&self, frame: &mut Frame<'_>) {
         self.join(&self.restored, frame);
     }
@@ -90,7 +90,7 @@ impl Bound {
         }
     }
 
-    /// What identifies the record of each unit of a table that is given back; empty where it belongs to none.
+    /// The identity of the record of each unit of a table that is given back; empty where it belongs to none.
     pub(super) fn identities(&self, table: &str, units: usize) -> Vec<Vec<u8>> {
         let identities = self.restored.get(table).and_then(|key| self.identities.get(key));
         identities.cloned().unwrap_or_else(|| vec![Vec::new(); units])

@@ -107,7 +107,7 @@ pub(super) fn unit_digests(frame: &Frame<'_>, accesses: &[Access]) -> Result<Vec
     digests_of(frame, accesses, Column::is_identity)
 }
 
-/// The same as earlier hosts computed it, which left the identity out.
+/// The digest of [`unit_digests`] as earlier hosts computed it, without the identity.
 fn unit_digests_of_earlier_hosts(frame: &Frame<'_>, accesses: &[Access]) -> Result<Vec<Vec<u8>>, OverBudget> {
     digests_of(frame, accesses, |_| false)
 }

@@ -48,7 +48,7 @@ impl LeaseError {
 pub struct Lease {
     /// Connections of the lease's own, so that a busy host still renews it.
     database: Database,
-    /// Those of everything else.
+    /// The connections of everything else.
     others: Option<Arc<ConnectionCheck>>,
     owner: String,
     ttl: Duration,

@@ -41,7 +41,7 @@ struct Finding {
     sha256: String,
     /// One for each direction with a row function.
     trials: Vec<Trial>,
-    /// What it keeps for the way back without a record to bind it to.
+    /// Residue and rows that it keeps for the way back without a record to bind them to.
     unbound: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What a migration keeps for the way back, and whether the host recognises the record that it was taken from: another client may
+//! Residue and rows that a migration keeps for the way back, and the record that the host recognises them by: another client may
 //! remove the record meanwhile and make one under its key, which must get nothing of it.
 
 use super::LayoutHistory;
@@ -22,7 +22,7 @@ pub enum Unbound {
 }
 
 impl LayoutHistory {
-    /// What one of its migrations keeps without a record to bind it to.
+    /// Residue and rows that one of its migrations keeps without a record to bind them to.
     pub fn unbound(&self, manifest: &Manifest) -> Vec<Unbound> {
         let before = self.before(manifest.version);
         let after = self.at(manifest.version);
@@ -104,7 +104,7 @@ mod tests {
         Access { table: table.to_owned(), reads, writes: Vec::new(), reshapes: false }
     }
 
-    /// What a migration over records with these columns leaves unbound.
+    /// Residue and rows that a migration over records with these columns leaves unbound.
     fn unbound(columns: &[&str], migration: Manifest) -> Vec<Unbound> {
         let manifests = [manifest(1, vec![table("records", columns)]), migration];
         LayoutHistory::new(&manifests).unwrap().unbound(&manifests[1])

@@ -103,9 +103,10 @@ impl Slot {
         self.evacuating.as_ref().filter(replaces)
     }
 
-    /// Adapts the rows to a new current definition. What names none has that of before. What waits takes it at once, and a container in the evacuating row that
-    /// runs it becomes the managed one again. What was claimed may run either definition, because its cell reads the desired
-    /// LRP after the claim. Returns the instance that was to replace the container, if its cell has to stop one.
+    /// Adapts the rows to a new current definition. What names none has the previous one. What waits takes the new one at once, and
+    /// a container in the evacuating row that runs it becomes the managed one again. What was claimed may run either definition,
+    /// because its cell reads the desired LRP after the claim. Returns the instance that was to replace the container, if its cell
+    /// has to stop one.
     pub fn switch_definition(&mut self, previous: &Text, current: &Text, now_ns: i64) -> Option<ActualLrp> {
         for presence in Presence::ALL {
             let unnamed = self.at_mut(presence).as_mut().filter(|row| row.definition_id.is_empty());
@@ -138,8 +139,8 @@ impl Slot {
             }
             // A row that the step itself left as it was, or moved to another presence. One that named none changes for no client of
             // Diego.
-            let is_renamed = |then: &&ActualLrp| then.tag == row.tag && then.definition_id != row.definition_id;
-            if before.rows().any(|then| !then.definition_id.is_empty() && is_renamed(&then)) {
+            let named = before.rows().filter(|then| !then.definition_id.is_empty());
+            if named.into_iter().any(|then| then.tag == row.tag && then.definition_id != row.definition_id) {
                 row.tag.index = row.tag.index.wrapping_add(1);
             }
         }

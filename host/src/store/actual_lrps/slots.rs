@@ -127,8 +127,10 @@ impl Writer {
     /// # Errors
     /// As of [`Writer`].
     pub async fn forget_definitions(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
-        let values = vec![("desired_lrp_definition_id", self.plain(TABLE, "desired_lrp_definition_id", &Text::new())?)];
-        let values = values.into_iter().chain([("definition_uncertain", ColumnValue::Flag(false))]).collect();
+        let values = vec![
+            ("desired_lrp_definition_id", self.plain(TABLE, "desired_lrp_definition_id", &Text::new())?),
+            ("definition_uncertain", ColumnValue::Flag(false)),
+        ];
         self.update(TABLE, process_guid, Filter::everything(), values).await.map(drop)
     }
 
