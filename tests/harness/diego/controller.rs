@@ -33,8 +33,8 @@ pub struct Wanted {
     pub instances: i32,
     hostnames: BTreeSet<Text>,
     metric_tag: Text,
-    /// The current definition. Empty without updates: the containers of a removed LRP belong to the next one then, as in Diego,
-    /// whatever they run.
+    /// The current definition. Empty if an LRP of this process guid was removed before: its containers that still run belong to
+    /// the next one, as in Diego, whatever they run.
     pub definition: Text,
 }
 
@@ -56,6 +56,8 @@ struct ControllerClient {
     /// Guids that were never desired.
     unused: Vec<String>,
     removed: Vec<String>,
+    /// All guids that were ever removed.
+    reused: BTreeSet<String>,
     wanted: BTreeMap<String, Wanted>,
 }
 
@@ -75,6 +77,7 @@ impl Controller {
                 random: Rng::with_seed(0),
                 unused: mine.map(|lrp| format!("process-{lrp}")).collect(),
                 removed: Vec::new(),
+                reused: BTreeSet::new(),
                 wanted: BTreeMap::new(),
             };
             clients.spawn(client.run(stopped.clone(), count.clone()));
@@ -180,9 +183,7 @@ impl ControllerClient {
         let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
         self.submit("/v1/desired_lrp/desire.r2", &request, Type::ResourceExists).await;
         self.wanted.insert(guid.clone(), wanted);
-        if let Workload::Updates = self.workload {
-            self.read_definition(&guid).await;
-        }
+        self.read_definition(&guid).await;
     }
 
     /// Updates an LRP to another definition, cancels, or rolls back. Some definitions crash or are never routable.
@@ -217,25 +218,25 @@ impl ControllerClient {
         };
         let update = proto::DesiredLrpUpdate { lrp_definition: Some(definition), ..Default::default() };
         let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(update) };
-        self.allowed("/v1/desired_lrp/update", &request, &[Type::UpdateInProgress]).await;
+        self.allowed("/v1.2/desired_lrp/update", &request, &[Type::UpdateInProgress]).await;
     }
 
     async fn cancel(&mut self, guid: &str) {
         let request = proto::CancelUpdateDesiredLrpRequest { process_guid: guid.into() };
-        self.allowed("/v1/desired_lrp/cancel_update", &request, &[Type::NoUpdateInProgress]).await;
+        self.allowed("/v1.2/desired_lrp/cancel_update", &request, &[Type::NoUpdateInProgress]).await;
     }
 
     /// Rolls back to any of the definitions whose program is chosen by `is_wanted`.
     async fn roll_back(&mut self, guid: &str, is_wanted: fn(&[u8]) -> bool) {
         let request = proto::LrpDefinitionsRequest { process_guid: guid.into() };
         let (answer, refusal, _): (proto::LrpDefinitionsResponse, _, _) =
-            self.bbs.call("/v1/desired_lrp/definitions/list", &request).await;
+            self.bbs.call("/v1.2/desired_lrp/definitions/list", &request).await;
         assert_eq!(refusal, None, "{guid} is desired");
         let definitions = answer.definitions.into_iter().filter_map(|archived| archived.definition);
         let wanted: Vec<_> = definitions.filter(|definition| is_wanted(&program(definition.action.as_ref()))).collect();
         let Some(proto::LrpDefinition { definition_id, .. }) = self.random.choice(wanted) else { return };
         let request = proto::RollbackDesiredLrpRequest { process_guid: guid.into(), definition_id };
-        self.allowed("/v1/desired_lrp/rollback", &request, &[Type::UpdateInProgress, Type::DefinitionNotFound]).await;
+        self.allowed("/v1.2/desired_lrp/rollback", &request, &[Type::UpdateInProgress, Type::DefinitionNotFound]).await;
     }
 
     async fn allowed(&self, path: &str, request: &impl bbs_proto::prost::Message, refusals: &[Type]) {
@@ -248,7 +249,7 @@ impl ControllerClient {
     async fn read(&self, guid: &str) -> proto::DesiredLrp {
         let request = proto::DesiredLrpByProcessGuidRequest { process_guid: guid.into() };
         let (answer, refusal, _): (proto::DesiredLrpResponse, _, _) =
-            self.bbs.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await;
+            self.bbs.call("/v1.2/desired_lrps/get_by_process_guid.r3", &request).await;
         assert_eq!(refusal, None, "{guid} is desired");
         answer.desired_lrp.expect("an answer without an error has the LRP")
     }
@@ -257,7 +258,9 @@ impl ControllerClient {
         let lrp = self.read(guid).await;
         let tag = lrp.metric_tags.into_iter().find(|entry| entry.key == METRIC_TAG);
         let wanted = self.wanted.get_mut(guid).expect("it is wanted");
-        wanted.definition = lrp.definition_id;
+        if !self.reused.contains(guid) {
+            wanted.definition = lrp.definition_id;
+        }
         wanted.metric_tag = tag.and_then(|tag| tag.value).unwrap_or_default().r#static;
     }
 
@@ -302,7 +305,7 @@ impl ControllerClient {
 
     async fn update(&self, guid: &str, update: proto::DesiredLrpUpdate) {
         let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(update) };
-        let answer = self.bbs.submit::<proto::DesiredLrpLifecycleResponse>("/v1/desired_lrp/update", &request).await;
+        let answer = self.bbs.submit::<proto::DesiredLrpLifecycleResponse>("/v1.2/desired_lrp/update", &request).await;
         assert_eq!(answer, Ok(()), "{guid} is desired");
     }
 
@@ -311,6 +314,7 @@ impl ControllerClient {
         self.submit("/v1/desired_lrp/remove", &request, Type::ResourceNotFound).await;
         self.wanted.remove(&guid);
         // Desired again later: a new LRP under the same guid.
+        self.reused.insert(guid.clone());
         self.removed.push(guid);
     }
 

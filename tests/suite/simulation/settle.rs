@@ -48,7 +48,7 @@ impl Diego {
 
     async fn differences(&self, wanted: &BTreeMap<Text, Wanted>, with_callback: &[String]) -> Vec<String> {
         let rows: proto::ActualLrPsResponse =
-            self.list("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+            self.list("/v1.2/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
         let mut found = self.differences_of_rows(&rows.actual_lrps, wanted);
         let path = "/v1/desired_lrp_scheduling_infos/list";
         let infos: proto::DesiredLrpSchedulingInfosResponse =
@@ -79,8 +79,8 @@ impl Diego {
         compare(&mut found, "desired instances", &desired, "rows", &rows.iter().map(place).collect());
         let defined = wanted.iter().filter(|(_, wanted)| wanted.instances > 0);
         let defined = defined.map(|(guid, wanted)| (guid.clone(), wanted.definition.clone())).collect();
-        let has_updates = |guid: &Text| wanted.get(guid).is_some_and(|wanted| !wanted.definition.is_empty());
-        let compared = |guid: &Text, definition: Text| if has_updates(guid) { definition } else { Text::new() };
+        let is_compared = |guid: &Text| wanted.get(guid).is_some_and(|wanted| !wanted.definition.is_empty());
+        let compared = |guid: &Text, definition: Text| if is_compared(guid) { definition } else { Text::new() };
         let named = lrps.iter().map(|lrp| {
             let guid = lrp.actual_lrp_key.clone().unwrap_or_default().process_guid;
             let definition = compared(&guid, lrp.desired_lrp_definition_id.clone());

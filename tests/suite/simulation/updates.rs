@@ -68,7 +68,7 @@ async fn definitions(diego: &Diego, process_guids: impl Iterator<Item = &Text>) 
     for process_guid in process_guids {
         let request = proto::LrpDefinitionsRequest { process_guid: process_guid.clone() };
         let (answer, refusal, _): (proto::LrpDefinitionsResponse, _, _) =
-            diego.home.call("/v1/desired_lrp/definitions/list", &request).await;
+            diego.home.call("/v1.2/desired_lrp/definitions/list", &request).await;
         assert_eq!(refusal, None);
         count += answer.definitions.len();
     }

@@ -167,7 +167,8 @@ impl Inner {
     pub(super) async fn load_routes_and_tags(&self, key: &ContainerKey) -> bool {
         self.wait_for_link().await;
         let request = proto::DesiredLrpByProcessGuidRequest { process_guid: key.process_guid.clone() };
-        let path = "/v1/desired_lrps/get_by_process_guid.r3";
+        // A cell of Diego speaks an older version; this one records the definition for the test.
+        let path = "/v1.2/desired_lrps/get_by_process_guid.r3";
         let (answer, refusal, _): (proto::DesiredLrpResponse, _, _) = self.bbs.call(path, &request).await;
         if let Some(refusal) = refusal {
             assert_eq!(refusal.r#type(), Type::ResourceNotFound, "{refusal:?}");
