@@ -16,7 +16,7 @@ use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
 pub use chain::{ApiError, CallTarget, StreamTarget, names};
-pub use methods::{Route, routes};
+pub use methods::{NativeVersion, Route, routes};
 pub use pages::Pages;
 pub use stream::{EventStream, SubscribeError};
 
@@ -29,8 +29,8 @@ use chain::TranslatorChain;
 use run::{Extent, RunError, RunPermits};
 use stream::Streams;
 
-/// The API version that the compiled handlers implement.
-pub const NATIVE: ApiVersion = ApiVersion::new(1, 2);
+/// The newest API version that the compiled handlers implement.
+pub const NATIVE: ApiVersion = NativeVersion::Definitions.number();
 
 /// Partition keys on one page of a list: as many as a cell has instances, so that one page covers a cell.
 const PAGE_UNITS: u32 = 500;
@@ -64,7 +64,7 @@ pub enum Answer {
     Pages(Pages),
     /// The request cannot be stored at the pinned data version.
     NotHeld(NotHeld),
-    /// Too many calls of older versions run.
+    /// Too many calls of older versions, or large lists, run.
     Busy,
 }
 
@@ -118,16 +118,16 @@ pub fn served(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result
 }
 
 fn pinned_chain(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<TranslatorChain, ApiError> {
-    let mut chain = TranslatorChain::new(translators, NATIVE)?;
+    let mut chain = TranslatorChain::new(translators)?;
     pin.map_or(Ok(()), |pin| chain.pin(pin))?;
     Ok(chain)
 }
 
 impl Api {
-    /// `translators` lead from the oldest version to the native one. With a pin, versions above it are not served.
+    /// `translators` lead from the oldest version to Diego's current one. With a pin, versions above it are not served.
     ///
     /// # Errors
-    /// [`ApiError`] if the translators have a gap or do not end at [`NATIVE`], or if the pin is malformed or not served.
+    /// [`ApiError`] if the translators have a gap or do not end at [`NativeVersion::Diego`], or if the pin is malformed or not served.
     pub fn new(service: Service, translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Self, ApiError> {
         let chain = Arc::new(pinned_chain(translators, pin)?);
         let permits = RunPermits::new(&chain, service.store().readers());
@@ -158,7 +158,7 @@ impl Api {
     }
 
     /// The method at this path for a client of `version`, which is one of the served versions. Without a version, that of
-    /// the newest version, or of an older one that has the path among Diego's. Returns the version with it.
+    /// Diego's current version, or of an older one that has the path among Diego's. Returns the version with it.
     pub fn find(&self, version: Option<ApiVersion>, verb: Verb, path: &str) -> Option<(ApiVersion, CallTarget)> {
         match version {
             Some(version) => Some((version, self.chain.by_path(version, verb, path)?)),

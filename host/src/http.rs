@@ -35,7 +35,7 @@ pub use debug::serve_debug;
 pub use gate::Gate;
 pub use listener::{Port, serve_clients};
 
-use crate::api::{self, Answer, Api, CallTarget, NATIVE, StreamTarget};
+use crate::api::{self, Answer, Api, CallTarget, NativeVersion, StreamTarget};
 use crate::metrics::{self, Measures, Metrics};
 use crate::model::TraceId;
 use crate::modules::translate::{ApiVersion, Verb};
@@ -133,7 +133,7 @@ async fn respond(state: ApiState, request: Request, trace_id: TraceId) -> Result
     let ApiState { gate, metrics, memory } = state;
     let api = gate.api().map_err(HttpError::NotServing)?;
     let (version, target) = find(&api, &request)?;
-    if version != NATIVE {
+    if NativeVersion::of(version).is_none() {
         let client = request.extensions().get::<Peer>().map(Peer::common_name).unwrap_or_default();
         metrics.called_older_version(&version.to_string(), target.name(), client);
     }

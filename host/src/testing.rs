@@ -8,7 +8,7 @@ pub mod admin {
 
 /// Routes, versions and the handling of a request.
 pub mod api {
-    pub use crate::api::{Answer, Api, NATIVE, Request, Route, routes};
+    pub use crate::api::{Answer, Api, NATIVE, NativeVersion, Pages, Request, Route, routes};
 }
 
 /// Clients of the rest of Diego.

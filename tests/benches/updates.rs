@@ -135,7 +135,7 @@ async fn desire(client: &BbsClient, guid: Vec<u8>, instances: usize) {
         ..Default::default()
     };
     let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-    let desired = client.submit::<proto::DesiredLrpLifecycleResponse>("/v1/desired_lrp/desire.r2", &request).await;
+    let desired = client.submit::<proto::DesiredLrpLifecycleResponse>("/v1.2/desired_lrp/desire.r2", &request).await;
     assert_eq!(desired, Ok(()));
 }
 
@@ -149,13 +149,13 @@ async fn update(client: &BbsClient, guid: Vec<u8>) {
     };
     let update = proto::DesiredLrpUpdate { lrp_definition: Some(definition), ..Default::default() };
     let request = proto::UpdateDesiredLrpRequest { process_guid: guid, update: Some(update) };
-    let updated = client.submit::<proto::DesiredLrpLifecycleResponse>("/v1/desired_lrp/update", &request).await;
+    let updated = client.submit::<proto::DesiredLrpLifecycleResponse>("/v1.2/desired_lrp/update", &request).await;
     assert_eq!(updated, Ok(()));
 }
 
 /// The number of scheduling infos: two for an LRP that is being updated.
 async fn updating(client: &BbsClient) -> usize {
-    let path = "/v1/desired_lrp_scheduling_infos/list.r1";
+    let path = "/v1.2/desired_lrp_scheduling_infos/list.r1";
     let (infos, refusal, _): (proto::DesiredLrpSchedulingInfosResponse, _, _) =
         client.call(path, &proto::DesiredLrPsRequest::default()).await;
     assert_eq!(refusal, None);

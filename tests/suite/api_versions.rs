@@ -22,17 +22,18 @@ fn versions_are_listed_with_their_modules_routes_and_ends() {
     let named: Vec<_> = versions.iter().map(|version| version["version"].as_str().unwrap()).collect();
     assert_eq!(named, ["1.2", "1.1", "1.0", "0.12", "0.11", "0.10", "0.9"]);
     let until: Vec<_> = versions.iter().map(|version| version["deprecated_until"].as_str()).collect();
-    assert_eq!(until, [None, Some("3.0"), Some("3.0"), Some("2.0"), Some("2.0"), Some("2.0"), Some("2.0")]);
+    assert_eq!(until, [None, None, Some("3.0"), Some("2.0"), Some("2.0"), Some("2.0"), Some("2.0")]);
     assert!(versions.iter().all(|version| version["served"] == true));
-    assert_eq!(versions[0]["module"], Value::Null);
-    assert_eq!(versions[1]["module"]["file"], "1.1-to-1.2.wasm");
-    assert_eq!(versions[1]["module"]["sha256"].as_str().unwrap().len(), 64);
+    assert_eq!((&versions[0]["module"], &versions[1]["module"]), (&Value::Null, &Value::Null));
+    assert_eq!(versions[2]["module"]["file"], "1.0-to-1.1.wasm");
+    assert_eq!(versions[2]["module"]["sha256"].as_str().unwrap().len(), 64);
     let has = |version: usize, name: &str, verb: &str, path: &str| {
         let methods = versions[version]["methods"].as_array().unwrap();
         let method = serde_json::json!({ "name": name, "verb": verb, "path": path });
         assert!(methods.contains(&method), "{method} is not in {methods:?}");
     };
-    has(0, "DesiredLRPs_r3", "POST", "/v1/desired_lrps/list.r3");
+    has(0, "DesiredLRPSchedulingInfos_r1", "POST", "desired_lrp_scheduling_infos/list.r1");
+    has(1, "DesiredLRPs_r3", "POST", "/v1/desired_lrps/list.r3");
     has(2, "EventStream", "GET", "/v1/events");
     has(6, "ListDesiredLRPs_0_9", "POST", "desired_lrps/list");
 
@@ -41,7 +42,7 @@ fn versions_are_listed_with_their_modules_routes_and_ends() {
     let text = String::from_utf8(text.stdout).unwrap();
     for line in [
         "1.2  this host\n",
-        "1.1  1.1-to-1.2.wasm, deprecated: until API 3.0\n",
+        "1.1  this host\n",
         "1.0  1.0-to-1.1.wasm, deprecated: until API 3.0\n",
         "  GET  /v1/events  EventStream\n",
         "  without DesiredLRPs_r3\n",

@@ -238,13 +238,13 @@ fn translator_chain_must_end_at_the_native_version() {
     let version = |major, minor| ApiVersion::new(major, minor);
     let catalog = Folder::valid().load().unwrap();
     catalog.ends_in(version(0, 10)).unwrap();
-    let error = catalog.ends_in(version(1, 2)).unwrap_err();
+    let error = catalog.ends_in(version(1, 1)).unwrap_err();
     assert_contains(
         &chain(&error),
-        &["0.9-to-0.10.wasm", "API version 0.10", "this host speaks 1.2", "add the translators"],
+        &["0.9-to-0.10.wasm", "API version 0.10", "this host speaks 1.1", "add the translators"],
     );
     let none = Folder::new().with("things", "50-things.wasm", "version = 50").load().unwrap();
-    none.ends_in(version(1, 2)).expect("a catalog without translators is valid");
+    none.ends_in(version(1, 1)).expect("a catalog without translators is valid");
 }
 
 /// Goal: `bbs module check` accepts no folder with which a host does not start.
@@ -259,8 +259,8 @@ fn module_check_refuses_what_serve_refuses() {
     std::fs::copy(guest("well-behaved"), unlisted.path().join("100-well-behaved.wasm")).unwrap();
     let misfit = Folder::new().with("well-behaved", "100-well-behaved.wasm", "version = 100");
     for (folder, words) in [
-        (ends_early, "is written for API version 0.10, and this host speaks 1.2"),
-        (only_translators, "is written for API version 0.10, and this host speaks 1.2"),
+        (ends_early, "is written for API version 0.10, and this host speaks 1.1"),
+        (only_translators, "is written for API version 0.10, and this host speaks 1.1"),
         (empty, "there is no migration in "),
         (unlisted, "100-well-behaved.wasm is in the folder"),
         (misfit, "migration 100-well-behaved does not fit the layout before it"),

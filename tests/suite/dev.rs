@@ -77,9 +77,8 @@ async fn readme_updates_cancels_and_rolls_back_an_lrp() {
     let status = async || {
         let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"hello".to_vec() };
         let body = bbs_proto::prost::Message::encode_to_vec(&request);
-        let answer =
-            Caller::new(watch::channel(address.clone()).1).open("desired_lrp/update_status", body).await.unwrap();
-        let answer = answer.bytes().await.unwrap();
+        let url = format!("{address}/v1.2/desired_lrp/update_status");
+        let answer = harness::http_client().post(url).body(body).send().await.unwrap().bytes().await.unwrap();
         let answer: proto::DesiredLrpUpdateStatusResponse = bbs_proto::prost::Message::decode(&answer[..]).unwrap();
         answer.status.unwrap()
     };

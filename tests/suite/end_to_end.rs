@@ -1,13 +1,9 @@
 //! End-to-end tests through the executable: a database that Diego's BBS wrote is migrated up, answers as Diego's BBS did, is
 //! migrated down to Diego's version and further down than Diego's own migrations can, and up again.
 
-use std::net::SocketAddr;
-
 use bbs::testing::database::{Dialect, sql};
-use bbs_proto::models as proto;
-use bbs_proto::prost::Message;
 
-use super::api::answers::{in_order, same, task_in_order};
+use super::api::answers::answers_as_diego_did;
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
@@ -16,35 +12,6 @@ use crate::harness::stored::{Rows, Stored};
 
 /// A version with plain routes, without presences, and with metric tags in `run_info` only.
 const OLDEST: u64 = 1_471_030_898;
-
-/// Sends a request of Diego's client; returns the host's response and that of Diego's BBS.
-async fn both<M: Message + Default>(address: SocketAddr, call: &str, path: &str) -> (M, M) {
-    let (request, expected) = fixture::expected(call);
-    let response =
-        crate::harness::http_client().post(format!("http://{address}{path}")).body(request).send().await.unwrap();
-    let answer = response.bytes().await.unwrap();
-    (M::decode(&answer[..]).unwrap(), M::decode(&expected[..]).unwrap())
-}
-
-pub(crate) async fn answers_as_diego_did(address: SocketAddr) {
-    for (call, path) in [
-        ("desired_lrps_list.r3", "/v1/desired_lrps/list.r3"),
-        ("desired_lrps_list.r3.domain", "/v1/desired_lrps/list.r3"),
-        ("desired_lrp_routing_infos_list", "/v1/desired_lrp_routing_infos/list"),
-    ] {
-        let (found, expected): (proto::DesiredLrPsResponse, proto::DesiredLrPsResponse) =
-            both(address, call, path).await;
-        let ordered = |lrps: Vec<proto::DesiredLrp>| lrps.into_iter().map(in_order).collect();
-        same(ordered(found.desired_lrps), ordered(expected.desired_lrps), |lrp| lrp.process_guid.clone());
-    }
-    let (found, expected): (proto::TasksResponse, proto::TasksResponse) =
-        both(address, "tasks_list.r3", "/v1/tasks/list.r3").await;
-    let ordered = |tasks: Vec<proto::Task>| tasks.into_iter().map(task_in_order).collect();
-    same(ordered(found.tasks), ordered(expected.tasks), |task| task.task_guid.clone());
-    let (found, expected): (proto::DomainsResponse, proto::DomainsResponse) =
-        both(address, "domains_list", "/v1/domains/list").await;
-    same(found.domains, expected.domains, Clone::clone);
-}
 
 async fn rows(installation: &Installation, version: u64) -> Rows {
     let stored = Stored::open(&installation.database, fixture::migrations()).await;

@@ -92,8 +92,6 @@ async fn listed(host: &Host) -> Listed {
         tasks: tasks.tasks,
         domains: domains.domains.into_iter().map(|name| String::from_utf8(name).expect("text")).collect(),
     };
-    listed.desired.iter_mut().for_each(|lrp| lrp.definition_id.clear());
-    listed.actual.iter_mut().for_each(|lrp| lrp.desired_lrp_definition_id.clear());
     listed.desired.sort_by(|one, other| one.process_guid.cmp(&other.process_guid));
     listed
         .actual

@@ -58,11 +58,10 @@ fn normalise(path: &str, reply: &Reply) -> String {
             let answer = proto::DesiredLrpResponse::decode(body).unwrap();
             format!("{:?} {:#?}", answer.error, answer.desired_lrp.map(desired))
         }
-        "/v1/desired_lrp_scheduling_infos/list.r1" => {
+        "/v1/desired_lrp_scheduling_infos/list" => {
             let answer = proto::DesiredLrpSchedulingInfosResponse::decode(body).unwrap();
             let infos = answer.desired_lrp_scheduling_infos.into_iter().map(|mut info| {
                 untagged(&mut info.modification_tag);
-                info.definition_id.clear();
                 info.routes.iter_mut().for_each(|routes| routes.routes.sort_by(|a, b| a.key.cmp(&b.key)));
                 info
             });
@@ -72,8 +71,6 @@ fn normalise(path: &str, reply: &Reply) -> String {
             let answer = proto::ActualLrPsResponse::decode(body).unwrap();
             let lrps = answer.actual_lrps.into_iter().map(|mut lrp| {
                 untagged(&mut lrp.modification_tag);
-                // Generated, and so different in each database.
-                lrp.desired_lrp_definition_id.clear();
                 lrp.metric_tags.sort_by(|a, b| a.key.cmp(&b.key));
                 lrp
             });
@@ -129,7 +126,7 @@ impl ServerPair {
     async fn lists(&self) {
         let none = proto::DesiredLrPsRequest::default();
         self.call("/v1/desired_lrps/list.r3", &none).await;
-        self.call("/v1/desired_lrp_scheduling_infos/list.r1", &none).await;
+        self.call("/v1/desired_lrp_scheduling_infos/list", &none).await;
         self.call("/v1/desired_lrp_routing_infos/list", &none).await;
         self.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
         self.call("/v1/tasks/list.r3", &proto::TasksRequest::default()).await;
@@ -158,7 +155,7 @@ impl ServerPair {
             proto::DesiredLrPsRequest { domain, process_guids: guids.clone(), ..Default::default() },
         ] {
             self.call("/v1/desired_lrps/list.r3", &request).await;
-            self.call("/v1/desired_lrp_scheduling_infos/list.r1", &request).await;
+            self.call("/v1/desired_lrp_scheduling_infos/list", &request).await;
         }
         for request in [
             proto::ActualLrPsRequest { cell_id: cell, ..Default::default() },

@@ -21,16 +21,16 @@ use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;
 
-use crate::api::actual_lrps::{CLAIM, CRASH, START, call_error, claim, crash, images, start};
-use crate::api::{desire, get, lrp, tag};
+use crate::api::actual_lrps::{CLAIM, CRASH, START, call_error, claim, crash, sorted, start};
+use crate::api::{lrp, tag};
 use crate::harness::database::Kind;
 use crate::harness::modules::translators;
 use crate::harness::server::{Options, Server};
 use crate::harness::{PATIENCE, pause, until};
 
-const UPDATE: &str = "/v1/desired_lrp/update";
-const CANCEL: &str = "/v1/desired_lrp/cancel_update";
-const ROLLBACK: &str = "/v1/desired_lrp/rollback";
+const UPDATE: &str = "/v1.2/desired_lrp/update";
+const CANCEL: &str = "/v1.2/desired_lrp/cancel_update";
+const ROLLBACK: &str = "/v1.2/desired_lrp/rollback";
 
 /// A server with a desired LRP of this many instances, which runs version-1 in the containers `old-0`, `old-1` and so on.
 async fn running(kind: Kind, instances: i32) -> Server {
@@ -72,6 +72,25 @@ async fn error_of(server: &Server, path: &str, request: &impl Message) -> Option
     answer.error.map(|error| error.r#type())
 }
 
+async fn desire(server: &Server, lrp: proto::DesiredLrp) {
+    let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
+    assert_eq!(error_of(server, "/v1.2/desired_lrp/desire.r2", &request).await, None);
+}
+
+async fn get(server: &Server, process_guid: &str) -> proto::DesiredLrp {
+    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: process_guid.into() };
+    let answer: proto::DesiredLrpResponse =
+        server.call("/v1.2/desired_lrps/get_by_process_guid.r3", &request).await.message();
+    assert_eq!(answer.error, None);
+    answer.desired_lrp.expect("an answer without an error has the LRP")
+}
+
+/// All instances, sorted.
+async fn images(server: &Server) -> Vec<proto::ActualLrp> {
+    let reply = server.call("/v1.2/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+    sorted(reply.message::<proto::ActualLrPsResponse>().actual_lrps)
+}
+
 async fn update(server: &Server, update: proto::DesiredLrpUpdate) -> Option<Type> {
     let request = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(update) };
     error_of(server, UPDATE, &request).await
@@ -87,7 +106,7 @@ async fn cancel(server: &Server) -> Option<Type> {
 
 async fn remove_lrp(server: &Server) -> Option<Type> {
     let request = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
-    error_of(server, "/v1/desired_lrp/remove", &request).await
+    error_of(server, "/v1.2/desired_lrp/remove", &request).await
 }
 
 async fn roll_back(server: &Server, id: &str) -> Option<Type> {
@@ -98,7 +117,7 @@ async fn roll_back(server: &Server, id: &str) -> Option<Type> {
 async fn status(server: &Server) -> proto::DesiredLrpUpdateStatus {
     let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"guid".to_vec() };
     let answer: proto::DesiredLrpUpdateStatusResponse =
-        server.call("/v1/desired_lrp/update_status", &request).await.message();
+        server.call("/v1.2/desired_lrp/update_status", &request).await.message();
     assert_eq!(answer.error, None);
     answer.status.expect("an answer without an error has the status")
 }

@@ -7,7 +7,7 @@ mod older;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-use bbs::testing::api;
+use bbs::testing::api::{self, NativeVersion};
 use bbs::testing::modules::translate::{AnswerForm, Method, Verb};
 use bbs_proto::models::error::Type;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -153,12 +153,14 @@ const TABLE_CASES: [&str; 2] = ["Unrecoverable", "database away"];
 /// Cases that are tested for every route that changes records and for every stream.
 const MASTER_CASES: [&str; 1] = ["lock lost"];
 
-/// A route below Diego's root: a native one, or one that a translator adds.
+/// A native route, or one below Diego's root that a translator adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ServedRoute {
     /// Diego's name, with the revision if there is one.
     name: String,
     verb: Verb,
+    /// Diego's, or that of a version that adds the route.
+    root: &'static str,
     /// The path below the root.
     path: String,
     is_stream: bool,
@@ -174,7 +176,11 @@ impl ServedRoute {
     }
 
     async fn send(&self, server: &Server, body: impl Into<Vec<u8>>) -> Reply {
-        server.send(self.verb.name(), &format!("/v1/{}", self.path), &[], body.into()).await
+        server.send(self.verb.name(), &self.whole_path(), &[], body.into()).await
+    }
+
+    fn whole_path(&self) -> String {
+        format!("{}/{}", self.root, self.path)
     }
 
     fn reads_tables(&self) -> bool {
@@ -202,21 +208,27 @@ fn routes_of_translators() -> Vec<ServedRoute> {
     let route = |method: Method| {
         let path = method.path_of_diego()?.to_owned();
         let is_stream = matches!(method.answer, AnswerForm::Events(_));
-        Some(ServedRoute { name: method.name, verb: method.verb, path, is_stream })
+        Some(ServedRoute { name: method.name, verb: method.verb, root: "/v1", path, is_stream })
     };
     methods.filter_map(route).collect()
 }
 
-/// All routes below Diego's root.
+/// All routes below Diego's root, and those that a newer version adds.
 fn routes() -> &'static [ServedRoute] {
     static ROUTES: LazyLock<Vec<ServedRoute>> = LazyLock::new(|| {
-        let native = api::routes().map(|api::Route { name, path, is_stream, .. }| ServedRoute {
-            name: name.to_owned(),
-            verb: Verb::Post,
-            path: path.to_owned(),
-            is_stream,
-        });
-        native.chain(routes_of_translators()).collect()
+        let native = |root| {
+            move |api::Route { name, path, is_stream, .. }| ServedRoute {
+                name: name.to_owned(),
+                verb: Verb::Post,
+                root,
+                path: path.to_owned(),
+                is_stream,
+            }
+        };
+        let of_diego: Vec<_> = api::routes(NativeVersion::Diego).collect();
+        let is_added = |route: &api::Route| !of_diego.contains(route);
+        let added = api::routes(NativeVersion::Definitions).filter(is_added).map(native("/v1.2"));
+        of_diego.iter().copied().map(native("/v1")).chain(added).chain(routes_of_translators()).collect()
     });
     &ROUTES
 }
@@ -244,10 +256,10 @@ async fn every_route_answers_its_own_verb_and_no_other(kind: Kind) {
             assert_eq!((reply.status, reply.header("content-type")), (200, "application/x-protobuf"), "{key}");
             assert_eq!(reply.header("content-length"), reply.body.len().to_string(), "{key}");
         }
-        let of_path = routes().iter().filter(|other| other.path == route.path);
+        let path = route.whole_path();
+        let of_path = routes().iter().filter(|other| other.whole_path() == path);
         let mut allowed: Vec<_> = of_path.map(|route| route.verb.name()).collect();
         allowed.sort_unstable();
-        let path = format!("/v1/{}", route.path);
         for verb in ["GET", "POST", "PUT", "DELETE", "PATCH"].into_iter().filter(|verb| !allowed.contains(verb)) {
             let reply = server.send(verb, &path, &[], vec![]).await;
             assert_eq!((reply.status, reply.header("allow")), (405, &allowed.join(", ")[..]), "{verb} {path}");
@@ -281,8 +293,8 @@ async fn body_over_the_limit_is_rejected_by_every_route(kind: Kind) {
     let length = LARGEST_BODY + 1;
     for route in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
-        let (verb, path) = (route.verb.name(), &route.path);
-        let head = format!("{verb} /v1/{path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+        let (verb, path) = (route.verb.name(), route.whole_path());
+        let head = format!("{verb} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
         connection.write_all(head.as_bytes()).await.unwrap();
         let expected = "HTTP/1.1 413 Payload Too Large\r\n";
         let mut answer = vec![0; expected.len()];
@@ -314,8 +326,8 @@ async fn truncated_body_is_answered_by_every_route_as_diego_answers(kind: Kind) 
     let server = empty(kind).await;
     for route in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
-        let (verb, path) = (route.verb.name(), &route.path);
-        let head = format!("{verb} /v1/{path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let (verb, path) = (route.verb.name(), route.whole_path());
+        let head = format!("{verb} {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
         connection.write_all(format!("{head}no length\r\n").as_bytes()).await.unwrap();
         let mut answer = Vec::new();
         connection.read_to_end(&mut answer).await.unwrap();

@@ -285,6 +285,8 @@ async fn method_missing_in_a_version_gets_404(kind: Kind) {
         "/v1.1/desired_lrp/cancel_update",
         "/v1.1/desired_lrp/definitions/list",
         "/v1.1/desired_lrp_scheduling_infos/list.r1",
+        "/v1/desired_lrp/update_status",
+        "/v1/desired_lrp_scheduling_infos/list.r1",
         "/v1.2/desired_lrp_scheduling_infos/list",
         "/v1.1/mutable_desired_lrps/list",
     ];
@@ -319,9 +321,10 @@ async fn answer_names_the_version_that_has_the_method() {
     let server = server(Kind::Sqlite).await;
     let header = [("X-Diego-Api-Version", "0.10")];
     for (path, headers, version) in [
-        ("/v1/domains/list", &[][..], "1.2"),
+        ("/v1/domains/list", &[][..], "1.1"),
+        ("/v1.2/domains/list", &[], "1.2"),
         ("/v1/domains/list", &header[..], "0.10"),
-        ("/v1/tasks/list.r3", &[], "1.2"),
+        ("/v1/tasks/list.r3", &[], "1.1"),
         ("/v1/desired_lrp_scheduling_infos/list", &[], "1.1"),
         ("/v1/tasks/list.r2", &[], "1.0"),
         ("/v1/tasks/list", &[], "0.11"),

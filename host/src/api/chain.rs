@@ -4,11 +4,15 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::methods::{self, METHODS, NativeMethod, STREAMS, Stream, unrevised};
+use super::NATIVE;
+use super::methods::{self, METHODS, NativeMethod, NativeVersion, STREAMS, Stream, unrevised};
 use crate::modules::translate::{AnswerForm, ApiVersion, Method, Translate, TranslateError, Verb};
 
 /// Most translators of a catalog. A run may have an instance of each of them, and the sandbox has a limited number.
 const LONGEST_CHAIN: usize = 32;
+
+/// The version at which the line of translators ends.
+const LINE_END: ApiVersion = NativeVersion::Diego.number();
 
 /// Why the translators and the pin do not form a chain.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -19,12 +23,13 @@ pub enum ApiError {
     )]
     Gap { name: String, onto: ApiVersion, serves: ApiVersion },
     #[error(
-        "translator {name:?} is the newest of the catalog and written onto API {onto}, but this host speaks {native}; \
-         use the modules directory that was built with this host"
+        "translator {name:?} is the newest of the catalog and written onto API {onto}, but the oldest version that this host \
+         speaks itself is {native}; use the modules directory that was built with this host"
     )]
     End { name: String, onto: ApiVersion, native: ApiVersion },
     #[error(
-        "translator {name:?} serves a side shape of API {onto}, which no translator serves; add the one that does, or remove it"
+        "translator {name:?} serves a side shape of API {onto}, which neither this host nor a translator serves; add the one \
+         that does, or remove it"
     )]
     SideGap { name: String, onto: ApiVersion },
     #[error(
@@ -57,14 +62,14 @@ pub fn names(versions: &[ApiVersion]) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallTarget {
     Translated { step: usize, method: String, paged: bool },
-    Native(NativeMethod),
+    Native { method: NativeMethod, version: NativeVersion },
     Stream(StreamTarget),
 }
 
 /// An event stream: a native one, or a translator's, made of the events of a newer one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamTarget {
-    Native(Stream),
+    Native { stream: Stream, version: NativeVersion },
     Translated { step: usize, method: String, newer: Box<StreamTarget> },
 }
 
@@ -72,15 +77,15 @@ impl StreamTarget {
     /// The registered name of the method, with its revision.
     pub fn name(&self) -> &str {
         match self {
-            Self::Native(stream) => stream.name(),
+            Self::Native { stream, .. } => stream.name(),
             Self::Translated { method, .. } => method,
         }
     }
 
-    /// The stream whose events it is made of in the end.
-    pub fn native(&self) -> Stream {
+    /// The stream whose events it is made of in the end, and its version.
+    pub fn native(&self) -> (Stream, NativeVersion) {
         match self {
-            Self::Native(stream) => *stream,
+            Self::Native { stream, version } => (*stream, *version),
             Self::Translated { newer, .. } => newer.native(),
         }
     }
@@ -91,7 +96,7 @@ impl CallTarget {
     pub fn is_paged(&self) -> bool {
         match self {
             Self::Translated { paged, .. } => *paged,
-            Self::Native(method) => method.is_paged(),
+            Self::Native { method, .. } => method.is_paged(),
             Self::Stream(_) => false,
         }
     }
@@ -100,7 +105,7 @@ impl CallTarget {
     pub fn largest_body(&self) -> usize {
         match self {
             Self::Translated { method, .. } => methods::largest_body(method),
-            Self::Native(method) => method.largest_body(),
+            Self::Native { method, .. } => method.largest_body(),
             Self::Stream(_) => methods::SUBSCRIPTION,
         }
     }
@@ -109,7 +114,7 @@ impl CallTarget {
     pub fn name(&self) -> &str {
         match self {
             Self::Translated { method, .. } => method,
-            Self::Native(method) => method.registered().name,
+            Self::Native { method, .. } => method.registered().name,
             Self::Stream(stream) => stream.name(),
         }
     }
@@ -117,7 +122,7 @@ impl CallTarget {
     /// The method's name in Diego's metrics: without a revision if it is the route's newest, otherwise always with one.
     pub fn diego_name(&self) -> Cow<'static, str> {
         match self {
-            Self::Native(method) => unrevised(method.registered().name).into(),
+            Self::Native { method, .. } => unrevised(method.registered().name).into(),
             Self::Stream(stream) => unrevised(stream.name()).to_owned().into(),
             Self::Translated { method, .. } => {
                 let is_newest = |name: &str| name != method && unrevised(name) == method;
@@ -128,36 +133,47 @@ impl CallTarget {
     }
 }
 
+/// The oldest version that a host serves whose newest is `newest`: of the same major version, or of the one before.
+const fn oldest_served(newest: ApiVersion) -> ApiVersion {
+    ApiVersion::new(newest.major.saturating_sub(1), 0)
+}
+
 pub(super) struct TranslatorChain {
     /// Those of the line, oldest first, and then those of side shapes.
     translators: Vec<Arc<dyn Translate>>,
-    /// For each translator, the one that serves the version that it translates to; `None` if that is the native one.
-    newer: Vec<Option<usize>>,
-    native: ApiVersion,
-    /// The versions that clients may use: those of the line, oldest first, from one major version below the native one up to
+    /// For each translator, what serves the version that it translates to.
+    newer: Vec<ServedBy>,
+    /// The versions that clients may use: those of the line, oldest first, from one major version below the newest one up to
     /// the pin, and then their side shapes. Never empty.
     served: Vec<ApiVersion>,
+}
+
+/// What serves a version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ServedBy {
+    Translator(usize),
+    Native(NativeVersion),
 }
 
 impl std::fmt::Debug for TranslatorChain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let steps = self.translators.iter().map(|translator| translator.manifest().serves.to_string());
-        f.debug_list().entries(steps).entry(&self.native.to_string()).finish()
+        f.debug_list().entries(steps).entries(NativeVersion::ALL.map(|native| native.number().to_string())).finish()
     }
 }
 
 impl TranslatorChain {
-    pub(super) fn new(mut translators: Vec<Arc<dyn Translate>>, native: ApiVersion) -> Result<Self, ApiError> {
+    pub(super) fn new(mut translators: Vec<Arc<dyn Translate>>) -> Result<Self, ApiError> {
         if translators.len() > LONGEST_CHAIN {
             return Err(ApiError::TooLong { translators: translators.len() });
         }
         translators.sort_by_key(|translator| translator.manifest().serves.side.is_some());
-        let newer = (0..translators.len()).map(|step| newer(&translators, step, native)).collect::<Result<_, _>>()?;
-        let oldest = ApiVersion::new(native.major.saturating_sub(1), 0);
-        let versions = translators.iter().map(|translator| translator.manifest().serves).chain([native]);
-        let mut served: Vec<_> = versions.filter(|version| *version >= oldest).collect();
+        let newer = (0..translators.len()).map(|step| newer(&translators, step)).collect::<Result<_, _>>()?;
+        let translated = translators.iter().map(|translator| translator.manifest().serves);
+        let versions = translated.chain(NativeVersion::ALL.map(NativeVersion::number));
+        let mut served: Vec<_> = versions.filter(|version| *version >= oldest_served(NATIVE)).collect();
         served.sort_by_key(|version| version.side.is_some());
-        let chain = Self { translators, newer, native, served };
+        let chain = Self { translators, newer, served };
         (0..chain.translators.len()).try_for_each(|step| chain.check_references(step))?;
         Ok(chain)
     }
@@ -194,10 +210,10 @@ impl TranslatorChain {
         &self.served
     }
 
-    /// The newest version of the line that clients may use.
-    fn newest(&self) -> ApiVersion {
-        let of_line = self.served.iter().rfind(|version| version.side.is_none());
-        *of_line.expect("a version of the line is served")
+    /// The version of a client that names none: Diego's current one, or the newest one up to the pin.
+    fn unnamed(&self) -> ApiVersion {
+        let of_diego = |version: &&ApiVersion| version.side.is_none() && **version <= LINE_END;
+        *self.served.iter().rfind(of_diego).expect("a version of the line is served")
     }
 
     pub(super) fn translator(&self, step: usize) -> &dyn Translate {
@@ -209,6 +225,13 @@ impl TranslatorChain {
         self.translators.len()
     }
 
+    /// The place of a translator among all, side shapes first and then oldest first.
+    pub(super) fn rank(&self, step: usize) -> usize {
+        let is_of_line = |translator: &&Arc<dyn Translate>| translator.manifest().serves.side.is_none();
+        let line = self.translators.iter().filter(is_of_line).count();
+        (step + self.translators.len() - line) % self.translators.len()
+    }
+
     /// Whether a translator has event streams.
     pub(super) fn has_streams(&self, step: usize) -> bool {
         let mut methods = self.translators[step].manifest().methods.iter();
@@ -217,18 +240,20 @@ impl TranslatorChain {
 
     /// The method at `path` for a client of `version`, which is a version of the chain.
     pub(super) fn by_path(&self, version: ApiVersion, verb: Verb, path: &str) -> Option<CallTarget> {
-        let first = self.translators.iter().position(|translator| translator.manifest().serves == version);
+        let translator = self.translators.iter().position(|translator| translator.manifest().serves == version);
+        let first =
+            translator.map(ServedBy::Translator).or_else(|| NativeVersion::of(version).map(ServedBy::Native))?;
         self.resolve(first, Wanted::Path(verb, path))
     }
 
-    /// The method at `path` for a client that names no version: that of the newest served version, or of the newest one
+    /// The method at `path` for a client that names no version: that of Diego's current version, or of the newest older one
     /// that has the path among Diego's. Returns the version with it.
     pub(super) fn by_diego_path(&self, verb: Verb, path: &str) -> Option<(ApiVersion, CallTarget)> {
-        let newest = self.newest();
-        let current = self.by_path(newest, verb, path).map(|target| (newest, target));
+        let unnamed = self.unnamed();
+        let current = self.by_path(unnamed, verb, path).map(|target| (unnamed, target));
         current.or_else(|| {
             let is_older =
-                |version: ApiVersion| version.side.is_none() && version < newest && self.served.contains(&version);
+                |version: ApiVersion| version.side.is_none() && version < unnamed && self.served.contains(&version);
             self.translators.iter().enumerate().rev().find_map(|(step, translator)| {
                 let manifest = translator.manifest();
                 let mut methods = manifest.methods.iter().filter(|_| is_older(manifest.serves));
@@ -251,10 +276,15 @@ impl TranslatorChain {
         })
     }
 
-    /// Looks a method up from a translator on; without one, among the native methods.
-    fn resolve(&self, first: Option<usize>, wanted: Wanted<'_>) -> Option<CallTarget> {
+    /// Looks a method up from a step on: in each translator, and at last among the native methods.
+    fn resolve(&self, first: ServedBy, wanted: Wanted<'_>) -> Option<CallTarget> {
         let mut hidden: Vec<&str> = Vec::new();
-        for step in std::iter::successors(first, |step| self.newer[*step]) {
+        let mut at = first;
+        let version = loop {
+            let step = match at {
+                ServedBy::Translator(step) => step,
+                ServedBy::Native(version) => break version,
+            };
             let manifest = self.translators[step].manifest();
             let is_wanted =
                 |method: &&Method| wanted.is(&method.name, method.verb, Some(method.path_in_version()), &hidden);
@@ -262,12 +292,14 @@ impl TranslatorChain {
                 return self.target(step, method);
             }
             hidden.extend(manifest.hides.iter().map(String::as_str));
-        }
-        let method = METHODS.iter().find(|method| wanted.is(method.name, Verb::Post, method.path, &hidden));
+            at = self.newer[step];
+        };
+        let mut methods = METHODS.iter().filter(|method| method.is_of(version));
+        let method = methods.find(|method| wanted.is(method.name, Verb::Post, method.path, &hidden));
         let stream = || STREAMS.iter().find(|stream| wanted.is(stream.name, Verb::Post, Some(stream.path), &hidden));
         method
-            .map(|method| CallTarget::Native(method.method))
-            .or_else(|| Some(CallTarget::Stream(StreamTarget::Native(stream()?.stream))))
+            .map(|method| CallTarget::Native { method: method.method, version })
+            .or_else(|| Some(CallTarget::Stream(StreamTarget::Native { stream: stream()?.stream, version })))
     }
 
     /// A translator's method; `None` if it is an event stream made of one that does not exist.
@@ -284,28 +316,30 @@ impl TranslatorChain {
     }
 
     /// The event stream of a method, looked up from a step on.
-    fn stream(&self, first: Option<usize>, name: &str) -> Option<StreamTarget> {
+    fn stream(&self, first: ServedBy, name: &str) -> Option<StreamTarget> {
         match self.resolve(first, Wanted::Name(name))? {
             CallTarget::Stream(stream) => Some(stream),
-            CallTarget::Translated { .. } | CallTarget::Native(_) => None,
+            CallTarget::Translated { .. } | CallTarget::Native { .. } => None,
         }
     }
 }
 
-/// The translator that serves the version that another one translates to; `None` if that is the native one.
-fn newer(translators: &[Arc<dyn Translate>], step: usize, native: ApiVersion) -> Result<Option<usize>, ApiError> {
+/// What serves the version that a translator translates to. The line of translators ends at Diego's current version; side shapes
+/// are of any version.
+fn newer(translators: &[Arc<dyn Translate>], step: usize) -> Result<ServedBy, ApiError> {
     let version_at = |at: usize| translators.get(at).map(|translator| translator.manifest().serves);
     let manifest = translators[step].manifest();
     let (name, onto, is_side) = (manifest.name.clone(), manifest.onto, manifest.serves.side.is_some());
     match version_at(step + 1).filter(|next| next.side.is_none() && !is_side) {
         Some(serves) if serves != onto => Err(ApiError::Gap { name, onto, serves }),
-        Some(_) => Ok(Some(step + 1)),
-        None if onto == native => Ok(None),
+        Some(_) => Ok(ServedBy::Translator(step + 1)),
         None if is_side => {
-            let of = (0..step).find(|at| version_at(*at) == Some(onto));
-            of.map(Some).ok_or(ApiError::SideGap { name, onto })
+            let translator = (0..step).find(|at| version_at(*at) == Some(onto)).map(ServedBy::Translator);
+            let native = NativeVersion::of(onto).map(ServedBy::Native);
+            translator.or(native).ok_or(ApiError::SideGap { name, onto })
         }
-        None => Err(ApiError::End { name, onto, native }),
+        None if onto == LINE_END => Ok(ServedBy::Native(NativeVersion::Diego)),
+        None => Err(ApiError::End { name, onto, native: LINE_END }),
     }
 }
 

@@ -11,7 +11,7 @@ mod tasks;
 use bbs_proto::models as proto;
 use prost::Message;
 
-use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod};
+use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod, NativeVersion};
 use super::{NotHeld, errors, wire};
 use crate::domain::validation::{self, Validate};
 use crate::domain::{DomainError, Page, Service, cells};
@@ -24,6 +24,8 @@ use crate::store::Reader;
 pub(super) struct HandlerCall<'a> {
     pub(super) body: &'a [u8],
     pub(super) trace_id: &'a TraceId,
+    /// The version of the messages.
+    pub(super) version: NativeVersion,
 }
 
 impl HandlerCall<'_> {
@@ -100,6 +102,7 @@ async fn list(page: &mut Page, method: ListMethod, call: HandlerCall<'_>) -> Res
     match method {
         ListMethod::DesiredLrps => desired_lrps::list(page, call).await,
         ListMethod::SchedulingInfos => desired_lrps::scheduling_infos(page, call).await,
+        ListMethod::SchedulingInfosOfDefinitions => desired_lrps::scheduling_infos_of_definitions(page, call).await,
         ListMethod::RoutingInfos => desired_lrps::routing_infos(page, call).await,
         ListMethod::ActualLrps => actual_lrps::list(page, call).await,
         ListMethod::ActualLrpsByProcessGuids => actual_lrps::list_by_process_guids(page, call).await,
@@ -115,7 +118,8 @@ async fn get(
 ) -> Result<Vec<u8>, DomainError> {
     match method {
         GetMethod::Domains => domains::list(reader).await,
-        GetMethod::SchedulingInfoByProcessGuid => desired_lrps::scheduling_info(reader, call).await,
+        GetMethod::SchedulingInfo => desired_lrps::scheduling_info(reader, call).await,
+        GetMethod::SchedulingInfosOfDefinitions => desired_lrps::scheduling_infos_of(reader, call).await,
         GetMethod::Definitions => lrp_updates::definitions(reader, call).await,
         GetMethod::UpdateStatus => lrp_updates::status(service, reader, call).await,
         GetMethod::DesiredLrpByProcessGuid => desired_lrps::get(reader, call).await,

@@ -1,4 +1,33 @@
-//! The native methods: names with their revision, paths below the API root, and their kind.
+//! The native methods: the versions that have them, names with their revision, paths below the API root, and their kind.
+
+use crate::modules::translate::ApiVersion;
+
+/// An API version that the handlers speak themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NativeVersion {
+    /// Diego's current API, byte for byte: that of a client that names no version.
+    Diego,
+    /// Diego's API with definitions of desired LRPs.
+    Definitions,
+}
+
+impl NativeVersion {
+    /// Oldest first.
+    pub const ALL: [Self; 2] = [Self::Diego, Self::Definitions];
+
+    /// The number by which clients name the version.
+    pub const fn number(self) -> ApiVersion {
+        match self {
+            Self::Diego => ApiVersion::new(1, 1),
+            Self::Definitions => ApiVersion::new(1, 2),
+        }
+    }
+
+    /// The native version of this number.
+    pub fn of(version: ApiVersion) -> Option<Self> {
+        Self::ALL.into_iter().find(|native| native.number() == version)
+    }
+}
 
 /// A method that this host has a handler for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +46,10 @@ pub enum NativeMethod {
 pub enum ListMethod {
     ActualLrps,
     ActualLrpsByProcessGuids,
+    /// One for each desired LRP.
     SchedulingInfos,
+    /// One for each definition that a desired LRP runs: two during an update.
+    SchedulingInfosOfDefinitions,
     RoutingInfos,
     DesiredLrps,
     Tasks,
@@ -28,7 +60,9 @@ pub enum ListMethod {
 pub enum GetMethod {
     /// Not paged: there are few domains.
     Domains,
-    SchedulingInfoByProcessGuid,
+    SchedulingInfo,
+    /// One for each definition, as in the list.
+    SchedulingInfosOfDefinitions,
     Definitions,
     UpdateStatus,
     DesiredLrpByProcessGuid,
@@ -39,8 +73,8 @@ impl GetMethod {
     /// Whether the answer is made of several records, which have to be of the same moment.
     pub const fn needs_snapshot(self) -> bool {
         match self {
-            Self::SchedulingInfoByProcessGuid | Self::Definitions | Self::UpdateStatus => true,
-            Self::Domains | Self::DesiredLrpByProcessGuid | Self::TaskByGuid => false,
+            Self::SchedulingInfosOfDefinitions | Self::Definitions | Self::UpdateStatus => true,
+            Self::Domains | Self::SchedulingInfo | Self::DesiredLrpByProcessGuid | Self::TaskByGuid => false,
         }
     }
 }
@@ -129,23 +163,39 @@ pub(super) struct Registered {
     pub(super) name: &'static str,
     /// `None` if only translators call it.
     pub(super) path: Option<&'static str>,
+    /// The only version that has it; `None` if all have it.
+    only: Option<NativeVersion>,
+}
+
+impl Registered {
+    const fn only(self, version: NativeVersion) -> Self {
+        Self { only: Some(version), ..self }
+    }
+
+    pub(super) fn is_of(&self, version: NativeVersion) -> bool {
+        self.only.is_none_or(|only| only == version)
+    }
+}
+
+const fn registered(method: NativeMethod, name: &'static str, path: Option<&'static str>) -> Registered {
+    Registered { method, name, path, only: None }
 }
 
 const fn list(method: ListMethod, name: &'static str, path: &'static str) -> Registered {
-    Registered { method: NativeMethod::List(method), name, path: Some(path) }
+    registered(NativeMethod::List(method), name, Some(path))
 }
 
 const fn get(method: GetMethod, name: &'static str, path: &'static str) -> Registered {
-    Registered { method: NativeMethod::Get(method), name, path: Some(path) }
+    registered(NativeMethod::Get(method), name, Some(path))
 }
 
 const fn change(method: ChangeMethod, name: &'static str, path: &'static str) -> Registered {
-    Registered { method: NativeMethod::Change(method), name, path: Some(path) }
+    registered(NativeMethod::Change(method), name, Some(path))
 }
 
 pub(super) const METHODS: &[Registered] = &[
-    Registered { method: NativeMethod::Ping, name: "Ping", path: Some("ping") },
-    Registered { method: NativeMethod::Cells, name: "Cells_r1", path: Some("cells/list.r1") },
+    registered(NativeMethod::Ping, "Ping", Some("ping")),
+    registered(NativeMethod::Cells, "Cells_r1", Some("cells/list.r1")),
     get(GetMethod::Domains, "Domains", "domains/list"),
     change(ChangeMethod::Domain, "UpsertDomain", "domains/upsert"),
     list(ListMethod::ActualLrps, "ActualLRPs", "actual_lrps/list"),
@@ -181,12 +231,26 @@ pub(super) const METHODS: &[Registered] = &[
         "EvacuateStoppedActualLRP",
         "actual_lrps/evacuate_stopped",
     ),
-    list(ListMethod::SchedulingInfos, "DesiredLRPSchedulingInfos_r1", "desired_lrp_scheduling_infos/list.r1"),
+    list(ListMethod::SchedulingInfos, "DesiredLRPSchedulingInfos", "desired_lrp_scheduling_infos/list")
+        .only(NativeVersion::Diego),
+    list(
+        ListMethod::SchedulingInfosOfDefinitions,
+        "DesiredLRPSchedulingInfos_r1",
+        "desired_lrp_scheduling_infos/list.r1",
+    )
+    .only(NativeVersion::Definitions),
     get(
-        GetMethod::SchedulingInfoByProcessGuid,
+        GetMethod::SchedulingInfo,
+        "DesiredLRPSchedulingInfoByProcessGuid",
+        "desired_lrp_scheduling_infos/get_by_process_guid",
+    )
+    .only(NativeVersion::Diego),
+    get(
+        GetMethod::SchedulingInfosOfDefinitions,
         "DesiredLRPSchedulingInfoByProcessGuid_r1",
         "desired_lrp_scheduling_infos/get_by_process_guid.r1",
-    ),
+    )
+    .only(NativeVersion::Definitions),
     list(ListMethod::RoutingInfos, "DesiredLRPRoutingInfos", "desired_lrp_routing_infos/list"),
     list(ListMethod::DesiredLrps, "DesiredLRPs_r3", "desired_lrps/list.r3"),
     get(GetMethod::DesiredLrpByProcessGuid, "DesiredLRPByProcessGuid_r3", "desired_lrps/get_by_process_guid.r3"),
@@ -197,10 +261,13 @@ pub(super) const METHODS: &[Registered] = &[
         ChangeMethod::DesiredLrp(DesiredLrpChange::CancelUpdate),
         "CancelUpdateDesiredLRP",
         "desired_lrp/cancel_update",
-    ),
-    change(ChangeMethod::DesiredLrp(DesiredLrpChange::RollBack), "RollbackDesiredLRP", "desired_lrp/rollback"),
-    get(GetMethod::UpdateStatus, "DesiredLRPUpdateStatus", "desired_lrp/update_status"),
-    get(GetMethod::Definitions, "LRPDefinitions", "desired_lrp/definitions/list"),
+    )
+    .only(NativeVersion::Definitions),
+    change(ChangeMethod::DesiredLrp(DesiredLrpChange::RollBack), "RollbackDesiredLRP", "desired_lrp/rollback")
+        .only(NativeVersion::Definitions),
+    get(GetMethod::UpdateStatus, "DesiredLRPUpdateStatus", "desired_lrp/update_status")
+        .only(NativeVersion::Definitions),
+    get(GetMethod::Definitions, "LRPDefinitions", "desired_lrp/definitions/list").only(NativeVersion::Definitions),
     change(ChangeMethod::DesiredLrp(DesiredLrpChange::Remove), "RemoveDesiredLRP", "desired_lrp/remove"),
     list(ListMethod::Tasks, "Tasks_r3", "tasks/list.r3"),
     get(GetMethod::TaskByGuid, "TaskByGuid_r3", "tasks/get_by_task_guid.r3"),
@@ -208,7 +275,7 @@ pub(super) const METHODS: &[Registered] = &[
     change(ChangeMethod::Task(TaskChange::Start), "StartTask", "tasks/start"),
     change(ChangeMethod::Task(TaskChange::Cancel), "CancelTask", "tasks/cancel"),
     // Deprecated by Diego: a route of an older version, and what a rejected task ends with.
-    Registered { method: NativeMethod::Change(ChangeMethod::Task(TaskChange::Fail)), name: "FailTask", path: None },
+    registered(NativeMethod::Change(ChangeMethod::Task(TaskChange::Fail)), "FailTask", None),
     change(ChangeMethod::Task(TaskChange::Reject), "RejectTask", "tasks/reject"),
     change(ChangeMethod::Task(TaskChange::Complete), "CompleteTask", "tasks/complete"),
     change(ChangeMethod::Task(TaskChange::Resolving), "ResolvingTask", "tasks/resolving"),
@@ -228,9 +295,9 @@ pub struct Route {
     pub is_paged: bool,
 }
 
-/// All native routes, calls and streams.
-pub fn routes() -> impl Iterator<Item = Route> {
-    let calls = METHODS.iter().filter_map(|method| {
+/// The native routes of a version, calls and streams.
+pub fn routes(version: NativeVersion) -> impl Iterator<Item = Route> {
+    let calls = METHODS.iter().filter(move |method| method.is_of(version)).filter_map(|method| {
         let is_paged = method.method.is_paged();
         Some(Route { name: method.name, path: method.path?, is_stream: false, is_paged })
     });
@@ -298,6 +365,8 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -307,7 +376,9 @@ mod tests {
                 assert!(method.method != other.method, "{}", method.name);
             }
         }
-        let all: Vec<_> = routes().map(|route| (route.name, route.path)).collect();
+        let all: BTreeSet<_> =
+            NativeVersion::ALL.into_iter().flat_map(routes).map(|route| (route.name, route.path)).collect();
+        let all = Vec::from_iter(all);
         for (at, (name, path)) in all.iter().enumerate() {
             for (other_name, other_path) in &all[at + 1..] {
                 assert!(name != other_name && path != other_path, "{name}");

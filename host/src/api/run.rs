@@ -47,7 +47,7 @@ pub(super) struct Run {
 pub(super) enum RunError {
     #[error(transparent)]
     NotHeld(NotHeld),
-    #[error("this host runs as many calls of older API versions as it can at once; send the request again")]
+    #[error("this host runs as many calls of this kind as it can at once; send the request again")]
     Busy,
     #[error(transparent)]
     Translate(#[from] TranslateError),
@@ -58,14 +58,37 @@ pub(super) struct RunPermits {
     /// To the instances of each translator, without those that translate events, so that a run that has started never
     /// waits for an instance of a module further along. And to half of the database's readers, since a run keeps one for
     /// its page: native calls have the other half.
-    runs: Semaphore,
-    large: Semaphore,
+    runs: SharedPermits,
+    large: SharedPermits,
 }
 
 /// The right to run the chain, until this is dropped.
 struct RunPermit<'a> {
-    _large: Option<SemaphorePermit<'a>>,
-    _run: SemaphorePermit<'a>,
+    _large: Vec<SemaphorePermit<'a>>,
+    _run: Vec<SemaphorePermit<'a>>,
+}
+
+/// Permits that all versions share. One is kept for each version that the older ones, however slow their translators are, cannot
+/// take.
+struct SharedPermits {
+    /// For each version, in the order of [`TranslatorChain::rank`], the permits that it and those before it have together.
+    through: Vec<Semaphore>,
+}
+
+impl SharedPermits {
+    fn new(permits: usize, versions: usize) -> Self {
+        let through = (1..=versions).map(|rank| permits.saturating_sub(versions - rank).max(1));
+        Self { through: through.map(Semaphore::new).collect() }
+    }
+
+    /// Waits for a permit of the version of this rank. Its own first: one that waits takes none from newer versions.
+    async fn take(&self, rank: usize) -> Vec<SemaphorePermit<'_>> {
+        let mut taken = Vec::with_capacity(self.through.len() - rank);
+        for permits in &self.through[rank..] {
+            taken.push(permits.acquire().await.expect("the semaphore is never closed"));
+        }
+        taken
+    }
 }
 
 impl RunPermits {
@@ -75,17 +98,16 @@ impl RunPermits {
         let instances = steps().map(|step| chain.translator(step).instances()).min().unwrap_or(0);
         let event_runs = steps().filter(|step| chain.has_streams(*step)).count();
         let runs = instances.saturating_sub(event_runs).min(readers / 2).max(1);
-        Self { runs: Semaphore::new(runs), large: Semaphore::new(LARGE_RUNS.min(runs / 2).max(1)) }
+        let large = LARGE_RUNS.min(runs / 2).max(1);
+        Self { runs: SharedPermits::new(runs, chain.steps()), large: SharedPermits::new(large, chain.steps()) }
     }
 
-    async fn take(&self, request: &Request) -> Result<RunPermit<'_>, RunError> {
+    async fn take(&self, rank: usize, request: &Request) -> Result<RunPermit<'_>, RunError> {
         let permit = async {
             // First, so that a large request that waits takes no permit from small ones.
-            let large = match request.body.len() > LARGE_BODY {
-                true => Some(self.large.acquire().await.expect("the semaphore is never closed")),
-                false => None,
-            };
-            RunPermit { _large: large, _run: self.runs.acquire().await.expect("the semaphore is never closed") }
+            let is_large = request.body.len() > LARGE_BODY;
+            let large = if is_large { self.large.take(rank).await } else { Vec::new() };
+            RunPermit { _large: large, _run: self.runs.take(rank).await }
         };
         let permit = timeout(WAIT, or_abandoned(&request.abandoned, permit)).await;
         Ok(permit.map_err(|_| RunError::Busy)??)
@@ -94,7 +116,10 @@ impl RunPermits {
 
 /// # Errors
 /// The client disconnects before `work` ends.
-async fn or_abandoned<T>(abandoned: &CancellationToken, work: impl Future<Output = T>) -> Result<T, TranslateError> {
+pub(super) async fn or_abandoned<T>(
+    abandoned: &CancellationToken,
+    work: impl Future<Output = T>,
+) -> Result<T, TranslateError> {
     tokio::select! {
         biased;
         done = work => Ok(done),
@@ -107,8 +132,8 @@ impl Api {
         let failed = |answer| Run { answer, next: None, is_page_read: false };
         // Before the page, which holds a connection: a run that waits for its permit must not hold what others may need.
         let _permit = match &target {
-            CallTarget::Native(_) | CallTarget::Stream(_) => None,
-            CallTarget::Translated { .. } => match self.permits.take(request).await {
+            CallTarget::Native { .. } | CallTarget::Stream(_) => None,
+            CallTarget::Translated { step, .. } => match self.permits.take(self.chain.rank(*step), request).await {
                 Ok(permit) => Some(permit),
                 Err(error) => return failed(Err(error)),
             },
@@ -142,8 +167,8 @@ impl Api {
         let mut body = request.body.clone();
         loop {
             let answer = match target {
-                CallTarget::Native(method) => {
-                    let call = HandlerCall { body: &body, trace_id: &request.trace_id };
+                CallTarget::Native { method, version } => {
+                    let call = HandlerCall { body: &body, trace_id: &request.trace_id, version };
                     let answer = handlers::answer(&self.service, method, call, page.as_mut()).await;
                     Some(Ok(answer.map_err(RunError::NotHeld)?))
                 }
@@ -229,5 +254,34 @@ impl RunningChain<'_> {
         let error = TranslateError::new(reason);
         self.api.log_failed(&error);
         RunError::Translate(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn older_versions_leave_a_permit_for_each_newer_one() {
+        let permits = SharedPermits::new(4, 3);
+        let mut taken: Vec<_> = std::iter::from_fn(|| permits.take(0).now_or_never()).collect();
+        assert_eq!(taken.len(), 2);
+        taken.extend(permits.take(1).now_or_never());
+        assert!(permits.take(1).now_or_never().is_none());
+        taken.extend(permits.take(2).now_or_never());
+        assert_eq!(taken.len(), 4);
+        assert!(permits.take(2).now_or_never().is_none());
+        taken.remove(0);
+        assert!(permits.take(2).now_or_never().is_some(), "a newer one may have all");
+    }
+
+    #[test]
+    fn each_version_has_a_permit_where_there_are_few() {
+        let permits = SharedPermits::new(1, 3);
+        for rank in 0..3 {
+            assert!(permits.take(rank).now_or_never().is_some());
+        }
     }
 }

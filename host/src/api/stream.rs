@@ -14,11 +14,12 @@ use prost::Message;
 use tokio::sync::{Semaphore, watch};
 
 use super::chain::{StreamTarget, TranslatorChain};
-use super::methods::Stream;
+use super::methods::{NativeVersion, Stream};
 use super::{FAILED_BURST, FAILED_PER_MINUTE, wire};
 use crate::events::{Audience, Events, PublishedChange, Rendered, Subscription, Topic};
 use crate::log_sampling::LineLimit;
 use crate::model::Text;
+use crate::model::change::RecordChange;
 use crate::modules::translate::{ChangedRecord, TranslateError, TranslatedEvent};
 
 /// Why a subscription was rejected.
@@ -72,7 +73,8 @@ impl EventStream {
         target: StreamTarget,
         body: &[u8],
     ) -> Result<Self, SubscribeError> {
-        let (topic, cell_id) = match target.native() {
+        let (stream, _) = target.native();
+        let (topic, cell_id) = match stream {
             Stream::LrpInstances => {
                 (Topic::Lrps, EventsByCellId::decode(body).map_err(SubscribeError::Undecodable)?.cell_id)
             }
@@ -80,7 +82,7 @@ impl EventStream {
             Stream::Tasks => (Topic::Tasks, Text::new()),
         };
         let key = match &target {
-            StreamTarget::Native(stream) => stream.name().into(),
+            StreamTarget::Native { stream, version } => format!("{} {}", version.number(), stream.name()).into(),
             StreamTarget::Translated { step, method, .. } => format!("{step} {method}").into(),
         };
         let subscription = events.subscribe(topic).ok_or(SubscribeError::Closed)?;
@@ -139,11 +141,15 @@ impl Streams {
 
     /// The events of a change, in order; `None` if they cannot be translated, which ends the streams that wait for them.
     async fn render(&self, target: &StreamTarget, change: &Arc<PublishedChange>) -> Option<Vec<Rendered>> {
+        let (_, version) = target.native();
+        if !is_known(&change.change, version) {
+            return Some(Vec::new());
+        }
         let StreamTarget::Translated { step, method, .. } = target else {
-            return Some(native_events(change).map(rendered).collect());
+            return Some(native_events(change, version).map(rendered).collect());
         };
         let _run = self.runs[*step].acquire().await.expect("the semaphore is never closed");
-        let records = wire::changed_records_to(&change.change).into();
+        let records = wire::changed_records_to(&change.change, version).into();
         let translated = self.translated(target, change, &records).await;
         let logged = translated.inspect_err(|error| {
             let Some(left_out) = self.failures.admit() else { return };
@@ -167,7 +173,7 @@ impl Streams {
     ) -> BoxFuture<'a, Result<Vec<TranslatedEvent>, TranslateError>> {
         let translated = async move {
             match target {
-                StreamTarget::Native(_) => Ok(native_events(change).collect()),
+                StreamTarget::Native { version, .. } => Ok(native_events(change, *version).collect()),
                 StreamTarget::Translated { step, method, newer } => {
                     let newer = self.translated(newer, change, records).await?;
                     self.chain.translator(*step).events(method, records, newer).await
@@ -185,10 +191,18 @@ fn is_for(audience: &Audience, cell_id: &[u8]) -> bool {
     }
 }
 
-/// The events of a change as the native version has them.
-fn native_events(change: &PublishedChange) -> impl Iterator<Item = TranslatedEvent> {
-    change.events().into_iter().map(|event| {
-        let (name, payload) = wire::event_to(&event);
+/// Whether a version has events for a change: Diego's has none for the state of an update.
+fn is_known(change: &RecordChange, version: NativeVersion) -> bool {
+    match version {
+        NativeVersion::Diego => !matches!(change, RecordChange::UpdateHalt { .. }),
+        NativeVersion::Definitions => true,
+    }
+}
+
+/// The events of a change as a native version has them.
+fn native_events(change: &PublishedChange, version: NativeVersion) -> impl Iterator<Item = TranslatedEvent> {
+    change.events().into_iter().map(move |event| {
+        let (name, payload) = wire::event_to(&event, version);
         let cells = match event.audience() {
             Audience::Everyone => None,
             Audience::Cells(cells) => Some(cells),

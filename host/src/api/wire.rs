@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use bbs_proto::models as proto;
 
+use super::methods::NativeVersion;
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::routes::Routes;
@@ -74,7 +75,7 @@ pub(super) fn desired_lrp_from(lrp: proto::DesiredLrp) -> DesiredLrp {
     }
 }
 
-pub(super) fn desired_lrp_to(lrp: DesiredLrp) -> proto::DesiredLrp {
+pub(super) fn desired_lrp_to(lrp: DesiredLrp, version: NativeVersion) -> proto::DesiredLrp {
     let (info, run) = (lrp.scheduling, lrp.run_info);
     proto::DesiredLrp {
         process_guid: info.process_guid,
@@ -115,8 +116,8 @@ pub(super) fn desired_lrp_to(lrp: DesiredLrp) -> proto::DesiredLrp {
         log_rate_limit: run.log_rate_limit,
         volume_mounted_files: run.volume_mounted_files,
         update_strategy: lrp.update_strategy,
-        definition_id: info.definition_id,
-        previous_definition_id: info.previous_definition_id,
+        definition_id: definition_id(info.definition_id, version),
+        previous_definition_id: definition_id(info.previous_definition_id, version),
         ..Default::default()
     }
 }
@@ -134,7 +135,7 @@ pub(super) fn update_from(update: proto::DesiredLrpUpdate) -> DesiredLrpUpdate {
     }
 }
 
-pub(super) fn scheduling_info_to(info: SchedulingInfo) -> proto::DesiredLrpSchedulingInfo {
+pub(super) fn scheduling_info_to(info: SchedulingInfo, version: NativeVersion) -> proto::DesiredLrpSchedulingInfo {
     proto::DesiredLrpSchedulingInfo {
         desired_lrp_key: Some(proto::DesiredLrpKey {
             process_guid: info.process_guid,
@@ -153,12 +154,12 @@ pub(super) fn scheduling_info_to(info: SchedulingInfo) -> proto::DesiredLrpSched
         modification_tag: Some(tag_to(info.tag)),
         volume_placement: Some(proto::VolumePlacement { driver_names: info.volume_drivers }),
         placement_tags: info.placement_tags,
-        definition_id: info.definition_id,
+        definition_id: definition_id(info.definition_id, version),
     }
 }
 
 /// A desired LRP with only the fields that routing needs.
-pub(super) fn routing_info_to(info: RoutingInfo) -> proto::DesiredLrp {
+pub(super) fn routing_info_to(info: RoutingInfo, version: NativeVersion) -> proto::DesiredLrp {
     proto::DesiredLrp {
         process_guid: info.process_guid,
         domain: info.domain,
@@ -167,12 +168,12 @@ pub(super) fn routing_info_to(info: RoutingInfo) -> proto::DesiredLrp {
         routes: Some(routes_to(info.routes)),
         modification_tag: Some(tag_to(info.tag)),
         metric_tags: metric_tags_to(info.metric_tags),
-        definition_id: info.definition_id,
+        definition_id: definition_id(info.definition_id, version),
         ..Default::default()
     }
 }
 
-pub(super) fn actual_lrp_to(lrp: ActualLrp) -> proto::ActualLrp {
+pub(super) fn actual_lrp_to(lrp: ActualLrp, version: NativeVersion) -> proto::ActualLrp {
     proto::ActualLrp {
         actual_lrp_key: Some(lrp_key_to(lrp.key())),
         actual_lrp_instance_key: Some(instance_key_to(lrp.instance_key())),
@@ -192,7 +193,7 @@ pub(super) fn actual_lrp_to(lrp: ActualLrp) -> proto::ActualLrp {
         metric_tags: lrp.metric_tags.into_iter().map(|(key, value)| proto::TextEntry { key, value }).collect(),
         routable: Some(lrp.routable),
         availability_zone: lrp.availability_zone,
-        desired_lrp_definition_id: lrp.definition_id,
+        desired_lrp_definition_id: definition_id(lrp.definition_id, version),
     }
 }
 
@@ -219,6 +220,14 @@ pub(super) fn task_to(task: Task) -> proto::Task {
         failure_reason: task.failure_reason,
         rejection_count: task.rejection_count,
         rejection_reason: task.rejection_reason,
+    }
+}
+
+/// The id of a definition in an answer: Diego's API has none.
+fn definition_id(id: Text, version: NativeVersion) -> Text {
+    match version {
+        NativeVersion::Diego => Text::new(),
+        NativeVersion::Definitions => id,
     }
 }
 

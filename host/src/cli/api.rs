@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::api::{self, NATIVE, routes, served_until};
+use crate::api::{self, NativeVersion, routes, served_until};
 use crate::config::{Config, found_modules};
 use crate::modules::TranslatorModule;
 use crate::modules::catalog::Catalog;
@@ -28,7 +28,7 @@ enum ApiAction {
 
 /// List the versions of the API with the module that serves each, its routes, and until when it is served.
 ///
-/// All versions but the newest are deprecated. One is served until the host's own version is two major versions ahead, or
+/// All versions but Diego's current one and newer ones are deprecated. One is served until the host's own version is two major versions ahead, or
 /// until its module is taken out of the folder; only the oldest ones can be taken out. Which clients still call a version
 /// is counted by the metric `bbs_older_version_requests_total` of a host.
 #[derive(Debug, Args)]
@@ -51,7 +51,7 @@ struct VersionSummary {
     version: ApiVersion,
     /// Whether clients of the version are answered: not above a pin.
     served: bool,
-    /// The first native version of a host that no longer serves it; `None` for the native version.
+    /// The first native version of a host that no longer serves it; `None` for the native versions.
     deprecated_until: Option<ApiVersion>,
     /// The module that serves it; `None` for the host itself.
     module: Option<ModuleName>,
@@ -117,21 +117,27 @@ fn summaries(catalog: &Catalog, pin: Option<&str>) -> anyhow::Result<Vec<Version
     let served = api::served(startup::translators(catalog), pin)?;
     let (line, sides): (Vec<_>, Vec<_>) =
         catalog.translators().iter().partition(|module| module.manifest().serves.side.is_none());
-    let native_methods = routes().map(|route| MethodSummary {
-        name: route.name.to_owned(),
-        verb: Verb::Post,
-        path: format!("/v1/{}", route.path),
-    });
-    let native = VersionSummary {
-        version: NATIVE,
-        served: served.contains(&NATIVE),
+    let native = NativeVersion::ALL.into_iter().rev().map(|version| native_summary(version, &served));
+    let older = line.into_iter().rev().chain(sides).map(|module| summary(module, &served));
+    Ok(native.chain(older).collect())
+}
+
+/// The whole paths of Diego's current version need no version; those of a newer one are below its root.
+fn native_summary(native: NativeVersion, served: &[ApiVersion]) -> VersionSummary {
+    let path = |path: &str| match native {
+        NativeVersion::Diego => format!("/v1/{path}"),
+        NativeVersion::Definitions => path.to_owned(),
+    };
+    let method =
+        |route: api::Route| MethodSummary { name: route.name.to_owned(), verb: Verb::Post, path: path(route.path) };
+    VersionSummary {
+        version: native.number(),
+        served: served.contains(&native.number()),
         deprecated_until: None,
         module: None,
-        methods: native_methods.collect(),
+        methods: routes(native).map(method).collect(),
         hides: Vec::new(),
-    };
-    let older = line.into_iter().rev().chain(sides).map(|module| summary(module, &served));
-    Ok(std::iter::once(native).chain(older).collect())
+    }
 }
 
 fn summary(module: &Arc<TranslatorModule>, served: &[ApiVersion]) -> VersionSummary {
@@ -144,7 +150,7 @@ fn summary(module: &Arc<TranslatorModule>, served: &[ApiVersion]) -> VersionSumm
     VersionSummary {
         version: manifest.serves,
         served: served.contains(&manifest.serves),
-        deprecated_until: (manifest.serves.of_line() != NATIVE).then(|| served_until(manifest.serves)),
+        deprecated_until: NativeVersion::of(manifest.serves.of_line()).is_none().then(|| served_until(manifest.serves)),
         module: Some(ModuleName { file: module.file().to_owned(), sha256: module.digest().to_owned() }),
         methods: methods.collect(),
         hides: manifest.hides.clone(),

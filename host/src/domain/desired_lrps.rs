@@ -223,23 +223,42 @@ pub async fn get(reader: &mut Reader, process_guid: &[u8]) -> Result<DesiredLrp,
     Ok(lrp)
 }
 
-/// Lists the scheduling parts of a page that match a filter; two for a desired LRP while an update is under way, with the
-/// current definition and then with the previous one.
+/// Lists the scheduling parts of a page that match a filter.
 ///
 /// # Errors
 /// Errors of the store.
 pub async fn scheduling_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<SchedulingInfo>, DomainError> {
     let listed = page.reader.scheduling_infos(filter, &page.range()).await?;
-    let infos = page.records(listed);
+    Ok(page.records(listed))
+}
+
+/// Lists the scheduling parts of a page that match a filter; two for a desired LRP while an update is under way, with the
+/// current definition and then with the previous one.
+///
+/// # Errors
+/// Errors of the store.
+pub async fn scheduling_infos_of_definitions(
+    page: &mut Page,
+    filter: &DesiredLrpFilter,
+) -> Result<Vec<SchedulingInfo>, DomainError> {
+    let infos = scheduling_infos(page, filter).await?;
     with_previous(&mut page.reader, infos).await
 }
 
-/// Reads the scheduling parts of one desired LRP, as [`scheduling_infos`] lists them.
+/// Reads the scheduling part of one desired LRP.
+///
+/// # Errors
+/// `NotFound` if there is no such desired LRP; errors of the store.
+pub async fn scheduling_info(reader: &mut Reader, process_guid: &[u8]) -> Result<SchedulingInfo, DomainError> {
+    reader.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)
+}
+
+/// Reads the scheduling parts of one desired LRP, as [`scheduling_infos_of_definitions`] lists them.
 ///
 /// # Errors
 /// `NotFound` if there is no such desired LRP; errors of the store.
 pub async fn scheduling_infos_of(reader: &mut Reader, process_guid: &[u8]) -> Result<Vec<SchedulingInfo>, DomainError> {
-    let info = reader.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)?;
+    let info = scheduling_info(reader, process_guid).await?;
     with_previous(reader, vec![info]).await
 }
 

@@ -289,14 +289,13 @@ impl Catalog {
         &self.releases
     }
 
-    /// Checks that the translator chain ends in the host's native API version.
+    /// Checks that the line of translators ends in a version that the host speaks itself.
     ///
     /// # Errors
     /// [`CatalogError::ApiEnd`] if it does not.
     pub fn ends_in(&self, native: ApiVersion) -> Result<(), CatalogError> {
         let is_of_line = |module: &&Arc<TranslatorModule>| module.manifest().serves.side.is_none();
-        // Side shapes are of a version of the line; without one, of the native version.
-        match self.translators.iter().rfind(is_of_line).or(self.translators.last()) {
+        match self.translators.iter().rfind(is_of_line) {
             Some(last) if last.manifest().onto != native => {
                 Err(CatalogError::ApiEnd { file: last.file().to_owned(), onto: last.manifest().onto, native })
             }

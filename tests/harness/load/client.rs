@@ -258,8 +258,6 @@ fn desired(guid: Guid, random: &mut Rng) -> proto::DesiredLrp {
     proto::DesiredLrp {
         metrics_guid: guid.clone(),
         metric_tags: vec![proto::MetricTagEntry { key: "source_id".into(), value: Some(source) }],
-        // Given, so that the answer is known.
-        definition_id: guid.clone(),
         process_guid: guid,
         domain: DOMAIN.to_vec(),
         root_fs: b"preloaded:cflinuxfs4".to_vec(),

@@ -95,7 +95,11 @@ pub(crate) async fn rows(server: &Server) -> Vec<String> {
 /// All instances as the API lists them.
 pub(crate) async fn images(server: &Server) -> Vec<proto::ActualLrp> {
     let reply = server.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
-    let mut lrps = reply.message::<proto::ActualLrPsResponse>().actual_lrps;
+    sorted(reply.message::<proto::ActualLrPsResponse>().actual_lrps)
+}
+
+/// Lists have no defined order.
+pub(crate) fn sorted(mut lrps: Vec<proto::ActualLrp>) -> Vec<proto::ActualLrp> {
     lrps.sort_by_key(|lrp| (lrp.actual_lrp_key.as_ref().unwrap().index, lrp.presence));
     lrps
 }
@@ -167,7 +171,6 @@ async fn repeated_claims_and_starts_change_an_instance_once(kind: Kind) {
         metric_tags: start(1, "a").metric_tags,
         routable: Some(true),
         availability_zone: b"z1".to_vec(),
-        desired_lrp_definition_id: waiting[1].desired_lrp_definition_id.clone(),
         ..Default::default()
     };
     assert_eq!(images(&server).await, [waiting[0].clone(), expected.clone()]);

@@ -74,16 +74,14 @@ async fn desired_lrp_is_read_back_with_the_fields_that_the_host_sets(kind: Kind)
         metrics_guid: b"source".to_vec(),
         modification_tag: None,
         deprecated_start_timeout_s: 0,
-        definition_id: found.definition_id.clone(),
         ..given
     };
     assert_eq!(found, expected);
 
     let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
-    let reply = server.call("/v1/desired_lrp_scheduling_infos/get_by_process_guid.r1", &request).await;
-    let infos = reply.message::<proto::DesiredLrpSchedulingInfosResponse>().desired_lrp_scheduling_infos;
-    let [info] = <[_; 1]>::try_from(infos).unwrap();
-    assert_eq!((&info.definition_id, info.definition_id.len()), (&found.definition_id, 36), "a generated id");
+    let reply = server.call("/v1/desired_lrp_scheduling_infos/get_by_process_guid", &request).await;
+    let info = reply.message::<proto::DesiredLrpSchedulingInfoByProcessGuidResponse>().desired_lrp_scheduling_info;
+    let info = info.unwrap();
     assert_eq!(info.volume_placement.unwrap().driver_names, [b"nfs".to_vec(), b"local".to_vec(), b"nfs".to_vec()]);
     assert_eq!(info.placement_tags, [b"gpu".to_vec(), b"<b>".to_vec()]);
     assert_eq!(server.texts("SELECT placement_tags FROM desired_lrps").await, [r#"["gpu","\u003cb\u003e"]"#]);
@@ -100,7 +98,6 @@ async fn desiring_an_lrp_creates_unclaimed_instances(kind: Kind) {
     let answer: proto::ActualLrPsResponse = server.call("/v1/actual_lrps/list", &request).await.message();
     let [mut found] = <[_; 1]>::try_from(answer.actual_lrps).unwrap();
     assert_eq!(found.modification_tag.take().unwrap().epoch.len(), 36);
-    assert_eq!(std::mem::take(&mut found.desired_lrp_definition_id), get(&server, "guid").await.definition_id);
     let key = proto::ActualLrpKey { process_guid: b"guid".to_vec(), index: 1, domain: b"domain".to_vec() };
     let expected = proto::ActualLrp {
         actual_lrp_key: Some(key),
@@ -290,7 +287,7 @@ async fn absent_desired_lrps_are_answered_with_not_found(kind: Kind) {
     let request = proto::RemoveDesiredLrpRequest { process_guid: b"no".to_vec() };
     assert_eq!(server.call("/v1/desired_lrp/remove", &request).await.error(), not_found());
     let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"\xff".to_vec() };
-    for path in ["desired_lrps/get_by_process_guid.r3", "desired_lrp_scheduling_infos/get_by_process_guid.r1"] {
+    for path in ["desired_lrps/get_by_process_guid.r3", "desired_lrp_scheduling_infos/get_by_process_guid"] {
         assert_eq!(server.call(&format!("/v1/{path}"), &request).await.error(), not_found());
     }
 }
@@ -307,7 +304,7 @@ async fn invalid_requests_are_rejected_by_each_method(kind: Kind) {
     for path in [
         "desired_lrp/remove",
         "desired_lrps/get_by_process_guid.r3",
-        "desired_lrp_scheduling_infos/get_by_process_guid.r1",
+        "desired_lrp_scheduling_infos/get_by_process_guid",
     ] {
         assert_eq!(server.post(&format!("/v1/{path}"), []).await.error(), invalid("Invalid field: process_guid"));
     }

@@ -68,14 +68,14 @@ async fn views_ignore_damage_in_columns_that_they_do_not_show(kind: Kind) {
     desire(&server, lrp("a")).await;
     server.sql("UPDATE desired_lrps SET run_info = '02AAAA'").await;
     let infos: proto::DesiredLrpSchedulingInfosResponse =
-        server.post("/v1/desired_lrp_scheduling_infos/list.r1", []).await.message();
+        server.post("/v1/desired_lrp_scheduling_infos/list", []).await.message();
     assert_eq!(infos.desired_lrp_scheduling_infos.len(), 1);
     server.sql("UPDATE desired_lrps SET volume_placement = '02AAAA'").await;
     let infos: proto::DesiredLrPsResponse = server.post("/v1/desired_lrp_routing_infos/list", []).await.message();
     assert_eq!(infos.desired_lrps.len(), 1);
     assert_eq!(server.store.left_out(), 0);
     let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"a".to_vec() };
-    let reply = server.call("/v1/desired_lrp_scheduling_infos/get_by_process_guid.r1", &request).await;
+    let reply = server.call("/v1/desired_lrp_scheduling_infos/get_by_process_guid", &request).await;
     assert_eq!(reply.error(), (Type::Deserialize, "could not deserialize record".to_owned()));
 }
 

@@ -71,21 +71,23 @@ async fn chunked_body_above_the_limit_is_rejected() {
     assert!(text.starts_with("HTTP/1.1 413 ") && text.contains("larger than the 262144 bytes"), "{text}");
 }
 
-on_layouts_of_sqlite!(without_translators_only_the_native_version_is_served);
-async fn without_translators_only_the_native_version_is_served(kind: Kind) {
+on_layouts_of_sqlite!(without_translators_only_the_native_versions_are_served);
+async fn without_translators_only_the_native_versions_are_served(kind: Kind) {
     let server = Server::empty(kind).await;
-    assert_eq!(server.post("/v1.2/ping", []).await.status, 200);
-    for version in ["0.9", "0.10", "1.0", "1.1", "2.0", "3.0"] {
+    for version in ["1", "1.1", "1.2"] {
+        assert_eq!(server.post(&format!("/v{version}/ping"), []).await.status, 200);
+    }
+    for version in ["0.9", "0.10", "1.0", "1.3", "2.0", "3.0"] {
         let in_path = server.post(&format!("/v{version}/ping"), []).await;
         let in_header = server.send("POST", "/v1/ping", &[("x-diego-api-version", version)], vec![]).await;
         for reply in [in_path, in_header] {
             assert_eq!((reply.status, reply.header("content-type")), (406, "application/json"), "{version}");
             let body: Value = serde_json::from_slice(&reply.body).unwrap();
-            assert_eq!(body["supported"], serde_json::json!({ "min": "1.2", "max": "1.2" }));
+            assert_eq!(body["supported"], serde_json::json!({ "min": "1.1", "max": "1.2" }));
             assert_eq!(body["requested"], version);
             assert_eq!(
                 (reply.header("x-diego-api-min-version"), reply.header("x-diego-api-max-version")),
-                ("1.2", "1.2")
+                ("1.1", "1.2")
             );
         }
     }

@@ -49,7 +49,7 @@ async fn other_lists_apply_only_the_filters_that_diego_applies(kind: Kind) {
     desire(&server, proto::DesiredLrp { domain: b"other".to_vec(), ..lrp("b") }).await;
     let request = proto::DesiredLrPsRequest { domain: b"other".to_vec(), ..filter(&["a", "b"], &["none"]) };
     let infos: proto::DesiredLrpSchedulingInfosResponse =
-        server.call("/v1/desired_lrp_scheduling_infos/list.r1", &request).await.message();
+        server.call("/v1/desired_lrp_scheduling_infos/list", &request).await.message();
     let keys: Vec<_> =
         infos.desired_lrp_scheduling_infos.into_iter().map(|info| info.desired_lrp_key.unwrap()).collect();
     assert_eq!(keys.iter().map(|key| &key.process_guid[..]).collect::<Vec<_>>(), [b"b"]);

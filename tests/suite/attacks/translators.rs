@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bbs::testing::api::NativeVersion;
 use bbs::testing::modules::translate::{
     ApiVersion, ChangedRecord, Translate, TranslateError, TranslatedCall, TranslatedEvent, TranslatorManifest,
 };
@@ -120,7 +121,8 @@ impl Translate for Renumbered {
 async fn each_translator_of_a_chain_has_its_own_stack() {
     let deep: Arc<dyn Translate> = modules::translator("hostile-translator", &modules::sandbox());
     let minors = 1..=15;
-    let versions: Vec<_> = minors.map(|minor| ApiVersion::new(0, minor)).chain([deep.manifest().onto]).collect();
+    let versions: Vec<_> =
+        minors.map(|minor| ApiVersion::new(0, minor)).chain([NativeVersion::Diego.number()]).collect();
     let steps = versions.windows(2).map(|pair| {
         let manifest = TranslatorManifest { serves: pair[0], onto: pair[1], ..deep.manifest().clone() };
         Arc::new(Renumbered { translator: Arc::clone(&deep), manifest }) as Arc<dyn Translate>

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bbs::testing::api::{NATIVE, routes};
+use bbs::testing::api::{NativeVersion, routes};
 use bbs::testing::modules::translate::{AnswerForm, ApiVersion, Method, TranslatorManifest, Verb};
 
 use super::{FingerprintKind, Subject};
@@ -148,8 +148,8 @@ fn unrevised(method: &str) -> &str {
 }
 
 fn methods_by_version() -> BTreeMap<ApiVersion, Methods> {
-    let mut methods = native();
-    let mut versions = BTreeMap::from([(NATIVE, methods.clone())]);
+    let mut versions = BTreeMap::from(NativeVersion::ALL.map(|version| (version.number(), native(version))));
+    let mut methods = native(NativeVersion::Diego);
     for translator in translators().iter().rev() {
         methods = older(methods, translator.manifest());
         versions.insert(translator.manifest().serves, methods.clone());
@@ -157,8 +157,8 @@ fn methods_by_version() -> BTreeMap<ApiVersion, Methods> {
     versions
 }
 
-fn native() -> Methods {
-    let methods = routes().map(|route| Method {
+fn native(version: NativeVersion) -> Methods {
+    let methods = routes(version).map(|route| Method {
         name: route.name.to_owned(),
         verb: Verb::Post,
         path: format!("/v1/{}", route.path),
@@ -186,7 +186,7 @@ fn older(newer: Methods, manifest: &TranslatorManifest) -> Methods {
 #[test]
 fn versions_have_their_own_methods_and_those_that_pass_through() {
     let versions = methods_by_version();
-    assert_eq!(versions.len(), translators().len() + 1);
+    assert_eq!(versions.len(), translators().len() + NativeVersion::ALL.len());
     let at = |minor, path: &str| {
         let methods = &versions[&ApiVersion::new(0, minor)];
         methods.get(&(Verb::Post, path.to_owned())).map(|method| method.name.as_str())

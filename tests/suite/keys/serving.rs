@@ -8,8 +8,8 @@ use bbs_proto::prost::Message;
 use serde_json::json;
 
 use super::*;
+use crate::api::answers::answers_as_diego_did;
 use crate::api::{lrp, routes};
-use crate::end_to_end::answers_as_diego_did;
 use crate::harness::fixture;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;

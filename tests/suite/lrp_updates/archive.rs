@@ -13,7 +13,7 @@ use crate::harness::server::NOW_NS;
 async fn definitions(server: &Server) -> Vec<(String, i32, bool)> {
     let request = proto::LrpDefinitionsRequest { process_guid: b"guid".to_vec() };
     let answer: proto::LrpDefinitionsResponse =
-        server.call("/v1/desired_lrp/definitions/list", &request).await.message();
+        server.call("/v1.2/desired_lrp/definitions/list", &request).await.message();
     assert_eq!(answer.error, None);
     let part = |archived: proto::ArchivedLrpDefinition| {
         let definition = archived.definition.unwrap_or_default();

@@ -120,7 +120,7 @@ async fn absent_lrps_are_answered_with_not_found(kind: Kind) {
     assert_eq!(roll_back(&server, "version-1").await, Some(Type::ResourceNotFound));
     let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"guid".to_vec() };
     for path in ["update_status", "definitions/list"] {
-        let answer = error_of(&server, &format!("/v1/desired_lrp/{path}"), &request).await;
+        let answer = error_of(&server, &format!("/v1.2/desired_lrp/{path}"), &request).await;
         assert_eq!(answer, Some(Type::ResourceNotFound), "{path}");
     }
 }
@@ -129,7 +129,7 @@ on_each_layout!(invalid_requests_are_rejected);
 async fn invalid_requests_are_rejected(kind: Kind) {
     let server = running(kind, 0).await;
     for path in ["cancel_update", "rollback", "update_status", "definitions/list"] {
-        let reply = server.post(&format!("/v1/desired_lrp/{path}"), []).await;
+        let reply = server.post(&format!("/v1.2/desired_lrp/{path}"), []).await;
         assert!(reply.error().1.starts_with("Invalid field: process_guid"), "{path}");
     }
     let no_id = proto::RollbackDesiredLrpRequest { process_guid: b"guid".to_vec(), definition_id: Vec::new() };
@@ -157,7 +157,7 @@ async fn scheduling_infos_have_both_definitions_during_an_update(kind: Kind) {
     desire(&server, lrp("other")).await;
     update_to(&server, "version-2").await;
     settle(&server).await;
-    let root = "/v1/desired_lrp_scheduling_infos";
+    let root = "/v1.2/desired_lrp_scheduling_infos";
     let parts = |infos: Vec<proto::DesiredLrpSchedulingInfo>| {
         let mine = |info: &proto::DesiredLrpSchedulingInfo| {
             info.desired_lrp_key.as_ref().is_some_and(|key| key.process_guid == b"guid")
@@ -183,14 +183,32 @@ async fn scheduling_infos_have_both_definitions_during_an_update(kind: Kind) {
     let newer: proto::DesiredLrpSchedulingInfosResponse =
         server.call(&format!("{root}/get_by_process_guid.r1"), &one).await.message();
     assert_eq!(parts(newer.desired_lrp_scheduling_infos), both);
-    // Clients of 1.1 see the current one.
+    // Clients of Diego see the current one, without its id.
+    let (root, current) = ("/v1/desired_lrp_scheduling_infos", [(String::new(), 128)]);
     let older: proto::DesiredLrpSchedulingInfosResponse =
         server.call(&format!("{root}/list"), &everything).await.message();
     assert_eq!(older.desired_lrp_scheduling_infos.len(), 2);
-    assert_eq!(parts(older.desired_lrp_scheduling_infos), both[..1]);
+    assert_eq!(parts(older.desired_lrp_scheduling_infos), current);
     let older: proto::DesiredLrpSchedulingInfoByProcessGuidResponse =
         server.call(&format!("{root}/get_by_process_guid"), &one).await.message();
-    assert_eq!(parts(older.desired_lrp_scheduling_info.into_iter().collect()), both[..1]);
+    assert_eq!(parts(older.desired_lrp_scheduling_info.into_iter().collect()), current);
+}
+
+/// Goal: the fields of definitions are unknown to Diego's API, which ignores what it does not know.
+#[tokio::test(flavor = "multi_thread")]
+async fn definitions_that_a_client_of_diego_sends_are_ignored() {
+    let server = Server::empty(Kind::Sqlite).await;
+    let too_long = "x".repeat(256).into_bytes();
+    crate::api::desire(&server, proto::DesiredLrp { definition_id: too_long.clone(), ..version_1() }).await;
+    let generated = ids(&server).await;
+    assert_eq!((generated.0.len(), &generated.1[..]), (36, ""));
+    let next = proto::LrpDefinition { definition_id: too_long, ..definition("") };
+    let both = proto::DesiredLrpUpdate { annotation: Some(b"changed".to_vec()), ..to(next) };
+    let request = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(both) };
+    assert_eq!(error_of(&server, "/v1/desired_lrp/update", &request).await, None);
+    assert_eq!(ids(&server).await, generated);
+    let found = crate::api::get(&server, "guid").await;
+    assert_eq!((&found.annotation[..], found.memory_mb, found.definition_id), (&b"changed"[..], 64, Vec::new()));
 }
 
 on_each_layout!(missing_ids_are_generated);
@@ -229,13 +247,13 @@ async fn damaged_desired_lrp_is_reported(kind: Kind) {
     assert_eq!(cancel(&server).await, Some(Type::Deserialize));
     assert_eq!(roll_back(&server, "version-0").await, Some(Type::Deserialize));
     let request = proto::LrpDefinitionsRequest { process_guid: b"guid".to_vec() };
-    let listed = error_of(&server, "/v1/desired_lrp/definitions/list", &request).await;
+    let listed = error_of(&server, "/v1.2/desired_lrp/definitions/list", &request).await;
     assert_eq!(listed, Some(Type::Deserialize));
     assert_eq!(status(&server).await.definition_id, b"version-1");
 }
 
-on_each_database!(errors_of_the_single_scheduling_info_pass_the_translator);
-async fn errors_of_the_single_scheduling_info_pass_the_translator(kind: Kind) {
+on_each_database!(single_scheduling_info_of_diego_has_an_error_instead_of_an_info);
+async fn single_scheduling_info_of_diego_has_an_error_instead_of_an_info(kind: Kind) {
     let server = running(kind, 0).await;
     let path = "/v1/desired_lrp_scheduling_infos/get_by_process_guid";
     let request = |guid: &str| proto::DesiredLrpByProcessGuidRequest { process_guid: guid.into() };

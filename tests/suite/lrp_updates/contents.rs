@@ -125,7 +125,7 @@ async fn current(server: &Server) -> proto::LrpDefinition {
 async fn archived(server: &Server, id: &str) -> Option<proto::LrpDefinition> {
     let request = proto::LrpDefinitionsRequest { process_guid: b"guid".to_vec() };
     let answer: proto::LrpDefinitionsResponse =
-        server.call("/v1/desired_lrp/definitions/list", &request).await.message();
+        server.call("/v1.2/desired_lrp/definitions/list", &request).await.message();
     let mut listed = answer.definitions.into_iter().filter_map(|archived| archived.definition);
     listed.find(|definition| definition.definition_id == id.as_bytes())
 }

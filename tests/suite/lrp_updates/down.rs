@@ -39,12 +39,15 @@ pub(super) async fn call<A: Message + Default>(host: &Host, path: &str, request:
 
 pub(super) async fn status_of(host: &Host) -> proto::DesiredLrpUpdateStatus {
     let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"guid".to_vec() };
-    call::<proto::DesiredLrpUpdateStatusResponse>(host, "/v1/desired_lrp/update_status", &request).await.status.unwrap()
+    call::<proto::DesiredLrpUpdateStatusResponse>(host, "/v1.2/desired_lrp/update_status", &request)
+        .await
+        .status
+        .unwrap()
 }
 
 pub(super) async fn definitions_of(host: &Host) -> Vec<proto::ArchivedLrpDefinition> {
     let request = proto::LrpDefinitionsRequest { process_guid: b"guid".to_vec() };
-    let answer: proto::LrpDefinitionsResponse = call(host, "/v1/desired_lrp/definitions/list", &request).await;
+    let answer: proto::LrpDefinitionsResponse = call(host, "/v1.2/desired_lrp/definitions/list", &request).await;
     assert_eq!(answer.error, None);
     answer.definitions
 }
@@ -57,7 +60,7 @@ pub(super) async fn change(host: &Host, path: &str, request: &impl Message) {
 /// Desires version-1 without instances.
 pub(super) async fn desire_version_1(host: &Host) {
     let request = proto::DesireLrpRequest { desired_lrp: Some(proto::DesiredLrp { instances: 0, ..version_1() }) };
-    change(host, "/v1/desired_lrp/desire.r2", &request).await;
+    change(host, "/v1.2/desired_lrp/desire.r2", &request).await;
 }
 
 pub(super) async fn update_on(host: &Host, update: proto::DesiredLrpUpdate) {
@@ -78,7 +81,7 @@ pub(super) fn scaled_to(instances: i32) -> proto::DesiredLrpUpdate {
 
 async fn desired(host: &Host) -> proto::DesiredLrp {
     let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
-    let path = "/v1/desired_lrps/get_by_process_guid.r3";
+    let path = "/v1.2/desired_lrps/get_by_process_guid.r3";
     call::<proto::DesiredLrpResponse>(host, path, &request).await.desired_lrp.unwrap()
 }
 

@@ -4,15 +4,19 @@ use bbs::testing::domain::convergence;
 
 use super::*;
 use crate::harness::database::on_each_database;
-use crate::harness::event_stream::{EventStream, INSTANCES};
+use crate::harness::event_stream::{EventStream, GROUPS, INSTANCES};
+
 use crate::harness::layouts::on_each_layout;
+
+/// The stream of instances with their definitions.
+const OF_DEFINITIONS: &str = "/v1.2/events/lrp_instances.r1";
 
 on_each_layout!(subscriber_learns_of_a_halt_and_its_end);
 async fn subscriber_learns_of_a_halt_and_its_end(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
     until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
-    let mut stream = EventStream::open(server.url(INSTANCES), "").await;
+    let mut stream = EventStream::open(server.url(OF_DEFINITIONS), "").await;
     for name in ["new-0", "new-1", "new-2"] {
         crash_new(&server, 0, name).await;
     }
@@ -25,6 +29,37 @@ async fn subscriber_learns_of_a_halt_and_its_end(kind: Kind) {
     let resumed = status_event(&mut stream).await;
     assert_eq!((resumed.failing, &resumed.halt_reason[..]), (0, &b""[..]));
     assert_eq!(halted_updates().await, 0);
+}
+
+on_each_layout!(subscribers_of_diego_learn_of_neither_halts_nor_definitions);
+async fn subscribers_of_diego_learn_of_neither_halts_nor_definitions(kind: Kind) {
+    let server = running(kind, 1).await;
+    let mut current = EventStream::open(server.url(INSTANCES), "").await;
+    let mut groups = EventStream::get(server.url(GROUPS), "").await;
+    let mut newer = EventStream::open(server.url(OF_DEFINITIONS), "").await;
+    update_to(&server, "version-2").await;
+    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
+    for name in ["new-0", "new-1", "new-2"] {
+        crash_new(&server, 0, name).await;
+    }
+    status_event(&mut newer).await;
+    assert_eq!(remove_lrp(&server).await, None);
+    for stream in [&mut current, &mut groups] {
+        let mut names = Vec::new();
+        while names.last().is_none_or(|name| name != "desired_lrp_removed") {
+            let event = stream.next().await.expect("the stream is open");
+            for id in ["version-1", "version-2"] {
+                let has_id = event.message.windows(id.len()).any(|window| window == id.as_bytes());
+                assert!(!has_id, "{} has {id}", event.name);
+            }
+            if event.name == "desired_lrp_changed" {
+                let event: proto::DesiredLrpChangedEvent = event.message();
+                assert_ne!(event.before, event.after);
+            }
+            names.push(event.name);
+        }
+        assert!(names.iter().any(|name| name.contains("crashed")), "{names:?}");
+    }
 }
 
 /// The status of the next event that has one.
@@ -45,7 +80,7 @@ async fn status_event(stream: &mut EventStream) -> proto::DesiredLrpUpdateStatus
 on_each_layout!(subscriber_learns_of_the_new_instance_before_the_old_one_is_removed);
 async fn subscriber_learns_of_the_new_instance_before_the_old_one_is_removed(kind: Kind) {
     let server = running(kind, 1).await;
-    let mut stream = EventStream::open(server.url(INSTANCES), "").await;
+    let mut stream = EventStream::open(server.url(OF_DEFINITIONS), "").await;
     update_to(&server, "version-2").await;
     until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
     start_new(&server, 0, "new-0").await;
@@ -100,7 +135,7 @@ async fn subscriber_learns_of_the_new_instance_before_the_old_one_is_removed(kin
 on_each_database!(event_of_a_crash_names_the_definition_that_crashed);
 async fn event_of_a_crash_names_the_definition_that_crashed(kind: Kind) {
     let server = running(kind, 1).await;
-    let mut stream = EventStream::open(server.url(INSTANCES), "").await;
+    let mut stream = EventStream::open(server.url(OF_DEFINITIONS), "").await;
     assert_eq!(call_error(&server, CRASH, &crash(0, "old-0")).await, None);
     update_to(&server, "version-2").await;
     crash_new(&server, 0, "new-0").await;

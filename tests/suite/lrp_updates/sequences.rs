@@ -86,7 +86,7 @@ async fn any_sequence_of_calls_keeps_the_invariants(kind: Kind) {
     let server = running(kind, 0).await;
     // In a fresh domain, instances that are not desired are stopped.
     let fresh = proto::UpsertDomainRequest { domain: b"domain".to_vec(), ttl: 0 };
-    server.call("/v1/domains/upsert", &fresh).await;
+    server.call("/v1.2/domains/upsert", &fresh).await;
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES);
     let seed = seed("PROPTEST_RNG_SEED");
     println!("PROPTEST_RNG_SEED={seed} on {kind:?}; repeats the sequences, not the host's work in the background");
@@ -165,7 +165,7 @@ impl<'a> Sequence<'a> {
                 let definition_id = if *has_id { self.new_definition().definition_id } else { Vec::new() };
                 let lrp = proto::DesiredLrp { definition_id, instances: DESIRED_INSTANCES, ..version_1() };
                 let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-                if error_of(self.server, "/v1/desired_lrp/desire.r2", &request).await.is_none() {
+                if error_of(self.server, "/v1.2/desired_lrp/desire.r2", &request).await.is_none() {
                     let current = text(&status(self.server).await.definition_id);
                     self.containers
                         .values_mut()
@@ -224,7 +224,7 @@ impl<'a> Sequence<'a> {
     async fn roll_back(&self, selector: usize) {
         let request = proto::LrpDefinitionsRequest { process_guid: b"guid".to_vec() };
         let answer: proto::LrpDefinitionsResponse =
-            self.server.call("/v1/desired_lrp/definitions/list", &request).await.message();
+            self.server.call("/v1.2/desired_lrp/definitions/list", &request).await.message();
         let count = answer.definitions.len().max(1);
         if let Some(chosen) = answer.definitions.into_iter().nth(selector % count) {
             roll_back(self.server, &text(&chosen.definition.unwrap_or_default().definition_id)).await;
@@ -243,7 +243,7 @@ impl<'a> Sequence<'a> {
     async fn fetch(&mut self, name: &str) {
         let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
         let answer: proto::DesiredLrpResponse =
-            self.server.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await.message();
+            self.server.call("/v1.2/desired_lrps/get_by_process_guid.r3", &request).await.message();
         match (answer.desired_lrp, self.containers.get_mut(name)) {
             (Some(lrp), Some((_, read))) => drop(read.get_or_insert(text(&lrp.definition_id))),
             _ => drop(self.containers.remove(name)),
@@ -318,7 +318,7 @@ impl<'a> Sequence<'a> {
                 ("evacuate_running.r1", request.encode_to_vec())
             }
         };
-        let reply = self.server.post(&format!("/v1/actual_lrps/{path}"), body).await;
+        let reply = self.server.post(&format!("/v1.2/actual_lrps/{path}"), body).await;
         reply.message::<proto::EvacuationResponse>().keep_container
     }
 
@@ -326,7 +326,7 @@ impl<'a> Sequence<'a> {
     async fn check_invariants(&self) -> Result<(), TestCaseError> {
         let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"guid".to_vec() };
         let answer: proto::DesiredLrpUpdateStatusResponse =
-            self.server.call("/v1/desired_lrp/update_status", &request).await.message();
+            self.server.call("/v1.2/desired_lrp/update_status", &request).await.message();
         let Some(status) = answer.status else { return Ok(()) };
         let is_under_way = status.started_at != 0;
         prop_assert_eq!(is_under_way, !status.previous_definition_id.is_empty(), "{:?}", status);
@@ -359,7 +359,7 @@ impl<'a> Sequence<'a> {
                             actual_lrp_key: key(index),
                             actual_lrp_instance_key: instance(&name),
                         };
-                        self.server.call("/v1/actual_lrps/remove_evacuating", &request).await;
+                        self.server.call("/v1.2/actual_lrps/remove_evacuating", &request).await;
                     }
                     _ => drop(call_error(self.server, REMOVE, &remove(index, Some(&name))).await),
                 }

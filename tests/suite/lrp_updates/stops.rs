@@ -69,7 +69,7 @@ async fn container_that_was_asked_to_stop_does_not_take_over_again(kind: Kind) {
         routable,
         ..Default::default()
     };
-    let answer = server.call("/v1/actual_lrps/evacuate_running.r1", &request).await;
+    let answer = server.call("/v1.2/actual_lrps/evacuate_running.r1", &request).await;
     assert!(answer.message::<proto::EvacuationResponse>().keep_container);
 
     let refused = call_error(&server, START, &start(0, "old-0")).await.map(|(kind, _)| kind);

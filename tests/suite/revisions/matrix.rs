@@ -15,7 +15,7 @@ mod client;
 mod round_trips;
 mod views;
 
-use client::ClientVersion::{self, V0_10, V0_11, V1_2};
+use client::ClientVersion::{self, V0_10, V0_11, V1_1, V1_2};
 use client::VersionedClient;
 
 const DOMAIN: &str = "matrix";
@@ -313,10 +313,11 @@ async fn clients_of_all_versions_get_503_during_an_offline_migration_and_their_r
     assert_serves_to_the_end(host, &clients, subscribers, all).await;
 }
 
-/// Verbs and paths that a client without a version finds on a host pinned to a version: those of that version, and those of
-/// Diego in the older ones.
+/// Verbs and paths that a client without a version finds on a host pinned to a version: those of that version, at most of
+/// Diego's current one, and those of Diego in the older ones.
 fn found_below(pin: ClientVersion) -> Vec<(&'static str, String)> {
-    let is_found = |version: &ClientVersion| *version == pin || (V0_11..=pin).contains(version);
+    let newest = pin.min(V1_1);
+    let is_found = |version: &ClientVersion| *version == newest || (V0_11..=newest).contains(version);
     ClientVersion::ALL.into_iter().filter(is_found).flat_map(ClientVersion::calls).collect()
 }
 

@@ -184,28 +184,3 @@ struct TwoParts {
     #[prost(bytes = "vec", tag = "2")]
     immutable: Vec<u8>,
 }
-
-#[test]
-fn generated_scheduling_infos_of_1_2_are_those_of_current_definitions_at_1_1() {
-    let translator = translator("1.1");
-    let info = |lrp: &proto::DesiredLrp, definition: &str| proto::DesiredLrpSchedulingInfo {
-        desired_lrp_key: Some(proto::DesiredLrpKey { process_guid: lrp.process_guid.clone(), ..Default::default() }),
-        annotation: lrp.annotation.clone(),
-        instances: lrp.instances,
-        routes: lrp.routes.clone(),
-        definition_id: definition.into(),
-        ..Default::default()
-    };
-    for lrps in objects().chunks(BATCH) {
-        let current: Vec<_> = lrps.iter().map(|lrp| info(lrp, "current")).collect();
-        let mut newer = proto::DesiredLrpSchedulingInfosResponse::default();
-        for (at, lrp) in lrps.iter().enumerate() {
-            newer.desired_lrp_scheduling_infos.push(info(lrp, "current"));
-            // Of an update under way.
-            newer.desired_lrp_scheduling_infos.extend((at % 3 == 0).then(|| info(lrp, "previous")));
-        }
-        let answer = translated(&*translator, "DesiredLRPSchedulingInfos", &[], &newer.encode_to_vec());
-        let found = proto::DesiredLrpSchedulingInfosResponse::decode(&answer[..]).unwrap();
-        assert_eq!(found.desired_lrp_scheduling_infos, current);
-    }
-}

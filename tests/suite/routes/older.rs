@@ -49,17 +49,11 @@ const DROPPED: [(&str, Verb, &str); 13] = [
     ("Cells_r1", Verb::Get, "cells/list.r1"),
 ];
 
-/// Those of which API version 1.2 has another revision.
-const REVISED: [(&str, Verb, &str); 2] = [
-    ("DesiredLRPSchedulingInfos", Verb::Post, "desired_lrp_scheduling_infos/list"),
-    ("DesiredLRPSchedulingInfoByProcessGuid", Verb::Post, "desired_lrp_scheduling_infos/get_by_process_guid"),
-];
-
 /// Diego numbers the revisions of a name differently over time; the path has the one that clients see.
 #[test]
 fn translators_add_the_routes_that_were_deprecated_and_dropped() {
     let unrevised = |name: &str| ["_r0", "_r1", "_r2"].iter().fold(name.to_owned(), |name, end| name.replace(end, ""));
-    let routes = DEPRECATED.into_iter().chain(DROPPED).chain(REVISED);
+    let routes = DEPRECATED.into_iter().chain(DROPPED);
     let expected: BTreeSet<_> = routes.map(|(name, verb, path)| (unrevised(name), verb, path.to_owned())).collect();
     let found = routes_of_translators();
     assert_eq!(found.len(), expected.len());

@@ -1,7 +1,7 @@
 //! Rollback on drain: the first host that ends migrates the database down, and the others serve that version until a host
 //! without the setting migrates it up.
 
-use crate::end_to_end::answers_as_diego_did;
+use crate::api::answers::answers_as_diego_did;
 use crate::harness::database::{TestDatabase, on_each_database};
 use crate::harness::fixture::VERSION;
 use crate::harness::host::Host;

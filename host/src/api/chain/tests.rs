@@ -67,13 +67,13 @@ fn chain() -> TranslatorChain {
         step("0.9", "0.10", &[("Domains_0_9", "domains/list")], &["Thing"]),
         step("0.10", "1.1", &[("Thing", "thing")], &["Ping"]),
     ];
-    TranslatorChain::new(translators, version("1.1")).unwrap()
+    TranslatorChain::new(translators).unwrap()
 }
 
 fn name(target: Option<CallTarget>) -> Option<(Option<usize>, String)> {
     let step = |target: &CallTarget| match target {
         CallTarget::Translated { step, .. } => Some(*step),
-        CallTarget::Native(_) | CallTarget::Stream(_) => None,
+        CallTarget::Native { .. } | CallTarget::Stream(_) => None,
     };
     target.map(|target| (step(&target), target.name().to_owned()))
 }
@@ -85,19 +85,19 @@ fn native(name: &str) -> Option<(Option<usize>, String)> {
 #[test]
 fn gap_and_wrong_end_are_rejected() {
     let gap = vec![step("0.8", "0.9", &[], &[]), step("0.10", "1.1", &[], &[])];
-    assert!(matches!(TranslatorChain::new(gap, version("1.1")), Err(ApiError::Gap { .. })));
+    assert!(matches!(TranslatorChain::new(gap), Err(ApiError::Gap { .. })));
     let end = vec![step("0.9", "0.10", &[], &[])];
-    assert!(matches!(TranslatorChain::new(end, version("1.1")), Err(ApiError::End { .. })));
-    assert!(TranslatorChain::new(Vec::new(), version("1.1")).is_ok());
+    assert!(matches!(TranslatorChain::new(end), Err(ApiError::End { .. })));
+    assert!(TranslatorChain::new(Vec::new()).is_ok());
 }
 
 #[test]
-fn versions_from_one_major_version_below_the_native_one_are_served() {
+fn versions_from_one_major_version_below_the_newest_one_are_served() {
     let served = |chain: TranslatorChain| names(chain.served());
-    assert_eq!(served(chain()), "0.9, 0.10, 1.1");
-    assert_eq!(served(TranslatorChain::new(Vec::new(), version("1.1")).unwrap()), "1.1");
-    let far = vec![step("0.9", "1.2", &[], &[]), step("1.2", "2.3", &[], &[])];
-    assert_eq!(served(TranslatorChain::new(far, version("2.3")).unwrap()), "1.2, 2.3");
+    assert_eq!(served(chain()), "0.9, 0.10, 1.1, 1.2");
+    assert_eq!(served(TranslatorChain::new(Vec::new()).unwrap()), "1.1, 1.2");
+    let oldest = ["0.9", "1.2", "2.3"].map(|newest| oldest_served(version(newest)).to_string());
+    assert_eq!(oldest, ["0.0", "0.0", "1.0"]);
 }
 
 #[test]
@@ -107,9 +107,10 @@ fn side_shape_is_served_by_its_version_alone() {
         step("0.9", "1.0", &[("Domains_0_9", "domains/list")], &[]),
         step("1.0", "1.1", &[("Things", "things")], &[]),
         step("1.1-other", "1.1", &[], &["Ping"]),
+        step("1.2-new", "1.2", &[], &["Ping"]),
     ];
-    let mut chain = TranslatorChain::new(translators, version("1.1")).unwrap();
-    assert_eq!(names(chain.served()), "0.9, 1.0, 1.1, 1.0-acme, 1.1-other");
+    let mut chain = TranslatorChain::new(translators).unwrap();
+    assert_eq!(names(chain.served()), "0.9, 1.0, 1.1, 1.2, 1.0-acme, 1.1-other, 1.2-new");
     let at = |chain: &TranslatorChain, at: &str, path: &str| name(chain.by_path(version(at), Verb::Post, path));
     assert_eq!(at(&chain, "1.0-acme", "ping"), Some((Some(2), "Ping_acme".into())));
     assert_eq!(at(&chain, "1.0-acme", "things"), None, "it is hidden");
@@ -121,6 +122,9 @@ fn side_shape_is_served_by_its_version_alone() {
     assert_eq!(at(&chain, "1.0-acme", "domains/list"), native("Domains"));
     assert_eq!(at(&chain, "0.9", "thing"), None);
     assert_eq!(at(&chain, "1.1-other", "ping"), None);
+    let status = ["1.1-other", "1.2-new"].map(|version| at(&chain, version, "desired_lrp/update_status").is_some());
+    assert_eq!(status, [false, true], "the version that it is a shape of");
+    assert_eq!([0, 1, 2, 3, 4].map(|step| chain.rank(step)), [3, 4, 0, 1, 2]);
     assert_eq!(
         name(chain.by_diego_path(Verb::Post, "ping").map(|(_, target)| target)),
         native("Ping"),
@@ -130,15 +134,15 @@ fn side_shape_is_served_by_its_version_alone() {
     chain.pin("1.0").unwrap();
     assert_eq!(names(chain.served()), "0.9, 1.0, 1.0-acme");
     let lost = vec![step("1.0-acme", "1.0", &[], &[])];
-    assert!(matches!(TranslatorChain::new(lost, version("1.1")), Err(ApiError::SideGap { .. })));
+    assert!(matches!(TranslatorChain::new(lost), Err(ApiError::SideGap { .. })));
 }
 
 #[test]
 fn what_the_newer_version_lacks_can_neither_be_hidden_nor_translated() {
     let hides = vec![step("1.0", "1.1", &[], &["Absent"])];
-    assert!(matches!(TranslatorChain::new(hides, version("1.1")), Err(ApiError::Hides { .. })));
+    assert!(matches!(TranslatorChain::new(hides), Err(ApiError::Hides { .. })));
     for (newer, is_stream) in [("TaskEventStream_r1", true), ("Ping", false), ("Absent", false)] {
-        let chain = TranslatorChain::new(vec![streams("1.0", "1.1", "Events", newer)], version("1.1"));
+        let chain = TranslatorChain::new(vec![streams("1.0", "1.1", "Events", newer)]);
         assert_eq!(chain.as_ref().err().is_some_and(|error| matches!(error, ApiError::Source { .. })), !is_stream);
     }
 }
@@ -146,11 +150,11 @@ fn what_the_newer_version_lacks_can_neither_be_hidden_nor_translated() {
 #[test]
 fn event_stream_is_made_of_the_streams_of_newer_versions() {
     let translators = vec![streams("0.9", "1.0", "Oldest", "Old"), streams("1.0", "1.1", "Old", "TaskEventStream_r1")];
-    let chain = TranslatorChain::new(translators, version("1.1")).unwrap();
+    let chain = TranslatorChain::new(translators).unwrap();
     let target = chain.by_path(version("0.9"), Verb::Get, "events").unwrap();
     let CallTarget::Stream(StreamTarget::Translated { step: 0, newer, .. }) = &target else { panic!("{target:?}") };
     assert!(matches!(&**newer, StreamTarget::Translated { step: 1, .. }), "{newer:?}");
-    assert_eq!((target.name(), newer.native()), ("Oldest", Stream::Tasks));
+    assert_eq!((target.name(), newer.native()), ("Oldest", (Stream::Tasks, NativeVersion::Diego)));
     assert_eq!(chain.by_path(version("0.9"), Verb::Post, "events"), None, "another verb");
     let next = chain.by_path(version("1.0"), Verb::Get, "events").unwrap();
     assert_eq!(next.name(), "Old");
@@ -161,9 +165,9 @@ fn pin_lowers_the_newest_version_and_must_be_a_served_version() {
     let mut pinned = chain();
     pinned.pin("0.10").unwrap();
     assert_eq!(names(pinned.served()), "0.9, 0.10");
-    for absent in ["0.8", "0.11", "1.0", "1.2"] {
+    for absent in ["0.8", "0.11", "1.0", "1.3"] {
         let error = chain().pin(absent).unwrap_err();
-        assert!(error.to_string().contains("serves 0.9, 0.10, 1.1; choose one of these"), "{error}");
+        assert!(error.to_string().contains("serves 0.9, 0.10, 1.1, 1.2; choose one of these"), "{error}");
     }
     assert!(matches!(chain().pin("one"), Err(ApiError::MalformedPin(_))));
 }
@@ -200,13 +204,14 @@ fn path_without_a_version_is_of_the_newest_version_or_of_an_older_one_of_diego()
             step("1.0", "1.1", &[("Both", "/v1/both"), ("Ping_r0", "/v1/ping.r0")], &["Ping"]),
         ]
     };
-    let mut chain = TranslatorChain::new(translators(), version("1.1")).unwrap();
+    let mut chain = TranslatorChain::new(translators()).unwrap();
     let at =
         |chain: &TranslatorChain, path: &str| name(chain.by_diego_path(Verb::Post, path).map(|(_, target)| target));
     assert_eq!(at(&chain, "ping"), native("Ping"));
     assert_eq!(at(&chain, "ping.r0"), Some((Some(1), "Ping_r0".into())));
     assert_eq!(chain.by_diego_path(Verb::Post, "ping.r0").unwrap().0, version("1.0"));
-    assert_eq!(chain.by_diego_path(Verb::Post, "ping").unwrap().0, version("1.1"));
+    assert_eq!(chain.by_diego_path(Verb::Post, "ping").unwrap().0, version("1.1"), "Diego's, and not the newest one");
+    assert_eq!(at(&chain, "desired_lrp/update_status"), None, "of a newer version");
     assert_eq!(at(&chain, "domains/list"), native("Domains"), "the newest one");
     assert_eq!(at(&chain, "both"), Some((Some(1), "Both".into())), "the newest one that has it");
     assert_eq!(at(&chain, "thing"), None, "not a path of Diego's");
@@ -253,7 +258,7 @@ fn newest_revision_of_a_route_has_no_suffix_in_diegos_name() {
         ("actual_lrps/claim", "ClaimActualLRP"),
         ("events/tasks.r1", "TaskEventStream"),
     ] {
-        let chain = TranslatorChain::new(Vec::new(), version("1.1")).unwrap();
+        let chain = TranslatorChain::new(Vec::new()).unwrap();
         assert_eq!(chain.by_path(version("1.1"), Verb::Post, path).unwrap().diego_name(), name);
     }
 }
@@ -263,7 +268,7 @@ fn chain_of_more_translators_than_a_run_may_have_is_refused() {
     let line = |length: u32| {
         let version = |minor| if minor == length { "1.1".to_owned() } else { format!("0.{minor}") };
         let steps = (0..length).map(|minor| step(&version(minor), &version(minor + 1), &[], &[]));
-        TranslatorChain::new(steps.collect(), ApiVersion::new(1, 1)).map(|chain| chain.steps())
+        TranslatorChain::new(steps.collect()).map(|chain| chain.steps())
     };
     assert_eq!(line(32), Ok(32));
     assert_eq!(line(33), Err(ApiError::TooLong { translators: 33 }));

@@ -1,6 +1,6 @@
 //! Calls about actual LRPs.
 
-use super::{DomainError, HandlerCall, Message, Page, Service, proto, wire};
+use super::{DomainError, HandlerCall, Message, NativeVersion, Page, Service, proto, wire};
 use crate::api::methods::ActualLrpChange;
 use crate::domain::{actual_lrps, evacuation};
 use crate::model::actual_lrp::ActualLrpFilter;
@@ -9,17 +9,17 @@ pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u
     let request: proto::ActualLrPsRequest = call.decode()?;
     let process_guids = Vec::from_iter((!request.process_guid.is_empty()).then_some(request.process_guid));
     let (domain, cell_id, index) = (request.domain, request.cell_id, request.index);
-    filtered(page, ActualLrpFilter { domain, cell_id, process_guids, index }).await
+    filtered(page, ActualLrpFilter { domain, cell_id, process_guids, index }, call.version).await
 }
 
 pub(super) async fn list_by_process_guids(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let process_guids = call.valid::<proto::ActualLrPsByProcessGuidsRequest>()?.process_guids;
-    filtered(page, ActualLrpFilter { process_guids, ..Default::default() }).await
+    filtered(page, ActualLrpFilter { process_guids, ..Default::default() }, call.version).await
 }
 
-async fn filtered(page: &mut Page, filter: ActualLrpFilter) -> Result<Vec<u8>, DomainError> {
+async fn filtered(page: &mut Page, filter: ActualLrpFilter, version: NativeVersion) -> Result<Vec<u8>, DomainError> {
     let lrps = actual_lrps::list(page, &filter).await?;
-    let actual_lrps = lrps.into_iter().map(wire::actual_lrp_to).collect();
+    let actual_lrps = lrps.into_iter().map(|lrp| wire::actual_lrp_to(lrp, version)).collect();
     Ok(proto::ActualLrPsResponse { error: None, actual_lrps }.encode_to_vec())
 }
 

@@ -1,45 +1,67 @@
 //! Calls about desired LRPs, whole and in parts.
 
-use super::{DomainError, HandlerCall, Message, Page, Reader, Service, proto, wire};
+use super::{DomainError, HandlerCall, Message, NativeVersion, Page, Reader, Service, proto, wire};
 use crate::api::methods::DesiredLrpChange;
 use crate::domain::validation::{self, Validate};
 use crate::domain::{desired_lrps, lrp_updates};
-use crate::model::desired_lrp::DesiredLrpFilter;
+use crate::model::desired_lrp::{DesiredLrpFilter, SchedulingInfo};
 
 /// Diego's BBS would panic.
 const NO_UPDATE: &str = "Invalid field: update";
 
 pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let lrps = desired_lrps::list(page, &filter(call.decode()?)).await?;
-    let desired_lrps = lrps.into_iter().map(wire::desired_lrp_to).collect();
+    let desired_lrps = lrps.into_iter().map(|lrp| wire::desired_lrp_to(lrp, call.version)).collect();
     Ok(proto::DesiredLrPsResponse { error: None, desired_lrps }.encode_to_vec())
 }
 
 pub(super) async fn scheduling_infos(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
-    let filter = DesiredLrpFilter { app_guids: Vec::new(), ..filter(call.decode()?) };
-    let infos = desired_lrps::scheduling_infos(page, &filter).await?;
-    let desired_lrp_scheduling_infos = infos.into_iter().map(wire::scheduling_info_to).collect();
-    Ok(proto::DesiredLrpSchedulingInfosResponse { error: None, desired_lrp_scheduling_infos }.encode_to_vec())
+    let infos = desired_lrps::scheduling_infos(page, &filter_of_infos(call)?).await?;
+    Ok(scheduling_infos_to(infos, call.version))
+}
+
+pub(super) async fn scheduling_infos_of_definitions(
+    page: &mut Page,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
+    let infos = desired_lrps::scheduling_infos_of_definitions(page, &filter_of_infos(call)?).await?;
+    Ok(scheduling_infos_to(infos, call.version))
+}
+
+/// App guids are ignored, as in Diego.
+fn filter_of_infos(call: HandlerCall<'_>) -> Result<DesiredLrpFilter, DomainError> {
+    Ok(DesiredLrpFilter { app_guids: Vec::new(), ..filter(call.decode()?) })
+}
+
+fn scheduling_infos_to(infos: Vec<SchedulingInfo>, version: NativeVersion) -> Vec<u8> {
+    let desired_lrp_scheduling_infos = infos.into_iter().map(|info| wire::scheduling_info_to(info, version)).collect();
+    proto::DesiredLrpSchedulingInfosResponse { error: None, desired_lrp_scheduling_infos }.encode_to_vec()
 }
 
 pub(super) async fn routing_infos(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let process_guids = call.decode::<proto::DesiredLrPsRequest>()?.process_guids;
     let filter = DesiredLrpFilter { process_guids, ..Default::default() };
     let infos = desired_lrps::routing_infos(page, &filter).await?;
-    let desired_lrps = infos.into_iter().map(wire::routing_info_to).collect();
+    let desired_lrps = infos.into_iter().map(|info| wire::routing_info_to(info, call.version)).collect();
     Ok(proto::DesiredLrPsResponse { error: None, desired_lrps }.encode_to_vec())
 }
 
 pub(super) async fn scheduling_info(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let process_guid = call.valid::<proto::DesiredLrpByProcessGuidRequest>()?.process_guid;
-    let infos = desired_lrps::scheduling_infos_of(reader, &process_guid).await?;
-    let desired_lrp_scheduling_infos = infos.into_iter().map(wire::scheduling_info_to).collect();
-    Ok(proto::DesiredLrpSchedulingInfosResponse { error: None, desired_lrp_scheduling_infos }.encode_to_vec())
+    let info = desired_lrps::scheduling_info(reader, &process_guid).await?;
+    let desired_lrp_scheduling_info = Some(wire::scheduling_info_to(info, call.version));
+    Ok(proto::DesiredLrpSchedulingInfoByProcessGuidResponse { error: None, desired_lrp_scheduling_info }
+        .encode_to_vec())
+}
+
+pub(super) async fn scheduling_infos_of(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
+    let process_guid = call.valid::<proto::DesiredLrpByProcessGuidRequest>()?.process_guid;
+    Ok(scheduling_infos_to(desired_lrps::scheduling_infos_of(reader, &process_guid).await?, call.version))
 }
 
 pub(super) async fn get(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let process_guid = call.valid::<proto::DesiredLrpByProcessGuidRequest>()?.process_guid;
-    let desired_lrp = Some(wire::desired_lrp_to(desired_lrps::get(reader, &process_guid).await?));
+    let desired_lrp = Some(wire::desired_lrp_to(desired_lrps::get(reader, &process_guid).await?, call.version));
     Ok(proto::DesiredLrpResponse { error: None, desired_lrp }.encode_to_vec())
 }
 
@@ -51,14 +73,14 @@ pub(super) async fn change(
 ) -> Result<Vec<u8>, DomainError> {
     match method {
         DesiredLrpChange::Desire => {
-            let request: proto::DesireLrpRequest = call.decode()?;
+            let request = desire_request(call)?;
             let guid = request.desired_lrp.as_ref().map(|lrp| &*lrp.process_guid).unwrap_or_default();
             check(service, &request, guid)?;
             let lrp = wire::desired_lrp_from(request.desired_lrp.unwrap_or_default());
             desired_lrps::desire(service, lrp, call.trace_id).await?;
         }
         DesiredLrpChange::Update => {
-            let request: proto::UpdateDesiredLrpRequest = call.decode()?;
+            let request = update_request(call)?;
             check(service, &request, &request.process_guid)?;
             let update = request.update.ok_or_else(|| rejected(service, &request.process_guid, NO_UPDATE.into()))?;
             desired_lrps::update(service, &request.process_guid, &wire::update_from(update), call.trace_id).await?;
@@ -77,6 +99,25 @@ pub(super) async fn change(
         }
     }
     Ok(Vec::new())
+}
+
+/// Definitions are unknown fields in Diego's API, which its BBS ignores.
+fn desire_request(call: HandlerCall<'_>) -> Result<proto::DesireLrpRequest, DomainError> {
+    let mut request: proto::DesireLrpRequest = call.decode()?;
+    if let (NativeVersion::Diego, Some(lrp)) = (call.version, &mut request.desired_lrp) {
+        lrp.definition_id.clear();
+        lrp.previous_definition_id.clear();
+    }
+    Ok(request)
+}
+
+/// As [`desire_request`].
+fn update_request(call: HandlerCall<'_>) -> Result<proto::UpdateDesiredLrpRequest, DomainError> {
+    let mut request: proto::UpdateDesiredLrpRequest = call.decode()?;
+    if let (NativeVersion::Diego, Some(update)) = (call.version, &mut request.update) {
+        update.lrp_definition = None;
+    }
+    Ok(request)
 }
 
 fn check(service: &Service, request: &impl Validate, process_guid: &[u8]) -> Result<(), DomainError> {

@@ -2,7 +2,7 @@
 
 use bbs_proto::models as proto;
 
-use super::{desired_lrp_from, desired_lrp_to};
+use super::{NativeVersion, desired_lrp_from, desired_lrp_to};
 use crate::domain::lrp_updates::DefinitionList;
 use crate::model::desired_lrp::{ArchivedDefinition, Definition};
 use crate::model::lrp_update::UpdateStatus;
@@ -17,7 +17,9 @@ pub(in crate::api) fn definitions_to(definitions: DefinitionList) -> Vec<proto::
     let archived = |archived: ArchivedDefinition| proto::ArchivedLrpDefinition {
         created_at: archived.definition.run_info.created_at,
         last_active_at: archived.last_active_ns.unwrap_or_default(),
-        definition: Some((&desired_lrp_to(lrp.with_definition(archived.definition))).into()),
+        definition: Some(
+            (&desired_lrp_to(lrp.with_definition(archived.definition), NativeVersion::Definitions)).into(),
+        ),
     };
     let current = archived(ArchivedDefinition { definition: lrp.definition(), last_active_ns: None });
     std::iter::once(current).chain(others.into_iter().map(archived)).collect()

@@ -3,7 +3,9 @@
 use prost::Message;
 
 use super::definitions::update_status_to;
-use super::{actual_lrp_to, desired_lrp_to, instance_key_to, lrp_key_to, proto, tag_to, task_to};
+use super::{
+    NativeVersion, actual_lrp_to, definition_id, desired_lrp_to, instance_key_to, lrp_key_to, proto, tag_to, task_to,
+};
 use crate::events::Event;
 use crate::model::actual_lrp::{ActualLrp, Presence};
 use crate::model::change::RecordChange;
@@ -13,34 +15,36 @@ use crate::model::{Text, TraceId};
 use crate::modules::translate::ChangedRecord;
 
 /// The name of an event on the stream, and its encoded message.
-pub(in crate::api) fn event_to(event: &Event<'_>) -> (&'static str, Vec<u8>) {
+pub(in crate::api) fn event_to(event: &Event<'_>, version: NativeVersion) -> (&'static str, Vec<u8>) {
     match *event {
         Event::DesiredLrpCreated { lrp, trace_id } => {
-            let message = proto::DesiredLrpCreatedEvent { desired_lrp: desired(lrp), trace_id: trace(trace_id) };
+            let message =
+                proto::DesiredLrpCreatedEvent { desired_lrp: desired(lrp, version), trace_id: trace(trace_id) };
             ("desired_lrp_created", message.encode_to_vec())
         }
         Event::DesiredLrpChanged { before, after, trace_id } => {
-            let (before, after) = (desired(before), desired(after));
+            let (before, after) = (desired(before, version), desired(after, version));
             let message =
                 proto::DesiredLrpChangedEvent { before, after, trace_id: trace(trace_id), update_status: None };
             ("desired_lrp_changed", message.encode_to_vec())
         }
-        // A subscriber of Diego's API sees a change without a difference, which it knows.
         Event::UpdateHalt { lrp, status } => {
             let message = proto::DesiredLrpChangedEvent {
-                before: desired(lrp),
-                after: desired(lrp),
+                before: desired(lrp, version),
+                after: desired(lrp, version),
                 update_status: Some(update_status_to(status.clone())),
                 ..Default::default()
             };
             ("desired_lrp_changed", message.encode_to_vec())
         }
         Event::DesiredLrpRemoved { lrp, trace_id } => {
-            let message = proto::DesiredLrpRemovedEvent { desired_lrp: desired(lrp), trace_id: trace(trace_id) };
+            let message =
+                proto::DesiredLrpRemovedEvent { desired_lrp: desired(lrp, version), trace_id: trace(trace_id) };
             ("desired_lrp_removed", message.encode_to_vec())
         }
         Event::InstanceCreated { lrp, trace_id } => {
-            let message = proto::ActualLrpInstanceCreatedEvent { actual_lrp: actual(lrp), trace_id: trace(trace_id) };
+            let message =
+                proto::ActualLrpInstanceCreatedEvent { actual_lrp: actual(lrp, version), trace_id: trace(trace_id) };
             ("actual_lrp_instance_created", message.encode_to_vec())
         }
         Event::InstanceChanged { before, after, trace_id } => {
@@ -48,17 +52,20 @@ pub(in crate::api) fn event_to(event: &Event<'_>) -> (&'static str, Vec<u8>) {
             let message = proto::ActualLrpInstanceChangedEvent {
                 actual_lrp_key: Some(lrp_key_to(key)),
                 actual_lrp_instance_key: Some(instance_key_to(Event::changed_key(before, after))),
-                before: info(before),
-                after: info(after),
+                before: info(before, version),
+                after: info(after, version),
                 trace_id: trace(trace_id),
             };
             ("actual_lrp_instance_changed", message.encode_to_vec())
         }
         Event::InstanceRemoved { lrp, trace_id } => {
-            let message = proto::ActualLrpInstanceRemovedEvent { actual_lrp: actual(lrp), trace_id: trace(trace_id) };
+            let message =
+                proto::ActualLrpInstanceRemovedEvent { actual_lrp: actual(lrp, version), trace_id: trace(trace_id) };
             ("actual_lrp_instance_removed", message.encode_to_vec())
         }
-        Event::InstanceCrashed { before, after } => ("actual_lrp_crashed", crashed(before, after).encode_to_vec()),
+        Event::InstanceCrashed { before, after } => {
+            ("actual_lrp_crashed", crashed(before, after, version).encode_to_vec())
+        }
         Event::TaskCreated(created) => {
             ("task_created", proto::TaskCreatedEvent { task: task(created) }.encode_to_vec())
         }
@@ -73,18 +80,18 @@ pub(in crate::api) fn event_to(event: &Event<'_>) -> (&'static str, Vec<u8>) {
 }
 
 /// The records of a change. Rows of instances are complete messages, one change for each row of the slot.
-pub(in crate::api) fn changed_records_to(change: &RecordChange) -> Vec<ChangedRecord> {
+pub(in crate::api) fn changed_records_to(change: &RecordChange, version: NativeVersion) -> Vec<ChangedRecord> {
     match change {
         RecordChange::DesiredLrp { before, after, .. } => {
-            let encoded = |lrp: &Option<Box<DesiredLrp>>| Some(desired(lrp.as_deref()?)?.encode_to_vec());
+            let encoded = |lrp: &Option<Box<DesiredLrp>>| Some(desired(lrp.as_deref()?, version)?.encode_to_vec());
             vec![ChangedRecord { message: "DesiredLRP", before: encoded(before), after: encoded(after) }]
         }
         RecordChange::UpdateHalt { lrp, .. } => {
-            let encoded = desired(lrp).map(|lrp| lrp.encode_to_vec());
+            let encoded = desired(lrp, version).map(|lrp| lrp.encode_to_vec());
             vec![ChangedRecord { message: "DesiredLRP", before: encoded.clone(), after: encoded }]
         }
         RecordChange::Slot { before, after, .. } => {
-            let encoded = |row: Option<&ActualLrp>| Some(actual(row?)?.encode_to_vec());
+            let encoded = |row: Option<&ActualLrp>| Some(actual(row?, version)?.encode_to_vec());
             let rows = Presence::ALL.into_iter().map(|presence| ChangedRecord {
                 message: "ActualLRP",
                 before: encoded(before.at(presence)),
@@ -99,19 +106,19 @@ pub(in crate::api) fn changed_records_to(change: &RecordChange) -> Vec<ChangedRe
     }
 }
 
-fn crashed(before: &ActualLrp, after: &ActualLrp) -> proto::ActualLrpCrashedEvent {
+fn crashed(before: &ActualLrp, after: &ActualLrp, version: NativeVersion) -> proto::ActualLrpCrashedEvent {
     proto::ActualLrpCrashedEvent {
         actual_lrp_key: Some(lrp_key_to(after.key())),
         actual_lrp_instance_key: Some(instance_key_to(before.instance_key())),
         crash_count: after.crash_count,
         crash_reason: after.crash_reason.clone(),
         since: after.since_ns,
-        desired_lrp_definition_id: before.definition_id.clone(),
+        desired_lrp_definition_id: definition_id(before.definition_id.clone(), version),
     }
 }
 
 /// The mutable part of an instance.
-fn info(lrp: &ActualLrp) -> Option<proto::ActualLrpInfo> {
+fn info(lrp: &ActualLrp, version: NativeVersion) -> Option<proto::ActualLrpInfo> {
     Some(proto::ActualLrpInfo {
         actual_lrp_net_info: Some(lrp.net_info.clone()),
         crash_count: lrp.crash_count,
@@ -123,16 +130,16 @@ fn info(lrp: &ActualLrp) -> Option<proto::ActualLrpInfo> {
         presence: lrp.presence,
         routable: Some(lrp.routable),
         availability_zone: lrp.availability_zone.clone(),
-        desired_lrp_definition_id: lrp.definition_id.clone(),
+        desired_lrp_definition_id: definition_id(lrp.definition_id.clone(), version),
     })
 }
 
-fn desired(lrp: &DesiredLrp) -> Option<proto::DesiredLrp> {
-    Some(desired_lrp_to(lrp.clone()))
+fn desired(lrp: &DesiredLrp, version: NativeVersion) -> Option<proto::DesiredLrp> {
+    Some(desired_lrp_to(lrp.clone(), version))
 }
 
-fn actual(lrp: &ActualLrp) -> Option<proto::ActualLrp> {
-    Some(actual_lrp_to(lrp.clone()))
+fn actual(lrp: &ActualLrp, version: NativeVersion) -> Option<proto::ActualLrp> {
+    Some(actual_lrp_to(lrp.clone(), version))
 }
 
 fn task(task: &Task) -> Option<proto::Task> {

@@ -72,12 +72,12 @@ fn check_translators(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
         }
         before = Some((serves, onto));
     }
-    // A side shape is of any version of the line, its newest end included.
+    // A side shape is of any version of the line, its newest end included, or of a newer one, which is the host's own.
     let Some((_, newest)) = before else { return Ok(()) };
     for entry in entries {
         match entry.position {
             CatalogPosition::Translator { serves, onto }
-                if serves.side.is_some() && onto != newest && !served.contains(&onto) =>
+                if serves.side.is_some() && onto < newest && !served.contains(&onto) =>
             {
                 return Err(CatalogError::SideGap { file: entry.file.clone(), serves, onto });
             }

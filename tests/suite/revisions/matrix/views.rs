@@ -1,7 +1,7 @@
 //! What a client of a version writes of a record, reads of it, and is expected to read. A record that a test compares is in
 //! Diego's current message, with all timeouts in milliseconds and without values that the host sets.
 
-use super::client::ClientVersion::{self, V0_10, V0_11, V1_0, V1_1};
+use super::client::ClientVersion::{self, V0_10, V0_11, V1_0, V1_1, V1_2};
 use super::*;
 use crate::api::answers::in_order;
 
@@ -64,6 +64,7 @@ pub(super) fn written_task(version: ClientVersion, mut task: proto::TaskDefiniti
 /// What a client of the version understands of a record that it received.
 pub(super) fn understood(version: ClientVersion, lrp: proto::DesiredLrp) -> proto::DesiredLrp {
     let mut lrp = in_order(lrp);
+    assert_eq!(std::mem::take(&mut lrp.definition_id).is_empty(), version < V1_2, "generated, and known from 1.2 on");
     if version <= V0_11 {
         lrp.start_timeout_ms = i64::from(lrp.deprecated_start_timeout_s) * 1_000;
     }

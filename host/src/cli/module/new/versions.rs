@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 
-use crate::api::NATIVE;
+use crate::api::NativeVersion;
 use crate::layout::manifest::DataVersion;
 use crate::modules::build::listed_crates;
 use crate::modules::catalog::{CATALOG_FILE, Catalog, CatalogEntry, CatalogError, CatalogPosition};
@@ -18,13 +18,13 @@ const DEFAULT_FOLDER: &str = "modules";
 pub(super) struct Ends {
     /// The version of the newest migration, if there is one.
     pub(super) newest_data: Option<DataVersion>,
-    /// The API version of the oldest translator; the host's own without translators.
+    /// The API version of the oldest translator; the oldest of the host's own without translators.
     pub(super) oldest_api: ApiVersion,
 }
 
 impl Default for Ends {
     fn default() -> Self {
-        Self { newest_data: None, oldest_api: NATIVE }
+        Self { newest_data: None, oldest_api: NativeVersion::Diego.number() }
     }
 }
 
