@@ -18,6 +18,7 @@ mod tasks;
 mod transactions;
 
 use std::borrow::Cow;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +30,7 @@ pub use page::{Key, Listed, Range};
 pub use record::RecordReadError;
 pub use transactions::{Reader, Writer};
 
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore};
 
 use crate::clock::Clock;
 use crate::database::{self, Database, DatabaseError, Dialect, SqlError, Transaction};
@@ -173,8 +174,41 @@ struct Inner {
     keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
     access: Arc<RwLock<TableAccess>>,
+    /// For readers that are kept while a client receives a list.
+    kept: Arc<Semaphore>,
+    most_kept: u32,
     left_out: AtomicU64,
 }
+
+/// The right to keep a reader for more than one page.
+#[derive(Debug)]
+pub struct KeptReader {
+    _permit: OwnedSemaphorePermit,
+}
+
+/// Exclusive access to the tables, and to how they are accessed.
+#[derive(Debug)]
+pub struct Switch {
+    access: OwnedRwLockWriteGuard<TableAccess>,
+    _kept: OwnedSemaphorePermit,
+}
+
+impl Deref for Switch {
+    type Target = TableAccess;
+
+    fn deref(&self) -> &TableAccess {
+        &self.access
+    }
+}
+
+impl DerefMut for Switch {
+    fn deref_mut(&mut self) -> &mut TableAccess {
+        &mut self.access
+    }
+}
+
+/// One in this many readers may be kept; short reads have the others.
+const READERS_FOR_ONE_KEPT: usize = 2;
 
 /// A transaction of the store.
 #[derive(Debug)]
@@ -193,13 +227,30 @@ impl Store {
         access: TableAccess,
     ) -> Self {
         let (access, left_out) = (Arc::new(RwLock::new(access)), AtomicU64::new(0));
-        Self(Arc::new(Inner { database, fence, keyring, clock, access, left_out }))
+        let most_kept = u32::try_from(database.readers() / READERS_FOR_ONE_KEPT).unwrap_or(u32::MAX).max(1);
+        let kept = Arc::new(Semaphore::new(most_kept as usize));
+        Self(Arc::new(Inner { database, fence, keyring, clock, access, kept, most_kept, left_out }))
     }
 
     /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones until the guard is
-    /// dropped. For a cut-over, which replaces the tables and the way of access.
-    pub async fn switch(&self) -> OwnedRwLockWriteGuard<TableAccess> {
-        Arc::clone(&self.0.access).write_owned().await
+    /// dropped. For a cut-over, which replaces the tables and the way of access. First for the readers that are kept, during which
+    /// others go on.
+    pub async fn switch(&self) -> Switch {
+        let kept = Arc::clone(&self.0.kept).acquire_many_owned(self.0.most_kept).await;
+        let access = Arc::clone(&self.0.access).write_owned().await;
+        Switch { access, _kept: kept.expect("the semaphore is never closed") }
+    }
+
+    /// The right to keep a reader, if it is free.
+    pub fn try_keep_reader(&self) -> Option<KeptReader> {
+        let permit = Arc::clone(&self.0.kept).try_acquire_owned().ok()?;
+        Some(KeptReader { _permit: permit })
+    }
+
+    /// Waits for the right to keep a reader. To be called without a reader, which others may need, or a switch.
+    pub async fn keep_reader(&self) -> KeptReader {
+        let permit = Arc::clone(&self.0.kept).acquire_owned().await;
+        KeptReader { _permit: permit.expect("the semaphore is never closed") }
     }
 
     async fn access(&self) -> OwnedRwLockReadGuard<TableAccess> {
@@ -229,7 +280,7 @@ impl Store {
         self.0.database.readers()
     }
 
-    /// A reader with one snapshot of the database. Holds a transaction open, so keep it short.
+    /// A reader with one snapshot of the database. Holds a transaction open, so keep it short, or with [`Self::keep_reader`].
     ///
     /// # Errors
     /// If the database has no connection, or the transaction cannot begin.

@@ -8,6 +8,7 @@ mod contention;
 mod damage;
 mod evacuation;
 mod framing;
+mod list_snapshots;
 mod outgoing;
 mod pages;
 mod retire;

@@ -27,6 +27,13 @@ pub(super) fn interrupted_body() -> Vec<u8> {
     encode((Type::UnknownError, "the request failed for an unknown reason".into()))
 }
 
+/// The end of a list whose transaction was kept for too long.
+pub(super) fn slow_list() -> Vec<u8> {
+    let reason = "the list is not complete: it was received too slowly to be read at one moment; receive it faster, or \
+                  list less with a filter";
+    encode((Type::UnknownError, reason.into()))
+}
+
 /// The answer to a call that failed in a translator, which has logged it.
 pub(super) fn fault(fault: TranslateError) -> Vec<u8> {
     encode((Type::UnknownError, fault.reason))

@@ -1,19 +1,30 @@
-//! Paged lists: the whole chain runs once per page, and the concatenated encoded pages are the list. Writes data in page
+//! Paged lists: the whole chain runs once per page, and the concatenated encoded pages are the list. All pages are read in one
+//! transaction, so that the list is of one moment; a client that receives it too slowly gets an error. Writes data in page
 //! order and an error once, as the last field. A page that is too large for a translator is read again in smaller ones; a
 //! single record that is too large is left out, counted and logged.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
+use tokio::time::{Instant, sleep_until, timeout};
 
-use super::run::{Extent, Run, RunError};
+use super::run::{Extent, Run, RunError, or_abandoned};
 use super::{Answer, Api, CallTarget, Request, errors};
 use crate::modules::translate::TranslateError;
-use crate::store::Key;
+use crate::store::{KeptReader, Key, Reader};
 
 /// The number of the error field of every response message.
 const ERROR_FIELD: u32 = 1;
+
+/// Longest time from the first page of a list to its last: the transaction keeps the database from cleaning up, and a migration
+/// from its cut-over.
+const LONGEST_LIST: Duration = Duration::from_secs(60);
+/// Longest wait of a list of several pages for others to end. Shorter than the time after which Diego's clients give up.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Longest wait for the client to take a page. Shorter than the time after which the database ends an idle transaction.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The factor by which a page becomes smaller if it exceeds the limits of a translator, down to a single partition key;
 /// the pages after it grow by the same factor.
@@ -28,6 +39,12 @@ pub struct Pages {
     /// A page that was read and not yet returned.
     ready: Option<Vec<u8>>,
     state: PageState,
+    /// The transaction in which all pages are read; `None` before the first one, and when it was kept for too long.
+    reader: Option<Reader>,
+    /// Dropped after the transaction.
+    kept: Option<KeptReader>,
+    /// When the transaction has to end.
+    until: Instant,
     /// Partition keys on the next page. Fewer than usual where records are too large for a translator.
     units: u32,
 }
@@ -41,9 +58,32 @@ enum PageState {
 impl Pages {
     /// Reads the first page; the answer is whole if the list fits on it.
     pub(super) async fn begin(api: Arc<Api>, target: CallTarget, request: Request) -> Answer {
-        let units = api.page_units;
-        let mut pages = Self { api, target, request, ready: None, state: PageState::After(None), units };
-        match pages.read(None).await {
+        let store = api.service.store().clone();
+        let mut pages = Self {
+            units: api.page_units,
+            api,
+            target,
+            request,
+            ready: None,
+            state: PageState::Done,
+            reader: None,
+            kept: None,
+            until: Instant::now() + LONGEST_LIST,
+        };
+        let mut first = pages.read(None).await;
+        if pages.state != PageState::Done {
+            pages.kept = store.try_keep_reader();
+            if pages.kept.is_none() {
+                // Begins anew: a list that waits must not hold a connection.
+                pages.reader = None;
+                let kept = or_abandoned(&pages.request.abandoned, store.keep_reader());
+                let Ok(Ok(kept)) = timeout(LONGEST_WAIT, kept).await else { return Answer::Busy };
+                pages.kept = Some(kept);
+                pages.until = Instant::now() + LONGEST_LIST;
+                first = pages.read(None).await;
+            }
+        }
+        match first {
             Ok(first) if pages.state != PageState::Done => {
                 pages.ready = Some(first);
                 Answer::Pages(pages)
@@ -58,15 +98,32 @@ impl Pages {
             return Some(ready);
         }
         let PageState::After(after) = std::mem::replace(&mut self.state, PageState::Done) else { return None };
+        if self.reader.is_none() || Instant::now() >= self.until {
+            return Some(errors::slow_list());
+        }
         let page = self.read(after).await;
         Some(page.unwrap_or_else(|error| errors::fault(TranslateError::new(error.to_string()))))
+    }
+
+    /// Waits for the client, which may take longer than the transaction may be kept. Then the list ends with an error.
+    pub async fn wait_for<T>(&mut self, client: impl Future<Output = T>) -> T {
+        let mut client = std::pin::pin!(client);
+        tokio::select! {
+            biased;
+            taken = &mut client => return taken,
+            () = sleep_until(self.until.min(Instant::now() + LONGEST_PAUSE)) => {}
+        }
+        self.end_transaction();
+        client.await
     }
 
     async fn read(&mut self, after: Option<Key>) -> Result<Vec<u8>, RunError> {
         self.state = PageState::Done;
         loop {
-            let extent = Extent::Page { after: after.clone(), units: self.units };
-            let Run { answer, next, is_page_read } = self.api.run(self.target.clone(), &self.request, extent).await;
+            let extent = Extent::Page { reader: self.reader.take(), after: after.clone(), units: self.units };
+            let Run { answer, reader, next, is_page_read } =
+                self.api.run(self.target.clone(), &self.request, extent).await;
+            self.reader = reader;
             let (data, error) = match answer {
                 Err(RunError::Translate(fault)) if fault.exceeds_limits && self.units > 1 => {
                     self.units = (self.units / SMALLER).max(1);
@@ -80,13 +137,19 @@ impl Pages {
             };
             self.units = self.units.saturating_mul(SMALLER).min(self.api.page_units);
             if let Some(error) = error {
+                self.end_transaction();
                 return Ok([data, error].concat());
             }
-            if next.is_some() {
-                self.state = PageState::After(next);
+            match next {
+                Some(_) => self.state = PageState::After(next),
+                None => self.end_transaction(),
             }
             return Ok(data);
         }
+    }
+
+    fn end_transaction(&mut self) {
+        (self.reader, self.kept) = (None, None);
     }
 }
 

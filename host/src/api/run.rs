@@ -13,7 +13,7 @@ use super::handlers::{self, HandlerCall};
 use super::{Api, NotHeld, Request};
 use crate::domain::Page;
 use crate::modules::translate::{CallProgress, NextAnswer, NextCall, TranslateError, TranslatedCall};
-use crate::store::Key;
+use crate::store::{Key, Reader};
 
 /// Longest wait for a permit. Below the time after which Diego's clients give up.
 const WAIT: Duration = Duration::from_secs(5);
@@ -30,12 +30,19 @@ const LARGE_RUNS: usize = 2;
 #[derive(Debug)]
 pub(super) enum Extent {
     Whole,
-    Page { after: Option<Key>, units: u32 },
+    /// `reader` is that of the page before.
+    Page {
+        reader: Option<Reader>,
+        after: Option<Key>,
+        units: u32,
+    },
 }
 
 /// The result of one run.
 pub(super) struct Run {
     pub(super) answer: Result<Vec<u8>, RunError>,
+    /// The transaction in which a page was read.
+    pub(super) reader: Option<Reader>,
     /// The key after which the next page starts; `None` after the last page.
     pub(super) next: Option<Key>,
     /// Whether the end of the page is known, so that `next` is valid although there is no answer.
@@ -129,8 +136,8 @@ pub(super) async fn or_abandoned<T>(
 
 impl Api {
     pub(super) async fn run(&self, target: CallTarget, request: &Request, extent: Extent) -> Run {
-        let failed = |answer| Run { answer, next: None, is_page_read: false };
-        // Before the page, which holds a connection: a run that waits for its permit must not hold what others may need.
+        let failed = |answer| Run { answer, reader: None, next: None, is_page_read: false };
+        // Before the first page, which holds a connection: a run that waits for its permit must not hold what others may need.
         let _permit = match &target {
             CallTarget::Native { .. } | CallTarget::Stream(_) => None,
             CallTarget::Translated { step, .. } => match self.permits.take(self.chain.rank(*step), request).await {
@@ -140,14 +147,18 @@ impl Api {
         };
         let mut page = match extent {
             Extent::Whole => None,
-            Extent::Page { after, units } => match Page::begin(self.service.store(), after, units).await {
-                Ok(page) => Some(page),
-                Err(error) => return failed(Ok(handlers::failed(&self.service, &error.into()))),
-            },
+            Extent::Page { reader: Some(reader), after, units } => Some(Page::of(reader, after, units)),
+            Extent::Page { reader: None, after, units } => {
+                match Page::begin(self.service.store(), after, units).await {
+                    Ok(page) => Some(page),
+                    Err(error) => return failed(Ok(handlers::failed(&self.service, &error.into()))),
+                }
+            }
         };
         let answer = self.run_chain(target, request, &mut page).await;
         let is_page_read = page.as_ref().is_some_and(Page::is_read);
-        Run { answer, next: page.and_then(Page::next), is_page_read }
+        let next = page.as_ref().and_then(Page::next);
+        Run { answer, reader: page.map(Page::into_reader), next, is_page_read }
     }
 
     async fn run_chain(

@@ -1,4 +1,5 @@
-//! One page of a list: a range of partition keys, read in one short transaction.
+//! One page of a list: a range of partition keys, read in one transaction. The pages of a list share one, so that the list is of
+//! one moment.
 //!
 //! The first list that is read from the page fixes its last key; later lists see the same keys in the same state. So a
 //! translator can join two lists without missing half of a pair.
@@ -28,7 +29,12 @@ impl Page {
     /// # Errors
     /// The read transaction cannot be opened.
     pub async fn begin(store: &Store, after: Option<Key>, units: u32) -> Result<Self, StoreError> {
-        Ok(Self { reader: store.reader().await?, after, end: PageBound::Open, units })
+        Ok(Self::of(store.reader().await?, after, units))
+    }
+
+    /// The same with the transaction of an earlier page.
+    pub fn of(reader: Reader, after: Option<Key>, units: u32) -> Self {
+        Self { reader, after, end: PageBound::Open, units }
     }
 
     /// Opens a page of all keys.
@@ -50,11 +56,16 @@ impl Page {
     }
 
     /// The key after which the next page starts; `None` after the last page.
-    pub fn next(self) -> Option<Key> {
-        match self.end {
+    pub fn next(&self) -> Option<Key> {
+        match &self.end {
             PageBound::Open => None,
-            PageBound::Fixed(last) => last,
+            PageBound::Fixed(last) => last.clone(),
         }
+    }
+
+    /// Its transaction, for the next page.
+    pub fn into_reader(self) -> Reader {
+        self.reader
     }
 
     pub(super) fn range(&self) -> Range {

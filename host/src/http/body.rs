@@ -42,7 +42,7 @@ pub(super) fn streamed(mut pages: Pages, gate: Gate, client: DropGuard) -> Body 
                 let _ = sender.send(Err(Aborted)).await;
                 return;
             }
-            if !page.is_empty() && sender.send(Ok(page.into())).await.is_err() {
+            if !page.is_empty() && pages.wait_for(sender.send(Ok(page.into()))).await.is_err() {
                 return;
             }
         }

@@ -30,7 +30,8 @@ pub(super) enum HttpError {
     #[error(transparent)]
     NotHeld(NotHeld),
     #[error(
-        "this host runs as many calls of older API versions as it can at once; send the request again in {RETRY_AFTER_S} s"
+        "this host runs as many calls of older API versions, or sends as many large lists, as it can at once; send the request \
+         again in {RETRY_AFTER_S} s"
     )]
     Busy,
     #[error(
