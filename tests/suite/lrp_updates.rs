@@ -10,6 +10,7 @@ mod down;
 mod events;
 mod hosts;
 mod instances;
+mod pace;
 mod pinned;
 mod sentences;
 mod sequences;

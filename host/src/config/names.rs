@@ -2,7 +2,7 @@
 
 /// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one would silently change
 /// behaviour: a host with `pin_data_versoin` would migrate the database that it was meant to leave alone.
-pub(super) const OURS: [&str; 26] = [
+pub(super) const OURS: [&str; 27] = [
     "accept_older_catalogs",
     "admin_socket",
     "convergence_report_interval",
@@ -28,6 +28,7 @@ pub(super) const OURS: [&str; 26] = [
     "rollback_on_drain_to_version",
     "trusted_keys",
     "update_max_in_flight",
+    "update_max_in_flight_total",
     "update_routable_timeout",
 ];
 

@@ -33,6 +33,9 @@ impl Updates {
         Ok(Self {
             pace: Pace {
                 max_in_flight: keys.take("update_max_in_flight")?.unwrap_or(default.pace.max_in_flight),
+                max_in_flight_total: keys
+                    .take("update_max_in_flight_total")?
+                    .unwrap_or(default.pace.max_in_flight_total),
                 routable_timeout: keys.duration("update_routable_timeout")?.unwrap_or(default.pace.routable_timeout),
             },
             definitions_kept: keys.take("definitions_kept")?.unwrap_or(default.definitions_kept),

@@ -55,6 +55,7 @@ impl UpdateRecords {
 pub(super) fn spawn(service: Service, process_guid: Text) {
     tokio::spawn(async move {
         while service.update_hints().continues(&process_guid, run(&service, &process_guid).await) {}
+        service.update_hints().give_places(&service);
     });
 }
 

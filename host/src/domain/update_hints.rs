@@ -1,7 +1,8 @@
 //! Where instances have to be replaced: the process guids that the host works on. Only a hint: after a restart, or a failed
 //! step, convergence finds them in the records.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -9,6 +10,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::Service;
 use crate::model::Text;
 use crate::model::actual_lrp::InstanceKey;
+use crate::model::lrp_update::PlaceDemand;
 use crate::store::Key;
 
 /// Desired LRPs that are worked on at the same time.
@@ -24,6 +26,8 @@ pub(super) struct UpdateHints {
     /// the container runs until then.
     asked: Mutex<HashMap<InstanceKey, i64>>,
     permits: Semaphore,
+    /// Process guids whose next instances wait for places, in the order in which they are given.
+    waiting: Mutex<VecDeque<Text>>,
     /// Starts a task that works on a process guid.
     spawn: fn(Service, Text),
     /// The last process guid whose archive was examined.
@@ -35,6 +39,8 @@ struct UpdateWork {
     state: WorkState,
     /// The index of the instance that halts the update.
     halted: Option<i32>,
+    /// Its places among the instances of all LRPs that are being replaced.
+    places: usize,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -55,7 +61,8 @@ fn is_recent(asked_ns: i64, now_ns: i64) -> bool {
 impl UpdateHints {
     pub(super) fn new(spawn: fn(Service, Text)) -> Self {
         let permits = Semaphore::new(CONCURRENT);
-        Self { by_guid: Mutex::default(), asked: Mutex::default(), permits, spawn, last_pruned: Mutex::default() }
+        let (by_guid, asked, waiting, last_pruned) = Default::default();
+        Self { by_guid, asked, permits, waiting, spawn, last_pruned }
     }
 
     fn works(&self) -> MutexGuard<'_, HashMap<Text, UpdateWork>> {
@@ -103,6 +110,43 @@ impl UpdateHints {
             WorkState::Idle | WorkState::Running => work.state = WorkState::Idle,
         }
         false
+    }
+
+    /// Takes as many of the next places of a process guid as all LRPs together leave, and returns their number. If it needs more, it
+    /// waits: an update that has begun goes on before those that wait.
+    pub(super) fn take_places(&self, process_guid: &[u8], demand: PlaceDemand, most: NonZeroU32) -> usize {
+        let mut works = self.works();
+        let others =
+            works.iter().filter(|(guid, _)| **guid != process_guid).map(|(_, work)| work.places).sum::<usize>();
+        let free = (most.get() as usize).saturating_sub(others + demand.taken);
+        let taken = demand.next.min(free);
+        if let Some(work) = works.get_mut(process_guid) {
+            work.places = demand.taken + taken;
+        }
+        let mut waiting = self.waiting();
+        let is_waiting = waiting.iter().any(|guid| guid == process_guid);
+        if taken < demand.next && !is_waiting {
+            waiting.push_back(process_guid.to_vec());
+        }
+        taken
+    }
+
+    /// Continues the work of the LRPs that wait for places, as far as there are free ones.
+    pub(super) fn give_places(&self, service: &Service) {
+        let most = service.policy().update_pace.max_in_flight_total.get() as usize;
+        let taken: usize = self.works().values().map(|work| work.places).sum();
+        let free = most.saturating_sub(taken);
+        let next: Vec<_> = {
+            let (works, mut waiting) = (self.works(), self.waiting());
+            waiting.retain(|process_guid| works.contains_key(process_guid));
+            let count = free.min(waiting.len());
+            waiting.drain(..count).collect()
+        };
+        next.iter().for_each(|process_guid| self.instance_changed(service, process_guid));
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<Text>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the cell of a container was asked to stop it a short time ago.
@@ -155,6 +199,23 @@ impl UpdateWork {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn places_are_shared_by_all_and_those_of_a_halted_update_are_free() {
+        let hints = UpdateHints::new(|_, _| {});
+        let most = NonZeroU32::new(5).unwrap();
+        let take = |guid: &[u8], taken, next| hints.take_places(guid, PlaceDemand { taken, next }, most);
+        let waiting = || hints.waiting().iter().map(|guid| guid[0]).collect::<Vec<_>>();
+        for guid in [b"a", b"b", b"c"] {
+            hints.wake(guid, true);
+        }
+        assert_eq!((take(b"a", 0, 3), take(b"b", 0, 3), take(b"c", 0, 1)), (3, 2, 0));
+        assert_eq!(take(b"c", 0, 1), 0);
+        assert_eq!(waiting(), b"bc");
+        assert_eq!((take(b"a", 3, 0), take(b"b", 2, 0)), (0, 0), "those that it has");
+        assert_eq!((take(b"a", 0, 0), take(b"c", 0, 4)), (0, 3), "the first one is halted");
+        assert_eq!(take(b"a", 3, 2), 0, "it goes on although there are too many");
+    }
 
     #[test]
     fn change_during_a_step_is_followed_by_another_step() {

@@ -2,6 +2,7 @@
 //! done. Pure: everything follows from the rows, so nothing is lost with the host.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bbs_proto::models::desired_lrp::UpdateStrategy;
@@ -42,7 +43,7 @@ impl UpdateTarget {
         let strategy = if recreates { Replacement::Recreate } else { Replacement::Rolling };
         let is_cancelled = update.is_some_and(|update| update.is_cancelled);
         let (definition_id, instances) = (&self.definition_id, self.instances);
-        UpdatedLrp { definition_id, instances, strategy, is_cancelled, now_ns, pace: *pace }
+        UpdatedLrp { definition_id, instances, strategy, is_cancelled, now_ns, pace: *pace, places: usize::MAX }
     }
 }
 
@@ -61,6 +62,8 @@ pub struct UpdatedLrp<'a> {
     pub now_ns: i64,
     /// The limits of updates.
     pub pace: Pace,
+    /// Most replacements that may begin now, because of the updates of other LRPs.
+    pub places: usize,
 }
 
 /// The limits of updates.
@@ -68,6 +71,8 @@ pub struct UpdatedLrp<'a> {
 pub struct Pace {
     /// Most instances of one LRP that are replaced at the same time.
     pub max_in_flight: MaxInFlight,
+    /// Most instances of all LRPs that are replaced at the same time, without those of halted updates.
+    pub max_in_flight_total: NonZeroU32,
     /// A new instance that runs fails if it is not routable after this time.
     pub routable_timeout: Duration,
 }
@@ -75,7 +80,11 @@ pub struct Pace {
 impl Default for Pace {
     /// The time is the longest that Cloud Foundry gives an app to start.
     fn default() -> Self {
-        Self { max_in_flight: MaxInFlight::default(), routable_timeout: Duration::from_secs(180) }
+        Self {
+            max_in_flight: MaxInFlight::default(),
+            max_in_flight_total: NonZeroU32::new(500).expect("not zero"),
+            routable_timeout: Duration::from_secs(180),
+        }
     }
 }
 
@@ -151,6 +160,16 @@ impl UpdateAction {
     }
 }
 
+/// Places of an LRP among the instances of all LRPs that are being replaced. A halted update has none: it would keep them until
+/// a client corrects it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PlaceDemand {
+    /// For instances that are being replaced.
+    pub taken: usize,
+    /// For the instances that may be replaced next.
+    pub next: usize,
+}
+
 /// How far an update is, in instances.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UpdateProgress {
@@ -221,7 +240,7 @@ impl UpdateStatus {
 impl UpdatedLrp<'_> {
     /// The due actions of each index, lowest first.
     pub fn due(&self, slots: &BTreeMap<i32, Box<Slot>>) -> Vec<(i32, UpdateAction)> {
-        let mut free = self.pace.max_in_flight.of(self.instances).saturating_sub(self.in_flight(slots));
+        let mut free = self.free(slots).min(self.places);
         let is_halted = self.progress(slots).is_halted();
         let mut due = Vec::new();
         for (index, slot) in slots {
@@ -256,6 +275,20 @@ impl UpdatedLrp<'_> {
         let missing = (0..self.instances.min(INSTANCES)).filter(|index| !slots.contains_key(index));
         due.extend(missing.map(|index| (index, UpdateAction::Create)));
         due
+    }
+
+    /// Instances that may be replaced now because of this LRP alone.
+    fn free(&self, slots: &BTreeMap<i32, Box<Slot>>) -> usize {
+        self.pace.max_in_flight.of(self.instances).saturating_sub(self.in_flight(slots))
+    }
+
+    /// The places that this LRP has and that it needs next, among those of all.
+    pub fn demand(&self, slots: &BTreeMap<i32, Box<Slot>>) -> PlaceDemand {
+        let is_halted = self.progress(slots).is_halted();
+        let is_next = |slot: &Slot| self.phase(slot) == ReplacementPhase::Old && (!is_halted || self.passes_halt(slot));
+        let next = slots.range(..self.instances.max(0)).filter(|(_, slot)| is_next(slot)).count();
+        let taken = if is_halted { 0 } else { self.in_flight(slots) };
+        PlaceDemand { taken, next: self.free(slots).min(next) }
     }
 
     /// Why the update is halted; none if it is not.

@@ -50,27 +50,6 @@ async fn instances_are_replaced_in_the_order_of_their_indices(kind: Kind) {
     until_done(&server).await;
 }
 
-on_each_layout!(most_instances_in_flight_are_configured);
-async fn most_instances_in_flight_are_configured(kind: Kind) {
-    let pace = Pace { max_in_flight: MaxInFlight::Percent(50), ..Pace::default() };
-    let policy = Policy { update_pace: pace, ..Policy::default() };
-    let server = running_with(Options { kind, policy, ..Options::default() }, 3).await;
-    update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &[
-            "0/0 UNCLAIMED  version-2",
-            "0/1 RUNNING old-0 version-1",
-            "1/0 UNCLAIMED  version-2",
-            "1/1 RUNNING old-1 version-1",
-            "2/0 RUNNING old-2 version-1",
-        ],
-    )
-    .await;
-    settle(&server).await;
-    assert_eq!(rows(&server).await.len(), 5);
-}
-
 on_each_layout!(waiting_and_crashed_instances_take_the_new_definition_at_once);
 async fn waiting_and_crashed_instances_take_the_new_definition_at_once(kind: Kind) {
     let server = running(kind, 0).await;
@@ -436,7 +415,7 @@ async fn evacuation_of_a_replaced_container_keeps_it_until_its_successor_runs(ki
         availability_zone: started.availability_zone,
     };
     let keeps = async || {
-        let reply = server.call("/v1/actual_lrps/evacuate_running.r1", &request).await;
+        let reply = server.call("/v1.2/actual_lrps/evacuate_running.r1", &request).await;
         reply.message::<proto::EvacuationResponse>().keep_container
     };
     assert!(keeps().await);

@@ -139,7 +139,8 @@ async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, D
     let (slots, are_complete) = writer.slots(process_guid).await?;
     let update = writer.lrp_update(process_guid).await?;
     let pace = &service.policy().update_pace;
-    let lrp = target.at(writer.now_ns(), pace, update.as_ref());
+    let mut lrp = target.at(writer.now_ns(), pace, update.as_ref());
+    lrp.places = service.update_hints().take_places(process_guid, lrp.demand(&slots), pace.max_in_flight_total);
     let due = lrp.due(&slots);
     let mut step = UpdateStep { is_done: lrp.is_done(&slots), ..UpdateStep::default() };
     for (index, action) in due {

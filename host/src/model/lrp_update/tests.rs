@@ -16,6 +16,7 @@ fn lrp(instances: i32) -> UpdatedLrp<'static> {
         is_cancelled: false,
         now_ns: 0,
         pace: Pace::default(),
+        places: usize::MAX,
     }
 }
 
@@ -61,6 +62,23 @@ fn one_instance_or_a_tenth_of_them_is_replaced_at_once() {
     }
     let due = with(&lrp(5), MaxInFlight::Instances(3)).due(&old(5));
     assert_eq!(replaced_indices(&due), [0, 1, 2]);
+}
+
+#[test]
+fn places_among_all_lrps_limit_what_is_replaced_and_nothing_else() {
+    let lrp = with(&lrp(5), MaxInFlight::Instances(3));
+    let mut slots = old(5);
+    assert_eq!(lrp.demand(&slots), PlaceDemand { taken: 0, next: 3 });
+    assert_eq!(replaced_indices(&UpdatedLrp { places: 1, ..lrp }.due(&slots)), [0]);
+    slots.insert(0, replaced(State::Running));
+    slots.insert(1, replaced(State::Claimed));
+    assert_eq!(lrp.demand(&slots), PlaceDemand { taken: 2, next: 1 });
+    assert_eq!(UpdatedLrp { places: 0, ..lrp }.due(&slots), [(0, UpdateAction::StopReplaced)]);
+    slots.insert(2, slot(NEW, State::Crashed));
+    assert_eq!(lrp.demand(&slots), PlaceDemand::default(), "it is halted");
+    slots.get_mut(&3).unwrap().ordinary.as_mut().unwrap().definition_uncertain = true;
+    let more = with(&lrp, MaxInFlight::Instances(4));
+    assert_eq!(more.demand(&slots), PlaceDemand { taken: 0, next: 1 }, "an uncertain container passes a halt");
 }
 
 #[test]
