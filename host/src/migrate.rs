@@ -21,6 +21,7 @@ mod plan;
 mod prepare;
 mod quarantine;
 mod readable;
+mod removal;
 mod replay;
 mod residue;
 mod state;

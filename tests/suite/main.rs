@@ -42,6 +42,7 @@ mod online;
 mod quarantine;
 mod random;
 mod reload;
+mod removal;
 mod revisions;
 mod routes;
 mod sandbox;

@@ -345,8 +345,9 @@ pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), Mig
     state::drop_leftovers(context, fence).await?;
     quarantine::give_back(context, fence).await?;
     remove_used_residue(context, fence).await?;
+    quarantine::forget_pending(fence).await?;
+    state::forget_copy_changes(fence).await?;
     let mut tx = fence.begin().await?;
-    quarantine::forget_pending(&mut tx).await?;
     state::forget_underway(&mut tx).await?;
     fault::point(fault::BEFORE_CLEAN_UP_COMMIT);
     tx.commit().await.map_err(failed("bbs_migration"))?;

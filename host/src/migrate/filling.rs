@@ -57,9 +57,7 @@ pub async fn create_tables(
         statements.push(schema::create_table(dialect, table, &table.name));
     }
     fence.change_schema(&statements).await?;
-    let mut tx = fence.begin().await?;
-    fresh::forget(&mut tx).await?;
-    tx.commit().await.map_err(sql("the tables to fill"))?;
+    fresh::forget(context, fence).await?;
     Ok(layout)
 }
 

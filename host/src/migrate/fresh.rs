@@ -6,17 +6,20 @@
 //! older catalog is no safer for new records; and so does the key label, since no sealed
 //! record is left. Tables that are not of the catalog are left alone.
 
-use super::own_tables::{APPLIED, QUARANTINE, QUARANTINE_PART, RESIDUE};
-use super::state;
-use super::{MigrateError, SqlError};
+use sea_query::Cond;
+
+use super::own_tables::{self, APPLIED, QUARANTINE, RESIDUE};
+use super::{Context, MigrateError, SqlError, removal, state};
 use crate::database::{Transaction, schema, sql};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
+use crate::lock::fence::Fence;
+use crate::rows::residue;
 
 /// The table of the health probe holds nothing of clients: it is dropped even with rows.
 const HEALTH_CHECK: &str = "bbs_health_check";
-/// State about earlier records: the modules that ran over them, their arguments, and their residue.
-const FORGOTTEN: [&str; 6] = ["bbs_history", APPLIED, "bbs_run_arguments", RESIDUE, QUARANTINE, QUARANTINE_PART];
+/// State about earlier records that has a row for a version at most: the modules that ran over them, and their arguments.
+const FORGOTTEN: [&str; 3] = ["bbs_history", APPLIED, "bbs_run_arguments"];
 
 /// Refuses a table of the catalog that has rows, since without a version the host cannot know their layout, and anything else
 /// with such a name.
@@ -73,14 +76,12 @@ pub(super) async fn existing(tx: &mut Transaction, layouts: &LayoutHistory) -> R
     Ok(statements)
 }
 
-/// Removes the residue of earlier records, so that new ones with the same keys do not get it.
-pub(super) async fn forget(tx: &mut Transaction) -> Result<(), MigrateError> {
-    let failed = |table: &str| {
-        let what = table.to_owned();
-        move |source: SqlError| MigrateError::Sql { what, source }
-    };
+/// Removes the residue of earlier records, so that new ones with the same keys do not get it. Safe to repeat: until all of it
+/// is gone, the database has no version and is begun anew.
+pub(super) async fn forget(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    let mut reader = context.database.read().await?;
     for table in [RESIDUE, QUARANTINE] {
-        let entries = state::count(tx, table).await?;
+        let entries = state::count(&mut reader, table).await?;
         if entries > 0 {
             tracing::warn!(
                 table,
@@ -89,8 +90,17 @@ pub(super) async fn forget(tx: &mut Transaction) -> Result<(), MigrateError> {
             );
         }
     }
+    drop(reader);
+    for table in [residue::table(), own_tables::quarantine_part(), own_tables::quarantine()] {
+        removal::remove(fence, &table, Cond::all()).await?;
+    }
+    let mut tx = fence.begin().await?;
     for table in FORGOTTEN {
         tx.execute(sql(format!("DELETE FROM {table}"))).await.map_err(failed(table))?;
     }
-    Ok(())
+    tx.commit().await.map_err(failed("bbs_history"))
+}
+
+fn failed(table: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
+    move |source| MigrateError::Sql { what: table.to_owned(), source }
 }

@@ -54,7 +54,7 @@ pub fn tables() -> Vec<Table> {
         table("bbs_side_table", &["table_name"], &[("table_name", KEY)]),
         table("bbs_copy", &["group_number"], &[("group_number", NUMBER), ("last_key", TEXT)]),
         table("bbs_copy_table", &["table_name"], &[("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
-        table("bbs_copy_change", &["id"], &[("id", KEY), ("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
+        copy_change(),
         catalog_serial(),
         import(),
         import_run(),
@@ -62,6 +62,11 @@ pub fn tables() -> Vec<Table> {
         quarantine(),
         quarantine_part(),
     ]
+}
+
+/// Changes that clients' writes made to the copies: a row for each, so that they do not wait for each other.
+pub(super) fn copy_change() -> Table {
+    table("bbs_copy_change", &["id"], &[("id", KEY), ("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)])
 }
 
 pub(super) fn catalog_serial() -> Table {
@@ -119,7 +124,7 @@ pub(super) fn quarantine() -> Table {
 }
 
 /// The content of a unit beyond what an entry holds.
-fn quarantine_part() -> Table {
+pub(super) fn quarantine_part() -> Table {
     let key = [
         ("unit_digest", ColumnType::Varchar(64)),
         ("table_name", ColumnType::Varchar(64)),

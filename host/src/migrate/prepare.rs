@@ -42,11 +42,11 @@ pub(super) async fn begin(
     if !resumed {
         state::drop_leftovers(context, fence).await?;
         forget_copies(fence, &work).await?;
+        if work.from == 0 {
+            fresh::forget(context, fence).await?;
+        }
     }
     let mut tx = fence.begin().await?;
-    if !resumed && work.from == 0 {
-        fresh::forget(&mut tx).await?;
-    }
     let arguments = work.draw_arguments(&mut tx, context.now_ns).await?;
     if !resumed {
         state::forget_underway(&mut tx).await?;
@@ -64,9 +64,8 @@ pub(super) async fn begin(
 /// Removes what was kept while rows were copied into tables that are gone. Nothing needs it any more, so it may be removed in
 /// transactions of its own, before the one that records a phase.
 async fn forget_copies(fence: &Fence, work: &Work) -> Result<(), MigrateError> {
-    let mut tx = fence.begin().await?;
-    quarantine::forget_pending(&mut tx).await?;
-    tx.commit().await.map_err(failed("bbs_quarantine"))?;
+    quarantine::forget_pending(fence).await?;
+    state::forget_copy_changes(fence).await?;
     residue::remove(fence, work.lens.direction, work.versions()).await
 }
 

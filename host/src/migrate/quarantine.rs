@@ -14,15 +14,16 @@ use std::path::PathBuf;
 use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
 
-use super::own_tables::{QUARANTINE, QUARANTINE_PART};
+use super::own_tables::{self, QUARANTINE, QUARANTINE_PART};
 use super::plan::Strategy;
 use super::state::{exists, signed};
-use super::{Context, MigrateError, RefusedUnits, Work};
+use super::{Context, MigrateError, RefusedUnits, Work, removal};
 use crate::database::{Row, SqlError, Transaction, of_few_lengths, upsert};
 use crate::encryption::Keyring;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Layout, Sealing};
 use crate::lens::LensError;
+use crate::lock::fence::Fence;
 use crate::rows::digest::digest_of;
 use crate::rows::{self, ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};
 
@@ -390,11 +391,15 @@ pub(super) async fn forget(
     deleted(tx, &delete).await
 }
 
-/// Removes the entries of an abandoned migration: the units are still in their tables.
-pub(super) async fn forget_pending(tx: &mut Transaction) -> Result<(), MigrateError> {
-    let mut delete = Query::delete();
-    delete.from_table(QUARANTINE).and_where(Expr::col("pending").eq(true));
-    deleted(tx, &delete).await
+/// Removes the entries of an abandoned migration: the units are still in their tables. The parts of an entry are removed
+/// before it, so that none is left behind if this is interrupted.
+pub(super) async fn forget_pending(fence: &Fence) -> Result<(), MigrateError> {
+    let key = ["unit_digest", "table_name", "from_version"];
+    let pending = Expr::col("pending").eq(true);
+    let entries = Query::select().columns(key).from(QUARANTINE).and_where(pending.clone()).take();
+    let parts = Cond::all().add(Expr::tuple(key.map(Expr::col)).in_subquery(entries));
+    removal::remove(fence, &own_tables::quarantine_part(), parts).await?;
+    removal::remove(fence, &own_tables::quarantine(), Cond::all().add(pending)).await
 }
 
 /// Settles the entries of a migration whose version is about to be durable: their units are removed from tables that

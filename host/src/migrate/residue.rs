@@ -5,19 +5,17 @@ use std::collections::BTreeSet;
 
 use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 
-use super::MigrateError;
 use super::own_tables::{QUARANTINE, RESIDUE};
 use super::state::exists;
+use super::{MigrateError, removal};
 use crate::database::{Row, SqlError, Transaction};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lock::fence::Fence;
+use crate::rows;
 use crate::rows::digest::digest_of;
 use crate::rows::residue::{at_any_of, of};
 
 type Versions = std::ops::RangeInclusive<DataVersion>;
-
-/// The units of which residue is removed in one transaction. A client's write of one of them waits for its end.
-const REMOVED_UNITS: u64 = 500;
 
 fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: RESIDUE.to_owned(), source }
@@ -85,33 +83,7 @@ fn used(direction: Direction, versions: &Versions) -> Cond {
     of(direction, versions).add(Expr::col("unit_digest").not_in_subquery(quarantined))
 }
 
-/// Removes it, a few units in each transaction: there may be much of it, clients may write the same units meanwhile, and a
-/// Galera cluster limits the size of a transaction.
+/// Removes it. Clients may write the same units meanwhile.
 pub(super) async fn remove(fence: &Fence, direction: Direction, versions: Versions) -> Result<(), MigrateError> {
-    let mut after = Some(String::new());
-    while let Some(last) = after {
-        let mut tx = fence.begin_relaxed().await?;
-        after = remove_some(&mut tx, direction, &versions, &last).await?;
-        tx.commit().await.map_err(failed)?;
-    }
-    Ok(())
-}
-
-/// Removes it for the next few units after one. Returns the last of them, if there was any.
-async fn remove_some(
-    tx: &mut Transaction,
-    direction: Direction,
-    versions: &Versions,
-    after: &str,
-) -> Result<Option<String>, MigrateError> {
-    let next = used(direction, versions).add(Expr::col("unit_digest").gt(after));
-    let mut some = Query::select();
-    some.distinct().column("unit_digest").from(RESIDUE).cond_where(next.clone());
-    some.order_by("unit_digest", Order::Asc).limit(REMOVED_UNITS);
-    let Some(last) = tx.fetch(&some).await.map_err(failed)?.pop() else { return Ok(None) };
-    let last = last.text(0).map_err(failed)?.unwrap_or_default().to_owned();
-    let mut delete = Query::delete();
-    delete.from_table(RESIDUE).cond_where(next.add(Expr::col("unit_digest").lte(last.as_str())));
-    tx.execute(&delete).await.map_err(failed)?;
-    Ok(Some(last))
+    removal::remove(fence, &rows::residue::table(), used(direction, &versions)).await
 }

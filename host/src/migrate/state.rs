@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sea_query::{Alias, Expr, ExprTrait, Func, Query};
+use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Query};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::decide::Found;
 use super::own_tables::{self, APPLIED};
-use super::{Context, MigrateError, fault, layout_history};
+use super::{Context, MigrateError, fault, layout_history, removal};
 use crate::database::schema::{self, exists as table_exists};
 use crate::database::{Row, SqlError, Transaction, sql, upsert};
 use crate::layout::columns::RunArguments;
@@ -212,18 +212,23 @@ pub(super) async fn write_underway(tx: &mut Transaction, underway: &Underway) ->
     Ok(())
 }
 
-/// Removes the record of the unfinished migration and its position.
+/// Removes the record of the unfinished migration and its position. The changes of its copies may be many:
+/// [`forget_copy_changes`].
 pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateError> {
     for statement in [
         "DELETE FROM bbs_migration",
         "DELETE FROM bbs_side_table",
         "DELETE FROM bbs_copy",
         "DELETE FROM bbs_copy_table",
-        "DELETE FROM bbs_copy_change",
     ] {
         tx.execute(sql(statement)).await.map_err(failed("bbs_migration"))?;
     }
     Ok(())
+}
+
+/// Removes the changes that clients' writes made to copies which are not verified any more.
+pub(super) async fn forget_copy_changes(fence: &Fence) -> Result<(), MigrateError> {
+    removal::remove(fence, &own_tables::copy_change(), Cond::all()).await
 }
 
 /// Records the tables that a migration creates beside the real ones, before the first of them is created. The host that

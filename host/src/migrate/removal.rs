@@ -1,0 +1,87 @@
+//! Removal of many rows of the host's own tables, in transactions of bounded size: a Galera cluster limits a transaction
+//! (`wsrep_max_ws_size`), and clients that write the same units wait for its end. Owns the bounds; which rows are not needed
+//! any more is decided by the callers, and recorded before the first of them is removed.
+
+use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query};
+
+use super::MigrateError;
+use crate::database::{SqlError, Transaction};
+use crate::layout::schema::{ColumnType, Table};
+use crate::lock::fence::Fence;
+use crate::rows::text_length;
+
+/// The most keys whose rows are removed in one transaction.
+const MOST_KEYS: u64 = 500;
+/// The bytes of text that one transaction removes, unless the rows of one key have more.
+const MOST_BYTES: u64 = 4 << 20;
+
+/// Removes the rows that meet a condition, in the order of the first column of the primary key, which is a text. Rows that
+/// share its value are removed in one transaction. Safe to interrupt and to repeat.
+///
+/// # Errors
+/// Another host has raised the fence, or the database fails. Some of the rows may be gone then.
+pub(super) async fn remove(fence: &Fence, table: &Table, condition: Cond) -> Result<(), MigrateError> {
+    let removal = Removal { table, condition };
+    let mut after = None;
+    loop {
+        let mut tx = fence.begin_relaxed().await?;
+        let Some(last) = removal.next(&mut tx, after.as_deref()).await.map_err(removal.failed())? else {
+            return Ok(());
+        };
+        removal.delete(&mut tx, after.as_deref(), &last).await.map_err(removal.failed())?;
+        tx.commit().await.map_err(removal.failed())?;
+        assert!(after.is_none_or(|before| before != last), "each transaction removes rows of further keys");
+        after = Some(last);
+    }
+}
+
+struct Removal<'a> {
+    table: &'a Table,
+    condition: Cond,
+}
+
+impl Removal<'_> {
+    fn failed(&self) -> impl FnOnce(SqlError) -> MigrateError {
+        let what = self.table.name.clone();
+        move |source| MigrateError::Sql { what, source }
+    }
+
+    fn key(&self) -> Alias {
+        Alias::new(&self.table.primary_key[0])
+    }
+
+    /// The rows with later keys.
+    fn rows_after(&self, key: Option<&str>) -> Cond {
+        let rows = Cond::all().add(self.condition.clone());
+        rows.add_option(key.map(|key| Expr::col(self.key()).gt(key)))
+    }
+
+    /// The last key of the next transaction: as many keys as are within the bounds, and at least one.
+    async fn next(&self, tx: &mut Transaction, after: Option<&str>) -> Result<Option<String>, SqlError> {
+        // Statistics of a table that was filled in the last minutes, and never analysed, show it empty.
+        tx.find_by_key().await?;
+        let texts = self.table.columns.iter().filter(|column| column.kind == ColumnType::LongText);
+        let bytes = text_length(texts.map(|column| column.name.as_str())).unwrap_or_else(|| Expr::val(0));
+        let bytes = Expr::expr(Func::sum(bytes)).cast_as(Alias::new(tx.dialect().integer_cast()));
+        let mut query = Query::select();
+        query.column(self.key()).expr(bytes).from(Alias::new(&self.table.name)).cond_where(self.rows_after(after));
+        query.group_by_col(self.key()).order_by(self.key(), Order::Asc).limit(MOST_KEYS);
+        let mut last = None;
+        let mut sum = 0;
+        for row in tx.fetch(&query).await? {
+            sum += row.integer(1)?.unwrap_or_default().unsigned_abs();
+            if last.is_some() && sum > MOST_BYTES {
+                break;
+            }
+            last = row.text(0)?.map(str::to_owned);
+        }
+        Ok(last)
+    }
+
+    async fn delete(&self, tx: &mut Transaction, after: Option<&str>, last: &str) -> Result<(), SqlError> {
+        let rows = self.rows_after(after).add(Expr::col(self.key()).lte(last));
+        let mut delete = Query::delete();
+        delete.from_table(Alias::new(&self.table.name)).cond_where(rows);
+        tx.execute(&delete).await.map(drop)
+    }
+}
