@@ -7,7 +7,8 @@ use sha2::{Digest, Sha256};
 
 use super::budget::OverBudget;
 use super::column::{Content, FrameColumn};
-use super::frame::Frame;
+use super::error::StepError;
+use super::frame::{Frame, FrameTable};
 use super::step::{ColumnFate, Step};
 use crate::layout::columns::ColumnData;
 use crate::layout::manifest::{Access, DataVersion};
@@ -305,10 +306,9 @@ pub(super) fn restore(
     left: &Residue,
     identities: &[Vec<u8>],
     stale: &mut u64,
-) -> Result<(), OverBudget> {
+) -> Result<(), StepError> {
     if step.creates(table) && frame.table(table).origins.is_empty() {
-        restore_table(frame, step.version(), table, left, identities, stale);
-        return Ok(());
+        return restore_table(frame, step.version(), table, left, identities, stale);
     }
     let held = frame.table(table);
     let marks = match marks {
@@ -330,10 +330,10 @@ pub(super) fn restore(
             let is_unbound = entry.digest.is_empty() && step.creates(table);
             if entry.digest == marks[row].digest || is_unbound {
                 used += 1;
-                found[row] = Some(decode(&entry.bytes));
+                found[row] = Some(decode(&entry.bytes, (table, held))?);
             } else if left.edited {
                 used += 1;
-                let mut values = decode(&entry.bytes);
+                let mut values = decode(&entry.bytes, (table, held))?;
                 values.retain(|column, _| !step.computes(table, column));
                 found[row] = Some(values);
             }
@@ -383,7 +383,7 @@ pub(super) fn restore_filled(
     marks: &[Vec<u8>],
     left: &Residue,
     stale: &mut u64,
-) -> Result<(), OverBudget> {
+) -> Result<(), StepError> {
     let (held, keys) = (frame.table(table), frame.keys(table)?);
     let mut offsets = vec![0];
     let mut rows: Vec<FilledRow<'_>> = Vec::new();
@@ -391,15 +391,17 @@ pub(super) fn restore_filled(
         let entries = left.of(step.version(), table, unit);
         if entries.first().is_some_and(|entry| entry.digest == *mark) {
             let kept = entries.iter().filter(|entry| !entry.row_key.is_empty());
-            rows.extend(kept.map(|entry| FilledRow { made: None, kept: decode(&entry.bytes) }));
+            for entry in kept {
+                rows.push(FilledRow { made: None, kept: decode(&entry.bytes, (table, held))? });
+            }
         } else {
             *stale += entries.len() as u64;
-            rows.extend(held.rows_of(unit).map(|row| {
+            for row in held.rows_of(unit) {
                 let own = entries.iter().find(|entry| left.edited && entry.row_key == keys[row]);
-                let mut kept = own.map_or_else(BTreeMap::new, |entry| decode(&entry.bytes));
+                let mut kept = own.map_or_else(|| Ok(BTreeMap::new()), |entry| decode(&entry.bytes, (table, held)))?;
                 kept.retain(|column, _| !step.computes(table, column));
-                FilledRow { made: Some(row), kept }
-            }));
+                rows.push(FilledRow { made: Some(row), kept });
+            }
         }
         offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
     }
@@ -429,7 +431,7 @@ fn restore_table(
     left: &Residue,
     identities: &[Vec<u8>],
     stale: &mut u64,
-) {
+) -> Result<(), StepError> {
     let mut offsets = vec![0];
     let mut rows = Vec::new();
     for (unit, identity) in identities.iter().enumerate() {
@@ -437,7 +439,9 @@ fn restore_table(
         // Earlier hosts bound the rows to nothing.
         let own = entries.iter().filter(|entry| entry.digest.is_empty() || entry.digest == *identity);
         let before = rows.len();
-        rows.extend(own.map(|entry| Some(decode(&entry.bytes))));
+        for entry in own {
+            rows.push(Some(decode(&entry.bytes, (table, frame.table(table)))?));
+        }
         *stale += (entries.len() - (rows.len() - before)) as u64;
         offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
     }
@@ -446,14 +450,30 @@ fn restore_table(
     for FrameColumn { column, content } in &mut held.columns {
         *content = Content::Given(restored_column(column, &rows, None));
     }
+    Ok(())
 }
 
-fn decode(mut bytes: &[u8]) -> BTreeMap<&[u8], Value<'_>> {
+/// Decodes the saved values of a row of a table. Names of columns that it does not have any more are decoded, too.
+///
+/// # Errors
+/// The bytes are not what was saved, or a column has another type than it had then.
+fn decode<'a>(
+    mut bytes: &'a [u8],
+    (name, table): (&str, &FrameTable),
+) -> Result<BTreeMap<&'a [u8], Value<'a>>, StepError> {
+    // Without the bytes, which may be a secret.
+    let damaged = || StepError::Batch(format!("the residue of a row of `{name}` is damaged"));
     let mut values = BTreeMap::new();
-    while let Some((Value::Text(name), rest)) = Value::decode(bytes) {
-        let Some((value, rest)) = Value::decode(rest) else { break };
-        values.insert(name, value);
+    while !bytes.is_empty() {
+        let Some((Value::Text(column), rest)) = Value::decode(bytes) else { return Err(damaged()) };
+        let (value, rest) = Value::decode(rest).ok_or_else(damaged)?;
+        let mut columns = table.columns.iter().map(|column| &column.column);
+        let known = columns.find(|known| known.name.as_bytes() == column);
+        if known.is_some_and(|known| !value.fits(known.kind.into())) {
+            return Err(damaged());
+        }
+        values.insert(column, value);
         bytes = rest;
     }
-    values
+    Ok(values)
 }

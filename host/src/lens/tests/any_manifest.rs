@@ -218,7 +218,12 @@ fn walk(layouts: &LayoutHistory, steps: &[Arc<dyn Transform>], source: DataVersi
     for group in 0..lens.groups.len() {
         let mut left = Residue::default();
         for (version, table) in lens.restorable() {
-            let value = ResidueValue { row_key: Vec::new(), digest: Vec::new(), bytes: vec![1] };
+            // Of a row function any bytes; of a row, values under the names of columns.
+            let mut bytes = if table.is_empty() { vec![1] } else { Vec::new() };
+            if !table.is_empty() {
+                [Value::Text(b"dropped"), Value::Null].into_iter().for_each(|value| value.encode(&mut bytes));
+            }
+            let value = ResidueValue { row_key: Vec::new(), digest: Vec::new(), bytes };
             left.add(*version, table, 1, value);
         }
         let applied = lens.apply(

@@ -110,3 +110,57 @@ fn row_with_the_key_of_another_unit_is_refused() {
     let keys = Some(UnitKeys { encoding: Encoding::Text, values: texts(&["G0", "g1"]) });
     apply(&lens, &LensInput { keys, ..source(&["G0", "g1"]) }, Search::First).unwrap();
 }
+
+/// A lens down that gives a dropped column of truth values back, and a unit without it.
+fn restoring_a_flag() -> (Lens, LensInput) {
+    let dropped =
+        step(2, vec![Change::DropColumn { table: "apps".into(), column: "flag".into() }], Vec::new(), nothing);
+    let steps: Vec<_> = [first(), dropped].map(|step| step as Arc<dyn Transform>).into();
+    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
+    let mut units = source(&["a"]);
+    units.tables.get_mut("apps").unwrap().columns.remove("flag");
+    (Lens::restoring(&layouts, &steps, 2, 1).unwrap(), units)
+}
+
+/// Applies the lens with a saved row of these bytes.
+fn restored(bytes: &[u8]) -> Result<ColumnData, String> {
+    let (lens, units) = restoring_a_flag();
+    let mut row_key = Vec::new();
+    Value::Text(b"g0").encode(&mut row_key);
+    let mut left = Residue::default();
+    left.add(2, "apps", 0, ResidueValue { row_key, digest: Vec::new(), bytes: bytes.to_vec() });
+    let group = lens.tables["apps"].group;
+    let budget = BatchBudget::default();
+    let applied = lens.apply(group, &units, &left.of_edited(), &arguments(), Search::First, &budget);
+    let mut applied = applied.map_err(|errors| errors[0].to_string())?;
+    Ok(applied.tables.get_mut("apps").unwrap().computed.remove("flag").unwrap())
+}
+
+fn saved(values: &[Value<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    values.iter().for_each(|value| value.encode(&mut bytes));
+    bytes
+}
+
+#[test]
+fn damaged_residue_is_an_error_that_shows_none_of_it() {
+    let sound = restored(&saved(&[Value::Text(b"flag"), Value::Boolean(true)])).unwrap();
+    assert_eq!(sound.get(Encoding::Boolean, 0), Value::Boolean(true));
+    let other_type = saved(&[Value::Text(b"flag"), Value::Text(b"secret")]);
+    let cut_short = &saved(&[Value::Text(b"flag"), Value::Boolean(true)])[..14];
+    let without_name = saved(&[Value::Integer(7), Value::Boolean(true)]);
+    for damaged in [&other_type[..], cut_short, &without_name] {
+        let error = restored(damaged).unwrap_err();
+        assert!(error.contains("the residue of a row of `apps` is damaged"), "{error}");
+        assert!(!error.contains("secret") && !error.contains("115"), "{error}");
+    }
+}
+
+proptest::proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic_in_residue(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60)) {
+        if let Err(error) = restored(&bytes) {
+            proptest::prop_assert!(error.contains("is damaged"), "{}", error);
+        }
+    }
+}

@@ -67,15 +67,8 @@ fn decode_column(rest: &mut &[u8], column: &Column, rows: usize, keyring: &Keyri
     for _ in 0..rows {
         let Value::Boolean(is_open) = next(rest)? else { return None };
         let value = next(rest)?;
-        let fits = matches!(
-            (encoding, value),
-            (_, Value::Null)
-                | (Encoding::Boolean, Value::Boolean(_))
-                | (Encoding::Integer, Value::Integer(_))
-                | (Encoding::Text, Value::Text(_))
-        );
         match value {
-            _ if !fits => return None,
+            _ if !value.fits(encoding) => return None,
             Value::Text(plain) if is_open && column.sealing != Sealing::Plain => {
                 builder.push(Value::Text(&keyring.seal(column.sealing, plain)));
             }
@@ -107,6 +100,8 @@ fn integer(rest: &mut &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::layout::schema::ColumnType;
 
@@ -167,5 +162,36 @@ mod tests {
 
         assert!(decode(&bytes[..bytes.len() - 1], &layout).is_none(), "cut short");
         assert!(decode(&bytes, &Layout::default()).is_none(), "another layout");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic_in_a_unit(
+            bytes in prop::collection::vec(any::<u8>(), 0..100),
+            values in any::<[Option<u8>; 6]>(),
+            place in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let keyring = Keyring::new([("a", "one")], "a").unwrap();
+            let layout = Layout { tables: [("things".to_owned(), table())].into() };
+            let decode = |bytes: &[u8]| super::decode(bytes, UnitKey::text("u"), &layout, &keyring);
+            let _ = decode(&bytes);
+            let column = |at: usize, name: &str, value: fn(&u8) -> Value<'_>| {
+                super::tests::values(name, &[&values[at], &values[at + 1]].map(|of| of.as_ref().map_or(Value::Null, value)))
+            };
+            let columns = [
+                super::tests::values("guid", &[Value::Text(b"a"), Value::Text(&bytes)]),
+                column(0, "number", |value| Value::Integer(i64::from(*value))),
+                column(2, "flag", |value| Value::Boolean(*value > 9)),
+                column(4, "secret", |value| Value::Text(std::slice::from_ref(value))),
+            ];
+            let rows = TableRows { unit_offsets: vec![0, 2], columns: columns.into() };
+            let unit = UnitBatch { units: vec![UnitKey::text("u")], tables: [("things".to_owned(), rows)].into() };
+            let mut encoded = encode(&unit, &layout, &keyring);
+            let decoded = decode(&encoded).expect("what was encoded decodes");
+            prop_assert_eq!(&decoded.tables["things"].columns["number"].data, &unit.tables["things"].columns["number"].data);
+            *place.get_mut(&mut encoded) = byte;
+            let _ = decode(&encoded);
+        }
     }
 }
