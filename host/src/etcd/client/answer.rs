@@ -84,7 +84,8 @@ struct ChunkReader<'a> {
 
 impl Read for ChunkReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        if self.at == self.chunk.len() {
+        // An empty chunk is not the end.
+        while self.at == self.chunk.len() {
             let Some(next) = self.chunks.blocking_recv() else { return Ok(0) };
             (self.chunk, self.at) = (next, 0);
         }
@@ -229,5 +230,61 @@ impl<'de> Visitor<'de> for NodesSeed<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut nodes: A) -> Result<(), A::Error> {
         while nodes.next_element_seed(NodeSeed(&mut *self.0))?.is_some() {}
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn parse(body: &[u8], at: usize) -> Result<Vec<Leaf>, serde_json::Error> {
+        let (chunk, chunks) = mpsc::channel(2);
+        let (into, mut batches) = mpsc::channel(body.len() + 1);
+        let (front, back) = body.split_at(at);
+        [front, back].into_iter().for_each(|part| chunk.try_send(part.to_vec()).unwrap());
+        drop(chunk);
+        let count = parse_leaves(chunks, &into)?;
+        drop(into);
+        let leaves: Vec<_> = std::iter::from_fn(|| batches.blocking_recv()).flatten().collect();
+        assert_eq!(leaves.len() as u64, count);
+        Ok(leaves)
+    }
+
+    /// A node, with the values of its leaves in order.
+    fn node() -> impl Strategy<Value = (Value, Vec<String>)> {
+        let leaf = any::<(String, String, u64)>().prop_map(|(key, value, index)| {
+            (json!({"key": key, "value": value, "modifiedIndex": index, "createdIndex": 1}), vec![value])
+        });
+        leaf.prop_recursive(3, 12, 3, |inner| {
+            prop::collection::vec(inner, 0..3).prop_map(|nodes| {
+                let (nodes, leaves): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
+                (json!({"key": "/d", "dir": true, "nodes": nodes}), leaves.concat())
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_answers_are_read_as_they_are_or_refused(
+            (node, values) in node(),
+            place in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let mut body = json!({"action": "get", "node": node}).to_string().into_bytes();
+            let read: Vec<_> = parse(&body, place.index(body.len())).unwrap().into_iter().map(|leaf| leaf.value).collect();
+            prop_assert_eq!(read, values);
+            *place.get_mut(&mut body) = byte;
+            let _ = (parse(&body, 0), serde_json::from_slice::<LeafAnswer>(&body));
+            let _ = serde_json::from_slice::<ErrorAnswer>(&body);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic_in_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert!(parse(&bytes, 0).is_err());
+            prop_assert!(serde_json::from_slice::<LeafAnswer>(&bytes).is_err());
+        }
     }
 }
