@@ -6,7 +6,10 @@ mod client;
 mod endpoint;
 mod socket;
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 pub use client::{AdminClient, AdminClientError};
 pub use endpoint::Endpoint;
@@ -38,6 +41,21 @@ pub enum Command {
         /// Units of the present phase, mostly rows.
         units_per_second: Option<u64>,
     },
+}
+
+/// Longest command in bytes; every command is far shorter.
+const LONGEST_LINE: u64 = 4096;
+
+impl Command {
+    /// Reads a command, which is one line. The inner error is the reason why the line is none.
+    ///
+    /// # Errors
+    /// If the connection is lost, or the line is not UTF-8.
+    pub(crate) async fn read(stream: impl AsyncRead + Unpin) -> io::Result<Result<Self, String>> {
+        let mut line = String::new();
+        BufReader::new(stream.take(LONGEST_LINE)).read_line(&mut line).await?;
+        Ok(serde_json::from_str(&line).map_err(|error| format!("this is not a command: {error}")))
+    }
 }
 
 /// The progress of the host's work and the current throttle.

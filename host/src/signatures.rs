@@ -169,7 +169,12 @@ impl TrustedKeys {
         self.verify_text(&text, claimed)
     }
 
-    fn verify_text<'a>(&self, text: &[u8], claimed: ClaimedCatalog<'a>) -> Result<(&'a str, u64), SignatureError> {
+    /// Verifies the text of a signature.
+    pub(crate) fn verify_text<'a>(
+        &self,
+        text: &[u8],
+        claimed: ClaimedCatalog<'a>,
+    ) -> Result<(&'a str, u64), SignatureError> {
         let name = claimed.name.ok_or(SignatureError::Unnamed)?;
         let owned = || name.to_owned();
         let signature = parse(text).map_err(|reason| SignatureError::Malformed { reason })?;

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
@@ -15,8 +15,6 @@ use crate::files;
 use crate::progress::Snapshot;
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
-/// Longest command in bytes; every command is far shorter.
-const LONGEST_LINE: u64 = 4096;
 /// How long a client may take to send its command after it has connected.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the last reply of a host that ends may take; more than [`WATCH_INTERVAL`].
@@ -127,12 +125,9 @@ async fn answer(mut stream: UnixStream, owner: u32, host: &Host) -> io::Result<(
         return say(&mut stream, &Reply::Refused("only the user that the host runs as may send commands".to_owned()))
             .await;
     }
-    let mut line = String::new();
-    let mut limited = BufReader::new((&mut stream).take(LONGEST_LINE));
-    tokio::time::timeout(PATIENCE, limited.read_line(&mut line)).await??;
-    let command = match serde_json::from_str::<Command>(&line) {
+    let command = match tokio::time::timeout(PATIENCE, Command::read(&mut stream)).await?? {
         Ok(command) => command,
-        Err(error) => return say(&mut stream, &Reply::Refused(format!("this is not a command: {error}"))).await,
+        Err(reason) => return say(&mut stream, &Reply::Refused(reason)).await,
     };
     let reply = host.execute(command).await;
     say(&mut stream, &reply).await?;

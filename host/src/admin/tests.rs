@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
@@ -200,4 +201,23 @@ async fn reload_returns_what_has_changed_or_why_nothing_has() {
     let command = Running::new().await;
     let refused = AdminClient::send(&command.path, Command::Reload).await.unwrap().reloaded().await.unwrap_err();
     assert!(refused.to_string().contains("a command of `bbs` runs, no host"), "{refused}");
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic_in_a_command(
+        bytes in prop::collection::vec(any::<u8>(), 0..200),
+        fields in "(\"(command|units_per_second)\"[:,](\"(rate|pause|x)\"|[0-9-]{1,3}|null)[,}]){0,3}",
+        rate in any::<Option<u64>>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let read = |line: &[u8]| runtime.block_on(Command::read(line));
+        let written = serde_json::to_vec(&Command::Rate { units_per_second: rate }).unwrap();
+        for line in [bytes, format!("{{{fields}").into_bytes(), written] {
+            if let Ok(Ok(command)) = read(&line) {
+                let again = read(&serde_json::to_vec(&command).unwrap()).unwrap();
+                prop_assert_eq!(again, Ok(command));
+            }
+        }
+    }
 }

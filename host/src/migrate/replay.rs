@@ -90,7 +90,7 @@ impl Replay {
     /// Writes the file and returns its path. If the folder cannot be written to, the replay is lost and a warning is
     /// logged.
     pub(super) fn save(&self, folder: &Path, keyring: &Keyring) -> Option<PathBuf> {
-        let sealed = keyring.seal(Sealing::Sealed, &serde_json::to_vec(&ReplayFile::from(self)).expect("plain data"));
+        let sealed = keyring.seal(Sealing::Sealed, &self.encode());
         let path = folder.join(self.file_name());
         let write = || {
             files::create_private_folder(folder)?;
@@ -124,8 +124,17 @@ impl Replay {
         let plain = keyring
             .open(Sealing::Sealed, sealed.trim_ascii_end())
             .map_err(|source| ReplayError::Sealed { path: owned(), source })?;
-        let file: Option<ReplayFile> = serde_json::from_slice(&plain).ok();
-        file.and_then(ReplayFile::into_replay).ok_or_else(|| ReplayError::Damaged { path: owned() })
+        Self::decode(&plain).ok_or_else(|| ReplayError::Damaged { path: owned() })
+    }
+
+    /// The content of the file before it is sealed.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(&ReplayFile::from(self)).expect("plain data")
+    }
+
+    /// Decodes what [`encode`](Self::encode) returned. `None` if it is damaged.
+    pub(super) fn decode(plain: &[u8]) -> Option<Self> {
+        serde_json::from_slice::<ReplayFile>(plain).ok()?.into_replay()
     }
 
     /// Runs a module over the unit. Returns the reason if it refuses or fails.
@@ -259,6 +268,8 @@ impl ReplayFile {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn replay(unit: &str, table: &str, namespace: u128) -> Replay {
@@ -311,5 +322,42 @@ mod tests {
         assert_eq!(Replay::read(&path, &keyring).unwrap(), unit);
         assert_eq!(unit.save(&folder, &keyring), Some(path));
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_units_round_trip_and_damaged_ones_never_panic(
+            texts in any::<[String; 4]>(),
+            numbers in any::<(u64, i64, u128, u32)>(),
+            column in any::<(Vec<u8>, Vec<u32>, Vec<u8>)>(),
+            residue in any::<Option<Vec<u8>>>(),
+            place in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+        ) {
+            let [module, reason, unit, table] = texts;
+            let (version, started_at_ns, namespace, rows) = numbers;
+            let (validity, offsets, values) = column;
+            let columns = vec![("column".to_owned(), ColumnData { validity, offsets, values })];
+            let unit = Replay {
+                module,
+                version,
+                reason,
+                run: RunArguments { started_at_ns, namespace: Uuid::from_u128(namespace) },
+                tables: vec![ReplayTable { name: table, rows, columns }],
+                residue,
+                ..replay(&unit, "", 0)
+            };
+            let mut encoded = unit.encode();
+            prop_assert_eq!(Replay::decode(&encoded), Some(unit));
+            *place.get_mut(&mut encoded) = byte;
+            if let Some(damaged) = Replay::decode(&encoded) {
+                prop_assert_eq!(Replay::decode(&damaged.encode()), Some(damaged));
+            }
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic_in_a_replay(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            prop_assert_eq!(Replay::decode(&bytes), None);
+        }
     }
 }

@@ -76,7 +76,7 @@ pub fn save(folder: &Path, file: &Path, sandbox: &Sandbox) -> Result<OciArtifact
     Ok(artifact)
 }
 
-fn write_tar(artifact: &OciArtifact, file: &mut dyn Write) -> io::Result<()> {
+pub(super) fn write_tar(artifact: &OciArtifact, file: &mut dyn Write) -> io::Result<()> {
     let index = OciImageIndex {
         schema_version: 2,
         media_type: Some(OCI_IMAGE_INDEX_MEDIA_TYPE.to_owned()),
@@ -125,22 +125,28 @@ fn blob_entry(digest: &str) -> String {
 /// If the folder is not empty, or the bundle is damaged, has unknown entries, or is of no valid folder of modules.
 pub fn load(file: &Path, into: &Path) -> Result<OciArtifact, BundleError> {
     let folder = NewFolder::at(into)?;
-    let artifact = Bundle { file, entries: read_tar(file)? }.artifact()?;
-    artifact.write_into(&folder)?;
-    Ok(artifact)
-}
-
-/// Reads all entries of a tar file, by name.
-fn read_tar(file: &Path) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
     let failed = |source| BundleError::Read { file: file.to_owned(), source };
     let open = files::open(file).map_err(failed)?;
     if open.metadata().map_err(failed)?.len() > BUNDLE_BYTES {
         return Err(BundleError::TooLarge { file: file.to_owned() });
     }
+    let artifact = parse(file, open)?;
+    artifact.write_into(&folder)?;
+    Ok(artifact)
+}
+
+/// Parses a bundle. `file` is only used in errors.
+pub(super) fn parse(file: &Path, content: impl Read) -> Result<OciArtifact, BundleError> {
+    Bundle { file, entries: read_tar(file, content)? }.artifact()
+}
+
+/// Reads all entries of a tar file, by name.
+fn read_tar(file: &Path, content: impl Read) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
+    let failed = |source| BundleError::Read { file: file.to_owned(), source };
     let mut entries = BTreeMap::new();
     // The file may grow while it is read. Raw: extension headers, which may have a name or a size of any length, are entries
     // of another type.
-    let mut tar = tar::Archive::new(BufReader::new(open.take(BUNDLE_BYTES)));
+    let mut tar = tar::Archive::new(BufReader::new(content.take(BUNDLE_BYTES)));
     for entry in tar.entries().map_err(failed)?.raw(true) {
         let mut entry = entry.map_err(failed)?;
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
@@ -222,5 +228,51 @@ impl Bundle<'_> {
 
     fn refused(&self, entry: &str, what: &str) -> BundleError {
         BundleError::entry(self.file, entry, what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::Index;
+
+    use super::*;
+    use crate::modules::catalog::CATALOG_FILE;
+
+    fn artifact(catalog: &[u8]) -> Result<OciArtifact, ArtifactError> {
+        let manifest = OciManifest::of(&[(CATALOG_FILE.to_owned(), catalog.to_vec())])?;
+        OciArtifact::new(manifest, [(oci::digest(catalog), catalog.to_vec())].into())
+    }
+
+    fn bundle(artifact: &OciArtifact) -> Vec<u8> {
+        let mut tar = Vec::new();
+        write_tar(artifact, &mut tar).unwrap();
+        tar
+    }
+
+    fn parse(bytes: &[u8]) -> Result<OciArtifact, BundleError> {
+        super::parse(Path::new("bundle.tar"), bytes)
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic_in_a_bundle(
+            bytes in prop::collection::vec(any::<u8>(), 0..1500),
+            place in any::<Index>(),
+            byte in any::<u8>(),
+            length in any::<Index>(),
+        ) {
+            prop_assert!(parse(&bytes).is_err());
+            prop_assert!(OciManifest::parse(bytes.clone()).is_err());
+            prop_assert!(artifact(&[b"#", &bytes[..]].concat()).is_err() || std::str::from_utf8(&bytes).is_ok());
+            let sound = artifact(b"serial = 1\n").unwrap();
+            let mut damaged = bundle(&sound);
+            prop_assert_eq!(parse(&damaged).unwrap().digest(), sound.digest());
+            let _ = parse(&damaged[..length.index(damaged.len())]);
+            *place.get_mut(&mut damaged) = byte;
+            if let Ok(read) = parse(&damaged) {
+                prop_assert_eq!(read.digest(), sound.digest(), "a damaged bundle has the same content or is refused");
+            }
+        }
     }
 }

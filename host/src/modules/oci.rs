@@ -134,7 +134,7 @@ impl OciManifest {
         Ok(Self { bytes, layers })
     }
 
-    fn of(files: &[(String, Vec<u8>)]) -> Result<Self, ArtifactError> {
+    pub(super) fn of(files: &[(String, Vec<u8>)]) -> Result<Self, ArtifactError> {
         let layers = files.iter().map(|(name, content)| OciDescriptor {
             annotations: Some(BTreeMap::from([(ORG_OPENCONTAINERS_IMAGE_TITLE.to_owned(), name.clone())])),
             ..descriptor(media_type(name), content)

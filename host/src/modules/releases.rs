@@ -97,7 +97,7 @@ pub fn release(folders: &[PathBuf], digests: &ReleaseDigests, name: &str) -> Res
     found.cloned().ok_or_else(|| ReleaseError::Unknown { name: name.to_owned(), known: known() })
 }
 
-fn parse(text: &str) -> Result<Vec<Release>, toml::de::Error> {
+pub(super) fn parse(text: &str) -> Result<Vec<Release>, toml::de::Error> {
     toml::from_str::<ReleasesFile>(text).map(|file| file.release)
 }
 

@@ -59,8 +59,13 @@ impl SecretKeyFile {
     pub fn read(path: &Path) -> Result<Self, SigningKeyError> {
         let bytes = files::read(path, SIGNATURE_BYTES).map(Zeroizing::new);
         let bytes = bytes.map_err(|source| SigningKeyError::Read { path: path.to_owned(), source })?;
+        Self::parse(path, &bytes)
+    }
+
+    /// Parses the content of the file. `path` is only used in errors.
+    pub(crate) fn parse(path: &Path, bytes: &[u8]) -> Result<Self, SigningKeyError> {
         let malformed = || SigningKeyError::Malformed { path: path.to_owned() };
-        let text = std::str::from_utf8(&bytes).map_err(|_| malformed())?;
+        let text = std::str::from_utf8(bytes).map_err(|_| malformed())?;
         let key = text.lines().nth(1).and_then(decoded).map(Zeroizing::new).ok_or_else(malformed)?;
         // A public key and a signature have two or more lines, too, but are shorter.
         let key = SecretKey::from_bytes(&key).map_err(|_| malformed())?;

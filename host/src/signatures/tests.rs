@@ -3,6 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use minisign::KeyPair;
+use proptest::prelude::*;
 
 use super::*;
 
@@ -196,4 +197,25 @@ fn encrypted_secret_key_is_opened_with_its_password_alone() {
     let signature = open("a password").unwrap().sign(CONTENT, "a comment").unwrap();
     assert!(trusting(&[&pair]).verify_text(signature.as_bytes(), CLAIMED).is_ok());
     assert!(matches!(open("another"), Err(SigningKeyError::Locked { .. })));
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic_in_a_signature(bytes in prop::collection::vec(any::<u8>(), 0..200), line in 0..4_usize) {
+        let pair = pair();
+        let keys = trusting(&[&pair]);
+        prop_assert!(keys.verify_text(&bytes, CLAIMED).is_err());
+        let of_line = with_line(&signed(&pair, CONTENT), line / 2 * 2 + 1, |content| *content = bytes.clone());
+        prop_assert!(keys.verify_text(of_line.as_bytes(), CLAIMED).is_err());
+        let key = with_line(&pair.sk.to_box(None).unwrap().into_string(), 1, |content| {
+            content.iter_mut().zip(&bytes).skip(2).for_each(|(content, byte)| *content ^= byte);
+        });
+        for text in [key.as_bytes(), &bytes] {
+            if let Ok(file) = SecretKeyFile::parse(Path::new("key"), text)
+                && !file.is_encrypted()
+            {
+                let _ = file.open(None);
+            }
+        }
+    }
 }

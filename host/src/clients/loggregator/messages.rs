@@ -100,3 +100,27 @@ pub struct GaugeValue {
     #[prost(double, tag = "2")]
     pub value: f64,
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use prost::Message;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic_in_envelopes(
+            bytes in prop::collection::vec(any::<u8>(), 0..100),
+            source_id in any::<String>(),
+            numbers in any::<(i64, u64, u64)>(),
+        ) {
+            let _ = (EnvelopeBatch::decode(&bytes[..]), BatchSenderResponse::decode(&bytes[..]));
+            let (timestamp, delta, total) = numbers;
+            let counter = Counter { name: source_id.clone(), delta, total };
+            let message = Some(envelope::EnvelopeMessage::Counter(counter));
+            let batch = EnvelopeBatch { batch: vec![Envelope { timestamp, source_id, message, ..Envelope::default() }] };
+            prop_assert_eq!(EnvelopeBatch::decode(&batch.encode_to_vec()[..]), Ok(batch));
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! Each rule of an outcome, satisfied and violated. The batch has three units: two rows, none, one row.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::layout::columns::Refusal;
 
@@ -284,4 +286,46 @@ fn removed_rows_are_declared() {
     let refused = vec![Refusal { unit: 2, reason: "no".to_owned() }];
     assert_eq!(shaped(false, &[0, 2, 2, 2], &[0, 1], refused), Ok(()), "rows of a refused unit are dropped");
     assert_flaw(shaped(false, &[0, 2, 2, 2], &[0, 1], vec![]), "1 of the rows of unit 2");
+}
+
+/// Column data of any form; most are of one that some column has.
+fn any_data() -> impl Strategy<Value = ColumnData> {
+    let bytes = || prop::collection::vec(any::<u8>(), 0..4);
+    let some = prop_oneof![
+        Just(text(&[0, 1, 2, 3], b"abc")),
+        Just(integers(&[1, 2, 3])),
+        Just(integers(&[1, i64::MAX, 3])),
+        Just(ColumnData { values: vec![5], ..ColumnData::default() }),
+    ];
+    let any_form = (bytes(), prop::collection::vec(0..5_u32, 0..5), bytes())
+        .prop_map(|(validity, offsets, values)| ColumnData { validity, offsets, values });
+    prop_oneof![(some, bytes()).prop_map(|(data, validity)| with_validity(&validity, data)), any_form]
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_answers_are_refused_or_every_value_can_be_read(
+        data in any_data(),
+        kind in prop::sample::select(&[
+            ColumnType::Boolean, ColumnType::Integer, ColumnType::BigInteger, ColumnType::LongText,
+        ][..]),
+        nullable in any::<bool>(),
+        shape in prop::option::of((prop::collection::vec(0..5_u32, 0..5), prop::collection::vec(0..4_u32, 0..5))),
+        refused in prop::collection::vec(0..4_u32, 0..2),
+        residue in prop::collection::vec(any::<Option<Vec<u8>>>(), 0..4),
+    ) {
+        let column = column(kind, Sealing::Plain, nullable);
+        let shape = shape.map(|(unit_offsets, origins)| Shape { unit_offsets, origins });
+        let access = access(shape.is_some());
+        let rows = shape.as_ref().map_or(3, |shape| shape.unit_offsets.last().copied().unwrap_or_default());
+        let refused = refused.into_iter().map(|unit| Refusal { unit, reason: String::new() }).collect();
+        let outcome = Outcome { refused, residue, ..outcome(shape, data.clone()) };
+        let written = vec![defined(&column, Some("other"))];
+        let _ = check(std::slice::from_ref(&access), None, true, &batch(), &outcome);
+        if check(&[access], Some(&written), true, &batch(), &outcome).is_ok() {
+            for row in 0..rows as usize {
+                let _ = data.get(kind.into(), row);
+            }
+        }
+    }
 }

@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::CatalogError;
 use crate::files;
 use crate::layout::manifest::DataVersion;
-use crate::lens::transform::Transform;
-use crate::modules::module::Module;
-use crate::modules::translate::{ApiVersion, Translate};
+use crate::modules::translate::ApiVersion;
 use crate::signatures::{SIGNATURE_FILE, is_catalog_name};
 
 /// The name of the catalog file in a folder of modules.
@@ -99,24 +97,6 @@ impl std::fmt::Display for CatalogPosition {
             Self::Migration { version, .. } => write!(f, "migration {version}"),
             Self::Translator { serves, onto } => write!(f, "translator {serves} to {onto}"),
         }
-    }
-}
-
-impl CatalogEntry {
-    /// Creates the entry of a module, with a file name made of its versions and name.
-    pub(in crate::modules) fn of(module: &Module, sha256: String) -> Self {
-        let (file, position) = match module {
-            Module::Migration(module) => {
-                let manifest = module.manifest();
-                let position = CatalogPosition::Migration { version: manifest.version, follows: None };
-                (format!("{}-{}.wasm", manifest.version, manifest.name), position)
-            }
-            Module::Translator(module) => {
-                let (serves, onto) = (module.manifest().serves, module.manifest().onto);
-                (format!("{serves}-to-{onto}.wasm"), CatalogPosition::Translator { serves, onto })
-            }
-        };
-        Self { file, sha256, position }
     }
 }
 
@@ -282,5 +262,51 @@ fn written(entry: &CatalogEntry) -> CatalogFileEntry {
             serves: Some(serves),
             onto: Some(onto),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::select;
+
+    use super::*;
+
+    const LINES: [&str; 14] = [
+        "name = \"colours\"",
+        "name = \"Colours\"",
+        "serial = 7",
+        "serial = -1",
+        "releases = \"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\"",
+        "[[module]]",
+        "kind = \"migration\"",
+        "kind = \"translator\"",
+        "file = \"1-a.wasm\"",
+        "sha256 = \"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef\"",
+        "version = 1",
+        "follows = 1",
+        "serves = \"0.9\"",
+        "onto = \"0.10\"",
+    ];
+
+    /// Any text, and lines of a catalog in any order.
+    fn any_catalog() -> impl Strategy<Value = String> {
+        let module = (select(&LINES[6..8]), select(&LINES[10..12]), any::<[bool; 3]>()).prop_map(|(kind, one, has)| {
+            let versions = if kind == LINES[6] { [one, "version = 9"] } else { [LINES[12], LINES[13]] };
+            let optional = [LINES[8], LINES[9], versions[1]].into_iter().zip(has).filter(|(_, has)| *has);
+            let lines = [LINES[5], kind, versions[0]].into_iter().chain(optional.map(|(line, _)| line));
+            lines.collect::<Vec<_>>().join("\n")
+        });
+        let lines = prop::collection::vec(prop_oneof![select(&LINES[..]).prop_map(str::to_owned), module], 0..6);
+        prop_oneof![any::<String>(), lines.prop_map(|lines| lines.join("\n"))]
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_text_never_panics_in_the_catalog(written in any_catalog()) {
+            if let Ok(content) = parse(Path::new(CATALOG_FILE), &written) {
+                prop_assert_eq!(parse(Path::new(CATALOG_FILE), &text(&content).unwrap()).unwrap(), content);
+            }
+        }
     }
 }
