@@ -61,7 +61,7 @@ pub enum Answer {
     /// The whole encoded answer.
     Whole(Vec<u8>),
     /// A list that does not fit on one page.
-    Pages(Pages),
+    Pages(Box<Pages>),
     /// The request cannot be stored at the pinned data version.
     NotHeld(NotHeld),
     /// Too many calls of older versions, or large lists, run.

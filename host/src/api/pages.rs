@@ -86,7 +86,7 @@ impl Pages {
         match first {
             Ok(first) if pages.state != PageState::Done => {
                 pages.ready = Some(first);
-                Answer::Pages(pages)
+                Answer::Pages(Box::new(pages))
             }
             whole => whole.into(),
         }

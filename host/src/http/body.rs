@@ -33,7 +33,7 @@ impl HttpBody for Streamed {
 }
 
 /// Reads at most one page ahead of the client. Drops `client` with the body.
-pub(super) fn streamed(mut pages: Pages, gate: Gate, client: DropGuard) -> Body {
+pub(super) fn streamed(mut pages: Box<Pages>, gate: Gate, client: DropGuard) -> Body {
     let (sender, receiver) = mpsc::channel(1);
     let produce = async move {
         while let Some(page) = pages.next().await {

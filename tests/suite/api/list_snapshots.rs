@@ -95,7 +95,7 @@ async fn pages(server: &Server) -> Pages {
     let (_, target) = server.api.find(None, Verb::Post, "desired_lrps/list.r3").expect("a list");
     let request = Request { body: Vec::new().into(), trace_id: TraceId::NONE, abandoned: Default::default() };
     match server.api.call(target, request).await {
-        Answer::Pages(pages) => pages,
+        Answer::Pages(pages) => *pages,
         other => panic!("the list fits on one page: {other:?}"),
     }
 }
