@@ -67,6 +67,21 @@ async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
     assert_eq!(texts(&one, "SELECT a FROM t").await, ["2"]);
 }
 
+/// Goal: no statement that changes the schema takes long in a cluster, where all commits wait for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_have_their_indexes_before_they_are_filled() {
+    let cluster = Cluster::start();
+    let database = at_newest(&cluster).await;
+    assert!(run("down", OLDEST, &database, Some(fault::AFTER_PREPARE)), "it is killed");
+    let opened = database.open().await;
+    let query = "SELECT DISTINCT index_name FROM information_schema.statistics WHERE table_schema = DATABASE() \
+         AND INSTR(table_name, '__') > 0 AND index_name <> 'PRIMARY'";
+    assert!(!texts(&opened, query).await.is_empty());
+    opened.close().await;
+    assert!(!run("down", OLDEST, &database, None));
+    assert!(inspect(&database, OLDEST).await == oldest_rows().await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn migration_completes_after_loss_of_node_and_balancer() {
     let cluster = Arc::new(Cluster::start());

@@ -176,6 +176,11 @@ impl Fence {
         self.0.token
     }
 
+    /// Whether the database is a node of a Galera cluster.
+    pub fn is_in_cluster(&self) -> bool {
+        self.0.shards.is_some()
+    }
+
     /// Returns when a transaction has found the fence raised by another host.
     pub async fn lost(&self) -> FenceError {
         let mut lost = self.0.lost.subscribe();

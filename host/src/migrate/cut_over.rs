@@ -19,7 +19,7 @@ fn failed(what: &str) -> impl FnOnce(SqlError) -> MigrateError {
     move |source| MigrateError::Sql { what, source }
 }
 
-/// Builds the indexes of the copies before the names change, where that can be done ahead.
+/// Builds the indexes of the copies that they do not have yet before the names change, where that can be done ahead.
 pub(super) async fn build_indexes(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
     let copies = job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.table.indexes.is_empty());
     for plan in copies {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::database::schema;
 use crate::database::{SqlError, Transaction};
-use crate::layout::schema::Table;
+use crate::layout::schema::{Index, Table};
 use crate::lock::fence::Fence;
 
 fn failed(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
@@ -87,6 +87,7 @@ pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_d
                 statements.extend(make_way(&mut reader, &staged).await?);
                 statements.extend(created_as(&mut reader, job, plan, &staged).await?);
                 statements.extend(schema::before_filling(dialect, &plan.table, &staged));
+                statements.extend(schema::index_ahead(dialect, &plan.table, &staged, indexes_of_empty(fence, plan)));
             }
             Strategy::Create if !is_fresh => statements.extend(make_way(&mut reader, &plan.table.name).await?),
             Strategy::Create | Strategy::Untouched | Strategy::InPlace => {}
@@ -98,13 +99,20 @@ pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_d
     for plan in job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
         let staged = plan.staged(job.to);
         let found = schema::read_back(&mut tx, &staged).await?;
-        same_schema(dialect, &staged, found, &Table { indexes: Vec::new(), ..plan.table.clone() })?;
+        let indexes = indexes_of_empty(fence, plan).to_vec();
+        same_schema(dialect, &staged, found, &Table { indexes, ..plan.table.clone() })?;
     }
     job.write_phase(&mut tx, going_down, Phase::Copying).await?;
     fault::point(fault::BEFORE_PREPARE);
     tx.commit().await.map_err(failed("the new tables"))?;
     fault::point(fault::AFTER_PREPARE);
     Ok(())
+}
+
+/// The indexes of a copy that are made while it is empty. Filling it is slower with them; but in a cluster all commits wait for a
+/// statement that changes the schema, until each node has run it.
+fn indexes_of_empty<'a>(fence: &Fence, plan: &'a TablePlan) -> &'a [Index] {
+    if fence.is_in_cluster() { &plan.table.indexes } else { &[] }
 }
 
 /// The statements that create a copy, with the options of the table that it replaces, or beside those that it is filled from.
