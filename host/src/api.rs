@@ -32,6 +32,9 @@ use stream::Streams;
 /// The newest API version that the compiled handlers implement.
 pub const NATIVE: ApiVersion = NativeVersion::Definitions.number();
 
+/// The version at which the line of translators ends.
+pub const LINE_END: ApiVersion = NativeVersion::Diego.number();
+
 /// Partition keys on one page of a list: as many as a cell has instances, so that one page covers a cell.
 const PAGE_UNITS: u32 = 500;
 
@@ -127,7 +130,7 @@ impl Api {
     /// `translators` lead from the oldest version to Diego's current one. With a pin, versions above it are not served.
     ///
     /// # Errors
-    /// [`ApiError`] if the translators have a gap or do not end at [`NativeVersion::Diego`], or if the pin is malformed or not served.
+    /// [`ApiError`] if the translators have a gap or do not end at [`LINE_END`], or if the pin is malformed or not served.
     pub fn new(service: Service, translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Self, ApiError> {
         let chain = Arc::new(pinned_chain(translators, pin)?);
         let permits = RunPermits::new(&chain, service.store().readers());

@@ -176,7 +176,6 @@ struct Inner {
     access: Arc<RwLock<TableAccess>>,
     /// For readers that are kept while a client receives a list.
     kept: Arc<Semaphore>,
-    most_kept: u32,
     left_out: AtomicU64,
 }
 
@@ -207,8 +206,10 @@ impl DerefMut for Switch {
     }
 }
 
-/// One in this many readers may be kept; short reads have the others.
-const READERS_FOR_ONE_KEPT: usize = 2;
+/// The most readers that may be kept: half of them, and short reads have the others.
+fn most_kept(database: &Database) -> u32 {
+    u32::try_from(database.readers() / 2).unwrap_or(u32::MAX).max(1)
+}
 
 /// A transaction of the store.
 #[derive(Debug)]
@@ -227,16 +228,15 @@ impl Store {
         access: TableAccess,
     ) -> Self {
         let (access, left_out) = (Arc::new(RwLock::new(access)), AtomicU64::new(0));
-        let most_kept = u32::try_from(database.readers() / READERS_FOR_ONE_KEPT).unwrap_or(u32::MAX).max(1);
-        let kept = Arc::new(Semaphore::new(most_kept as usize));
-        Self(Arc::new(Inner { database, fence, keyring, clock, access, kept, most_kept, left_out }))
+        let kept = Arc::new(Semaphore::new(most_kept(&database) as usize));
+        Self(Arc::new(Inner { database, fence, keyring, clock, access, kept, left_out }))
     }
 
     /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones until the guard is
     /// dropped. For a cut-over, which replaces the tables and the way of access. First for the readers that are kept, during which
     /// others go on.
     pub async fn switch(&self) -> Switch {
-        let kept = Arc::clone(&self.0.kept).acquire_many_owned(self.0.most_kept).await;
+        let kept = Arc::clone(&self.0.kept).acquire_many_owned(most_kept(&self.0.database)).await;
         let access = Arc::clone(&self.0.access).write_owned().await;
         Switch { access, _kept: kept.expect("the semaphore is never closed") }
     }

@@ -4,15 +4,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::NATIVE;
 use super::methods::{self, METHODS, NativeMethod, NativeVersion, STREAMS, Stream, unrevised};
+use super::{LINE_END, NATIVE};
 use crate::modules::translate::{AnswerForm, ApiVersion, Method, Translate, TranslateError, Verb};
 
 /// Most translators of a catalog. A run may have an instance of each of them, and the sandbox has a limited number.
 const LONGEST_CHAIN: usize = 32;
-
-/// The version at which the line of translators ends.
-const LINE_END: ApiVersion = NativeVersion::Diego.number();
 
 /// Why the translators and the pin do not form a chain.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -148,7 +145,7 @@ pub(super) struct TranslatorChain {
     served: Vec<ApiVersion>,
 }
 
-/// What serves a version.
+/// The translator, or the handlers, that serve a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ServedBy {
     Translator(usize),
@@ -324,7 +321,7 @@ impl TranslatorChain {
     }
 }
 
-/// What serves the version that a translator translates to. The line of translators ends at Diego's current version; side shapes
+/// The server of the version that a translator translates to. The line of translators ends at Diego's current version; side shapes
 /// are of any version.
 fn newer(translators: &[Arc<dyn Translate>], step: usize) -> Result<ServedBy, ApiError> {
     let version_at = |at: usize| translators.get(at).map(|translator| translator.manifest().serves);

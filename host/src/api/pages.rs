@@ -149,7 +149,8 @@ impl Pages {
     }
 
     fn end_transaction(&mut self) {
-        (self.reader, self.kept) = (None, None);
+        self.reader = None;
+        self.kept = None;
     }
 }
 

@@ -32,7 +32,7 @@ impl Page {
         Ok(Self::of(store.reader().await?, after, units))
     }
 
-    /// The same with the transaction of an earlier page.
+    /// A page that is read in the transaction of an earlier one.
     pub fn of(reader: Reader, after: Option<Key>, units: u32) -> Self {
         Self { reader, after, end: PageBound::Open, units }
     }

@@ -61,8 +61,14 @@ fn is_recent(asked_ns: i64, now_ns: i64) -> bool {
 impl UpdateHints {
     pub(super) fn new(spawn: fn(Service, Text)) -> Self {
         let permits = Semaphore::new(CONCURRENT);
-        let (by_guid, asked, waiting, last_pruned) = Default::default();
-        Self { by_guid, asked, permits, waiting, spawn, last_pruned }
+        Self {
+            by_guid: Mutex::default(),
+            asked: Mutex::default(),
+            permits,
+            waiting: Mutex::default(),
+            spawn,
+            last_pruned: Mutex::default(),
+        }
     }
 
     fn works(&self) -> MutexGuard<'_, HashMap<Text, UpdateWork>> {
@@ -137,7 +143,8 @@ impl UpdateHints {
         let taken: usize = self.works().values().map(|work| work.places).sum();
         let free = most.saturating_sub(taken);
         let next: Vec<_> = {
-            let (works, mut waiting) = (self.works(), self.waiting());
+            let works = self.works();
+            let mut waiting = self.waiting();
             waiting.retain(|process_guid| works.contains_key(process_guid));
             let count = free.min(waiting.len());
             waiting.drain(..count).collect()

@@ -10,7 +10,7 @@ use tracing::Instrument;
 use super::StartupError;
 use super::takeover::check_version;
 use crate::admin;
-use crate::api::{self, Api, NativeVersion};
+use crate::api::{self, Api, LINE_END};
 use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, OnUnreadable, shipped_module_cache};
@@ -91,7 +91,7 @@ fn reload_catalog(
 ) -> Result<Catalog, StartupError> {
     let refused = |source| StartupError::Catalog { folders: folders.to_owned(), source };
     let catalog = before.reload(folders, keys, sandbox).map_err(refused)?;
-    catalog.ends_in(NativeVersion::Diego.number()).map_err(refused)?;
+    catalog.ends_in(LINE_END).map_err(refused)?;
     if catalog.migrations().is_empty() {
         return Err(StartupError::NoMigrations { folder: folders.first().cloned().unwrap_or_default() });
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::sign::print_signature;
-use crate::api::{self, NativeVersion};
+use crate::api::{self, LINE_END};
 use crate::cli::progress;
 use crate::modules::add::{self, Added};
 use crate::modules::catalog::Catalog;
@@ -32,7 +32,7 @@ pub(super) struct AddCommand {
 }
 
 fn check_api(catalog: &Catalog) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    catalog.ends_in(NativeVersion::Diego.number())?;
+    catalog.ends_in(LINE_END)?;
     api::served(startup::translators(catalog), None)?;
     Ok(())
 }

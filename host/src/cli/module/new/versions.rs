@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 
-use crate::api::NativeVersion;
+use crate::api::LINE_END;
 use crate::layout::manifest::DataVersion;
 use crate::modules::build::listed_crates;
 use crate::modules::catalog::{CATALOG_FILE, Catalog, CatalogEntry, CatalogError, CatalogPosition};
@@ -24,7 +24,7 @@ pub(super) struct Ends {
 
 impl Default for Ends {
     fn default() -> Self {
-        Self { newest_data: None, oldest_api: NativeVersion::Diego.number() }
+        Self { newest_data: None, oldest_api: LINE_END }
     }
 }
 
