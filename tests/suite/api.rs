@@ -50,6 +50,11 @@ pub(crate) async fn desire(server: &Server, lrp: proto::DesiredLrp) {
     assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
 }
 
+async fn remove(server: &Server, guid: &str) -> Option<proto::Error> {
+    let request = proto::RemoveDesiredLrpRequest { process_guid: guid.into() };
+    server.call("/v1/desired_lrp/remove", &request).await.message::<proto::DesiredLrpLifecycleResponse>().error
+}
+
 pub(crate) async fn get(server: &Server, process_guid: &str) -> proto::DesiredLrp {
     let request = proto::DesiredLrpByProcessGuidRequest { process_guid: process_guid.into() };
     let reply = server.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await;

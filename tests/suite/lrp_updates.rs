@@ -18,6 +18,8 @@ mod stops;
 
 use std::time::Instant;
 
+use bbs::testing::domain::Policy;
+use bbs::testing::model::lrp_update::Pace;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;
@@ -45,6 +47,12 @@ async fn running_with(options: Options, instances: i32) -> Server {
         start_new(&server, index, &format!("old-{index}")).await;
     }
     server
+}
+
+/// A server as [`running`], with a pace of updates.
+async fn running_at(kind: Kind, update_pace: Pace, instances: i32) -> Server {
+    let policy = Policy { update_pace, ..Policy::default() };
+    running_with(Options { kind, policy, ..Options::default() }, instances).await
 }
 
 fn version_1() -> proto::DesiredLrp {

@@ -57,7 +57,7 @@ const CURRENT: [(&str, &str); 8] = [
     ("tasks_list.r3", "/v1/tasks/list.r3"),
     ("domains_list", "/v1/domains/list"),
 ];
-/// Those of its deprecated revisions.
+/// The recorded lists of its deprecated revisions.
 const DEPRECATED: [(&str, &str); 3] = [
     ("desired_lrps_list.r2", "/v1/desired_lrps/list.r2"),
     ("tasks_list.r2", "/v1/tasks/list.r2"),

@@ -3,7 +3,7 @@
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 
-use super::{desire, get, guids, list, lrp, routes, tag};
+use super::{desire, get, guids, list, lrp, remove, routes, tag};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{NOW_NS, RECORD_VERSION, Server};
@@ -31,11 +31,6 @@ async fn update(server: &Server, guid: &str, update: proto::DesiredLrpUpdate) {
     let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(update) };
     let reply = server.call("/v1/desired_lrp/update", &request).await;
     assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
-}
-
-async fn remove(server: &Server, guid: &str) -> Option<proto::Error> {
-    let request = proto::RemoveDesiredLrpRequest { process_guid: guid.into() };
-    server.call("/v1/desired_lrp/remove", &request).await.message::<proto::DesiredLrpLifecycleResponse>().error
 }
 
 async fn desire_error(server: &Server, lrp: proto::DesiredLrp) -> (Type, String) {

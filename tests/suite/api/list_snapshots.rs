@@ -10,7 +10,7 @@ use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use tokio::sync::oneshot;
 
-use super::{desire, lrp};
+use super::{desire, lrp, remove};
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::modules::translators;
@@ -40,12 +40,6 @@ const LISTS: [&str; 12] = [
     "v1/actual_lrps/list",
 ];
 
-async fn remove(server: &Server, process_guid: &str) {
-    let request = proto::RemoveDesiredLrpRequest { process_guid: process_guid.into() };
-    let answer: proto::DesiredLrpLifecycleResponse = server.call("/v1/desired_lrp/remove", &request).await.message();
-    assert_eq!(answer.error, None);
-}
-
 fn holds(list: &[u8], text: &str) -> bool {
     list.windows(text.len()).any(|window| window == text.as_bytes())
 }
@@ -67,7 +61,7 @@ async fn lrp_that_is_desired_before_another_is_removed_is_never_missing(kind: Ki
     let moving = async {
         for number in 0..MOVES {
             desire(&server, proto::DesiredLrp { instances: 1, ..lrp(PLACES[(number + 1) % 2]) }).await;
-            remove(&server, PLACES[number % 2]).await;
+            assert_eq!(remove(&server, PLACES[number % 2]).await, None);
         }
         has_moved.store(true, Ordering::Relaxed);
     };
@@ -142,7 +136,7 @@ async fn lists_leave_readers_to_others_and_delay_a_cut_over_until_they_end() {
     });
     for guid in ["stays-01", "stays-02"] {
         crate::api::get(&server, guid).await;
-        remove(&server, guid).await;
+        assert_eq!(remove(&server, guid).await, None);
     }
     assert!(!switch.is_finished());
     let mut list = Vec::new();

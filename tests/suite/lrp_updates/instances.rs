@@ -1,7 +1,7 @@
 //! The instances during an update: replaced one after the other, halted, reverted.
 
-use bbs::testing::domain::{Policy, convergence};
-use bbs::testing::model::lrp_update::{MaxInFlight, Pace};
+use bbs::testing::domain::convergence;
+use bbs::testing::model::lrp_update::MaxInFlight;
 
 use super::*;
 use crate::api::actual_lrps::{CRASH, FAIL, REMOVE, crash, fail, instance, key, remove};
@@ -194,8 +194,7 @@ async fn instance_that_does_not_become_routable_halts_the_update_until_it_does(k
 on_each_layout!(instance_without_a_cell_halts_the_update_until_one_takes_it);
 async fn instance_without_a_cell_halts_the_update_until_one_takes_it(kind: Kind) {
     let pace = Pace { max_in_flight: MaxInFlight::Instances(2), ..Pace::default() };
-    let policy = Policy { update_pace: pace, ..Policy::default() };
-    let server = running_with(Options { kind, policy, ..Options::default() }, 3).await;
+    let server = running_at(kind, pace, 3).await;
     update_to(&server, "version-2").await;
     settle(&server).await;
     assert_eq!(call_error(&server, FAIL, &fail(0)).await, None);

@@ -2,8 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use bbs::testing::domain::Policy;
-use bbs::testing::model::lrp_update::{MaxInFlight, Pace};
+use bbs::testing::model::lrp_update::MaxInFlight;
 
 use super::*;
 use crate::harness::layouts::on_each_layout;
@@ -11,8 +10,7 @@ use crate::harness::layouts::on_each_layout;
 on_each_layout!(most_instances_in_flight_are_configured);
 async fn most_instances_in_flight_are_configured(kind: Kind) {
     let pace = Pace { max_in_flight: MaxInFlight::Percent(50), ..Pace::default() };
-    let policy = Policy { update_pace: pace, ..Policy::default() };
-    let server = running_with(Options { kind, policy, ..Options::default() }, 3).await;
+    let server = running_at(kind, pace, 3).await;
     update_to(&server, "version-2").await;
     until_rows(
         &server,
@@ -33,8 +31,7 @@ async fn most_instances_in_flight_are_configured(kind: Kind) {
 on_each_layout!(most_instances_in_flight_of_all_lrps_are_configured);
 async fn most_instances_in_flight_of_all_lrps_are_configured(kind: Kind) {
     let pace = Pace { max_in_flight_total: NonZeroU32::new(1).unwrap(), ..Pace::default() };
-    let policy = Policy { update_pace: pace, ..Policy::default() };
-    let server = running_with(Options { kind, policy, ..Options::default() }, 1).await;
+    let server = running_at(kind, pace, 1).await;
     let other = |name: &str, lrp: proto::DesiredLrp| proto::DesiredLrp { process_guid: name.into(), ..lrp };
     desire(&server, other("next", proto::DesiredLrp { instances: 1, ..version_1() })).await;
     let start_next = async |container: &str| {

@@ -1,7 +1,6 @@
 //! The requests to cells to stop replaced containers.
 
-use bbs::testing::domain::Policy;
-use bbs::testing::model::lrp_update::{MaxInFlight, Pace};
+use bbs::testing::model::lrp_update::MaxInFlight;
 use bbs_proto::models::actual_lrp::Presence;
 
 use super::*;
