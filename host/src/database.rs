@@ -10,11 +10,16 @@ mod address;
 pub mod bulk;
 mod connection_check;
 mod demotion;
+mod errors;
 mod group_commit;
 mod mysql;
+mod opener;
+mod outage;
+mod pool;
 mod postgres;
 mod row;
 pub mod schema;
+mod session;
 mod sqlite;
 mod statement;
 mod statistics;
@@ -24,11 +29,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sqlx::pool::PoolConnectionMetadata;
-use sqlx::{Connection, PgPool, SqlitePool};
+use sqlx::SqlitePool;
 
 pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
 pub use connection_check::ConnectionCheck;
+pub use errors::{
+    READ_ONLY, first_write_advice, is_denied, is_lost, is_missing_table, is_read_only, is_refused_row, is_transient,
+    is_unique_violation, refused_characters,
+};
 pub use row::Row;
 /// The error of a statement.
 pub use sqlx::Error as SqlError;
@@ -41,6 +49,8 @@ pub use transaction::Transaction;
 use demotion::Demotion;
 use group_commit::GroupCommit;
 use mysql::MysqlConnections;
+use pool::SessionPool;
+use postgres::PostgresDriver;
 use statistics::Counters;
 use transaction::{Attachment, Inner as Begun};
 
@@ -95,7 +105,7 @@ struct Inner {
 #[derive(Debug)]
 enum Pools {
     Sqlite { readers: SqlitePool, writer: GroupCommit, writer_relaxed: SqlitePool },
-    Postgres(PgPool),
+    Postgres(SessionPool<PostgresDriver>),
     Mysql(Box<MysqlConnections>),
 }
 
@@ -111,7 +121,7 @@ impl Pools {
     /// The most bytes of values that one statement should have.
     fn statement_bytes(&self) -> usize {
         match self {
-            Self::Sqlite { .. } | Self::Postgres(_) => bulk::STATEMENT_BYTES,
+            Self::Sqlite { .. } | Self::Postgres(_) => statement::STATEMENT_BYTES,
             Self::Mysql(connections) => connections.statement_bytes,
         }
     }
@@ -125,11 +135,8 @@ impl Pools {
                 let waiting = writer.pool().acquire().await?;
                 return Ok((writer_relaxed.begin_with(group_commit::WRITE).await?.into(), Some(Box::new(waiting))));
             }
-            (Self::Postgres(pool), Purpose::Look) => pool.acquire().await?.into(),
-            (Self::Postgres(pool), Purpose::Read) => pool.begin_with(postgres::READ).await?.into(),
-            (Self::Postgres(pool), Purpose::Write) => pool.begin().await?.into(),
-            (Self::Postgres(pool), Purpose::WriteRelaxed) => pool.begin_with(postgres::WRITE_RELAXED).await?.into(),
-            (Self::Mysql(connections), purpose) => connections.begin(purpose).await?,
+            (Self::Postgres(pool), purpose) => pool.begin(purpose).await?.into(),
+            (Self::Mysql(connections), purpose) => connections.pool.begin(purpose).await?.into(),
         };
         Ok((begun, None))
     }
@@ -139,28 +146,27 @@ impl Pools {
         match (self, purpose) {
             (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => is_exhausted(readers),
             (Self::Sqlite { writer, .. }, Purpose::Write | Purpose::WriteRelaxed) => is_exhausted(writer.pool()),
-            (Self::Postgres(pool), _) => is_exhausted(pool),
-            (Self::Mysql(connections), _) => is_exhausted(&connections.pool),
+            (Self::Postgres(pool), _) => pool.is_exhausted(),
+            (Self::Mysql(connections), _) => connections.pool.is_exhausted(),
         }
     }
 
     fn open_connections(&self) -> u64 {
-        let open = match self {
+        match self {
             Self::Sqlite { readers, writer, writer_relaxed } => {
-                readers.size() + writer.pool().size() + writer_relaxed.size()
+                u64::from(readers.size() + writer.pool().size() + writer_relaxed.size())
             }
-            Self::Postgres(pool) => pool.size(),
-            Self::Mysql(connections) => connections.pool.size(),
-        };
-        open.into()
+            Self::Postgres(pool) => pool.open_sessions(),
+            Self::Mysql(connections) => connections.pool.open_sessions(),
+        }
     }
 }
 
-fn capacity<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> u32 {
+fn capacity(pool: &SqlitePool) -> u32 {
     pool.options().get_max_connections()
 }
 
-fn is_exhausted<D: sqlx::Database>(pool: &sqlx::Pool<D>) -> bool {
+fn is_exhausted(pool: &SqlitePool) -> bool {
     pool.num_idle() == 0 && pool.size() >= capacity(pool)
 }
 
@@ -264,8 +270,8 @@ impl Database {
     pub fn readers(&self) -> usize {
         let most = match &self.0.pools {
             Pools::Sqlite { readers, .. } => capacity(readers),
-            Pools::Postgres(pool) => capacity(pool),
-            Pools::Mysql(connections) => capacity(&connections.pool),
+            Pools::Postgres(pool) => pool.capacity(),
+            Pools::Mysql(connections) => connections.pool.capacity(),
         };
         most as usize
     }
@@ -352,14 +358,6 @@ impl Database {
     }
 }
 
-/// A connection that was used this recently is assumed to be alive: a ping costs as much as a statement.
-const FRESH: Duration = Duration::from_millis(100);
-
-/// Whether a connection of a pool can be used: the server still has it, and nothing says that it is no longer the primary.
-async fn is_usable(connection: &mut impl Connection, known: &PoolConnectionMetadata, demotion: &Demotion) -> bool {
-    !demotion.outdates(known.age) && (known.idle_for <= FRESH || connection.ping().await.is_ok())
-}
-
 impl Inner {
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
         // A single statement without `BEGIN` has no transaction to count as a query.
@@ -375,112 +373,4 @@ impl Inner {
         }
         Ok(Transaction::new(begun, kept, &self.counters, &self.demotion, self.pools.statement_bytes()))
     }
-}
-
-/// Whether a statement failed because a row with that key exists.
-pub fn is_unique_violation(error: &SqlError) -> bool {
-    error.as_database_error().is_some_and(|error| error.is_unique_violation())
-}
-
-/// The number of an error of MariaDB or MySQL.
-fn mysql_number(error: &SqlError) -> Option<u16> {
-    let mysql = error.as_database_error()?.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
-    Some(mysql.number())
-}
-
-/// Access to a database; a privilege on a table, and on a column; a privilege on the server.
-const MYSQL_DENIED: [u16; 4] = [1044, 1142, 1143, 1227];
-
-/// Whether the database user lacks a privilege for a statement, or a policy would hide rows from it.
-pub fn is_denied(error: &SqlError) -> bool {
-    let Some(error) = error.as_database_error() else { return false };
-    match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-        Some(mysql) => MYSQL_DENIED.contains(&mysql.number()),
-        None => error.code().is_some_and(|code| code == "42501"),
-    }
-}
-
-/// Advice about an error of the statements with which a host makes its first table.
-pub fn first_write_advice(error: &SqlError) -> &'static str {
-    if is_denied(error) {
-        "the database user must be allowed to create and change tables"
-    } else {
-        "see the database's own log"
-    }
-}
-
-/// Advice about an error for which [`is_read_only`] holds.
-pub const READ_ONLY: &str = "the server of this database accepts no writes: it is a standby or a replica, or it is set to \
-                             read-only. Connect to the primary server, or end its read-only mode";
-
-/// An option of the server prevents the statement, such as `read_only`; the transaction is read-only; the storage is.
-const MYSQL_READ_ONLY: [u16; 3] = [1290, 1792, 1836];
-
-/// Whether a statement failed because the server accepts no writes: a standby, a replica, or one that is set to read-only.
-pub fn is_read_only(error: &SqlError) -> bool {
-    let Some(error) = error.as_database_error() else { return false };
-    match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-        // The first of the numbers is also that of other options.
-        Some(mysql) => MYSQL_READ_ONLY.contains(&mysql.number()) && mysql.message().to_lowercase().contains("read"),
-        None => error.code().is_some_and(|code| code == "25006"),
-    }
-}
-
-/// Whether a statement failed because of the values of a row: a constraint forbids them, or a column cannot hold them.
-pub fn is_refused_row(error: &SqlError) -> bool {
-    if refused_characters(error).is_some() {
-        return true;
-    }
-    let Some(error) = error.as_database_error() else { return false };
-    // SQLSTATE classes 22 (data exception) and 23 (constraint violation). SQLite's codes are numbers of another length.
-    let is_class = |code: &str| code.len() == 5 && (code.starts_with("22") || code.starts_with("23"));
-    !matches!(error.kind(), sqlx::error::ErrorKind::Other) || error.code().is_some_and(|code| is_class(&code))
-}
-
-/// The column whose character set cannot hold a text, if a statement failed for that; the inner value is absent where the
-/// server does not name it. Only MySQL and MariaDB, whose `utf8` has no characters of four bytes.
-pub fn refused_characters(error: &SqlError) -> Option<Option<String>> {
-    let mysql = error.as_database_error()?.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
-    let message = mysql.message();
-    // The first of the numbers is also that of other values, such as a text in a column of integers.
-    let is_text = mysql.number() != MYSQL_CHARACTERS[0] || message.starts_with("Incorrect string value");
-    (is_text && MYSQL_CHARACTERS.contains(&mysql.number())).then(|| column_in(message).map(str::to_owned))
-}
-
-/// Incorrect value for a column; illegal mix of collations; MariaDB's and MySQL's impossible conversion.
-const MYSQL_CHARACTERS: [u16; 4] = [1366, 1267, 1977, 3988];
-
-/// The column that a message of MySQL or MariaDB names: `for column 'c' at row 1`, with or without schema and table.
-fn column_in(message: &str) -> Option<&str> {
-    let (_, named) = message.rsplit_once("for column ")?;
-    let (named, _) = named.rsplit_once(" at row ")?;
-    named.rsplit('.').next().map(|name| name.trim_matches(['`', '\'']))
-}
-
-/// Whether a statement failed because the table does not exist.
-pub fn is_missing_table(error: &SqlError) -> bool {
-    let Some(error) = error.as_database_error() else { return false };
-    match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-        Some(mysql) => mysql.number() == MYSQL_NO_SUCH_TABLE,
-        // SQLite has no specific code for this.
-        None => error.code().is_some_and(|code| code == "42P01") || error.message().starts_with("no such table"),
-    }
-}
-
-const MYSQL_NO_SUCH_TABLE: u16 = 1146;
-
-/// A row that has changed since a snapshot of MariaDB's; a Galera node outside the primary component; lock wait timeout;
-/// deadlock, or a certification conflict between Galera nodes; a table that was changed after a snapshot; a conflict between
-/// members of MySQL's group replication.
-const MYSQL_TRANSIENT: [u16; 6] = [1020, 1047, 1205, 1213, 1412, 3101];
-
-/// Whether the same work may succeed if the whole transaction is repeated: it lost a conflict with another transaction,
-/// and the database has rolled it back.
-pub fn is_transient(error: &SqlError) -> bool {
-    if let Some(number) = mysql_number(error) {
-        return MYSQL_TRANSIENT.contains(&number);
-    }
-    let code = error.as_database_error().and_then(|error| error.code());
-    // PostgreSQL: serialization failure, deadlock, lock not available.
-    code.is_some_and(|code| ["40001", "40P01", "55P03"].contains(&code.as_ref()))
 }

@@ -89,11 +89,15 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the transaction may succeed when retried from its start: it conflicted with another one and was rolled back.
+    /// Whether the transaction may succeed when retried from its start: it conflicted with another one, or its session was lost,
+    /// and it was rolled back.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Statement { source, .. } | Self::Commit { source } => database::is_transient(source),
-            Self::Fence(FenceError::Read(source)) => database::is_transient(source),
+            // Without its session, the outcome of a commit is unknown.
+            Self::Commit { source } => database::is_transient(source),
+            Self::Statement { source, .. } | Self::Fence(FenceError::Read(source)) => {
+                database::is_transient(source) || database::is_lost(source)
+            }
             Self::Units { source, .. } => source.is_transient(),
             Self::DualWrite(fault) => fault.is_transient,
             Self::Raced => true,

@@ -158,6 +158,24 @@ impl TestDatabase {
         Database::open(&self.address()).await.expect("the database can be opened")
     }
 
+    /// Ends all sessions of this database, as an administrator or a proxy does.
+    ///
+    /// # Panics
+    /// On SQLite, which has no sessions.
+    pub fn end_sessions(&self) {
+        let Location::Server { kind, address, name, .. } = &*self.location else { panic!("a file has no sessions") };
+        if kind.dialect() == Dialect::Mysql {
+            let sessions = format!("SELECT CAST(id AS CHAR) FROM information_schema.processlist WHERE db = '{name}'");
+            for session in administer(*kind, *address, vec![sessions]) {
+                // It may have ended by itself.
+                let _ = try_administer(*kind, *address, kind.administrative(), vec![format!("KILL {session}")]);
+            }
+        } else {
+            let ends = "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity";
+            administer(*kind, *address, vec![format!("{ends} WHERE datname = '{name}'")]);
+        }
+    }
+
     /// The configuration keys that name this database, as in Diego's `bbs.json`.
     pub fn configuration(&self) -> serde_json::Value {
         json!({ "database_driver": self.kind.driver(), "database_connection_string": self.connection_string() })

@@ -47,6 +47,7 @@ mod revisions;
 mod routes;
 mod sandbox;
 mod schema;
+mod sessions;
 mod simulation;
 mod split;
 mod startup;

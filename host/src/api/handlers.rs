@@ -14,7 +14,7 @@ use prost::Message;
 use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod, NativeVersion};
 use super::{NotHeld, errors, wire};
 use crate::domain::validation::{self, Validate};
-use crate::domain::{DomainError, Page, Service, cells};
+use crate::domain::{DomainError, Page, Service, cells, retry};
 use crate::model::TraceId;
 use crate::protobuf;
 use crate::store::Reader;
@@ -88,12 +88,18 @@ async fn try_answer(
         NativeMethod::Change(method) => Box::pin(change(service, method, call)).await,
         NativeMethod::Get(method) => match page {
             Some(page) => get(service, page.reader(), method, call).await,
-            None if method.needs_snapshot() => get(service, &mut service.store().reader().await?, method, call).await,
-            None => get(service, &mut service.store().look().await?, method, call).await,
+            None => {
+                let attempt = || async move {
+                    let store = service.store();
+                    let mut reader = if method.needs_snapshot() { store.reader().await? } else { store.look().await? };
+                    get(service, &mut reader, method, call).await
+                };
+                retry(attempt).await
+            }
         },
         NativeMethod::List(method) => match page {
             Some(page) => list(page, method, call).await,
-            None => list(&mut Page::whole(service.store()).await?, method, call).await,
+            None => retry(|| async move { list(&mut Page::whole(service.store()).await?, method, call).await }).await,
         },
     }
 }

@@ -10,7 +10,7 @@ use sqlx::{Arguments, AssertSqlSafe, Database as Sqlx, Encode, PgConnection, Typ
 use tokio::sync::mpsc;
 
 use super::statement::IntoStatement;
-use super::transaction::Inner;
+use super::transaction::{Inner, within};
 use super::{Dialect, SqlError, Transaction};
 use crate::layout::columns::ColumnData;
 use crate::layout::schema::{Column, ColumnType};
@@ -20,8 +20,6 @@ use crate::layout::values::Value;
 const MOST_VALUES_SQLITE: usize = 32_766;
 const MOST_VALUES_MYSQL: usize = 65_535;
 const MOST_ROWS: usize = 256;
-/// Values of one statement, in bytes. More do not make a copy faster.
-pub(super) const STATEMENT_BYTES: usize = 2 << 20;
 /// Bytes of a `COPY` that are encoded before they are sent.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -65,7 +63,8 @@ async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), 
     // In a task of its own, which completes even if the caller is cancelled: on a connection whose `COPY` was abandoned
     // halfway, the next statement would receive the end of the `COPY` as its answer.
     let sending = tokio::spawn(async move {
-        let copied = send(&mut lent, &statement, encoded).await;
+        let (connection, busy) = lent.statement();
+        let copied = send(connection, &statement, encoded).await.inspect(|()| busy.end());
         (lent, copied)
     });
     let encoded = encode_rows(rows, &pieces).await;
@@ -158,11 +157,23 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_
         let dialect = tx.dialect();
         let text = texts.entry((count, as_bytes)).or_insert_with(|| statement(table, rows, count, as_bytes, dialect));
         let text = AssertSqlSafe(text.clone());
-        match &mut tx.inner {
-            Inner::Sqlite(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
-            Inner::Grouped(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
-            Inner::Mysql(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop)?,
-            Inner::Postgres(_) | Inner::Lent => unreachable!("PostgreSQL copies"),
+        let limit = tx.inner.limit();
+        let inserting = async {
+            match &mut tx.inner {
+                Inner::Sqlite(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop),
+                Inner::Grouped(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop),
+                Inner::Mysql(session) => {
+                    let (connection, busy) = session.statement();
+                    let inserted = bound(sqlx::query(text), rows, from..until).execute(connection).await;
+                    inserted.map(|_| busy.end())
+                }
+                Inner::Postgres(_) | Inner::Lent => unreachable!("PostgreSQL copies"),
+            }
+        };
+        let inserted = within(limit, inserting).await;
+        match inserted {
+            Some(inserted) => inserted?,
+            None => return Err(tx.inner.overdue().await),
         }
         from = until;
     }

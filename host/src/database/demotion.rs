@@ -4,7 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{is_read_only, mysql_number};
+use super::errors::{is_read_only, mysql_number};
 
 /// MySQL's group replication, on a member that has left the group: an error in a hook of a commit.
 const LEFT_GROUP: u16 = 3100;

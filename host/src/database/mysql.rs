@@ -3,12 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlPool, MySqlPoolOptions, MySqlRow, MySqlSslMode};
+use backon::Retryable;
+use futures_util::future::{BoxFuture, FutureExt, TryFutureExt};
+use sqlx::mysql::{MySql, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 
 use super::demotion::Demotion;
-use super::transaction::Inner as Begun;
-use super::{ConnectionLimits, Purpose, Server, SqlError, Tls, bulk, is_usable};
+use super::errors::{is_unreachable, mysql_number};
+use super::opener::{Connected, Driver, SessionName, Statements};
+use super::outage::{Outage, attempts};
+use super::pool::SessionPool;
+use super::statement::STATEMENT_BYTES;
+use super::{ConnectionLimits, Server, SqlError, Tls};
 
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
 const READ: &str =
@@ -31,15 +37,25 @@ const SHARE_OF_PREPARED: u64 = 2;
 /// The number of the error of a log-in that the server rejects.
 const ACCESS_DENIED: u16 = 1045;
 
+/// Distinguishes a server from others by its settings.
+const NAME: &str = "SELECT CONNECTION_ID(), CONCAT_WS(':', @@hostname, @@port, @@server_id)";
+
 /// The connections to one server.
 #[derive(Debug)]
 pub(super) struct MysqlConnections {
-    pub(super) pool: MySqlPool,
+    pub(super) pool: SessionPool<MysqlDriver>,
     /// The most bytes of values that one statement should have.
     pub(super) statement_bytes: usize,
+}
+
+/// A MariaDB or MySQL server.
+#[derive(Debug)]
+pub(super) struct MysqlDriver {
+    options: MySqlConnectOptions,
     log_in: LogIn,
-    begin_read: Arc<str>,
-    begin_write: Arc<str>,
+    limits: ConnectionLimits,
+    is_mariadb: bool,
+    statements: Statements,
 }
 
 /// The properties of a server that stay while it runs.
@@ -53,37 +69,49 @@ struct Properties {
 
 impl MysqlConnections {
     pub(super) async fn open(server: &Server, demotion: &Arc<Demotion>) -> Result<Self, SqlError> {
-        let options = options(server);
-        let limits = &server.limits;
+        let (options, limits) = (options(server), &server.limits);
         let log_in = LogIn::of(server, &options);
-        let properties = log_in.first(|| properties(&options, limits)).await?;
-        let options = options.statement_cache_capacity(properties.cached_statements(limits.max_connections));
-        let pool = log_in.first(|| connect(&options, limits, properties.is_mariadb, demotion)).await?;
-        let (begin_read, begin_write) = properties.begin(limits);
-        let statement_bytes = bulk::STATEMENT_BYTES.min(properties.packet_bytes / 2);
-        Ok(Self { pool, statement_bytes, log_in, begin_read, begin_write })
-    }
-
-    pub(super) async fn begin(&self, purpose: Purpose) -> Result<Begun, SqlError> {
-        let begun = self.begin_once(purpose).await;
-        if begun.as_ref().is_err_and(is_rejected) && self.log_in.with_tls().await {
-            return self.begin_once(purpose).await;
-        }
-        begun
+        let outage = Arc::<Outage>::default();
+        let reading = (|| log_in.connect(&options).and_then(properties)).retry(attempts(limits.connect_timeout));
+        let properties = reading.when(is_unreachable).notify(|error: &SqlError, _| outage.note(error)).await?;
+        let driver = MysqlDriver {
+            options: options.statement_cache_capacity(properties.cached_statements(limits.max_connections)),
+            log_in,
+            limits: limits.clone(),
+            is_mariadb: properties.is_mariadb,
+            statements: properties.statements(limits),
+        };
+        let pool = SessionPool::open(driver, limits, demotion, outage).await?;
+        let statement_bytes = STATEMENT_BYTES.min(properties.packet_bytes / 2);
+        Ok(Self { pool, statement_bytes })
     }
 
     pub(super) async fn variables(&self) -> Result<Variables, SqlError> {
-        let mut connection = self.pool.acquire().await?;
-        Variables::read(&mut connection).await
+        Variables::read(self.pool.session().await?.connection()).await
+    }
+}
+
+impl Driver for MysqlDriver {
+    type Database = MySql;
+
+    async fn connect(&self) -> Result<Connected<Self>, SqlError> {
+        let mut connection = self.log_in.connect(&self.options).await?;
+        begin_session(&mut connection, &self.limits, self.is_mariadb).await?;
+        let row = connection.fetch_one(NAME).await?;
+        let name = SessionName { server: row.try_get_unchecked(1)?, number: row.try_get_unchecked(0)? };
+        Ok(Connected { connection, name })
     }
 
-    async fn begin_once(&self, purpose: Purpose) -> Result<Begun, SqlError> {
-        let statement = match purpose {
-            Purpose::Look => return Ok(self.pool.acquire().await?.into()),
-            Purpose::Read => &self.begin_read,
-            Purpose::Write | Purpose::WriteRelaxed => &self.begin_write,
-        };
-        Ok(self.pool.begin_with(AssertSqlSafe(Arc::clone(statement))).await?.into())
+    fn run<'a>(connection: &'a mut MySqlConnection, statements: &'a Arc<str>) -> BoxFuture<'a, Result<(), SqlError>> {
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(Arc::clone(statements)))).map_ok(drop).boxed()
+    }
+
+    fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
+    fn kill(number: u64) -> String {
+        format!("KILL {number}")
     }
 }
 
@@ -93,18 +121,17 @@ impl Properties {
         share.min(MOST_PREPARED) as usize
     }
 
-    /// The statements that begin a transaction which reads, and one which writes.
-    ///
-    /// MySQL has no limit for idle transactions, only one for idle connections. So each transaction begins with that limit, in
-    /// the same round trip, and the connection loses it again when it returns to the pool.
-    fn begin(&self, limits: &ConnectionLimits) -> (Arc<str>, Arc<str>) {
-        let limit = if self.is_mariadb {
-            String::new()
-        } else {
-            format!("SET SESSION wait_timeout = {}; ", idle_in_transaction_s(limits))
-        };
-        let [read, write] = [READ, WRITE].map(|begin| Arc::from(format!("{limit}{begin}")));
-        (read, write)
+    /// MySQL has no limit for idle transactions, only one for idle connections. So each transaction begins with that limit and ends
+    /// without it, in the same round trips.
+    fn statements(&self, limits: &ConnectionLimits) -> Statements {
+        let (mut begins, mut ends) = (String::new(), String::new());
+        if !self.is_mariadb {
+            begins = format!("SET SESSION wait_timeout = {}; ", idle_in_transaction_s(limits));
+            ends = format!("; SET SESSION wait_timeout = {IDLE_S}");
+        }
+        let [read, write] = [READ, WRITE].map(|begin| Arc::from(format!("{begins}{begin}")));
+        let [commit, rollback] = ["COMMIT", "ROLLBACK"].map(|end| Arc::from(format!("{end}{ends}")));
+        Statements { read, write_relaxed: Arc::clone(&write), write, commit, rollback }
     }
 }
 
@@ -128,11 +155,10 @@ impl LogIn {
         Self { with_tls: is_plain.then(|| options.clone().ssl_mode(MySqlSslMode::Required)) }
     }
 
-    /// Runs `connect`, and once more if a log-in with TLS succeeds where it was rejected.
-    async fn first<T, F: Future<Output = Result<T, SqlError>>>(&self, connect: impl Fn() -> F) -> Result<T, SqlError> {
-        let connected = connect().await;
+    async fn connect(&self, options: &MySqlConnectOptions) -> Result<MySqlConnection, SqlError> {
+        let connected = options.connect().await;
         if connected.as_ref().is_err_and(is_rejected) && self.with_tls().await {
-            return connect().await;
+            return options.connect().await;
         }
         connected
     }
@@ -149,7 +175,7 @@ impl LogIn {
 }
 
 fn is_rejected(error: &SqlError) -> bool {
-    super::mysql_number(error) == Some(ACCESS_DENIED)
+    mysql_number(error) == Some(ACCESS_DENIED)
 }
 
 fn options(server: &Server) -> MySqlConnectOptions {
@@ -178,58 +204,22 @@ fn options(server: &Server) -> MySqlConnectOptions {
     }
 }
 
-/// Reads the properties of a server that may be starting.
-async fn properties(options: &MySqlConnectOptions, limits: &ConnectionLimits) -> Result<Properties, SqlError> {
-    let pool = MySqlPoolOptions::new().max_connections(1).acquire_timeout(limits.connect_timeout);
-    let pool = pool.connect_with(options.clone()).await?;
+async fn properties(mut connection: MySqlConnection) -> Result<Properties, SqlError> {
     let query = "SELECT VERSION(), CAST(@@max_allowed_packet AS CHAR), CAST(@@max_prepared_stmt_count AS CHAR)";
-    let row = pool.fetch_one(query).await?;
+    let row = connection.fetch_one(query).await?;
     let version: String = row.try_get_unchecked(0)?;
     let properties = Properties {
         is_mariadb: version.contains("MariaDB"),
         packet_bytes: number(&row, 1)?,
         prepared_statements: number(&row, 2)?,
     };
-    pool.close().await;
+    connection.close().await?;
     Ok(properties)
 }
 
 fn number<T: std::str::FromStr<Err = std::num::ParseIntError>>(row: &MySqlRow, at: usize) -> Result<T, SqlError> {
     let text: String = row.try_get_unchecked(at)?;
     text.parse().map_err(|fault| SqlError::Decode(Box::new(fault)))
-}
-
-async fn connect(
-    options: &MySqlConnectOptions,
-    limits: &ConnectionLimits,
-    is_mariadb: bool,
-    demotion: &Arc<Demotion>,
-) -> Result<MySqlPool, SqlError> {
-    let session_limits = limits.clone();
-    let demotion = Arc::clone(demotion);
-    let pool = MySqlPoolOptions::new()
-        .max_connections(limits.max_connections)
-        .min_connections(limits.min_connections)
-        .max_lifetime(limits.max_lifetime)
-        .acquire_timeout(limits.connect_timeout)
-        .test_before_acquire(false)
-        .before_acquire(move |connection, known| {
-            let demotion = Arc::clone(&demotion);
-            Box::pin(async move { Ok(is_usable(connection, &known, &demotion).await) })
-        })
-        .after_connect(move |connection, _| {
-            let limits = session_limits.clone();
-            Box::pin(async move { begin_session(connection, &limits, is_mariadb).await })
-        });
-    let pool = if is_mariadb {
-        pool
-    } else {
-        pool.after_release(|connection, _| {
-            let idle = format!("SET SESSION wait_timeout = {IDLE_S}");
-            Box::pin(async move { Ok(connection.execute(sqlx::raw_sql(AssertSqlSafe(idle))).await.is_ok()) })
-        })
-    };
-    pool.connect_with(options.clone()).await
 }
 
 /// Sets what statements depend on, whatever the server's own settings are. Safe updates would refuse changes by other columns

@@ -3,19 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions, PgSslMode};
-use sqlx::{AssertSqlSafe, Executor, Row};
+use futures_util::future::{BoxFuture, FutureExt, TryFutureExt};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode, Postgres};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::demotion::Demotion;
-use super::{ClientCertificate, Server, SqlError, Tls, is_usable};
+use super::opener::{Connected, Driver, SessionName, Statements};
+use super::pool::SessionPool;
+use super::{ClientCertificate, Server, SqlError, Tls};
 
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
-pub(super) const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The commit does not wait for the disk. The log is ordered: a later durable commit flushes it too.
-pub(super) const WRITE_RELAXED: &str = "BEGIN; SET LOCAL synchronous_commit = off";
+const WRITE_RELAXED: &str = "BEGIN; SET LOCAL synchronous_commit = off";
 
 /// The planner relies on statistics, and a table that grew since its last `ANALYZE` has outdated ones: it would scan the
 /// whole table for a list of keys, or keep a plan made for an empty table.
@@ -25,7 +28,55 @@ pub(super) const BY_KEY: &str = "SET LOCAL enable_seqscan = off";
 /// what it sees, and drop the rest with the original.
 const ALL_ROWS: &str = "SET row_security = off";
 
-pub(super) async fn open(server: &Server, demotion: &Arc<Demotion>) -> Result<PgPool, SqlError> {
+/// Distinguishes a server from others by its start.
+const NAME: &str = "SELECT pg_backend_pid()::bigint, pg_postmaster_start_time()::text";
+
+/// A PostgreSQL server.
+#[derive(Debug)]
+pub(super) struct PostgresDriver {
+    options: PgConnectOptions,
+    session: Arc<str>,
+    statements: Statements,
+}
+
+pub(super) async fn open(server: &Server, demotion: &Arc<Demotion>) -> Result<SessionPool<PostgresDriver>, SqlError> {
+    let statements = Statements {
+        read: READ.into(),
+        write: "BEGIN".into(),
+        write_relaxed: WRITE_RELAXED.into(),
+        commit: "COMMIT".into(),
+        rollback: "ROLLBACK".into(),
+    };
+    let driver = PostgresDriver { options: options(server), session: session(server).into(), statements };
+    SessionPool::open(driver, &server.limits, demotion, Arc::default()).await
+}
+
+impl Driver for PostgresDriver {
+    type Database = Postgres;
+
+    async fn connect(&self) -> Result<Connected<Self>, SqlError> {
+        let mut connection = self.options.connect().await?;
+        Self::run(&mut connection, &self.session).await?;
+        let row = connection.fetch_one(sqlx::raw_sql(NAME)).await?;
+        let number: i64 = row.try_get_unchecked(0)?;
+        let name = SessionName { server: row.try_get_unchecked(1)?, number: number.cast_unsigned() };
+        Ok(Connected { connection, name })
+    }
+
+    fn run<'a>(connection: &'a mut PgConnection, statements: &'a Arc<str>) -> BoxFuture<'a, Result<(), SqlError>> {
+        connection.execute(sqlx::raw_sql(AssertSqlSafe(Arc::clone(statements)))).map_ok(drop).boxed()
+    }
+
+    fn statements(&self) -> &Statements {
+        &self.statements
+    }
+
+    fn kill(number: u64) -> String {
+        format!("SELECT pg_terminate_backend({number})")
+    }
+}
+
+fn options(server: &Server) -> PgConnectOptions {
     let mut options = PgConnectOptions::new_without_pgpass()
         .host(&server.host)
         .port(server.port)
@@ -51,25 +102,7 @@ pub(super) async fn open(server: &Server, demotion: &Arc<Demotion>) -> Result<Pg
     if let Some(ClientCertificate { certificate, key }) = &server.client_certificate {
         options = options.ssl_client_cert(certificate).ssl_client_key(key);
     }
-    let limits = &server.limits;
-    let session = session(server);
-    let demotion = Arc::clone(demotion);
-    PgPoolOptions::new()
-        .max_connections(limits.max_connections)
-        .min_connections(limits.min_connections)
-        .max_lifetime(limits.max_lifetime)
-        .acquire_timeout(limits.connect_timeout)
-        .test_before_acquire(false)
-        .before_acquire(move |connection, known| {
-            let demotion = Arc::clone(&demotion);
-            Box::pin(async move { Ok(is_usable(connection, &known, &demotion).await) })
-        })
-        .after_connect(move |connection, _| {
-            let session = session.clone();
-            Box::pin(async move { connection.execute(sqlx::raw_sql(AssertSqlSafe(session))).await.map(drop) })
-        })
-        .connect_with(options)
-        .await
+    options
 }
 
 /// A parameter without a meaning to the server, by which a session is recognised.
@@ -82,13 +115,13 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5);
 /// Behind a pooler that gives every transaction another session of the server, one client finds the setting of the other, or none:
 /// the pooler gives it the session that was used last, or, if it takes turns, one of two successive looks is at another session.
 /// Nothing is prepared, which would fail there for another reason.
-pub(super) async fn keeps_settings(pool: &PgPool) -> Result<bool, SqlError> {
-    let mut one = pool.acquire().await?;
-    let Ok(Ok(mut other)) = timeout(LONGEST_WAIT, pool.acquire()).await else { return Ok(true) };
+pub(super) async fn keeps_settings(pool: &SessionPool<PostgresDriver>) -> Result<bool, SqlError> {
+    let mut one = pool.session().await?;
+    let Ok(Ok(mut other)) = timeout(LONGEST_WAIT, pool.session()).await else { return Ok(true) };
     let [first, second] = [Uuid::new_v4(), Uuid::new_v4()].map(|mark| mark.to_string());
-    set_mark(&mut one, &first).await?;
-    set_mark(&mut other, &second).await?;
-    let found = [mark(&mut one).await?, mark(&mut one).await?, mark(&mut other).await?];
+    set_mark(one.connection(), &first).await?;
+    set_mark(other.connection(), &second).await?;
+    let found = [mark(one.connection()).await?, mark(one.connection()).await?, mark(other.connection()).await?];
     Ok(found == [first.clone(), first, second])
 }
 

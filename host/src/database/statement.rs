@@ -10,6 +10,9 @@ use sea_query::{
 
 use super::Dialect;
 
+/// Values of one statement of many rows, in bytes. More do not make a copy faster.
+pub(super) const STATEMENT_BYTES: usize = 2 << 20;
+
 /// Statement text with its bound values, for one dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {

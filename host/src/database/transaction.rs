@@ -1,20 +1,23 @@
 //! A transaction on one of the three databases. Dropping it rolls it back.
 
 use std::any::Any;
-use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
+use futures_util::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use sea_query_sqlx::SqlxValues;
-use sqlx::pool::PoolConnection;
-use sqlx::{AssertSqlSafe, Database as Sqlx, MySql, Postgres, Sqlite};
+use sqlx::{AssertSqlSafe, Sqlite};
 use tokio::runtime::Handle;
 
 use super::demotion::Demotion;
 use super::group_commit::GroupMember;
+use super::mysql::MysqlDriver;
+use super::opener::Driver;
+use super::postgres::PostgresDriver;
+use super::session::{Busy, ServerSession};
 use super::statement::{IntoStatement, Statement};
 use super::statistics::{Counters, OpenTransaction, Query};
 use super::{Dialect, Row, SqlError, postgres, sql};
@@ -36,11 +39,11 @@ pub struct Transaction {
 pub(super) type Attachment = Box<dyn Any + Send + Sync>;
 
 pub(super) enum Inner {
-    Sqlite(Held<Sqlite>),
+    Sqlite(sqlx::Transaction<'static, Sqlite>),
     /// A member of a commit group of SQLite's single writer.
     Grouped(GroupMember),
-    Postgres(Held<Postgres>),
-    Mysql(Held<MySql>),
+    Postgres(ServerSession<PostgresDriver>),
+    Mysql(ServerSession<MysqlDriver>),
     /// The connection was moved into a task that did not return it; the transaction is unusable.
     Lent,
 }
@@ -57,66 +60,67 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-/// A connection with or without an open transaction.
-pub(super) enum Held<DB: Sqlx> {
-    Transaction(sqlx::Transaction<'static, DB>),
-    /// Autocommit: each statement is its own transaction.
-    Connection(PoolConnection<DB>),
-}
-
-impl<DB: Sqlx> Deref for Held<DB> {
-    type Target = DB::Connection;
-
-    fn deref(&self) -> &Self::Target {
-        match self {
-            Self::Transaction(tx) => tx,
-            Self::Connection(connection) => connection,
-        }
+impl From<sqlx::Transaction<'static, Sqlite>> for Inner {
+    fn from(tx: sqlx::Transaction<'static, Sqlite>) -> Self {
+        Self::Sqlite(tx)
     }
 }
 
-impl<DB: Sqlx> DerefMut for Held<DB> {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        match self {
-            Self::Transaction(tx) => tx,
-            Self::Connection(connection) => connection,
-        }
+impl From<ServerSession<PostgresDriver>> for Inner {
+    fn from(session: ServerSession<PostgresDriver>) -> Self {
+        Self::Postgres(session)
     }
 }
 
-impl<DB: Sqlx> Held<DB> {
-    async fn commit(self) -> Result<(), SqlError> {
-        match self {
-            Self::Transaction(tx) => tx.commit().await,
-            Self::Connection(_) => Ok(()),
-        }
+impl From<ServerSession<MysqlDriver>> for Inner {
+    fn from(session: ServerSession<MysqlDriver>) -> Self {
+        Self::Mysql(session)
     }
 }
-
-macro_rules! held {
-    ($database:ident, $inner:ident) => {
-        impl From<sqlx::Transaction<'static, $database>> for Inner {
-            fn from(tx: sqlx::Transaction<'static, $database>) -> Self {
-                Self::$inner(Held::Transaction(tx))
-            }
-        }
-
-        impl From<PoolConnection<$database>> for Inner {
-            fn from(connection: PoolConnection<$database>) -> Self {
-                Self::$inner(Held::Connection(connection))
-            }
-        }
-    };
-}
-
-held!(Sqlite, Sqlite);
-held!(Postgres, Postgres);
-held!(MySql, Mysql);
 
 impl From<GroupMember> for Inner {
     fn from(member: GroupMember) -> Self {
         Self::Grouped(member)
     }
+}
+
+impl Inner {
+    /// Longest run time of a statement; none on SQLite, where no other process delays it for long.
+    pub(super) fn limit(&self) -> Option<Duration> {
+        match self {
+            Self::Postgres(session) => Some(session.limit()),
+            Self::Mysql(session) => Some(session.limit()),
+            Self::Sqlite(_) | Self::Grouped(_) | Self::Lent => None,
+        }
+    }
+
+    /// Ends the session, in which a statement runs longer than its limit.
+    pub(super) async fn overdue(&mut self) -> SqlError {
+        match self {
+            Self::Postgres(session) => Box::pin(session.overdue()).await,
+            Self::Mysql(session) => Box::pin(session.overdue()).await,
+            Self::Sqlite(_) | Self::Grouped(_) | Self::Lent => SqlError::WorkerCrashed,
+        }
+    }
+}
+
+/// The result of a statement; none if it runs longer than its limit.
+pub(super) async fn within<T>(limit: Option<Duration>, statement: impl Future<Output = T>) -> Option<T> {
+    match limit {
+        Some(limit) => tokio::time::timeout(limit, statement).await.ok(),
+        None => Some(statement.await),
+    }
+}
+
+/// The end of a stream that was read to its end.
+fn at_end<T>(busy: Busy<'_>) -> impl Stream<Item = T> {
+    let mut busy = Some(busy);
+    stream::poll_fn(move |_| {
+        if let Some(busy) = busy.take() {
+            busy.end();
+        }
+        Poll::Ready(None)
+    })
 }
 
 impl Transaction {
@@ -173,24 +177,37 @@ impl Transaction {
         let Statement { text, values } = statement.into_statement(self.dialect());
         let text = AssertSqlSafe(text);
         macro_rules! execute {
-            ($tx:expr) => {
+            ($connection:expr) => {
                 if values.0.is_empty() {
-                    sqlx::raw_sql(text).execute(&mut **$tx).await.map(|done| done.rows_affected())
+                    sqlx::raw_sql(text).execute($connection).await.map(|done| done.rows_affected())
                 } else {
                     let query = sqlx::query_with(text, SqlxValues(values));
-                    query.execute(&mut **$tx).await.map(|done| done.rows_affected())
+                    query.execute($connection).await.map(|done| done.rows_affected())
                 }
             };
         }
-        let query = self.query();
-        let executed = query.end(match &mut self.inner {
-            Inner::Sqlite(tx) => execute!(tx),
-            Inner::Grouped(tx) => execute!(tx),
-            Inner::Postgres(tx) => execute!(tx),
-            Inner::Mysql(tx) => execute!(tx),
-            Inner::Lent => Err(SqlError::WorkerCrashed),
-        });
-        executed.inspect_err(|error| self.demotion.note(error))
+        let (query, limit) = (self.query(), self.inner.limit());
+        let executing = async {
+            match &mut self.inner {
+                Inner::Sqlite(tx) => execute!(&mut **tx),
+                Inner::Grouped(tx) => execute!(&mut **tx),
+                Inner::Postgres(session) => {
+                    let (connection, busy) = session.statement();
+                    execute!(connection).inspect(|_| busy.end())
+                }
+                Inner::Mysql(session) => {
+                    let (connection, busy) = session.statement();
+                    execute!(connection).inspect(|_| busy.end())
+                }
+                Inner::Lent => Err(SqlError::WorkerCrashed),
+            }
+        };
+        let executed = within(limit, executing).await;
+        let executed = match executed {
+            Some(executed) => executed,
+            None => Err(self.inner.overdue().await),
+        };
+        query.end(executed).inspect_err(|error| self.demotion.note(error))
     }
 
     /// Streams the rows of a query, in bounded memory.
@@ -203,15 +220,19 @@ impl Transaction {
         let rows = match &mut self.inner {
             Inner::Sqlite(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Grouped(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
-            Inner::Postgres(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Postgres).boxed(),
-            Inner::Mysql(tx) => {
+            Inner::Postgres(session) => {
+                let (connection, busy) = session.statement();
+                sqlx::query_with(text, values).fetch(connection).map_ok(Row::Postgres).chain(at_end(busy)).boxed()
+            }
+            Inner::Mysql(session) => {
+                let (connection, busy) = session.statement();
                 // Without values it is not prepared, as a statement that returns no rows: the server limits prepared statements.
                 let rows = if values.0.0.is_empty() {
-                    sqlx::raw_sql(text).fetch(&mut **tx)
+                    sqlx::raw_sql(text).fetch(connection)
                 } else {
-                    sqlx::query_with(text, values).fetch(&mut **tx)
+                    sqlx::query_with(text, values).fetch(connection)
                 };
-                rows.map_ok(Row::Mysql).boxed()
+                rows.map_ok(Row::Mysql).chain(at_end(busy)).boxed()
             }
             Inner::Lent => stream::once(async { Err(SqlError::WorkerCrashed) }).boxed(),
         };
@@ -227,7 +248,12 @@ impl Transaction {
     /// # Errors
     /// If the statement fails or the connection is lost.
     pub async fn fetch(&mut self, statement: impl IntoStatement) -> Result<Vec<Row>, SqlError> {
-        self.stream(statement).try_collect().await
+        let limit = self.inner.limit();
+        let fetched = within(limit, self.stream(statement).try_collect()).await;
+        match fetched {
+            Some(fetched) => fetched,
+            None => Err(self.inner.overdue().await),
+        }
     }
 
     /// Returns the first row of a query, or `None`.
@@ -258,8 +284,8 @@ impl Transaction {
         let committed = query.end(match inner {
             Inner::Sqlite(tx) => tx.commit().await,
             Inner::Grouped(member) => member.commit().await,
-            Inner::Postgres(tx) => Commit::of(tx, kept).await,
-            Inner::Mysql(tx) => Commit::of(tx, kept).await,
+            Inner::Postgres(session) => Commit::of(session, kept).await,
+            Inner::Mysql(session) => Commit::of(session, kept).await,
             Inner::Lent => Err(SqlError::WorkerCrashed),
         });
         drop(open);
@@ -267,18 +293,14 @@ impl Transaction {
     }
 }
 
-/// A commit in progress on a server. If it is abandoned after it was sent, the drivers count the transaction as open and
-/// send a `ROLLBACK`, about which PostgreSQL warns; so `drop` moves the rest into a task of its own.
+/// A commit in progress on a server, which completes even if it is abandoned: `drop` moves the rest into a task of its own.
 struct Commit(Option<BoxFuture<'static, Result<(), SqlError>>>);
 
 impl Commit {
-    fn of<DB: Sqlx>(tx: Held<DB>, kept: Option<Attachment>) -> Self
-    where
-        Held<DB>: Send + 'static,
-    {
+    fn of(session: ServerSession<impl Driver>, kept: Option<Attachment>) -> Self {
         Self(Some(Box::pin(async move {
             let _kept = kept;
-            tx.commit().await
+            session.commit().await
         })))
     }
 }

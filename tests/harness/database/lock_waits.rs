@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use bbs::testing::database::{Address, Database, Dialect, sql};
+use bbs::testing::database::{Address, ConnectionLimits, Database, Dialect, sql};
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row};
 
@@ -18,8 +18,16 @@ impl TestDatabase {
     /// # Panics
     /// On SQLite, which has no such limit.
     pub async fn open_with_idle_limit(&self, limit: Duration) -> Database {
+        self.open_limited(|limits| limits.idle_in_transaction_timeout = limit).await
+    }
+
+    /// Opens the database with other limits.
+    ///
+    /// # Panics
+    /// On SQLite, which has none.
+    pub async fn open_limited(&self, change: impl FnOnce(&mut ConnectionLimits)) -> Database {
         let Address::Server(mut server) = self.address() else { panic!("not a server") };
-        server.limits.idle_in_transaction_timeout = limit;
+        change(&mut server.limits);
         Database::open(&Address::Server(server)).await.expect("the server runs")
     }
 
