@@ -12,6 +12,7 @@ mod connection_check;
 mod demotion;
 mod errors;
 mod group_commit;
+mod lock_holders;
 mod mysql;
 mod opener;
 mod outage;
@@ -37,6 +38,7 @@ pub use errors::{
     READ_ONLY, first_write_advice, is_denied, is_lost, is_missing_table, is_read_only, is_refused_row, is_transient,
     is_unique_violation, refused_characters,
 };
+pub use lock_holders::lock_holders;
 pub use row::Row;
 /// The error of a statement.
 pub use sqlx::Error as SqlError;

@@ -13,6 +13,7 @@ pub mod fault;
 pub mod filling;
 mod fresh;
 mod job;
+mod lock_waits;
 mod look;
 pub mod online;
 mod own_tables;
@@ -55,6 +56,7 @@ use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::MigrateError;
 use job::{Job, Work};
+pub use lock_waits::{holders as lock_holders, pauses as lock_pauses};
 pub use look::{check_way_back, look, reasons_against_rollback};
 pub use own_tables::{IMPORT, IMPORT_RUN, import_run, tables as own_tables};
 pub use partial_run::{PartialRun, RunOutcome};
@@ -109,6 +111,8 @@ pub struct Tuning {
     pub unit_bytes: u64,
     /// What happens to a unit that cannot be transformed.
     pub refused_units: RefusedUnits,
+    /// How long a change of the schema is tried again while other clients hold locks.
+    pub lock_timeout: Duration,
 }
 
 /// What a migration does with a unit that it cannot transform.
@@ -141,6 +145,7 @@ impl Default for Tuning {
             batch_time: Duration::from_millis(250),
             unit_bytes: 32 << 20,
             refused_units: RefusedUnits::Stop,
+            lock_timeout: Duration::from_secs(600),
         }
     }
 }
@@ -305,7 +310,7 @@ async fn finish(context: &Context, fence: &Fence, job: &Arc<Job>, going_down: bo
     }
     fault::point(fault::AFTER_VERIFY);
     examine::examine_again(context, job).await?;
-    cut_over::cut_over(context, fence, job).await?;
+    lock_waits::patiently(context, || cut_over::cut_over(context, fence, job)).await?;
     cut_over::check_names(context, job).await?;
     cut_over::clean_up_or_postpone(context, fence).await
 }

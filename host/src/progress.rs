@@ -47,7 +47,7 @@ struct ProgressState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wait {
-    /// Another host holds the master lock.
+    /// Another host holds the master lock, or another client a lock on a table.
     Lock,
     /// An operator paused it.
     Paused,

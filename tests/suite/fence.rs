@@ -2,22 +2,14 @@
 
 use std::time::Duration;
 
-use bbs::testing::database::{Database, sql};
+use bbs::testing::database::sql;
 use bbs::testing::lock::fence::{Fence, FenceError};
 
+use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
 
 /// The shortest timeout that every server supports.
 const IDLE_LIMIT: Duration = Duration::from_secs(1);
-
-/// Waits until the server has ended a transaction of `limited` that is idle from now on, and so each that was idle before.
-async fn wait_for_idle_limit(limited: &Database, other: &Database) {
-    let mut idle = limited.write().await.unwrap();
-    idle.execute(sql("INSERT INTO idle (a) VALUES (1)")).await.unwrap();
-    let mut next = other.write().await.unwrap();
-    // Waits for the row until it is rolled back.
-    next.execute(sql("INSERT INTO idle (a) VALUES (1)")).await.expect("the server ends the idle transaction");
-}
 
 on_each_server!(raising_the_fence_waits_for_open_transactions);
 async fn raising_the_fence_waits_for_open_transactions(kind: Kind) {
@@ -60,24 +52,27 @@ async fn idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next(kin
     assert!(matches!(old.begin().await.unwrap_err(), FenceError::Lost { .. }));
 }
 
-on_each_server!(schema_change_holds_the_fence_while_it_waits_and_rejects_stale_masters);
-async fn schema_change_holds_the_fence_while_it_waits_and_rejects_stale_masters(kind: Kind) {
+on_each_server!(schema_change_waits_shortly_for_a_lock_and_rejects_stale_masters);
+async fn schema_change_waits_shortly_for_a_lock_and_rejects_stale_masters(kind: Kind) {
     let test = TestDatabase::new(kind);
-    let (one, other) = (test.open_with_idle_limit(IDLE_LIMIT).await, test.open().await);
+    let (one, other) = (test.open_with_idle_limit(IDLE_LIMIT).await, test.open_with_idle_limit(PATIENCE).await);
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
-    execute(&one, "CREATE TABLE idle (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
-    // A reader of the table delays the change for longer than the idle limit.
     let mut reader = other.read().await.unwrap();
     reader.fetch(sql("SELECT a FROM t")).await.unwrap();
+    let change = ["ALTER TABLE t ADD COLUMN b INT".to_owned()];
     let changing = tokio::spawn({
-        let old = old.clone();
-        async move { old.change_schema(&["ALTER TABLE t ADD COLUMN b INT".to_owned()]).await }
+        let (old, change) = (old.clone(), change.clone());
+        async move { old.change_schema(&change).await }
     });
     test.wait_for_lock_wait().await;
-    wait_for_idle_limit(&one, &other).await;
+    // Behind the change.
+    let behind = other.look().await.unwrap().fetch(sql("SELECT a FROM t")).await;
+    behind.expect("the change makes way");
+    let given_up = changing.await.unwrap().unwrap_err();
+    assert!(given_up.is_transient(), "{given_up}");
     drop(reader);
-    changing.await.unwrap().expect("the fence is kept while the change waits");
+    old.change_schema(&change).await.expect("the table is free");
     let new = Fence::raise(&other).await.unwrap();
     let refused = old.change_schema(&["ALTER TABLE t ADD COLUMN c INT".to_owned()]).await.unwrap_err();
     assert!(matches!(refused, FenceError::Lost { .. }), "{refused}");

@@ -2,9 +2,11 @@
 //! write, and no acknowledged write is lost.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use bbs::testing::database::{Dialect, Transaction, sql};
+use bbs::testing::database::{Database, Dialect, Transaction, sql};
 use bbs_proto::models as proto;
 use tokio::sync::watch;
 
@@ -121,6 +123,58 @@ async fn large_table_without_statistics_is_not_read_whole_for_each_write() {
     let scans: u64 = texts(&database, scans).await[0].parse().unwrap();
     assert!(scans < 20, "bbs_residue was scanned sequentially {scans} times");
     database.close().await;
+}
+
+/// An online installation whose copies are complete, and a transaction of another client that has read a table, as a backup does.
+async fn with_reader(kind: Kind, lock_timeout: &str) -> (Installation, Database, Transaction) {
+    let (installation, _, _) = migrated_down(TestDatabase::new(kind)).await;
+    let client = installation.database.open_with_idle_limit(PATIENCE).await;
+    let mut reading = client.read().await.unwrap();
+    reading.fetch(sql("SELECT COUNT(*) FROM desired_lrps")).await.unwrap();
+    let installation =
+        installation.set("migration_units_per_second", 10_000).set("migration_lock_timeout", lock_timeout);
+    (installation, client, reading)
+}
+
+on_each_server!(open_reader_of_a_table_delays_the_cut_over_and_no_call);
+async fn open_reader_of_a_table_delays_the_cut_over_and_no_call(kind: Kind) {
+    let (installation, client, reading) = with_reader(kind, "10m").await;
+    let mut host = installation.serve();
+    let mut watch = installation.command(&["migrate", "watch", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let tried = host.wait_for_line(|line| line.contains("another client holds a lock on a table"));
+    assert!(kind.dialect() == Dialect::Mysql || tried.contains("session "), "{tried}");
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    for guid in ["one", "another"] {
+        caller.desire(&lrp(guid)).await.unwrap();
+        assert_eq!(caller.get(guid.as_bytes()).await.unwrap().unwrap().process_guid, guid.as_bytes());
+        host.wait_for_new_line(|line| line.contains("another client holds a lock on a table"));
+    }
+    let mut reports = BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(reports.any(|line| line.contains("waits for a lock of") && line.contains(r#""reason":"lock""#)));
+    drop(reading);
+    client.close().await;
+    host.wait_for_line(|line| line.contains("cut over"));
+    assert_eq!(caller.get(b"another").await.unwrap().unwrap().process_guid, b"another");
+    drop(reports);
+    watch.kill().and_then(|()| watch.wait()).unwrap();
+    assert!(host.terminate().success());
+}
+
+on_each_server!(cut_over_that_gets_no_lock_is_given_up_with_its_copies);
+async fn cut_over_that_gets_no_lock_is_given_up_with_its_copies(kind: Kind) {
+    let (installation, client, reading) = with_reader(kind, "1s").await;
+    let mut host = installation.serve();
+    host.wait_for_line(|line| line.contains("with the copies"));
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    caller.desire(&lrp("beside")).await.unwrap();
+    assert!(host.terminate().success());
+    drop(reading);
+    client.close().await;
+    let mut host = installation.serve();
+    host.wait_for_line(|line| line.contains("cut over"));
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    assert_eq!(caller.get(b"beside").await.unwrap().unwrap().process_guid, b"beside");
+    assert!(host.terminate().success());
 }
 
 on_each_server!(lock_on_residue_delays_only_the_clean_up);

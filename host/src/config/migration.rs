@@ -42,6 +42,8 @@ pub struct MigrationConfig {
     pub units_per_second: Option<u64>,
     /// Target duration of writing one batch; batches grow and shrink towards it.
     pub batch_time: Option<Duration>,
+    /// How long a change of the schema is tried again while other clients hold locks.
+    pub lock_timeout: Option<Duration>,
 }
 
 impl MigrationConfig {
@@ -60,12 +62,14 @@ impl MigrationConfig {
                 why: "a batch takes some time; give one such as \"250ms\"",
             });
         }
+        let lock_timeout = keys.take::<GoDuration>("migration_lock_timeout")?.map(|time| time.0);
         Ok(Self {
             mode: keys.take("migration_mode")?.unwrap_or_default(),
             on_unreadable: keys.take("on_unreadable")?.unwrap_or_default(),
             rollback_on_drain_to: keys.take("rollback_on_drain_to_version")?,
             units_per_second,
             batch_time,
+            lock_timeout,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 /// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one would silently change
 /// behaviour: a host with `pin_data_versoin` would migrate the database that it was meant to leave alone.
-pub(super) const OURS: [&str; 27] = [
+pub(super) const OURS: [&str; 28] = [
     "accept_older_catalogs",
     "admin_socket",
     "convergence_report_interval",
@@ -15,6 +15,7 @@ pub(super) const OURS: [&str; 27] = [
     "etcd_max_answer_bytes",
     "metrics_address",
     "migration_batch_time",
+    "migration_lock_timeout",
     "migration_mode",
     "migration_units_per_second",
     "module_cache_dir",

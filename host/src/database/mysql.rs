@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use backon::Retryable;
 use futures_util::future::{BoxFuture, FutureExt, TryFutureExt};
@@ -10,7 +11,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 
 use super::demotion::Demotion;
 use super::errors::{is_unreachable, mysql_number};
-use super::opener::{Connected, Driver, SessionName, Statements};
+use super::opener::{Connected, Driver, SessionName, Statements, WaitLimit};
 use super::outage::{Outage, attempts};
 use super::pool::SessionPool;
 use super::statement::STATEMENT_BYTES;
@@ -112,6 +113,13 @@ impl Driver for MysqlDriver {
 
     fn kill(number: u64) -> String {
         format!("KILL {number}")
+    }
+
+    fn limit_waits(limit: Duration) -> WaitLimit {
+        let seconds = limit.as_secs().max(1);
+        let names = ["lock_wait_timeout", "innodb_lock_wait_timeout"];
+        let settings = names.map(|name| format!("SESSION {name} = {seconds}"));
+        WaitLimit { statement: format!("SET {}", settings.join(", ")), stays: true }
     }
 }
 

@@ -43,6 +43,9 @@ pub(super) trait Driver: fmt::Debug + Send + Sync + Sized + 'static {
 
     /// The statement that ends the session with this number, of the same user.
     fn kill(number: u64) -> String;
+
+    /// The statement that limits each wait for a lock.
+    fn limit_waits(limit: Duration) -> WaitLimit;
 }
 
 pub(super) type ConnectionOf<D> = <<D as Driver>::Database as Sqlx>::Connection;
@@ -67,6 +70,14 @@ impl Statements {
             Purpose::WriteRelaxed => Some(&self.write_relaxed),
         }
     }
+}
+
+/// The statement that limits each wait for a lock.
+#[derive(Debug)]
+pub(super) struct WaitLimit {
+    pub(super) statement: String,
+    /// Whether the limit stays when the transaction ends.
+    pub(super) stays: bool,
 }
 
 /// What the server calls a session.

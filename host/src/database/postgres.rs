@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::demotion::Demotion;
-use super::opener::{Connected, Driver, SessionName, Statements};
+use super::opener::{Connected, Driver, SessionName, Statements, WaitLimit};
 use super::pool::SessionPool;
 use super::{ClientCertificate, Server, SqlError, Tls};
 
@@ -27,6 +27,9 @@ pub(super) const BY_KEY: &str = "SET LOCAL enable_seqscan = off";
 /// A policy that hides rows from this user is an error of the statement that it would affect. Otherwise a migration would copy
 /// what it sees, and drop the rest with the original.
 const ALL_ROWS: &str = "SET row_security = off";
+
+/// The server notices within this time that the host of a statement has ended, and ends the statement. Not all systems offer it.
+const NOTICE_END: &str = "SET client_connection_check_interval = 1000";
 
 /// Distinguishes a server from others by its start.
 const NAME: &str = "SELECT pg_backend_pid()::bigint, pg_postmaster_start_time()::text";
@@ -73,6 +76,10 @@ impl Driver for PostgresDriver {
 
     fn kill(number: u64) -> String {
         format!("SELECT pg_terminate_backend({number})")
+    }
+
+    fn limit_waits(limit: Duration) -> WaitLimit {
+        WaitLimit { statement: format!("SET LOCAL lock_timeout = {}", limit.as_millis()), stays: false }
     }
 }
 
@@ -138,10 +145,12 @@ async fn mark(connection: &mut PgConnection) -> Result<String, SqlError> {
 /// The statements that begin a session. By statement and not as start-up parameters: connection poolers reject unknown ones.
 fn session(server: &Server) -> String {
     let limits = &server.limits;
+    // A wait for a lock is as long as a transaction of a host that froze may be idle.
     let mut session = format!(
-        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; {ALL_ROWS}",
-        limits.statement_timeout.as_millis(),
-        limits.idle_in_transaction_timeout.as_millis()
+        "SET statement_timeout = {statement}; SET idle_in_transaction_session_timeout = {idle}; SET lock_timeout = {idle}; \
+         {NOTICE_END}; {ALL_ROWS}",
+        statement = limits.statement_timeout.as_millis(),
+        idle = limits.idle_in_transaction_timeout.as_millis()
     );
     for (name, value) in &server.settings {
         let [name, value] = [name, value].map(|text| text.replace('\\', r"\\").replace('\'', "''"));

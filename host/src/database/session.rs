@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::SqlError;
-use super::opener::{ConnectionOf, Driver, Opener};
+use super::opener::{ConnectionOf, Driver, Opener, WaitLimit};
 use super::outage::timed_out;
 
 /// The time in which a statement ends by itself, after its caller has given up.
@@ -26,6 +26,8 @@ pub(super) struct ServerSession<D: Driver> {
     is_in_transaction: bool,
     /// Whether the answer to a statement may be incomplete.
     is_busy: bool,
+    /// Whether it has other settings than those of the pool.
+    is_altered: bool,
     /// Longest run time of one statement.
     limit: Duration,
 }
@@ -34,7 +36,7 @@ const HAS_SESSION: &str = "a session is given back at its end";
 
 impl<D: Driver> ServerSession<D> {
     pub(super) fn new(pooled: Object<Opener<D>>, pool: Pool<Opener<D>>, limit: Duration) -> Self {
-        Self { pooled: Some(pooled), pool, is_in_transaction: false, is_busy: false, limit }
+        Self { pooled: Some(pooled), pool, is_in_transaction: false, is_busy: false, is_altered: false, limit }
     }
 
     /// Begins a transaction. The last of the statements does.
@@ -62,6 +64,13 @@ impl<D: Driver> ServerSession<D> {
         }
     }
 
+    /// Limits each wait for a lock until the transaction ends.
+    pub(super) async fn limit_waits(&mut self, limit: Duration) -> Result<(), SqlError> {
+        let WaitLimit { statement, stays } = D::limit_waits(limit);
+        self.is_altered |= stays;
+        self.run(&statement.into()).await
+    }
+
     /// Longest run time of one statement.
     pub(super) fn limit(&self) -> Duration {
         self.limit
@@ -82,7 +91,8 @@ impl<D: Driver> ServerSession<D> {
     /// Ends the session, in which a statement runs longer than its limit.
     pub(super) async fn overdue(&mut self) -> SqlError {
         if let Some(pooled) = self.pooled.take() {
-            kill(pooled, &self.pool).await;
+            // On the heap, since it is rare and the futures of all callers would contain it.
+            Box::pin(kill(pooled, &self.pool)).await;
         }
         timed_out(format!("a statement ran longer than {:?}; see db_read_timeout and db_write_timeout", self.limit))
     }
@@ -100,7 +110,9 @@ impl Busy<'_> {
 impl<D: Driver> Drop for ServerSession<D> {
     fn drop(&mut self) {
         let Some(mut pooled) = self.pooled.take() else { return };
-        if !self.is_in_transaction && !self.is_busy {
+        if self.is_altered {
+            drop(Object::take(pooled));
+        } else if !self.is_in_transaction && !self.is_busy {
             pooled.rest();
         } else if Handle::try_current().is_ok() {
             self.pool.manager().spawn(settle(pooled, self.pool.clone(), self.is_in_transaction));

@@ -97,8 +97,8 @@ impl Inner {
     /// Ends the session, in which a statement runs longer than its limit.
     pub(super) async fn overdue(&mut self) -> SqlError {
         match self {
-            Self::Postgres(session) => Box::pin(session.overdue()).await,
-            Self::Mysql(session) => Box::pin(session.overdue()).await,
+            Self::Postgres(session) => session.overdue().await,
+            Self::Mysql(session) => session.overdue().await,
             Self::Sqlite(_) | Self::Grouped(_) | Self::Lent => SqlError::WorkerCrashed,
         }
     }
@@ -165,6 +165,19 @@ impl Transaction {
             Dialect::Postgres => self.execute(sql(postgres::BY_KEY)).await.map(drop),
             // MySQL looks up each key of a list in the index; SQLite prefers an index whatever its statistics.
             Dialect::Mysql | Dialect::Sqlite => Ok(()),
+        }
+    }
+
+    /// Limits each wait for a lock until the transaction ends, in milliseconds on PostgreSQL, in seconds on MySQL. SQLite has one
+    /// writer, which waits for no other.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub async fn limit_waits(&mut self, limit: Duration) -> Result<(), SqlError> {
+        match &mut self.inner {
+            Inner::Postgres(session) => session.limit_waits(limit).await,
+            Inner::Mysql(session) => session.limit_waits(limit).await,
+            Inner::Sqlite(_) | Inner::Grouped(_) | Inner::Lent => Ok(()),
         }
     }
 

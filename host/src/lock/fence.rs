@@ -27,6 +27,8 @@ const SHARDS: i64 = 64;
 
 /// Delay between attempts to raise a fence that a transaction of the previous master still holds.
 const RAISE_RETRY_INTERVAL: Duration = Duration::from_millis(200);
+/// Longest wait of a change of the schema for a lock.
+const LONGEST_CHANGE_WAIT: Duration = Duration::from_secs(1);
 /// Interval of statements on the keeper's connection; far below any timeout for idle transactions.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -204,6 +206,16 @@ impl Fence {
         self.prove(self.0.database.write_relaxed().await?).await
     }
 
+    /// The same for changes of the schema, with the limit of waits of [`Self::change_schema`].
+    ///
+    /// # Errors
+    /// As of [`Self::begin`].
+    pub async fn begin_change(&self) -> Result<Transaction, FenceError> {
+        let mut tx = self.begin().await?;
+        tx.limit_waits(LONGEST_CHANGE_WAIT).await.map_err(FenceError::Read)?;
+        Ok(tx)
+    }
+
     async fn prove(&self, mut tx: Transaction) -> Result<Transaction, FenceError> {
         let token = match (tx.dialect(), &self.0.shards) {
             (_, Some(shards)) => return self.change_shard(tx, shards.take()).await,
@@ -232,10 +244,11 @@ impl Fence {
         FenceError::Lost { ours: self.0.token, theirs }
     }
 
-    /// Changes the schema as the master. Each statement must be safe to repeat.
+    /// Changes the schema as the master. Each statement must be safe to repeat. Waits for each lock for a second only: whatever comes
+    /// later to the same table waits behind a change that waits.
     ///
     /// # Errors
-    /// `Lost` if another host has raised the fence; `Schema` names the statement that failed.
+    /// `Lost` if another host has raised the fence; `Schema` names the statement that failed, and is transient if it got no lock.
     pub async fn change_schema(&self, statements: &[String]) -> Result<(), FenceError> {
         if self.0.database.dialect() == Dialect::Mysql {
             for statement in statements {
@@ -246,7 +259,7 @@ impl Fence {
         if statements.is_empty() {
             return Ok(());
         }
-        let mut tx = self.begin().await?;
+        let mut tx = self.begin_change().await?;
         for statement in statements {
             let failed = |source| FenceError::Schema { statement: statement.clone(), source };
             tx.execute(sql(statement.clone())).await.map_err(failed)?;
@@ -259,6 +272,7 @@ impl Fence {
     /// statement sent after the fence was raised finds no connection.
     async fn change_apart(&self, statement: &str) -> Result<(), FenceError> {
         let mut worker = self.0.database.write().await?;
+        worker.limit_waits(LONGEST_CHANGE_WAIT).await.map_err(FenceError::Read)?;
         let mut keeper = self.begin().await?;
         let work = worker.execute(sql(statement.to_owned()));
         tokio::pin!(work);

@@ -5,6 +5,7 @@
 //! mark that the tables still have their old names, and then one statement changes all names. A start that finds the
 //! mark completes the renaming before anything else.
 
+use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
 use super::{Context, Job, MigrateError, Work, fault, layout_history, quarantine, residue};
@@ -36,14 +37,14 @@ pub(super) async fn build_indexes(context: &Context, fence: &Fence, job: &Job) -
         };
         let missing: Vec<_> = plan.table.indexes.iter().filter(|index| !there(&index.name)).cloned().collect();
         for statement in schema::index_ahead(dialect, &plan.table, &staged, &missing) {
-            fence.change_schema(&[statement]).await?;
+            change_schema(context, fence, &[statement]).await?;
         }
     }
     fault::point(fault::AFTER_INDEXES);
     Ok(())
 }
 
-/// Makes the target real.
+/// Makes the target real. Transient if another client holds a lock; then nothing has changed.
 pub(super) async fn cut_over(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
     context.progress.enter("cut-over", job.describe(), None);
     match context.database.dialect() {
@@ -53,7 +54,7 @@ pub(super) async fn cut_over(context: &Context, fence: &Fence, job: &Job) -> Res
 }
 
 async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
-    let mut tx = fence.begin().await?;
+    let mut tx = fence.begin_change().await?;
     let dialect = tx.dialect();
     let belongings = belongings(&mut tx, job).await?;
     for name in replaced(&job.lens, &job.plans) {
@@ -118,7 +119,7 @@ pub(super) async fn change_ahead(context: &Context, fence: &Fence, job: &Job) ->
             Strategy::Create => created(&mut reader, job, plan).await?,
         };
         drop(reader);
-        fence.change_schema(&statements).await?;
+        change_schema(context, fence, &statements).await?;
         check(context, plan).await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
@@ -143,7 +144,7 @@ pub(super) async fn undo_ahead(context: &Context, fence: &Fence, work: &Work) ->
             Strategy::Create => continue,
         };
         drop(reader);
-        fence.change_schema(&statements).await?;
+        change_schema(context, fence, &statements).await?;
     }
     Ok(())
 }
@@ -170,8 +171,12 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.map_err(failed("the cut-over"))?;
     fault::point(fault::AFTER_CUT_OVER);
-    match finish_renaming(context, fence, &layout_history(&context.migrations)?).await {
-        Err(fault @ MigrateError::Fence(FenceError::Schema { .. })) if !is_final => {
+    let layouts = layout_history(&context.migrations)?;
+    if is_final {
+        return patiently(context, || finish_renaming(context, fence, &layouts)).await;
+    }
+    match finish_renaming(context, fence, &layouts).await {
+        Err(fault @ MigrateError::Fence(FenceError::Schema { .. })) => {
             take_back(context, fence, job, history).await?;
             Err(fault)
         }
@@ -216,7 +221,7 @@ pub(super) async fn end_arrived(
     let phase = state::phase(&mut reader).await?;
     drop(reader);
     if phase == Some(Phase::Renaming) {
-        finish_renaming(context, fence, layouts).await?;
+        patiently(context, || finish_renaming(context, fence, layouts)).await?;
     }
     if matches!(phase, Some(Phase::Renaming | Phase::CleaningUp)) {
         clean_up_or_postpone(context, fence).await?;
@@ -240,7 +245,7 @@ pub(super) async fn clean_up_or_postpone(context: &Context, fence: &Fence) -> Re
     }
 }
 
-/// Changes the names that a finished migration has not changed yet.
+/// Changes the names that a finished migration has not changed yet. Transient if another client holds a lock.
 async fn finish_renaming(context: &Context, fence: &Fence, layouts: &LayoutHistory) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let Some(underway) = state::underway(&mut reader).await?.filter(|found| found.phase == Phase::Renaming) else {

@@ -175,6 +175,11 @@ pub enum MigrateError {
     OtherChanges { version: DataVersion },
     #[error("a client's write cannot be taken to the tables that this migration fills, so it ends; nothing is lost")]
     NotFollowed { source: Arc<MigrateError> },
+    #[error(
+        "locks of another client do not let the migration change the tables: {holders}. Nothing is lost; end its transaction, or \
+         raise migration_lock_timeout, and start again to continue"
+    )]
+    Locked { holders: String, source: Box<MigrateError> },
     #[error("the work was interrupted; start again to continue")]
     Interrupted,
 }

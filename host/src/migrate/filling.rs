@@ -1,6 +1,7 @@
 //! A database that is filled from another store: the tables of one version are created empty, the caller fills them, and then
 //! the database gets that version. Owns which tables are dropped before; the rows are the caller's.
 
+use super::lock_waits::change_schema;
 use super::{Context, MigrateError, fresh, layout_history, sql, state};
 use crate::database::{Transaction, schema, upsert};
 use crate::layout::manifest::DataVersion;
@@ -56,7 +57,7 @@ pub async fn create_tables(
     for table in layout.tables.values() {
         statements.push(schema::create_table(dialect, table, &table.name));
     }
-    fence.change_schema(&statements).await?;
+    change_schema(context, fence, &statements).await?;
     fresh::forget(context, fence).await?;
     Ok(layout)
 }
@@ -70,7 +71,7 @@ pub async fn create_indexes(context: &Context, fence: &Fence, layout: &Layout) -
     for table in layout.tables.values() {
         let create = |index| schema::create_index(dialect, &table.name, index);
         let statements: Vec<_> = table.indexes.iter().map(create).collect();
-        fence.change_schema(&statements).await?;
+        change_schema(context, fence, &statements).await?;
     }
     Ok(())
 }

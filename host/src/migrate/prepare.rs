@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::lock_waits::change_schema;
 use super::plan::{Strategy, TablePlan};
 use super::state::{self, Phase, Underway};
 use super::{
@@ -94,7 +95,7 @@ pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_d
         }
     }
     drop(reader);
-    fence.change_schema(&statements).await?;
+    change_schema(context, fence, &statements).await?;
     let mut tx = fence.begin().await?;
     for plan in job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
         let staged = plan.staged(job.to);

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::decide::Found;
+use super::lock_waits::change_schema;
 use super::own_tables::{self, APPLIED};
 use super::{Context, MigrateError, fault, layout_history, removal};
 use crate::database::schema::{self, exists as table_exists};
@@ -106,7 +107,7 @@ pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<()
         }
     }
     drop(reader);
-    Ok(fence.change_schema(&statements).await?)
+    change_schema(context, fence, &statements).await
 }
 
 /// The input of [`super::decide::decide`]. Reads only.
@@ -252,7 +253,7 @@ pub(super) async fn drop_leftovers(context: &Context, fence: &Fence) -> Result<(
     let leftovers = leftovers(&mut reader).await?;
     drop(reader);
     for table in leftovers {
-        fence.change_schema(&[schema::drop_table(context.database.dialect(), &table)]).await?;
+        change_schema(context, fence, &[schema::drop_table(context.database.dialect(), &table)]).await?;
         fault::point(fault::BETWEEN_CLEAN_UPS);
     }
     Ok(())

@@ -185,14 +185,14 @@ async fn work_and_serve(
     tracing::info!(name: "started", %address, data_version = served.data_version, "serving");
     announce(&served);
     let serving = Serving { fence, report: &report, service: &service, store: &store };
-    let (config, importer) = (prepared.config.clone(), prepared.clone());
+    let (config, importer, database) = (prepared.config.clone(), prepared.clone(), prepared.database.clone());
     let has_table = periodic::has_health_table(&prepared.catalog, served.data_version);
     tokio::select! {
         failed = serving.run(prepared, online.map(|online| (online, began)), reloads) => failed.map(|never| match never {}),
         never = report.publish_master_metrics() => match never {},
         never = importer.keep_marking(fence, unmarked) => match never {},
         never = periodic::converge(&service, config.convergence.repeat_interval) => match never {},
-        failed = periodic::check_health(config.listeners.health_check.as_ref(), fence, has_table) => failed.map(|never| match never {}),
+        failed = periodic::check_health(config.listeners.health_check.as_ref(), &database, has_table) => failed.map(|never| match never {}),
         () = service.given_up() => {
             tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and its supervisor may start it again");
             Ok(())

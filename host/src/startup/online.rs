@@ -3,14 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use backon::{ExponentialBuilder, Retryable};
+use backon::{BackoffBuilder, ExponentialBuilder, Retryable};
 use tracing::Instrument;
 
 use super::{Prepared, StartupError, with_sources};
 use crate::lock::fence::Fence;
 use crate::migrate::online::{self, Online, Start};
 use crate::migrate::{self, Context, Decision, Found, MigrateError};
-use crate::progress::STOPPED;
+use crate::progress::{STOPPED, Wait};
 use crate::store::{Store, TableAccess};
 
 /// Target duration of writing a batch while clients write, too: a client that needs a unit of the batch waits this long.
@@ -68,6 +68,10 @@ impl Prepared {
                 online.check_names(&context).await?;
                 Ok(true)
             }
+            Err(StartupError::Migrate(fault @ MigrateError::Locked { .. })) => {
+                self.go_on_beside(&fault);
+                Ok(false)
+            }
             Err(StartupError::Migrate(fault)) if !online.has_arrived(&context).await? => {
                 self.go_on_without(fence, online, store, &fault).await?;
                 Ok(false)
@@ -86,6 +90,7 @@ impl Prepared {
     ) -> Result<(), StartupError> {
         // Prepared before clients have to wait.
         let next = self.access(fence, online.to(), self.is_pinned(online.to())).await?;
+        let mut pauses = migrate::lock_pauses(context).build();
         loop {
             let mut access = store.switch().await;
             let began = Instant::now();
@@ -99,15 +104,32 @@ impl Prepared {
                 }
                 Err(fault) if fault.is_transient() && !online.has_arrived(context).await? => {
                     drop(access);
-                    tracing::info!(
+                    let holders = migrate::lock_holders(context).await;
+                    let Some(pause) = pauses.next() else {
+                        return Err(MigrateError::Locked { holders, source: Box::new(fault) }.into());
+                    };
+                    tracing::warn!(
                         name: "cut-over-waits",
-                        reason = %fault, "the cut-over met another transaction's lock and is retried"
+                        reason = with_sources(&fault), holders, ?pause, "another client holds a lock on a table; trying again"
                     );
-                    tokio::time::sleep(RETRY_INTERVAL).await;
+                    self.progress.enter("cut-over", format!("waits for a lock of {holders}"), None);
+                    let _waiting = self.progress.wait(Wait::Lock);
+                    tokio::time::sleep(pause).await;
                 }
                 Err(fault) => return Err(fault.into()),
             }
         }
+    }
+
+    /// The copies stay complete: clients write to them, too. The next start, or reload, cuts over.
+    fn go_on_beside(&self, fault: &MigrateError) {
+        let reason = with_sources(fault);
+        tracing::error!(
+            name: "cut-over-given-up",
+            reason,
+            "the API continues at the version found, with the copies; the next start or reload cuts over"
+        );
+        self.progress.enter(STOPPED, reason, None);
     }
 
     async fn go_on_without(

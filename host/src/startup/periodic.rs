@@ -9,10 +9,9 @@ use tracing::Instrument;
 use super::StartupError;
 use crate::clock::{Clock, SystemClock};
 use crate::config::HealthCheck;
-use crate::database::{SqlError, sql, upsert};
+use crate::database::{Database, DatabaseError, SqlError, sql, upsert};
 use crate::domain::{Service, convergence};
 use crate::layout::manifest::DataVersion;
-use crate::lock::fence::{Fence, FenceError};
 use crate::modules::catalog::Catalog;
 
 /// Diego's table, present from the data version on that created it.
@@ -21,7 +20,7 @@ const TABLE: &str = "bbs_health_check";
 #[derive(Debug, thiserror::Error)]
 enum ProbeError {
     #[error(transparent)]
-    Fence(#[from] FenceError),
+    Begin(#[from] DatabaseError),
     #[error(transparent)]
     Statement(#[from] SqlError),
     #[error("the row that was written could not be read back")]
@@ -54,20 +53,20 @@ pub(super) fn has_health_table(catalog: &Catalog, served: DataVersion) -> bool {
 /// never returns otherwise.
 pub(super) async fn check_health(
     check: Option<&HealthCheck>,
-    fence: &Fence,
+    database: &Database,
     has_table: bool,
 ) -> Result<Infallible, StartupError> {
     let Some(check) = check else { return std::future::pending().await };
     loop {
         tokio::time::sleep(check.interval).await;
-        probe(fence, has_table, check).await.map_err(|attempts| StartupError::Unhealthy { attempts })?;
+        probe(database, has_table, check).await.map_err(|attempts| StartupError::Unhealthy { attempts })?;
     }
 }
 
-async fn probe(fence: &Fence, has_table: bool, check: &HealthCheck) -> Result<(), String> {
+async fn probe(database: &Database, has_table: bool, check: &HealthCheck) -> Result<(), String> {
     let mut attempts = Vec::new();
     for _ in 0..check.attempts {
-        let attempt = match tokio::time::timeout(check.timeout, write_and_read(fence, has_table)).await {
+        let attempt = match tokio::time::timeout(check.timeout, write_and_read(database, has_table)).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("timed out after {:?} while executing DB health check", check.timeout),
@@ -78,9 +77,10 @@ async fn probe(fence: &Fence, has_table: bool, check: &HealthCheck) -> Result<()
     Err(attempts.join(", "))
 }
 
-/// Writes under the fence, as every write of the master. If the pinned version lacks the table, only begins and commits.
-async fn write_and_read(fence: &Fence, has_table: bool) -> Result<(), ProbeError> {
-    let mut transaction = fence.begin().await?;
+/// If the pinned version lacks the table, only begins and commits. Without the fence, which a probe that waits for the row would keep
+/// from the next master; the row has no meaning to anyone else.
+async fn write_and_read(database: &Database, has_table: bool) -> Result<(), ProbeError> {
+    let mut transaction = database.write().await?;
     if has_table {
         let now_ns = SystemClock.now_ns();
         transaction.execute(&upsert(TABLE, [("id", 1.into())], [("time", now_ns.into())])).await?;

@@ -248,7 +248,8 @@ impl Prepared {
             OnUnreadable::Quarantine => RefusedUnits::Quarantine,
         };
         let batch_time = self.config.migration.batch_time.unwrap_or(default.batch_time);
-        Tuning { batch_time, refused_units, ..default }
+        let lock_timeout = self.config.migration.lock_timeout.unwrap_or(default.lock_timeout);
+        Tuning { batch_time, refused_units, lock_timeout, ..default }
     }
 
     /// Opens the admin socket of this process, as soon as that is possible. Without `control` the process is a command.

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-const OURS: [&str; 15] = [
+const OURS: [&str; 16] = [
     "accept_older_catalogs",
     "admin_socket",
     "advanced_metrics",
@@ -14,6 +14,7 @@ const OURS: [&str; 15] = [
     "health_check_interval",
     "metrics_address",
     "migration_batch_time",
+    "migration_lock_timeout",
     "migration_mode",
     "migration_units_per_second",
     "on_unreadable",

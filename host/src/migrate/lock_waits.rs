@@ -1,0 +1,58 @@
+//! Waits for locks that other clients have on the tables. A change of the schema waits for a lock for a second only, since calls of
+//! clients wait behind it; it is tried again after pauses that grow. Owns the pauses, and what an operator learns meanwhile.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable};
+
+use super::{Context, MigrateError};
+use crate::database::lock_holders;
+use crate::lock::fence::Fence;
+use crate::progress::Wait;
+
+/// Pauses between two tries.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Pauses between tries, for as long as a migration waits for a lock.
+#[must_use]
+pub fn pauses(context: &Context) -> ExponentialBuilder {
+    let pauses = ExponentialBuilder::new().with_min_delay(SHORTEST_PAUSE).with_max_delay(LONGEST_PAUSE);
+    pauses.without_max_times().with_total_delay(Some(context.tuning.lock_timeout)).with_jitter()
+}
+
+/// The sessions that hold locks on the tables, for a message.
+pub async fn holders(context: &Context) -> String {
+    let holders = lock_holders(&context.database).await;
+    if holders.is_empty() { "a session that the server does not name".to_owned() } else { holders.join(", ") }
+}
+
+/// Changes the schema. Each statement must be safe to repeat.
+///
+/// # Errors
+/// Those of [`Fence::change_schema`]; [`MigrateError::Locked`] if another client holds a lock for too long.
+pub(super) async fn change_schema(context: &Context, fence: &Fence, statements: &[String]) -> Result<(), MigrateError> {
+    patiently(context, || async { Ok(fence.change_schema(statements).await?) }).await
+}
+
+/// Repeats an attempt that gets no lock.
+pub(super) async fn patiently<T, A>(context: &Context, attempt: impl FnMut() -> A) -> Result<T, MigrateError>
+where
+    A: Future<Output = Result<T, MigrateError>>,
+{
+    let waiting = Mutex::new(None);
+    let done = attempt.retry(pauses(context)).when(MigrateError::is_transient).notify(|fault, pause| {
+        let mut waiting = waiting.lock().expect("no attempt panics");
+        if waiting.is_none() {
+            *waiting = Some(context.progress.wait(Wait::Lock));
+            tracing::warn!(name: "migration-waits-for-lock", reason = %fault, ?pause, "another client holds a lock; trying again");
+        }
+    });
+    match done.await {
+        Err(fault) if fault.is_transient() => {
+            Err(MigrateError::Locked { holders: holders(context).await, source: Box::new(fault) })
+        }
+        done => done,
+    }
+}
