@@ -219,7 +219,7 @@ pub async fn run_partially(
     Ok(RunOutcome::Done(decision))
 }
 
-/// Decides once no renaming is unfinished.
+/// Decides once no cut-over is unfinished.
 async fn decided(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
     // Looks again, now that no other host writes: what was seen before the fence was raised may have changed since.
     let decision = look(context, intent).await?;
@@ -228,8 +228,9 @@ async fn decided(context: &Context, fence: &Fence, intent: Intent) -> Result<Dec
     }
     state::create_tables(context, fence).await?;
     let arrived = cut_over::end_arrived(context, fence, &layout_history(&context.migrations)?).await?;
-    // Only after the renaming the tables have the names under which they are examined.
-    let decision = if arrived == Some(Phase::Renaming) { look(context, intent).await? } else { decision };
+    // Only after a cut-over is completed the tables have the names under which they are examined.
+    let was_completed = arrived.is_some_and(Phase::awaits_completion);
+    let decision = if was_completed { look(context, intent).await? } else { decision };
     if matches!(decision, Decision::Begin { .. } | Decision::Continue { .. }) {
         trial::try_schema_changes(context, fence).await?;
     }

@@ -5,7 +5,7 @@ mod faults;
 mod kills;
 mod members;
 mod refusals;
-mod stores;
+pub(super) mod stores;
 mod vectors;
 mod whole_stores;
 
@@ -23,7 +23,7 @@ const NEWEST: u64 = 1_795_000_010;
 const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223372036854775807}"#;
 
 /// An installation on an empty database that imports from a store.
-fn importing(kind: Kind, etcd: &Etcd) -> Installation {
+pub(super) fn importing(kind: Kind, etcd: &Etcd) -> Installation {
     let installation = Installation::new(&modules::modules(), kind)
         .set("encryption_keys", json!({ "key1": "correct horse battery staple", "old-2015": "tr0ub4dor&3" }))
         .set("active_key_label", "key1");
@@ -32,7 +32,7 @@ fn importing(kind: Kind, etcd: &Etcd) -> Installation {
 
 /// Runs `bbs import etcd`, which must succeed; returns its report.
 #[track_caller]
-fn import(installation: &Installation) -> Value {
+pub(super) fn import(installation: &Installation) -> Value {
     report(&installation.succeed(&["import", "etcd", "--json"]))
 }
 
@@ -42,7 +42,7 @@ fn report(text: &str) -> Value {
 
 /// Runs a command that must fail; returns its output.
 #[track_caller]
-fn fail(installation: &Installation, arguments: &[&str]) -> String {
+pub(super) fn fail(installation: &Installation, arguments: &[&str]) -> String {
     let output = installation.run(arguments);
     let text = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
     assert!(!output.status.success(), "bbs {arguments:?} should have failed: {text}");

@@ -1,11 +1,13 @@
 //! Units that a migration cannot transform: named in the error, saved for replay, quarantined, retried and restored.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use bbs::testing::database::Dialect;
 use bbs::testing::layout::schema::Sealing;
+use bbs::testing::migrate::fault::{AFTER_CUT_OVER, AFTER_RENAMING, BEFORE_CLEAN_UP_COMMIT, QUARANTINE_POINTS};
 use bbs_encryption::Keyring;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
@@ -286,6 +288,28 @@ async fn failing_units_are_quarantined_shown_retried_and_restored(kind: Kind) {
     host.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     assert_contains(&host.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
     assert_eq!(damaged.content().await.1, before);
+}
+
+on_each_database!(kill_between_the_version_and_the_clean_up_keeps_quarantined_units);
+async fn kill_between_the_version_and_the_clean_up_keeps_quarantined_units(kind: Kind) {
+    let up = ["migrate", "up", "--on-unreadable", "quarantine"];
+    let mut points = vec![AFTER_CUT_OVER, BEFORE_CLEAN_UP_COMMIT];
+    points.extend(QUARANTINE_POINTS);
+    points.extend((kind.dialect() == Dialect::Mysql).then_some(AFTER_RENAMING));
+    for point in points {
+        let damaged = Damaged::at(kind, &[3, 150]).await;
+        let before = damaged.content().await.1;
+        let host = &damaged.installation;
+        let killed = host.command(&up).env("BBS_FAULT", point).output().expect("the executable starts");
+        assert_eq!(killed.status.signal(), Some(9), "{point}: {}", stderr_of(&killed));
+        host.succeed(&up);
+        let listed = host.succeed(&["migrate", "quarantine", "list"]);
+        let lines = listed.lines().filter(|line| line.contains(REASON));
+        assert_eq!(lines.count(), damaged.units.len(), "{point}: {listed}");
+        host.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+        assert_contains(&host.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+        assert!(damaged.content().await.1 == before, "{point}: rows are lost or changed");
+    }
 }
 
 on_each_database!(unit_of_several_tables_is_put_back_whole);

@@ -1,14 +1,19 @@
-//! Removal of rows that the host keeps beside Diego's tables: in transactions of bounded size, which may end between any two
-//! of them.
+//! Removal of rows that the host keeps beside Diego's tables, and of units in quarantine from these: in transactions of bounded
+//! size, which may end between any two of them.
 
 use bbs::testing::database::{Dialect, sql};
 use bbs::testing::lock::fence::Fence;
-use bbs::testing::migrate::{self, MigrateError};
+use bbs::testing::migrate::fault::AFTER_IMPORT_BEGIN;
+use bbs::testing::migrate::online::{self, Start};
+use bbs::testing::migrate::{self, Intent, MigrateError};
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database, texts};
+use crate::harness::etcd::Etcd;
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::modules;
 use crate::harness::stored::Stored;
+use crate::import::stores::{self, StoreLayout};
+use crate::import::{fail, import, importing};
 
 /// Rows of one transaction, if they are small.
 const PIECE: usize = 500;
@@ -22,10 +27,12 @@ struct Filled {
     table: &'static str,
     key: &'static str,
     columns: &'static str,
-    /// The values of the other columns.
+    /// The values of the other columns, [`UNIT_KEY`] among them.
     values: String,
 }
 
+/// Stands for the key of a unit whose name is the key of the row.
+const UNIT_KEY: &str = "UNIT_KEY";
 const RESIDUE: &str = "unit_digest, table_name, row_digest, direction, unit, row_key, digest, sealed, version";
 const QUARANTINE: &str = "unit_digest, table_name, from_version, unit, unit_key, to_version, version, direction, module, \
                           digest, reason, row_counts, at_ns, sealed, pending";
@@ -62,6 +69,19 @@ fn copy_change() -> Filled {
     }
 }
 
+/// Halves of records that an import from etcd has read.
+fn import_run() -> Filled {
+    Filled { table: "bbs_import_run", key: "process_guid", columns: "process_guid, leaf", values: "'s'".into() }
+}
+
+/// Domains, which no migration of the test copies, and entries that say that they are in quarantine.
+fn quarantined_domains() -> (Filled, Filled) {
+    let domains = Filled { table: "domains", key: "domain", columns: "domain, expire_time", values: "1".into() };
+    let counts = r#"{"domains": 1}"#;
+    let values = format!("'domains', 0, 'u', '{UNIT_KEY}', 1, 1, 'up', '', '', '', '{counts}', 1, 's', TRUE");
+    (domains, Filled { values, ..quarantine("TRUE") })
+}
+
 /// The key of a row; the last one sorts after all others in every collation.
 fn key(number: usize) -> String {
     format!("{number:06}")
@@ -70,7 +90,13 @@ fn key(number: usize) -> String {
 impl Filled {
     async fn fill(&self, stored: &Stored, rows: usize) {
         let Self { table, columns, values, .. } = self;
-        let rows: Vec<_> = (0..rows).map(|number| format!("('{}', {values})", key(number))).collect();
+        let row = |number: usize| {
+            let key = key(number);
+            let bytes: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
+            let unit_key = format!("03{:02x}00000000000000{bytes}", key.len());
+            format!("('{key}', {})", values.replace(UNIT_KEY, &unit_key))
+        };
+        let rows: Vec<_> = (0..rows).map(row).collect();
         stored.execute(&format!("INSERT INTO {table} ({columns}) VALUES {}", rows.join(", "))).await;
     }
 
@@ -81,10 +107,15 @@ impl Filled {
 
     /// Makes the removal of one row an error.
     async fn protect(&self, stored: &Stored, key: &str) {
+        self.protect_from("DELETE", stored, key).await;
+    }
+
+    /// Makes a change of one row an error.
+    async fn protect_from(&self, change: &str, stored: &Stored, key: &str) {
         let (table, column) = (self.table, self.key);
         let statements = match stored.context.database.dialect() {
             Dialect::Sqlite => vec![format!(
-                "CREATE TRIGGER protected BEFORE DELETE ON {table} WHEN OLD.{column} = '{key}' \
+                "CREATE TRIGGER protected BEFORE {change} ON {table} WHEN OLD.{column} = '{key}' \
                  BEGIN SELECT RAISE(ABORT, 'protected'); END"
             )],
             Dialect::Postgres => vec![
@@ -92,12 +123,12 @@ impl Filled {
                  LANGUAGE plpgsql"
                     .to_owned(),
                 format!(
-                    "CREATE TRIGGER protected BEFORE DELETE ON {table} FOR EACH ROW WHEN (OLD.{column} = '{key}') \
+                    "CREATE TRIGGER protected BEFORE {change} ON {table} FOR EACH ROW WHEN (OLD.{column} = '{key}') \
                      EXECUTE FUNCTION protect()"
                 ),
             ],
             Dialect::Mysql => vec![format!(
-                "CREATE TRIGGER protected BEFORE DELETE ON {table} FOR EACH ROW BEGIN IF OLD.{column} = '{key}' \
+                "CREATE TRIGGER protected BEFORE {change} ON {table} FOR EACH ROW BEGIN IF OLD.{column} = '{key}' \
                  THEN SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'protected'; END IF; END"
             )],
         };
@@ -235,5 +266,66 @@ async fn large_rows_are_removed_in_smaller_pieces(kind: Kind) {
     parts.release(&stored).await;
     stored.up(VERSION).await.unwrap();
     assert_eq!(parts.count(&stored).await, 0);
+    stored.context.database.close().await;
+}
+
+on_each_database!(units_in_quarantine_leave_their_tables_in_pieces);
+/// Goal: the transaction that makes a version durable does not grow with the units in quarantine. These leave the tables that
+/// were not copied after it, in several transactions, and before clients are served. Method: entries are added to those of a
+/// migration that has begun, and a trigger protects the last one; once it is released, the next start completes the cut-over.
+async fn units_in_quarantine_leave_their_tables_in_pieces(kind: Kind) {
+    let stored = with_fixture(kind).await;
+    stored.down(EARLIER_VERSION).await.unwrap();
+    let (domains, entries) = quarantined_domains();
+    let unharmed = domains.count(&stored).await;
+    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    let started = online::start(&stored.context, &fence, Intent::Up { wanted: VERSION }).await.unwrap();
+    let Start::Follow(online) = started else { panic!("there is nothing to migrate") };
+    online.copy(&stored.context, &fence).await.unwrap();
+    domains.fill(&stored, EARLIER + 1).await;
+    entries.fill(&stored, EARLIER + 1).await;
+    entries.protect_from("UPDATE", &stored, &key(EARLIER)).await;
+
+    let outcome = online.cut_over(&stored.context, &fence).await;
+    entries.assert_interrupted(outcome, domains.count(&stored).await - unharmed);
+    let pending = "SELECT COUNT(*) FROM bbs_quarantine WHERE pending = TRUE";
+    let remaining = texts(&stored.context.database, pending).await;
+    assert_eq!(remaining, [(EARLIER + 1 - 2 * PIECE).to_string()], "a unit and its entry change together");
+    assert_eq!(stored.version().await, VERSION, "the version was durable before");
+    assert!(online.has_arrived(&stored.context).await.unwrap());
+    // A host of an earlier release would take the entries for those of an abandoned migration.
+    let phase = texts(&stored.context.database, "SELECT phase FROM bbs_migration").await;
+    assert_eq!(phase, ["settling"]);
+    let interrupted = modules::chain(&stored.up(VERSION).await.expect_err("a unit cannot be removed"));
+    assert!(interrupted.contains("protected"), "a start does not serve before: {interrupted}");
+
+    entries.release(&stored).await;
+    stored.up(VERSION).await.unwrap();
+    assert_eq!(domains.count(&stored).await, unharmed);
+    assert_eq!(texts(&stored.context.database, pending).await, ["0"]);
+    assert_eq!(entries.count(&stored).await, EARLIER + 1, "no entry is lost");
+    assert_eq!(texts(&stored.context.database, "SELECT phase FROM bbs_migration").await, [""; 0]);
+    stored.assert_layout(VERSION).await;
+    stored.context.database.close().await;
+}
+
+on_each_database!(halves_of_an_interrupted_import_are_removed_in_pieces);
+/// Goal and method as above, for what an import from etcd has read before it ended.
+async fn halves_of_an_interrupted_import_are_removed_in_pieces(kind: Kind) {
+    let etcd = Etcd::start().await;
+    stores::write(&etcd, StoreLayout::Milliseconds).await;
+    let installation = importing(kind, &etcd);
+    let killed = installation.command(&["import", "etcd"]).env("BBS_FAULT", AFTER_IMPORT_BEGIN).output().unwrap();
+    assert!(!killed.status.success());
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
+    let halves = import_run();
+    halves.fill(&stored, EARLIER + 1).await;
+    halves.protect(&stored, &key(EARLIER)).await;
+    let refusal = fail(&installation, &["import", "etcd"]);
+    assert!(refusal.contains("protected"), "{refusal}");
+    assert_eq!(halves.count(&stored).await, EARLIER + 1 - 2 * PIECE, "halves of the transaction that failed");
+    halves.release(&stored).await;
+    import(&installation);
+    assert_eq!(halves.count(&stored).await, 0);
     stored.context.database.close().await;
 }

@@ -17,7 +17,7 @@ use super::rows::{ImportedRow, stored};
 use super::state::{ImportPhase, ImportState, write};
 use super::survey::{ALONE_RUN, ALONE_SCHEDULING, KeyOrder, Survey, classified, classifier, run_info_key};
 use super::{ImportError, VERSION};
-use crate::database::{SqlError, Transaction, bulk, of_few_lengths, sql};
+use crate::database::{SqlError, Transaction, bulk, of_few_lengths};
 use crate::etcd::Leaf;
 use crate::etcd::client::EtcdClient;
 use crate::etcd::record::RecordKind;
@@ -60,7 +60,6 @@ pub async fn copy(
     };
     let mut tx = fence.begin().await?;
     write(&mut tx, &state).await?;
-    tx.execute(sql("DELETE FROM bbs_import_run")).await.map_err(runs)?;
     fault::point(fault::BEFORE_IMPORT);
     tx.commit().await.map_err(super::state::failed)?;
     fault::point(fault::AFTER_IMPORT_BEGIN);

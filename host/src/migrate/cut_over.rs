@@ -2,8 +2,11 @@
 //!
 //! Where changes of the schema are transactional, tables, version and history change in one transaction, and the schema
 //! is read back before it commits. MySQL commits each such change by itself: there the version is written first, with a
-//! mark that the tables still have their old names, and then one statement changes all names. A start that finds the
-//! mark completes the renaming before anything else.
+//! mark that the tables still have their old names, and then one statement changes all names. Units in quarantine leave the
+//! tables that were not copied after the version is durable as well, since they may be many. A start that finds the mark of
+//! either completes the cut-over before anything else.
+
+use backon::{ExponentialBuilder, Retryable};
 
 use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
@@ -13,7 +16,11 @@ use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::Direction;
+use crate::layout::schema::{Layout, Table};
 use crate::lock::fence::{Fence, FenceError};
+
+/// Retries of the removal of units in quarantine: some minutes at most, then the next start continues it.
+const SETTLE_RETRIES: usize = 8;
 
 fn failed(what: &str) -> impl FnOnce(SqlError) -> MigrateError {
     let what = what.to_owned();
@@ -48,7 +55,12 @@ pub(super) async fn build_indexes(context: &Context, fence: &Fence, job: &Job) -
 pub(super) async fn cut_over(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
     context.progress.enter("cut-over", job.describe(), None);
     match context.database.dialect() {
-        Dialect::Sqlite | Dialect::Postgres => at_once(context, fence, job).await,
+        Dialect::Sqlite | Dialect::Postgres => {
+            at_once(context, fence, job).await?;
+            let layouts = layout_history(&context.migrations)?;
+            // What follows must not do the above again.
+            patiently(context, || complete(context, fence, &layouts)).await
+        }
         Dialect::Mysql => marked(context, fence, job).await,
     }
 }
@@ -165,17 +177,11 @@ fn out_of_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<Str
 async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
     let history = state::last_of_history(&mut tx).await?;
-    // Units in quarantine leave their tables with the version, which cannot be taken back then.
-    let is_final = quarantine::entries(&mut tx).await?.iter().any(|entry| entry.pending);
     record(context, &mut tx, job, Phase::Renaming).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.map_err(failed("the cut-over"))?;
     fault::point(fault::AFTER_CUT_OVER);
-    let layouts = layout_history(&context.migrations)?;
-    if is_final {
-        return patiently(context, || finish_renaming(context, fence, &layouts)).await;
-    }
-    match finish_renaming(context, fence, &layouts).await {
+    match complete(context, fence, &layout_history(&context.migrations)?).await {
         Err(fault @ MigrateError::Fence(FenceError::Schema { .. })) => {
             take_back(context, fence, job, history).await?;
             Err(fault)
@@ -220,10 +226,8 @@ pub(super) async fn end_arrived(
     let mut reader = context.database.read().await?;
     let phase = state::phase(&mut reader).await?;
     drop(reader);
-    if phase == Some(Phase::Renaming) {
-        patiently(context, || finish_renaming(context, fence, layouts)).await?;
-    }
-    if matches!(phase, Some(Phase::Renaming | Phase::CleaningUp)) {
+    patiently(context, || complete(context, fence, layouts)).await?;
+    if phase.is_some_and(Phase::has_arrived) {
         clean_up_or_postpone(context, fence).await?;
     }
     Ok(phase)
@@ -245,33 +249,54 @@ pub(super) async fn clean_up_or_postpone(context: &Context, fence: &Fence) -> Re
     }
 }
 
-/// Changes the names that a finished migration has not changed yet. Transient if another client holds a lock.
-async fn finish_renaming(context: &Context, fence: &Fence, layouts: &LayoutHistory) -> Result<(), MigrateError> {
+/// Completes the cut-over of a migration whose version is durable: changes the names that it has not changed yet, and
+/// removes the units in quarantine from the tables that were not copied. Clients are not served meanwhile: they may not
+/// read these units, nor write new ones with the same keys. Transient if another client holds a lock.
+async fn complete(context: &Context, fence: &Fence, layouts: &LayoutHistory) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    let Some(underway) = state::underway(&mut reader).await?.filter(|found| found.phase == Phase::Renaming) else {
-        return Ok(());
+    let underway = state::underway(&mut reader).await?;
+    let Some(underway) = underway.filter(|found| found.phase.awaits_completion()) else { return Ok(()) };
+    let (Some(source), Some(target)) = (layouts.at(underway.from), layouts.at(underway.to)) else {
+        return Err(MigrateError::UnknownVersion { version: underway.from });
     };
-    let pairs = old_names(&mut reader, layouts, &underway).await?;
-    drop(reader);
-    if !pairs.is_empty() {
-        fence.change_schema(&[schema::rename_tables(&pairs)]).await?;
+    let side_tables = state::side_tables(&mut reader).await?;
+    // Elsewhere the names have changed with the version.
+    if reader.dialect() == Dialect::Mysql {
+        let pairs = old_names(&mut reader, source, target, &underway).await?;
+        drop(reader);
+        if !pairs.is_empty() {
+            fence.change_schema(&[schema::rename_tables(&pairs)]).await?;
+        }
+        fault::point(fault::AFTER_RENAMING);
     }
-    fault::point(fault::AFTER_RENAMING);
+    if underway.phase == Phase::Settling {
+        let was_copied = |name: &str| side_tables.contains(&format!("{name}__{}", underway.to));
+        let kept = target.tables.values().filter(|table| source.tables.contains_key(&table.name));
+        let kept: Vec<_> = kept.filter(|table| !was_copied(&table.name)).collect();
+        settle(fence, &kept).await?;
+    }
     let mut tx = fence.begin().await?;
     state::write_underway(&mut tx, &Underway { phase: Phase::CleaningUp, ..underway }).await?;
     tx.commit().await.map_err(failed("bbs_migration"))
 }
 
+/// Settles the units in quarantine. A conflict with another transaction does not end the host that clients wait for.
+async fn settle(fence: &Fence, tables: &[&Table]) -> Result<(), MigrateError> {
+    let backoff = ExponentialBuilder::default().with_max_times(SETTLE_RETRIES);
+    (|| quarantine::settle(fence, tables))
+        .retry(backoff)
+        .when(MigrateError::is_transient)
+        .notify(|fault, _| tracing::info!(reason = %fault, "the removal of units in quarantine is retried"))
+        .await
+}
+
 /// The tables whose names have to change, as the database shows them: all or none of them.
 async fn old_names(
     tx: &mut Transaction,
-    layouts: &LayoutHistory,
+    source: &Layout,
+    target: &Layout,
     underway: &Underway,
 ) -> Result<Vec<(String, String)>, MigrateError> {
-    let ends = (layouts.at(underway.from), layouts.at(underway.to));
-    let (Some(source), Some(target)) = ends else {
-        return Err(MigrateError::UnknownVersion { version: underway.from });
-    };
     let mut pairs = Vec::new();
     for table in target.tables.keys() {
         let (staged, aside) = (format!("{table}__{}", underway.to), format!("{table}__{}", underway.from));
@@ -315,7 +340,8 @@ fn in_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String>
         .collect()
 }
 
-/// Writes the version and the history, which are true from now on.
+/// Writes the version and the history, which are true from now on, and the phase that follows; it is another one if units
+/// are in quarantine.
 async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase) -> Result<(), MigrateError> {
     for step in job.lens.steps() {
         let manifest = step.manifest();
@@ -330,7 +356,7 @@ async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase
         state::write_history(tx, &ran).await?;
     }
     state::write_applied_versions(tx, &super::applied_at(context, job.to)).await?;
-    quarantine::settle(tx, job).await?;
+    let phase = if quarantine::has_pending(tx).await? { Phase::Settling } else { phase };
     state::write_version(tx, job.to, job.to).await?;
     let underway = Underway {
         from: job.from,

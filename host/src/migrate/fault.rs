@@ -54,6 +54,15 @@ pub const BEFORE_CLEAN_UP_COMMIT: &str = "before-clean-up-commit";
 /// The record of the migration is deleted; its history, residue and quarantine stay.
 pub const AFTER_CLEAN_UP: &str = "after-clean-up";
 
+/// The points that a migration passes between [`AFTER_CUT_OVER`] and [`BETWEEN_CLEAN_UPS`] if units are in quarantine, once
+/// for each piece of them.
+pub const QUARANTINE_POINTS: [&str; 2] = [BEFORE_SETTLED_PIECE, AFTER_SETTLED_PIECE];
+
+/// The transaction that removes some of the units in quarantine from the tables that were not copied is not committed.
+pub const BEFORE_SETTLED_PIECE: &str = "before-settled-piece";
+/// Some of the units in quarantine are removed.
+pub const AFTER_SETTLED_PIECE: &str = "after-settled-piece";
+
 /// Every point of a key rotation, in the order in which it passes them.
 pub const ROTATION_POINTS: [&str; 9] = [
     BEFORE_ROTATION,
@@ -141,7 +150,7 @@ pub fn point(name: &'static str) {
     let (point, nth) = wanted.split_once(':').map_or((wanted, 1), |(point, nth)| {
         (point, nth.parse().expect("BBS_FAULT is <point> or <point>:<n>, after `stop:` or not"))
     });
-    let known = [&POINTS[..], &ROTATION_POINTS, &IMPORT_POINTS].concat().contains(&point);
+    let known = [&POINTS[..], &QUARANTINE_POINTS, &ROTATION_POINTS, &IMPORT_POINTS].concat().contains(&point);
     assert!(known, "BBS_FAULT names {point:?}, which is no crash point");
     if point != name {
         return;

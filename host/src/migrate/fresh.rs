@@ -76,8 +76,8 @@ pub(super) async fn existing(tx: &mut Transaction, layouts: &LayoutHistory) -> R
     Ok(statements)
 }
 
-/// Removes the residue of earlier records, so that new ones with the same keys do not get it. Safe to repeat: until all of it
-/// is gone, the database has no version and is begun anew.
+/// Removes the residue of earlier records, so that new ones with the same keys do not get it, and the halves of records that an
+/// unfinished import has read. Safe to repeat: until all of it is gone, the database has no version and is begun anew.
 pub(super) async fn forget(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     for table in [RESIDUE, QUARANTINE] {
@@ -91,7 +91,8 @@ pub(super) async fn forget(context: &Context, fence: &Fence) -> Result<(), Migra
         }
     }
     drop(reader);
-    for table in [residue::table(), own_tables::quarantine_part(), own_tables::quarantine()] {
+    let tables = [own_tables::import_run(), residue::table(), own_tables::quarantine_part(), own_tables::quarantine()];
+    for table in tables {
         removal::remove(fence, &table, Cond::all()).await?;
     }
     let mut tx = fence.begin().await?;

@@ -29,17 +29,17 @@ pub async fn look(context: &Context, intent: Intent) -> Result<Decision, Migrate
     Ok(decision)
 }
 
-/// The reasons against a decision. None while tables still have the names from before a migration that is complete otherwise:
-/// what completes it comes first.
+/// The reasons against a decision. None while tables still have names or rows from before a migration that is complete
+/// otherwise: what completes it comes first.
 async fn reasons_against(
     context: &Context,
     tx: &mut Transaction,
     decision: &Decision,
 ) -> Result<Vec<MigrateError>, MigrateError> {
-    let is_renaming = state::phase(tx).await? == Some(Phase::Renaming);
+    let awaits_completion = state::phase(tx).await?.is_some_and(Phase::awaits_completion);
     match *decision {
         Decision::ShutDown(_) => Ok(Vec::new()),
-        _ if is_renaming => Ok(Vec::new()),
+        _ if awaits_completion => Ok(Vec::new()),
         Decision::Begin { from, to } | Decision::Continue { from, to } => reasons_between(context, tx, from, to).await,
         Decision::Serve | Decision::Stay { .. } => {
             let at = state::current_of(&state::found(tx).await?);

@@ -113,7 +113,7 @@ impl Online {
     /// The database cannot be read.
     pub async fn has_arrived(&self, context: &Context) -> Result<bool, MigrateError> {
         let phase = state::phase(&mut context.database.read().await?).await?;
-        Ok(matches!(phase, None | Some(Phase::Renaming | Phase::CleaningUp)))
+        Ok(phase.is_none_or(Phase::has_arrived))
     }
 
     /// Abandons the copies: from here on only the originals are written. Only while no client writes.

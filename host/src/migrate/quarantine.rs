@@ -2,8 +2,8 @@
 //! sealed with the active key and records which step failed and why. An entry leaves only by being put back into the
 //! tables.
 //!
-//! An entry is *pending* until the version of its migration is durable: until then its unit is still in its tables, and
-//! a migration that is abandoned removes its entries.
+//! An entry is *pending* until the version of its migration is durable and its unit is in no table any more. A migration
+//! that is abandoned removes its pending entries.
 
 mod put_back;
 mod unit;
@@ -15,13 +15,13 @@ use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
 
 use super::own_tables::{self, QUARANTINE, QUARANTINE_PART};
-use super::plan::Strategy;
+use super::removal::{self, Pieces};
 use super::state::{exists, signed};
-use super::{Context, MigrateError, RefusedUnits, Work, removal};
+use super::{Context, MigrateError, RefusedUnits, Work, fault};
 use crate::database::{Row, SqlError, Transaction, of_few_lengths, upsert};
 use crate::encryption::Keyring;
 use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Layout, Sealing};
+use crate::layout::schema::{Layout, Sealing, Table};
 use crate::lens::LensError;
 use crate::lock::fence::Fence;
 use crate::rows::digest::digest_of;
@@ -394,35 +394,69 @@ pub(super) async fn forget(
 /// Removes the entries of an abandoned migration: the units are still in their tables. The parts of an entry are removed
 /// before it, so that none is left behind if this is interrupted.
 pub(super) async fn forget_pending(fence: &Fence) -> Result<(), MigrateError> {
-    let key = ["unit_digest", "table_name", "from_version"];
-    let pending = Expr::col("pending").eq(true);
-    let entries = Query::select().columns(key).from(QUARANTINE).and_where(pending.clone()).take();
-    let parts = Cond::all().add(Expr::tuple(key.map(Expr::col)).in_subquery(entries));
-    removal::remove(fence, &own_tables::quarantine_part(), parts).await?;
-    removal::remove(fence, &own_tables::quarantine(), Cond::all().add(pending)).await
+    removal::remove(fence, &own_tables::quarantine_part(), parts_of_pending()).await?;
+    removal::remove(fence, &own_tables::quarantine(), pending()).await
 }
 
-/// Settles the entries of a migration whose version is about to be durable: their units are removed from tables that
-/// were not copied, and are in quarantine alone.
-pub(super) async fn settle(tx: &mut Transaction, work: &Work) -> Result<(), MigrateError> {
-    for entry in entries(tx).await?.into_iter().filter(|entry| entry.pending) {
-        let QuarantineContent { key, .. } = kept(tx, &entry).await?;
-        let Some(group) = group_of(work, &entry) else { continue };
-        let here = |plan: &&super::plan::TablePlan| {
-            plan.group == group && matches!(plan.strategy, Strategy::Untouched | Strategy::InPlace)
+fn pending() -> Cond {
+    Cond::all().add(Expr::col("pending").eq(true))
+}
+
+fn parts_of_pending() -> Cond {
+    let key = ["unit_digest", "table_name", "from_version"];
+    let entries = Query::select().columns(key).from(QUARANTINE).cond_where(pending()).take();
+    Cond::all().add(Expr::tuple(key.map(Expr::col)).in_subquery(entries))
+}
+
+/// Whether a unit is in quarantine whose migration is not complete.
+pub(super) async fn has_pending(tx: &mut Transaction) -> Result<bool, MigrateError> {
+    let query = Query::select().column("unit_digest").from(QUARANTINE).cond_where(pending()).limit(1).take();
+    Ok(tx.fetch_optional(&query).await.map_err(failed)?.is_some())
+}
+
+/// Settles the entries of a migration whose version is durable: their units are removed from `tables`, which are those that
+/// were not copied, and are in quarantine alone. In pieces, each of which ends with entries that are not pending; safe to
+/// interrupt and to repeat, until clients are served.
+///
+/// # Errors
+/// An entry is damaged, another host has raised the fence, or the database fails. Some of the entries may be settled then.
+pub(super) async fn settle(fence: &Fence, tables: &[&Table]) -> Result<(), MigrateError> {
+    let (table, part_table) = (own_tables::quarantine(), own_tables::quarantine_part());
+    let entries = Pieces { table: &table, condition: pending() };
+    let parts = Pieces { table: &part_table, condition: parts_of_pending() };
+    let mut after = None;
+    loop {
+        let mut tx = fence.begin_relaxed().await?;
+        let Some(last_entry) = entries.last_key(&mut tx, after.as_deref()).await.map_err(failed)? else {
+            return Ok(());
         };
-        for plan in work.plans.iter().filter(here) {
+        // A unit has about as many bytes as its entry with all parts.
+        let last_part = parts.last_key(&mut tx, after.as_deref()).await.map_err(failed)?;
+        let last = last_part.filter(|part| *part < last_entry).unwrap_or(last_entry);
+        settle_piece(&mut tx, tables, entries.rows(after.as_deref(), &last)).await?;
+        fault::point(fault::BEFORE_SETTLED_PIECE);
+        tx.commit().await.map_err(failed)?;
+        fault::point(fault::AFTER_SETTLED_PIECE);
+        assert!(after.is_none_or(|before| before < last), "each transaction settles further entries");
+        after = Some(last);
+    }
+}
+
+async fn settle_piece(tx: &mut Transaction, tables: &[&Table], piece: Cond) -> Result<(), MigrateError> {
+    let mut query = Query::select();
+    query.columns(["unit", "unit_key", "row_counts"]).from(QUARANTINE).cond_where(piece.clone());
+    for row in tx.fetch(&query).await.map_err(failed)? {
+        let text = |at: usize| row.text(at).map(Option::unwrap_or_default).map_err(failed);
+        let damaged = || MigrateError::DamagedQuarantine { unit: text(0).unwrap_or_default().to_owned() };
+        let key = UnitKey::from_text(text(1)?).ok_or_else(damaged)?;
+        let counts: BTreeMap<String, u64> = serde_json::from_str(text(2)?).map_err(|_| damaged())?;
+        for table in tables.iter().filter(|table| counts.contains_key(&table.name)) {
             let mut delete = Query::delete();
-            delete.from_table(Alias::new(&plan.table.name)).and_where(rows::is_unit(&plan.table, &key, tx.dialect()));
+            delete.from_table(Alias::new(&table.name)).and_where(rows::is_unit(table, &key, tx.dialect()));
             tx.execute(&delete).await.map_err(failed)?;
         }
     }
     let mut update = Query::update();
-    update.table(QUARANTINE).value("pending", false).and_where(Expr::col("pending").eq(true));
-    tx.execute(&update).await.map_err(failed)?;
-    Ok(())
-}
-
-fn group_of(work: &Work, entry: &QuarantineEntry) -> Option<usize> {
-    work.lens.groups.iter().position(|group| group.sources.contains(&entry.table))
+    update.table(QUARANTINE).value("pending", false).cond_where(piece);
+    tx.execute(&update).await.map(drop).map_err(failed)
 }

@@ -1,6 +1,6 @@
-//! Removal of many rows of the host's own tables, in transactions of bounded size: a Galera cluster limits a transaction
-//! (`wsrep_max_ws_size`), and clients that write the same units wait for its end. Owns the bounds; which rows are not needed
-//! any more is decided by the callers, and recorded before the first of them is removed.
+//! Changes of many rows of the host's own tables, in transactions of bounded size: a Galera cluster limits a transaction
+//! (`wsrep_max_ws_size`), and clients that write the same units wait for its end. Owns the bounds, and the removal of rows;
+//! which rows are not needed any more is decided by the callers, and recorded before the first of them is removed.
 
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query};
 
@@ -10,9 +10,9 @@ use crate::layout::schema::{ColumnType, Table};
 use crate::lock::fence::Fence;
 use crate::rows::text_length;
 
-/// The most keys whose rows are removed in one transaction.
+/// The most keys whose rows are changed in one transaction.
 const MOST_KEYS: u64 = 500;
-/// The bytes of text that one transaction removes, unless the rows of one key have more.
+/// The bytes of text that one transaction changes, unless the rows of one key have more.
 const MOST_BYTES: u64 = 4 << 20;
 
 /// Removes the rows that meet a condition, in the order of the first column of the primary key, which is a text. Rows that
@@ -21,26 +21,30 @@ const MOST_BYTES: u64 = 4 << 20;
 /// # Errors
 /// Another host has raised the fence, or the database fails. Some of the rows may be gone then.
 pub(super) async fn remove(fence: &Fence, table: &Table, condition: Cond) -> Result<(), MigrateError> {
-    let removal = Removal { table, condition };
+    let pieces = Pieces { table, condition };
     let mut after = None;
     loop {
         let mut tx = fence.begin_relaxed().await?;
-        let Some(last) = removal.next(&mut tx, after.as_deref()).await.map_err(removal.failed())? else {
+        let Some(last) = pieces.last_key(&mut tx, after.as_deref()).await.map_err(pieces.failed())? else {
             return Ok(());
         };
-        removal.delete(&mut tx, after.as_deref(), &last).await.map_err(removal.failed())?;
-        tx.commit().await.map_err(removal.failed())?;
+        let mut delete = Query::delete();
+        delete.from_table(Alias::new(&table.name)).cond_where(pieces.rows(after.as_deref(), &last));
+        tx.execute(&delete).await.map_err(pieces.failed())?;
+        tx.commit().await.map_err(pieces.failed())?;
         assert!(after.is_none_or(|before| before != last), "each transaction removes rows of further keys");
         after = Some(last);
     }
 }
 
-struct Removal<'a> {
-    table: &'a Table,
-    condition: Cond,
+/// Rows of a table that meet a condition, in pieces of bounded size: by the order of the first column of the primary key,
+/// which is a text.
+pub(super) struct Pieces<'a> {
+    pub(super) table: &'a Table,
+    pub(super) condition: Cond,
 }
 
-impl Removal<'_> {
+impl Pieces<'_> {
     fn failed(&self) -> impl FnOnce(SqlError) -> MigrateError {
         let what = self.table.name.clone();
         move |source| MigrateError::Sql { what, source }
@@ -56,8 +60,13 @@ impl Removal<'_> {
         rows.add_option(key.map(|key| Expr::col(self.key()).gt(key)))
     }
 
-    /// The last key of the next transaction: as many keys as are within the bounds, and at least one.
-    async fn next(&self, tx: &mut Transaction, after: Option<&str>) -> Result<Option<String>, SqlError> {
+    /// The rows of the piece that ends with a key.
+    pub(super) fn rows(&self, after: Option<&str>, last: &str) -> Cond {
+        self.rows_after(after).add(Expr::col(self.key()).lte(last))
+    }
+
+    /// The last key of the next piece: as many keys as are within the bounds, and at least one. `None` if there is no row.
+    pub(super) async fn last_key(&self, tx: &mut Transaction, after: Option<&str>) -> Result<Option<String>, SqlError> {
         // Statistics of a table that was filled in the last minutes, and never analysed, show it empty.
         tx.find_by_key().await?;
         let texts = self.table.columns.iter().filter(|column| column.kind == ColumnType::LongText);
@@ -76,12 +85,5 @@ impl Removal<'_> {
             last = row.text(0)?.map(str::to_owned);
         }
         Ok(last)
-    }
-
-    async fn delete(&self, tx: &mut Transaction, after: Option<&str>, last: &str) -> Result<(), SqlError> {
-        let rows = self.rows_after(after).add(Expr::col(self.key()).lte(last));
-        let mut delete = Query::delete();
-        delete.from_table(Alias::new(&self.table.name)).cond_where(rows);
-        tx.execute(&delete).await.map(drop)
     }
 }

@@ -47,20 +47,36 @@ pub enum Phase {
     Copying,
     /// The new version is durable, but tables may still have their old names: where such a change commits by itself.
     Renaming,
+    /// As [`Self::Renaming`], and tables that were not copied may still have units that are in quarantine.
+    Settling,
     /// The new version is durable; what it replaced is not removed yet.
     CleaningUp,
 }
 
 impl Phase {
-    const ALL: [Self; 4] = [Self::Begun, Self::Copying, Self::Renaming, Self::CleaningUp];
+    const ALL: [Self; 5] = [Self::Begun, Self::Copying, Self::Renaming, Self::Settling, Self::CleaningUp];
 
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Begun => "begun",
             Self::Copying => "copying",
             Self::Renaming => "renaming",
+            Self::Settling => "settling",
             Self::CleaningUp => "cleaning-up",
         }
+    }
+
+    /// Whether the new version is durable.
+    pub(super) fn has_arrived(self) -> bool {
+        match self {
+            Self::Begun | Self::Copying => false,
+            Self::Renaming | Self::Settling | Self::CleaningUp => true,
+        }
+    }
+
+    /// Whether the new version is durable, and no client may be served before the cut-over is completed.
+    pub(super) fn awaits_completion(self) -> bool {
+        matches!(self, Self::Renaming | Self::Settling)
     }
 }
 

@@ -68,7 +68,7 @@ impl Prepared {
                 online.check_names(&context).await?;
                 Ok(true)
             }
-            Err(StartupError::Migrate(fault @ MigrateError::Locked { .. })) => {
+            Err(StartupError::Migrate(fault @ MigrateError::Locked { .. })) if !online.has_arrived(&context).await? => {
                 self.go_on_beside(&fault);
                 Ok(false)
             }
