@@ -58,7 +58,8 @@ pub struct Report {
     pub reads: Histogram<u64>,
     pub writes: Histogram<u64>,
     /// Latencies from when the calls were made, in µs: a client that waits for one call makes the next one late.
-    pub from_send: Histogram<u64>,
+    pub reads_from_send: Histogram<u64>,
+    pub writes_from_send: Histogram<u64>,
     pub elapsed: Duration,
     pub failures: u64,
     /// Reads that contradict the model.
@@ -74,7 +75,8 @@ impl Report {
         Self {
             reads: empty(),
             writes: empty(),
-            from_send: empty(),
+            reads_from_send: empty(),
+            writes_from_send: empty(),
             elapsed: Duration::ZERO,
             failures: 0,
             differences: 0,
@@ -91,7 +93,8 @@ impl Report {
     fn add(&mut self, other: Self) {
         self.reads.add(other.reads).expect("equal bounds");
         self.writes.add(other.writes).expect("equal bounds");
-        self.from_send.add(other.from_send).expect("equal bounds");
+        self.reads_from_send.add(other.reads_from_send).expect("equal bounds");
+        self.writes_from_send.add(other.writes_from_send).expect("equal bounds");
         self.failures += other.failures;
         self.differences += other.differences;
         other.notes.into_iter().for_each(|text| self.note(text));
@@ -105,10 +108,16 @@ impl Report {
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let ms = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
-        for (name, histogram) in [("reads", &self.reads), ("writes", &self.writes), ("from send", &self.from_send)] {
+        let histograms = [
+            ("reads", &self.reads),
+            ("writes", &self.writes),
+            ("reads from send", &self.reads_from_send),
+            ("writes from send", &self.writes_from_send),
+        ];
+        for (name, histogram) in histograms {
             writeln!(
                 f,
-                "{name:<10}{:8}   p50 {:8.2} ms   p99 {:8.2} ms   longest {:8.2} ms",
+                "{name:<16}{:8}   p50 {:8.2} ms   p99 {:8.2} ms   longest {:8.2} ms",
                 histogram.len(),
                 ms(histogram, 0.5),
                 ms(histogram, 0.99),

@@ -71,7 +71,7 @@ pub fn modules_with_unstorable() -> PathBuf {
     modules_with("unstorable", &["tests/guests/unstorable".to_owned()])
 }
 
-/// A modules directory with the default modules followed by one whose results take more memory than a batch may.
+/// A modules directory with the default modules followed by one that misbehaves as its input says.
 pub fn modules_with_greedy() -> PathBuf {
     modules_with("greedy", &["tests/guests/greedy".to_owned()])
 }
@@ -83,6 +83,11 @@ pub fn migration_add_on() -> PathBuf {
 
 /// The version of [`migration_add_on`].
 pub const ADD_ON_VERSION: u64 = 1_795_000_100;
+
+/// An add-on of the default modules: a folder with the migration of [`modules_with_greedy`].
+pub fn greedy_add_on() -> PathBuf {
+    add_on("add-on-greedy", "tests/guests/greedy")
+}
 
 /// An add-on of the default modules: a folder with a translator that serves API 0.8.
 pub fn translator_add_on() -> PathBuf {

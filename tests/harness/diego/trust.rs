@@ -12,8 +12,11 @@ use axum_server::tls_rustls::RustlsConfig;
 use bbs::testing::config::ClientTls;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use crate::harness::certificates::{Authority, VALID, replace};
 
@@ -70,16 +73,39 @@ impl Trust {
             .expect("a client")
     }
 
-    /// Serves `router` with mutual TLS: clients need a certificate of the authority.
-    pub fn listen(&self, router: Router) -> HttpServer {
+    fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(&self.read("ca.crt")).expect("a certificate")).expect("an authority");
-        let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().expect("an authority");
-        let chain = vec![CertificateDer::from_pem_slice(&self.read("component.crt")).expect("a certificate")];
-        let key = PrivateKeyDer::from_pem_slice(&self.read("component.key")).expect("a key");
+        roots
+    }
+
+    fn chain(&self) -> Vec<CertificateDer<'static>> {
+        vec![CertificateDer::from_pem_slice(&self.read("component.crt")).expect("a certificate")]
+    }
+
+    fn key(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::from_pem_slice(&self.read("component.key")).expect("a key")
+    }
+
+    /// Connects to a server with mutual TLS, for bytes that need not be HTTP.
+    ///
+    /// # Errors
+    /// The server does not accept the connection.
+    pub async fn connect(&self, address: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
+        let config = rustls::ClientConfig::builder()
+            .with_root_certificates(self.roots())
+            .with_client_auth_cert(self.chain(), self.key())
+            .expect("a certificate and its key");
+        let stream = TcpStream::connect(address).await?;
+        TlsConnector::from(Arc::new(config)).connect(ServerName::from(address.ip()), stream).await
+    }
+
+    /// Serves `router` with mutual TLS: clients need a certificate of the authority.
+    pub fn listen(&self, router: Router) -> HttpServer {
+        let verifier = WebPkiClientVerifier::builder(Arc::new(self.roots())).build().expect("an authority");
         let config = rustls::ServerConfig::builder()
             .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key)
+            .with_single_cert(self.chain(), self.key())
             .expect("a certificate and its key");
         let (listener, address, handle) = bind();
         let server = axum_server::from_tcp_rustls(listener, RustlsConfig::from_config(Arc::new(config)))

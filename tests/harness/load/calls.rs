@@ -41,7 +41,12 @@ impl Failure {
 impl Caller {
     /// `address` is such as `http://127.0.0.1:8889`.
     pub fn new(address: watch::Receiver<String>) -> Self {
-        Self { client: crate::harness::http_client(), address }
+        Self::over(crate::harness::http_client(), address)
+    }
+
+    /// [`Self::new`] with a client that the host trusts.
+    pub fn over(client: reqwest::Client, address: watch::Receiver<String>) -> Self {
+        Self { client, address }
     }
 
     /// Makes a call whose response the caller streams.

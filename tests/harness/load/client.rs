@@ -87,9 +87,10 @@ impl LoadClient {
         };
         match done {
             Ok(()) => {
-                let histogram = if is_read { &mut self.report.reads } else { &mut self.report.writes };
-                histogram.saturating_record(micros(due.elapsed()));
-                self.report.from_send.saturating_record(micros(made.elapsed()));
+                let Report { reads, writes, reads_from_send, writes_from_send, .. } = &mut self.report;
+                let (from_due, from_send) = if is_read { (reads, reads_from_send) } else { (writes, writes_from_send) };
+                from_due.saturating_record(micros(due.elapsed()));
+                from_send.saturating_record(micros(made.elapsed()));
             }
             Err(failure) => {
                 self.report.failures += 1;

@@ -73,17 +73,27 @@ fn branches(locals: u32, blocks: u32) -> Function {
     function(locals, open.into_iter().chain(jump).chain(close).chain(used))
 }
 
+/// A component with more values and branches than one may have.
+pub(super) fn above_the_limits() -> Vec<u8> {
+    functions(1, 1, [branches(800, 900)])
+}
+
+/// A component with nearly as many values and branches as one may have, which takes seconds to compile.
+pub(super) fn at_the_limits() -> Vec<u8> {
+    functions(1, 1, std::iter::repeat_n(branches(100, 100), 33))
+}
+
 /// Goal: what the limits allow can be compiled within the limit of memory.
 /// Method: nearly as many values and branches as a component may have. It is refused only because it has no exports.
 #[tokio::test]
 async fn component_at_the_limits_is_compiled() {
-    let error = inspected(&functions(1, 1, std::iter::repeat_n(branches(100, 100), 33))).await;
+    let error = inspected(&at_the_limits()).await;
     assert!(error.contains("describe"), "{error}");
 }
 
 #[tokio::test]
 async fn locals_times_branches_are_limited() {
-    assert_refused(&functions(1, 1, [branches(800, 900)]), "values and branches").await;
+    assert_refused(&above_the_limits(), "values and branches").await;
     assert_refused(&functions(1, 1, std::iter::repeat_n(branches(100, 100), 60)), "values and branches").await;
 }
 

@@ -1,5 +1,5 @@
-//! A migration after the default ones whose results take more memory than a batch may, each within the limits of one call:
-//! in the way that the domain of the first task of a batch names.
+//! A migration after the default ones that misbehaves in the way that the domain of the first task of a batch names: it
+//! takes more memory than a batch may, each result within the limits of one call, or does not end, or returns other rows.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
@@ -19,7 +19,7 @@ impl Guest for Greedy {
         Manifest {
             version: 1_795_000_070,
             name: "greedy".into(),
-            summary: "Returns more than a batch may take".into(),
+            summary: "Misbehaves in the way that its input names".into(),
             changes: vec![Change::AddColumn(TableColumn {
                 table: "tasks".into(),
                 column: manifest::Column {
@@ -49,6 +49,11 @@ impl Guest for Greedy {
         match &domains.values[..domains.offsets[1] as usize] {
             b"repeated" => Ok(tasks(units, REPEATS, 0, vec![])),
             b"halves" => halves(units),
+            b"spins" => loop {
+                std::hint::black_box(());
+            },
+            // Rows of more units than there are.
+            b"other-rows" => Ok(tasks(units + 1, 1, 0, vec![])),
             _ => Ok(tasks(units, 1, 0, vec![])),
         }
     }

@@ -1,6 +1,7 @@
-//! The attacks that clients make of themselves or through a hostile translator, and how each is refused.
+//! The attacks of clients, peers and modules, and how each is refused.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
@@ -8,9 +9,12 @@ use fastrand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::harness::http_client;
+use super::diego::{Diego, Peer};
+use super::hostile_modules::{HostileFolder, HostileMigration};
+use crate::harness::diego::fault_switch::Behaviour;
+use crate::harness::until;
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attack {
     /// A translator computes without end.
     Spin,
@@ -34,9 +38,19 @@ pub enum Attack {
     Stalled,
     /// Random bytes.
     Garbage,
+    /// Random bytes in the place of a TLS handshake.
+    HalfHandshake,
+    /// A component that the host calls does not answer, answers without end, or redirects without end.
+    Peer(Peer, Behaviour),
+    /// A folder of modules is to be loaded.
+    Reload(HostileFolder),
+    /// A migration is checked on the records that are served.
+    Check(HostileMigration),
+    /// A migration runs while the host serves.
+    Migrate(HostileMigration),
 }
 
-const ATTACKS: [Attack; 11] = [
+const OF_CLIENTS: [Attack; 12] = [
     Attack::Spin,
     Attack::Forever,
     Attack::Grow,
@@ -48,23 +62,41 @@ const ATTACKS: [Attack; 11] = [
     Attack::Idle,
     Attack::Stalled,
     Attack::Garbage,
+    Attack::HalfHandshake,
 ];
+const PEERS: [Peer; 3] = [Peer::Auctioneer, Peer::Cells, Peer::Receiver];
+const FOLDERS: [HostileFolder; 4] =
+    [HostileFolder::Bomb, HostileFolder::LargestCode, HostileFolder::Traps, HostileFolder::Imports];
+const MIGRATIONS: [HostileMigration; 3] =
+    [HostileMigration::Grows, HostileMigration::OtherRows, HostileMigration::Spins];
+
+/// All attacks, or those that fit into a short run.
+pub fn attacks(is_short: bool) -> Vec<Attack> {
+    let peers = PEERS.iter().flat_map(|peer| Behaviour::HOSTILE.map(|behaviour| Attack::Peer(*peer, behaviour)));
+    let all = OF_CLIENTS.into_iter().chain(peers).chain(FOLDERS.map(Attack::Reload));
+    let all = all.chain(MIGRATIONS.map(Attack::Check)).chain(MIGRATIONS.map(Attack::Migrate));
+    all.filter(|attack| !(is_short && attack.is_long())).collect()
+}
 
 impl Attack {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Spin => "spin",
-            Self::Forever => "forever",
-            Self::Grow => "grow",
-            Self::Explain => "explain",
-            Self::Large => "large",
-            Self::Amplify => "amplify",
-            Self::Endless => "endless",
-            Self::HalfHead => "half head",
-            Self::Idle => "idle",
-            Self::Stalled => "stalled",
-            Self::Garbage => "garbage",
-        }
+    /// Whether it takes longer than a short run.
+    fn is_long(self) -> bool {
+        matches!(
+            self,
+            Self::Reload(HostileFolder::LargestCode)
+                | Self::Check(HostileMigration::Spins)
+                | Self::Migrate(HostileMigration::Spins)
+        )
+    }
+
+    /// Whether it may be given up before it is refused. Those that may not leave something behind until they end.
+    pub fn may_be_given_up(self) -> bool {
+        !matches!(self, Self::Check(_) | Self::Migrate(_))
+    }
+
+    /// Whether the host waits longer for its client than an attacker does for its end.
+    pub fn outlasts_attackers(self) -> bool {
+        matches!(self, Self::Endless | Self::HalfHead | Self::Idle | Self::Stalled)
     }
 }
 
@@ -79,10 +111,13 @@ pub enum AttackEnd {
     Named(&'static str),
     /// The connection was closed.
     Closed,
+    /// The host gave a request up that it had made.
+    GivenUp,
 }
 
-/// A client with no good intentions.
+/// A client with no good intentions, and with a certificate that the host accepts.
 pub struct Attacker {
+    diego: Arc<Diego>,
     client: reqwest::Client,
     address: SocketAddr,
 }
@@ -101,12 +136,8 @@ const CAUSES: [&str; 7] = [
 const MIB: usize = 1 << 20;
 
 impl Attacker {
-    pub fn on(address: SocketAddr) -> Self {
-        Self { client: http_client(), address }
-    }
-
-    pub fn any(&self, random: &mut Rng) -> Attack {
-        ATTACKS[random.usize(..ATTACKS.len())]
+    pub fn on(address: SocketAddr, diego: &Arc<Diego>) -> Self {
+        Self { diego: Arc::clone(diego), client: diego.trust.client(), address }
     }
 
     pub async fn run(&self, attack: Attack, random: &mut Rng) -> AttackEnd {
@@ -121,12 +152,17 @@ impl Attacker {
             Attack::HalfHead => self.send(b"POST /v1/ping HTTP/1.1\r\nhost: a\r\nx").await,
             Attack::Idle => self.send(b"").await,
             Attack::Stalled => self.stalled().await,
-            Attack::Garbage => self.send(&std::array::from_fn::<u8, 512, _>(|_| random.u8(..))).await,
+            Attack::Garbage => self.send(&random_bytes(random)).await,
+            Attack::HalfHandshake => self.send_plainly(&random_bytes(random)).await,
+            Attack::Peer(peer, behaviour) => self.call_hostile(peer, behaviour, random).await,
+            Attack::Reload(folder) => self.diego.reload(folder).await,
+            Attack::Check(migration) => self.diego.check(migration).await,
+            Attack::Migrate(migration) => self.diego.migrate(migration).await,
         }
     }
 
     async fn post(&self, path: &str, body: Vec<u8>) -> AttackEnd {
-        let sent = self.client.post(format!("http://{}/{path}", self.address)).body(body).send().await;
+        let sent = self.client.post(format!("https://{}/{path}", self.address)).body(body).send().await;
         let Ok(response) = sent else { return AttackEnd::Closed };
         let status = response.status().as_u16();
         let Ok(body) = response.bytes().await else { return AttackEnd::Closed };
@@ -139,7 +175,7 @@ impl Attacker {
 
     /// Sends bytes, and waits until the host closes the connection.
     async fn send(&self, bytes: &[u8]) -> AttackEnd {
-        let Ok(mut stream) = TcpStream::connect(self.address).await else { return AttackEnd::Closed };
+        let Ok(mut stream) = self.diego.trust.connect(self.address).await else { return AttackEnd::Closed };
         let mut answer = Vec::new();
         let _ = stream.write_all(bytes).await;
         let _ = stream.read_to_end(&mut answer).await;
@@ -147,14 +183,37 @@ impl Attacker {
         status.map_or(AttackEnd::Closed, AttackEnd::Status)
     }
 
+    /// As [`Self::send`], without TLS.
+    async fn send_plainly(&self, bytes: &[u8]) -> AttackEnd {
+        let Ok(mut stream) = TcpStream::connect(self.address).await else { return AttackEnd::Closed };
+        let _ = stream.write_all(bytes).await;
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+        AttackEnd::Closed
+    }
+
+    /// Makes a component hostile until the host has given a request to it up. The load has the host call the auctioneer and
+    /// the cells; a task has it call the receiver.
+    async fn call_hostile(&self, peer: Peer, behaviour: Behaviour, random: &mut Rng) -> AttackEnd {
+        let hostile = self.diego.hostile(peer, behaviour);
+        if peer == Peer::Receiver {
+            self.diego.desire_task(&format!("peer-{:016x}", random.u64(..)), "peers", 0).await;
+        }
+        until(|| hostile.was_given_up()).await;
+        AttackEnd::GivenUp
+    }
+
     /// Subscribes to events and reads none of them.
     async fn stalled(&self) -> AttackEnd {
-        let Ok(mut stream) = TcpStream::connect(self.address).await else { return AttackEnd::Closed };
+        let Ok(mut stream) = self.diego.trust.connect(self.address).await else { return AttackEnd::Closed };
         let _ = stream
             .write_all(b"POST /v1/events/lrp_instances.r1 HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n")
             .await;
         std::future::pending().await
     }
+}
+
+fn random_bytes(random: &mut Rng) -> [u8; 512] {
+    std::array::from_fn(|_| random.u8(..))
 }
 
 /// A desired LRP of 0.9 that is larger than any that can be stored.
