@@ -74,12 +74,16 @@ fn import_run() -> Filled {
     Filled { table: "bbs_import_run", key: "process_guid", columns: "process_guid, leaf", values: "'s'".into() }
 }
 
-/// Domains, which no migration of the test copies, and entries that say that they are in quarantine.
-fn quarantined_domains() -> (Filled, Filled) {
-    let domains = Filled { table: "domains", key: "domain", columns: "domain, expire_time", values: "1".into() };
+/// Domains, which no migration of the tests copies.
+fn domains() -> Filled {
+    Filled { table: "domains", key: "domain", columns: "domain, expire_time", values: "1".into() }
+}
+
+/// Entries that say that domains are in quarantine.
+fn quarantined_domains() -> Filled {
     let counts = r#"{"domains": 1}"#;
     let values = format!("'domains', 0, 'u', '{UNIT_KEY}', 1, 1, 'up', '', '', '', '{counts}', 1, 's', TRUE");
-    (domains, Filled { values, ..quarantine("TRUE") })
+    Filled { values, ..quarantine("TRUE") }
 }
 
 /// The key of a row; the last one sorts after all others in every collation.
@@ -276,7 +280,7 @@ on_each_database!(units_in_quarantine_leave_their_tables_in_pieces);
 async fn units_in_quarantine_leave_their_tables_in_pieces(kind: Kind) {
     let stored = with_fixture(kind).await;
     stored.down(EARLIER_VERSION).await.unwrap();
-    let (domains, entries) = quarantined_domains();
+    let (domains, entries) = (domains(), quarantined_domains());
     let unharmed = domains.count(&stored).await;
     let fence = Fence::raise(&stored.context.database).await.unwrap();
     let started = online::start(&stored.context, &fence, Intent::Up { wanted: VERSION }).await.unwrap();

@@ -87,9 +87,10 @@ impl LoadClient {
         };
         match done {
             Ok(()) => {
-                let Report { reads, writes, reads_from_send, writes_from_send, .. } = &mut self.report;
-                let (from_due, from_send) = if is_read { (reads, reads_from_send) } else { (writes, writes_from_send) };
+                let report = &mut self.report;
+                let from_due = if is_read { &mut report.reads } else { &mut report.writes };
                 from_due.saturating_record(micros(due.elapsed()));
+                let from_send = if is_read { &mut report.reads_from_send } else { &mut report.writes_from_send };
                 from_send.saturating_record(micros(made.elapsed()));
             }
             Err(failure) => {

@@ -52,9 +52,9 @@ const PATIENCE_CALLS: Range<u64> = 100..800;
 const SLOWER: f64 = 3.0;
 /// A write that needs instances waits so long for the auctioneer, as in Diego.
 const COMMUNICATION_TIMEOUT: Duration = Duration::from_secs(1);
-/// Growth of the memory in the second half, besides a tenth: SQLite's caches of pages are part of the host, and that of the
-/// connection that writes fills with the database.
-const SQLITE_CACHE_MB: u64 = 32;
+/// Growth of the memory on SQLite in the second half, besides a tenth. Its cause is not known. It is not SQLite's caches of
+/// pages: in a run that grew from 177 to 205 MiB, SQLite counted 1 to 17 MiB of its own at any time (`sqlite3_memory_used`).
+const SQLITE_GROWTH_MB: u64 = 32;
 /// Bound of each native ping.
 const LONGEST_PING: Duration = Duration::from_secs(1);
 
@@ -87,23 +87,14 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
     assert_eq!(strays(&model, &caller).await, [""; 0], "seed {seed}");
     assert!(diego.containers() > 0, "seed {seed}: no cell runs anything");
     if time >= COMPARED {
-        let p99 = |calls: &Histogram<u64>| Duration::from_micros(calls.value_at_quantile(0.99));
-        for (calls, attacked, calm, waits) in [
-            ("reads", &attacked.reads_from_send, &calm.reads_from_send, Duration::ZERO),
-            ("writes", &attacked.writes_from_send, &calm.writes_from_send, COMMUNICATION_TIMEOUT),
-        ] {
-            let (attacked, calm) = (p99(attacked), p99(calm));
-            assert!(
-                attacked <= calm.mul_f64(SLOWER) + waits,
-                "seed {seed}: native p99 of {calls} {attacked:?} after {calm:?}"
-            );
-        }
+        assert_not_slower(&attacked.reads_from_send, &calm.reads_from_send, Duration::ZERO);
+        assert_not_slower(&attacked.writes_from_send, &calm.writes_from_send, COMMUNICATION_TIMEOUT);
         assert!(watch.slowest_call() <= LONGEST_PING, "seed {seed}: a ping took {:?}", watch.slowest_call());
     }
     if time >= WHOLE {
-        let cache_mb = if kind == Kind::Sqlite { SQLITE_CACHE_MB } else { 0 };
+        let growth_mb = if kind == Kind::Sqlite { SQLITE_GROWTH_MB } else { 0 };
         assert!(
-            second_half_mb <= first_half_mb + first_half_mb / 10 + cache_mb,
+            second_half_mb <= first_half_mb + first_half_mb / 10 + growth_mb,
             "seed {seed}: memory grows from {first_half_mb} to {second_half_mb} MiB"
         );
         let missing = attacks.iter().filter(|attack| !attack.outlasts_attackers() && !refusals.contains_key(attack));
@@ -111,10 +102,17 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
     }
     watch.assert_unharmed().await;
     for (attack, refusals) in refusals {
-        let name = format!("{attack:?}");
-        assert!(!refusals.contains_key(&AttackEnd::Unrefused), "seed {seed}: {name} was not refused: {refusals:?}");
+        assert!(!refusals.contains_key(&AttackEnd::Unrefused), "seed {seed}: {attack:?} was not refused: {refusals:?}");
     }
     assert!(tokio::task::block_in_place(|| host.terminate()).success(), "seed {seed}");
+}
+
+/// Asserts the bound of native calls under attack, besides a wait.
+#[track_caller]
+fn assert_not_slower(attacked: &Histogram<u64>, calm: &Histogram<u64>, wait: Duration) {
+    let p99 = |calls: &Histogram<u64>| Duration::from_micros(calls.value_at_quantile(0.99));
+    let (attacked, calm) = (p99(attacked), p99(calm));
+    assert!(attacked <= calm.mul_f64(SLOWER) + wait, "native p99 {attacked:?} after {calm:?}");
 }
 
 /// Differences between the instances of what is desired and those that there are, once cells that could not be reached have

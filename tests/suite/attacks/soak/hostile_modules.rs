@@ -70,21 +70,16 @@ impl HostileFolder {
         for byte in Sha256::digest(&component) {
             write!(sha256, "{byte:02x}").expect("a text takes every write");
         }
-        let kind = match self {
-            Self::Bomb | Self::LargestCode => {
-                "kind = \"translator\"\nserves = \"0.8\"\nonto = \"0.9\"\nfile = \"0.8-to-0.9.wasm\"".to_owned()
-            }
-            Self::Traps | Self::Imports => format!(
-                "kind = \"migration\"\nversion = {VERSION}\nfollows = {NEWEST}\nfile = \"{VERSION}-hostile.wasm\""
-            ),
+        let is_translator = matches!(self, Self::Bomb | Self::LargestCode);
+        let file = if is_translator { "0.8-to-0.9.wasm".to_owned() } else { format!("{VERSION}-hostile.wasm") };
+        let place = if is_translator {
+            "kind = \"translator\"\nserves = \"0.8\"\nonto = \"0.9\"".to_owned()
+        } else {
+            format!("kind = \"migration\"\nversion = {VERSION}\nfollows = {NEWEST}")
         };
-        let file = match self {
-            Self::Bomb | Self::LargestCode => "0.8-to-0.9.wasm".to_owned(),
-            Self::Traps | Self::Imports => format!("{VERSION}-hostile.wasm"),
-        };
+        let catalog = format!("[[module]]\n{place}\nfile = \"{file}\"\nsha256 = \"{sha256}\"\n");
         std::fs::create_dir_all(folder).expect("the folder can be made");
         std::fs::write(folder.join(file), component).expect("the folder can be written");
-        let catalog = format!("[[module]]\n{kind}\nsha256 = \"{sha256}\"\n");
         std::fs::write(folder.join("catalog.toml"), catalog).expect("the folder can be written");
     }
 }
