@@ -33,7 +33,7 @@ use crate::harness::seed::{OF_PROCESSES, number, seed};
 use crate::harness::watch::Watch;
 use crate::harness::{PATIENCE, pause};
 use attacker::{Attack, AttackEnd, Attacker, attacks};
-use diego::Diego;
+use diego::AttackedDiego;
 
 mod attacker;
 mod diego;
@@ -63,7 +63,7 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
     let seed = seed("BBS_ATTACK_SEED");
     let time = Duration::from_secs(number("BBS_ATTACK_SECONDS").unwrap_or(SECONDS));
     println!("BBS_ATTACK_SEED={seed} on {kind:?}; {OF_PROCESSES}");
-    let (diego, host) = Diego::start(kind).await;
+    let (diego, host) = AttackedDiego::start(kind).await;
     let url = format!("https://{}", host.address);
     let caller = Caller::over(diego.trust.client(), watch::channel(url.clone()).1);
 
@@ -159,7 +159,7 @@ struct Attackers {
 impl Attackers {
     fn start(
         address: SocketAddr,
-        diego: &Arc<Diego>,
+        diego: &Arc<AttackedDiego>,
         seed: u64,
         attacks: &[Attack],
         calls: &watch::Sender<u64>,

@@ -9,7 +9,7 @@ use fastrand::Rng;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::diego::{Diego, Peer};
+use super::diego::{AttackedDiego, Peer};
 use super::hostile_modules::{HostileFolder, HostileMigration};
 use crate::harness::diego::fault_switch::Behaviour;
 use crate::harness::until;
@@ -115,7 +115,7 @@ pub enum AttackEnd {
 
 /// A client with no good intentions, and with a certificate that the host accepts.
 pub struct Attacker {
-    diego: Arc<Diego>,
+    diego: Arc<AttackedDiego>,
     client: reqwest::Client,
     address: SocketAddr,
 }
@@ -134,7 +134,7 @@ const CAUSES: [&str; 7] = [
 const MIB: usize = 1 << 20;
 
 impl Attacker {
-    pub fn on(address: SocketAddr, diego: &Arc<Diego>) -> Self {
+    pub fn on(address: SocketAddr, diego: &Arc<AttackedDiego>) -> Self {
         Self { diego: Arc::clone(diego), client: diego.trust.client(), address }
     }
 

@@ -26,7 +26,7 @@ const CELLS: usize = 3;
 /// Long enough for the cells to cost little beside the load.
 const SYNC_INTERVAL: Duration = Duration::from_secs(2);
 
-pub struct Diego {
+pub struct AttackedDiego {
     pub trust: Trust,
     pub home: BbsClient,
     pub installation: Installation,
@@ -46,7 +46,7 @@ pub enum Peer {
     Receiver,
 }
 
-impl Diego {
+impl AttackedDiego {
     pub async fn start(kind: Kind) -> (Arc<Self>, Host) {
         let (trust, locket, trace) = (Trust::new(), Locket::start(), Trace::default());
         let auctioneer = Auctioneer::start(&trust);

@@ -8,7 +8,7 @@ use std::process::Output;
 use sha2::{Digest, Sha256};
 
 use super::attacker::AttackEnd;
-use super::diego::Diego;
+use super::diego::AttackedDiego;
 use crate::attacks::compilation::{above_the_limits, at_the_limits};
 use crate::harness::diego::auctioneer::ENDLESS;
 use crate::harness::host::Installation;
@@ -103,9 +103,9 @@ impl HostileMigration {
 }
 
 /// A package that is removed when this is dropped.
-struct Installed<'a>(&'a Diego);
+struct InstalledAttack<'a>(&'a AttackedDiego);
 
-impl Drop for Installed<'_> {
+impl Drop for InstalledAttack<'_> {
     fn drop(&mut self) {
         std::fs::remove_dir_all(self.0.packages.folder(PACKAGE)).expect("the package is installed");
     }
@@ -126,11 +126,11 @@ async fn run(installation: &Installation, arguments: &[&str]) -> Output {
     command.kill_on_drop(true).output().await.expect("the executable starts")
 }
 
-impl Diego {
+impl AttackedDiego {
     /// Reloads with a hostile folder, which is removed afterwards.
     pub async fn reload(&self, folder: HostileFolder) -> AttackEnd {
         let _turn = self.of_modules.lock().await;
-        let _installed = Installed(self);
+        let _installed = InstalledAttack(self);
         folder.write_to(&self.packages.folder(PACKAGE));
         ended(&run(&self.installation, &["module", "reload"]).await, folder.cause())
     }
@@ -149,7 +149,7 @@ impl Diego {
     pub async fn migrate(&self, migration: HostileMigration) -> AttackEnd {
         let _turn = self.of_modules.lock().await;
         let task = self.task_for(migration).await;
-        let installed = Installed(self);
+        let installed = InstalledAttack(self);
         self.packages.install(PACKAGE, &greedy_add_on());
         let begun = run(&self.installation, &["module", "reload"]).await;
         assert!(begun.status.success(), "{}", String::from_utf8_lossy(&begun.stderr));
