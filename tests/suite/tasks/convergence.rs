@@ -2,11 +2,13 @@
 
 use bbs::testing::domain::convergence;
 use bbs_proto::models::task::State;
+use futures_util::FutureExt;
 
 use super::{by_guid, complete, desire, get, not_found, start};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::server::{NOW_NS, Server};
+use crate::harness::{PATIENCE, pause};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -38,6 +40,31 @@ async fn convergence_fails_expired_pending_tasks_and_prunes_completed_ones(kind:
     let task = get(&server, "waits").await.unwrap();
     assert_eq!((task.state(), task.failed), (State::Completed, true));
     assert_eq!(task.failure_reason, b"not started within time limit");
+}
+
+/// Goal: no task is written while others are read; a switch of the store waits for readers, and writers wait for the switch. Method:
+/// the first task's write waits for the database while a switch begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn switch_of_the_store_between_due_tasks_ends() {
+    let server = Server::empty(Kind::Sqlite).await;
+    for guid in ["one", "another", "third"] {
+        desire(&server, guid).await.unwrap();
+    }
+    server.clock.set(NOW_NS + 1801 * SECOND_NS);
+    let writing = server.database.write().await.unwrap();
+    let switch = async {
+        while server.store.switch().now_or_never().is_some() {
+            pause().await;
+        }
+        let store = server.store.clone();
+        let switching = tokio::spawn(async move { drop(store.switch().await) });
+        pause().await;
+        drop(writing);
+        switching.await.unwrap();
+    };
+    let both = async { tokio::join!(convergence::run(&server.service), switch) };
+    let (converged, ()) = tokio::time::timeout(PATIENCE, both).await.expect("neither waits for the other");
+    assert_eq!(converged.unwrap().tasks.kicked, 3);
 }
 
 on_layouts_of_sqlite!(running_task_is_kept_when_the_cells_are_unknown);

@@ -30,6 +30,8 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
         let mut page = Page::begin(service.store(), after, PAGE_TASKS).await?;
         let found = tasks::list(&mut page, &TaskFilter::default()).await?;
         after = page.next();
+        // A writer that begins while this task reads would wait for a switch of the store, which waits for the reader.
+        drop(page);
         let mut due = Vec::new();
         for task in found {
             count(&mut counts, &task);
