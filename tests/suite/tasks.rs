@@ -3,6 +3,7 @@
 mod callbacks;
 mod calls;
 mod cells;
+mod characters;
 mod convergence;
 
 use bbs_proto::models as proto;

@@ -41,6 +41,24 @@ pub(super) fn json(json: impl Into<Vec<u8>>) -> ColumnValue {
     ColumnValue::Sealed(Sealing::Sealed, json.into())
 }
 
+/// Texts about what became of a record. A character that the column cannot hold must not keep the record from its next state.
+const DIAGNOSTIC: [&str; 5] = ["crash_reason", "failure_reason", "placement_error", "rejection_reason", "result"];
+
+/// The same values with a question mark for each character beyond ASCII in diagnostic texts; `None` if there are no such characters.
+pub(super) fn with_ascii_diagnostics(values: &ColumnValues) -> Option<ColumnValues> {
+    let mut replaced = None;
+    for (at, (column, value)) in values.iter().enumerate() {
+        if let ColumnValue::Text(text) = value
+            && DIAGNOSTIC.contains(column)
+            && !text.is_ascii()
+        {
+            let ascii = text.chars().map(|character| if character.is_ascii() { character } else { '?' }).collect();
+            replaced.get_or_insert_with(|| values.clone())[at].1 = ColumnValue::Text(ascii);
+        }
+    }
+    replaced
+}
+
 /// Rejects a write that is too large for modules to carry.
 pub(super) fn check_size(table: EntityTable, values: &ColumnValues) -> Result<(), StoreError> {
     let bytes = |value: &ColumnValue| match value {
@@ -78,5 +96,20 @@ impl Writer {
             Some(capacity) if !capacity.holds(text.as_bytes()) => Err(StoreError::TooLong { table: name, column }),
             Some(_) | None => Ok(ColumnValue::Text(text.to_owned())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_diagnostic_texts_lose_characters() {
+        let text = |text: &str| ColumnValue::Text(text.to_owned());
+        let values = |reason| vec![("domain", text("größe")), ("crash_reason", text(reason)), ("since", number(7))];
+        assert_eq!(with_ascii_diagnostics(&values("out of memory")), None);
+        assert_eq!(with_ascii_diagnostics(&values("no \u{1f600}\u{2028}.")), Some(values("no ??.")));
+        let sealed = vec![("result", ColumnValue::Sealed(Sealing::Sealed, vec![0xff]))];
+        assert_eq!(with_ascii_diagnostics(&sealed), None);
     }
 }

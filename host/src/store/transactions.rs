@@ -3,7 +3,7 @@
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::access::{Backend, TableAccess};
-use super::column_values::{ColumnValues, Conflict, check_size};
+use super::column_values::{ColumnValues, Conflict, check_size, with_ascii_diagnostics};
 use super::filter::Filter;
 use super::lensed::LoadedUnits;
 use super::page::{Key, Listed, Range};
@@ -214,7 +214,18 @@ impl Writer {
         self.touch(table, key);
         let session = &mut self.session;
         match &self.access.backend {
-            Backend::Direct => direct::update(session, table, &filter.equals(table.key, key), values).await,
+            Backend::Direct => {
+                // Only MySQL has columns for a part of all characters. There a failed statement does not end the transaction.
+                let is_mysql = session.tx.dialect() == Dialect::Mysql;
+                let ascii = if is_mysql { with_ascii_diagnostics(&values) } else { None };
+                let filter = filter.equals(table.key, key);
+                match (direct::update(session, table, &filter, values).await, ascii) {
+                    (Err(StoreError::Characters { .. }), Some(ascii)) => {
+                        direct::update(session, table, &filter, ascii).await
+                    }
+                    (updated, _) => updated,
+                }
+            }
             Backend::Lensed(lenses) => self.units.update(lenses, session, (table, key), &filter, values).await,
         }
     }
