@@ -68,7 +68,9 @@ impl Prepared {
                 online.check_names(&context).await?;
                 Ok(true)
             }
-            Err(StartupError::Migrate(fault @ MigrateError::Locked { .. })) if !online.has_arrived(&context).await? => {
+            Err(StartupError::Migrate(fault @ MigrateError::Locked { .. }))
+                if !online.has_arrived(&context).await? =>
+            {
                 self.go_on_beside(&fault);
                 Ok(false)
             }
