@@ -9,7 +9,6 @@
 mod address;
 pub mod bulk;
 mod connection_check;
-mod demotion;
 mod errors;
 mod group_commit;
 mod lock_holders;
@@ -18,6 +17,7 @@ mod opener;
 mod outage;
 mod pool;
 mod postgres;
+mod replacement;
 mod row;
 pub mod schema;
 mod session;
@@ -48,11 +48,11 @@ pub use statement::{Sql, of_few_lengths, sql, upsert};
 pub use statistics::Statistics;
 pub use transaction::Transaction;
 
-use demotion::Demotion;
 use group_commit::GroupCommit;
 use mysql::MysqlConnections;
 use pool::SessionPool;
 use postgres::PostgresDriver;
+use replacement::SessionReplacement;
 use statistics::Counters;
 use transaction::{Attachment, Inner as Begun};
 
@@ -101,7 +101,7 @@ struct Inner {
     /// For log lines and messages: a path or the server's address. Never contains a password.
     name: String,
     counters: Arc<Counters>,
-    demotion: Arc<Demotion>,
+    replacement: Arc<SessionReplacement>,
 }
 
 #[derive(Debug)]
@@ -207,18 +207,18 @@ impl Database {
     /// [`DatabaseError::OpenFile`] or [`DatabaseError::Connect`], naming the database.
     pub async fn open(address: &Address) -> Result<Self, DatabaseError> {
         let name = address.to_string();
-        let demotion = Arc::default();
+        let replacement = Arc::default();
         let pools = match address {
             Address::Sqlite(path) => sqlite::open(path).await,
             Address::Server(server) => match server.dialect {
-                Dialect::Postgres => postgres::open(server, &demotion).await.map(Pools::Postgres),
+                Dialect::Postgres => postgres::open(server, &replacement).await.map(Pools::Postgres),
                 Dialect::Mysql | Dialect::Sqlite => {
-                    MysqlConnections::open(server, &demotion).await.map(|opened| Pools::Mysql(Box::new(opened)))
+                    MysqlConnections::open(server, &replacement).await.map(|opened| Pools::Mysql(Box::new(opened)))
                 }
             },
         };
         match (pools, address) {
-            (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name, counters: Arc::default(), demotion }))),
+            (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name, counters: Arc::default(), replacement }))),
             (Err(source), Address::Sqlite(_)) => Err(DatabaseError::OpenFile { name, source }),
             (Err(source), Address::Server(_)) => Err(DatabaseError::Connect { name, source }),
         }
@@ -373,6 +373,6 @@ impl Inner {
         if waits {
             self.counters.waited(began.elapsed());
         }
-        Ok(Transaction::new(begun, kept, &self.counters, &self.demotion, self.pools.statement_bytes()))
+        Ok(Transaction::new(begun, kept, &self.counters, &self.replacement, self.pools.statement_bytes()))
     }
 }

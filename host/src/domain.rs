@@ -112,7 +112,7 @@ impl DomainError {
     }
 
     /// Whether the same transaction may succeed when it is retried from its start.
-    fn is_transient(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, Self::Store(fault) if fault.is_transient())
     }
 }

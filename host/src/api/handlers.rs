@@ -98,7 +98,13 @@ async fn try_answer(
             }
         },
         NativeMethod::List(method) => match page {
-            Some(page) => list(page, method, call).await,
+            Some(page) => match list(page, method, call).await {
+                Err(fault) if fault.is_transient() && page.is_new() => {
+                    page.begin_again(service.store()).await?;
+                    list(page, method, call).await
+                }
+                listed => listed,
+            },
             None => retry(|| async move { list(&mut Page::whole(service.store()).await?, method, call).await }).await,
         },
     }

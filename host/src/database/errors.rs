@@ -45,9 +45,14 @@ fn code(error: &SqlError) -> Option<Cow<'_, str>> {
     error.as_database_error()?.code()
 }
 
-/// Whether a statement failed because its session ended. What it did in a transaction is rolled back, unless it was the commit.
+/// Whether a statement failed because its session ended, other than by a time limit. What it did in a transaction is rolled back,
+/// unless it was the commit.
 pub fn is_lost(error: &SqlError) -> bool {
-    matches!(error, SqlError::Io(_) | SqlError::Tls(_)) || is_shutdown(error)
+    match error {
+        SqlError::Io(io) => io.kind() != ErrorKind::TimedOut,
+        SqlError::Tls(_) => true,
+        _ => is_shutdown(error),
+    }
 }
 
 /// Whether a statement failed because a row with that key exists.
@@ -143,9 +148,9 @@ pub fn is_missing_table(error: &SqlError) -> bool {
 const MYSQL_NO_SUCH_TABLE: u16 = 1146;
 
 /// A row that has changed since a snapshot of MariaDB's; a Galera node outside the primary component; lock wait timeout;
-/// deadlock, or a certification conflict between Galera nodes; a table that was changed after a snapshot; a conflict between
-/// members of MySQL's group replication.
-const MYSQL_TRANSIENT: [u16; 6] = [1020, 1047, 1205, 1213, 1412, 3101];
+/// deadlock, or a certification conflict between Galera nodes; a table that was changed after a snapshot, or after a statement was
+/// prepared; a conflict between members of MySQL's group replication.
+const MYSQL_TRANSIENT: [u16; 7] = [1020, 1047, 1205, 1213, 1412, 1615, 3101];
 
 /// Whether the same work may succeed if the whole transaction is repeated: it lost a conflict with another transaction,
 /// and the database has rolled it back.
@@ -155,5 +160,16 @@ pub fn is_transient(error: &SqlError) -> bool {
     }
     let code = error.as_database_error().and_then(|error| error.code());
     // PostgreSQL: serialization failure, deadlock, lock not available.
-    code.is_some_and(|code| ["40001", "40P01", "55P03"].contains(&code.as_ref()))
+    code.is_some_and(|code| ["40001", "40P01", "55P03"].contains(&code.as_ref())) || is_outdated(error)
+}
+
+/// Whether a statement that the session has prepared cannot be used any more: PostgreSQL has forgotten it, or the type of a column
+/// has changed.
+pub(super) fn is_outdated(error: &SqlError) -> bool {
+    let Some(error) = error.as_database_error() else { return false };
+    match error.code().as_deref() {
+        Some("26000") => true,
+        Some("0A000") => error.message().contains("cached plan"),
+        _ => false,
+    }
 }

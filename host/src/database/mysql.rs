@@ -9,11 +9,11 @@ use futures_util::future::{BoxFuture, FutureExt, TryFutureExt};
 use sqlx::mysql::{MySql, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 
-use super::demotion::Demotion;
 use super::errors::{is_unreachable, mysql_number};
 use super::opener::{Connected, Driver, SessionName, Statements, WaitLimit};
 use super::outage::{Outage, attempts};
 use super::pool::SessionPool;
+use super::replacement::SessionReplacement;
 use super::statement::STATEMENT_BYTES;
 use super::{ConnectionLimits, Server, SqlError, Tls};
 
@@ -69,7 +69,7 @@ struct Properties {
 }
 
 impl MysqlConnections {
-    pub(super) async fn open(server: &Server, demotion: &Arc<Demotion>) -> Result<Self, SqlError> {
+    pub(super) async fn open(server: &Server, replacement: &Arc<SessionReplacement>) -> Result<Self, SqlError> {
         let (options, limits) = (options(server), &server.limits);
         let log_in = LogIn::of(server, &options);
         let outage = Arc::<Outage>::default();
@@ -82,7 +82,7 @@ impl MysqlConnections {
             is_mariadb: properties.is_mariadb,
             statements: properties.statements(limits),
         };
-        let pool = SessionPool::open(driver, limits, demotion, outage).await?;
+        let pool = SessionPool::open(driver, limits, replacement, outage).await?;
         let statement_bytes = STATEMENT_BYTES.min(properties.packet_bytes / 2);
         Ok(Self { pool, statement_bytes })
     }
@@ -234,7 +234,7 @@ fn number<T: std::str::FromStr<Err = std::num::ParseIntError>>(row: &MySqlRow, a
 /// than keys; snapshot isolation would end a transaction that waited for a row instead of showing it.
 ///
 /// MariaDB takes seconds and ends an idle transaction; MySQL takes milliseconds, limits only reading statements, and has the
-/// limit of [`Properties::begin`]. A wait for a row is as long as a transaction of a host that froze may be idle; one for the
+/// limit of [`Properties::statements`]. A wait for a row is as long as a transaction of a host that froze may be idle; one for the
 /// definition of a table is as long as a statement.
 async fn begin_session(
     connection: &mut MySqlConnection,

@@ -15,15 +15,17 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::demotion::Demotion;
 use super::errors::is_unreachable;
 use super::outage::{Outage, attempts, timed_out};
+use super::replacement::SessionReplacement;
 use super::{ConnectionLimits, Purpose, SqlError};
 
 /// A connection that was used this recently is assumed to be alive: a ping costs as much as a statement.
 const FRESH: Duration = Duration::from_millis(100);
 /// The time in which a server that cannot be reached has to come back for a caller that waits for a session.
 pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(5);
+/// Longest wait for the answer to a ping.
+const LONGEST_PING: Duration = Duration::from_secs(2);
 /// Longest wait for a session to close.
 const LONGEST_CLOSE: Duration = Duration::from_secs(5);
 
@@ -152,7 +154,7 @@ impl<D: Driver> Drop for Pooled<D> {
 #[derive(Debug)]
 pub(super) struct Opener<D> {
     driver: D,
-    demotion: Arc<Demotion>,
+    replacement: Arc<SessionReplacement>,
     max_lifetime: Option<Duration>,
     /// Longest time for one session.
     longest: Duration,
@@ -162,10 +164,15 @@ pub(super) struct Opener<D> {
 }
 
 impl<D: Driver> Opener<D> {
-    pub(super) fn new(driver: D, limits: &ConnectionLimits, demotion: &Arc<Demotion>, outage: Arc<Outage>) -> Self {
+    pub(super) fn new(
+        driver: D,
+        limits: &ConnectionLimits,
+        replacement: &Arc<SessionReplacement>,
+        outage: Arc<Outage>,
+    ) -> Self {
         Self {
             driver,
-            demotion: Arc::clone(demotion),
+            replacement: Arc::clone(replacement),
             max_lifetime: limits.max_lifetime,
             longest: LONGEST_OUTAGE.min(limits.connect_timeout),
             open: TaskTracker::new(),
@@ -233,12 +240,19 @@ impl<D: Driver> Manager for Opener<D> {
 
     async fn recycle(&self, session: &mut Pooled<D>, known: &Metrics) -> RecycleResult<SqlError> {
         let age = known.age();
-        if self.demotion.outdates(age) || self.max_lifetime.is_some_and(|most| age > most) {
+        if self.replacement.outdates(age) || self.max_lifetime.is_some_and(|most| age > most) {
             return Err(RecycleError::message("it is to be replaced"));
         }
-        if session.idle_for() > FRESH {
-            session.ping().await.map_err(RecycleError::Backend)?;
+        if session.idle_for() <= FRESH {
+            return Ok(());
         }
+        let Ok(answered) = timeout(LONGEST_PING, session.ping()).await else {
+            let error = timed_out(format!("the server did not answer within {LONGEST_PING:?}"));
+            self.outage.note(&error);
+            return Err(RecycleError::Backend(error));
+        };
+        answered.map_err(RecycleError::Backend)?;
+        self.outage.end();
         Ok(())
     }
 }

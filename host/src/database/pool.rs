@@ -10,15 +10,13 @@ use deadpool::Runtime;
 use deadpool::managed::{Pool, PoolError, QueueMode, Timeouts, WeakPool};
 use tokio::time::timeout;
 
-use super::demotion::Demotion;
 use super::errors::{is_lost, is_unreachable};
 use super::opener::{Driver, LONGEST_OUTAGE, Opener};
 use super::outage::{Outage, timed_out};
+use super::replacement::SessionReplacement;
 use super::session::ServerSession;
 use super::{ConnectionLimits, Purpose, SqlError};
 
-/// Longest wait for the answer to a ping.
-const LONGEST_PING: Duration = Duration::from_secs(2);
 /// How much later than the server this host ends a statement.
 const MARGIN: Duration = Duration::from_secs(1);
 /// Sessions that are idle for longer are closed, but for those that are to stay.
@@ -43,10 +41,10 @@ impl<D: Driver> SessionPool<D> {
     pub(super) async fn open(
         driver: D,
         limits: &ConnectionLimits,
-        demotion: &Arc<Demotion>,
+        replacement: &Arc<SessionReplacement>,
         outage: Arc<Outage>,
     ) -> Result<Self, SqlError> {
-        let opener = Opener::new(driver, limits, demotion, outage);
+        let opener = Opener::new(driver, limits, replacement, outage);
         let pool = Pool::builder(opener)
             .max_size(limits.max_connections as usize)
             // Those that are not needed rest, and are closed.
@@ -71,7 +69,7 @@ impl<D: Driver> SessionPool<D> {
 
     /// A session, as soon as one is free or can be opened.
     pub(super) async fn session(&self) -> Result<ServerSession<D>, SqlError> {
-        let limits = Timeouts { wait: Some(self.limits.connect_timeout), create: None, recycle: Some(LONGEST_PING) };
+        let limits = Timeouts { wait: Some(self.limits.connect_timeout), create: None, recycle: None };
         let mut waiting = pin!(self.pool.timeout_get(&limits));
         // A call does not wait behind others for a server that is away.
         let got = match timeout(self.opener().longest(), &mut waiting).await {

@@ -9,16 +9,16 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Executor, Row};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::demotion::Demotion;
 use super::opener::{Connected, Driver, SessionName, Statements, WaitLimit};
 use super::pool::SessionPool;
+use super::replacement::SessionReplacement;
 use super::{ClientCertificate, Server, SqlError, Tls};
 
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
 const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// The commit does not wait for the disk. The log is ordered: a later durable commit flushes it too.
-const WRITE_RELAXED: &str = "BEGIN; SET LOCAL synchronous_commit = off";
+const RELAXED: &str = "SET LOCAL synchronous_commit = off";
 
 /// The planner relies on statistics, and a table that grew since its last `ANALYZE` has outdated ones: it would scan the
 /// whole table for a list of keys, or keep a plan made for an empty table.
@@ -28,8 +28,9 @@ pub(super) const BY_KEY: &str = "SET LOCAL enable_seqscan = off";
 /// what it sees, and drop the rest with the original.
 const ALL_ROWS: &str = "SET row_security = off";
 
-/// The server notices within this time that the host of a statement has ended, and ends the statement. Not all systems offer it.
-const NOTICE_END: &str = "SET client_connection_check_interval = 1000";
+/// The server notices within a second that the host of a statement has ended, and ends the statement. Not every system can.
+const NOTICE_END: &str =
+    "DO $$ BEGIN SET client_connection_check_interval = 1000; EXCEPTION WHEN OTHERS THEN NULL; END $$";
 
 /// Distinguishes a server from others by its start.
 const NAME: &str = "SELECT pg_backend_pid()::bigint, pg_postmaster_start_time()::text";
@@ -42,16 +43,22 @@ pub(super) struct PostgresDriver {
     statements: Statements,
 }
 
-pub(super) async fn open(server: &Server, demotion: &Arc<Demotion>) -> Result<SessionPool<PostgresDriver>, SqlError> {
+pub(super) async fn open(
+    server: &Server,
+    replacement: &Arc<SessionReplacement>,
+) -> Result<SessionPool<PostgresDriver>, SqlError> {
+    // A transaction that writes holds the fence. So its waits for locks are as long as one of a host that froze may be idle.
+    let longest_wait_ms = server.limits.idle_in_transaction_timeout.as_millis();
+    let write = format!("BEGIN; SET LOCAL lock_timeout = {longest_wait_ms}");
     let statements = Statements {
         read: READ.into(),
-        write: "BEGIN".into(),
-        write_relaxed: WRITE_RELAXED.into(),
+        write_relaxed: format!("{write}; {RELAXED}").into(),
+        write: write.into(),
         commit: "COMMIT".into(),
         rollback: "ROLLBACK".into(),
     };
     let driver = PostgresDriver { options: options(server), session: session(server).into(), statements };
-    SessionPool::open(driver, &server.limits, demotion, Arc::default()).await
+    SessionPool::open(driver, &server.limits, replacement, Arc::default()).await
 }
 
 impl Driver for PostgresDriver {
@@ -145,12 +152,10 @@ async fn mark(connection: &mut PgConnection) -> Result<String, SqlError> {
 /// The statements that begin a session. By statement and not as start-up parameters: connection poolers reject unknown ones.
 fn session(server: &Server) -> String {
     let limits = &server.limits;
-    // A wait for a lock is as long as a transaction of a host that froze may be idle.
     let mut session = format!(
-        "SET statement_timeout = {statement}; SET idle_in_transaction_session_timeout = {idle}; SET lock_timeout = {idle}; \
-         {NOTICE_END}; {ALL_ROWS}",
-        statement = limits.statement_timeout.as_millis(),
-        idle = limits.idle_in_transaction_timeout.as_millis()
+        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; {NOTICE_END}; {ALL_ROWS}",
+        limits.statement_timeout.as_millis(),
+        limits.idle_in_transaction_timeout.as_millis()
     );
     for (name, value) in &server.settings {
         let [name, value] = [name, value].map(|text| text.replace('\\', r"\\").replace('\'', "''"));

@@ -12,11 +12,11 @@ use sea_query_sqlx::SqlxValues;
 use sqlx::{AssertSqlSafe, Sqlite};
 use tokio::runtime::Handle;
 
-use super::demotion::Demotion;
 use super::group_commit::GroupMember;
 use super::mysql::MysqlDriver;
 use super::opener::Driver;
 use super::postgres::PostgresDriver;
+use super::replacement::SessionReplacement;
 use super::session::{Busy, ServerSession};
 use super::statement::{IntoStatement, Statement};
 use super::statistics::{Counters, OpenTransaction, Query};
@@ -28,7 +28,7 @@ pub struct Transaction {
     pub(super) inner: Inner,
     kept: Option<Attachment>,
     counters: Arc<Counters>,
-    demotion: Arc<Demotion>,
+    replacement: Arc<SessionReplacement>,
     /// The most bytes of values that one statement may have.
     pub(super) statement_bytes: usize,
     /// Counts it until it ends.
@@ -42,8 +42,8 @@ pub(super) enum Inner {
     Sqlite(sqlx::Transaction<'static, Sqlite>),
     /// A member of a commit group of SQLite's single writer.
     Grouped(GroupMember),
-    Postgres(ServerSession<PostgresDriver>),
-    Mysql(ServerSession<MysqlDriver>),
+    Postgres(Box<ServerSession<PostgresDriver>>),
+    Mysql(Box<ServerSession<MysqlDriver>>),
     /// The connection was moved into a task that did not return it; the transaction is unusable.
     Lent,
 }
@@ -68,13 +68,13 @@ impl From<sqlx::Transaction<'static, Sqlite>> for Inner {
 
 impl From<ServerSession<PostgresDriver>> for Inner {
     fn from(session: ServerSession<PostgresDriver>) -> Self {
-        Self::Postgres(session)
+        Self::Postgres(Box::new(session))
     }
 }
 
 impl From<ServerSession<MysqlDriver>> for Inner {
     fn from(session: ServerSession<MysqlDriver>) -> Self {
-        Self::Mysql(session)
+        Self::Mysql(Box::new(session))
     }
 }
 
@@ -128,11 +128,18 @@ impl Transaction {
         inner: Inner,
         kept: Option<Attachment>,
         counters: &Arc<Counters>,
-        demotion: &Arc<Demotion>,
+        replacement: &Arc<SessionReplacement>,
         statement_bytes: usize,
     ) -> Self {
         let open = counters.begin_transaction();
-        Self { inner, kept, counters: Arc::clone(counters), demotion: Arc::clone(demotion), statement_bytes, open }
+        Self {
+            inner,
+            kept,
+            counters: Arc::clone(counters),
+            replacement: Arc::clone(replacement),
+            statement_bytes,
+            open,
+        }
     }
 
     /// Starts the statistics of one query.
@@ -220,7 +227,7 @@ impl Transaction {
             Some(executed) => executed,
             None => Err(self.inner.overdue().await),
         };
-        query.end(executed).inspect_err(|error| self.demotion.note(error))
+        query.end(executed).inspect_err(|error| self.replacement.note(error))
     }
 
     /// Streams the rows of a query, in bounded memory.
@@ -229,7 +236,7 @@ impl Transaction {
         let (text, values) = (AssertSqlSafe(text), SqlxValues(values));
         // The caller may stop early: only an error counts as a failure.
         let mut query = self.query().trusted();
-        let demotion = Arc::clone(&self.demotion);
+        let replacement = Arc::clone(&self.replacement);
         let rows = match &mut self.inner {
             Inner::Sqlite(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
             Inner::Grouped(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
@@ -251,7 +258,7 @@ impl Transaction {
         };
         rows.inspect_err(move |error| {
             query.fail();
-            demotion.note(error);
+            replacement.note(error);
         })
         .boxed()
     }
@@ -293,16 +300,16 @@ impl Transaction {
     /// If the commit fails or the connection is lost; in the latter case it may have been committed.
     pub async fn commit(self) -> Result<(), SqlError> {
         let query = self.query();
-        let Self { inner, kept, demotion, open, .. } = self;
+        let Self { inner, kept, replacement, open, .. } = self;
         let committed = query.end(match inner {
             Inner::Sqlite(tx) => tx.commit().await,
             Inner::Grouped(member) => member.commit().await,
-            Inner::Postgres(session) => Commit::of(session, kept).await,
-            Inner::Mysql(session) => Commit::of(session, kept).await,
+            Inner::Postgres(session) => Commit::of(*session, kept).await,
+            Inner::Mysql(session) => Commit::of(*session, kept).await,
             Inner::Lent => Err(SqlError::WorkerCrashed),
         });
         drop(open);
-        committed.inspect_err(|error| demotion.note(error))
+        committed.inspect_err(|error| replacement.note(error))
     }
 }
 

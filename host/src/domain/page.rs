@@ -45,6 +45,20 @@ impl Page {
         Ok(Self { reader: store.reader().await?, after: None, end: PageBound::Fixed(None), units: 0 })
     }
 
+    /// Opens a page that is new in another transaction.
+    ///
+    /// # Errors
+    /// The read transaction cannot be opened.
+    pub async fn begin_again(&mut self, store: &Store) -> Result<(), StoreError> {
+        *self = Self::begin(store, None, self.units).await?;
+        Ok(())
+    }
+
+    /// Whether it is the first page, and nothing was read from it.
+    pub fn is_new(&self) -> bool {
+        self.after.is_none() && !self.is_read()
+    }
+
     /// For reads that are not lists and must see the same state.
     pub fn reader(&mut self) -> &mut Reader {
         &mut self.reader

@@ -1,0 +1,35 @@
+//! Recognition of sessions that are of no use any more. Owns the moment; the pools replace the sessions from before. A server that is
+//! no longer the primary refuses writes, while the address of the database, behind a proxy or after a change of its name's target,
+//! may lead to another one already. And after a change of a table, statements that sessions have prepared may be outdated.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::errors::{is_outdated, is_read_only, mysql_number};
+
+/// MySQL's group replication, on a member that has left the group: an error in a hook of a commit.
+const LEFT_GROUP: u16 = 3100;
+/// Connections are replaced at most this often: the server may be the only one.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// When a statement last failed so. Sessions from before then are not used again.
+#[derive(Debug, Default)]
+pub(super) struct SessionReplacement(Mutex<Option<Instant>>);
+
+impl SessionReplacement {
+    pub(super) fn note(&self, error: &super::SqlError) {
+        if !is_read_only(error) && !is_outdated(error) && mysql_number(error) != Some(LEFT_GROUP) {
+            return;
+        }
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.is_none_or(|at| at.elapsed() >= INTERVAL) {
+            *noted = Some(Instant::now());
+        }
+    }
+
+    /// Whether a connection of this age is from before then.
+    pub(super) fn outdates(&self, age: Duration) -> bool {
+        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.is_some_and(|at| age > at.elapsed())
+    }
+}
