@@ -1,4 +1,4 @@
-//! What an error of a statement means, in the codes of each database. Owns the codes; what follows from them is decided by callers.
+//! Meaning of the errors of statements, in the codes of each database. Owns the codes; what follows from them is decided by callers.
 
 use std::borrow::Cow;
 use std::io::ErrorKind;
@@ -158,9 +158,8 @@ pub fn is_transient(error: &SqlError) -> bool {
     if let Some(number) = mysql_number(error) {
         return MYSQL_TRANSIENT.contains(&number);
     }
-    let code = error.as_database_error().and_then(|error| error.code());
     // PostgreSQL: serialization failure, deadlock, lock not available.
-    code.is_some_and(|code| ["40001", "40P01", "55P03"].contains(&code.as_ref())) || is_outdated(error)
+    code(error).is_some_and(|code| ["40001", "40P01", "55P03"].contains(&code.as_ref())) || is_outdated(error)
 }
 
 /// Whether a statement that the session has prepared cannot be used any more: PostgreSQL has forgotten it, or the type of a column

@@ -70,7 +70,8 @@ struct Properties {
 
 impl MysqlConnections {
     pub(super) async fn open(server: &Server, replacement: &Arc<SessionReplacement>) -> Result<Self, SqlError> {
-        let (options, limits) = (options(server), &server.limits);
+        let options = options(server);
+        let limits = &server.limits;
         let log_in = LogIn::of(server, &options);
         let outage = Arc::<Outage>::default();
         let reading = (|| log_in.connect(&options).and_then(properties)).retry(attempts(limits.connect_timeout));
@@ -132,7 +133,8 @@ impl Properties {
     /// MySQL has no limit for idle transactions, only one for idle connections. So each transaction begins with that limit and ends
     /// without it, in the same round trips.
     fn statements(&self, limits: &ConnectionLimits) -> Statements {
-        let (mut begins, mut ends) = (String::new(), String::new());
+        let mut begins = String::new();
+        let mut ends = String::new();
         if !self.is_mariadb {
             begins = format!("SET SESSION wait_timeout = {}; ", idle_in_transaction_s(limits));
             ends = format!("; SET SESSION wait_timeout = {IDLE_S}");

@@ -23,7 +23,7 @@ use super::{ConnectionLimits, Purpose, SqlError};
 /// A connection that was used this recently is assumed to be alive: a ping costs as much as a statement.
 const FRESH: Duration = Duration::from_millis(100);
 /// The time in which a server that cannot be reached has to come back for a caller that waits for a session.
-pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(5);
+const LONGEST_OUTAGE: Duration = Duration::from_secs(5);
 /// Longest wait for the answer to a ping.
 const LONGEST_PING: Duration = Duration::from_secs(2);
 /// Longest wait for a session to close.
@@ -82,7 +82,7 @@ pub(super) struct WaitLimit {
     pub(super) stays: bool,
 }
 
-/// What the server calls a session.
+/// Name of a session at the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SessionName {
     /// Distinguishes the server from others that the same address may lead to.
@@ -197,7 +197,7 @@ impl<D: Driver> Opener<D> {
         Ok(connected)
     }
 
-    /// The error of a caller for whom no session was opened in time.
+    /// The error of a caller that got no session in time.
     pub(super) fn unreachable(&self) -> SqlError {
         let reason = self.outage.reason();
         timed_out(reason.unwrap_or_else(|| format!("the server did not answer within {:?}", self.longest)))

@@ -11,7 +11,7 @@ use deadpool::managed::{Pool, PoolError, QueueMode, Timeouts, WeakPool};
 use tokio::time::timeout;
 
 use super::errors::{is_lost, is_unreachable};
-use super::opener::{Driver, LONGEST_OUTAGE, Opener};
+use super::opener::{Driver, Opener};
 use super::outage::{Outage, timed_out};
 use super::replacement::SessionReplacement;
 use super::session::ServerSession;
@@ -88,7 +88,7 @@ impl<D: Driver> SessionPool<D> {
             let session = self.session().await?;
             let Some(statements) = self.opener().statements().begin(purpose) else { return Ok(session) };
             match session.begin(statements).await {
-                Err(error) if is_lost(&error) && began.elapsed() < LONGEST_OUTAGE => {}
+                Err(error) if is_lost(&error) && began.elapsed() < self.opener().longest() => {}
                 begun => return begun,
             }
         }

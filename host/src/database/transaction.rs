@@ -206,7 +206,8 @@ impl Transaction {
                 }
             };
         }
-        let (query, limit) = (self.query(), self.inner.limit());
+        let query = self.query();
+        let limit = self.inner.limit();
         let executing = async {
             match &mut self.inner {
                 Inner::Sqlite(tx) => execute!(&mut **tx),

@@ -206,7 +206,7 @@ impl Fence {
         self.prove(self.0.database.write_relaxed().await?).await
     }
 
-    /// The same for changes of the schema, with the limit of waits of [`Self::change_schema`].
+    /// Begins such a transaction for changes of the schema, with the limit of waits of [`Self::change_schema`].
     ///
     /// # Errors
     /// As of [`Self::begin`].

@@ -31,7 +31,7 @@ pub async fn holders(context: &Context) -> String {
 /// Changes the schema. Each statement must be safe to repeat.
 ///
 /// # Errors
-/// Those of [`Fence::change_schema`]; [`MigrateError::Locked`] if another client holds a lock for too long.
+/// As of [`Fence::change_schema`]; [`MigrateError::Locked`] if another client holds a lock for too long.
 pub(super) async fn change_schema(context: &Context, fence: &Fence, statements: &[String]) -> Result<(), MigrateError> {
     patiently(context, || async { Ok(fence.change_schema(statements).await?) }).await
 }

@@ -421,7 +421,8 @@ pub(super) async fn has_pending(tx: &mut Transaction) -> Result<bool, MigrateErr
 /// # Errors
 /// An entry is damaged, another host has raised the fence, or the database fails. Some of the entries may be settled then.
 pub(super) async fn settle(fence: &Fence, tables: &[&Table]) -> Result<(), MigrateError> {
-    let (table, part_table) = (own_tables::quarantine(), own_tables::quarantine_part());
+    let table = own_tables::quarantine();
+    let part_table = own_tables::quarantine_part();
     let entries = Pieces { table: &table, condition: pending() };
     let parts = Pieces { table: &part_table, condition: parts_of_pending() };
     let mut after = None;

@@ -185,7 +185,9 @@ async fn work_and_serve(
     tracing::info!(name: "started", %address, data_version = served.data_version, "serving");
     announce(&served);
     let serving = Serving { fence, report: &report, service: &service, store: &store };
-    let (config, importer, database) = (prepared.config.clone(), prepared.clone(), prepared.database.clone());
+    let config = prepared.config.clone();
+    let importer = prepared.clone();
+    let database = prepared.database.clone();
     let has_table = periodic::has_health_table(&prepared.catalog, served.data_version);
     tokio::select! {
         failed = serving.run(prepared, online.map(|online| (online, began)), reloads) => failed.map(|never| match never {}),

@@ -44,7 +44,7 @@ pub(super) fn json(json: impl Into<Vec<u8>>) -> ColumnValue {
 /// Texts about what became of a record. A character that the column cannot hold must not keep the record from its next state.
 const DIAGNOSTIC: [&str; 5] = ["crash_reason", "failure_reason", "placement_error", "rejection_reason", "result"];
 
-/// The same values with a question mark for each character beyond ASCII in diagnostic texts; `None` if there are no such characters.
+/// Copy of the values with a question mark for each character beyond ASCII in diagnostic texts; `None` if there are no such characters.
 pub(super) fn with_ascii_diagnostics(values: &ColumnValues) -> Option<ColumnValues> {
     let mut replaced = None;
     for (at, (column, value)) in values.iter().enumerate() {

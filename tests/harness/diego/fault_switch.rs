@@ -27,7 +27,7 @@ pub enum Behaviour {
 
 impl Behaviour {
     pub const FAULTS: [Self; 3] = [Self::Slow, Self::Refuses, Self::Cuts];
-    /// Those of a component with no good intentions.
+    /// Behaviours of a component with no good intentions.
     pub const HOSTILE: [Self; 3] = [Self::Slow, Self::Endless, Self::Redirects];
 }
 

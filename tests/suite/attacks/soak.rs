@@ -111,7 +111,8 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
 #[track_caller]
 fn assert_not_slower(attacked: &Histogram<u64>, calm: &Histogram<u64>, wait: Duration) {
     let p99 = |calls: &Histogram<u64>| Duration::from_micros(calls.value_at_quantile(0.99));
-    let (attacked, calm) = (p99(attacked), p99(calm));
+    let attacked = p99(attacked);
+    let calm = p99(calm);
     assert!(attacked <= calm.mul_f64(SLOWER) + wait, "native p99 {attacked:?} after {calm:?}");
 }
 
@@ -167,8 +168,10 @@ impl Attackers {
         let (stop, stopped) = watch::channel(false);
         let mut running = JoinSet::new();
         for number in 0..ATTACKERS {
-            let (attacker, mut stopped) = (Attacker::on(address, diego), stopped.clone());
-            let (mut calls, attacks) = (calls.subscribe(), attacks.to_vec());
+            let attacker = Attacker::on(address, diego);
+            let mut stopped = stopped.clone();
+            let mut calls = calls.subscribe();
+            let attacks = attacks.to_vec();
             let mut draws = Rng::with_seed(seed ^ number);
             running.spawn(async move {
                 let mut refusals = AttackEnds::new();

@@ -22,7 +22,7 @@ const VERSION: u64 = 1_795_000_070;
 /// A record of a task that takes more memory than a batch may, if it is continued by as many rows as the migration returns.
 const LARGE_BYTES: usize = 60_000;
 
-/// What a folder has.
+/// Content of a hostile folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostileFolder {
     /// A translator above the limits of the compiler.
