@@ -64,6 +64,17 @@ impl Watch {
         Self { pid, task, answers, resident_mb }
     }
 
+    /// Waits for the first answer: the calls have a connection of their own from then on.
+    pub async fn has_begun(&mut self) {
+        self.answers_after(0).await;
+    }
+
+    /// Waits until the host has answered more than these calls.
+    async fn answers_after(&mut self, count: u64) {
+        let answered = tokio::time::timeout(PATIENCE, self.answers.wait_for(|answers| answers.count > count));
+        answered.await.expect("the host answers a ping").expect("the host answered each ping");
+    }
+
     /// The host's peak memory since the start of the watch, in MiB.
     pub fn peak_memory_mb(&self) -> u64 {
         memory_mb(self.pid, "VmHWM").expect("the host runs")
@@ -85,9 +96,8 @@ impl Watch {
     /// the calls.
     pub async fn assert_unharmed(mut self) {
         // The next answer may be to a call that has begun already.
-        let wanted = self.answers.borrow().count + 2;
-        let answered = tokio::time::timeout(PATIENCE, self.answers.wait_for(|answers| answers.count >= wanted));
-        answered.await.expect("the host answers a ping").expect("the host answered each ping");
+        let count = self.answers.borrow().count + 1;
+        self.answers_after(count).await;
         self.task.abort();
         let (peak, slowest) = (self.peak_memory_mb(), self.slowest_call());
         println!("peak memory {peak} MiB, slowest native call {slowest:?}");

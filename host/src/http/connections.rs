@@ -1,5 +1,5 @@
 //! The connections of a port: their number, and how long each may wait for its client. Closes those that wait too long, and
-//! the longest waiting when there are too many; never one that works on a request. Owns no socket.
+//! some of the longest waiting when there are too many; never one that works on a request. Owns no socket.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -91,6 +91,7 @@ struct Waits {
     read: Option<(ClientWait, Instant)>,
     /// Since when nothing could be written.
     write: Option<Instant>,
+    has_answered: bool,
     is_closing: bool,
 }
 
@@ -141,11 +142,18 @@ impl Connections {
     }
 
     /// Closes the connections that wait longest, one in a hundred, so that an attacker's next connections need no search.
-    /// Returns whether one is closing.
+    /// Returns whether one is closing. Of connections that have answered a request and of those that have not, the more
+    /// numerous give way: a flood of new ones leaves the pools of regular clients, and idle ones do not lock out new clients.
     pub(super) fn make_room(&self) -> bool {
         let open = self.open();
-        let mut waiting: Vec<_> =
-            open.values().filter_map(|connection| Some((connection.waits_since()?, connection))).collect();
+        let (mut new, mut answered) = (Vec::new(), Vec::new());
+        for connection in open.values() {
+            let waits = connection.waits();
+            if let Some((_, since)) = waits.longest().filter(|_| !waits.is_closing) {
+                if waits.has_answered { &mut answered } else { &mut new }.push((since, connection));
+            }
+        }
+        let mut waiting = if answered.len() > new.len() { answered } else { new };
         waiting.sort_by_key(|(since, _)| *since);
         let count = (self.most / 100).max(1);
         waiting.iter().take(count).for_each(|(_, connection)| connection.close());
@@ -188,7 +196,12 @@ impl Connections {
 
 impl Connection {
     fn new() -> Self {
-        let waits = Waits { read: Some((ClientWait::Handshake, Instant::now())), write: None, is_closing: false };
+        let waits = Waits {
+            read: Some((ClientWait::Handshake, Instant::now())),
+            write: None,
+            has_answered: false,
+            is_closing: false,
+        };
         Self { waits: Mutex::new(waits), close: Notify::new() }
     }
 
@@ -204,6 +217,13 @@ impl Connection {
     /// It waits for its client no longer.
     pub(super) fn work(&self) {
         self.waits().read = None;
+    }
+
+    /// An answer was sent; it waits for the next request.
+    pub(super) fn answered(&self) {
+        let mut waits = self.waits();
+        waits.has_answered = true;
+        waits.read = Some((ClientWait::Request, Instant::now()));
     }
 
     /// Bytes were received.
@@ -222,11 +242,6 @@ impl Connection {
     /// Something was written.
     pub(super) fn written(&self) {
         self.waits().write = None;
-    }
-
-    fn waits_since(&self) -> Option<Instant> {
-        let waits = self.waits();
-        waits.longest().filter(|_| !waits.is_closing).map(|(_, since)| since)
     }
 
     fn is_overdue(&self, limits: &WaitLimits, now: Instant) -> bool {
@@ -328,6 +343,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn more_numerous_of_new_and_of_answering_connections_make_room() {
+        let connections = Connections::new("test", 3, WAIT_LIMITS);
+        let mut open = Vec::new();
+        for _ in 0..3 {
+            open.push(connections.admit().await.unwrap());
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        open[0].connection.answered();
+        let is_closing =
+            |open: &[Admitted]| open.iter().map(|one| one.connection.waits().is_closing).collect::<Vec<_>>();
+        assert!(connections.make_room());
+        assert_eq!(is_closing(&open), [false, true, false], "of two new connections, the longer waiting");
+        open.remove(1);
+        open.push(connections.admit().await.unwrap());
+        open[1].connection.answered();
+        assert!(connections.make_room());
+        assert_eq!(is_closing(&open), [true, false, false], "of two that have answered, the longer waiting");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn connection_that_does_not_end_makes_no_room() {
         let connections = Connections::new("test", 1, WAIT_LIMITS);
         let _closing = connections.admit().await.unwrap();
@@ -374,7 +409,7 @@ mod tests {
         connection.wait_for(ClientWait::Body);
         assert!(!after(4) && after(5), "its body");
         connection.work();
-        assert!(!after(1000) && connection.waits_since().is_none(), "a working connection");
+        assert!(!after(1000) && connection.waits().longest().is_none(), "a working connection");
         connection.write_stalled();
         assert!(!after(2) && after(3), "the client does not read");
         connection.written();

@@ -58,7 +58,7 @@ pub struct Port {
     pub name: &'static str,
     /// Its socket.
     pub listener: TcpListener,
-    /// The most connections. When there are more, the one that waits longest for its client is closed.
+    /// The most connections. When there are more, some that wait longest for their clients are closed.
     pub most_connections: usize,
 }
 
@@ -267,7 +267,7 @@ struct AnsweringConnection(Arc<Connection>);
 
 impl Drop for AnsweringConnection {
     fn drop(&mut self) {
-        self.0.wait_for(ClientWait::Request);
+        self.0.answered();
     }
 }
 

@@ -53,7 +53,8 @@ async fn more_connections_than_files_silence_no_port() {
         .set("debug_address", debug.to_string());
     let host = Host::start(with_few_files(&installation.command(&["serve"])), "serving");
     let api = host.address;
-    let watch = Watch::on(&host);
+    let mut watch = Watch::on(&host);
+    watch.has_begun().await;
     let mut held = Vec::new();
     for address in [api, health, metrics, debug] {
         for number in 0..CONNECTIONS {
