@@ -48,6 +48,17 @@ pub enum ClientError {
     Status { what: &'static str, status: u16 },
 }
 
+impl ClientError {
+    /// Whether the same request may succeed at once: the component did not take it, and did not wait for its time limit.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::NoSecureAddress { .. } | Self::NoCallback { .. } => false,
+            Self::Unreachable { source, .. } => !source.is_timeout(),
+            Self::Status { status, .. } => *status >= 500,
+        }
+    }
+}
+
 /// Why the clients cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientsError {

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use backon::{ConstantBuilder, Retryable};
 use reqwest::{Method, Url};
 use serde::Serialize;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::pool::{Pool, RequestToSend};
 use super::{ClientError, ClientsError, text};
@@ -13,6 +15,11 @@ use crate::config;
 use crate::model::desired_lrp::SchedulingInfo;
 use crate::model::task::Task;
 use crate::model::{Text, TraceId};
+
+/// Pause before a request is repeated, plus jitter. Callers wait meanwhile; what is left after three attempts, the next
+/// convergence requests.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+const MAX_RETRIES: usize = 2;
 
 /// Without an address nothing is requested, and waiting instances and tasks stay pending.
 #[derive(Debug, Clone, Default)]
@@ -23,6 +30,7 @@ struct AuctioneerConnection {
     pool: Pool,
     address: Url,
     require_tls: bool,
+    timeout: Duration,
 }
 
 /// Waiting instances of one desired LRP, to be placed.
@@ -71,7 +79,7 @@ impl Auctioneer {
         }
         let pool = Pool::new(auctioneer.tls.clone(), None, timeout)
             .map_err(|source| ClientsError::Pool { keys: "auctioneer_*", source: Box::new(source) })?;
-        Ok(Self(Some(Arc::new(AuctioneerConnection { pool, address, require_tls: auctioneer.require_tls }))))
+        Ok(Self(Some(Arc::new(AuctioneerConnection { pool, address, require_tls: auctioneer.require_tls, timeout }))))
     }
 
     /// Requests the auction of instances, all in one request.
@@ -103,14 +111,29 @@ impl Auctioneer {
         let mut url = connection.address.clone();
         url.path_segments_mut().expect("it has a host").pop_if_empty().extend(["v1", kind]);
         let body = serde_json::to_vec(items).expect("text and numbers are JSON");
-        let mut outgoing = RequestToSend { what, method: Method::POST, url, body, trace_id: Some(trace_id) };
-        match connection.pool.send_for_acceptance(&outgoing).await {
-            Err(fault @ ClientError::Unreachable { .. })
-                if !connection.require_tls && outgoing.url.scheme() == "https" =>
-            {
+        let begin = Instant::now();
+        let backoff = ConstantBuilder::new().with_delay(RETRY_DELAY).with_max_times(MAX_RETRIES).with_jitter();
+        let attempt = || connection.send(what, url.clone(), &body, trace_id);
+        attempt
+            .retry(backoff)
+            .when(|fault| fault.may_pass() && begin.elapsed() < connection.timeout)
+            .notify(|fault, _| {
+                tracing::info!(error = fault as &dyn std::error::Error, "the auctioneer gets the request again");
+            })
+            .await
+    }
+}
+
+impl AuctioneerConnection {
+    /// Sends a request, again without TLS if that is allowed and the auctioneer has none.
+    async fn send(&self, what: &'static str, url: Url, body: &[u8], trace_id: &TraceId) -> Result<(), ClientError> {
+        let mut outgoing =
+            RequestToSend { what, method: Method::POST, url, body: body.to_vec(), trace_id: Some(trace_id) };
+        match self.pool.send_for_acceptance(&outgoing).await {
+            Err(fault @ ClientError::Unreachable { .. }) if !self.require_tls && outgoing.url.scheme() == "https" => {
                 tracing::debug!(error = &fault as &dyn std::error::Error, "trying the auctioneer again, without TLS");
                 outgoing.url.set_scheme("http").expect("https can be replaced by http");
-                connection.pool.send_for_acceptance(&outgoing).await
+                self.pool.send_for_acceptance(&outgoing).await
             }
             answered => answered,
         }

@@ -148,19 +148,19 @@ async fn no_auction_is_requested_for_zero_instances(kind: Kind) {
 on_each_database!(failed_auction_does_not_fail_the_call_and_is_retried_by_convergence);
 async fn failed_auction_does_not_fail_the_call_and_is_retried_by_convergence(kind: Kind) {
     let (server, neighbours) = with_neighbours(kind).await;
-    for (number, fault) in [StubReply::Status(500), StubReply::HangUp, StubReply::Truncated, StubReply::Status(200)]
-        .into_iter()
-        .enumerate()
-    {
-        neighbours.auctioneer.reply_next(&[fault]);
+    let faults =
+        [(StubReply::Status(500), 3), (StubReply::HangUp, 3), (StubReply::Truncated, 3), (StubReply::Status(200), 1)];
+    for (number, (fault, attempts)) in faults.into_iter().enumerate() {
+        neighbours.auctioneer.reply_always(fault);
         desire(&server, proto::DesiredLrp { instances: 1, ..lrp(&format!("desired-{number}")) }).await;
-        assert_eq!(neighbours.auctions().len(), 1, "{fault:?}");
+        assert_eq!(neighbours.auctions().len(), attempts, "{fault:?}");
     }
+    neighbours.auctioneer.reply_always(StubReply::Status(202));
     desire(&server, lrp("guid")).await;
     neighbours.auctioneer.take_requests();
-    neighbours.auctioneer.reply_next(&[StubReply::HangUp]);
+    neighbours.auctioneer.reply_next(&[StubReply::HangUp; 3]);
     traced(&server, UPDATE, &scaling(3)).await;
-    assert_eq!(neighbours.auctions(), [("guid".to_owned(), json!([2]))]);
+    assert_eq!(neighbours.auctions(), vec![("guid".to_owned(), json!([2])); 3]);
     server.clock.set(crate::harness::server::NOW_NS + 31_000_000_000);
     let counts = bbs::testing::domain::convergence::run(&server.service).await.unwrap().lrps;
     assert_eq!((counts.started, counts.failed), (7, 0));

@@ -1,6 +1,7 @@
 //! The configuration keys of the auctioneer: its address and the certificates that it accepts.
 
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -16,14 +17,20 @@ use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
 use crate::tasks::definition;
 
-/// An auctioneer that answers 202 to clients with a certificate of the authority in `certs`. Returns a channel of the
-/// paths and bodies of its requests.
-fn auctioneer(certs: &Path, listener: std::net::TcpListener) -> UnboundedReceiver<(String, String)> {
+/// An auctioneer that answers clients with a certificate of the authority in `certs`, the first ones with `failures` and all
+/// others with 202. Returns a channel of the paths and bodies of its requests.
+fn auctioneer(
+    certs: &Path,
+    listener: std::net::TcpListener,
+    failures: &'static [StatusCode],
+) -> UnboundedReceiver<(String, String)> {
     let (received, requests) = unbounded_channel();
+    let failures = Arc::new(Mutex::new(failures.iter()));
     let router = Router::new().fallback(move |uri: Uri, body: String| {
         // Fails once the test has dropped the receiver.
         let _ = received.send((uri.path().to_owned(), body));
-        async { StatusCode::ACCEPTED }
+        let status = failures.lock().unwrap().next().copied().unwrap_or(StatusCode::ACCEPTED);
+        async move { status }
     });
     let place = |name: &str| certs.join(name);
     let tls = ServerTls { cert_file: place("server.crt"), key_file: place("server.key"), ca_file: place("ca.crt") };
@@ -35,12 +42,15 @@ fn auctioneer(certs: &Path, listener: std::net::TcpListener) -> UnboundedReceive
     requests
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn task_auction_is_requested_over_mutual_tls() {
+/// Desires a task at a host whose auctioneer fails like this at first. Returns the requests that the auctioneer receives.
+async fn requests_for_a_task(failures: &'static [StatusCode]) -> UnboundedReceiver<(String, String)> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
-    let deployment = Deployment::new(Kind::Sqlite).set("auctioneer_address", address);
-    let mut requests = auctioneer(&deployment.certs(), listener);
+    let deployment = Deployment::new(Kind::Sqlite)
+        .set("auctioneer_address", address)
+        .set("auctioneer_require_tls", true)
+        .set("converge_repeat_interval", "1h");
+    let requests = auctioneer(&deployment.certs(), listener, failures);
     let host = deployment.serve().await;
     let task = proto::DesireTaskRequest {
         task_definition: Some(definition()),
@@ -50,8 +60,43 @@ async fn task_auction_is_requested_over_mutual_tls() {
     let call = deployment.client().post(format!("https://{}/v1/tasks/desire.r2", host.address));
     let body = call.body(task.encode_to_vec()).send().await.unwrap().bytes().await.unwrap();
     assert_eq!(proto::TaskLifecycleResponse::decode(&body[..]).unwrap().error, None);
+    requests
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn task_auction_is_requested_over_mutual_tls() {
+    let mut requests = requests_for_a_task(&[]).await;
     let (path, body) = requests.recv().await.expect("the auctioneer receives a request");
     assert_eq!(path, "/v1/tasks");
-    let asked: serde_json::Value = serde_json::from_str(&body).unwrap();
-    assert_eq!(asked[0]["TaskGuid"], "some-task");
+    let received: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(received[0]["TaskGuid"], "some-task");
+    assert!(requests.try_recv().is_err(), "it was accepted");
+}
+
+/// The call has been answered, and the next convergence is an hour away.
+#[tokio::test(flavor = "multi_thread")]
+async fn auctioneer_that_fails_gets_the_same_request_again() {
+    let mut requests = requests_for_a_task(&[StatusCode::SERVICE_UNAVAILABLE, StatusCode::INTERNAL_SERVER_ERROR]).await;
+    let first = requests.try_recv().expect("the auctioneer received a request");
+    for _ in 0..2 {
+        assert_eq!(requests.try_recv().as_ref(), Ok(&first));
+    }
+    assert!(requests.try_recv().is_err(), "the third one was accepted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn auctioneer_that_goes_on_failing_gets_a_request_three_times() {
+    let mut requests = requests_for_a_task(&[StatusCode::SERVICE_UNAVAILABLE; 9]).await;
+    let mut received = 0;
+    while requests.try_recv().is_ok() {
+        received += 1;
+    }
+    assert_eq!(received, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_that_the_auctioneer_rejects_is_not_repeated() {
+    let mut requests = requests_for_a_task(&[StatusCode::BAD_REQUEST; 9]).await;
+    requests.try_recv().expect("the auctioneer received a request");
+    assert!(requests.try_recv().is_err());
 }
