@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use bbs_proto::prost::Message;
 use serde_json::{Value, json};
 
 use super::database::{Kind, TestDatabase};
@@ -216,6 +217,15 @@ impl Host {
 
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
+    }
+
+    /// Makes a call, and returns its answer.
+    pub async fn call<A: Message + Default>(&self, path: &str, request: &impl Message) -> A {
+        let call = super::http_client().post(self.url(path)).body(request.encode_to_vec());
+        let answer = call.send().await.expect("the host answers");
+        assert_eq!(answer.status().as_u16(), 200, "{path}");
+        let body = answer.bytes().await.expect("a body");
+        A::decode(body).unwrap_or_else(|fault| panic!("{path}: {fault}"))
     }
 
     /// Sends `TERM` and waits until the host has ended.
