@@ -55,6 +55,11 @@ pub enum DomainError {
     Task(#[from] task::TaskError),
     #[error("the record cannot be read")]
     Unreadable(#[source] StoreError),
+    #[error(
+        "{unreadable} of {all} records in {table} cannot be read, too many to be damaged, so this host ends and moves none \
+         into quarantine; check the encryption keys with `bbs keys status`, or raise `quarantine_limit`"
+    )]
+    TooManyUnreadable { table: &'static str, unreadable: u64, all: u64 },
     /// The state of the instance does not allow the call.
     #[error(transparent)]
     NotAllowed(slot::SlotError),
@@ -97,6 +102,7 @@ impl From<StoreError> for DomainError {
             | StoreError::Units { .. }
             | StoreError::Raced
             | StoreError::DualWrite(_)
+            | StoreError::Quarantine(_)
             | StoreError::Database(_)
             | StoreError::Statement { .. }
             | StoreError::Commit { .. } => Self::Store(error),

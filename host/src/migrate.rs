@@ -62,7 +62,9 @@ pub use own_tables::{IMPORT, IMPORT_RUN, import_run, tables as own_tables};
 pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
 use prepare::{begin, prepare, start_over};
-pub use quarantine::{Fate, ForeignRecord, QuarantineEntry, keep_foreign, list as quarantined, retry};
+pub use quarantine::{
+    Fate, ForeignRecord, QuarantineEntry, ServingQuarantine, keep_foreign, list as quarantined, retry,
+};
 pub use replay::{REPLAY_BYTES, REPLAY_UNFINISHED, Replay, ReplayTable};
 use state::{Phase, Underway};
 pub use status::{Plan, PlannedMigration, Status, TableChange, found, is_between, plan, status};

@@ -1,7 +1,7 @@
 //! Storage of the entities: get, list, insert, update, delete. Owns the mapping between entities and columns, including
 //! encryption; decides nothing about the meaning of a call.
 //!
-//! A record that cannot be read is left out of lists, counted and logged; the store does not delete it by itself.
+//! A record that cannot be read is left out of lists, counted, logged and noted (`unreadable.rs`).
 
 mod access;
 mod actual_lrps;
@@ -16,6 +16,7 @@ mod page;
 mod record;
 mod tasks;
 mod transactions;
+mod unreadable;
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -29,6 +30,7 @@ pub use lrp_definitions::DefinitionAge;
 pub use page::{Key, Listed, Range};
 pub use record::RecordReadError;
 pub use transactions::{Reader, Writer};
+pub use unreadable::{EntityKind, Quarantine, QuarantineError, QuarantinedRow, UnreadableRow};
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore};
 
@@ -45,8 +47,10 @@ use crate::rows::{self, RowsError};
 pub enum StoreError {
     #[error("the record already exists")]
     Exists,
-    #[error("the record {key:?} in {table} cannot be read; it is left as it is")]
-    Unreadable { table: &'static str, key: String, source: RecordReadError },
+    #[error("the record {:?} in {table} cannot be read", String::from_utf8_lossy(.key))]
+    Unreadable { table: &'static str, key: Key, source: RecordReadError },
+    #[error("the unreadable record cannot be put in quarantine")]
+    Quarantine(#[from] QuarantineError),
     #[error("the value for {table}.{column} is not UTF-8 or contains a NUL, which this column cannot hold")]
     NotText { table: &'static str, column: &'static str },
     #[error("the value for {table}.{column} exceeds the column's capacity")]
@@ -100,6 +104,7 @@ impl StoreError {
             }
             Self::Units { source, .. } => source.is_transient(),
             Self::DualWrite(fault) => fault.is_transient,
+            Self::Quarantine(fault) => fault.is_transient,
             Self::Raced => true,
             Self::Exists
             | Self::Unreadable { .. }
@@ -181,6 +186,7 @@ struct Inner {
     /// For readers that are kept while a client receives a list.
     kept: Arc<Semaphore>,
     left_out: AtomicU64,
+    unreadable: unreadable::Noted,
 }
 
 /// The right to keep a reader for more than one page.
@@ -231,9 +237,10 @@ impl Store {
         clock: Arc<dyn Clock>,
         access: TableAccess,
     ) -> Self {
-        let (access, left_out) = (Arc::new(RwLock::new(access)), AtomicU64::new(0));
         let kept = Arc::new(Semaphore::new(most_kept(&database) as usize));
-        Self(Arc::new(Inner { database, fence, keyring, clock, access, kept, left_out }))
+        let access = Arc::new(RwLock::new(access));
+        let (left_out, unreadable) = (AtomicU64::new(0), unreadable::Noted::default());
+        Self(Arc::new(Inner { database, fence, keyring, clock, access, kept, left_out, unreadable }))
     }
 
     /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones until the guard is
@@ -345,10 +352,10 @@ impl Store {
                 Err(StoreError::Unreadable { table, key, source }) => {
                     let left_out = self.0.left_out.fetch_add(1, Ordering::Relaxed) + 1;
                     if is_sampled(left_out) {
-                        let reason = with_sources(&source);
+                        let (key, reason) = (String::from_utf8_lossy(&key), with_sources(&source));
                         tracing::warn!(
                             table,
-                            key,
+                            %key,
                             reason,
                             left_out,
                             "a record cannot be read and is left out of a list; only a sample of these is logged"

@@ -1,5 +1,7 @@
 //! Units that a migration cannot transform: named in the error, saved for replay, quarantined, retried and restored.
 
+mod unreadable;
+
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};

@@ -74,6 +74,7 @@ fn typed(error: &DomainError) -> (Type, String) {
             tracing::warn!(reason = %source, cause = source.source().map(tracing::field::display), "a record cannot be read");
             (Type::Deserialize, "could not deserialize record".into())
         }
+        DomainError::TooManyUnreadable { .. } => failed(error),
         DomainError::Store(source) => {
             let failure = failed(source);
             match error.unrecoverable() {

@@ -38,6 +38,9 @@ pub struct MigrationConfig {
     pub on_unreadable: OnUnreadable,
     /// The data version to roll the database back to on `SIGTERM`.
     pub rollback_on_drain_to: Option<u64>,
+    /// Records of one kind that cannot be read and go into quarantine at once while the host serves, unless one in a hundred is
+    /// more.
+    pub quarantine_limit: Option<u64>,
     /// Upper bound of the rate; no bound if absent.
     pub units_per_second: Option<u64>,
     /// Target duration of writing one batch; batches grow and shrink towards it.
@@ -67,6 +70,7 @@ impl MigrationConfig {
             mode: keys.take("migration_mode")?.unwrap_or_default(),
             on_unreadable: keys.take("on_unreadable")?.unwrap_or_default(),
             rollback_on_drain_to: keys.take("rollback_on_drain_to_version")?,
+            quarantine_limit: keys.take("quarantine_limit")?,
             units_per_second,
             batch_time,
             lock_timeout,

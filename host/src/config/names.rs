@@ -2,7 +2,7 @@
 
 /// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one would silently change
 /// behaviour: a host with `pin_data_versoin` would migrate the database that it was meant to leave alone.
-pub(super) const OURS: [&str; 28] = [
+pub(super) const OURS: [&str; 29] = [
     "accept_older_catalogs",
     "admin_socket",
     "convergence_report_interval",
@@ -25,6 +25,7 @@ pub(super) const OURS: [&str; 28] = [
     "pin_api_version",
     "pin_data_version",
     "pin_release",
+    "quarantine_limit",
     "replay_dir",
     "rollback_on_drain_to_version",
     "trusted_keys",

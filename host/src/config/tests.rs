@@ -207,11 +207,12 @@ fn locket_address_selects_locket() {
 #[test]
 fn migration_keys_are_read() {
     let keys = r#""migration_mode":"online","on_unreadable":"quarantine","rollback_on_drain_to_version":1722634733,
-        "migration_units_per_second":500,"migration_batch_time":"100ms","migration_lock_timeout":"1h""#;
+        "migration_units_per_second":500,"migration_batch_time":"100ms","migration_lock_timeout":"1h","quarantine_limit":7"#;
     let expected = MigrationConfig {
         mode: MigrationMode::Online,
         on_unreadable: OnUnreadable::Quarantine,
         rollback_on_drain_to: Some(1_722_634_733),
+        quarantine_limit: Some(7),
         units_per_second: Some(500),
         batch_time: Some(Duration::from_millis(100)),
         lock_timeout: Some(Duration::from_secs(3600)),

@@ -4,6 +4,7 @@
 mod lrp_counter;
 mod lrps;
 mod tasks;
+mod unreadable;
 
 use std::time::Instant;
 
@@ -43,6 +44,7 @@ pub async fn run_among(service: &Service, cells: Option<Vec<CellPresence>>) -> R
     };
     let cells = cells.into_iter().flatten().map(|cell| (cell.cell_id.clone(), cell)).collect();
     let present = Present { set, cells };
+    unreadable::run(service).await?;
     // Not try_join: one failing does not cancel the other.
     let (lrps, tasks, ()) =
         tokio::join!(converge_lrps(service, &present), converge_tasks(service, &present), lrp_updates::prune(service));

@@ -2,11 +2,13 @@
 //! container are stopped by their cell.
 
 mod app_log;
+mod held;
 mod instances;
 mod push;
 mod stops;
 
 pub use app_log::log_rejection;
+pub(super) use held::held;
 pub(super) use stops::Stops;
 
 use std::collections::BTreeMap;
@@ -176,10 +178,13 @@ pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) 
     let lock = service.lock_key(process_guid).await;
     let (before, slots) = retry(|| async move {
         let mut writer = store.writer(process_guid).await?;
-        let before = match writer.take_desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)? {
+        let before = match writer.take_desired_lrp(process_guid).await? {
+            // Its unreadable record is in quarantine; its instances go on until now.
+            None if held::is_held(&mut writer, process_guid).await? => None,
+            None => return Err(DomainError::NotFound),
             // Removed all the same, without an event.
-            Err(StoreError::Unreadable { .. }) => None,
-            read => Some(read?),
+            Some(Err(StoreError::Unreadable { .. })) => None,
+            Some(read) => Some(read?),
         };
         let slots = instances::delete_from(&mut writer, process_guid, 0).await?;
         if slots.values().flat_map(|slot| slot.rows()).any(|row| !row.waits()) {

@@ -60,6 +60,8 @@ pub struct Policy {
     pub definitions_kept: usize,
     /// An archived definition that was last active longer ago is deleted.
     pub definitions_max_age: Duration,
+    /// Unreadable records of one kind that are moved into quarantine at once; see `convergence/unreadable.rs`.
+    pub quarantine_limit: u64,
     /// Process guids whose archives one run of convergence examines.
     pub archives_per_run: u32,
 }
@@ -77,6 +79,7 @@ impl Default for Policy {
             update_pace: Pace::default(),
             definitions_kept: 10,
             definitions_max_age: Duration::from_secs(30 * 24 * 60 * 60),
+            quarantine_limit: 100,
             archives_per_run: 1000,
         }
     }

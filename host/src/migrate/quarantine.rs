@@ -2,11 +2,14 @@
 //! sealed with the active key and records which step failed and why. An entry leaves only by being put back into the
 //! tables.
 //!
+//! A serving host keeps rows here that it cannot read (`unreadable.rs`).
+//!
 //! An entry is *pending* until the version of its migration is durable and its unit is in no table any more. A migration
 //! that is abandoned removes its pending entries.
 
 mod put_back;
 mod unit;
+mod unreadable;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,6 +32,7 @@ use crate::rows::{self, ByteLimits, RowLock, RowsError, TableRows, UnitBatch, Un
 
 pub(super) use put_back::give_back;
 pub use put_back::{Fate, retry};
+pub use unreadable::ServingQuarantine;
 
 fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: QUARANTINE.to_owned(), source }
@@ -75,6 +79,13 @@ const PART_BYTES: usize = 1 << 20;
 pub(super) struct RefusedUnit {
     pub(super) key: UnitKey,
     pub(super) error: MigrateError,
+}
+
+impl QuarantineEntry {
+    /// Whether it is of a row that a serving host could not read. A migration never ends at the version that it left.
+    pub fn is_of_a_serving_host(&self) -> bool {
+        self.from == self.to
+    }
 }
 
 impl RefusedUnit {

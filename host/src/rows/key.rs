@@ -28,6 +28,14 @@ impl UnitKey {
         Self(vec![KeyPart::Text(text.into())])
     }
 
+    /// The text, if the key is that alone.
+    pub fn into_text(self) -> Option<Vec<u8>> {
+        match <[KeyPart; 1]>::try_from(self.0) {
+            Ok([KeyPart::Text(text)]) => Some(text),
+            _ => None,
+        }
+    }
+
     /// The same key with each text changed.
     #[must_use]
     fn map_text(&self, change: impl Fn(&[u8]) -> Vec<u8>) -> Self {

@@ -8,6 +8,7 @@ use crate::clients::ClientsError;
 use crate::clock::date_and_time;
 use crate::config::ModuleFoldersError;
 use crate::database::DatabaseError;
+use crate::domain::DomainError;
 use crate::encryption::KeyringError;
 use crate::http::AccessLogError;
 use crate::import::ImportError;
@@ -115,6 +116,8 @@ pub enum StartupError {
     )]
     Unhealthy { attempts: String },
     #[error(transparent)]
+    TooManyUnreadable(DomainError),
+    #[error(transparent)]
     Api(#[from] api::ApiError),
 }
 
@@ -157,6 +160,7 @@ impl StartupError {
             | Self::WorkUnderWay
             | Self::RollbackCutShort { .. }
             | Self::AccessLog(_)
+            | Self::TooManyUnreadable(_)
             | Self::Unhealthy { .. } => FAILED,
         }
     }

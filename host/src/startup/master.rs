@@ -193,7 +193,7 @@ async fn work_and_serve(
         failed = serving.run(prepared, online.map(|online| (online, began)), reloads) => failed.map(|never| match never {}),
         never = report.publish_master_metrics() => match never {},
         never = importer.keep_marking(fence, unmarked) => match never {},
-        never = periodic::converge(&service, config.convergence.repeat_interval) => match never {},
+        failed = periodic::converge(&service, config.convergence.repeat_interval) => failed.map(|never| match never {}),
         failed = periodic::check_health(config.listeners.health_check.as_ref(), &database, has_table) => failed.map(|never| match never {}),
         () = service.given_up() => {
             tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and its supervisor may start it again");

@@ -10,7 +10,7 @@ use super::StartupError;
 use crate::clock::{Clock, SystemClock};
 use crate::config::HealthCheck;
 use crate::database::{Database, DatabaseError, SqlError, sql, upsert};
-use crate::domain::{Service, convergence};
+use crate::domain::{DomainError, Service, convergence};
 use crate::layout::manifest::DataVersion;
 use crate::modules::catalog::Catalog;
 
@@ -27,14 +27,18 @@ enum ProbeError {
     Lost,
 }
 
-/// Runs convergence. Waits one interval before the first run, and after the end of each run.
-pub(super) async fn converge(service: &Service, interval: Duration) -> Infallible {
+/// Runs convergence. Waits one interval before the first run, and after the end of each run. Returns an error when too many records
+/// cannot be read; never returns otherwise.
+pub(super) async fn converge(service: &Service, interval: Duration) -> Result<Infallible, StartupError> {
     tracing::info!(name: "converger-process.started", ?interval, "convergence begins");
     loop {
         tokio::time::sleep(interval).await;
         // The span's name is part of the log's messages, as in Diego's.
         let session = tracing::info_span!("executing-convergence");
         if let Err(fault) = convergence::run(service).instrument(session).await {
+            if matches!(fault, DomainError::TooManyUnreadable { .. }) {
+                return Err(StartupError::TooManyUnreadable(fault));
+            }
             let cause = std::error::Error::source(&fault).map(tracing::field::display);
             tracing::error!(
                 name: "startup.converge",

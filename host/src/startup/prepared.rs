@@ -25,7 +25,9 @@ use crate::lens::Lens;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::metrics::{AdvancedRoutes, Measures, Metrics};
-use crate::migrate::{self, Context, Decision, Intent, MigrateError, RefusedUnits, RunOutcome, Tuning};
+use crate::migrate::{
+    self, Context, Decision, Intent, MigrateError, RefusedUnits, RunOutcome, ServingQuarantine, Tuning,
+};
 use crate::modules::catalog::Catalog;
 use crate::modules::releases::{self, Release};
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox};
@@ -326,7 +328,9 @@ impl Prepared {
         let layout = self.layout(version)?;
         let kept = Lens::new(line, &context.migrations, version, 0, BTreeSet::new()).map_err(MigrateError::from)?;
         let places = |table: &String| kept.groups.iter().find(|group| group.sources.contains(table));
+        let quarantine = ServingQuarantine::new(layout.clone(), version, Arc::clone(&self.keyring));
         let access = TableAccess::direct(layout, dialect, &self.record_versions(version));
+        let access = access.with_quarantine(Arc::new(quarantine));
         let with_places = layout.tables.keys().filter_map(|table| Some((table, places(table)?.keeps.clone())));
         Ok(with_places.fold(access, |access, (table, places)| access.with_residue_places(table, places)))
     }
@@ -338,6 +342,7 @@ impl Prepared {
 
     fn policy(&self) -> Policy {
         let Config { tasks, convergence, .. } = &self.config;
+        let otherwise = Policy::default();
         Policy {
             max_task_retries: tasks.max_retries,
             update_workers: convergence.update_workers,
@@ -347,9 +352,10 @@ impl Prepared {
             expire_completed_task: tasks.expire_completed,
             convergence_workers: convergence.workers,
             update_pace: self.config.updates.pace,
+            quarantine_limit: self.config.migration.quarantine_limit.unwrap_or(otherwise.quarantine_limit),
             definitions_kept: self.config.updates.definitions_kept,
             definitions_max_age: self.config.updates.definitions_max_age,
-            ..Policy::default()
+            ..otherwise
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use super::lensed::Lenses;
-use super::{EntityTable, StoreError};
+use super::{EntityTable, Quarantine, StoreError};
 use crate::database::{Database, DatabaseError, Dialect, Transaction};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
@@ -26,6 +26,7 @@ pub struct TableAccess {
     pub(super) backend: Backend,
     /// Independent of the backend: applied before a commit, to the stored tables and keys that the transaction changed.
     pub(super) dual_write: Option<Arc<dyn DualWrite>>,
+    pub(super) quarantine: Option<Arc<dyn Quarantine>>,
 }
 
 /// What carries out the operations of readers and writers.
@@ -76,6 +77,13 @@ impl TableAccess {
     #[must_use]
     pub fn with_dual_write(mut self, dual_write: Arc<dyn DualWrite>) -> Self {
         self.dual_write = Some(dual_write);
+        self
+    }
+
+    /// Puts records that cannot be read in this quarantine.
+    #[must_use]
+    pub fn with_quarantine(mut self, quarantine: Arc<dyn Quarantine>) -> Self {
+        self.quarantine = Some(quarantine);
         self
     }
 

@@ -12,7 +12,7 @@ use super::{EntityTable, Reader, StoreError, Writer};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
 use crate::model::tags;
 
-const TABLE: EntityTable = EntityTable {
+pub(super) const TABLE: EntityTable = EntityTable {
     name: "actual_lrps",
     key: "process_guid",
     primary_key: &["process_guid", "instance_index", "presence"],

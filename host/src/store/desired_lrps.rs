@@ -6,14 +6,14 @@ use super::column_values::{ColumnValues, Conflict, json, message, number};
 use super::filter::Filter;
 use super::page::{Listed, Range};
 use super::record::{Projection, Record, RecordReadError};
-use super::{EntityTable, Reader, StoreError, Writer};
+use super::{EntityTable, Reader, StoreError, UnreadableRow, Writer};
 use crate::model::convergence::DesiredInstances;
 use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use crate::model::lrp_update::UpdateTarget;
 use crate::model::routes::{INTERNAL_ROUTER, Routes};
 use crate::model::tags;
 
-const TABLE: EntityTable = EntityTable {
+pub(super) const TABLE: EntityTable = EntityTable {
     name: "desired_lrps",
     key: "process_guid",
     primary_key: &["process_guid"],
@@ -155,6 +155,15 @@ impl Writer {
     /// As of [`Writer`]; [`StoreError::Unreadable`] for a damaged record.
     pub async fn desired_lrp(&mut self, process_guid: &[u8]) -> Result<Option<DesiredLrp>, StoreError> {
         self.get(&WHOLE, process_guid).await
+    }
+
+    /// The row of a desired LRP that cannot be read.
+    pub(super) async fn unreadable_desired_lrp(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Vec<UnreadableRow>, StoreError> {
+        let rows = self.rows(&WHOLE, process_guid, Filter::everything()).await?;
+        Ok(rows.into_iter().filter_map(UnreadableRow::alone).collect())
     }
 
     /// The desired number of instances and the number of the update strategy, also of a record that is otherwise

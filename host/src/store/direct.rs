@@ -8,7 +8,7 @@ use super::column_values::{ColumnValue, ColumnValues, Conflict};
 use super::filter::Filter;
 use super::page::{Key, Listed, PageEnd, Range};
 use super::record::{Projection, SelectedRow};
-use super::{EntityTable, Session, StoreError, failed};
+use super::{EntityTable, Session, Store, StoreError, failed};
 use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::encryption::Keyring;
 use crate::rows::{RowLock, UnitKey, operand, residue, text_length};
@@ -25,7 +25,7 @@ pub(super) async fn list<T>(
         Some(units) => page(tx, table, columns, filter, range.after.as_ref(), units).await?,
         None => (scan(tx, table, columns, filter, range, RowLock::None, "list records").await?, range.through.clone()),
     };
-    let records = store.readable(rows.iter().map(|row| record(row, projection, store.keyring())))?;
+    let records = store.readable(rows.iter().map(|row| record(row, projection, store)))?;
     Ok(Listed { records, last })
 }
 
@@ -37,7 +37,7 @@ pub(super) async fn records<T>(
     what: &'static str,
 ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
     let rows = scan(tx, projection.table, projection.columns, filter, &Range::default(), RowLock::None, what).await?;
-    Ok(rows.iter().map(|row| record(row, projection, store.keyring())).collect())
+    Ok(rows.iter().map(|row| record(row, projection, store)).collect())
 }
 
 /// The record of a unit. Under a lock, no other transaction changes it until this one ends.
@@ -53,11 +53,16 @@ pub(super) async fn get<T>(
         RowLock::Exclusive => "get a record to change it",
     };
     let rows = scan(tx, projection.table, projection.columns, &filter, &Range::default(), lock, what).await?;
-    rows.first().map(|row| record(row, projection, store.keyring())).transpose()
+    rows.first().map(|row| record(row, projection, store)).transpose()
 }
 
-fn record<T>(row: &Row, projection: &Projection<T>, keyring: &Keyring) -> Result<T, StoreError> {
-    projection.record(&SelectedRow::new(row, projection.columns), keyring)
+/// Notes a record that cannot be read.
+fn record<T>(row: &Row, projection: &Projection<T>, store: &Store) -> Result<T, StoreError> {
+    let read = projection.record(&SelectedRow::new(row, projection.columns), store.keyring());
+    if let Err(StoreError::Unreadable { table, key, .. }) = &read {
+        store.note_unreadable(table, key);
+    }
+    read
 }
 
 /// The rows of a table in a range of keys, in key order.
@@ -331,7 +336,7 @@ pub(super) async fn take<T>(
         tx.fetch(&delete).await.map_err(failed(WHAT))?
     };
     let Some(row) = rows.first() else { return Ok(None) };
-    let taken = record(row, projection, store.keyring());
+    let taken = record(row, projection, store);
     delete_residue(tx, residue_places, key).await?;
     Ok(Some(taken))
 }

@@ -123,7 +123,7 @@ impl<T> Projection<T> {
     pub(super) fn record(&self, columns: &dyn Columns, keyring: &Keyring) -> Result<T, StoreError> {
         let record = Record { columns, keyring };
         (self.read)(&record).map_err(|source| {
-            let key = String::from_utf8_lossy(&record.text(self.table.key).unwrap_or_default()).into_owned();
+            let key = record.text(self.table.key).unwrap_or_default();
             StoreError::Unreadable { table: self.table.name, key, source }
         })
     }

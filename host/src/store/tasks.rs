@@ -4,10 +4,10 @@ use super::column_values::{ColumnValue, ColumnValues, Conflict, message, number}
 use super::filter::Filter;
 use super::page::{Listed, Range};
 use super::record::{Projection, Record, RecordReadError};
-use super::{EntityTable, Reader, StoreError, Writer};
+use super::{EntityTable, Reader, StoreError, UnreadableRow, Writer};
 use crate::model::task::{Task, TaskFilter};
 
-const TABLE: EntityTable =
+pub(super) const TABLE: EntityTable =
     EntityTable { name: "tasks", key: "guid", primary_key: &["guid"], heavy: &["task_definition", "result"] };
 
 const WHOLE: Projection<Task> = TABLE.read(task).columns(&[
@@ -51,6 +51,12 @@ impl Writer {
     /// As of [`Writer`]; [`StoreError::Unreadable`] for a damaged record.
     pub async fn task(&mut self, guid: &[u8]) -> Result<Option<Task>, StoreError> {
         self.get(&WHOLE, guid).await
+    }
+
+    /// The row of a task that cannot be read.
+    pub(super) async fn unreadable_task(&mut self, guid: &[u8]) -> Result<Vec<UnreadableRow>, StoreError> {
+        let rows = self.rows(&WHOLE, guid, Filter::everything()).await?;
+        Ok(rows.into_iter().filter_map(UnreadableRow::alone).collect())
     }
 
     /// Inserts a task.

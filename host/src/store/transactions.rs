@@ -20,7 +20,7 @@ use crate::rows::RowLock;
 #[derive(Debug)]
 pub struct Reader {
     pub(super) access: OwnedRwLockReadGuard<TableAccess>,
-    session: Session,
+    pub(super) session: Session,
 }
 
 impl Reader {

@@ -1,4 +1,5 @@
-//! Unreadable records: left out of lists, counted, reported as an error when read by guid, and never deleted.
+//! Unreadable records: left out of lists, counted, reported as an error when read by guid, and not deleted by any call but one that
+//! removes them.
 
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;

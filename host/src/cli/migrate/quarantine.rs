@@ -16,10 +16,11 @@ use crate::migrate::{self, Fate, QuarantineEntry};
 use crate::modules::Module;
 use crate::startup;
 
-/// List, show and retry units that a migration could not transform and put in quarantine.
+/// List, show and retry units that a migration could not transform, and rows that a host could not read, in quarantine.
 ///
 /// Each is stored whole and sealed. A migration back below the one that it failed at restores it; so does `retry`,
-/// once its records open again or with a corrected module. All of these may run beside a serving host.
+/// once its records open again or with a corrected module. A row that a host could not read returns by `retry` alone. All of
+/// these may run beside a serving host.
 #[derive(Debug, Args)]
 pub(super) struct QuarantineCommand {
     #[command(subcommand)]
@@ -48,7 +49,7 @@ struct QuarantineListArgs {
 
 #[derive(Debug, Args)]
 struct Named {
-    /// The unit's name: a process guid, or a task's guid.
+    /// The unit's name as `list` prints it: a process guid, a task's guid, or `<process guid>/<index>/<presence>`.
     unit: String,
     #[command(flatten)]
     listed: QuarantineListArgs,
@@ -98,6 +99,9 @@ fn name(entry: &QuarantineEntry) -> String {
 
 fn short(entry: &QuarantineEntry) -> String {
     let QuarantineEntry { version, direction, reason, pending, .. } = entry;
+    if entry.is_of_a_serving_host() {
+        return format!("{}, unreadable at {version}: {reason}", rows(entry));
+    }
     let pending = if *pending { " (the migration is still in progress)" } else { "" };
     format!("{}, {version} {direction}: {reason}{pending}", rows(entry))
 }
@@ -129,10 +133,14 @@ fn long(entry: &QuarantineEntry) -> String {
     };
     line("Unit", &name(entry));
     line("Rows", &format!("{}, as they were at {}", rows(entry), entry.from));
-    line("Way", &format!("{} from {} to {}", entry.direction, entry.from, entry.to));
-    match entry.module.as_str() {
-        "" => line("Failed at", &format!("{}, before any module ran", entry.version)),
-        module => line("Failed at", &format!("{}-{module}, sha256 {}", entry.version, entry.digest)),
+    if entry.is_of_a_serving_host() {
+        line("Failed at", "no migration; a serving host could not read it");
+    } else {
+        line("Way", &format!("{} from {} to {}", entry.direction, entry.from, entry.to));
+        match entry.module.as_str() {
+            "" => line("Failed at", &format!("{}, before any module ran", entry.version)),
+            module => line("Failed at", &format!("{}-{module}, sha256 {}", entry.version, entry.digest)),
+        }
     }
     line("Reason", &entry.reason);
     if let Some(replay) = &entry.replay {
@@ -141,7 +149,11 @@ fn long(entry: &QuarantineEntry) -> String {
     if entry.pending {
         line("State", "the migration is still in progress; the unit is still in its original tables, too");
     } else {
-        line("State", "not in the tables; `bbs migrate quarantine retry` restores it if it can be migrated");
+        let condition = if entry.is_of_a_serving_host() { "read" } else { "migrated" };
+        line(
+            "State",
+            &format!("not in the tables; `bbs migrate quarantine retry` restores it if it can be {condition}"),
+        );
     }
     out
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 
-const OURS: [&str; 16] = [
+const OURS: [&str; 17] = [
     "accept_older_catalogs",
     "admin_socket",
     "advanced_metrics",
@@ -20,6 +20,7 @@ const OURS: [&str; 16] = [
     "on_unreadable",
     "pin_data_version",
     "pin_release",
+    "quarantine_limit",
     "redact_patterns",
     "trusted_keys",
 ];

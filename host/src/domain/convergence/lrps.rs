@@ -11,7 +11,7 @@ use crate::clients::auctioneer::LrpStart;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::actual_lrps::{ChangedSlot, announce, retire, write};
 use crate::domain::retry::retry;
-use crate::domain::{DomainError, Page, Service, domains};
+use crate::domain::{DomainError, Page, Service, desired_lrps, domains};
 use crate::log_sampling::is_sampled;
 use crate::metrics::LrpCounts;
 use crate::model::actual_lrp::{ActualLrp, LrpKey};
@@ -42,9 +42,11 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
     let mut work = LrpConvergence { service, input, present, starts: BTreeMap::new(), failed: 0 };
     let updates = service.store().look().await?.updates(&Range::default()).await?.records;
     updates.iter().for_each(|update| service.update_hints().begin(service, &update.process_guid));
+    let held = desired_lrps::held(service).await?;
     let mut after = None;
     loop {
-        let (units, next) = page(service, after).await?;
+        let (mut units, next) = page(service, after).await?;
+        units.retain(|guid, records| records.wanted.is_some() || !held.contains(guid));
         work.act(&units, &mut counter).await;
         if next.is_none() {
             break;

@@ -35,7 +35,9 @@ pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), Mi
     let current = current_of(&state::found(&mut reader).await?);
     let waiting = entries(&mut reader).await?;
     drop(reader);
-    let is_back = |entry: &&QuarantineEntry| !entry.pending && entry.table != FOREIGN && belongs(entry, current);
+    let is_back = |entry: &&QuarantineEntry| {
+        !entry.pending && entry.table != FOREIGN && !entry.is_of_a_serving_host() && belongs(entry, current)
+    };
     for entry in waiting.iter().filter(is_back) {
         match put_back(context, fence, entry, current).await? {
             Fate::Returned => tracing::info!(unit = entry.unit, "a unit is back from quarantine"),
@@ -170,6 +172,11 @@ async fn try_put_back(
         }
     }
     let unit = unit::decode(&bytes, key, &work.lens.source, &context.keyring).ok_or_else(damaged)?;
+    if entry.is_of_a_serving_host()
+        && let Some(column) = unit::sealed_shut(&unit, &context.keyring)
+    {
+        return Ok(Fate::Refused { reason: format!("`{column}` of `{}` still does not open", entry.table) });
+    }
     let groups = groups_of(&work, &unit).ok_or_else(damaged)?;
     let names = [entry.unit.clone()];
     let left = residue::load(&mut tx, &context.keyring, direction.opposite(), &versions, &names).await?;
@@ -186,7 +193,8 @@ async fn try_put_back(
         if rows.count() == 0 {
             continue;
         }
-        if !rows::units_among(&mut tx, table, name, &unit.units).await?.is_empty() {
+        // A single row returns beside the other rows of its unit.
+        if !entry.is_of_a_serving_host() && !rows::units_among(&mut tx, table, name, &unit.units).await?.is_empty() {
             return Ok(Fate::InTheWay { table: name.clone() });
         }
         match rows::insert(&mut tx, name, table, &plan.stored(rows, &context.keyring)).await {

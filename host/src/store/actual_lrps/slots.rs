@@ -8,7 +8,7 @@ use crate::model::slot::Slot;
 use crate::model::{Text, bounds, tags};
 use crate::store::column_values::{ColumnValue, ColumnValues, Conflict, json, message, number};
 use crate::store::filter::Filter;
-use crate::store::{Reader, StoreError, Writer};
+use crate::store::{Reader, StoreError, UnreadableRow, Writer};
 
 /// The columns that hold text.
 const TEXTS: [&str; 13] = [
@@ -75,17 +75,32 @@ impl Writer {
         let with_index = with_index.columns(WHOLE.columns);
         let rows = self.rows(&with_index, process_guid, Filter::everything()).await?;
         let mut damaged = BTreeSet::new();
+        let store = self.session.store.clone();
         let rows = rows.into_iter().map(|row| {
             let (index, row) = row?;
             row.map_err(|source| {
                 damaged.insert(index);
-                let key = String::from_utf8_lossy(process_guid).into_owned();
-                StoreError::Unreadable { table: TABLE.name, key, source }
+                store.note_unreadable(TABLE.name, process_guid);
+                StoreError::Unreadable { table: TABLE.name, key: process_guid.to_vec(), source }
             })
         });
-        let mut slots = Slot::by_index(self.session.store.readable(rows)?);
+        let mut slots = Slot::by_index(store.readable(rows)?);
         slots.retain(|index, _| !damaged.contains(index));
         Ok((slots, damaged.is_empty()))
+    }
+
+    /// The unreadable rows of a process guid, whose index and presence can be read.
+    pub(in crate::store) async fn unreadable_instances(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Vec<UnreadableRow>, StoreError> {
+        let placed = TABLE.read(|record| {
+            let place =
+                vec![("instance_index", record.long("instance_index")?), ("presence", record.long("presence")?)];
+            Ok(actual_lrp(record).err().map(|source| UnreadableRow { place, source }))
+        });
+        let rows = self.rows(&placed.columns(WHOLE.columns), process_guid, Filter::everything()).await?;
+        Ok(rows.into_iter().filter_map(Result::ok).flatten().collect())
     }
 
     /// The indices of a process guid that have an ordinary instance, including unreadable ones.

@@ -172,5 +172,5 @@ impl Lenses {
 
 pub(super) fn unreadable(table: EntityTable, key: &UnitKey, fault: Arc<RowsError>) -> StoreError {
     let source = RecordReadError::Lens { source: fault };
-    StoreError::Unreadable { table: table.name, key: key.name(), source }
+    StoreError::Unreadable { table: table.name, key: key.name().into_bytes(), source }
 }

@@ -1,0 +1,97 @@
+//! Records that cannot be read leave the tables for the quarantine, so that their slots are filled and their guids are free. Owns
+//! when: at the beginning of a run, once readers have met one. If there are too many, the host ends instead.
+
+use std::collections::BTreeSet;
+
+use crate::domain::retry::retry;
+use crate::domain::{DomainError, Page, Service, actual_lrps, desired_lrps, tasks};
+use crate::model::actual_lrp::ActualLrpFilter;
+use crate::model::desired_lrp::DesiredLrpFilter;
+use crate::model::task::TaskFilter;
+use crate::store::EntityKind;
+
+/// Units that are read at once.
+const PAGE_UNITS: u32 = 250;
+
+/// Moves the records that cannot be read into quarantine. Looks for them only in the tables where readers have met some since the
+/// last run.
+///
+/// # Errors
+/// There are too many of them, or the database fails.
+pub(super) async fn run(service: &Service) -> Result<(), DomainError> {
+    let store = service.store();
+    let met: BTreeSet<_> = store.take_unreadable().into_iter().map(|(kind, _)| kind).collect();
+    if met.is_empty() || !store.has_quarantine().await {
+        return Ok(());
+    }
+    for kind in met {
+        // All of them, so that those of a wrong key are not moved one after another as they are met.
+        let readable = count_readable(service, kind).await?;
+        let noted = store.take_unreadable();
+        let keys: Vec<_> = noted.into_iter().filter(|(noted, _)| *noted == kind).map(|(_, key)| key).collect();
+        let unreadable = keys.len() as u64;
+        let all = readable + unreadable;
+        if is_too_many(unreadable, all, service.policy().quarantine_limit) {
+            return Err(DomainError::TooManyUnreadable { table: kind.table(), unreadable, all });
+        }
+        for key in keys {
+            if let Err(fault) = quarantine(service, kind, &key).await {
+                let key = String::from_utf8_lossy(&key);
+                tracing::warn!(table = kind.table(), %key, reason = %fault, "an unreadable record stays in its table");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads all records of a kind; the store notes those that it cannot read.
+async fn count_readable(service: &Service, kind: EntityKind) -> Result<u64, DomainError> {
+    let (mut readable, mut after) = (0, None);
+    loop {
+        let mut page = Page::begin(service.store(), after, PAGE_UNITS).await?;
+        let listed = match kind {
+            EntityKind::DesiredLrp => desired_lrps::list(&mut page, &DesiredLrpFilter::default()).await?.len(),
+            EntityKind::ActualLrp => actual_lrps::list(&mut page, &ActualLrpFilter::default()).await?.len(),
+            EntityKind::Task => tasks::list(&mut page, &TaskFilter::default()).await?.len(),
+        };
+        readable += listed as u64;
+        after = page.next();
+        if after.is_none() {
+            return Ok(readable);
+        }
+    }
+}
+
+/// More than the limit and than one in a hundred; and more than half of several, whatever the limit.
+fn is_too_many(unreadable: u64, all: u64, limit: u64) -> bool {
+    unreadable > limit.max(all / 100) || (unreadable > 1 && unreadable > all / 2)
+}
+
+async fn quarantine(service: &Service, kind: EntityKind, key: &[u8]) -> Result<(), DomainError> {
+    let _lock = service.lock_key(key).await;
+    retry(|| async {
+        let mut writer = service.store().writer(key).await?;
+        if writer.quarantine_unreadable(kind, key).await? == 0 {
+            return Ok(());
+        }
+        Ok(writer.commit().await?)
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn single_damaged_records_are_few_and_a_wrong_key_is_too_many() {
+        for (unreadable, all) in [(1, 1), (1, 2), (2, 4), (100, 250), (100, 20_000), (200, 20_000), (2000, 200_000)] {
+            assert!(!is_too_many(unreadable, all, 100), "{unreadable} of {all}");
+        }
+        for (unreadable, all) in [(2, 2), (2, 3), (60, 100), (101, 250), (201, 20_000), (2001, 200_000)] {
+            assert!(is_too_many(unreadable, all, 100), "{unreadable} of {all}");
+        }
+        assert!(is_too_many(1, 50, 0), "none is moved");
+        assert!(!is_too_many(1, 200, 0), "one in a hundred");
+    }
+}

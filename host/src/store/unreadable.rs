@@ -1,0 +1,183 @@
+//! Records that cannot be read: those that readers have met, and their way out of the tables into quarantine, one row at a time.
+//! Decides neither when nor how many; the quarantine is that of the migrations.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+
+use super::filter::Filter;
+use super::page::Key;
+use super::record::RecordReadError;
+use super::{EntityTable, Reader, Store, StoreError, Writer, actual_lrps, desired_lrps, tasks, with_sources};
+use crate::database::Transaction;
+
+/// The most records that are noted at once. Those above are noted when they are met again.
+const MOST_NOTED: usize = 100_000;
+
+/// The records whose places are freed if they cannot be read. Ordered as they are freed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the names are Diego's")]
+pub enum EntityKind {
+    DesiredLrp,
+    ActualLrp,
+    Task,
+}
+
+impl EntityKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::DesiredLrp, Self::ActualLrp, Self::Task];
+
+    fn entities(self) -> EntityTable {
+        match self {
+            Self::DesiredLrp => desired_lrps::TABLE,
+            Self::ActualLrp => actual_lrps::TABLE,
+            Self::Task => tasks::TABLE,
+        }
+    }
+
+    /// Its table.
+    pub fn table(self) -> &'static str {
+        self.entities().name
+    }
+}
+
+/// The records that readers could not read: their kinds and keys.
+#[derive(Debug, Default)]
+pub(super) struct Noted(Mutex<BTreeSet<(EntityKind, Key)>>);
+
+/// A row that cannot be read.
+#[derive(Debug)]
+pub struct UnreadableRow {
+    /// The columns of its primary key besides the unit's, with their values.
+    pub place: Vec<(&'static str, i64)>,
+    /// What is wrong with it.
+    pub source: RecordReadError,
+}
+
+impl UnreadableRow {
+    /// The row of a unit that has only one, if it cannot be read.
+    pub(super) fn alone<T>(record: Result<T, StoreError>) -> Option<Self> {
+        match record {
+            Err(StoreError::Unreadable { source, .. }) => Some(Self { place: Vec::new(), source }),
+            Ok(_) | Err(_) => None,
+        }
+    }
+}
+
+/// Keeps rows that cannot be read, so that their places in the tables are free.
+pub trait Quarantine: Send + Sync + std::fmt::Debug {
+    /// Keeps a copy of a row as it is. The caller deletes the row in the same transaction.
+    ///
+    /// # Errors
+    /// The database fails, or the row is not there.
+    fn keep<'a>(
+        &'a self,
+        tx: &'a mut Transaction,
+        row: QuarantinedRow<'a>,
+    ) -> BoxFuture<'a, Result<(), QuarantineError>>;
+
+    /// The keys of the units of a table of which a row was kept since this time.
+    ///
+    /// # Errors
+    /// The database fails.
+    fn kept_since<'a>(
+        &'a self,
+        tx: &'a mut Transaction,
+        table: &'static str,
+        since_ns: i64,
+    ) -> BoxFuture<'a, Result<BTreeSet<Key>, QuarantineError>>;
+}
+
+/// A row for the quarantine.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the fields are those of the row")]
+pub struct QuarantinedRow<'a> {
+    pub table: &'static str,
+    pub unit: &'a [u8],
+    pub place: &'a [(&'static str, i64)],
+    pub reason: String,
+    pub at_ns: i64,
+}
+
+/// A row that could not be put in quarantine.
+#[derive(Debug, thiserror::Error)]
+#[error("the quarantine failed")]
+pub struct QuarantineError {
+    /// The error of the quarantine.
+    pub source: Box<dyn std::error::Error + Send + Sync>,
+    /// Whether it may succeed when the transaction is repeated from its start.
+    pub is_transient: bool,
+}
+
+impl Store {
+    /// Notes a record that cannot be read.
+    pub(super) fn note_unreadable(&self, table: &str, key: &[u8]) {
+        let Some(kind) = EntityKind::ALL.into_iter().find(|kind| kind.table() == table) else { return };
+        let mut noted = self.0.unreadable.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.len() < MOST_NOTED {
+            noted.insert((kind, key.to_vec()));
+        }
+    }
+
+    /// Whether records that cannot be read have a quarantine. None has one through a lens: what cannot be read may be the fault of a
+    /// module.
+    pub async fn has_quarantine(&self) -> bool {
+        self.access().await.quarantine.is_some()
+    }
+
+    /// The records noted since the last call.
+    pub fn take_unreadable(&self) -> BTreeSet<(EntityKind, Key)> {
+        std::mem::take(&mut *self.0.unreadable.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Reader {
+    /// The keys of the records that were put in quarantine since this time because they could not be read.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn quarantined_since(&mut self, kind: EntityKind, since_ns: i64) -> Result<BTreeSet<Key>, StoreError> {
+        let Some(quarantine) = &self.access.quarantine else { return Ok(BTreeSet::new()) };
+        Ok(quarantine.kept_since(&mut self.session.tx, kind.table(), since_ns).await?)
+    }
+}
+
+impl Writer {
+    /// As [`Reader::quarantined_since`].
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn quarantined_since(&mut self, kind: EntityKind, since_ns: i64) -> Result<BTreeSet<Key>, StoreError> {
+        let Some(quarantine) = &self.access.quarantine else { return Ok(BTreeSet::new()) };
+        Ok(quarantine.kept_since(&mut self.session.tx, kind.table(), since_ns).await?)
+    }
+
+    /// Moves those rows of a record that cannot be read into quarantine, if there is one; returns their number.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn quarantine_unreadable(&mut self, kind: EntityKind, key: &[u8]) -> Result<u64, StoreError> {
+        let Some(quarantine) = self.access.quarantine.clone() else { return Ok(0) };
+        let rows = match kind {
+            EntityKind::DesiredLrp => self.unreadable_desired_lrp(key).await?,
+            EntityKind::ActualLrp => self.unreadable_instances(key).await?,
+            EntityKind::Task => self.unreadable_task(key).await?,
+        };
+        let mut moved = 0;
+        for UnreadableRow { place, source } in rows {
+            let (table, reason, at_ns) = (kind.table(), with_sources(&source), self.now_ns());
+            tracing::error!(
+                name: "record.quarantined",
+                table, key = %String::from_utf8_lossy(key), place = ?place, reason,
+                "a record cannot be read and is moved into quarantine as it is, so that its place is free; \
+                 `bbs migrate quarantine list` names it"
+            );
+            let row = QuarantinedRow { table, unit: key, place: &place, reason, at_ns };
+            quarantine.keep(&mut self.session.tx, row).await?;
+            let row = place.iter().fold(Filter::everything(), |filter, (column, value)| filter.is(column, *value));
+            moved += self.delete(kind.entities(), key, row).await?;
+        }
+        Ok(moved)
+    }
+}

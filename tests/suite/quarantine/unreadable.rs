@@ -1,0 +1,220 @@
+//! Records that a serving host cannot read: they go into quarantine as they are, and their places are filled again.
+
+use bbs::testing::layout::schema::Sealing;
+use bbs_encryption::Keyring;
+use bbs_proto::models as proto;
+use serde_json::json;
+
+use crate::api::actual_lrps::{CLAIM, START, claim, start};
+use crate::api::lrp;
+use crate::harness::database::{Kind, execute, on_each_database, texts};
+use crate::harness::host::{Host, Installation};
+use crate::harness::{fixture, modules};
+use crate::tasks::definition;
+
+/// Sealed text that does not open.
+const DAMAGED: &str = "02AAAA";
+
+struct Case {
+    installation: Installation,
+    host: Host,
+}
+
+impl Case {
+    async fn new(kind: Kind) -> Self {
+        let installation = Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "100ms");
+        let host = installation.serve();
+        Self { installation, host }
+    }
+
+    /// With an LRP of two instances, of which a cell runs the first.
+    async fn with_a_running_instance(kind: Kind) -> Self {
+        let case = Self::new(kind).await;
+        case.desire().await;
+        let fresh = proto::UpsertDomainRequest { domain: b"domain".to_vec(), ttl: 0 };
+        case.host.call::<proto::UpsertDomainResponse>("/v1/domains/upsert", &fresh).await;
+        case.start().await;
+        case
+    }
+
+    async fn desire(&self) {
+        let request = proto::DesireLrpRequest { desired_lrp: Some(lrp("guid")) };
+        let answer: proto::DesiredLrpLifecycleResponse = self.host.call("/v1/desired_lrp/desire.r2", &request).await;
+        assert_eq!(answer.error, None);
+    }
+
+    async fn start(&self) {
+        let answer: proto::ActualLrpLifecycleResponse = self.host.call(START, &start(0, "a")).await;
+        assert_eq!(answer.error, None);
+    }
+
+    async fn desire_task(&self, guid: &str) {
+        let request = proto::DesireTaskRequest {
+            task_definition: Some(definition()),
+            task_guid: guid.into(),
+            domain: b"domain".to_vec(),
+        };
+        let answer: proto::TaskLifecycleResponse = self.host.call("/v1/tasks/desire.r2", &request).await;
+        assert_eq!(answer.error, None);
+    }
+
+    async fn sql(&self, statement: &str) {
+        let database = self.installation.database.open().await;
+        execute(&database, statement).await;
+        database.close().await;
+    }
+
+    async fn texts(&self, query: &str) -> Vec<String> {
+        let database = self.installation.database.open().await;
+        let found = texts(&database, query).await;
+        database.close().await;
+        found
+    }
+
+    /// The instances that the host lists: index, state and container.
+    async fn instances(&self) -> Vec<(i32, String, String)> {
+        let answer: proto::ActualLrPsResponse =
+            self.host.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let listed = answer.actual_lrps.into_iter().map(|lrp| {
+            let (key, instance) = (lrp.actual_lrp_key.unwrap(), lrp.actual_lrp_instance_key.unwrap_or_default());
+            (key.index, text(lrp.state), text(instance.instance_guid))
+        });
+        let mut instances: Vec<_> = listed.collect();
+        instances.sort();
+        instances
+    }
+
+    /// Waits until the host has moved a record into quarantine.
+    fn await_quarantine(&mut self, key: &str) {
+        self.host.wait_for_new_line(|line| line.contains("moved into quarantine") && line.contains(key));
+    }
+
+    /// Waits until convergence has run twice.
+    fn await_convergence(&mut self) {
+        for _ in 0..2 {
+            self.host.wait_for_new_line(|line| line.contains("converging instances"));
+        }
+    }
+
+    fn quarantined(&self) -> Vec<serde_json::Value> {
+        serde_json::from_str(&self.installation.succeed(&["migrate", "quarantine", "list", "--json"])).unwrap()
+    }
+}
+
+on_each_database!(slot_of_an_unreadable_instance_is_filled_again);
+async fn slot_of_an_unreadable_instance_is_filled_again(kind: Kind) {
+    let mut case = Case::with_a_running_instance(kind).await;
+    let whole = case.texts("SELECT net_info FROM actual_lrps WHERE instance_index = 0").await.remove(0);
+    case.sql(&format!("UPDATE actual_lrps SET net_info = '{DAMAGED}' WHERE instance_index = 0")).await;
+    case.host.call::<proto::ActualLrPsResponse>("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+    case.await_quarantine("guid");
+    case.await_convergence();
+    let waiting = |index| (index, "UNCLAIMED".to_owned(), String::new());
+    assert_eq!(case.instances().await, [waiting(0), waiting(1)]);
+    let answer: proto::ActualLrpLifecycleResponse = case.host.call(CLAIM, &claim(0, "b")).await;
+    assert_eq!(answer.error, None);
+
+    let entries = case.quarantined();
+    assert_eq!(entries.len(), 1);
+    assert_eq!((&entries[0]["unit"], &entries[0]["rows"]), (&json!("guid/0/0"), &json!({ "actual_lrps": 1 })));
+    assert!(entries[0]["reason"].as_str().unwrap().contains("net_info cannot be decrypted"), "{entries:?}");
+    let shown = case.installation.succeed(&["migrate", "quarantine", "show", "guid/0/0"]);
+    assert!(shown.contains("a serving host could not read it"), "{shown}");
+    let refused = case.installation.run(&["migrate", "quarantine", "retry"]);
+    let text = String::from_utf8_lossy(&refused.stdout).into_owned();
+    assert!(!refused.status.success() && text.contains("`net_info` of `actual_lrps` still does not open"), "{text}");
+    assert_eq!(case.quarantined(), entries);
+
+    // A second one of the same place does not replace the first.
+    case.start().await;
+    case.sql(&format!(
+        "UPDATE actual_lrps SET metric_tags = '{DAMAGED}', net_info = '{whole}' WHERE instance_index = 0"
+    ))
+    .await;
+    case.instances().await;
+    case.await_quarantine("guid");
+    let names: Vec<_> = case.quarantined().iter().map(|entry| entry["unit"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names, ["guid/0/0", "guid/0/0 (2)"]);
+    assert!(case.host.terminate().success());
+}
+
+on_each_database!(guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored);
+async fn guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored(kind: Kind) {
+    let mut case = Case::new(kind).await;
+    case.desire_task("task").await;
+    case.desire_task("other").await;
+    case.desire_task("third").await;
+    let keyring = Keyring::new([("other", "another passphrase")], "other").unwrap();
+    let opened = case.texts("SELECT task_definition FROM tasks WHERE guid = 'task'").await.remove(0);
+    let plain = fixture::keyring().open(Sealing::Enveloped, opened.as_bytes()).unwrap();
+    let foreign = String::from_utf8(keyring.seal(Sealing::Enveloped, &plain)).unwrap();
+    case.sql(&format!("UPDATE tasks SET task_definition = '{foreign}', state = 3 WHERE guid = 'task'")).await;
+    case.await_quarantine("task");
+    case.desire_task("task").await;
+    let refused = case.installation.run(&["migrate", "quarantine", "retry", "task"]);
+    assert!(!refused.status.success());
+    case.sql("DELETE FROM tasks WHERE guid = 'task'").await;
+    assert!(case.host.terminate().success());
+
+    let keys = json!({ "key-2024": "correct horse battery staple", "other": "another passphrase" });
+    let installation = Installation::on(case.installation.database.clone(), &modules::modules());
+    let with_both = installation.set("encryption_keys", keys);
+    let restored = with_both.succeed(&["migrate", "quarantine", "retry", "task"]);
+    assert!(restored.contains("task  restored to its tables"), "{restored}");
+    let host = with_both.serve();
+    let request = proto::TaskByGuidRequest { task_guid: b"task".to_vec() };
+    let answer: proto::TaskResponse = host.call("/v1/tasks/get_by_task_guid.r3", &request).await;
+    let task = answer.task.expect("the task is there");
+    assert_eq!((task.state, task.task_definition), (3, Some(definition())));
+    assert!(with_both.succeed(&["migrate", "quarantine", "list"]).contains("No unit is in quarantine"));
+    assert!(host.terminate().success());
+}
+
+on_each_database!(instances_of_an_unreadable_desired_lrp_go_on_until_it_is_desired_again_or_removed);
+async fn instances_of_an_unreadable_desired_lrp_go_on_until_it_is_desired_again_or_removed(kind: Kind) {
+    let mut case = Case::with_a_running_instance(kind).await;
+    let before = case.instances().await;
+    assert_eq!(before[0], (0, "RUNNING".to_owned(), "a".to_owned()));
+    let by_guid = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
+    for is_desired_again in [true, false] {
+        case.sql(&format!("UPDATE desired_lrps SET run_info = '{DAMAGED}'")).await;
+        case.host.call::<proto::DesiredLrpResponse>("/v1/desired_lrps/get_by_process_guid.r3", &by_guid).await;
+        case.await_quarantine("guid");
+        case.await_convergence();
+        let missing: proto::DesiredLrpResponse =
+            case.host.call("/v1/desired_lrps/get_by_process_guid.r3", &by_guid).await;
+        assert_eq!(missing.error.unwrap().r#type(), proto::error::Type::ResourceNotFound);
+        assert_eq!(case.instances().await, before, "they go on");
+        if is_desired_again {
+            case.desire().await;
+            case.await_convergence();
+            assert_eq!(case.instances().await, before, "they are those of the new one");
+            continue;
+        }
+        let remove = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
+        let removed: proto::DesiredLrpLifecycleResponse = case.host.call("/v1/desired_lrp/remove", &remove).await;
+        assert_eq!(removed.error, None);
+        // The container stays until its cell has stopped it.
+        assert_eq!(case.instances().await, before[..1]);
+    }
+    assert_eq!(case.quarantined().len(), 2);
+    assert!(case.host.terminate().success());
+}
+
+on_each_database!(many_unreadable_records_end_the_host_and_stay_where_they_are);
+async fn many_unreadable_records_end_the_host_and_stay_where_they_are(kind: Kind) {
+    let case = Case::new(kind).await;
+    for guid in ["a", "b", "c"] {
+        case.desire_task(guid).await;
+    }
+    case.sql(&format!("UPDATE tasks SET task_definition = '{DAMAGED}'")).await;
+    let Case { installation, host } = case;
+    let (status, log) = host.wait_for_end();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("3 of 3 records in tasks cannot be read") && log.contains("quarantine_limit"), "{log}");
+    let database = installation.database.open().await;
+    assert_eq!(texts(&database, "SELECT guid FROM tasks ORDER BY guid").await, ["a", "b", "c"]);
+    assert_eq!(texts(&database, "SELECT unit FROM bbs_quarantine").await, Vec::<String>::new());
+    database.close().await;
+}
