@@ -35,8 +35,8 @@ use sqlx::SqlitePool;
 pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
 pub use connection_check::ConnectionCheck;
 pub use errors::{
-    READ_ONLY, first_write_advice, is_denied, is_lost, is_missing_table, is_read_only, is_refused_row, is_transient,
-    is_unique_violation, refused_characters,
+    READ_ONLY, first_write_advice, is_denied, is_lost, is_missing_table, is_outage, is_read_only, is_refused_row,
+    is_transient, is_unique_violation, refused_characters,
 };
 pub use lock_holders::lock_holders;
 pub use row::Row;
@@ -197,6 +197,16 @@ pub enum DatabaseError {
          group_replication_switch_to_single_primary_mode()`"
     )]
     SeveralPrimaries { name: String },
+}
+
+impl DatabaseError {
+    /// Whether the server is away, or has ended a session.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Connect { source, .. } | Self::Begin { source, .. } => errors::is_outage(source),
+            Self::OpenFile { .. } | Self::SharedSessions { .. } | Self::SeveralPrimaries { .. } => false,
+        }
+    }
 }
 
 impl Database {

@@ -177,6 +177,24 @@ async fn cut_over_that_gets_no_lock_is_given_up_with_its_copies(kind: Kind) {
     assert!(host.terminate().success());
 }
 
+on_each_server!(restart_of_the_server_ends_no_work_in_the_background);
+/// Method: the server is restarted during the copy, and during the rotation of keys that follows.
+async fn restart_of_the_server_ends_no_work_in_the_background(kind: Kind) {
+    let engine = kind.own_engine();
+    let (installation, ..) = migrated_down(TestDatabase::on(kind, engine.address())).await;
+    let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "new": "another passphrase" });
+    let installation = installation.set("encryption_keys", keys).set("active_key_label", "new").set("lock_ttl", "60s");
+    let mut host = installation.serve();
+    engine.restart();
+    host.wait_for_line(|line| line.contains("cut over"));
+    host.wait_for_line(|line| line.contains("re-sealing everything"));
+    engine.restart();
+    host.wait_for_line(|line| line.contains("everything is sealed under the active key"));
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    caller.desire(&lrp("after")).await.unwrap();
+    assert!(host.terminate().success());
+}
+
 on_each_server!(lock_on_residue_delays_only_the_clean_up);
 /// The clean-up retries after a lock timeout; calls do not wait for it.
 async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {

@@ -55,6 +55,11 @@ pub fn is_lost(error: &SqlError) -> bool {
     }
 }
 
+/// Whether the server is away, or has ended the session.
+pub fn is_outage(error: &SqlError) -> bool {
+    is_lost(error) || is_unreachable(error)
+}
+
 /// Whether a statement failed because a row with that key exists.
 pub fn is_unique_violation(error: &SqlError) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())

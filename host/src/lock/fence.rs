@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, first_write_advice, is_read_only,
-    is_transient, schema, sql,
+    Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, first_write_advice, is_outage,
+    is_read_only, is_transient, schema, sql,
 };
 use crate::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 
@@ -99,6 +99,15 @@ impl FenceError {
 
     fn raising(source: SqlError) -> Self {
         if is_read_only(&source) { Self::ReadOnly(source) } else { Self::Raise(source) }
+    }
+
+    /// Whether the server is away, or has ended the session.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Read(source) | Self::Raise(source) | Self::Schema { source, .. } => is_outage(source),
+            Self::Database(fault) => fault.is_outage(),
+            Self::Lost { .. } | Self::ReadOnly(_) => false,
+        }
     }
 
     /// Whether the same transaction may succeed when it is retried from its start.

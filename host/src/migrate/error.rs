@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::database::schema::{AttachedObject, ReadBackError};
-use crate::database::{DatabaseError, SqlError, is_refused_row, is_transient};
+use crate::database::{DatabaseError, SqlError, is_outage, is_refused_row, is_transient};
 use crate::encryption::EncryptionError;
 use crate::layout::history::LayoutError;
 use crate::layout::manifest::DataVersion;
@@ -238,6 +238,16 @@ impl MigrateError {
     /// Whether another host has raised the fence.
     pub fn is_lost(&self) -> bool {
         matches!(self, Self::Fence(FenceError::Lost { .. }))
+    }
+
+    /// Whether the server is away, or has ended the session.
+    pub fn is_outage(&self) -> bool {
+        match self {
+            Self::Sql { source, .. } => is_outage(source),
+            Self::Database(fault) => fault.is_outage(),
+            Self::Fence(fault) => fault.is_outage(),
+            _ => false,
+        }
     }
 
     /// Whether the same transaction may succeed if it is done again from its start.

@@ -126,6 +126,16 @@ pub const COULD_NOT_BEGIN: u8 = 2;
 const FAILED: u8 = 1;
 
 impl StartupError {
+    /// Whether the server is away, or has ended a session.
+    pub(super) fn is_outage(&self) -> bool {
+        match self {
+            Self::Migrate(fault) => fault.is_outage(),
+            Self::Fence(fault) => fault.is_outage(),
+            Self::Database(fault) => fault.is_outage(),
+            _ => false,
+        }
+    }
+
     /// The exit code: 2 if something has to be corrected before another start can succeed, as in Diego's BBS; 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {

@@ -15,10 +15,15 @@ use crate::store::{Store, TableAccess};
 
 /// Target duration of writing a batch while clients write, too: a client that needs a unit of the batch waits this long.
 const BATCH_TIME: Duration = Duration::from_millis(50);
-/// Pause before the retry of a step that met another transaction's lock.
+/// Pause before the retry of a step that met another transaction's lock, or an outage.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// The pause of a clean-up that has failed often: an operator has to remove what it met.
 const LONGEST_RETRY_INTERVAL: Duration = Duration::from_secs(60);
+
+fn pauses() -> ExponentialBuilder {
+    let pauses = ExponentialBuilder::default().with_min_delay(RETRY_INTERVAL);
+    pauses.with_max_delay(LONGEST_RETRY_INTERVAL).without_max_times()
+}
 
 impl Prepared {
     /// Migrates like [`bring_to`](Self::bring_to), except for the copy, during which the database can be served.
@@ -59,27 +64,52 @@ impl Prepared {
     pub(super) async fn follow(&self, fence: &Fence, online: &Online, store: &Store) -> Result<bool, StartupError> {
         let context = self.online_context();
         let span = tracing::info_span!("migration-manager", from = online.from(), to = online.to());
-        let done = async {
-            online.copy(&context, fence).await?;
-            self.switch(&context, fence, online, store).await
-        };
-        match done.instrument(span).await {
+        match self.copy_and_switch(&context, fence, online, store).instrument(span).await {
             Ok(()) => {
                 online.check_names(&context).await?;
                 Ok(true)
             }
             Err(StartupError::Migrate(fault @ MigrateError::Locked { .. }))
-                if !online.has_arrived(&context).await? =>
+                if !self.has_arrived(&context, online).await? =>
             {
                 self.go_on_beside(&fault);
                 Ok(false)
             }
-            Err(StartupError::Migrate(fault)) if !online.has_arrived(&context).await? => {
+            Err(StartupError::Migrate(fault)) if !self.has_arrived(&context, online).await? => {
                 self.go_on_without(fence, online, store, &fault).await?;
                 Ok(false)
             }
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Goes on after an outage of the server, from the last batch.
+    async fn copy_and_switch(
+        &self,
+        context: &Context,
+        fence: &Fence,
+        online: &Online,
+        store: &Store,
+    ) -> Result<(), StartupError> {
+        loop {
+            let done = async {
+                online.copy(context, fence).await?;
+                self.switch(context, fence, online, store).await
+            };
+            let Err(fault) = done.await else { return Ok(()) };
+            if !fault.is_outage() || self.has_arrived(context, online).await? {
+                return Err(fault);
+            }
+            let reason = with_sources(&fault);
+            tracing::warn!(name: "migration-interrupted", reason, "the migration goes on after an outage of the database");
+            self.progress.retried();
+            tokio::time::sleep(RETRY_INTERVAL).await;
+        }
+    }
+
+    /// Waits for the server.
+    async fn has_arrived(&self, context: &Context, online: &Online) -> Result<bool, MigrateError> {
+        (|| online.has_arrived(context)).retry(pauses()).when(MigrateError::is_outage).await
     }
 
     /// The cut-over. Clients wait from the end of the last call in progress until the tables are renamed.
@@ -104,7 +134,7 @@ impl Prepared {
                     tracing::info!(name: "cut-over", blocked_ms, data_version = online.to(), "cut over");
                     return Ok(());
                 }
-                Err(fault) if fault.is_transient() && !online.has_arrived(context).await? => {
+                Err(fault) if fault.is_transient() && !self.has_arrived(context, online).await? => {
                     drop(access);
                     let holders = migrate::lock_holders(context).await;
                     let Some(pause) = pauses.next() else {
@@ -160,12 +190,8 @@ impl Prepared {
     /// that depends on it.
     pub(super) async fn clean_up_in_background(&self, fence: &Fence) -> Result<(), MigrateError> {
         let context = self.online_context();
-        let backoff = ExponentialBuilder::default()
-            .with_min_delay(RETRY_INTERVAL)
-            .with_max_delay(LONGEST_RETRY_INTERVAL)
-            .without_max_times();
         (|| migrate::clean_up(&context, fence))
-            .retry(backoff)
+            .retry(pauses())
             .when(|fault| !fault.is_lost())
             .notify(|fault, delay| {
                 self.progress.retried();
