@@ -4,6 +4,7 @@
 use bbs::testing::database::{Address, Database, is_transient, sql};
 
 use crate::harness::database::{TestDatabase, execute, on_each_server, texts};
+use crate::harness::fixture;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::proxy::Proxy;
 use crate::lock::{host, standby, upsert_domain};
@@ -179,4 +180,19 @@ async fn tables_get_the_collation_of_those_that_are_there(kind: Kind) {
         assert_eq!(texts(&opened, collations).await, before, "{arguments:?}");
     }
     opened.close().await;
+}
+
+on_each_server!(host_that_is_stopped_as_it_begins_to_serve_waits_for_no_connection);
+/// Method: the host looks for texts under its other key when the signal arrives.
+async fn host_that_is_stopped_as_it_begins_to_serve_waits_for_no_connection(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "other": "another passphrase" });
+    let installation = host(&database, "one").set("encryption_keys", keys);
+    for _ in 0..5 {
+        let host = installation.serve();
+        host.signal("TERM");
+        let (status, log) = host.wait_for_end();
+        assert!(status.success() && !log.contains("still in use"), "{log}");
+    }
 }
