@@ -39,6 +39,7 @@ mod migrate;
 mod modules;
 mod mutations;
 mod online;
+mod plans;
 mod quarantine;
 mod random;
 mod reload;

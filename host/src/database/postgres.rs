@@ -20,9 +20,10 @@ const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// The commit does not wait for the disk. The log is ordered: a later durable commit flushes it too.
 const RELAXED: &str = "SET LOCAL synchronous_commit = off";
 
-/// The planner relies on statistics, and a table that grew since its last `ANALYZE` has outdated ones: it would scan the
-/// whole table for a list of keys, or keep a plan made for an empty table.
-pub(super) const BY_KEY: &str = "SET LOCAL enable_seqscan = off";
+/// Rows are found by key and read in the order of keys, by index. The planner relies on statistics, and a table that grew since its
+/// last `ANALYZE` has outdated ones: it would scan or sort the whole table for a page, and keep a plan made for an empty table.
+/// What has no index is scanned all the same, at a cost that would have it compiled.
+const BY_KEY: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off";
 
 /// A policy that hides rows from this user is an error of the statement that it would affect. Otherwise a migration would copy
 /// what it sees, and drop the rest with the original.
@@ -153,7 +154,7 @@ async fn mark(connection: &mut PgConnection) -> Result<String, SqlError> {
 fn session(server: &Server) -> String {
     let limits = &server.limits;
     let mut session = format!(
-        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; {NOTICE_END}; {ALL_ROWS}",
+        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; {NOTICE_END}; {ALL_ROWS}; {BY_KEY}",
         limits.statement_timeout.as_millis(),
         limits.idle_in_transaction_timeout.as_millis()
     );

@@ -20,7 +20,7 @@ use super::replacement::SessionReplacement;
 use super::session::{Busy, ServerSession};
 use super::statement::{IntoStatement, Statement};
 use super::statistics::{Counters, OpenTransaction, Query};
-use super::{Dialect, Row, SqlError, postgres, sql};
+use super::{Dialect, Row, SqlError};
 
 /// A transaction, or for [`Database::look`](super::Database::look) a connection in autocommit mode.
 #[derive(Debug)]
@@ -160,19 +160,6 @@ impl Transaction {
     /// Holds a guard until the transaction ends.
     pub fn keep(&mut self, kept: impl Any + Send + Sync) {
         self.kept = Some(Box::new(kept));
-    }
-
-    /// Prefers index scans for the rest of the transaction. For transactions that look rows up by key, in tables of any size
-    /// that may not have been analysed.
-    ///
-    /// # Errors
-    /// If the connection is lost.
-    pub async fn find_by_key(&mut self) -> Result<(), SqlError> {
-        match self.dialect() {
-            Dialect::Postgres => self.execute(sql(postgres::BY_KEY)).await.map(drop),
-            // MySQL looks up each key of a list in the index; SQLite prefers an index whatever its statistics.
-            Dialect::Mysql | Dialect::Sqlite => Ok(()),
-        }
     }
 
     /// Limits each wait for a lock until the transaction ends, in milliseconds on PostgreSQL, in seconds on MySQL. SQLite has one

@@ -189,10 +189,10 @@ fn portions<'a>(table: &SealedTable, rows: &'a [ResealedRow]) -> Vec<&'a [Reseal
     portions
 }
 
-/// PostgreSQL: makes the rest of the transaction find rows by index, without JIT compilation. The planner does not know how
-/// many rows an array has, and without statistics it may estimate a table as small enough for a sequential scan.
+/// PostgreSQL: makes the rest of the transaction find the rows of a join by index. The planner does not know how many rows an
+/// array has.
 pub(super) fn force_index_lookups() -> Sql {
-    let settings = ["enable_hashjoin", "enable_mergejoin", "enable_seqscan", "jit"];
+    let settings = ["enable_hashjoin", "enable_mergejoin"];
     let set: Vec<_> = settings.map(|name| format!("set_config('{name}', 'off', true)")).into();
     sql(format!("SELECT {}", set.join(", ")))
 }

@@ -283,7 +283,6 @@ async fn write_batch(
     // The cursor is in the same log, so batches that a crash of the machine loses are copied again. The cut-over, whose
     // commit is awaited, comes after them.
     let mut tx = fence.begin_relaxed().await?;
-    tx.find_by_key().await.map_err(failed)?;
     for plan in job.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
         if plan.by_range() {
             if pass == Pass::ResidueOnly {

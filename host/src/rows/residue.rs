@@ -97,9 +97,6 @@ pub async fn load(
     names: &[String],
 ) -> Result<Vec<ResidueEntry>, RowsError> {
     let places: HashMap<&str, usize> = names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
-    if names.len() > 1 {
-        tx.find_by_key().await.map_err(RowsError::Residue)?;
-    }
     let mut kept = Vec::new();
     let mut bytes = 0;
     for chunk in names.chunks(UNITS) {

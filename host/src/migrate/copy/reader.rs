@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::database::{SqlError, Transaction};
+use crate::database::Transaction;
 use crate::lens::Residue;
 use crate::migrate::plan::Strategy;
 use crate::migrate::quarantine::RefusedUnit;
@@ -64,10 +64,6 @@ pub(super) struct BatchReader {
     fitting: u64,
 }
 
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql { what: "units to copy".to_owned(), source }
-}
-
 impl BatchReader {
     pub(super) fn new(context: Context, job: Arc<Job>, group: usize, pass: Pass, after: Option<UnitKey>) -> Self {
         Self { context, job, group, pass, after, fitting: u64::MAX }
@@ -96,7 +92,6 @@ impl BatchReader {
             }
         };
         let mut last = last;
-        reader.find_by_key().await.map_err(failed)?;
         let read = match job.visits_units(group) {
             false => {
                 self.fitting = context.tuning.units_that_fit(found.units.len(), found.bytes);

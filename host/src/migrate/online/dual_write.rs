@@ -80,7 +80,6 @@ impl CopyWriter {
     /// key of its rows.
     async fn take_across(&self, tx: &mut Transaction, group: usize, asked: UnitKey) -> Result<(), MigrateError> {
         let job = &self.job;
-        tx.find_by_key().await.map_err(failed)?;
         let limits = job.tuning.limits();
         let units = std::slice::from_ref(&asked);
         let (mut read, keys) =

@@ -1,0 +1,276 @@
+//! The plans of lists and look-ups: no statement examines more rows than it returns, whatever the statistics of a table say and
+//! whatever it had when a statement was prepared. Measured by the server's own log of statements.
+
+use std::collections::BTreeMap;
+
+use bbs::testing::database::Dialect;
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+
+use crate::api::actual_lrps::{instance, net_info};
+use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
+use crate::harness::engine::Engine;
+use crate::harness::host::{Host, Installation};
+use crate::harness::{fixture, http_client, modules};
+
+/// Rows of each table: several pages of each list.
+const ROWS: u64 = 1600;
+/// Executions of each call in each state of the tables. PostgreSQL may replace the plan of a prepared statement after five.
+const EXECUTIONS: usize = 7;
+/// Rows that a statement may examine beside those that it returns: those of the unit that a page ends before, and small tables.
+const BESIDE: u64 = 60;
+
+/// Makes the server log each statement with the rows that it examined.
+fn logging(kind: Kind) -> &'static [&'static str] {
+    match kind.dialect() {
+        Dialect::Postgres => &[
+            "-csession_preload_libraries=auto_explain",
+            "-cauto_explain.log_min_duration=0",
+            "-cauto_explain.log_analyze=on",
+            "-cauto_explain.log_timing=off",
+            "-cauto_explain.log_format=json",
+            // Statistics are as the test leaves them.
+            "-cautovacuum=off",
+        ],
+        _ => &["--slow-query-log=ON", "--long-query-time=0", "--slow-query-log-file=statements"],
+    }
+}
+
+/// One execution of a statement.
+#[derive(Debug)]
+struct Executed {
+    statement: String,
+    examined: u64,
+    returned: u64,
+}
+
+impl Executed {
+    /// Statements of clients on Diego's tables, without values.
+    fn is_counted(&self) -> bool {
+        let is_from = |table| {
+            self.statement.contains(&format!("FROM \"{table}\"")) || self.statement.contains(&format!("FROM `{table}`"))
+        };
+        self.statement.starts_with("SELECT") && TABLES.into_iter().any(is_from)
+    }
+
+    /// Whether a condition on other columns than the key leaves rows out, so that all have to be examined once.
+    fn is_filtered(&self) -> bool {
+        let condition = self.statement.split_once("WHERE").map_or("", |(_, condition)| condition);
+        let columns = ["domain", "cell_id", "previous_definition_id"];
+        columns.iter().any(|column| condition.contains(column))
+    }
+}
+
+/// The statements that the server has logged.
+fn logged(kind: Kind, engine: &Engine) -> Vec<Executed> {
+    if kind.dialect() == Dialect::Postgres {
+        return engine.log().split("plan:\n").skip(1).filter_map(explained).collect();
+    }
+    let folder = engine.folder().join("data");
+    let log = std::fs::read(folder.join("statements")).expect("the log of statements");
+    String::from_utf8_lossy(&log).split("# Query_time: ").skip(1).filter_map(timed).collect()
+}
+
+/// An entry of PostgreSQL's `auto_explain`.
+fn explained(entry: &str) -> Option<Executed> {
+    let mut entries = serde_json::Deserializer::from_str(entry).into_iter::<serde_json::Value>();
+    let entry = entries.next()?.ok()?;
+    let plan = &entry["Plan"];
+    let statement = entry["Query Text"].as_str()?.to_owned();
+    Some(Executed { statement, examined: examined(plan), returned: plan["Actual Rows"].as_f64()? as u64 })
+}
+
+/// The rows that the scans of a plan have read.
+fn examined(plan: &serde_json::Value) -> u64 {
+    let number = |name: &str| plan[name].as_f64().unwrap_or_default();
+    let removed = ["Rows Removed by Filter", "Rows Removed by Index Recheck"].map(number);
+    let is_scan =
+        plan["Node Type"].as_str().is_some_and(|node| node.contains("Scan") && !node.contains("Bitmap Index"));
+    let own = if is_scan { (number("Actual Rows") + removed[0] + removed[1]) * number("Actual Loops") } else { 0.0 };
+    let parts = plan["Plans"].as_array().into_iter().flatten().map(examined);
+    own as u64 + parts.sum::<u64>()
+}
+
+/// An entry of the log of slow statements of MySQL and MariaDB, after its first words.
+fn timed(entry: &str) -> Option<Executed> {
+    let number = |name: &str| {
+        let (_, after) = entry.split_once(name)?;
+        after.split_whitespace().next()?.parse().ok()
+    };
+    let at = entry.find("SELECT")?;
+    let statement = entry[at..].split("\n# ").next()?.to_owned();
+    Some(Executed { statement, examined: number("Rows_examined: ")?, returned: number("Rows_sent: ")? })
+}
+
+/// A call, by its path and body.
+type Call = (&'static str, Vec<u8>);
+
+/// Every list, with and without filters, and every look-up, of records that are there.
+async fn calls(database: &TestDatabase) -> Vec<Call> {
+    let opened = database.open().await;
+    let one = async |query: &str| texts(&opened, query).await.remove(0).into_bytes();
+    let process_guid = one("SELECT max(process_guid) FROM spare_actual_lrps").await;
+    let index = one("SELECT max(instance_index) FROM spare_actual_lrps WHERE process_guid = (SELECT max(process_guid) FROM spare_actual_lrps)").await;
+    let desired_guid = one("SELECT max(process_guid) FROM spare_desired_lrps").await;
+    let task_guid = one("SELECT max(guid) FROM spare_tasks").await;
+    let domain = one("SELECT max(domain) FROM spare_desired_lrps").await;
+    let cell_id = one("SELECT max(cell_id) FROM spare_actual_lrps").await;
+    opened.close().await;
+    let index = String::from_utf8(index).unwrap().parse().unwrap();
+    let desired = |filter: proto::DesiredLrPsRequest| filter.encode_to_vec();
+    let actual = |filter: proto::ActualLrPsRequest| filter.encode_to_vec();
+    let mut calls = Vec::new();
+    for path in
+        ["/v1/desired_lrps/list.r3", "/v1/desired_lrp_scheduling_infos/list", "/v1/desired_lrp_routing_infos/list"]
+    {
+        calls.push((path, desired(Default::default())));
+        calls.push((path, desired(proto::DesiredLrPsRequest { domain: domain.clone(), ..Default::default() })));
+        let process_guids = vec![desired_guid.clone(), process_guid.clone(), b"absent".to_vec()];
+        calls.push((path, desired(proto::DesiredLrPsRequest { process_guids, ..Default::default() })));
+    }
+    for filter in [
+        proto::ActualLrPsRequest::default(),
+        proto::ActualLrPsRequest { domain: domain.clone(), ..Default::default() },
+        proto::ActualLrPsRequest { cell_id: cell_id.clone(), ..Default::default() },
+        proto::ActualLrPsRequest { process_guid: process_guid.clone(), ..Default::default() },
+    ] {
+        calls.push(("/v1/actual_lrps/list", actual(filter)));
+    }
+    calls.push(("/v1/actual_lrp_groups/list", proto::ActualLrpGroupsRequest::default().encode_to_vec()));
+    calls.push(("/v1/tasks/list.r3", proto::TasksRequest::default().encode_to_vec()));
+    calls.push(("/v1/tasks/list.r3", proto::TasksRequest { cell_id, ..Default::default() }.encode_to_vec()));
+    let by_guid = proto::DesiredLrpByProcessGuidRequest { process_guid: desired_guid.clone() }.encode_to_vec();
+    calls.push(("/v1/desired_lrps/get_by_process_guid.r3", by_guid.clone()));
+    calls.push(("/v1/desired_lrp_scheduling_infos/get_by_process_guid", by_guid));
+    calls.push((
+        "/v1/tasks/get_by_task_guid.r3",
+        proto::TaskByGuidRequest { task_guid: task_guid.clone() }.encode_to_vec(),
+    ));
+    let key = Some(proto::ActualLrpKey { process_guid, index, domain: domain.clone() });
+    let started = proto::StartActualLrpRequest {
+        actual_lrp_key: key.clone(),
+        actual_lrp_instance_key: instance("plans"),
+        actual_lrp_net_info: net_info("plans"),
+        ..Default::default()
+    };
+    calls.push(("/v1/actual_lrps/start.r1", started.encode_to_vec()));
+    let update = proto::DesiredLrpUpdate { annotation: Some(b"plans".to_vec()), ..Default::default() };
+    let update = proto::UpdateDesiredLrpRequest { process_guid: desired_guid, update: Some(update) };
+    calls.push(("/v1/desired_lrp/update", update.encode_to_vec()));
+    calls.push(("/v1/tasks/cancel", proto::TaskGuidRequest { task_guid }.encode_to_vec()));
+    calls
+}
+
+async fn make(host: &Host, calls: &[Call]) {
+    for _ in 0..EXECUTIONS {
+        for (path, body) in calls {
+            let answer = http_client().post(host.url(path)).body(body.clone()).send().await.unwrap();
+            assert_eq!(answer.status().as_u16(), 200, "{path}");
+        }
+    }
+}
+
+/// In the order in which they are filled: a desired LRP without instances would get some.
+const TABLES: [&str; 3] = ["actual_lrps", "tasks", "desired_lrps"];
+
+/// Removes all rows.
+async fn empty(database: &TestDatabase) {
+    on_all(database, TABLES.into_iter().rev(), |table| format!("DELETE FROM {table}")).await;
+}
+
+/// Adds the rows.
+async fn fill(database: &TestDatabase) {
+    on_all(database, TABLES, |table| format!("INSERT INTO {table} SELECT * FROM spare_{table}")).await;
+}
+
+async fn on_all(database: &TestDatabase, tables: impl IntoIterator<Item = &str>, statement: impl Fn(&str) -> String) {
+    let opened = database.open().await;
+    for table in tables {
+        execute(&opened, &statement(table)).await;
+    }
+    opened.close().await;
+}
+
+/// A database of the newest version with empty tables, and the rows for them in spare ones.
+async fn with_spare_rows(database: &TestDatabase, installation: &Installation) {
+    fixture::write_to(database).await;
+    installation.succeed(&["migrate", "up"]);
+    let opened = database.open().await;
+    for table in TABLES {
+        execute(&opened, &format!("CREATE TABLE spare_{table} AS SELECT * FROM {table}")).await;
+        let key = if table == "tasks" { "guid" } else { "process_guid" };
+        let guid = match opened.dialect() {
+            Dialect::Postgres => format!("md5({key} || clock_timestamp()::text)"),
+            _ => format!("LEFT(SHA2(CONCAT({key}, RAND()), 256), 32)"),
+        };
+        while texts(&opened, &format!("SELECT count(*) FROM spare_{table}")).await[0].parse::<u64>().unwrap() < ROWS {
+            execute(&opened, &format!("CREATE TABLE more AS SELECT * FROM spare_{table}")).await;
+            execute(&opened, &format!("UPDATE more SET {key} = {guid}")).await;
+            execute(&opened, &format!("INSERT INTO spare_{table} SELECT * FROM more")).await;
+            execute(&opened, "DROP TABLE more").await;
+        }
+    }
+    opened.close().await;
+    empty(database).await;
+}
+
+#[track_caller]
+fn assert_examines_what_it_returns(executed: &[Executed], state: &str) {
+    let mut filtered = BTreeMap::<&str, (u64, u64)>::new();
+    let mut counted = 0;
+    for one in executed.iter().filter(|executed| executed.is_counted()) {
+        counted += 1;
+        if one.is_filtered() {
+            let sum = filtered.entry(&one.statement).or_default();
+            *sum = (sum.0 + one.examined, sum.1 + 1);
+            continue;
+        }
+        assert!(one.examined <= 2 * one.returned + BESIDE, "{state}: {one:#?}");
+    }
+    assert!(counted > 100, "{state}: {counted} statements");
+    // A filtered list examines each row once, in pages or at once.
+    for (statement, (examined, executions)) in filtered {
+        let most = EXECUTIONS as u64 * 4 * ROWS + executions * BESIDE;
+        assert!(examined <= most, "{state}: {examined} rows in {executions} executions of {statement}");
+    }
+}
+
+on_each_server!(no_list_and_no_look_up_examines_more_than_it_returns);
+/// Method: the tables are filled without statistics, updated twice, emptied and analysed, and filled again, while a host makes every
+/// call, each more often than PostgreSQL keeps the first plan of a statement.
+async fn no_list_and_no_look_up_examines_more_than_it_returns(kind: Kind) {
+    let engine = kind.own_engine_with(logging(kind));
+    let database = TestDatabase::on(kind, engine.address());
+    let installation = Installation::on(database.clone(), &modules::modules())
+        // Few sessions, each of which prepares every statement.
+        .set("max_open_database_connections", 3)
+        .set("converge_repeat_interval", "500ms");
+    with_spare_rows(&database, &installation).await;
+    fill(&database).await;
+    let calls = calls(&database).await;
+    let host = installation.serve();
+    let mut before = logged(kind, &engine).len();
+    let mut check = async |state: &str| {
+        make(&host, &calls).await;
+        let executed = logged(kind, &engine);
+        assert_examines_what_it_returns(&executed[before..], state);
+        before = executed.len();
+    };
+    check("filled without statistics").await;
+    for _ in 0..2 {
+        on_all(&database, TABLES, |table| format!("UPDATE {table} SET domain = concat(domain, 'x')")).await;
+    }
+    check("updated twice").await;
+    empty(&database).await;
+    let analyse = if kind.dialect() == Dialect::Postgres { "ANALYZE" } else { "ANALYZE TABLE" };
+    on_all(&database, TABLES, |table| format!("{analyse} {table}")).await;
+    make(&host, &calls).await;
+    before = logged(kind, &engine).len();
+    // A start makes an instance.
+    empty(&database).await;
+    fill(&database).await;
+    make(&host, &calls).await;
+    let executed = logged(kind, &engine);
+    assert_examines_what_it_returns(&executed[before..], "emptied, analysed and filled again");
+    assert!(host.terminate().success());
+}
