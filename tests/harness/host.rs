@@ -130,7 +130,17 @@ impl Host {
     ///
     /// # Errors
     /// The output lines of a host that ended before the line.
-    pub fn try_start(mut command: Command, sign: &str) -> Result<Self, Vec<String>> {
+    pub fn try_start(command: Command, sign: &str) -> Result<Self, Vec<String>> {
+        let mut host = Self::begin(command);
+        match host.next_line(|line| line.to_lowercase().contains(sign) && address_in(line).is_some()) {
+            Some(line) => host.address = address_in(&line).expect("the line has an address"),
+            None => return Err(std::mem::take(&mut host.seen)),
+        }
+        Ok(host)
+    }
+
+    /// Starts a host, and waits for nothing: it may stand by, and its address is not known.
+    pub fn begin(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the executable starts");
         let (sender, lines) = channel();
         let streams: [Box<dyn std::io::Read + Send>; 2] = [
@@ -145,12 +155,7 @@ impl Host {
         }
         // The threads hold the only senders: the channel disconnects when both output streams end.
         drop(sender);
-        let mut host = Self { child, lines, seen: Vec::new(), address: SocketAddr::from(([0, 0, 0, 0], 0)) };
-        match host.next_line(|line| line.to_lowercase().contains(sign) && address_in(line).is_some()) {
-            Some(line) => host.address = address_in(&line).expect("the line has an address"),
-            None => return Err(std::mem::take(&mut host.seen)),
-        }
-        Ok(host)
+        Self { child, lines, seen: Vec::new(), address: SocketAddr::from(([0, 0, 0, 0], 0)) }
     }
 
     /// Waits for an output line that was not returned yet.

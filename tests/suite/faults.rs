@@ -2,6 +2,8 @@
 //! another session holds a lock, another master takes over, a module is replaced. After each, a later start reaches the
 //! state of an uninterrupted migration.
 
+mod rounds;
+
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 

@@ -1,0 +1,254 @@
+//! Faults of the database and of hosts in random rounds, while clients make calls and a second host stands by. After each round
+//! exactly one host serves, no call has been blocked, and at the end every acknowledged write is there.
+//!
+//! `BBS_FAULT_ROUNDS` sets the number of rounds on each server (6), `BBS_FAULT_SEED` the seed (random).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bbs::testing::database::{Database, Dialect, Transaction, sql};
+use fastrand::Rng;
+use tokio::sync::watch;
+use tokio::task::block_in_place;
+
+use crate::harness::database::{Kind, TestDatabase, on_each_server, texts};
+use crate::harness::engine::Engine;
+use crate::harness::fixture;
+use crate::harness::host::{Host, Installation};
+use crate::harness::load::calls::Caller;
+use crate::harness::load::listing::everything;
+use crate::harness::load::model::Model;
+use crate::harness::load::{Aim, Load, Settings};
+use crate::harness::ports::free_address;
+use crate::harness::proxy::Proxy;
+use crate::harness::seed::{OF_PROCESSES, number, seed};
+use crate::harness::{http_client, modules, pause};
+
+const ROUNDS: u64 = 6;
+const CALLS: u64 = 20;
+/// After a fault, exactly one host serves within this time: the lifetime of the lock, which is 5 s here, and a start.
+const LONGEST_GAP: Duration = Duration::from_secs(10);
+/// The longest that an acknowledged call may have taken: three attempts that wait for half of the lifetime of the lock, and for the
+/// server to come back between them.
+const LONGEST_CALL: Duration = Duration::from_secs(20);
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    /// All sessions of the database are ended.
+    EndedSessions,
+    /// The server is killed and started again.
+    RestartedServer,
+    /// The server answers nothing, and is then killed and started again.
+    FrozenServer,
+    /// Another client has a lock on the rows of an LRP.
+    LockedRow,
+    /// Another client has a lock on a table.
+    LockedTable,
+    /// The host that serves is killed.
+    KilledHost,
+    /// The host that serves is terminated.
+    TerminatedHost,
+    /// The host that serves is killed while another client has a lock on a row that a call waits for.
+    KilledHostBesideLock,
+}
+
+const FAULTS: [Fault; 8] = [
+    Fault::EndedSessions,
+    Fault::RestartedServer,
+    Fault::FrozenServer,
+    Fault::LockedRow,
+    Fault::LockedTable,
+    Fault::KilledHost,
+    Fault::TerminatedHost,
+    Fault::KilledHostBesideLock,
+];
+
+on_each_server!(rounds_of_faults_block_no_call_and_lose_no_acknowledged_write);
+async fn rounds_of_faults_block_no_call_and_lose_no_acknowledged_write(kind: Kind) {
+    let (seed, rounds) = (seed("BBS_FAULT_SEED"), number("BBS_FAULT_ROUNDS").unwrap_or(ROUNDS));
+    println!("BBS_FAULT_SEED={seed} BBS_FAULT_ROUNDS={rounds} on {kind:?}; {OF_PROCESSES}");
+    let mut pair = Pair::new(kind).await;
+    let caller = Caller::new(pair.address.subscribe());
+    let model = Model::of(&caller).await.expect("the list succeeds");
+    let settings = Settings { clients: 4, calls_per_second: 100.0, seed };
+    let mut load = Load::start(&caller, model, &Aim::default(), settings);
+    load.calls(CALLS).await;
+    let mut random = Rng::with_seed(seed);
+    // Every fault once, and then at random.
+    let mut faults = FAULTS.to_vec();
+    random.shuffle(&mut faults);
+    for round in 0..rounds {
+        let fault = faults.pop().unwrap_or_else(|| FAULTS[random.usize(..FAULTS.len())]);
+        println!("round {round}: {fault:?}");
+        pair.inject(fault, &mut load).await;
+        pair.until_one_serves(fault).await;
+        load.calls(CALLS).await;
+    }
+    let (report, model) = load.stop().await;
+    println!("{report}");
+    assert_eq!(report.differences, 0, "{report}");
+    let longest = report.reads_from_send.max().max(report.writes_from_send.max());
+    assert!(Duration::from_micros(longest) < LONGEST_CALL, "{report}");
+    let mut found = model.differences(&everything(&caller).await.expect("the list succeeds"));
+    found.extend(model.differences_of_instances(&caller).await.expect("the list succeeds"));
+    assert_eq!(found, Vec::<String>::new());
+}
+
+/// Two hosts of one database, each of which is started again when it ends, as by a supervisor.
+struct Pair {
+    kind: Kind,
+    engine: Engine,
+    proxy: Arc<Proxy>,
+    /// Not through the proxy.
+    database: TestDatabase,
+    places: [(Installation, SocketAddr); 2],
+    hosts: [Host; 2],
+    /// That of the host that serves.
+    address: watch::Sender<String>,
+}
+
+impl Pair {
+    async fn new(kind: Kind) -> Self {
+        let engine = kind.own_engine();
+        let database = TestDatabase::on(kind, engine.address());
+        fixture::write_to(&database).await;
+        let proxy = Arc::new(Proxy::to(engine.address()));
+        let places = [(); 2].map(|()| {
+            let address = free_address();
+            let installation = Installation::on(database.through(proxy.address()), &modules::modules());
+            (installation.set("listen_address", address.to_string()), address)
+        });
+        let first = Host::start(places[0].0.command(&["serve"]), "serving");
+        let hosts = [first, standby(&places[1].0)];
+        let address = watch::channel(format!("http://{}", places[0].1)).0;
+        Self { kind, engine, proxy, database, places, hosts, address }
+    }
+
+    async fn inject(&mut self, fault: Fault, load: &mut Load) {
+        match fault {
+            Fault::EndedSessions => {
+                for _ in 0..3 {
+                    block_in_place(|| self.database.end_sessions());
+                    load.calls(CALLS / 4).await;
+                }
+            }
+            Fault::RestartedServer => block_in_place(|| self.engine.restart()),
+            Fault::FrozenServer => {
+                self.proxy.stall();
+                load.calls(CALLS / 4).await;
+                block_in_place(|| self.engine.restart());
+                self.proxy.cut();
+                self.proxy.heal();
+            }
+            Fault::LockedRow => {
+                let locked = Locked::rows(&self.database).await;
+                load.calls(CALLS).await;
+                locked.release().await;
+            }
+            Fault::LockedTable => {
+                let locked = Locked::table(&self.database).await;
+                self.until_a_call_waits(&locked.database).await;
+                locked.release().await;
+            }
+            Fault::KilledHost => {
+                let serving = self.serving().await.expect("a host serves");
+                self.hosts[serving].signal("KILL");
+            }
+            Fault::TerminatedHost => {
+                let serving = self.serving().await.expect("a host serves");
+                self.hosts[serving].signal("TERM");
+            }
+            Fault::KilledHostBesideLock => {
+                let locked = Locked::rows(&self.database).await;
+                self.until_a_call_waits(&locked.database).await;
+                let serving = self.serving().await.expect("a host serves");
+                self.hosts[serving].signal("KILL");
+                self.until_one_serves(fault).await;
+                locked.release().await;
+            }
+        }
+    }
+
+    /// The only host that answers calls.
+    async fn serving(&self) -> Option<usize> {
+        let mut serving = None;
+        for (number, (_, address)) in self.places.iter().enumerate() {
+            let answer = http_client().post(format!("http://{address}/v1/ping")).send().await;
+            if answer.is_ok_and(|answer| answer.status().is_success()) && serving.replace(number).is_some() {
+                return None;
+            }
+        }
+        serving
+    }
+
+    /// Starts hosts again that have ended, until exactly one serves.
+    async fn until_one_serves(&mut self, fault: Fault) {
+        let began = Instant::now();
+        loop {
+            for (host, (installation, _)) in self.hosts.iter_mut().zip(&self.places) {
+                if host.has_ended() {
+                    *host = standby(installation);
+                }
+            }
+            if let Some(serving) = self.serving().await {
+                self.address.send_replace(format!("http://{}", self.places[serving].1));
+                println!("{fault:?}: a host serves after {:?}", began.elapsed());
+                return;
+            }
+            assert!(began.elapsed() < LONGEST_GAP, "{fault:?}: no host serves");
+            pause().await;
+        }
+    }
+
+    async fn until_a_call_waits(&self, database: &Database) {
+        let waiting = match self.kind.dialect() {
+            Dialect::Postgres => "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+            _ => {
+                "SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%lock' \
+                 OR (command IN ('Execute', 'Query') AND info LIKE '%desired_lrps%' AND info NOT LIKE '%processlist%')"
+            }
+        };
+        while texts(database, waiting).await[0] == "0" {
+            pause().await;
+        }
+    }
+}
+
+/// Starts a host that serves once it has the lock.
+fn standby(installation: &Installation) -> Host {
+    Host::begin(installation.command(&["serve"]))
+}
+
+/// Locks of another client.
+struct Locked {
+    database: Database,
+    tx: Transaction,
+}
+
+impl Locked {
+    /// On all desired LRPs.
+    async fn rows(database: &TestDatabase) -> Self {
+        let database = database.open_with_idle_limit(crate::harness::PATIENCE).await;
+        let mut tx = database.write().await.unwrap();
+        tx.fetch(sql("SELECT process_guid FROM desired_lrps FOR UPDATE")).await.unwrap();
+        Self { database, tx }
+    }
+
+    async fn table(database: &TestDatabase) -> Self {
+        let database = database.open_with_idle_limit(crate::harness::PATIENCE).await;
+        let mut tx = database.write().await.unwrap();
+        let lock = match tx.dialect() {
+            Dialect::Postgres => "LOCK TABLE desired_lrps IN ACCESS EXCLUSIVE MODE",
+            _ => "LOCK TABLES desired_lrps WRITE",
+        };
+        tx.execute(sql(lock)).await.unwrap();
+        Self { database, tx }
+    }
+
+    /// The session ends, and its locks with it.
+    async fn release(self) {
+        drop(self.tx);
+        self.database.close().await;
+    }
+}
