@@ -1,7 +1,7 @@
 //! Another build of this host against this one under Diego's load, each on its own database of the same server: desire,
 //! claim and start LRPs, list them, converge. Both serve at the same time and take turns after each slice of the calls, so
 //! that both meet the same noise of the machine. Prints for each kind of call its time and its processor time in the host, and
-//! the ratios of this build to the other one. Asserts nothing about time.
+//! the ratios of this build to the other one.
 //!
 //! - `BBS_BENCH_OTHER`: the executable of the other build
 //! - `BBS_BENCH_OTHER_MODULES`: its folder of modules
@@ -9,6 +9,8 @@
 //! - `BBS_BENCH_ROUNDS`: slices of each kind of call (20)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
 //! - `BBS_BENCH_CLIENTS`: concurrent calls (32)
+//! - `BBS_BENCH_MOST`: if set, such as `1.1`, all is measured again where this build takes that share of the other one's time, and
+//!   the benchmark fails if it does so twice
 //! - `TMPDIR`: the folder of the databases
 
 #![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
@@ -30,6 +32,7 @@ use std::time::Instant;
 
 use bbs_client::BenchClient;
 use futures_util::{StreamExt, stream};
+use harness::database::Kind;
 use harness::host::{Host, Installation};
 use harness::modules;
 use stub_diego::{SERVES, StubDiego, run_begins, run_ends};
@@ -55,21 +58,35 @@ async fn main() {
         rounds: number("BBS_BENCH_ROUNDS", 20),
         clients: number("BBS_BENCH_CLIENTS", 32) as usize,
     };
+    let most: Option<f64> = std::env::var("BBS_BENCH_MOST").ok().map(|text| text.parse().expect("a share"));
+    let mut slower = Vec::new();
     for kind in kinds() {
-        println!("{}, {} desired LRPs, {} calls at once, {} rounds", kind.name(), load.rows, load.clients, load.rounds);
-        println!("  {:<24}{:>24}{:>24}{:>29}", "", "other build", "this build", "this / other");
-        println!(
-            "  {:<24}{:>12}{:>12}{:>12}{:>12}{:>19}{:>10}",
-            "", "time", "processor", "time", "processor", "time", "processor"
-        );
-        let server = BenchServer::new(kind);
-        let builds = [
-            Build { executable: PathBuf::from(&other), modules: PathBuf::from(&other_modules) },
-            Build { executable: harness::bbs().to_owned(), modules: modules::modules() },
-        ];
-        let installed = builds.map(|build| (Installation::on(server.database(), &build.modules), build));
-        load.calls(&installed).await;
-        load.convergence(installed).await;
+        let builds = || {
+            [
+                Build { executable: PathBuf::from(&other), modules: PathBuf::from(&other_modules) },
+                Build { executable: harness::bbs().to_owned(), modules: modules::modules() },
+            ]
+        };
+        let first = load.measure(kind, builds()).await.above(most);
+        if first.is_empty() {
+            continue;
+        }
+        println!("{}: measured again, because of {}", kind.name(), first.join(", "));
+        let second = load.measure(kind, builds()).await.above(most);
+        slower.extend(first.iter().filter(|what| second.contains(what)).map(|what| format!("{}: {what}", kind.name())));
+    }
+    assert!(slower.is_empty(), "this build is slower than the other one, twice: {}", slower.join("; "));
+}
+
+/// The median of this build's share of the other's time, by kind of call.
+#[derive(Default)]
+struct Shares(Vec<(String, f64)>);
+
+impl Shares {
+    /// The kinds of calls that take this share or more.
+    fn above(&self, most: Option<f64>) -> Vec<String> {
+        let above = self.0.iter().filter(|(_, share)| most.is_some_and(|most| *share >= most));
+        above.map(|(what, _)| what.clone()).collect()
     }
 }
 
@@ -107,7 +124,7 @@ struct Spent {
 impl Slices {
     /// Prints the means of both builds for each call, and this build's share of the other's: the quartiles of the pairs for
     /// the time, which varies, and the ratio of the sums for the processor time, which is counted in hundredths of a second.
-    fn print(&self, what: &str) {
+    fn print(&self, what: &str, shares: &mut Shares) {
         let [other, this] = self.of.each_ref();
         let sum = |slices: &[Spent], of: fn(&Spent) -> f64| slices.iter().map(of).sum::<f64>();
         let mean = |slices: &[Spent], of: fn(&Spent) -> f64| time_text(sum(slices, of) / self.calls as f64);
@@ -115,6 +132,7 @@ impl Slices {
         ratios.sort_by(f64::total_cmp);
         let [first, median, third] =
             [0.25, 0.5, 0.75].map(|share| ratios[((ratios.len() - 1) as f64 * share).round() as usize]);
+        shares.0.push((what.to_owned(), median));
         let processor = sum(this, |spent| spent.processor) / sum(other, |spent| spent.processor);
         println!(
             "  {what:<24}{:>12}{:>12}{:>12}{:>12}{:>19}{processor:>10.2}",
@@ -147,28 +165,43 @@ struct Load {
 }
 
 impl Load {
-    async fn calls(self, installed: &[(Installation, Build); 2]) {
+    async fn measure(self, kind: Kind, builds: [Build; 2]) -> Shares {
+        println!("{}, {} desired LRPs, {} calls at once, {} rounds", kind.name(), self.rows, self.clients, self.rounds);
+        println!("  {:<24}{:>24}{:>24}{:>29}", "", "other build", "this build", "this / other");
+        println!(
+            "  {:<24}{:>12}{:>12}{:>12}{:>12}{:>19}{:>10}",
+            "", "time", "processor", "time", "processor", "time", "processor"
+        );
+        let server = BenchServer::new(kind);
+        let installed = builds.map(|build| (Installation::on(server.database(), &build.modules), build));
+        let mut shares = Shares::default();
+        self.calls(&installed, &mut shares).await;
+        self.convergence(installed, &mut shares).await;
+        shares
+    }
+
+    async fn calls(self, installed: &[(Installation, Build); 2], shares: &mut Shares) {
         let hosts = installed.each_ref().map(|(installation, build)| build.serve(installation, "serving"));
         let bbs = hosts.each_ref().map(BenchClient::of);
         for bbs in &bbs {
             bbs.change("domains/upsert", requests::keep_fresh()).await;
         }
         let lrps = self.rows / self.rounds;
-        self.slices("desire", &bbs, lrps, async |bbs: &BenchClient, at| {
+        self.slices("desire", &bbs, lrps, shares, async |bbs: &BenchClient, at| {
             bbs.change("desired_lrp/desire.r2", requests::desire(at)).await;
         })
         .await;
-        self.slices("claim", &bbs, lrps, async |bbs: &BenchClient, at| {
+        self.slices("claim", &bbs, lrps, shares, async |bbs: &BenchClient, at| {
             bbs.change("actual_lrps/claim", requests::claim(at, at % CELLS)).await;
         })
         .await;
         for what in ["start", "start, unchanged"] {
-            self.slices(what, &bbs, lrps, async |bbs: &BenchClient, at| {
+            self.slices(what, &bbs, lrps, shares, async |bbs: &BenchClient, at| {
                 bbs.change("actual_lrps/start.r1", requests::start(at, at % CELLS)).await;
             })
             .await;
         }
-        self.slices("list LRPs by cell", &bbs, CELL_LISTS, async |bbs: &BenchClient, at| {
+        self.slices("list LRPs by cell", &bbs, CELL_LISTS, shares, async |bbs: &BenchClient, at| {
             bbs.list("actual_lrps/list", requests::of_cell(at % CELLS)).await;
         })
         .await;
@@ -177,7 +210,7 @@ impl Load {
             ("list desired LRPs", "desired_lrps/list.r3"),
             ("list actual LRPs", "actual_lrps/list"),
         ] {
-            self.slices(what, &bbs, 1, async |bbs: &BenchClient, _| {
+            self.slices(what, &bbs, 1, shares, async |bbs: &BenchClient, _| {
                 bbs.list(method, Vec::new()).await;
             })
             .await;
@@ -188,7 +221,14 @@ impl Load {
     }
 
     /// Makes the calls of all rounds and prints what they took.
-    async fn slices(self, what: &str, bbs: &[BenchClient; 2], calls: u64, call: impl AsyncFn(&BenchClient, u64)) {
+    async fn slices(
+        self,
+        what: &str,
+        bbs: &[BenchClient; 2],
+        calls: u64,
+        shares: &mut Shares,
+        call: impl AsyncFn(&BenchClient, u64),
+    ) {
         let mut slices = Slices { calls: calls * self.rounds, ..Slices::default() };
         for round in 0..self.rounds {
             for build in turns(round) {
@@ -199,11 +239,11 @@ impl Load {
                 slices.of[build].push(spent.await);
             }
         }
-        slices.print(what);
+        slices.print(what, shares);
     }
 
     /// Runs at rest, then runs after the loss of one more cell. The other build is stopped meanwhile.
-    async fn convergence(self, installed: [(Installation, Build); 2]) {
+    async fn convergence(self, installed: [(Installation, Build); 2], shares: &mut Shares) {
         let mut sides = Vec::new();
         for (installation, build) in installed {
             let diego = StubDiego::start().await;
@@ -228,7 +268,7 @@ impl Load {
                     host.signal("STOP");
                 }
             }
-            slices.print(if loses_cells { "converge, a cell lost" } else { "converge, at rest" });
+            slices.print(if loses_cells { "converge, a cell lost" } else { "converge, at rest" }, shares);
         }
         for (_, _, host, _) in sides {
             host.signal("CONT");
