@@ -23,7 +23,7 @@ mod write;
 
 use std::collections::BTreeMap;
 
-use crate::database::SqlError;
+use crate::database::{SqlError, is_lost, is_transient};
 use crate::encryption::EncryptionError;
 use crate::layout::manifest::{Change, DataVersion, Manifest};
 use crate::layout::schema::Layout;
@@ -151,7 +151,8 @@ impl RowsError {
 
     /// Whether the same work may succeed if it is retried from the start of its transaction.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Rows { source, .. } | Self::Residue(source) if crate::database::is_transient(source))
+        let passes = |source| is_transient(source) || is_lost(source);
+        matches!(self, Self::Rows { source, .. } | Self::Residue(source) if passes(source))
     }
 }
 

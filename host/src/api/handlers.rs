@@ -8,13 +8,14 @@ mod evacuation;
 mod lrp_updates;
 mod tasks;
 
+use backon::BackoffBuilder;
 use bbs_proto::models as proto;
 use prost::Message;
 
 use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod, NativeVersion};
 use super::{NotHeld, errors, wire};
 use crate::domain::validation::{self, Validate};
-use crate::domain::{DomainError, Page, Service, cells, retry};
+use crate::domain::{DomainError, Page, Service, cells, pauses, retry};
 use crate::model::TraceId;
 use crate::protobuf;
 use crate::store::Reader;
@@ -98,15 +99,29 @@ async fn try_answer(
             }
         },
         NativeMethod::List(method) => match page {
-            Some(page) => match list(page, method, call).await {
-                Err(fault) if fault.is_transient() && page.is_new() => {
-                    page.begin_again(service.store()).await?;
-                    list(page, method, call).await
-                }
-                listed => listed,
-            },
+            Some(page) => list_with_retries(service, page, method, call).await,
             None => retry(|| async move { list(&mut Page::whole(service.store()).await?, method, call).await }).await,
         },
+    }
+}
+
+/// Lists a page. The first one of a list may be of another moment, so it is begun again after a failure that passes.
+async fn list_with_retries(
+    service: &Service,
+    page: &mut Page,
+    method: ListMethod,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
+    let mut pauses = pauses().build();
+    loop {
+        match list(page, method, call).await {
+            Err(fault) if fault.is_transient() && page.is_new() => {
+                let Some(pause) = pauses.next() else { return Err(fault) };
+                tokio::time::sleep(pause).await;
+                page.begin_again(service.store()).await?;
+            }
+            listed => return listed,
+        }
     }
 }
 

@@ -11,6 +11,11 @@ use super::DomainError;
 const DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRIES: usize = 2;
 
+/// The pauses between attempts.
+pub fn pauses() -> ConstantBuilder {
+    ConstantBuilder::new().with_delay(DELAY).with_max_times(MAX_RETRIES).with_jitter()
+}
+
 /// Runs `attempt`, one transaction from begin to commit, until it succeeds, fails permanently or is out of retries.
 ///
 /// # Errors
@@ -19,9 +24,8 @@ pub async fn retry<T, F>(attempt: impl FnMut() -> F) -> Result<T, DomainError>
 where
     F: Future<Output = Result<T, DomainError>>,
 {
-    let backoff = ConstantBuilder::new().with_delay(DELAY).with_max_times(MAX_RETRIES).with_jitter();
     attempt
-        .retry(backoff)
+        .retry(pauses())
         .when(DomainError::is_transient)
         .notify(
             |fault, _| tracing::info!(reason = %fault, "a transaction lost a conflict or its session and is retried"),

@@ -59,7 +59,8 @@ impl Caller {
         }
     }
 
-    async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, Failure> {
+    /// Makes a call.
+    pub async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, Failure> {
         let response = self.open(method, request.encode_to_vec()).await?;
         let body = response.bytes().await.map_err(Failure::transport)?;
         A::decode(body).map_err(Failure::unreadable)
@@ -112,5 +113,7 @@ impl Caller {
 }
 
 fn refused(error: Option<proto::Error>) -> Result<(), Failure> {
-    error.map_or(Ok(()), |error| Err(Failure::Answer(format!("{error:?}"))))
+    error.map_or(Ok(()), |error| {
+        Err(Failure::Answer(format!("{:?}: {}", error.r#type(), String::from_utf8_lossy(&error.message))))
+    })
 }

@@ -125,6 +125,6 @@ impl Quarantine for ServingQuarantine {
 
 impl From<MigrateError> for QuarantineError {
     fn from(fault: MigrateError) -> Self {
-        Self { is_transient: fault.is_transient(), source: Box::new(fault) }
+        Self { is_transient: fault.is_transient() || fault.is_outage(), source: Box::new(fault) }
     }
 }
