@@ -17,7 +17,7 @@ mod update_hints;
 pub mod validation;
 
 pub use page::Page;
-pub use retry::{pauses, retry};
+pub use retry::retry;
 pub use service::{Policy, Service};
 
 use crate::clients::ClientError;

@@ -71,6 +71,7 @@ mod metrics;
 mod migrate;
 mod model;
 mod modules;
+mod pauses;
 mod progress;
 mod protobuf;
 mod reload;

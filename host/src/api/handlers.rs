@@ -15,8 +15,9 @@ use prost::Message;
 use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod, NativeVersion};
 use super::{NotHeld, errors, wire};
 use crate::domain::validation::{self, Validate};
-use crate::domain::{DomainError, Page, Service, cells, pauses, retry};
+use crate::domain::{DomainError, Page, Service, cells, retry};
 use crate::model::TraceId;
+use crate::pauses;
 use crate::protobuf;
 use crate::store::Reader;
 
@@ -112,7 +113,7 @@ async fn list_with_retries(
     method: ListMethod,
     call: HandlerCall<'_>,
 ) -> Result<Vec<u8>, DomainError> {
-    let mut pauses = pauses().build();
+    let mut pauses = pauses::of_calls().build();
     loop {
         match list(page, method, call).await {
             Err(fault) if fault.is_transient() && page.is_new() => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::{ConstantBuilder, Retryable};
+use backon::Retryable;
 use reqwest::{Method, Url};
 use serde::Serialize;
 use serde_json::json;
@@ -15,11 +15,7 @@ use crate::config;
 use crate::model::desired_lrp::SchedulingInfo;
 use crate::model::task::Task;
 use crate::model::{Text, TraceId};
-
-/// Pause before a request is repeated, plus jitter. Callers wait meanwhile; what is left after three attempts, the next
-/// convergence requests.
-const RETRY_DELAY: Duration = Duration::from_millis(100);
-const MAX_RETRIES: usize = 2;
+use crate::pauses;
 
 /// Without an address nothing is requested, and waiting instances and tasks stay pending.
 #[derive(Debug, Clone, Default)]
@@ -112,10 +108,9 @@ impl Auctioneer {
         url.path_segments_mut().expect("it has a host").pop_if_empty().extend(["v1", kind]);
         let body = serde_json::to_vec(items).expect("text and numbers are JSON");
         let begin = Instant::now();
-        let backoff = ConstantBuilder::new().with_delay(RETRY_DELAY).with_max_times(MAX_RETRIES).with_jitter();
         let attempt = || connection.send(what, url.clone(), &body, trace_id);
         attempt
-            .retry(backoff)
+            .retry(pauses::of_requests())
             .when(|fault| fault.may_pass() && begin.elapsed() < connection.timeout)
             .notify(|fault, _| {
                 tracing::info!(error = fault as &dyn std::error::Error, "the auctioneer gets the request again");

@@ -11,11 +11,12 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 
 use super::errors::{is_unreachable, mysql_number};
 use super::opener::{Connected, Driver, SessionName, Statements, WaitLimit};
-use super::outage::{Outage, attempts};
+use super::outage::Outage;
 use super::pool::SessionPool;
 use super::replacement::SessionReplacement;
 use super::statement::STATEMENT_BYTES;
 use super::{ConnectionLimits, Server, SqlError, Tls};
+use crate::pauses;
 
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
 const READ: &str =
@@ -74,7 +75,8 @@ impl MysqlConnections {
         let limits = &server.limits;
         let log_in = LogIn::of(server, &options);
         let outage = Arc::<Outage>::default();
-        let reading = (|| log_in.connect(&options).and_then(properties)).retry(attempts(limits.connect_timeout));
+        let reading =
+            (|| log_in.connect(&options).and_then(properties)).retry(pauses::of_connections(limits.connect_timeout));
         let properties = reading.when(is_unreachable).notify(|error: &SqlError, _| outage.note(error)).await?;
         let driver = MysqlDriver {
             options: options.statement_cache_capacity(properties.cached_statements(limits.max_connections)),

@@ -16,9 +16,10 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::errors::is_unreachable;
-use super::outage::{Outage, attempts, timed_out};
+use super::outage::{Outage, timed_out};
 use super::replacement::SessionReplacement;
 use super::{ConnectionLimits, Purpose, SqlError};
+use crate::pauses;
 
 /// A connection that was used this recently is assumed to be alive: a ping costs as much as a statement.
 const FRESH: Duration = Duration::from_millis(100);
@@ -190,7 +191,7 @@ impl<D: Driver> Opener<D> {
     }
 
     async fn connect(&self) -> Result<Connected<D>, SqlError> {
-        let connecting = (|| self.driver.connect()).retry(attempts(self.longest)).when(is_unreachable);
+        let connecting = (|| self.driver.connect()).retry(pauses::of_connections(self.longest)).when(is_unreachable);
         let connecting = connecting.notify(|error: &SqlError, _| self.outage.note(error));
         let connected = timeout(self.longest, connecting).await.map_err(|_| self.unreachable())??;
         self.outage.end();

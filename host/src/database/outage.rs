@@ -2,21 +2,8 @@
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use backon::ExponentialBuilder;
 
 use super::SqlError;
-
-/// Pauses between attempts to connect.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-
-/// Attempts to connect for some time.
-pub(super) fn attempts(longest: Duration) -> ExponentialBuilder {
-    let attempts = ExponentialBuilder::new().with_min_delay(SHORTEST_PAUSE).with_max_delay(LONGEST_PAUSE);
-    attempts.without_max_times().with_total_delay(Some(longest))
-}
 
 /// Why the last attempt to connect failed; none after one that succeeded.
 #[derive(Debug, Default)]

@@ -1,20 +1,9 @@
-//! Retries of transactions that lost a conflict or a deadlock to another, or their session to the server; all retries of API
-//! calls are here. Three attempts, half a second apart as in Diego, plus jitter, so that transactions that conflicted do not meet
-//! again.
+//! Retries of transactions that lost a conflict or a deadlock to another, or their session to the server.
 
-use std::time::Duration;
-
-use backon::{ConstantBuilder, Retryable};
+use backon::Retryable;
 
 use super::DomainError;
-
-const DELAY: Duration = Duration::from_millis(500);
-const MAX_RETRIES: usize = 2;
-
-/// The pauses between attempts.
-pub fn pauses() -> ConstantBuilder {
-    ConstantBuilder::new().with_delay(DELAY).with_max_times(MAX_RETRIES).with_jitter()
-}
+use crate::pauses;
 
 /// Runs `attempt`, one transaction from begin to commit, until it succeeds, fails permanently or is out of retries.
 ///
@@ -25,7 +14,7 @@ where
     F: Future<Output = Result<T, DomainError>>,
 {
     attempt
-        .retry(pauses())
+        .retry(pauses::of_calls())
         .when(DomainError::is_transient)
         .notify(
             |fault, _| tracing::info!(reason = %fault, "a transaction lost a conflict or its session and is retried"),
@@ -36,6 +25,7 @@ where
 #[cfg(test)]
 mod tests {
     use std::future::ready;
+    use std::time::Duration;
 
     use tokio::time::Instant;
 
@@ -59,7 +49,7 @@ mod tests {
         assert!(matches!(failed, DomainError::Store(StoreError::Raced)), "{failed}");
         assert_eq!(attempts.len(), 3);
         // A sleep ends up to a millisecond late.
-        let delays = DELAY..=DELAY * 2 + Duration::from_millis(1);
+        let delays = pauses::CALL..=pauses::CALL * 2 + Duration::from_millis(1);
         assert!(attempts.windows(2).all(|pair| delays.contains(&(pair[1] - pair[0]))), "{attempts:?}");
     }
 

@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use backon::BackoffBuilder;
 use bbs_proto::models::DesiredLrpSchedulingInfo;
 use futures_util::{StreamExt, pin_mut};
 use sea_query::{Alias, Expr, ExprTrait, Order, Query};
@@ -26,6 +27,7 @@ use crate::layout::values::{ColumnBuilder, Value};
 use crate::lock::fence::Fence;
 use crate::migrate::filling::{self, ExistingRows};
 use crate::migrate::{self, Context, ForeignRecord, IMPORT_RUN, fault};
+use crate::pauses;
 use crate::progress::Wait;
 use crate::rows;
 
@@ -35,9 +37,6 @@ const BATCH_LEAVES: usize = 2000;
 const BATCH_BYTES: usize = 4 << 20;
 /// Leaves that are looked up or deleted by one statement.
 const CHUNK: usize = 256;
-/// Pauses before a batch that lost a conflict is written again.
-const RETRY_PAUSES: [Duration; 4] =
-    [Duration::from_millis(50), Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(2)];
 
 /// Fills the empty database with what the survey saw. Drops what an earlier attempt left if there was one.
 ///
@@ -178,7 +177,7 @@ impl Filler<'_> {
     }
 
     async fn write_retrying(&mut self, leaves: &[Classified]) -> Result<(), ImportError> {
-        let mut pauses = RETRY_PAUSES.iter();
+        let mut pauses = pauses::of_batches().build();
         loop {
             let fault = match self.write_once(leaves).await {
                 Ok(outcome) => {
@@ -192,7 +191,7 @@ impl Filler<'_> {
             tracing::info!(reason = %fault, "a batch lost to another transaction and is written again");
             self.context.progress.retried();
             let _waiting = self.context.progress.wait(Wait::Retry);
-            tokio::time::sleep(*pause).await;
+            tokio::time::sleep(pause).await;
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use backon::Retryable;
 use futures_util::TryStreamExt;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -17,6 +18,7 @@ use crate::encryption::Keyring;
 use crate::encryption::header::LabelPrefixes;
 use crate::lock::fence::{Fence, FenceError};
 use crate::migrate::fault;
+use crate::pauses;
 
 /// The most examples that are kept; the count includes all.
 const EXAMPLES: usize = 10;
@@ -28,8 +30,6 @@ const BATCH_BYTES: usize = 4 << 20;
 const BATCH_TIME: Duration = Duration::from_millis(100);
 /// The target on SQLite, where every API write waits for the batch, not only writes to its rows.
 const BATCH_TIME_ALONE: Duration = Duration::from_millis(20);
-/// Attempts to write a batch that fails with a transient conflict.
-const ATTEMPTS: usize = 10;
 
 /// The result of a pass over a table or over the replay files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -198,18 +198,14 @@ async fn write_batch(
     table: &SealedTable,
     batch: &SealedBatch,
 ) -> Result<u64, KeysError> {
-    let mut attempt = 1;
-    loop {
-        let done = try_write_batch(context, fence, table, batch).await;
-        let Err(KeysError::Sql { source, .. } | KeysError::Fence(FenceError::Read(source))) = &done else {
-            return done;
-        };
-        if !is_transient(source) || attempt == ATTEMPTS {
-            return done;
-        }
-        attempt += 1;
-        context.progress.retried();
-    }
+    (|| try_write_batch(context, fence, table, batch))
+        .retry(pauses::of_batches())
+        .when(|fault| match fault {
+            KeysError::Sql { source, .. } | KeysError::Fence(FenceError::Read(source)) => is_transient(source),
+            _ => false,
+        })
+        .notify(|_, _| context.progress.retried())
+        .await
 }
 
 async fn try_write_batch(

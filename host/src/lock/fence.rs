@@ -11,7 +11,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use backon::{ConstantBuilder, Retryable};
+use backon::Retryable;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -20,13 +20,12 @@ use crate::database::{
     is_read_only, is_transient, schema, sql,
 };
 use crate::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
+use crate::pauses;
 
 /// Holds the token of the newest master: one row, in Galera one per concurrent transaction.
 pub const FENCE_TABLE: &str = "bbs_fence";
 const SHARDS: i64 = 64;
 
-/// Delay between attempts to raise a fence that a transaction of the previous master still holds.
-const RAISE_RETRY_INTERVAL: Duration = Duration::from_millis(200);
 /// Longest wait of a change of the schema for a lock.
 const LONGEST_CHANGE_WAIT: Duration = Duration::from_secs(1);
 /// Interval of statements on the keeper's connection; far below any timeout for idle transactions.
@@ -146,7 +145,7 @@ impl Fence {
         create_table(database).await?;
         let in_cluster = database.is_in_cluster().await.map_err(FenceError::Read)?;
         let token = (|| raised(database, in_cluster))
-            .retry(ConstantBuilder::new().with_delay(RAISE_RETRY_INTERVAL).without_max_times())
+            .retry(pauses::of_fence())
             .when(FenceError::is_transient)
             .notify(|fault, _| {
                 tracing::warn!(

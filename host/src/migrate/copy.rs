@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use backon::BackoffBuilder;
 use tokio::sync::mpsc;
 
 use super::checksum::{self, Checksum, CopiedRows};
@@ -18,6 +19,7 @@ use super::transform::{ReadBatch, transform};
 use super::{Context, Job, MigrateError, fault, quarantine};
 use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::lock::fence::Fence;
+use crate::pauses;
 use crate::progress::Wait;
 use crate::rows::{self, UnitKey, residue};
 use reader::{BatchReader, CopyBatch, Pass};
@@ -26,16 +28,6 @@ use reader::{BatchReader, CopyBatch, Pass};
 const FIRST_BATCH: u64 = 100;
 /// Batches that wait between two stages: with one in each stage, at most five are in memory.
 const WAITING: usize = 1;
-/// Backoff for transient conflicts; after the last pause, the holder of the conflicting lock is assumed stuck.
-const RETRY_PAUSES: [Duration; 6] = [
-    Duration::from_millis(50),
-    Duration::from_millis(100),
-    Duration::from_millis(200),
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-];
-
 fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: "bbs_copy".to_owned(), source }
 }
@@ -258,7 +250,7 @@ async fn until_it_is_written(
     of: (usize, Pass),
     batch: &CopyBatch,
 ) -> Result<(), MigrateError> {
-    let mut pauses = RETRY_PAUSES.iter();
+    let mut pauses = pauses::of_batches().build();
     loop {
         let fault = match write_batch(context, fence, job, of, batch).await {
             Err(fault) if fault.is_transient() => fault,
@@ -268,7 +260,7 @@ async fn until_it_is_written(
         tracing::info!(reason = %fault, "a batch lost to another transaction and is written again");
         context.progress.retried();
         let _waiting = context.progress.wait(Wait::Retry);
-        tokio::time::sleep(*pause).await;
+        tokio::time::sleep(pause).await;
     }
 }
 

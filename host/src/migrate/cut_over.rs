@@ -6,8 +6,6 @@
 //! tables that were not copied after the version is durable as well, since they may be many. A start that finds the mark of
 //! either completes the cut-over before anything else.
 
-use backon::{ExponentialBuilder, Retryable};
-
 use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
@@ -16,11 +14,8 @@ use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::Direction;
-use crate::layout::schema::{Layout, Table};
+use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
-
-/// Retries of the removal of units in quarantine: some minutes at most, then the next start continues it.
-const SETTLE_RETRIES: usize = 8;
 
 fn failed(what: &str) -> impl FnOnce(SqlError) -> MigrateError {
     let what = what.to_owned();
@@ -273,21 +268,12 @@ async fn complete(context: &Context, fence: &Fence, layouts: &LayoutHistory) -> 
         let was_copied = |name: &str| side_tables.contains(&format!("{name}__{}", underway.to));
         let kept = target.tables.values().filter(|table| source.tables.contains_key(&table.name));
         let kept: Vec<_> = kept.filter(|table| !was_copied(&table.name)).collect();
-        settle(fence, &kept).await?;
+        // A conflict with another transaction does not end the host that clients wait for.
+        patiently(context, || quarantine::settle(fence, &kept)).await?;
     }
     let mut tx = fence.begin().await?;
     state::write_underway(&mut tx, &Underway { phase: Phase::CleaningUp, ..underway }).await?;
     tx.commit().await.map_err(failed("bbs_migration"))
-}
-
-/// Settles the units in quarantine. A conflict with another transaction does not end the host that clients wait for.
-async fn settle(fence: &Fence, tables: &[&Table]) -> Result<(), MigrateError> {
-    let backoff = ExponentialBuilder::default().with_max_times(SETTLE_RETRIES);
-    (|| quarantine::settle(fence, tables))
-        .retry(backoff)
-        .when(MigrateError::is_transient)
-        .notify(|fault, _| tracing::info!(reason = %fault, "the removal of units in quarantine is retried"))
-        .await
 }
 
 /// The tables whose names have to change, as the database shows them: all or none of them.

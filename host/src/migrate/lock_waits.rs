@@ -1,26 +1,15 @@
 //! Waits for locks that other clients have on the tables. A change of the schema waits for a lock for a second only, since calls of
-//! clients wait behind it; it is tried again after pauses that grow. Owns the pauses, and what an operator learns meanwhile.
+//! clients wait behind it; it is tried again after pauses that grow. Owns what an operator learns meanwhile.
 
 use std::sync::Mutex;
-use std::time::Duration;
 
-use backon::{ExponentialBuilder, Retryable};
+use backon::Retryable;
 
 use super::{Context, MigrateError};
 use crate::database::lock_holders;
 use crate::lock::fence::Fence;
+use crate::pauses;
 use crate::progress::Wait;
-
-/// Pauses between two tries.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
-/// Pauses between tries, for as long as a migration waits for a lock.
-#[must_use]
-pub fn pauses(context: &Context) -> ExponentialBuilder {
-    let pauses = ExponentialBuilder::new().with_min_delay(SHORTEST_PAUSE).with_max_delay(LONGEST_PAUSE);
-    pauses.without_max_times().with_total_delay(Some(context.tuning.lock_timeout)).with_jitter()
-}
 
 /// The sessions that hold locks on the tables, for a message.
 pub async fn holders(context: &Context) -> String {
@@ -42,7 +31,7 @@ where
     A: Future<Output = Result<T, MigrateError>>,
 {
     let waiting = Mutex::new(None);
-    let done = attempt.retry(pauses(context)).when(MigrateError::is_transient).notify(|fault, pause| {
+    let done = attempt.retry(pauses::of_locks(context.tuning.lock_timeout)).when(MigrateError::is_transient).notify(|fault, pause| {
         let mut waiting = waiting.lock().expect("no attempt panics");
         if waiting.is_none() {
             *waiting = Some(context.progress.wait(Wait::Lock));

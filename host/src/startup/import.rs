@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backon::{ExponentialBuilder, Retryable};
+use backon::Retryable;
 
 use super::{Prepared, StartupError};
 use crate::etcd::client::EtcdClient;
@@ -14,10 +14,10 @@ use crate::lock::fence::Fence;
 use crate::migrate;
 use crate::migrate::fault;
 use crate::migrate::filling::{self, ExistingRows};
+use crate::pauses;
 
-/// Pause before each of the first two attempts to mark etcd while the API is served; doubles up to [`LONGEST_MARK_RETRY`].
-const FIRST_MARK_RETRY: Duration = Duration::from_secs(1);
-const LONGEST_MARK_RETRY: Duration = Duration::from_secs(30);
+/// Pause before the first attempt to mark etcd while the API is served.
+const MARK_DELAY: Duration = Duration::from_secs(1);
 
 /// What a start has to do about an import, and the import that has begun.
 #[derive(Debug)]
@@ -135,14 +135,10 @@ impl Prepared {
     /// Marks etcd once it can be reached, while the API is served.
     pub(super) async fn keep_marking(&self, fence: &Fence, unmarked: Option<ImportState>) -> Infallible {
         let Some(state) = unmarked else { return std::future::pending().await };
-        let backoff = ExponentialBuilder::default()
-            .with_min_delay(FIRST_MARK_RETRY)
-            .with_max_delay(LONGEST_MARK_RETRY)
-            .without_max_times();
         // The start has just tried.
-        tokio::time::sleep(FIRST_MARK_RETRY).await;
+        tokio::time::sleep(MARK_DELAY).await;
         let marked = (async || self.try_to_mark(fence, &state, true).await)
-            .retry(backoff)
+            .retry(pauses::of_background_work())
             .when(|error| matches!(error, StartupError::Import(fault) if fault.is_unreachable()))
             .notify(|error, delay| {
                 tracing::warn!(name: "import.not-marked", fault = %error, ?delay, "etcd is still not marked as imported");

@@ -2,9 +2,9 @@
 //! and the rotation in the background of the served API. Owns the consequences of a failure; the work is done by `keys`.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use backon::{ExponentialBuilder, Retryable};
+use backon::Retryable;
 
 use super::report::MetricsReporter;
 use super::{Prepared, StartupError};
@@ -14,11 +14,9 @@ use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
 use crate::migrate::{self, Found};
+use crate::pauses;
 use crate::progress::SERVING;
 
-/// Pause before the first retry of a rotation; doubles up to [`LONGEST_RETRY`].
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// About half an hour; after that, the next start retries.
 const RETRIES: usize = 35;
 
@@ -141,12 +139,8 @@ impl Prepared {
         report: &MetricsReporter,
     ) -> Result<(), StartupError> {
         let began = Instant::now();
-        let backoff = ExponentialBuilder::default()
-            .with_min_delay(FIRST_RETRY)
-            .with_max_delay(LONGEST_RETRY)
-            .with_max_times(RETRIES);
         let rotated = (async || self.rotate(fence).await)
-            .retry(backoff)
+            .retry(pauses::of_background_work().with_max_times(RETRIES))
             .when(|error| !is_lost(error))
             .notify(|error, delay| {
                 let source = std::error::Error::source(error).map(ToString::to_string);

@@ -3,27 +3,21 @@
 
 use std::time::{Duration, Instant};
 
-use backon::{BackoffBuilder, ExponentialBuilder, Retryable};
+use backon::{BackoffBuilder, Retryable};
 use tracing::Instrument;
 
 use super::{Prepared, StartupError, with_sources};
 use crate::lock::fence::Fence;
 use crate::migrate::online::{self, Online, Start};
 use crate::migrate::{self, Context, Decision, Found, MigrateError};
+use crate::pauses;
 use crate::progress::{STOPPED, Wait};
 use crate::store::{Store, TableAccess};
 
 /// Target duration of writing a batch while clients write, too: a client that needs a unit of the batch waits this long.
 const BATCH_TIME: Duration = Duration::from_millis(50);
-/// Pause before the retry of a step that met another transaction's lock, or an outage.
-const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// The pause of a clean-up that has failed often: an operator has to remove what it met.
-const LONGEST_RETRY_INTERVAL: Duration = Duration::from_secs(60);
-
-fn pauses() -> ExponentialBuilder {
-    let pauses = ExponentialBuilder::default().with_min_delay(RETRY_INTERVAL);
-    pauses.with_max_delay(LONGEST_RETRY_INTERVAL).without_max_times()
-}
+/// Pause before a migration goes on after an outage.
+const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 
 impl Prepared {
     /// Migrates like [`bring_to`](Self::bring_to), except for the copy, during which the database can be served.
@@ -103,13 +97,13 @@ impl Prepared {
             let reason = with_sources(&fault);
             tracing::warn!(name: "migration-interrupted", reason, "the migration goes on after an outage of the database");
             self.progress.retried();
-            tokio::time::sleep(RETRY_INTERVAL).await;
+            tokio::time::sleep(OUTAGE_PAUSE).await;
         }
     }
 
     /// Waits for the server.
     async fn has_arrived(&self, context: &Context, online: &Online) -> Result<bool, MigrateError> {
-        (|| online.has_arrived(context)).retry(pauses()).when(MigrateError::is_outage).await
+        (|| online.has_arrived(context)).retry(pauses::of_background_work()).when(MigrateError::is_outage).await
     }
 
     /// The cut-over. Clients wait from the end of the last call in progress until the tables are renamed.
@@ -122,7 +116,7 @@ impl Prepared {
     ) -> Result<(), StartupError> {
         // Prepared before clients have to wait.
         let next = self.access(fence, online.to(), self.is_pinned(online.to())).await?;
-        let mut pauses = migrate::lock_pauses(context).build();
+        let mut pauses = pauses::of_locks(context.tuning.lock_timeout).build();
         loop {
             let mut access = store.switch().await;
             let began = Instant::now();
@@ -191,7 +185,7 @@ impl Prepared {
     pub(super) async fn clean_up_in_background(&self, fence: &Fence) -> Result<(), MigrateError> {
         let context = self.online_context();
         (|| migrate::clean_up(&context, fence))
-            .retry(pauses())
+            .retry(pauses::of_background_work())
             .when(|fault| !fault.is_lost())
             .notify(|fault, delay| {
                 self.progress.retried();

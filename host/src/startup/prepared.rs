@@ -328,7 +328,7 @@ impl Prepared {
         let layout = self.layout(version)?;
         let kept = Lens::new(line, &context.migrations, version, 0, BTreeSet::new()).map_err(MigrateError::from)?;
         let places = |table: &String| kept.groups.iter().find(|group| group.sources.contains(table));
-        let quarantine = ServingQuarantine::new(layout.clone(), version, Arc::clone(&self.keyring));
+        let quarantine = ServingQuarantine::new(context, version);
         let access = TableAccess::direct(layout, dialect, &self.record_versions(version));
         let access = access.with_quarantine(Arc::new(quarantine));
         let with_places = layout.tables.keys().filter_map(|table| Some((table, places(table)?.keeps.clone())));

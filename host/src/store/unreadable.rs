@@ -153,31 +153,28 @@ impl Writer {
         Ok(quarantine.kept_since(&mut self.session.tx, kind.table(), since_ns).await?)
     }
 
-    /// Moves those rows of a record that cannot be read into quarantine, if there is one; returns their number.
+    /// Moves those rows of a record that cannot be read into quarantine, if there is one, and returns them.
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn quarantine_unreadable(&mut self, kind: EntityKind, key: &[u8]) -> Result<u64, StoreError> {
-        let Some(quarantine) = self.access.quarantine.clone() else { return Ok(0) };
+    pub async fn quarantine_unreadable(
+        &mut self,
+        kind: EntityKind,
+        key: &[u8],
+    ) -> Result<Vec<UnreadableRow>, StoreError> {
+        let Some(quarantine) = self.access.quarantine.clone() else { return Ok(Vec::new()) };
         let rows = match kind {
             EntityKind::DesiredLrp => self.unreadable_desired_lrp(key).await?,
             EntityKind::ActualLrp => self.unreadable_instances(key).await?,
             EntityKind::Task => self.unreadable_task(key).await?,
         };
-        let mut moved = 0;
-        for UnreadableRow { place, source } in rows {
-            let (table, reason, at_ns) = (kind.table(), with_sources(&source), self.now_ns());
-            tracing::error!(
-                name: "record.quarantined",
-                table, key = %String::from_utf8_lossy(key), place = ?place, reason,
-                "a record cannot be read and is moved into quarantine as it is, so that its place is free; \
-                 `bbs migrate quarantine list` names it"
-            );
-            let row = QuarantinedRow { table, unit: key, place: &place, reason, at_ns };
+        for UnreadableRow { place, source } in &rows {
+            let (table, reason, at_ns) = (kind.table(), with_sources(source), self.now_ns());
+            let row = QuarantinedRow { table, unit: key, place, reason, at_ns };
             quarantine.keep(&mut self.session.tx, row).await?;
             let row = place.iter().fold(Filter::everything(), |filter, (column, value)| filter.is(column, *value));
-            moved += self.delete(kind.entities(), key, row).await?;
+            self.delete(kind.entities(), key, row).await?;
         }
-        Ok(moved)
+        Ok(rows)
     }
 }

@@ -87,7 +87,7 @@ impl Case {
 
     /// Waits until the host has moved a record into quarantine.
     fn await_quarantine(&mut self, key: &str) {
-        self.host.wait_for_new_line(|line| line.contains("moved into quarantine") && line.contains(key));
+        self.host.wait_for_new_line(|line| line.contains("was moved into quarantine") && line.contains(key));
     }
 
     /// Waits until convergence has run twice.
@@ -145,6 +145,8 @@ async fn guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored(kind: K
     case.desire_task("task").await;
     case.desire_task("other").await;
     case.desire_task("third").await;
+    case.sql("ALTER TABLE tasks ADD COLUMN note VARCHAR(20)").await;
+    case.sql("UPDATE tasks SET note = 'of the owner' WHERE guid = 'task'").await;
     let keyring = Keyring::new([("other", "another passphrase")], "other").unwrap();
     let opened = case.texts("SELECT task_definition FROM tasks WHERE guid = 'task'").await.remove(0);
     let plain = fixture::keyring().open(Sealing::Enveloped, opened.as_bytes()).unwrap();
@@ -162,6 +164,9 @@ async fn guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored(kind: K
     let with_both = installation.set("encryption_keys", keys);
     let restored = with_both.succeed(&["migrate", "quarantine", "retry", "task"]);
     assert!(restored.contains("task  restored to its tables"), "{restored}");
+    let database = case.installation.database.open().await;
+    assert_eq!(texts(&database, "SELECT note FROM tasks WHERE guid = 'task'").await, ["of the owner"]);
+    database.close().await;
     let host = with_both.serve();
     let request = proto::TaskByGuidRequest { task_guid: b"task".to_vec() };
     let answer: proto::TaskResponse = host.call("/v1/tasks/get_by_task_guid.r3", &request).await;

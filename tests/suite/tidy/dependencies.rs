@@ -9,7 +9,7 @@ use crate::harness::workspace;
 /// The dependencies that each top-level module of the host may have.
 const LAYERS: &[(&str, &[&str])] = &[
     ("admin", &["files", "reload", "shutdown", "throttle", "progress"]),
-    ("clients", &["clock", "config", "locket", "metrics", "model", "log_sampling", "tls"]),
+    ("clients", &["clock", "config", "locket", "metrics", "model", "log_sampling", "tls", "pauses"]),
     ("clock", &[]),
     ("etcd", &["config", "model", "protobuf", "tls"]),
     ("events", &["model", "protobuf"]),
@@ -24,13 +24,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("signatures", &["files"]),
     ("protobuf", &[]),
     ("log_sampling", &[]),
+    ("pauses", &[]),
     ("model", &[]),
     ("layout", &[]),
-    ("database", &["files", "layout"]),
+    ("database", &["files", "layout", "pauses"]),
     // A crate of its own, `host/encryption`.
     ("encryption", &[]),
     ("lens", &["layout"]),
-    ("lock", &["clock", "config", "database", "files", "layout", "locket"]),
+    ("lock", &["clock", "config", "database", "files", "layout", "locket", "pauses"]),
     ("locket", &["config", "protobuf", "tls"]),
     ("modules", &["files", "layout", "lens", "progress", "log_sampling", "signatures"]),
     ("tls", &["clock", "config", "files"]),
@@ -45,6 +46,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "lens",
             "lock",
             "log_sampling",
+            "pauses",
             "throttle",
             "progress",
             "encryption",
@@ -52,10 +54,13 @@ const LAYERS: &[(&str, &[&str])] = &[
             "rows",
         ],
     ),
-    ("import", &["database", "encryption", "etcd", "layout", "lock", "migrate", "model", "progress", "rows"]),
-    ("keys", &["clock", "database", "files", "layout", "lock", "migrate", "throttle", "progress", "encryption"]),
-    ("domain", &["clients", "events", "metrics", "model", "log_sampling", "store"]),
-    ("api", &["domain", "events", "log_sampling", "model", "modules", "protobuf", "store"]),
+    ("import", &["database", "encryption", "etcd", "layout", "lock", "migrate", "model", "progress", "rows", "pauses"]),
+    (
+        "keys",
+        &["clock", "database", "files", "layout", "lock", "migrate", "throttle", "progress", "encryption", "pauses"],
+    ),
+    ("domain", &["clients", "events", "metrics", "model", "log_sampling", "store", "pauses"]),
+    ("api", &["domain", "events", "log_sampling", "model", "modules", "protobuf", "store", "pauses"]),
     ("http", &["api", "clock", "config", "logs", "metrics", "model", "modules", "progress", "log_sampling", "tls"]),
 ];
 

@@ -8,7 +8,7 @@ use crate::domain::{DomainError, Page, Service, actual_lrps, desired_lrps, tasks
 use crate::model::actual_lrp::ActualLrpFilter;
 use crate::model::desired_lrp::DesiredLrpFilter;
 use crate::model::task::TaskFilter;
-use crate::store::EntityKind;
+use crate::store::{EntityKind, UnreadableRow};
 
 /// Units that are read at once.
 const PAGE_UNITS: u32 = 250;
@@ -20,8 +20,9 @@ const PAGE_UNITS: u32 = 250;
 /// There are too many of them, or the database fails.
 pub(super) async fn run(service: &Service) -> Result<(), DomainError> {
     let store = service.store();
+    let limit = service.policy().quarantine_limit;
     let met: BTreeSet<_> = store.take_unreadable().into_iter().map(|(kind, _)| kind).collect();
-    if met.is_empty() || !store.has_quarantine().await {
+    if met.is_empty() || limit == 0 || !store.has_quarantine().await {
         return Ok(());
     }
     for kind in met {
@@ -31,7 +32,7 @@ pub(super) async fn run(service: &Service) -> Result<(), DomainError> {
         let keys: Vec<_> = noted.into_iter().filter(|(noted, _)| *noted == kind).map(|(_, key)| key).collect();
         let unreadable = keys.len() as u64;
         let all = readable + unreadable;
-        if is_too_many(unreadable, all, service.policy().quarantine_limit) {
+        if is_too_many(unreadable, all, limit) {
             return Err(DomainError::TooManyUnreadable { table: kind.table(), unreadable, all });
         }
         for key in keys {
@@ -69,14 +70,23 @@ fn is_too_many(unreadable: u64, all: u64, limit: u64) -> bool {
 
 async fn quarantine(service: &Service, kind: EntityKind, key: &[u8]) -> Result<(), DomainError> {
     let _lock = service.lock_key(key).await;
-    retry(|| async {
+    let rows = retry(|| async {
         let mut writer = service.store().writer(key).await?;
-        if writer.quarantine_unreadable(kind, key).await? == 0 {
-            return Ok(());
-        }
-        Ok(writer.commit().await?)
+        let rows = writer.quarantine_unreadable(kind, key).await?;
+        writer.commit().await?;
+        Ok(rows)
     })
-    .await
+    .await?;
+    for UnreadableRow { place, source } in rows {
+        let cause = std::error::Error::source(&source).map(tracing::field::display);
+        tracing::error!(
+            name: "record.quarantined",
+            table = kind.table(), key = %String::from_utf8_lossy(key), ?place, reason = %source, cause,
+            "a record cannot be read and was moved into quarantine as it is, so that its place is free; \
+             `bbs migrate quarantine list` names it"
+        );
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -91,7 +101,5 @@ mod tests {
         for (unreadable, all) in [(2, 2), (2, 3), (60, 100), (101, 250), (201, 20_000), (2001, 200_000)] {
             assert!(is_too_many(unreadable, all, 100), "{unreadable} of {all}");
         }
-        assert!(is_too_many(1, 50, 0), "none is moved");
-        assert!(!is_too_many(1, 200, 0), "one in a hundred");
     }
 }

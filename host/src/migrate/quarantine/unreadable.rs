@@ -2,45 +2,50 @@
 //! leaves when an operator retries it.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use sea_query::{Expr, ExprTrait, Query};
 
 use super::{QUARANTINE, QuarantineEntry, failed, of, put};
 use crate::database::Transaction;
-use crate::encryption::Keyring;
 use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Layout, Table};
+use crate::layout::schema::Table;
 use crate::layout::values::Value;
-use crate::migrate::MigrateError;
-use crate::rows::{self, ByteLimits, Place, RowLock, TableRows, UnitBatch, UnitKey};
+use crate::migrate::examine::layouts_here;
+use crate::migrate::{Context, MigrateError};
+use crate::rows::{self, ByteLimits, Place, RowLock, TableRows, UnitKey};
 use crate::store::{Key, Quarantine, QuarantineError, QuarantinedRow};
 
 /// The quarantine of a store at a version.
 #[derive(Debug)]
 pub struct ServingQuarantine {
-    place: Place,
+    context: Context,
     version: DataVersion,
-    keyring: Arc<Keyring>,
 }
 
 impl ServingQuarantine {
-    /// The quarantine for rows of this layout, which is that of the version.
-    pub fn new(layout: Layout, version: DataVersion, keyring: Arc<Keyring>) -> Self {
-        Self { place: Place::new(layout), version, keyring }
+    /// The quarantine for rows of a database at a version.
+    pub fn new(context: Context, version: DataVersion) -> Self {
+        Self { context, version }
     }
 
     async fn keep_row(&self, tx: &mut Transaction, row: QuarantinedRow<'_>) -> Result<(), MigrateError> {
-        let table = &self.place.layout.tables[row.table];
-        let key = UnitKey::text(row.unit);
-        let mut unit = self.unit(tx, table, key.clone()).await?;
+        let unknown = MigrateError::UnknownVersion { version: self.version };
+        let layouts = layouts_here(&self.context, tx, self.version).await?;
+        let place = Place::new(layouts.at(self.version).ok_or(unknown)?.clone());
+        let table = &place.layout.tables[row.table];
+        let (key, wanted) = (UnitKey::text(row.unit), rows::whole([table]));
+        let units = std::slice::from_ref(&key);
+        let mut unit = rows::load(tx, &place, &wanted, units, RowLock::Exclusive, ByteLimits::NONE).await?;
         let rows = unit.tables.get_mut(row.table).expect("the table was loaded");
         let is_row = is_at(table, rows, row.place);
         rows.retain(table, |at| is_row[at]);
-        let place: String = row.place.iter().map(|(_, value)| format!("/{value}")).collect();
+        if rows.count() != 1 {
+            return Err(MigrateError::WrittenMeanwhile { table: row.table.to_owned() });
+        }
+        let within: String = row.place.iter().map(|(_, value)| format!("/{value}")).collect();
         let mut entry = QuarantineEntry {
-            unit: key.name() + &place,
+            unit: key.name() + &within,
             table: row.table.to_owned(),
             from: self.version,
             to: self.version,
@@ -50,7 +55,7 @@ impl ServingQuarantine {
             digest: String::new(),
             reason: row.reason,
             replay: None,
-            rows: [(row.table.to_owned(), rows.count() as u64)].into(),
+            rows: [(row.table.to_owned(), 1)].into(),
             at_ns: row.at_ns,
             pending: false,
         };
@@ -62,12 +67,7 @@ impl ServingQuarantine {
             }
             entry.unit = format!("{name} ({number})");
         }
-        put(tx, &self.keyring, &self.place.layout, &entry, &key, &unit).await
-    }
-
-    async fn unit(&self, tx: &mut Transaction, table: &Table, key: UnitKey) -> Result<UnitBatch, MigrateError> {
-        let wanted = rows::whole([table]);
-        Ok(rows::load(tx, &self.place, &wanted, &[key], RowLock::Exclusive, ByteLimits::NONE).await?)
+        put(tx, &self.context.keyring, &place.layout, &entry, &key, &unit).await
     }
 
     async fn units_since(
