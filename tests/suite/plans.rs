@@ -103,10 +103,10 @@ fn timed(entry: &str) -> Option<Executed> {
 }
 
 /// A call, by its path and body.
-type Call = (&'static str, Vec<u8>);
+type CallMade = (&'static str, Vec<u8>);
 
 /// Every list, with and without filters, and every look-up, of records that are there.
-async fn calls(database: &TestDatabase) -> Vec<Call> {
+async fn calls(database: &TestDatabase) -> Vec<CallMade> {
     let opened = database.open().await;
     let one = async |query: &str| texts(&opened, query).await.remove(0).into_bytes();
     let process_guid = one("SELECT max(process_guid) FROM spare_actual_lrps").await;
@@ -161,7 +161,7 @@ async fn calls(database: &TestDatabase) -> Vec<Call> {
     calls
 }
 
-async fn make(host: &Host, calls: &[Call]) {
+async fn make(host: &Host, calls: &[CallMade]) {
     for _ in 0..EXECUTIONS {
         for (path, body) in calls {
             let answer = http_client().post(host.url(path)).body(body.clone()).send().await.unwrap();

@@ -37,7 +37,7 @@ const LONGEST_GAP: Duration = Duration::from_secs(10);
 const LONGEST_CALL: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy)]
-enum Fault {
+enum RoundFault {
     /// All sessions of the database are ended.
     EndedSessions,
     /// The server is killed and started again.
@@ -56,22 +56,22 @@ enum Fault {
     KilledHostBesideLock,
 }
 
-const FAULTS: [Fault; 8] = [
-    Fault::EndedSessions,
-    Fault::RestartedServer,
-    Fault::FrozenServer,
-    Fault::LockedRow,
-    Fault::LockedTable,
-    Fault::KilledHost,
-    Fault::TerminatedHost,
-    Fault::KilledHostBesideLock,
+const FAULTS: [RoundFault; 8] = [
+    RoundFault::EndedSessions,
+    RoundFault::RestartedServer,
+    RoundFault::FrozenServer,
+    RoundFault::LockedRow,
+    RoundFault::LockedTable,
+    RoundFault::KilledHost,
+    RoundFault::TerminatedHost,
+    RoundFault::KilledHostBesideLock,
 ];
 
 on_each_server!(rounds_of_faults_block_no_call_and_lose_no_acknowledged_write);
 async fn rounds_of_faults_block_no_call_and_lose_no_acknowledged_write(kind: Kind) {
     let (seed, rounds) = (seed("BBS_FAULT_SEED"), number("BBS_FAULT_ROUNDS").unwrap_or(ROUNDS));
     println!("BBS_FAULT_SEED={seed} BBS_FAULT_ROUNDS={rounds} on {kind:?}; {OF_PROCESSES}");
-    let mut pair = Pair::new(kind).await;
+    let mut pair = HostPair::new(kind).await;
     let caller = Caller::new(pair.address.subscribe());
     let model = Model::of(&caller).await.expect("the list succeeds");
     let settings = Settings { clients: 4, calls_per_second: 100.0, seed };
@@ -225,7 +225,7 @@ async fn restart_of_the_server_fails_no_call_but_those_being_committed(kind: Kin
 }
 
 /// Two hosts of one database, each of which is started again when it ends, as by a supervisor.
-struct Pair {
+struct HostPair {
     kind: Kind,
     engine: Engine,
     proxy: Arc<Proxy>,
@@ -237,7 +237,7 @@ struct Pair {
     address: watch::Sender<String>,
 }
 
-impl Pair {
+impl HostPair {
     async fn new(kind: Kind) -> Self {
         let engine = kind.own_engine();
         let database = TestDatabase::on(kind, engine.address());
@@ -254,41 +254,41 @@ impl Pair {
         Self { kind, engine, proxy, database, places, hosts, address }
     }
 
-    async fn inject(&mut self, fault: Fault, load: &mut Load) {
+    async fn inject(&mut self, fault: RoundFault, load: &mut Load) {
         match fault {
-            Fault::EndedSessions => {
+            RoundFault::EndedSessions => {
                 for _ in 0..3 {
                     block_in_place(|| self.database.end_sessions());
                     load.calls(CALLS / 4).await;
                 }
             }
-            Fault::RestartedServer => block_in_place(|| self.engine.restart()),
-            Fault::FrozenServer => {
+            RoundFault::RestartedServer => block_in_place(|| self.engine.restart()),
+            RoundFault::FrozenServer => {
                 self.proxy.stall();
                 load.calls(CALLS / 4).await;
                 block_in_place(|| self.engine.restart());
                 self.proxy.cut();
                 self.proxy.heal();
             }
-            Fault::LockedRow => {
+            RoundFault::LockedRow => {
                 let locked = Locked::rows(&self.database).await;
                 load.calls(CALLS).await;
                 locked.release().await;
             }
-            Fault::LockedTable => {
+            RoundFault::LockedTable => {
                 let locked = Locked::table(&self.database).await;
                 self.until_a_call_waits(&locked.database).await;
                 locked.release().await;
             }
-            Fault::KilledHost => {
+            RoundFault::KilledHost => {
                 let serving = self.serving().await.expect("a host serves");
                 self.hosts[serving].signal("KILL");
             }
-            Fault::TerminatedHost => {
+            RoundFault::TerminatedHost => {
                 let serving = self.serving().await.expect("a host serves");
                 self.hosts[serving].signal("TERM");
             }
-            Fault::KilledHostBesideLock => {
+            RoundFault::KilledHostBesideLock => {
                 let locked = Locked::rows(&self.database).await;
                 self.until_a_call_waits(&locked.database).await;
                 let serving = self.serving().await.expect("a host serves");
@@ -312,7 +312,7 @@ impl Pair {
     }
 
     /// Starts hosts again that have ended, until exactly one serves.
-    async fn until_one_serves(&mut self, fault: Fault) {
+    async fn until_one_serves(&mut self, fault: RoundFault) {
         let began = Instant::now();
         loop {
             for (host, (installation, _)) in self.hosts.iter_mut().zip(&self.places) {
