@@ -31,9 +31,10 @@ fn required() -> Value {
 fn all() -> Value {
     let mut properties = of_diegos_job("all").0;
     properties["diego"]["bbs"]["metrics_port"] = 9100.into();
-    let migration =
-        json!({ "mode": "online", "on_unreadable": "quarantine", "rate": 500, "rollback_on_drain_to": 1722634733 });
-    properties["diego"]["bbs"]["migration"] = migration;
+    properties["diego"]["bbs"]["migration"] = json!({
+        "mode": "online", "on_unreadable": "quarantine", "rate": 500, "lock_timeout": "1h", "quarantine_limit": 7,
+        "rollback_on_drain_to": 1722634733,
+    });
     properties["diego"]["bbs"]["etcd"] = json!({
         "machines": ["one.example", "two.example"], "ca_cert": "CA", "client_cert": "CERTIFICATE", "client_key": "KEY",
     });
@@ -88,6 +89,8 @@ fn properties_of_this_release_are_rendered() {
         ("migration_mode", json!("online")),
         ("on_unreadable", json!("quarantine")),
         ("migration_units_per_second", json!(500)),
+        ("migration_lock_timeout", json!("1h")),
+        ("quarantine_limit", json!(7)),
         ("rollback_on_drain_to_version", json!(1722634733)),
         ("update_max_in_flight", json!("25%")),
         ("update_max_in_flight_total", json!(50)),

@@ -108,17 +108,18 @@ async fn auctioneer_failures_return_errors_and_later_requests_succeed() {
     let auctioneer = StubServer::start(&trust);
     let clients = clients(&trust, &auctioneer.url(), true);
     let request = || async { clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await };
-    for status in [200, 404, 500] {
-        auctioneer.reply_next(&[StubReply::Status(status)]);
+    for (status, attempts) in [(200, 1), (404, 1), (500, 3)] {
+        auctioneer.reply_next(&vec![StubReply::Status(status); attempts]);
         let error = request().await.unwrap_err();
         assert!(matches!(error, ClientError::Status { status: found, .. } if found == status), "{error}");
         assert!(error.to_string().contains("see the log of that component"), "{error}");
         request().await.unwrap();
     }
-    auctioneer.reply_next(&[StubReply::Truncated]);
+    auctioneer.reply_always(StubReply::Truncated);
     let error = request().await.unwrap_err();
     // The head of the response may be sent before the connection is closed, or not.
     assert!(matches!(error, ClientError::Status { status: 200, .. } | ClientError::Unreachable { .. }), "{error}");
+    auctioneer.reply_always(StubReply::Status(202));
     request().await.unwrap();
 }
 

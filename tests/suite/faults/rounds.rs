@@ -91,7 +91,7 @@ async fn rounds_of_faults_block_no_call_and_lose_no_acknowledged_write(kind: Kin
     }
     let acknowledged = beside.stop().await;
     let (report, model) = load.stop().await;
-    println!("{report}\n{acknowledged:?}");
+    println!("{report}\nbeside: {acknowledged}");
     assert_eq!(report.differences, 0, "{report}");
     let longest = report.reads_from_send.max().max(report.writes_from_send.max());
     assert!(Duration::from_micros(longest).max(acknowledged.longest) < LONGEST_CALL, "{report}");
@@ -108,7 +108,7 @@ struct Beside {
 }
 
 /// What calls about instances and tasks have acknowledged.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Acknowledged {
     /// The tasks that were desired, and whether they were cancelled.
     tasks: BTreeMap<Vec<u8>, bool>,
@@ -137,6 +137,13 @@ impl Beside {
     async fn stop(self) -> Acknowledged {
         self.stop.send_replace(true);
         self.caller.await.expect("it does not panic")
+    }
+}
+
+impl std::fmt::Display for Acknowledged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { tasks, report, longest, failed } = self;
+        write!(f, "{} tasks, report {report}, longest call {longest:?}, {failed} failures", tasks.len())
     }
 }
 
