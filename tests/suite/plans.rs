@@ -14,7 +14,7 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::{fixture, http_client, modules};
 
 /// Rows of each table: several pages of each list.
-const ROWS: u64 = 1600;
+const ROWS: u64 = 1100;
 /// Executions of each call in each state of the tables. PostgreSQL may replace the plan of a prepared statement after five.
 const EXECUTIONS: usize = 7;
 /// Rows that a statement may examine beside those that it returns: those of the unit that a page ends before, and small tables.
@@ -61,14 +61,28 @@ impl Executed {
     }
 }
 
-/// The statements that the server has logged.
-fn logged(kind: Kind, engine: &Engine) -> Vec<Executed> {
-    if kind.dialect() == Dialect::Postgres {
-        return engine.log().split("plan:\n").skip(1).filter_map(explained).collect();
+/// The server's log of statements, read on from where it was read before.
+struct StatementLog<'a> {
+    kind: Kind,
+    engine: &'a Engine,
+    read: usize,
+}
+
+impl StatementLog<'_> {
+    /// What the server has logged since the last call.
+    fn next(&mut self) -> Vec<Executed> {
+        let file = match self.kind.dialect() {
+            Dialect::Postgres => self.engine.folder().join("log"),
+            _ => self.engine.folder().join("data/statements"),
+        };
+        let log = std::fs::read(file).expect("the log of statements");
+        let new = String::from_utf8_lossy(&log[self.read..]).into_owned();
+        self.read = log.len();
+        match self.kind.dialect() {
+            Dialect::Postgres => new.split("plan:\n").skip(1).filter_map(explained).collect(),
+            _ => new.split("# Query_time: ").skip(1).filter_map(timed).collect(),
+        }
     }
-    let folder = engine.folder().join("data");
-    let log = std::fs::read(folder.join("statements")).expect("the log of statements");
-    String::from_utf8_lossy(&log).split("# Query_time: ").skip(1).filter_map(timed).collect()
 }
 
 /// An entry of PostgreSQL's `auto_explain`.
@@ -244,33 +258,29 @@ async fn no_list_and_no_look_up_examines_more_than_it_returns(kind: Kind) {
     let installation = Installation::on(database.clone(), &modules::modules())
         // Few sessions, each of which prepares every statement.
         .set("max_open_database_connections", 3)
-        .set("converge_repeat_interval", "500ms");
+        .set("converge_repeat_interval", "2s");
     with_spare_rows(&database, &installation).await;
     fill(&database).await;
     let calls = calls(&database).await;
     let host = installation.serve();
-    let mut before = logged(kind, &engine).len();
-    let mut check = async |state: &str| {
-        make(&host, &calls).await;
-        let executed = logged(kind, &engine);
-        assert_examines_what_it_returns(&executed[before..], state);
-        before = executed.len();
-    };
-    check("filled without statistics").await;
+    let mut log = StatementLog { kind, engine: &engine, read: 0 };
+    log.next();
+    make(&host, &calls).await;
+    assert_examines_what_it_returns(&log.next(), "filled without statistics");
     for _ in 0..2 {
         on_all(&database, TABLES, |table| format!("UPDATE {table} SET domain = concat(domain, 'x')")).await;
     }
-    check("updated twice").await;
+    make(&host, &calls).await;
+    assert_examines_what_it_returns(&log.next(), "updated twice");
     empty(&database).await;
     let analyse = if kind.dialect() == Dialect::Postgres { "ANALYZE" } else { "ANALYZE TABLE" };
     on_all(&database, TABLES, |table| format!("{analyse} {table}")).await;
     make(&host, &calls).await;
-    before = logged(kind, &engine).len();
     // A start makes an instance.
     empty(&database).await;
     fill(&database).await;
+    log.next();
     make(&host, &calls).await;
-    let executed = logged(kind, &engine);
-    assert_examines_what_it_returns(&executed[before..], "emptied, analysed and filled again");
+    assert_examines_what_it_returns(&log.next(), "emptied, analysed and filled again");
     assert!(host.terminate().success());
 }
