@@ -35,7 +35,7 @@ use sqlx::SqlitePool;
 pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
 pub use connection_check::ConnectionCheck;
 pub use errors::{
-    READ_ONLY, first_write_advice, is_denied, is_lost, is_missing_table, is_outage, is_read_only, is_refused_row,
+    READ_ONLY, first_write_advice, is_denied, is_missing_table, is_outage, is_read_only, is_refused_row, is_repeatable,
     is_transient, is_unique_violation, refused_characters,
 };
 pub use lock_holders::lock_holders;

@@ -23,7 +23,7 @@ mod write;
 
 use std::collections::BTreeMap;
 
-use crate::database::{SqlError, is_lost, is_transient};
+use crate::database::{SqlError, is_repeatable};
 use crate::encryption::EncryptionError;
 use crate::layout::manifest::{Change, DataVersion, Manifest};
 use crate::layout::schema::Layout;
@@ -151,8 +151,7 @@ impl RowsError {
 
     /// Whether the same work may succeed if it is retried from the start of its transaction.
     pub fn is_transient(&self) -> bool {
-        let passes = |source| is_transient(source) || is_lost(source);
-        matches!(self, Self::Rows { source, .. } | Self::Residue(source) if passes(source))
+        matches!(self, Self::Rows { source, .. } | Self::Residue(source) if is_repeatable(source))
     }
 }
 

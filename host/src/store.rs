@@ -99,9 +99,7 @@ impl StoreError {
         match self {
             // Without its session, the outcome of a commit is unknown.
             Self::Commit { source } => database::is_transient(source),
-            Self::Statement { source, .. } | Self::Fence(FenceError::Read(source)) => {
-                database::is_transient(source) || database::is_lost(source)
-            }
+            Self::Statement { source, .. } | Self::Fence(FenceError::Read(source)) => database::is_repeatable(source),
             Self::Units { source, .. } => source.is_transient(),
             Self::DualWrite(fault) => fault.is_transient,
             Self::Quarantine(fault) => fault.is_transient,
@@ -239,8 +237,16 @@ impl Store {
     ) -> Self {
         let kept = Arc::new(Semaphore::new(most_kept(&database) as usize));
         let access = Arc::new(RwLock::new(access));
-        let (left_out, unreadable) = (AtomicU64::new(0), unreadable::Noted::default());
-        Self(Arc::new(Inner { database, fence, keyring, clock, access, kept, left_out, unreadable }))
+        Self(Arc::new(Inner {
+            database,
+            fence,
+            keyring,
+            clock,
+            access,
+            kept,
+            left_out: AtomicU64::new(0),
+            unreadable: unreadable::Noted::default(),
+        }))
     }
 
     /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones until the guard is
@@ -352,7 +358,8 @@ impl Store {
                 Err(StoreError::Unreadable { table, key, source }) => {
                     let left_out = self.0.left_out.fetch_add(1, Ordering::Relaxed) + 1;
                     if is_sampled(left_out) {
-                        let (key, reason) = (String::from_utf8_lossy(&key), with_sources(&source));
+                        let key = String::from_utf8_lossy(&key);
+                        let reason = with_sources(&source);
                         tracing::warn!(
                             table,
                             %key,

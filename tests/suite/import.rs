@@ -10,7 +10,6 @@ mod vectors;
 mod whole_stores;
 
 use bbs_proto::models as proto;
-use bbs_proto::prost::Message;
 use serde_json::{Value, json};
 
 use crate::harness::database::Kind;
@@ -62,13 +61,6 @@ async fn records(etcd: &Etcd) -> Vec<(String, String, u64)> {
     etcd.everything().await.into_iter().filter(|(key, ..)| key != "/version").collect()
 }
 
-async fn call<A: Message + Default>(host: &Host, path: &str, request: &impl Message) -> A {
-    let request = crate::harness::http_client().post(host.url(path)).body(request.encode_to_vec());
-    let answer = request.send().await.expect("the host answers");
-    assert!(answer.status().is_success(), "{path}: {}", answer.status());
-    A::decode(answer.bytes().await.expect("a body")).expect("a message")
-}
-
 /// What the lists of the API have, sorted, without what each database draws for itself.
 #[derive(Debug, Default, PartialEq)]
 struct Listed {
@@ -80,11 +72,11 @@ struct Listed {
 
 async fn listed(host: &Host) -> Listed {
     let lrps: proto::DesiredLrPsResponse =
-        call(host, "/v1/desired_lrps/list.r3", &proto::DesiredLrPsRequest::default()).await;
+        host.call("/v1/desired_lrps/list.r3", &proto::DesiredLrPsRequest::default()).await;
     let actual: proto::ActualLrPsResponse =
-        call(host, "/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
-    let tasks: proto::TasksResponse = call(host, "/v1/tasks/list.r3", &proto::TasksRequest::default()).await;
-    let domains: proto::DomainsResponse = call(host, "/v1/domains/list", &proto::DesiredLrPsRequest::default()).await;
+        host.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+    let tasks: proto::TasksResponse = host.call("/v1/tasks/list.r3", &proto::TasksRequest::default()).await;
+    let domains: proto::DomainsResponse = host.call("/v1/domains/list", &proto::DesiredLrPsRequest::default()).await;
     assert_eq!((lrps.error, actual.error, tasks.error, domains.error), (None, None, None, None));
     let mut listed = Listed {
         desired: lrps.desired_lrps,

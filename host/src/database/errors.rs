@@ -55,6 +55,11 @@ pub fn is_lost(error: &SqlError) -> bool {
     }
 }
 
+/// Whether the transaction of a failed statement may succeed when it is repeated: it lost a conflict or its session.
+pub fn is_repeatable(error: &SqlError) -> bool {
+    is_transient(error) || is_lost(error)
+}
+
 /// Whether the server is away, or has ended the session.
 pub fn is_outage(error: &SqlError) -> bool {
     is_lost(error) || is_unreachable(error)

@@ -20,9 +20,9 @@ const READ: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// The commit does not wait for the disk. The log is ordered: a later durable commit flushes it too.
 const RELAXED: &str = "SET LOCAL synchronous_commit = off";
 
-/// Rows are found by key and read in the order of keys, by index. The planner relies on statistics, and a table that grew since its
-/// last `ANALYZE` has outdated ones: it would scan or sort the whole table for a page, and keep a plan made for an empty table.
-/// What has no index is scanned all the same, at a cost that would have it compiled.
+/// Settings with which rows are found by key and read in the order of keys, by index. The planner relies on statistics, and a table
+/// that grew since its last `ANALYZE` has outdated ones: it would scan or sort the whole table for a page, and keep a plan made for
+/// an empty table. A condition without an index is scanned for all the same, at a nominal cost that would have the plan compiled.
 const BY_KEY: &str = "SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off; SET jit = off";
 
 /// A policy that hides rows from this user is an error of the statement that it would affect. Otherwise a migration would copy

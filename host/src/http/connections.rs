@@ -146,7 +146,8 @@ impl Connections {
     /// numerous give way: a flood of new ones leaves the pools of regular clients, and idle ones do not lock out new clients.
     pub(super) fn make_room(&self) -> bool {
         let open = self.open();
-        let (mut new, mut answered) = (Vec::new(), Vec::new());
+        let mut new = Vec::new();
+        let mut answered = Vec::new();
         for connection in open.values() {
             let waits = connection.waits();
             if let Some((_, since)) = waits.longest().filter(|_| !waits.is_closing) {

@@ -250,6 +250,11 @@ impl MigrateError {
         }
     }
 
+    /// Whether a client's transaction that failed with it may succeed if it is done again from its start.
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.is_transient() || self.is_outage()
+    }
+
     /// Whether the same transaction may succeed if it is done again from its start.
     pub fn is_transient(&self) -> bool {
         match self {

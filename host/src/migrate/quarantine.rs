@@ -82,6 +82,25 @@ pub(super) struct RefusedUnit {
 }
 
 impl QuarantineEntry {
+    /// An entry of a version that no migration has failed for, without rows.
+    fn without_a_module(unit: &str, table: &str, version: DataVersion, reason: &str, at_ns: i64) -> Self {
+        Self {
+            unit: unit.to_owned(),
+            table: table.to_owned(),
+            from: version,
+            to: version,
+            version,
+            direction: Direction::Up,
+            module: String::new(),
+            digest: String::new(),
+            reason: reason.to_owned(),
+            replay: None,
+            rows: BTreeMap::new(),
+            at_ns,
+            pending: false,
+        }
+    }
+
     /// Whether it is of a row that a serving host could not read. A migration never ends at the version that it left.
     pub fn is_of_a_serving_host(&self) -> bool {
         self.from == self.to
@@ -188,19 +207,8 @@ pub async fn keep_foreign(
     foreign: &ForeignRecord<'_>,
 ) -> Result<(), MigrateError> {
     let entry = QuarantineEntry {
-        unit: foreign.key.to_owned(),
-        table: FOREIGN.to_owned(),
         from: 0,
-        to,
-        version: to,
-        direction: Direction::Up,
-        module: String::new(),
-        digest: String::new(),
-        reason: foreign.reason.to_owned(),
-        replay: None,
-        rows: BTreeMap::new(),
-        at_ns: context.now_ns,
-        pending: false,
+        ..QuarantineEntry::without_a_module(foreign.key, FOREIGN, to, foreign.reason, context.now_ns)
     };
     put_content(tx, &context.keyring, &entry, &UnitKey::text(foreign.key), foreign.content).await
 }

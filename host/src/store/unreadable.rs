@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 
+use super::access::TableAccess;
 use super::filter::Filter;
 use super::page::Key;
 use super::record::RecordReadError;
@@ -138,9 +139,18 @@ impl Reader {
     /// # Errors
     /// The database fails.
     pub async fn quarantined_since(&mut self, kind: EntityKind, since_ns: i64) -> Result<BTreeSet<Key>, StoreError> {
-        let Some(quarantine) = &self.access.quarantine else { return Ok(BTreeSet::new()) };
-        Ok(quarantine.kept_since(&mut self.session.tx, kind.table(), since_ns).await?)
+        quarantined_since(&self.access, &mut self.session.tx, kind, since_ns).await
     }
+}
+
+async fn quarantined_since(
+    access: &TableAccess,
+    tx: &mut Transaction,
+    kind: EntityKind,
+    since_ns: i64,
+) -> Result<BTreeSet<Key>, StoreError> {
+    let Some(quarantine) = &access.quarantine else { return Ok(BTreeSet::new()) };
+    Ok(quarantine.kept_since(tx, kind.table(), since_ns).await?)
 }
 
 impl Writer {
@@ -149,8 +159,7 @@ impl Writer {
     /// # Errors
     /// The database fails.
     pub async fn quarantined_since(&mut self, kind: EntityKind, since_ns: i64) -> Result<BTreeSet<Key>, StoreError> {
-        let Some(quarantine) = &self.access.quarantine else { return Ok(BTreeSet::new()) };
-        Ok(quarantine.kept_since(&mut self.session.tx, kind.table(), since_ns).await?)
+        quarantined_since(&self.access, &mut self.session.tx, kind, since_ns).await
     }
 
     /// Moves those rows of a record that cannot be read into quarantine, if there is one, and returns them.
@@ -169,8 +178,13 @@ impl Writer {
             EntityKind::Task => self.unreadable_task(key).await?,
         };
         for UnreadableRow { place, source } in &rows {
-            let (table, reason, at_ns) = (kind.table(), with_sources(source), self.now_ns());
-            let row = QuarantinedRow { table, unit: key, place, reason, at_ns };
+            let row = QuarantinedRow {
+                table: kind.table(),
+                unit: key,
+                place,
+                reason: with_sources(source),
+                at_ns: self.now_ns(),
+            };
             quarantine.keep(&mut self.session.tx, row).await?;
             let row = place.iter().fold(Filter::everything(), |filter, (column, value)| filter.is(column, *value));
             self.delete(kind.entities(), key, row).await?;

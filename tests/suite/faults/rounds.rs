@@ -69,7 +69,8 @@ const FAULTS: [RoundFault; 8] = [
 
 on_each_server!(rounds_of_faults_block_no_call_and_lose_no_acknowledged_write);
 async fn rounds_of_faults_block_no_call_and_lose_no_acknowledged_write(kind: Kind) {
-    let (seed, rounds) = (seed("BBS_FAULT_SEED"), number("BBS_FAULT_ROUNDS").unwrap_or(ROUNDS));
+    let seed = seed("BBS_FAULT_SEED");
+    let rounds = number("BBS_FAULT_ROUNDS").unwrap_or(ROUNDS);
     println!("BBS_FAULT_SEED={seed} BBS_FAULT_ROUNDS={rounds} on {kind:?}; {OF_PROCESSES}");
     let mut pair = HostPair::new(kind).await;
     let caller = Caller::new(pair.address.subscribe());

@@ -31,15 +31,9 @@ async fn fixture_is_equal_after_the_migration_up_and_down(kind: Kind) {
     assert_eq!(stored.rows(DEFINITIONS).await, with_definitions);
 }
 
-pub(super) async fn call<A: Message + Default>(host: &Host, path: &str, request: &impl Message) -> A {
-    let response =
-        crate::harness::http_client().post(host.url(path)).body(request.encode_to_vec()).send().await.unwrap();
-    A::decode(response.bytes().await.unwrap()).unwrap()
-}
-
 pub(super) async fn status_of(host: &Host) -> proto::DesiredLrpUpdateStatus {
     let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"guid".to_vec() };
-    call::<proto::DesiredLrpUpdateStatusResponse>(host, "/v1.2/desired_lrp/update_status", &request)
+    host.call::<proto::DesiredLrpUpdateStatusResponse>("/v1.2/desired_lrp/update_status", &request)
         .await
         .status
         .unwrap()
@@ -47,13 +41,13 @@ pub(super) async fn status_of(host: &Host) -> proto::DesiredLrpUpdateStatus {
 
 pub(super) async fn definitions_of(host: &Host) -> Vec<proto::ArchivedLrpDefinition> {
     let request = proto::LrpDefinitionsRequest { process_guid: b"guid".to_vec() };
-    let answer: proto::LrpDefinitionsResponse = call(host, "/v1.2/desired_lrp/definitions/list", &request).await;
+    let answer: proto::LrpDefinitionsResponse = host.call("/v1.2/desired_lrp/definitions/list", &request).await;
     assert_eq!(answer.error, None);
     answer.definitions
 }
 
 pub(super) async fn change(host: &Host, path: &str, request: &impl Message) {
-    let answer: proto::DesiredLrpLifecycleResponse = call(host, path, request).await;
+    let answer: proto::DesiredLrpLifecycleResponse = host.call(path, request).await;
     assert_eq!(answer.error, None, "{path}");
 }
 
@@ -82,7 +76,7 @@ pub(super) fn scaled_to(instances: i32) -> proto::DesiredLrpUpdate {
 async fn desired(host: &Host) -> proto::DesiredLrp {
     let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
     let path = "/v1.2/desired_lrps/get_by_process_guid.r3";
-    call::<proto::DesiredLrpResponse>(host, path, &request).await.desired_lrp.unwrap()
+    host.call::<proto::DesiredLrpResponse>(path, &request).await.desired_lrp.unwrap()
 }
 
 /// Leaves an update under way, of the one instance that runs `version-2`; `version-1` is in the archive.
@@ -91,8 +85,8 @@ async fn begin_update_to_version_3(host: &Host) {
     update_on(host, to(definition("version-2"))).await;
     until_ended(host).await;
     update_on(host, scaled_to(1)).await;
-    call::<proto::ActualLrpLifecycleResponse>(host, CLAIM, &claim(0, "old-0")).await;
-    call::<proto::ActualLrpLifecycleResponse>(host, START, &start(0, "old-0")).await;
+    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "old-0")).await;
+    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "old-0")).await;
     update_on(host, to(proto::LrpDefinition { memory_mb: 256, ..definition("version-3") })).await;
 }
 
@@ -120,9 +114,9 @@ async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
     let host = installation.serve();
     assert_eq!((status_of(&host).await, desired(&host).await), (before, known));
     assert_eq!(definitions_of(&host).await, definitions);
-    call::<proto::ActualLrpLifecycleResponse>(&host, CLAIM, &claim(0, "new-0")).await;
-    call::<proto::ActualLrpLifecycleResponse>(&host, START, &start(0, "new-0")).await;
-    call::<proto::ActualLrpLifecycleResponse>(&host, REMOVE, &remove(0, Some("old-0"))).await;
+    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "new-0")).await;
+    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "new-0")).await;
+    host.call::<proto::ActualLrpLifecycleResponse>(REMOVE, &remove(0, Some("old-0"))).await;
     until_ended(&host).await;
     assert!(host.terminate().success());
 }

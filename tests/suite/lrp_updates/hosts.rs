@@ -5,7 +5,7 @@ use bbs::testing::layout::schema::Sealing;
 use bbs_encryption::Keyring;
 use serde_json::json;
 
-use super::down::{BEFORE, call, change, definitions_of, desire_version_1, scaled_to, until_ended, update_on};
+use super::down::{BEFORE, change, definitions_of, desire_version_1, scaled_to, until_ended, update_on};
 use super::*;
 use crate::harness::database::{execute, on_each_database, texts};
 use crate::harness::fixture;
@@ -82,15 +82,15 @@ async fn halt_of_an_update_and_its_end_are_logged(kind: Kind) {
     let mut host = Host::start(installation.command(&["serve"]), "bbs.started");
     desire_version_1(&host).await;
     update_on(&host, scaled_to(1)).await;
-    call::<proto::ActualLrpLifecycleResponse>(&host, CLAIM, &claim(0, "old-0")).await;
-    call::<proto::ActualLrpLifecycleResponse>(&host, START, &start(0, "old-0")).await;
+    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "old-0")).await;
+    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "old-0")).await;
     update_on(&host, to(definition("version-2"))).await;
     while super::down::status_of(&host).await.waiting == 0 {
         crate::harness::pause().await;
     }
     for name in ["new-0", "new-1", "new-2"] {
-        call::<proto::ActualLrpLifecycleResponse>(&host, CLAIM, &claim(0, name)).await;
-        call::<proto::ActualLrpLifecycleResponse>(&host, CRASH, &crash(0, name)).await;
+        host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, name)).await;
+        host.call::<proto::ActualLrpLifecycleResponse>(CRASH, &crash(0, name)).await;
     }
     let halted = host.wait_for_line(|line| line.contains("\"bbs.lrp-update.halted\""));
     for part in ["\"process_guid\":\"guid\"", "\"index\":0", "it crashed"] {

@@ -47,7 +47,8 @@ pub(super) async fn run(service: &Service) -> Result<(), DomainError> {
 
 /// Reads all records of a kind; the store notes those that it cannot read.
 async fn count_readable(service: &Service, kind: EntityKind) -> Result<u64, DomainError> {
-    let (mut readable, mut after) = (0, None);
+    let mut readable = 0;
+    let mut after = None;
     loop {
         let mut page = Page::begin(service.store(), after, PAGE_UNITS).await?;
         let listed = match kind {

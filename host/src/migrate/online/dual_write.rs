@@ -178,10 +178,7 @@ impl store::DualWrite for CopyWriter {
         Box::pin(async move {
             self.take_changes(tx, touched).await.map_err(|fault| {
                 if !fault.is_refused_row() {
-                    return store::DualWriteError {
-                        is_transient: fault.is_transient() || fault.is_outage(),
-                        source: Box::new(fault),
-                    };
+                    return store::DualWriteError { is_transient: fault.is_repeatable(), source: Box::new(fault) };
                 }
                 // The fault is not the client's: its call is retried, which abandons the copies.
                 let source = fault.to_string().into();

@@ -172,10 +172,14 @@ async fn try_put_back(
         }
     }
     let unit = unit::decode(&bytes, key, &work.lens.source, &context.keyring).ok_or_else(damaged)?;
-    if entry.is_of_a_serving_host()
-        && let Some(column) = unit::sealed_shut(&unit, &context.keyring)
-    {
-        return Ok(Fate::Refused { reason: format!("`{column}` of `{}` still does not open", entry.table) });
+    if entry.is_of_a_serving_host() {
+        let columns =
+            rows::whole(work.lens.source.tables.values().filter(|table| unit.tables.contains_key(&table.name)));
+        if let Some(RowsError::Sealed { table, column, .. }) =
+            unit.clone().open(&columns, &context.keyring).into_values().next()
+        {
+            return Ok(Fate::Refused { reason: format!("`{column}` of `{table}` still does not open") });
+        }
     }
     let groups = groups_of(&work, &unit).ok_or_else(damaged)?;
     let names = [entry.unit.clone()];

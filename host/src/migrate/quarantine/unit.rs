@@ -61,19 +61,6 @@ pub(super) fn decode(bytes: &[u8], key: UnitKey, layout: &Layout, keyring: &Keyr
     Some(unit)
 }
 
-/// The first column of a unit with a value that does not open.
-pub(super) fn sealed_shut<'a>(unit: &'a UnitBatch, keyring: &Keyring) -> Option<&'a str> {
-    let columns = unit.tables.values().flat_map(|rows| rows.columns.iter().map(|column| (rows.count(), column)));
-    for (count, (name, values)) in columns {
-        let mut opens = true;
-        values.opened(count, keyring, |_, _| opens = false);
-        if !opens {
-            return Some(name);
-        }
-    }
-    None
-}
-
 fn decode_column(rest: &mut &[u8], column: &Column, rows: usize, keyring: &Keyring) -> Option<BatchColumn> {
     let encoding = Encoding::from(column.kind);
     let mut builder = ColumnBuilder::new(encoding);

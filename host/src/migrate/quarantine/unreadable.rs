@@ -8,7 +8,7 @@ use sea_query::{Expr, ExprTrait, Query};
 
 use super::{QUARANTINE, QuarantineEntry, failed, of, put};
 use crate::database::Transaction;
-use crate::layout::manifest::{DataVersion, Direction};
+use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Table;
 use crate::layout::values::Value;
 use crate::migrate::examine::layouts_here;
@@ -34,7 +34,8 @@ impl ServingQuarantine {
         let layouts = layouts_here(&self.context, tx, self.version).await?;
         let place = Place::new(layouts.at(self.version).ok_or(unknown)?.clone());
         let table = &place.layout.tables[row.table];
-        let (key, wanted) = (UnitKey::text(row.unit), rows::whole([table]));
+        let key = UnitKey::text(row.unit);
+        let wanted = rows::whole([table]);
         let units = std::slice::from_ref(&key);
         let mut unit = rows::load(tx, &place, &wanted, units, RowLock::Exclusive, ByteLimits::NONE).await?;
         let rows = unit.tables.get_mut(row.table).expect("the table was loaded");
@@ -44,23 +45,12 @@ impl ServingQuarantine {
             return Err(MigrateError::WrittenMeanwhile { table: row.table.to_owned() });
         }
         let within: String = row.place.iter().map(|(_, value)| format!("/{value}")).collect();
+        let name = key.name() + &within;
         let mut entry = QuarantineEntry {
-            unit: key.name() + &within,
-            table: row.table.to_owned(),
-            from: self.version,
-            to: self.version,
-            version: self.version,
-            direction: Direction::Up,
-            module: String::new(),
-            digest: String::new(),
-            reason: row.reason,
-            replay: None,
             rows: [(row.table.to_owned(), 1)].into(),
-            at_ns: row.at_ns,
-            pending: false,
+            ..QuarantineEntry::without_a_module(&name, row.table, self.version, &row.reason, row.at_ns)
         };
         // The place may have had another row that could not be read.
-        let name = entry.unit.clone();
         for number in 2.. {
             if !is_present(tx, &entry).await? {
                 break;
@@ -125,6 +115,6 @@ impl Quarantine for ServingQuarantine {
 
 impl From<MigrateError> for QuarantineError {
     fn from(fault: MigrateError) -> Self {
-        Self { is_transient: fault.is_transient() || fault.is_outage(), source: Box::new(fault) }
+        Self { is_transient: fault.is_repeatable(), source: Box::new(fault) }
     }
 }
