@@ -25,13 +25,15 @@ async fn is_cancelled(server: &Server, guid: &str) -> bool {
 on_each_database!(desired_task_is_auctioned_once_and_kept_if_the_auction_fails);
 async fn desired_task_is_auctioned_once_and_kept_if_the_auction_fails(kind: Kind) {
     let (server, neighbours) = with_neighbours(kind).await;
-    neighbours.auctioneer.reply_next(&[StubReply::Status(202), StubReply::Status(500), StubReply::HangUp]);
-    for guid in ["accepted", "refused", "disconnected"] {
+    let cases =
+        [("accepted", StubReply::Status(202), 1), ("refused", StubReply::Status(500), 3), ("lost", StubReply::HangUp, 3)];
+    for (guid, reply, attempts) in cases {
+        neighbours.auctioneer.reply_always(reply);
         assert_eq!(desire(&server, guid).await, Ok(()), "convergence retries the auction");
         let requests = neighbours.auctioneer.take_requests();
         assert_eq!((requests[0].path.as_str(), requests[0].trace_id.as_deref()), ("/v1/tasks", Some("")));
         assert_eq!(requests[0].body[0]["TaskGuid"], json!(guid));
-        assert_eq!(requests.len(), 1);
+        assert_eq!(requests.len(), attempts, "{guid}");
         assert_eq!(get(&server, guid).await.unwrap().task_definition, Some(definition()));
     }
 }
