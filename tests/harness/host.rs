@@ -45,6 +45,9 @@ impl Installation {
             "lock_ttl": "5s",
             // Periodic convergence would change the state under test.
             "converge_repeat_interval": "1h",
+            // Where that is shorter, tasks last as long as in a BOSH deployment. Without these keys they end at once, as in Diego.
+            "expire_pending_task_duration": "30m",
+            "expire_completed_task_duration": "2m",
         });
         for (key, value) in database.configuration().as_object().expect("an object of keys") {
             config[key] = value.clone();

@@ -60,7 +60,7 @@ fn version_1() -> proto::DesiredLrp {
 }
 
 /// The smallest definition that validation accepts.
-fn definition(id: &str) -> proto::LrpDefinition {
+pub(crate) fn definition(id: &str) -> proto::LrpDefinition {
     proto::LrpDefinition {
         root_fs: b"preloaded:cflinuxfs4".to_vec(),
         action: lrp("").action,

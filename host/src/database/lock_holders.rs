@@ -1,6 +1,6 @@
-//! The sessions of other clients that hold locks on tables, as far as the server shows them to this user.
+//! The sessions that hold locks on tables, as far as the server shows them to this user.
 
-use super::{Database, Dialect, sql};
+use super::{Database, Dialect, SqlError, Transaction, sql};
 
 const POSTGRES: &str = "SELECT DISTINCT format('session %s of %s (%s)', a.pid, a.usename, a.application_name) FROM pg_locks l \
      JOIN pg_class c ON c.oid = l.relation JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.granted AND a.datname = \
@@ -23,4 +23,22 @@ pub async fn lock_holders(database: &Database) -> Vec<String> {
     let Ok(mut reader) = database.look().await else { return Vec::new() };
     let rows = reader.fetch(sql(query)).await.unwrap_or_default();
     rows.iter().filter_map(|row| row.text(0).ok().flatten().map(str::to_owned)).collect()
+}
+
+/// Of this user's sessions in this database alone, which a user without further rights may end. A session that waits for a row itself
+/// has no lock of this mode.
+const END: &str = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT DISTINCT l.pid FROM pg_locks l JOIN pg_stat_activity a \
+     ON a.pid = l.pid WHERE l.granted AND l.relation = to_regclass(?) AND l.mode = 'RowShareLock' AND a.usename = current_user \
+     AND a.datname = current_database()) h";
+
+/// Ends the sessions of this user that have locked rows of a table to prove that they stay, and returns their number. None but on
+/// PostgreSQL: no other server shows these locks to a user without further rights.
+///
+/// # Errors
+/// If the statement fails or the connection is lost.
+pub async fn end_holders_of_rows(tx: &mut Transaction, table: &str) -> Result<i64, SqlError> {
+    if tx.dialect() != Dialect::Postgres {
+        return Ok(0);
+    }
+    Ok(tx.fetch_one(sql(END).bind(table)).await?.integer(0)?.unwrap_or_default())
 }

@@ -2,8 +2,8 @@
 //! fence, after which a host with a stale token cannot write.
 //!
 //! Raising locks the fence's row exclusively and fenced transactions lock it shared, so the fence is raised before or after
-//! a transaction, never during one. A host that froze within a transaction loses it, and its row lock, to the timeout for
-//! idle transactions that every connection has.
+//! a transaction, never during one. A host that froze within a transaction loses it, and its row lock: its successor ends the
+//! session where the server shows it, and else the timeout for idle transactions does that every connection has.
 //!
 //! In a Galera cluster a locked row is locked on one node only. There a transaction updates one of several rows instead, and
 //! raising updates all of them: of two transactions that update the same row, the cluster commits one.
@@ -16,8 +16,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, first_write_advice, is_outage,
-    is_read_only, is_transient, schema, sql,
+    Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, end_holders_of_rows, first_write_advice,
+    is_outage, is_read_only, is_transient, schema, sql,
 };
 use crate::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 use crate::pauses;
@@ -26,8 +26,8 @@ use crate::pauses;
 pub const FENCE_TABLE: &str = "bbs_fence";
 const SHARDS: i64 = 64;
 
-/// Longest wait of a change of the schema for a lock.
-const LONGEST_CHANGE_WAIT: Duration = Duration::from_secs(1);
+/// Longest wait of a change of the schema, and of a raise, for a lock.
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// Interval of statements on the keeper's connection; far below any timeout for idle transactions.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -136,15 +136,15 @@ fn table() -> Table {
 }
 
 impl Fence {
-    /// Raises the fence above every earlier master, and waits for their open transactions. Only for a host that has just
-    /// taken the lock.
+    /// Raises the fence above every earlier master. Waits for their open transactions for a second, and then ends their sessions, or
+    /// where the server does not show these, waits on. Only for a host that has just taken the lock.
     ///
     /// # Errors
     /// The table cannot be created or changed, or the database cannot be reached.
     pub async fn raise(database: &Database) -> Result<Self, FenceError> {
         create_table(database).await?;
         let in_cluster = database.is_in_cluster().await.map_err(FenceError::Read)?;
-        let token = (|| raised(database, in_cluster))
+        let token = (|| raised_or_blocked(database, in_cluster))
             .retry(pauses::of_fence())
             .when(FenceError::is_transient)
             .notify(|fault, _| {
@@ -220,7 +220,7 @@ impl Fence {
     /// As of [`Self::begin`].
     pub async fn begin_change(&self) -> Result<Transaction, FenceError> {
         let mut tx = self.begin().await?;
-        tx.limit_waits(LONGEST_CHANGE_WAIT).await.map_err(FenceError::Read)?;
+        tx.limit_waits(LONGEST_WAIT).await.map_err(FenceError::Read)?;
         Ok(tx)
     }
 
@@ -280,7 +280,7 @@ impl Fence {
     /// statement sent after the fence was raised finds no connection.
     async fn change_apart(&self, statement: &str) -> Result<(), FenceError> {
         let mut worker = self.0.database.write().await?;
-        worker.limit_waits(LONGEST_CHANGE_WAIT).await.map_err(FenceError::Read)?;
+        worker.limit_waits(LONGEST_WAIT).await.map_err(FenceError::Read)?;
         let mut keeper = self.begin().await?;
         let work = worker.execute(sql(statement.to_owned()));
         tokio::pin!(work);
@@ -306,8 +306,22 @@ async fn create_table(database: &Database) -> Result<(), FenceError> {
     Ok(())
 }
 
+/// Raises the fence once. Ends the sessions of the previous master if that got no lock.
+async fn raised_or_blocked(database: &Database, in_cluster: bool) -> Result<i64, FenceError> {
+    let raised = raised(database, in_cluster).await;
+    if raised.as_ref().is_err_and(FenceError::is_transient) {
+        let mut tx = database.look().await?;
+        let ended = end_holders_of_rows(&mut tx, FENCE_TABLE).await.map_err(FenceError::Read)?;
+        if ended > 0 {
+            tracing::warn!(ended, "ended sessions of the previous master, whose transactions were still open");
+        }
+    }
+    raised
+}
+
 async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError> {
     let mut tx = database.write().await?;
+    tx.limit_waits(LONGEST_WAIT).await.map_err(FenceError::raising)?;
     let raised = tx.execute(sql("UPDATE bbs_fence SET token = token + 1")).await.map_err(FenceError::raising)?;
     if raised == 0 {
         insert(&mut tx, 1, first_token()).await?;

@@ -179,7 +179,10 @@ impl RoutingTable {
             "actual_lrp_instance_changed" => self.change(event.message()),
             "actual_lrp_instance_removed" => {
                 let lrp = event.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp.unwrap_or_default();
-                let gone = row(&lrp);
+                let (gone, version) = (row(&lrp), Version::of_event(lrp.modification_tag));
+                if self.is_ahead(&gone.place.0, &version) {
+                    return;
+                }
                 self.remove(&gone.place, &gone.instance_guid);
                 if !gone.instance_guid.is_empty() {
                     // A container that moved to another presence stays.
@@ -343,13 +346,21 @@ mod tests {
         ReceivedEvent { name: "actual_lrp_instance_changed".into(), message: event.encode_to_vec() }
     }
 
+    /// The event of a removal.
+    fn removed(index: u32) -> ReceivedEvent {
+        let event = proto::ActualLrpInstanceRemovedEvent { actual_lrp: Some(running(index)), ..Default::default() };
+        ReceivedEvent { name: "actual_lrp_instance_removed".into(), message: event.encode_to_vec() }
+    }
+
     /// A subscription begins before the list is read, so events from before the list are read after it.
     #[test]
     fn event_that_is_older_than_the_list_takes_no_instance_out_of_the_table() {
         let mut table = RoutingTable::default();
         table.put(row(&running(2)), Version::listed(running(2).modification_tag));
-        table.apply(&claimed(1));
-        assert_eq!(table.routable_of(b"app"), [b"new".to_vec()].into());
+        for older in [claimed(1), removed(1)] {
+            table.apply(&older);
+            assert_eq!(table.routable_of(b"app"), [b"new".to_vec()].into(), "{}", older.name);
+        }
         table.apply(&claimed(3));
         assert_eq!(table.routable_of(b"app"), [].into());
         assert_eq!(table.backward, Vec::<String>::new());

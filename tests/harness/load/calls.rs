@@ -9,6 +9,8 @@ use tokio::sync::watch;
 pub struct Caller {
     client: reqwest::Client,
     address: watch::Receiver<String>,
+    /// The first part of its paths.
+    version: &'static str,
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -46,12 +48,17 @@ impl Caller {
 
     /// [`Self::new`] with a client that the host trusts.
     pub fn over(client: reqwest::Client, address: watch::Receiver<String>) -> Self {
-        Self { client, address }
+        Self { client, address, version: "v1" }
+    }
+
+    /// The same client speaking an API version, such as `v1.2`.
+    pub fn speaking(&self, version: &'static str) -> Self {
+        Self { version, ..self.clone() }
     }
 
     /// Makes a call whose response the caller streams.
     pub async fn open(&self, method: &str, body: Vec<u8>) -> Result<reqwest::Response, Failure> {
-        let url = format!("{}/v1/{method}", *self.address.borrow());
+        let url = format!("{}/{}/{method}", *self.address.borrow(), self.version);
         let response = self.client.post(url).body(body).send().await.map_err(Failure::transport)?;
         match response.status().as_u16() {
             200 => Ok(response),
@@ -61,14 +68,23 @@ impl Caller {
 
     /// Makes a call.
     pub async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> Result<A, Failure> {
-        let response = self.open(method, request.encode_to_vec()).await?;
+        self.answer(method, request.encode_to_vec()).await
+    }
+
+    async fn answer<A: Message + Default>(&self, method: &str, request: Vec<u8>) -> Result<A, Failure> {
+        let response = self.open(method, request).await?;
         let body = response.bytes().await.map_err(Failure::transport)?;
         A::decode(body).map_err(Failure::unreadable)
     }
 
-    /// Makes a call whose answer has only an error, if anything.
+    /// Makes a call of whose answer only the error counts.
     pub async fn change(&self, method: &str, request: &impl Message) -> Result<(), Failure> {
-        let answer: proto::DesiredLrpLifecycleResponse = self.call(method, request).await?;
+        self.submit(method, request.encode_to_vec()).await
+    }
+
+    /// The same with an encoded request. Every answer has its error in the same field.
+    pub async fn submit(&self, method: &str, request: Vec<u8>) -> Result<(), Failure> {
+        let answer: proto::DesiredLrpLifecycleResponse = self.answer(method, request).await?;
         refused(answer.error)
     }
 

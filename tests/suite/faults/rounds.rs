@@ -3,23 +3,22 @@
 //!
 //! `BBS_FAULT_ROUNDS` sets the number of rounds on each server (6), `BBS_FAULT_SEED` the seed (random).
 
-use std::collections::BTreeMap;
+mod beside;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bbs::testing::database::{Database, Dialect, Transaction, is_transient, sql};
-use bbs_proto::models as proto;
 use fastrand::Rng;
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, block_in_place};
+use tokio::task::block_in_place;
 
-use crate::api::actual_lrps::{instance, net_info};
 use crate::harness::database::{Kind, TestDatabase, on_each_server, texts};
 use crate::harness::engine::Engine;
 use crate::harness::fixture;
 use crate::harness::host::{Host, Installation};
-use crate::harness::load::calls::{Caller, Failure};
+use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
@@ -27,6 +26,7 @@ use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
 use crate::harness::seed::{OF_PROCESSES, number, seed};
 use crate::harness::{http_client, modules, pause};
+use beside::{Beside, DEFINED, RUNNING, assert_changes_are_published};
 
 const ROUNDS: u64 = 6;
 const CALLS: u64 = 20;
@@ -77,7 +77,7 @@ async fn rounds_of_faults_block_no_call_and_lose_no_acknowledged_write(kind: Kin
     let model = Model::of(&caller).await.expect("the list succeeds");
     let settings = Settings { clients: 4, calls_per_second: 100.0, seed };
     let mut load = Load::start(&caller, model, &Aim::default(), settings);
-    let beside = Beside::start(caller.clone());
+    let beside = Beside::start(caller.clone()).await;
     load.calls(CALLS).await;
     let mut random = Rng::with_seed(seed);
     // Every fault once, and then at random.
@@ -96,115 +96,15 @@ async fn rounds_of_faults_block_no_call_and_lose_no_acknowledged_write(kind: Kin
     assert_eq!(report.differences, 0, "{report}");
     let longest = report.reads_from_send.max().max(report.writes_from_send.max());
     assert!(Duration::from_micros(longest).max(acknowledged.longest) < LONGEST_CALL, "{report}");
-    acknowledged.assert_are_there(&caller).await;
-    let mut found = model.differences(&everything(&caller).await.expect("the list succeeds"));
+    acknowledged.assert_is_there(&caller).await;
+    assert_changes_are_published(&caller).await;
+    let mut listing = everything(&caller).await.expect("the list succeeds");
+    for beside in [RUNNING, DEFINED] {
+        assert!(listing.records.remove(beside.as_bytes()).is_some(), "{beside} is there");
+    }
+    let mut found = model.differences(&listing);
     found.extend(model.differences_of_instances(&caller).await.expect("the list succeeds"));
     assert_eq!(found, Vec::<String>::new());
-}
-
-/// Calls about instances and tasks, beside those of the load about desired LRPs.
-struct Beside {
-    stop: watch::Sender<bool>,
-    caller: JoinHandle<Acknowledged>,
-}
-
-/// What calls about instances and tasks have acknowledged.
-#[derive(Default)]
-struct Acknowledged {
-    /// The tasks that were desired, and whether they were cancelled.
-    tasks: BTreeMap<Vec<u8>, bool>,
-    /// The number of the last report of the instance.
-    report: u64,
-    longest: Duration,
-    failed: u64,
-}
-
-impl Beside {
-    fn start(caller: Caller) -> Self {
-        let (stop, stopped) = watch::channel(false);
-        let caller = tokio::spawn(async move {
-            let mut acknowledged = Acknowledged::default();
-            for number in 1.. {
-                if *stopped.borrow() {
-                    break;
-                }
-                acknowledged.make_all(&caller, number).await;
-            }
-            acknowledged
-        });
-        Self { stop, caller }
-    }
-
-    async fn stop(self) -> Acknowledged {
-        self.stop.send_replace(true);
-        self.caller.await.expect("it does not panic")
-    }
-}
-
-impl std::fmt::Display for Acknowledged {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { tasks, report, longest, failed } = self;
-        write!(f, "{} tasks, report {report}, longest call {longest:?}, {failed} failures", tasks.len())
-    }
-}
-
-impl Acknowledged {
-    async fn make_all(&mut self, caller: &Caller, number: u64) {
-        let fresh = proto::UpsertDomainRequest { domain: b"beside".to_vec(), ttl: 0 };
-        self.made(caller.change("domains/upsert", &fresh)).await;
-        if self.made(caller.change("actual_lrps/start.r1", &report_of(number))).await {
-            self.report = number;
-        }
-        let task_guid = format!("beside-{number}").into_bytes();
-        let task = proto::DesireTaskRequest {
-            task_definition: Some(crate::tasks::definition()),
-            task_guid: task_guid.clone(),
-            domain: b"beside".to_vec(),
-        };
-        if self.made(caller.change("tasks/desire.r2", &task)).await {
-            let cancel = proto::TaskGuidRequest { task_guid: task_guid.clone() };
-            let is_cancelled = number.is_multiple_of(2) && self.made(caller.change("tasks/cancel", &cancel)).await;
-            self.tasks.insert(task_guid, is_cancelled);
-        }
-        pause().await;
-    }
-
-    /// Whether a call succeeded.
-    async fn made(&mut self, call: impl Future<Output = Result<(), Failure>>) -> bool {
-        let began = Instant::now();
-        let done = call.await;
-        match &done {
-            Ok(()) => self.longest = self.longest.max(began.elapsed()),
-            Err(_) => self.failed += 1,
-        }
-        done.is_ok()
-    }
-
-    async fn assert_are_there(&self, caller: &Caller) {
-        let tasks: proto::TasksResponse = caller.call("tasks/list.r3", &proto::TasksRequest::default()).await.unwrap();
-        let states: BTreeMap<_, _> = tasks.tasks.into_iter().map(|task| (task.task_guid.clone(), task.state)).collect();
-        for (guid, is_cancelled) in &self.tasks {
-            let name = String::from_utf8_lossy(guid);
-            let state = *states.get(guid).unwrap_or_else(|| panic!("the task {name} is lost"));
-            assert!(!is_cancelled || state == proto::task::State::Completed as i32, "{name} is not cancelled");
-        }
-        let filter = proto::ActualLrPsRequest { process_guid: b"beside".to_vec(), ..Default::default() };
-        let found: proto::ActualLrPsResponse = caller.call("actual_lrps/list", &filter).await.unwrap();
-        let tag = String::from_utf8(found.actual_lrps[0].metric_tags[0].value.clone()).unwrap();
-        assert!(tag.parse::<u64>().unwrap() >= self.report, "report {tag} is there, {} was acknowledged", self.report);
-    }
-}
-
-/// A cell reports an instance that it runs.
-fn report_of(number: u64) -> proto::StartActualLrpRequest {
-    let key = proto::ActualLrpKey { process_guid: b"beside".to_vec(), index: 0, domain: b"beside".to_vec() };
-    proto::StartActualLrpRequest {
-        actual_lrp_key: Some(key),
-        actual_lrp_instance_key: instance("beside"),
-        actual_lrp_net_info: net_info("beside"),
-        metric_tags: vec![proto::TextEntry { key: b"report".to_vec(), value: number.to_string().into_bytes() }],
-        ..Default::default()
-    }
 }
 
 on_each_server!(restart_of_the_server_fails_no_call_but_those_being_committed);

@@ -207,6 +207,27 @@ async fn instances_of_an_unreadable_desired_lrp_go_on_until_it_is_desired_again_
     assert!(case.host.terminate().success());
 }
 
+on_each_database!(instances_of_an_unreadable_desired_lrp_end_after_an_hour);
+async fn instances_of_an_unreadable_desired_lrp_end_after_an_hour(kind: Kind) {
+    let mut case = Case::with_a_running_instance(kind).await;
+    let before = case.instances().await;
+    case.sql(&format!("UPDATE desired_lrps SET run_info = '{DAMAGED}'")).await;
+    let by_guid = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
+    case.host.call::<proto::DesiredLrpResponse>("/v1/desired_lrps/get_by_process_guid.r3", &by_guid).await;
+    case.await_quarantine("guid");
+    for (minutes, left) in [(59, &before[..]), (1, &[])] {
+        let ns = minutes * 60 * 1_000_000_000_i64;
+        case.sql(&format!("UPDATE bbs_quarantine SET at_ns = at_ns - {ns}")).await;
+        case.await_convergence();
+        assert_eq!(case.instances().await, left);
+    }
+    let remove = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
+    let removed: proto::DesiredLrpLifecycleResponse = case.host.call("/v1/desired_lrp/remove", &remove).await;
+    assert_eq!(removed.error.unwrap().r#type(), proto::error::Type::ResourceNotFound);
+    assert_eq!(case.quarantined().len(), 1, "the record stays in quarantine");
+    assert!(case.host.terminate().success());
+}
+
 on_each_database!(many_unreadable_records_end_the_host_and_stay_where_they_are);
 async fn many_unreadable_records_end_the_host_and_stay_where_they_are(kind: Kind) {
     let case = Case::new(kind).await;

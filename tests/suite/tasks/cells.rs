@@ -25,8 +25,11 @@ async fn is_cancelled(server: &Server, guid: &str) -> bool {
 on_each_database!(desired_task_is_auctioned_once_and_kept_if_the_auction_fails);
 async fn desired_task_is_auctioned_once_and_kept_if_the_auction_fails(kind: Kind) {
     let (server, neighbours) = with_neighbours(kind).await;
-    let cases =
-        [("accepted", StubReply::Status(202), 1), ("refused", StubReply::Status(500), 3), ("lost", StubReply::HangUp, 3)];
+    let cases = [
+        ("accepted", StubReply::Status(202), 1),
+        ("refused", StubReply::Status(500), 3),
+        ("lost", StubReply::HangUp, 3),
+    ];
     for (guid, reply, attempts) in cases {
         neighbours.auctioneer.reply_always(reply);
         assert_eq!(desire(&server, guid).await, Ok(()), "convergence retries the auction");

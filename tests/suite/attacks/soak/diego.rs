@@ -57,7 +57,6 @@ impl AttackedDiego {
             .set("converge_repeat_interval", "5s")
             // The Locket of this test shares the machine with the attacks.
             .set("lock_ttl", "60s")
-            .set("expire_pending_task_duration", "30m")
             // A task whose callback was never accepted does not stay until the end.
             .set("expire_completed_task_duration", "20s");
         let installation = packages.beside(installation);
