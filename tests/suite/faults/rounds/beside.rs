@@ -27,6 +27,28 @@ pub const DEFINED: &str = "beside-defined";
 
 const SUBSCRIBE: &str = "events/lrp_instances.r1";
 
+/// The calls that succeed at least once. Whether there is an update to cancel depends on how soon it ends.
+const METHODS: [&str; 18] = [
+    "actual_lrp_groups/list",
+    "actual_lrps/claim",
+    "actual_lrps/crash",
+    "actual_lrps/evacuate_running.r1",
+    "actual_lrps/list",
+    "actual_lrps/remove_evacuating",
+    "actual_lrps/start.r1",
+    "desired_lrp/definitions/list",
+    "desired_lrp/update",
+    "desired_lrp_routing_infos/list",
+    "desired_lrp_scheduling_infos/list",
+    "domains/list",
+    "domains/upsert",
+    "tasks/cancel",
+    "tasks/delete",
+    "tasks/desire.r2",
+    "tasks/list.r3",
+    "tasks/resolving",
+];
+
 const REPORTED: i32 = 0;
 const EVACUATED: i32 = 1;
 const CRASHING: i32 = 2;
@@ -51,12 +73,13 @@ pub struct Acknowledged {
     /// The number of the last report of the instance.
     report: u64,
     pub longest: Duration,
-    failed: u64,
+    done: BTreeMap<String, u64>,
+    failed: BTreeMap<String, u64>,
 }
 
 /// The outcome of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum CallOutcome {
     Done,
     /// The host has refused it.
     Refused,
@@ -100,13 +123,13 @@ impl Beside {
 
 impl Display for Acknowledged {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        let Self { tasks, definitions, evacuating, crashes, report, longest, failed } = self;
-        let definitions = definitions.iter().map(|name| text(name)).collect::<Vec<_>>().join(" or ");
+        let Self { tasks, definitions, evacuating, crashes, report, longest, done, failed } = self;
         write!(
             formatter,
-            "{} tasks, report {report}, definition {definitions}, evacuating {evacuating:?}, {crashes} crashes, longest call \
-             {longest:?}, {failed} failures",
+            "{} tasks, report {report}, {} possible definitions, evacuating {evacuating:?}, {crashes} crashes, longest call \
+             {longest:?}\ndone: {done:?}\nnot done: {failed:?}",
             tasks.len(),
+            definitions.len(),
         )
     }
 }
@@ -115,20 +138,29 @@ fn text(name: &[u8]) -> String {
     String::from_utf8_lossy(name).into_owned()
 }
 
+/// Whether a call reached no host that serves.
+fn is_unserved(failure: &Failure) -> bool {
+    match failure {
+        Failure::Transport(text) => text.contains("Connection refused"),
+        Failure::Status { status, .. } => *status == 503,
+        Failure::Answer(_) => false,
+    }
+}
+
 /// Adds a state that a call may have left, or replaces all others by it.
-fn learn<T: Ord>(possible: &mut BTreeSet<T>, outcome: Outcome, after: T) {
+fn learn<T: Ord>(possible: &mut BTreeSet<T>, outcome: CallOutcome, after: T) {
     match outcome {
-        Outcome::Done => *possible = [after].into(),
-        Outcome::Unknown => drop(possible.insert(after)),
-        Outcome::Refused => {}
+        CallOutcome::Done => *possible = [after].into(),
+        CallOutcome::Unknown => drop(possible.insert(after)),
+        CallOutcome::Refused => {}
     }
 }
 
 impl Acknowledged {
     async fn make_all(&mut self, caller: &Caller, number: u64) {
         let fresh = proto::UpsertDomainRequest { domain: RUNNING.into(), ttl: 0 };
-        self.outcome(caller.change("domains/upsert", &fresh)).await;
-        if self.outcome(caller.change("actual_lrps/start.r1", &report(number))).await == Outcome::Done {
+        self.outcome(caller, "domains/upsert", fresh.encode_to_vec()).await;
+        if self.outcome(caller, "actual_lrps/start.r1", report(number).encode_to_vec()).await == CallOutcome::Done {
             self.report = number;
         }
         self.evacuate(caller, number).await;
@@ -138,27 +170,35 @@ impl Acknowledged {
         self.read(caller).await;
     }
 
-    async fn outcome(&mut self, call: impl Future<Output = Result<(), Failure>>) -> Outcome {
-        let began = Instant::now();
-        let done = call.await;
-        if done.is_ok() {
-            self.longest = self.longest.max(began.elapsed());
-        } else {
-            self.failed += 1;
-        }
-        match done {
-            Ok(()) => Outcome::Done,
-            // The host did not do it; an error that does not say so may come from a commit without an answer.
-            Err(Failure::Answer(text)) if !text.starts_with("UnknownError") => Outcome::Refused,
-            Err(_) => Outcome::Unknown,
+    /// Makes a call, again while no host serves.
+    async fn outcome(&mut self, caller: &Caller, method: &str, request: Vec<u8>) -> CallOutcome {
+        loop {
+            let began = Instant::now();
+            let made = caller.submit(method, request.clone()).await;
+            let outcome = match made {
+                Ok(()) => {
+                    self.longest = self.longest.max(began.elapsed());
+                    CallOutcome::Done
+                }
+                Err(failure) if is_unserved(&failure) => {
+                    pause().await;
+                    continue;
+                }
+                // An error that does not say why may come from a commit without an answer.
+                Err(Failure::Answer(text)) if !text.starts_with("UnknownError") => CallOutcome::Refused,
+                Err(_) => CallOutcome::Unknown,
+            };
+            let counts = if outcome == CallOutcome::Done { &mut self.done } else { &mut self.failed };
+            *counts.entry(method.to_owned()).or_default() += 1;
+            return outcome;
         }
     }
 
     /// A container starts on a cell, is evacuated, and every other time is removed. The next start takes its place otherwise.
     async fn evacuate(&mut self, caller: &Caller, number: u64) {
-        let started = self.outcome(caller.change("actual_lrps/start.r1", &start(EVACUATED, "evacuated"))).await;
+        let started = self.outcome(caller, "actual_lrps/start.r1", start(EVACUATED, "evacuated").encode_to_vec()).await;
         learn(&mut self.evacuating, started, false);
-        if started != Outcome::Done {
+        if started != CallOutcome::Done {
             return;
         }
         let request = proto::EvacuateRunningActualLrpRequest {
@@ -167,14 +207,14 @@ impl Acknowledged {
             actual_lrp_net_info: net_info("evacuated"),
             ..Default::default()
         };
-        let evacuated = self.outcome(caller.change("actual_lrps/evacuate_running.r1", &request)).await;
+        let evacuated = self.outcome(caller, "actual_lrps/evacuate_running.r1", request.encode_to_vec()).await;
         learn(&mut self.evacuating, evacuated, true);
         if number.is_multiple_of(2) {
             let request = proto::RemoveEvacuatingActualLrpRequest {
                 actual_lrp_key: key(EVACUATED),
                 actual_lrp_instance_key: instance("evacuated"),
             };
-            let removed = self.outcome(caller.change("actual_lrps/remove_evacuating", &request)).await;
+            let removed = self.outcome(caller, "actual_lrps/remove_evacuating", request.encode_to_vec()).await;
             learn(&mut self.evacuating, removed, false);
         }
     }
@@ -186,37 +226,38 @@ impl Acknowledged {
             index: CRASHING,
             actual_lrp_instance_key: instance("crashing"),
         };
-        self.outcome(caller.change("actual_lrps/claim", &claim)).await;
+        self.outcome(caller, "actual_lrps/claim", claim.encode_to_vec()).await;
         let crash = proto::CrashActualLrpRequest {
             actual_lrp_key: key(CRASHING),
             actual_lrp_instance_key: instance("crashing"),
             error_message: b"it crashed".to_vec(),
         };
-        let crashed = self.outcome(caller.change("actual_lrps/crash", &crash)).await;
-        self.crashes += i32::from(crashed == Outcome::Done);
+        let crashed = self.outcome(caller, "actual_lrps/crash", crash.encode_to_vec()).await;
+        self.crashes += i32::from(crashed == CallOutcome::Done);
     }
 
     /// An update to a new definition, which is cancelled or rolled back every other time. Each is refused while the one before is
     /// under way.
     async fn change_definition(&mut self, caller: &Caller, number: u64) {
-        let caller = caller.speaking("v1.2");
+        let caller = &caller.speaking("v1.2");
         let before = self.definitions.clone();
         let next = format!("definition-{number}");
         let update =
             proto::DesiredLrpUpdate { lrp_definition: Some(definition(&next)), ..proto::DesiredLrpUpdate::default() };
-        let updated = self.outcome(caller.update(DEFINED.as_bytes(), &update)).await;
+        let update = proto::UpdateDesiredLrpRequest { process_guid: DEFINED.into(), update: Some(update) };
+        let updated = self.outcome(caller, "desired_lrp/update", update.encode_to_vec()).await;
         learn(&mut self.definitions, updated, next.into_bytes());
         let [before] = &before.into_iter().collect::<Vec<_>>()[..] else { return };
-        if updated != Outcome::Done || !number.is_multiple_of(2) {
+        if updated != CallOutcome::Done || !number.is_multiple_of(2) {
             return;
         }
         let process_guid = DEFINED.as_bytes().to_vec();
         let cancel = proto::CancelUpdateDesiredLrpRequest { process_guid: process_guid.clone() };
-        let cancelled = self.outcome(caller.change("desired_lrp/cancel_update", &cancel)).await;
+        let cancelled = self.outcome(caller, "desired_lrp/cancel_update", cancel.encode_to_vec()).await;
         learn(&mut self.definitions, cancelled, before.clone());
-        if cancelled == Outcome::Refused {
+        if cancelled == CallOutcome::Refused {
             let roll_back = proto::RollbackDesiredLrpRequest { process_guid, definition_id: before.clone() };
-            let rolled_back = self.outcome(caller.change("desired_lrp/rollback", &roll_back)).await;
+            let rolled_back = self.outcome(caller, "desired_lrp/rollback", roll_back.encode_to_vec()).await;
             learn(&mut self.definitions, rolled_back, before.clone());
         }
     }
@@ -250,9 +291,9 @@ impl Acknowledged {
         }
         let mut states = BTreeSet::from([None]);
         for (method, request, after) in calls {
-            let outcome = self.outcome(caller.submit(method, request)).await;
+            let outcome = self.outcome(caller, method, request).await;
             learn(&mut states, outcome, after);
-            if outcome != Outcome::Done {
+            if outcome != CallOutcome::Done {
                 break;
             }
         }
@@ -272,12 +313,14 @@ impl Acknowledged {
             (caller, "desired_lrp_routing_infos/list", all()),
             (caller, "tasks/list.r3", all()),
         ] {
-            self.outcome(caller.submit(method, request)).await;
+            self.outcome(caller, method, request).await;
         }
     }
 
     /// Compares what is stored, while nothing is written, with what was acknowledged.
     pub async fn assert_is_there(&self, caller: &Caller) {
+        let missing: Vec<_> = METHODS.into_iter().filter(|method| !self.done.contains_key(*method)).collect();
+        assert_eq!(missing, [""; 0], "calls that never succeeded: {self}");
         let tasks: proto::TasksResponse = caller.call("tasks/list.r3", &proto::TasksRequest::default()).await.unwrap();
         let found: BTreeMap<_, _> = tasks.tasks.iter().map(|task| (&task.task_guid, task.state())).collect();
         for (guid, possible) in &self.tasks {
