@@ -49,6 +49,7 @@
 
 mod admin;
 mod api;
+mod causes;
 mod cli;
 mod clients;
 mod clock;

@@ -34,6 +34,7 @@ pub use unreadable::{EntityKind, Quarantine, QuarantineError, QuarantinedRow, Un
 
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore};
 
+use crate::causes::with_causes;
 use crate::clock::Clock;
 use crate::database::{self, Database, DatabaseError, Dialect, SqlError, Transaction};
 use crate::encryption::Keyring;
@@ -279,6 +280,11 @@ impl Store {
         self.0.clock.now_ns()
     }
 
+    /// The clock of all records.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.0.clock
+    }
+
     /// The number of times that an unreadable record was left out of a list.
     pub fn left_out(&self) -> u64 {
         self.0.left_out.load(Ordering::Relaxed)
@@ -359,7 +365,7 @@ impl Store {
                     let left_out = self.0.left_out.fetch_add(1, Ordering::Relaxed) + 1;
                     if is_sampled(left_out) {
                         let key = String::from_utf8_lossy(&key);
-                        let reason = with_sources(&source);
+                        let reason = with_causes(&source).to_string();
                         tracing::warn!(
                             table,
                             %key,
@@ -374,14 +380,4 @@ impl Store {
         }
         Ok(readable)
     }
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        text = format!("{text}: {source}");
-        next = source.source();
-    }
-    text
 }

@@ -48,6 +48,8 @@ impl Installation {
             // Where that is shorter, tasks last as long as in a BOSH deployment. Without these keys they end at once, as in Diego.
             "expire_pending_task_duration": "30m",
             "expire_completed_task_duration": "2m",
+            // No route emitter is late.
+            "update_overlap": "0s",
         });
         for (key, value) in database.configuration().as_object().expect("an object of keys") {
             config[key] = value.clone();

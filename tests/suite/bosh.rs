@@ -38,7 +38,7 @@ fn all() -> Value {
     properties["diego"]["bbs"]["etcd"] = json!({
         "machines": ["one.example", "two.example"], "ca_cert": "CA", "client_cert": "CERTIFICATE", "client_key": "KEY",
     });
-    properties["diego"]["bbs"]["lrp_updates"] = json!({ "max_in_flight": "25%", "max_in_flight_total": 50, "routable_timeout": "5m", "definitions_kept": 3, "definitions_max_age": "24h" });
+    properties["diego"]["bbs"]["lrp_updates"] = json!({ "max_in_flight": "25%", "max_in_flight_total": 50, "routable_timeout": "5m", "overlap": "5s", "definitions_kept": 3, "definitions_max_age": "24h" });
     properties["diego"]["bbs"]["modules"] =
         json!({ "trusted_keys": { "bbs": ["RW"] }, "accept_older_catalogs": ["bbs"] });
     properties
@@ -95,6 +95,7 @@ fn properties_of_this_release_are_rendered() {
         ("update_max_in_flight", json!("25%")),
         ("update_max_in_flight_total", json!(50)),
         ("update_routable_timeout", json!("5m")),
+        ("update_overlap", json!("5s")),
         ("definitions_kept", json!(3)),
         ("definitions_max_age", json!("24h")),
         ("trusted_keys", json!({ "bbs": ["RW"] })),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
@@ -34,6 +35,11 @@ impl StoppedClock {
     /// Sets the time of day, in nanoseconds since 1970, as an operator may. Wakes no sleeper.
     pub fn set(&self, now_ns: i64) {
         self.0.send_modify(|time| time.now_ns = now_ns);
+    }
+
+    /// Moves on by a time, and wakes those whose time has come.
+    pub fn advance(&self, by: Duration) {
+        self.0.send_modify(|time| time.advance(by));
     }
 
     /// Waits until exactly `count` tasks sleep.
@@ -68,10 +74,14 @@ impl StoppedTime {
     /// Moves on to the first wake. Those who wake are no sleepers from here on, not only once they run.
     fn wake_first(&mut self) {
         let Some(first) = self.sleepers.values().min().copied() else { return };
-        let passed = first.saturating_duration_since(self.instant);
-        self.instant += passed;
-        self.now_ns += i64::try_from(passed.as_nanos()).unwrap_or(i64::MAX);
-        self.sleepers.retain(|_, wakes| *wakes > first);
+        self.advance(first.saturating_duration_since(self.instant));
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.instant += by;
+        self.now_ns += i64::try_from(by.as_nanos()).unwrap_or(i64::MAX);
+        let instant = self.instant;
+        self.sleepers.retain(|_, wakes| *wakes > instant);
     }
 }
 

@@ -2,7 +2,7 @@
 
 /// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one would silently change
 /// behaviour: a host with `pin_data_versoin` would migrate the database that it was meant to leave alone.
-pub(super) const OURS: [&str; 29] = [
+pub(super) const OURS: [&str; 30] = [
     "accept_older_catalogs",
     "admin_socket",
     "convergence_report_interval",
@@ -31,13 +31,14 @@ pub(super) const OURS: [&str; 29] = [
     "trusted_keys",
     "update_max_in_flight",
     "update_max_in_flight_total",
+    "update_overlap",
     "update_routable_timeout",
 ];
 
 /// Diego's keys that have no effect here: those that its own BBS ignores, those for other components
 /// (`loggregator_app_metric_exclusion_filter`), the one that logs repeated start reports of instances, which this host
 /// never logs, and those for a pool of connections to etcd, which is read over one.
-pub(super) const WITHOUT_MEANING: [&str; 10] = [
+pub(super) const WITHOUT_MEANING: [&str; 9] = [
     "advertise_url",
     "cell_registrations_locket_enabled",
     "debug_lrp_start_heartbeats",
@@ -46,7 +47,6 @@ pub(super) const WITHOUT_MEANING: [&str; 10] = [
     "etcd_max_idle_conns_per_host",
     "locks_locket_enabled",
     "loggregator.loggregator_app_metric_exclusion_filter",
-    "rep_require_tls",
     "require_ssl",
 ];
 

@@ -6,6 +6,9 @@ use super::ConfigError;
 use super::keys::Keys;
 use crate::model::lrp_update::Pace;
 
+/// The longest interval of Diego's route emitters: one that has missed an event registers the new instance within this time.
+const OVERLAP: Duration = Duration::from_secs(60);
+
 /// Pace of updates, and size of the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Updates {
@@ -20,7 +23,7 @@ pub struct Updates {
 impl Default for Updates {
     fn default() -> Self {
         Self {
-            pace: Pace::default(),
+            pace: Pace { overlap: OVERLAP, ..Pace::default() },
             definitions_kept: 10,
             definitions_max_age: Duration::from_secs(30 * 24 * 60 * 60),
         }
@@ -37,6 +40,7 @@ impl Updates {
                     .take("update_max_in_flight_total")?
                     .unwrap_or(default.pace.max_in_flight_total),
                 routable_timeout: keys.duration("update_routable_timeout")?.unwrap_or(default.pace.routable_timeout),
+                overlap: keys.duration("update_overlap")?.unwrap_or(default.pace.overlap),
             },
             definitions_kept: keys.take("definitions_kept")?.unwrap_or(default.definitions_kept),
             definitions_max_age: keys.duration("definitions_max_age")?.unwrap_or(default.definitions_max_age),

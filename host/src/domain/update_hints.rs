@@ -4,6 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -41,6 +42,17 @@ struct UpdateWork {
     halted: Option<i32>,
     /// Its places among the instances of all LRPs that are being replaced.
     places: usize,
+    /// The containers that receive traffic beside their successors.
+    overlaps: HashMap<InstanceKey, Overlap>,
+    /// When the work continues because an overlap ends, in nanoseconds since 1970.
+    wakes_at_ns: Option<i64>,
+}
+
+#[derive(Debug)]
+struct Overlap {
+    successor: InstanceKey,
+    /// In nanoseconds since 1970.
+    began_ns: i64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -156,6 +168,47 @@ impl UpdateHints {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How long a container still receives traffic beside its successor, at a time in nanoseconds since 1970. The overlap begins with
+    /// the first call about the two of them.
+    pub(super) fn overlap_left(
+        &self,
+        process_guid: &[u8],
+        old: InstanceKey,
+        successor: InstanceKey,
+        now_ns: i64,
+        overlap: Duration,
+    ) -> Option<Duration> {
+        let mut works = self.works();
+        let begun = works.get_mut(process_guid)?.overlaps.entry(old);
+        let begun = begun.or_insert_with(|| Overlap { successor: successor.clone(), began_ns: now_ns });
+        if begun.successor != successor {
+            *begun = Overlap { successor, began_ns: now_ns };
+        }
+        // A clock that goes back does not make it longer.
+        let passed = Duration::from_nanos(now_ns.saturating_sub(begun.began_ns).try_into().unwrap_or(0));
+        overlap.checked_sub(passed).filter(|left| !left.is_zero())
+    }
+
+    /// Notes that the work on a process guid continues at a time, in nanoseconds since 1970; whether the caller has to see to it,
+    /// since it does not continue before.
+    pub(super) fn note_wake(&self, process_guid: &[u8], at_ns: i64) -> bool {
+        let mut works = self.works();
+        let Some(work) = works.get_mut(process_guid) else { return false };
+        let is_first = work.wakes_at_ns.is_none_or(|earlier_ns| at_ns < earlier_ns);
+        if is_first {
+            work.wakes_at_ns = Some(at_ns);
+        }
+        is_first
+    }
+
+    /// Continues the work on a process guid at the time that was noted.
+    pub(super) fn end_of_overlap(&self, service: &Service, process_guid: &[u8]) {
+        if let Some(work) = self.works().get_mut(process_guid) {
+            work.wakes_at_ns = None;
+        }
+        self.instance_changed(service, process_guid);
+    }
+
     /// Whether the cell of a container was asked to stop it a short time ago.
     pub(super) fn is_asked(&self, container: &InstanceKey, now_ns: i64) -> bool {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -251,6 +304,34 @@ mod tests {
         assert!(!hints.is_asked(&container("one"), 20_000_000_000));
         hints.note_asked(container("one"), 20_000_000_000);
         assert!(!hints.is_asked(&container("one"), -1), "the clock went back");
+    }
+
+    #[test]
+    fn overlap_begins_anew_with_another_successor() {
+        let hints = UpdateHints::new(|_, _| {});
+        hints.wake(b"app", true);
+        let container = |guid: &str| InstanceKey { instance_guid: guid.into(), cell_id: b"cell".to_vec() };
+        let left = |successor, now_s: i64| {
+            let overlap = Duration::from_secs(60);
+            let left =
+                hints.overlap_left(b"app", container("old"), container(successor), now_s * 1_000_000_000, overlap);
+            left.map(|left| left.as_secs())
+        };
+        assert_eq!(
+            (left("one", 100), left("one", 159), left("one", 160), left("one", 170)),
+            (Some(60), Some(1), None, None)
+        );
+        assert_eq!((left("two", 170), left("two", 90), left("two", 230)), (Some(60), Some(60), None));
+    }
+
+    #[test]
+    fn work_continues_at_the_earliest_time() {
+        let hints = UpdateHints::new(|_, _| {});
+        assert!(!hints.note_wake(b"app", 50), "nothing is under way");
+        hints.wake(b"app", true);
+        assert!(hints.note_wake(b"app", 50));
+        assert!(!hints.note_wake(b"app", 60));
+        assert!(hints.note_wake(b"app", 40));
     }
 
     #[test]

@@ -75,15 +75,18 @@ pub struct Pace {
     pub max_in_flight_total: NonZeroU32,
     /// A new instance that runs fails if it is not routable after this time.
     pub routable_timeout: Duration,
+    /// A replaced container keeps its traffic for this time beside its successor.
+    pub overlap: Duration,
 }
 
 impl Default for Pace {
-    /// The time is the longest that Cloud Foundry gives an app to start.
+    /// The timeout is the longest that Cloud Foundry gives an app to start. Without an overlap.
     fn default() -> Self {
         Self {
             max_in_flight: MaxInFlight::default(),
             max_in_flight_total: NonZeroU32::new(500).expect("not zero"),
             routable_timeout: Duration::from_secs(180),
+            overlap: Duration::ZERO,
         }
     }
 }
@@ -275,6 +278,13 @@ impl UpdatedLrp<'_> {
         let missing = (0..self.instances.min(INSTANCES)).filter(|index| !slots.contains_key(index));
         due.extend(missing.map(|index| (index, UpdateAction::Create)));
         due
+    }
+
+    /// The replaced container of a desired instance and its successor, if both receive traffic.
+    pub fn overlapping<'s>(&self, index: i32, slot: &'s Slot) -> Option<(&'s ActualLrp, &'s ActualLrp)> {
+        let (old, new) = (slot.evacuating.as_ref()?, slot.ordinary.as_ref()?);
+        let is_replaced = index < self.instances && self.phase(slot) == ReplacementPhase::Replaced;
+        (is_replaced && old.routable && new.routable).then_some((old, new))
     }
 
     /// Instances that may be replaced now because of this LRP alone.

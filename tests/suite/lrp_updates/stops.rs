@@ -1,10 +1,12 @@
 //! The requests to cells to stop replaced containers.
 
+use std::time::Duration;
+
 use bbs::testing::model::lrp_update::MaxInFlight;
 use bbs_proto::models::actual_lrp::Presence;
 
 use super::*;
-use crate::api::actual_lrps::{REMOVE, remove};
+use crate::api::actual_lrps::{REMOVE, published, remove, subscribe};
 use crate::harness::database::on_each_database;
 use crate::harness::neighbours::{Neighbours, StubReply};
 
@@ -46,6 +48,33 @@ async fn container_is_not_stopped_if_its_successor_crashes_before_the_request(ki
     assert_eq!(stopped(&neighbours).await, ["old-2"]);
     start_new(&server, 1, "newer-1").await;
     assert_eq!(stopped(&neighbours).await, ["old-1"], "it is stopped once it has a successor again");
+}
+
+on_each_database!(replaced_container_keeps_its_traffic_for_the_overlap);
+async fn replaced_container_keeps_its_traffic_for_the_overlap(kind: Kind) {
+    let neighbours = Neighbours::start();
+    neighbours.add_cell("cell-old-0");
+    let pace = Pace { overlap: Duration::from_secs(60), ..Pace::default() };
+    let policy = Policy { update_pace: pace, ..Policy::default() };
+    let options = Options { kind, policy, clients: neighbours.clients(), ..Options::default() };
+    let server = running_with(options, 1).await;
+    update_to(&server, "version-2").await;
+    start_new(&server, 0, "new-0").await;
+    server.clock.sleepers(1).await;
+    let mut subscription = subscribe(&server);
+    // The successor crashes within the overlap, which begins again with the next one.
+    server.clock.advance(Duration::from_secs(30));
+    assert_eq!(call_error(&server, CRASH, &crash(0, "new-0")).await, None);
+    start_new(&server, 0, "newer-0").await;
+    server.clock.advance(Duration::from_secs(30));
+    server.clock.sleepers(1).await;
+    server.clock.advance(Duration::from_secs(29));
+    let changes = published(&server, &mut subscription).await;
+    assert!(changes.iter().all(|change| change.contains("1:RUNNING:old-0")), "{changes:?}");
+    assert_eq!(neighbours.rep.take_requests().len(), 0);
+    assert_eq!(server.clock.run(1, stopped(&neighbours)).await, ["old-0"]);
+    let changes = published(&server, &mut subscription).await;
+    assert_eq!(changes, ["0:RUNNING:newer-0+1:RUNNING:old-0 -> 0:RUNNING:newer-0"]);
 }
 
 on_each_database!(container_that_was_asked_to_stop_does_not_take_over_again);

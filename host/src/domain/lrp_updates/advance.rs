@@ -2,18 +2,20 @@
 //! when there are none left.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 
 use super::UpdateRecords;
 use super::archive::prune_definitions;
+use crate::causes::with_causes;
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop_if};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 use crate::model::actual_lrp::{ActualLrp, LrpKey};
 use crate::model::change::{Cause, RecordChange};
 use crate::model::desired_lrp::DesiredLrp;
-use crate::model::lrp_update::{UpdateAction, UpdateStatus, UpdateTarget};
+use crate::model::lrp_update::{UpdateAction, UpdateStatus, UpdateTarget, UpdatedLrp};
 use crate::model::slot::{Slot, SlotError};
 use crate::model::{ModificationTag, TraceId};
 use crate::store::Writer;
@@ -31,6 +33,8 @@ struct UpdateStep {
     starts: Vec<i32>,
     /// Containers that their cells have to stop.
     stops: Vec<ActualLrp>,
+    /// When the first of the replaced containers may be stopped that receive traffic beside their successors, in nanoseconds since 1970.
+    wakes_at_ns: Option<i64>,
     /// The desired LRP before and after the end of its update.
     ended: Option<(DesiredLrp, DesiredLrp)>,
     status: Option<UpdateStatus>,
@@ -39,7 +43,7 @@ struct UpdateStep {
 /// Runs one step; whether all instances run the current definition.
 pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bool, DomainError> {
     let lock = service.lock_key(process_guid).await;
-    let UpdateStep { is_done, changed, starts, stops, ended, status } =
+    let UpdateStep { is_done, changed, starts, stops, wakes_at_ns, ended, status } =
         retry(|| attempt(service, process_guid)).await?;
     for changed in changed {
         announce(service, Some(changed), Cause::Other, &TraceId::NONE);
@@ -48,6 +52,9 @@ pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bo
         service.publish_desired_lrp(Some(before), Some(after), &TraceId::NONE);
     }
     drop(lock);
+    if let Some(at_ns) = wakes_at_ns {
+        continue_at(service, process_guid, at_ns);
+    }
     if let Some(status) = status {
         report(service, process_guid, status).await;
     }
@@ -62,6 +69,20 @@ pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bo
     Ok(is_done)
 }
 
+/// Continues the work when an overlap ends. Another host begins the overlap anew.
+fn continue_at(service: &Service, process_guid: &[u8], at_ns: i64) {
+    if !service.update_hints().note_wake(process_guid, at_ns) {
+        return;
+    }
+    let now_ns = service.store().now_ns();
+    let left = Duration::from_nanos(u64::try_from(at_ns.saturating_sub(now_ns)).unwrap_or(0));
+    let (service, process_guid) = (service.clone(), process_guid.to_vec());
+    tokio::spawn(async move {
+        service.store().clock().sleep(left).await;
+        service.update_hints().end_of_overlap(&service, &process_guid);
+    });
+}
+
 /// Has the cell of a container stop it, unless it was asked a short time ago. A failure is only logged: the request is
 /// repeated.
 async fn stop_container(service: &Service, row: ActualLrp) {
@@ -73,7 +94,11 @@ async fn stop_container(service: &Service, row: ActualLrp) {
         Ok(()) | Err(DomainError::NotFound) => {}
         Err(fault) => {
             let process_guid = String::from_utf8_lossy(&row.process_guid);
-            tracing::warn!(%process_guid, row.index, reason = %fault, "a replaced container was not stopped; its cell is asked again");
+            let cell_id = String::from_utf8_lossy(&row.cell_id);
+            tracing::warn!(
+                name: "lrp-update.not-stopped", %process_guid, row.index, %cell_id, reason = %with_causes(&fault),
+                "a cell did not stop a replaced container; it gets the request again"
+            );
         }
     }
 }
@@ -118,7 +143,7 @@ async fn report(service: &Service, process_guid: &[u8], status: UpdateStatus) {
         None => tracing::info!(name: "lrp-update.resumed", process_guid = %guid, "an update is not halted any more"),
     }
     if let Err(fault) = publish_halt(service, process_guid, status).await {
-        tracing::warn!(process_guid = %guid, reason = %fault, "subscribers were not notified of the halt");
+        tracing::warn!(process_guid = %guid, reason = %with_causes(&fault), "subscribers were not notified of the halt");
     }
 }
 
@@ -144,6 +169,11 @@ async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, D
     let due = lrp.due(&slots);
     let mut step = UpdateStep { is_done: lrp.is_done(&slots), ..UpdateStep::default() };
     for (index, action) in due {
+        if let Some(left) = overlap_left(service, process_guid, &lrp, &slots, (index, action)) {
+            let ends_ns = writer.now_ns().saturating_add(i64::try_from(left.as_nanos()).unwrap_or(i64::MAX));
+            step.wakes_at_ns = Some(step.wakes_at_ns.map_or(ends_ns, |earlier| earlier.min(ends_ns)));
+            continue;
+        }
         apply(&mut writer, process_guid, &target, &slots, (index, action), &mut step).await?;
     }
     if step.is_done && are_complete && !target.previous_definition_id.is_empty() {
@@ -155,6 +185,23 @@ async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, D
         writer.commit().await?;
     }
     Ok(step)
+}
+
+/// How long a container that is to be stopped still receives traffic beside its successor: route emitters learn of both at different
+/// moments, so that without an overlap one may take the last route away before another has registered the next.
+fn overlap_left(
+    service: &Service,
+    process_guid: &[u8],
+    lrp: &UpdatedLrp<'_>,
+    slots: &BTreeMap<i32, Box<Slot>>,
+    (index, action): (i32, UpdateAction),
+) -> Option<Duration> {
+    if action != UpdateAction::StopReplaced || lrp.pace.overlap.is_zero() {
+        return None;
+    }
+    let (old, new) = lrp.overlapping(index, slots.get(&index)?)?;
+    let (old, new) = (old.instance_key(), new.instance_key());
+    service.update_hints().overlap_left(process_guid, old, new, lrp.now_ns, lrp.pace.overlap)
 }
 
 async fn apply(
