@@ -38,21 +38,27 @@ pub struct Clients {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ClientError {
-    #[error("the cell {cell_id:?} has no https address; give its rep one in `rep_url`")]
+    #[error(
+        "the cell {cell_id:?} has no https address; give its rep one in `rep_url`, or set `rep_require_tls` to false"
+    )]
     NoSecureAddress { cell_id: String },
+    #[error(
+        "the cell {cell_id:?} has an address that is not a URL: {address:?}; correct `rep_url` or `rep_address` of its rep"
+    )]
+    MalformedAddress { cell_id: String, address: String },
     #[error("the completion callback URL {url:?} is not a URL; desire the task with one that is")]
     NoCallback { url: String },
     #[error("cannot {what}; check that it runs, and that the certificates of both belong together")]
     Unreachable { what: &'static str, source: reqwest::Error },
-    #[error("cannot {what}: the answer was {status}; see the log of that component")]
-    Status { what: &'static str, status: u16 },
+    #[error("cannot {what}: the answer of {address} was {status}; see the log of that component")]
+    Status { what: &'static str, address: String, status: u16 },
 }
 
 impl ClientError {
     /// Whether the same request may succeed at once: the component did not take it, and did not wait for its time limit.
     fn may_pass(&self) -> bool {
         match self {
-            Self::NoSecureAddress { .. } | Self::NoCallback { .. } => false,
+            Self::NoSecureAddress { .. } | Self::MalformedAddress { .. } | Self::NoCallback { .. } => false,
             Self::Unreachable { source, .. } => !source.is_timeout(),
             Self::Status { status, .. } => *status >= 500,
         }

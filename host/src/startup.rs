@@ -21,6 +21,7 @@ use std::pin::pin;
 use tokio::net::TcpListener;
 
 use crate::admin::{Control, RemainingClients};
+use crate::causes::with_causes;
 use crate::config::Config;
 use crate::layout::manifest::DataVersion;
 use crate::lock::HeldLock;
@@ -126,17 +127,11 @@ async fn wait_for_lock(prepared: &mut Prepared, reloads: &mut ReloadReceiver) ->
 async fn report_end(progress: &Progress, clients: Option<RemainingClients>, served: &Result<(), StartupError>) {
     match served {
         Ok(()) => progress.enter(ENDED, "", None),
-        Err(error) => progress.enter(FAILED, with_sources(error), None),
+        Err(error) => progress.enter(FAILED, with_causes(error).to_string(), None),
     }
     if let Some(clients) = clients {
         clients.served().await;
     }
-}
-
-fn with_sources(error: &dyn std::error::Error) -> String {
-    let first: &dyn std::error::Error = error;
-    let all = std::iter::successors(Some(first), |error| error.source());
-    all.map(ToString::to_string).collect::<Vec<_>>().join("; because ")
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartupError> {

@@ -200,7 +200,7 @@ impl Neighbours {
         let config = config::ClientsConfig {
             communication_timeout,
             auctioneer: Some(auctioneer),
-            rep: config::RepConfig { tls: Some(tls.clone()), session_cache_size: None },
+            rep: config::RepConfig { tls: Some(tls.clone()), require_tls: true, session_cache_size: None },
             ..config::ClientsConfig::default()
         };
         Clients::new(&config, Some(&self.locket.lookup_config()), Some(&tls)).expect("the configuration is valid")

@@ -46,7 +46,7 @@ fn clients_with_timeout(
             tls: Some(trust.client_tls()),
             require_tls,
         }),
-        rep: config::RepConfig { tls: Some(trust.client_tls()), session_cache_size: Some(8) },
+        rep: config::RepConfig { tls: Some(trust.client_tls()), require_tls, session_cache_size: Some(8) },
         ..config::ClientsConfig::default()
     };
     Clients::new(&config, None, Some(&trust.client_tls())).unwrap()
@@ -198,6 +198,28 @@ async fn rep_requests_use_https_and_name_one_container() {
     rep.reply_next(&[StubReply::Status(500)]);
     assert!(clients.reps.stop(&cell, &key, &instance, &trace()).await.is_err());
     clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rep_without_tls_gets_requests_unless_tls_is_required() {
+    let (trust, rep) = (Trust::new(), StubServer::start_plain());
+    let clients = clients(&trust, "https://127.0.0.1:1", false);
+    let (key, instance) = instance();
+    let older = proto::CellPresence { rep_url: Vec::new(), rep_address: rep.url().into_bytes(), ..cell(&rep) };
+    for cell in [cell(&rep), older] {
+        clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap();
+        clients.reps.cancel_task(&cell, b"task", &trace()).await.unwrap();
+        assert_eq!(rep.take_requests().len(), 2);
+    }
+    rep.reply_next(&[StubReply::Status(500)]);
+    let error = clients.reps.stop(&cell(&rep), &key, &instance, &trace()).await.unwrap_err().to_string();
+    let address = rep.url().replace("http://", "");
+    assert!(error.contains(&format!("the answer of {address} was 500")), "{error}");
+    for rep_url in ["not a url", "https:", "ftp://127.0.0.1:1"] {
+        let cell = proto::CellPresence { rep_url: rep_url.into(), ..cell(&rep) };
+        let error = clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap_err();
+        assert!(error.to_string().contains(rep_url) && error.to_string().contains("cell-1"), "{error}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,11 +1,10 @@
 //! Failures as clients see them: Diego's error types and texts.
 
-use std::error::Error as _;
-
 use bbs_proto::models::error::Type;
 use bbs_proto::models::{DesiredLrpLifecycleResponse, Error};
 use prost::Message;
 
+use crate::causes::with_causes;
 use crate::domain::DomainError;
 use crate::model::{slot, task};
 use crate::modules::translate::TranslateError;
@@ -50,7 +49,7 @@ fn typed(error: &DomainError) -> (Type, String) {
         DomainError::Undecodable(_) => (Type::InvalidRequest, INVALID_REQUEST.into()),
         DomainError::TooManyElements { .. } => (Type::InvalidRequest, error.to_string()),
         DomainError::NotHeld(source) | DomainError::Refused(source) => {
-            tracing::info!(reason = %source, "a request was rejected");
+            tracing::info!(reason = %with_causes(source), "a request was rejected");
             (Type::InvalidRequest, INVALID_REQUEST.into())
         }
         DomainError::Exists => (Type::ResourceExists, "the requested resource already exists".into()),
@@ -71,7 +70,7 @@ fn typed(error: &DomainError) -> (Type, String) {
         DomainError::Cells(source) => failed(source),
         DomainError::Client(source) => failed(source),
         DomainError::Unreadable(source) => {
-            tracing::warn!(reason = %source, cause = source.source().map(tracing::field::display), "a record cannot be read");
+            tracing::warn!(reason = %with_causes(source), "a record cannot be read");
             (Type::Deserialize, "could not deserialize record".into())
         }
         DomainError::TooManyUnreadable { .. } => failed(error),
@@ -87,7 +86,7 @@ fn typed(error: &DomainError) -> (Type, String) {
 
 /// A failure of the database or another component. The log has the cause; the client gets only the outer message.
 fn failed(source: &dyn std::error::Error) -> (Type, String) {
-    tracing::error!(reason = %source, cause = source.source().map(tracing::field::display), "a call failed");
+    tracing::error!(reason = %with_causes(source), "a call failed");
     (Type::UnknownError, source.to_string())
 }
 

@@ -16,6 +16,7 @@ use tokio::sync::{Semaphore, watch};
 use super::chain::{StreamTarget, TranslatorChain};
 use super::methods::{NativeVersion, Stream};
 use super::{FAILED_BURST, FAILED_PER_MINUTE, wire};
+use crate::causes::with_causes;
 use crate::events::{Audience, Events, PublishedChange, Rendered, Subscription, Topic};
 use crate::log_sampling::LineLimit;
 use crate::model::Text;
@@ -156,7 +157,7 @@ impl Streams {
             tracing::error!(
                 name: "event_stream_failed",
                 stream = method,
-                reason = %error,
+                reason = %with_causes(&error),
                 left_out,
                 "events cannot be translated; the subscribers of this stream are disconnected, and miss the events \
                  until they connect again"

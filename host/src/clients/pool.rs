@@ -93,7 +93,10 @@ impl Pool {
                 drain(answer).await;
                 Ok(())
             }
-            status => Err(ClientError::Status { what: outgoing.what, status }),
+            status => {
+                let address = outgoing.url.authority().to_owned();
+                Err(ClientError::Status { what: outgoing.what, address, status })
+            }
         }
     }
 }

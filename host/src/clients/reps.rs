@@ -17,7 +17,13 @@ const NOT_FOUND: u16 = 404;
 
 /// Not configured, every request counts as done.
 #[derive(Debug, Clone, Default)]
-pub struct Reps(Option<Pool>);
+pub struct Reps(Option<RepConnections>);
+
+#[derive(Debug, Clone)]
+struct RepConnections {
+    pool: Pool,
+    require_tls: bool,
+}
 
 /// The changed values of a running container; absent ones stay as they are.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,14 +36,15 @@ pub struct InstanceUpdate {
 
 impl Reps {
     pub(super) fn new(rep: &config::RepConfig, timeout: Duration) -> Result<Self, ClientsError> {
-        let pool = Pool::new(rep.tls.clone(), rep.session_cache_size, timeout);
-        Ok(Self(Some(pool.map_err(|source| ClientsError::Pool { keys: "rep_*", source: Box::new(source) })?)))
+        let pool = Pool::new(rep.tls.clone(), rep.session_cache_size, timeout)
+            .map_err(|source| ClientsError::Pool { keys: "rep_*", source: Box::new(source) })?;
+        Ok(Self(Some(RepConnections { pool, require_tls: rep.require_tls })))
     }
 
     /// Has a cell stop a container. The rep removes the instance when it has stopped.
     ///
     /// # Errors
-    /// The cell has no https address, cannot be reached, or does not answer 202 Accepted.
+    /// The cell has no https address although that is required, cannot be reached, or does not answer 202 Accepted.
     pub async fn stop(
         &self,
         cell: &CellPresence,
@@ -45,12 +52,12 @@ impl Reps {
         instance: &InstanceKey,
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let Some(pool) = &self.0 else { return Ok(()) };
+        let Some(connections) = &self.0 else { return Ok(()) };
         let (process_guid, instance_guid) = (text(&key.process_guid), text(&instance.instance_guid));
         let path = ["v1", "lrps", &process_guid, "instances", &instance_guid, "stop"];
-        let url = below(cell, &path)?;
-        pool.send_for_acceptance(&outgoing("have a cell stop an instance", Method::POST, url, Vec::new(), trace_id))
-            .await
+        let url = connections.url(cell, &path)?;
+        let request = outgoing("have a cell stop an instance", Method::POST, url, Vec::new(), trace_id);
+        connections.pool.send_for_acceptance(&request).await
     }
 
     /// Updates a container. Reps that do not support metric tags get only the routes; older ones get nothing.
@@ -65,15 +72,15 @@ impl Reps {
         update: &InstanceUpdate,
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let Some(pool) = &self.0 else { return Ok(()) };
-        match put(pool, "v2", cell, key, instance, update, trace_id).await {
+        let Some(connections) = &self.0 else { return Ok(()) };
+        match put(connections, "v2", cell, key, instance, update, trace_id).await {
             Err(ClientError::Status { status: NOT_FOUND, .. }) if update.internal_routes.is_some() => {}
             Err(ClientError::Status { status: NOT_FOUND, .. }) => return Ok(()),
             answered => return answered,
         }
         // An older rep, which supports routes only. One that does not support them either has nothing to update.
         let routes = InstanceUpdate { internal_routes: update.internal_routes.clone(), metric_tags: None };
-        match put(pool, "v1", cell, key, instance, &routes, trace_id).await {
+        match put(connections, "v1", cell, key, instance, &routes, trace_id).await {
             Err(ClientError::Status { status: NOT_FOUND, .. }) => Ok(()),
             answered => answered,
         }
@@ -89,14 +96,34 @@ impl Reps {
         task_guid: &[u8],
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let Some(pool) = &self.0 else { return Ok(()) };
-        let url = below(cell, &["v1", "tasks", &text(task_guid), "cancel"])?;
-        pool.send_for_acceptance(&outgoing("have a cell cancel a task", Method::POST, url, Vec::new(), trace_id)).await
+        let Some(connections) = &self.0 else { return Ok(()) };
+        let url = connections.url(cell, &["v1", "tasks", &text(task_guid), "cancel"])?;
+        let request = outgoing("have a cell cancel a task", Method::POST, url, Vec::new(), trace_id);
+        connections.pool.send_for_acceptance(&request).await
+    }
+}
+
+impl RepConnections {
+    /// The URL of a path of the rep. Each element is one segment, because guids may hold any characters. A rep without TLS may have
+    /// nothing but the older `rep_address`.
+    fn url(&self, cell: &CellPresence, path: &[&str]) -> Result<Url, ClientError> {
+        let cell_id = || text(&cell.cell_id);
+        let address = if cell.rep_url.is_empty() { text(&cell.rep_address) } else { text(&cell.rep_url) };
+        let parsed = Url::parse(&address).ok().filter(Url::has_host);
+        let is_secure = parsed.as_ref().is_some_and(|url| url.scheme() == "https");
+        if self.require_tls && !is_secure {
+            return Err(ClientError::NoSecureAddress { cell_id: cell_id() });
+        }
+        let mut url = parsed
+            .filter(|url| is_secure || url.scheme() == "http")
+            .ok_or_else(|| ClientError::MalformedAddress { cell_id: cell_id(), address })?;
+        url.path_segments_mut().expect("it has a host").pop_if_empty().extend(path);
+        Ok(url)
     }
 }
 
 async fn put(
-    pool: &Pool,
+    connections: &RepConnections,
     version: &str,
     cell: &CellPresence,
     key: &LrpKey,
@@ -105,9 +132,12 @@ async fn put(
     trace_id: &TraceId,
 ) -> Result<(), ClientError> {
     let (process_guid, instance_guid) = (text(&key.process_guid), text(&instance.instance_guid));
-    let url = below(cell, &[version, "lrps", &process_guid, "instances", &instance_guid])?;
+    let url = connections.url(cell, &[version, "lrps", &process_guid, "instances", &instance_guid])?;
     let body = update_json(key, instance, update).to_string().into_bytes();
-    pool.send_for_acceptance(&outgoing("have a cell update an instance", Method::PUT, url, body, trace_id)).await
+    connections
+        .pool
+        .send_for_acceptance(&outgoing("have a cell update an instance", Method::PUT, url, body, trace_id))
+        .await
 }
 
 fn outgoing<'a>(
@@ -118,17 +148,6 @@ fn outgoing<'a>(
     trace_id: &'a TraceId,
 ) -> RequestToSend<'a> {
     RequestToSend { what, method, url, body, trace_id: Some(trace_id).filter(|TraceId(id)| !id.is_empty()) }
-}
-
-/// The URL of a path of the rep. Each element is one segment, because guids may hold any characters.
-fn below(cell: &CellPresence, path: &[&str]) -> Result<Url, ClientError> {
-    let insecure = || ClientError::NoSecureAddress { cell_id: text(&cell.cell_id) };
-    let mut url = Url::parse(&text(&cell.rep_url)).map_err(|_| insecure())?;
-    if url.scheme() != "https" {
-        return Err(insecure());
-    }
-    url.path_segments_mut().map_err(|()| insecure())?.pop_if_empty().extend(path);
-    Ok(url)
 }
 
 fn update_json(key: &LrpKey, instance: &InstanceKey, update: &InstanceUpdate) -> Value {

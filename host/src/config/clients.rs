@@ -54,8 +54,10 @@ pub struct AuctioneerConfig {
 /// The client of cell reps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepConfig {
-    /// The host's certificate for reps, which accept https only.
+    /// The host's certificate for reps with https.
     pub tls: Option<ClientTls>,
+    /// If false, a rep without an https address gets requests over http.
+    pub require_tls: bool,
     /// TLS sessions to cache; the library's default if absent.
     pub session_cache_size: Option<usize>,
 }
@@ -158,7 +160,8 @@ impl RepConfig {
     fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
         let (cert, key, ca) = (keys.file("rep_client_cert")?, keys.file("rep_client_key")?, keys.file("rep_ca_cert")?);
         let session_cache_size = keys.count("rep_client_session_cache_size")?.map(|size| size as usize);
-        Ok(Self { tls: ClientTls::whole(cert, key, ca), session_cache_size })
+        let require_tls = keys.flag("rep_require_tls")?;
+        Ok(Self { tls: ClientTls::whole(cert, key, ca), require_tls, session_cache_size })
     }
 }
 

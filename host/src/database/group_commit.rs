@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use super::SqlError;
+use crate::causes::with_causes;
 
 /// Takes the write lock at once.
 pub(super) const WRITE: &str = "BEGIN IMMEDIATE";
@@ -142,7 +143,7 @@ async fn undo(mut group: OwnedMutexGuard<Option<CommitGroup>>) {
             if let Some(open) = alone.take()
                 && let Err(fault) = open.tx.rollback().await
             {
-                tracing::warn!(reason = %fault, "a rollback failed; its connection is closed");
+                tracing::warn!(reason = %with_causes(&fault), "a rollback failed; its connection is closed");
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, write};
 use super::retry::retry;
 use super::{DomainError, Service};
+use crate::causes::with_causes;
 use crate::model::TraceId;
 use crate::model::actual_lrp::{InstanceKey, LrpKey};
 use crate::model::change::Cause;
@@ -110,7 +111,7 @@ async fn finish(
         && let Err(fault) = request_auction(service, &key.process_guid, key.index).await
     {
         let process_guid = String::from_utf8_lossy(&key.process_guid);
-        tracing::error!(%process_guid, index = key.index, reason = %fault, "an evacuated instance was not auctioned; convergence retries");
+        tracing::error!(%process_guid, index = key.index, reason = %with_causes(&fault), "an evacuated instance was not auctioned; convergence retries");
     }
     Ok(evacuated)
 }

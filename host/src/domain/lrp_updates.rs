@@ -15,6 +15,7 @@ pub(super) use switch::{Switched, announce_all, finish, switch, to_switch_to};
 use std::collections::BTreeMap;
 
 use super::{DomainError, Service};
+use crate::causes::with_causes;
 use crate::model::Text;
 use crate::model::actual_lrp::ActualLrpFilter;
 use crate::model::lrp_update::{Pace, UpdateRecord, UpdateStatus, UpdateTarget};
@@ -66,7 +67,7 @@ async fn run(service: &Service, process_guid: &[u8]) -> bool {
         Ok(is_done) => is_done,
         Err(fault) => {
             let process_guid = String::from_utf8_lossy(process_guid);
-            tracing::warn!(%process_guid, reason = %fault, "the update of a desired LRP did not advance; convergence continues it");
+            tracing::warn!(%process_guid, reason = %with_causes(&fault), "the update of a desired LRP did not advance; convergence continues it");
             false
         }
     }

@@ -3,6 +3,7 @@
 use backon::Retryable;
 
 use super::DomainError;
+use crate::causes::with_causes;
 use crate::pauses;
 
 /// Runs `attempt`, one transaction from begin to commit, until it succeeds, fails permanently or is out of retries.
@@ -17,7 +18,7 @@ where
         .retry(pauses::of_calls())
         .when(DomainError::is_transient)
         .notify(
-            |fault, _| tracing::info!(reason = %fault, "a transaction lost a conflict or its session and is retried"),
+            |fault, _| tracing::info!(reason = %with_causes(&fault), "a transaction lost a conflict or its session and is retried"),
         )
         .await
 }

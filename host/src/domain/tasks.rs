@@ -7,6 +7,7 @@ pub(super) use completion::{Completions, submit};
 
 use super::retry::retry;
 use super::{DomainError, Page, Service};
+use crate::causes::with_causes;
 use crate::clients::ClientError;
 use crate::metrics::TaskMark;
 use crate::model::change::RecordChange;
@@ -49,7 +50,7 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
         service.events().publish(RecordChange::Task { before: None, after: Some(Box::new(task.clone())) });
     }
     if let Err(fault) = service.clients().auctioneer.request_tasks(&[task], &TraceId::NONE).await {
-        tracing::warn!(reason = %fault, "a task was not auctioned; convergence retries");
+        tracing::warn!(reason = %with_causes(&fault), "a task was not auctioned; convergence retries");
     }
     Ok(())
 }
@@ -93,7 +94,7 @@ pub async fn cancel(service: &Service, guid: &[u8], trace_id: &TraceId) -> Resul
         Ok(Some(cell)) => cell,
         Ok(None) => return Ok(()),
         Err(fault) => {
-            tracing::warn!(reason = %fault, "the cell of a cancelled task could not be found");
+            tracing::warn!(reason = %with_causes(&fault), "the cell of a cancelled task could not be found");
             return Ok(());
         }
     };
@@ -101,7 +102,7 @@ pub async fn cancel(service: &Service, guid: &[u8], trace_id: &TraceId) -> Resul
         // Diego's answer too, although the task has ended.
         Err(fault @ ClientError::NoSecureAddress { .. }) => Err(DomainError::Client(fault)),
         Err(fault) => {
-            tracing::warn!(reason = %fault, "a cell did not accept the cancellation of its task");
+            tracing::warn!(reason = %with_causes(&fault), "a cell did not accept the cancellation of its task");
             Ok(())
         }
         Ok(()) => Ok(()),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bbs_proto::models::DesiredLrpSchedulingInfo;
 
 use super::rows::{self, ImportedRow};
+use crate::causes::with_causes;
 use crate::database::Dialect;
 use crate::encryption::Keyring;
 use crate::etcd::Leaf;
@@ -93,7 +94,7 @@ impl Classifier {
             Ok(decoded) => decoded,
             Err(fault) => {
                 let unknown_label = label.filter(|label| !self.keyring.contains(label)).map(str::to_owned);
-                return Class::Damaged { reason: chain(&fault), unknown_label };
+                return Class::Damaged { reason: with_causes(&fault).to_string(), unknown_label };
             }
         };
         let row = match decoded {
@@ -138,7 +139,7 @@ impl Classifier {
                 self.checked(rows::desired_lrp(info, &run_info)).map_err(|misfit| misfit.to_string())
             }
             Ok(_) => Err("it is no run information".to_owned()),
-            Err(fault) => Err(chain(&fault)),
+            Err(fault) => Err(with_causes(&fault).to_string()),
         }
     }
 }
@@ -161,9 +162,4 @@ fn is_sealed(kind: RecordKind) -> bool {
 /// The path and the content have been compared, so the guid is as ASCII as the path's.
 fn guid(guid: Vec<u8>) -> String {
     String::from_utf8_lossy(&guid).into_owned()
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let all = std::iter::successors(Some(error), |error| error.source());
-    all.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }

@@ -18,6 +18,7 @@ use super::rows::{ImportedRow, stored};
 use super::state::{ImportPhase, ImportState, write};
 use super::survey::{ALONE_RUN, ALONE_SCHEDULING, KeyOrder, Survey, classified, classifier, run_info_key};
 use super::{ImportError, VERSION};
+use crate::causes::with_causes;
 use crate::database::{SqlError, Transaction, bulk, of_few_lengths};
 use crate::etcd::Leaf;
 use crate::etcd::client::EtcdClient;
@@ -188,7 +189,7 @@ impl Filler<'_> {
                 Err(fault) => return Err(fault),
             };
             let Some(pause) = pauses.next() else { return Err(fault) };
-            tracing::info!(reason = %fault, "a batch lost to another transaction and is written again");
+            tracing::info!(reason = %with_causes(&fault), "a batch lost to another transaction and is written again");
             self.context.progress.retried();
             let _waiting = self.context.progress.wait(Wait::Retry);
             tokio::time::sleep(pause).await;

@@ -17,6 +17,7 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use super::line::{LagerLine, Severity};
 use super::{FATAL, LineWriter, Redactor};
+use crate::causes::with_causes;
 use crate::clock::{Clock, SystemClock};
 use crate::config::TimeFormat;
 
@@ -179,8 +180,7 @@ impl Visit for Fields {
 
     /// Appends the sources, which an error's own `Display` does not contain.
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        let sources = std::iter::successors(Some(value), |error| error.source());
-        self.put(field, sources.map(ToString::to_string).collect::<Vec<_>>().join(": "));
+        self.put(field, with_causes(value).to_string());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {

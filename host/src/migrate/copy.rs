@@ -17,6 +17,7 @@ use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::Strategy;
 use super::transform::{ReadBatch, transform};
 use super::{Context, Job, MigrateError, fault, quarantine};
+use crate::causes::with_causes;
 use crate::database::{SqlError, Transaction, sql, upsert};
 use crate::lock::fence::Fence;
 use crate::pauses;
@@ -257,7 +258,7 @@ async fn until_it_is_written(
             written => return written,
         };
         let Some(pause) = pauses.next() else { return Err(fault) };
-        tracing::info!(reason = %fault, "a batch lost to another transaction and is written again");
+        tracing::info!(reason = %with_causes(&fault), "a batch lost to another transaction and is written again");
         context.progress.retried();
         let _waiting = context.progress.wait(Wait::Retry);
         tokio::time::sleep(pause).await;

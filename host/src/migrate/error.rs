@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::causes::with_causes;
 use crate::database::schema::{AttachedObject, ReadBackError};
 use crate::database::{DatabaseError, SqlError, is_outage, is_refused_row, is_transient};
 use crate::encryption::EncryptionError;
@@ -211,8 +212,7 @@ impl From<RowsError> for MigrateError {
 
 /// A reason with its causes, on a line of its own.
 fn listed(reason: &MigrateError) -> String {
-    let causes = std::iter::successors(std::error::Error::source(reason), |cause| cause.source());
-    causes.fold(format!("\n- {reason}"), |line, cause| format!("{line}: {cause}"))
+    format!("\n- {}", with_causes(reason))
 }
 
 fn removed_by(object: &AttachedObject) -> String {

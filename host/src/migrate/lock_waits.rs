@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use backon::Retryable;
 
 use super::{Context, MigrateError};
+use crate::causes::with_causes;
 use crate::database::lock_holders;
 use crate::lock::fence::Fence;
 use crate::pauses;
@@ -35,7 +36,7 @@ where
         let mut waiting = waiting.lock().expect("no attempt panics");
         if waiting.is_none() {
             *waiting = Some(context.progress.wait(Wait::Lock));
-            tracing::warn!(name: "migration-waits-for-lock", reason = %fault, ?pause, "another client holds a lock; trying again");
+            tracing::warn!(name: "migration-waits-for-lock", reason = %with_causes(&fault), ?pause, "another client holds a lock; trying again");
         }
     });
     match done.await {

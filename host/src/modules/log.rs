@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::call::CallError;
 use super::limits::Limits;
 use super::text::ModuleText;
+use crate::causes::with_causes;
 use crate::log_sampling::LineLimit;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +45,7 @@ impl ModuleLog {
     pub(super) fn failed(&self, method: &str, error: &CallError) {
         let Some(left_out) = self.failures.admit() else { return };
         let method = ModuleText::reason(method);
-        tracing::error!(module = &*self.module, %method, reason = %error, left_out, "a translator failed");
+        tracing::error!(module = &*self.module, %method, reason = %with_causes(&error), left_out, "a translator failed");
     }
 
     /// Writes one line; returns whether it was within the limit of the module.

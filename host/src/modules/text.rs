@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::causes::with_causes;
+
 /// Largest length of a reason in bytes.
 const REASON_BYTES: usize = 1_000;
 
@@ -19,8 +21,7 @@ impl ModuleText {
 
     /// An error with its sources, separated by colons, as a reason.
     pub fn of_error(error: &dyn std::error::Error) -> Self {
-        let errors = std::iter::successors(Some(error), |error| error.source());
-        Self::reason(&errors.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+        Self::reason(&with_causes(error).to_string())
     }
 
     /// The text up to about `bytes` bytes. What is omitted is replaced by `…`, and control characters by their escapes, so

@@ -14,7 +14,8 @@ use tokio::sync::oneshot;
 
 use super::prepared::{check_versions, load};
 use super::report::MetricsReporter;
-use super::{Prepared, StartupError, with_sources};
+use super::{Prepared, StartupError};
+use crate::causes::with_causes;
 use crate::domain::Service;
 use crate::lock::fence::Fence;
 use crate::migrate::online::{Online, Start};
@@ -136,7 +137,7 @@ impl Serving<'_> {
         let online = if is_idle { self.begin_migration(next, same_migrations).await? } else { None };
         next.gate.open(api);
         if let Err(error) = next.remember_serials(self.fence).await {
-            let reason = with_sources(&error);
+            let reason = with_causes(&error).to_string();
             tracing::error!(reason, "the serials of the catalogs could not be recorded; the next start does it");
         }
         Ok(online)
@@ -206,7 +207,7 @@ fn logged(result: Result<ReloadReport, StartupError>) -> ReloadResult {
             Ok(report)
         }
         Err(error) => {
-            let reason = with_sources(&error);
+            let reason = with_causes(&error).to_string();
             tracing::error!(name: "modules.reload-failed", reason, "the modules cannot be loaded again; nothing has changed");
             Err(reason)
         }

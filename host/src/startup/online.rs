@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use backon::{BackoffBuilder, Retryable};
 use tracing::Instrument;
 
-use super::{Prepared, StartupError, with_sources};
+use super::{Prepared, StartupError};
+use crate::causes::with_causes;
 use crate::lock::fence::Fence;
 use crate::migrate::online::{self, Online, Start};
 use crate::migrate::{self, Context, Decision, Found, MigrateError};
@@ -94,7 +95,7 @@ impl Prepared {
             if !fault.is_outage() || self.has_arrived(context, online).await? {
                 return Err(fault);
             }
-            let reason = with_sources(&fault);
+            let reason = with_causes(&fault).to_string();
             tracing::warn!(name: "migration-interrupted", reason, "the migration goes on after an outage of the database");
             self.progress.retried();
             tokio::time::sleep(OUTAGE_PAUSE).await;
@@ -136,7 +137,7 @@ impl Prepared {
                     };
                     tracing::warn!(
                         name: "cut-over-waits",
-                        reason = with_sources(&fault), holders, ?pause, "another client holds a lock on a table; trying again"
+                        reason = %with_causes(&fault), holders, ?pause, "another client holds a lock on a table; trying again"
                     );
                     self.progress.enter("cut-over", format!("waits for a lock of {holders}"), None);
                     let _waiting = self.progress.wait(Wait::Lock);
@@ -149,7 +150,7 @@ impl Prepared {
 
     /// The copies stay complete: clients write to them, too. The next start, or reload, cuts over.
     fn go_on_beside(&self, fault: &MigrateError) {
-        let reason = with_sources(fault);
+        let reason = with_causes(fault).to_string();
         tracing::error!(
             name: "cut-over-given-up",
             reason,
@@ -165,7 +166,7 @@ impl Prepared {
         store: &Store,
         fault: &MigrateError,
     ) -> Result<(), StartupError> {
-        let reason = with_sources(fault);
+        let reason = with_causes(fault).to_string();
         tracing::error!(
             name: "migration-failed",
             reason,
@@ -189,7 +190,7 @@ impl Prepared {
             .when(|fault| !fault.is_lost())
             .notify(|fault, delay| {
                 self.progress.retried();
-                let reason = with_sources(fault);
+                let reason = with_causes(fault).to_string();
                 tracing::warn!(name: "clean-up-waits", reason, ?delay, "what a migration replaced is not removed yet");
             })
             .await

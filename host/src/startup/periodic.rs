@@ -7,6 +7,7 @@ use std::time::Duration;
 use tracing::Instrument;
 
 use super::StartupError;
+use crate::causes::with_causes;
 use crate::clock::{Clock, SystemClock};
 use crate::config::HealthCheck;
 use crate::database::{Database, DatabaseError, SqlError, sql, upsert};
@@ -39,10 +40,9 @@ pub(super) async fn converge(service: &Service, interval: Duration) -> Result<In
             if matches!(fault, DomainError::TooManyUnreadable { .. }) {
                 return Err(StartupError::TooManyUnreadable(fault));
             }
-            let cause = std::error::Error::source(&fault).map(tracing::field::display);
             tracing::error!(
                 name: "startup.converge",
-                reason = %fault, cause, "a convergence run failed; the next one follows after the interval"
+                reason = %with_causes(&fault), "a convergence run failed; the next one follows after the interval"
             );
         }
     }

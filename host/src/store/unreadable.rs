@@ -10,7 +10,8 @@ use super::access::TableAccess;
 use super::filter::Filter;
 use super::page::Key;
 use super::record::RecordReadError;
-use super::{EntityTable, Reader, Store, StoreError, Writer, actual_lrps, desired_lrps, tasks, with_sources};
+use super::{EntityTable, Reader, Store, StoreError, Writer, actual_lrps, desired_lrps, tasks};
+use crate::causes::with_causes;
 use crate::database::Transaction;
 
 /// The most records that are noted at once. Those above are noted when they are met again.
@@ -182,7 +183,7 @@ impl Writer {
                 table: kind.table(),
                 unit: key,
                 place,
-                reason: with_sources(source),
+                reason: with_causes(source).to_string(),
                 at_ns: self.now_ns(),
             };
             quarantine.keep(&mut self.session.tx, row).await?;

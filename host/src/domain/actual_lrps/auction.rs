@@ -1,5 +1,6 @@
 //! Requests auctions of waiting instances. A failed request is only logged: convergence offers a waiting instance again.
 
+use crate::causes::with_causes;
 use crate::clients::auctioneer::LrpStart;
 use crate::domain::{DomainError, Service};
 use crate::model::TraceId;
@@ -26,6 +27,6 @@ pub(in crate::domain) async fn request_auctions(
     let starts = [LrpStart::of(info, indices)];
     if let Err(fault) = service.clients().auctioneer.request_lrps(&starts, trace_id).await {
         let process_guid = String::from_utf8_lossy(&info.process_guid);
-        tracing::error!(%process_guid, reason = %fault, "waiting instances were not auctioned; convergence retries");
+        tracing::error!(%process_guid, reason = %with_causes(&fault), "waiting instances were not auctioned; convergence retries");
     }
 }

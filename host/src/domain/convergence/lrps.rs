@@ -7,6 +7,7 @@ use bbs_proto::models::CellPresence;
 use futures_util::{StreamExt, stream};
 
 use super::lrp_counter::LrpCounter;
+use crate::causes::with_causes;
 use crate::clients::auctioneer::LrpStart;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::actual_lrps::{ChangedSlot, announce, retire, write};
@@ -135,7 +136,7 @@ impl LrpConvergence<'_> {
                     self.failed += 1;
                     if is_sampled(self.failed) {
                         let process_guid = String::from_utf8_lossy(&key.process_guid);
-                        tracing::warn!(%process_guid, key.index, reason = %fault, "an instance could not be converged");
+                        tracing::warn!(%process_guid, key.index, reason = %with_causes(&fault), "an instance could not be converged");
                     }
                 }
             }
@@ -182,7 +183,7 @@ async fn update_container(service: &Service, present: &Present, push: Push) {
     let update = InstanceUpdate { internal_routes, metric_tags };
     if let Err(fault) = service.clients().reps.update(cell, &key, &instance, &update, &TraceId::NONE).await {
         let process_guid = String::from_utf8_lossy(&key.process_guid);
-        tracing::info!(%process_guid, key.index, reason = %fault, "a container was not updated with its routes or tags");
+        tracing::info!(%process_guid, key.index, reason = %with_causes(&fault), "a container was not updated with its routes or tags");
     }
 }
 
@@ -202,7 +203,7 @@ async fn request_auctions(service: &Service, mut starts: BTreeMap<Text, Vec<i32>
         }
     }
     if let Err(fault) = service.clients().auctioneer.request_lrps(&requests, &TraceId::NONE).await {
-        tracing::warn!(lrps = requests.len(), reason = %fault, "instances were not auctioned; the next run retries");
+        tracing::warn!(lrps = requests.len(), reason = %with_causes(&fault), "instances were not auctioned; the next run retries");
     }
     Ok(())
 }

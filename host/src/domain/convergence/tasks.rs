@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 
+use crate::causes::with_causes;
 use crate::domain::tasks::{change, delete_if, submit};
 use crate::domain::{DomainError, Page, Service, tasks};
 use crate::metrics::TaskCounts;
@@ -57,7 +58,7 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
     if !waiting.is_empty()
         && let Err(fault) = service.clients().auctioneer.request_tasks(&waiting, &TraceId::NONE).await
     {
-        tracing::warn!(tasks = waiting.len(), reason = %fault, "tasks were not auctioned; the next run retries");
+        tracing::warn!(tasks = waiting.len(), reason = %with_causes(&fault), "tasks were not auctioned; the next run retries");
     }
     Ok(counts)
 }
@@ -86,7 +87,7 @@ async fn act(service: &Service, input: &TaskConvergence<'_>, guid: Text, action:
         // The task has changed or gone since the page was read.
         Ok(false) | Err(DomainError::NotFound) => None,
         Err(fault) => {
-            tracing::warn!(task = %String::from_utf8_lossy(&guid), reason = %fault, "a task was not converged; the next run retries it");
+            tracing::warn!(task = %String::from_utf8_lossy(&guid), reason = %with_causes(&fault), "a task was not converged; the next run retries it");
             None
         }
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::causes::with_causes;
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Page, Service, actual_lrps, desired_lrps, tasks};
 use crate::model::actual_lrp::ActualLrpFilter;
@@ -38,7 +39,7 @@ pub(super) async fn run(service: &Service) -> Result<(), DomainError> {
         for key in keys {
             if let Err(fault) = quarantine(service, kind, &key).await {
                 let key = String::from_utf8_lossy(&key);
-                tracing::warn!(table = kind.table(), %key, reason = %fault, "an unreadable record stays in its table");
+                tracing::warn!(table = kind.table(), %key, reason = %with_causes(&fault), "an unreadable record stays in its table");
             }
         }
     }
@@ -79,10 +80,9 @@ async fn quarantine(service: &Service, kind: EntityKind, key: &[u8]) -> Result<(
     })
     .await?;
     for UnreadableRow { place, source } in rows {
-        let cause = std::error::Error::source(&source).map(tracing::field::display);
         tracing::error!(
             name: "record.quarantined",
-            table = kind.table(), key = %String::from_utf8_lossy(key), ?place, reason = %source, cause,
+            table = kind.table(), key = %String::from_utf8_lossy(key), ?place, reason = %with_causes(&source),
             "a record cannot be read and was moved into quarantine as it is, so that its place is free; \
              `bbs migrate quarantine list` names it"
         );

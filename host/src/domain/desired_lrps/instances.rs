@@ -2,9 +2,9 @@
 //! container is stopped by its cell.
 
 use std::collections::BTreeMap;
-use std::error::Error as _;
 use std::ops::Range;
 
+use crate::causes::with_causes;
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 use crate::model::TraceId;
@@ -62,8 +62,7 @@ pub(super) async fn create(service: &Service, process_guid: &[u8], from: i32, tr
             }
             Err(fault) => {
                 let process_guid = String::from_utf8_lossy(process_guid);
-                let cause = fault.source().map(tracing::field::display);
-                tracing::error!(%process_guid, from, reason = %fault, cause, "some were not created; convergence creates them");
+                tracing::error!(%process_guid, from, reason = %with_causes(&fault), "some were not created; convergence creates them");
             }
         }
     }

@@ -1,9 +1,8 @@
 //! Sends an update of internal routes and metric tags to running containers.
 
-use std::error::Error as _;
-
 use futures_util::{StreamExt, stream};
 
+use crate::causes::with_causes;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::{DomainError, Service};
 use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
@@ -37,7 +36,7 @@ pub(super) fn spawn(
     tokio::spawn(async move {
         if let Err(fault) = update_containers(&service, &process_guid, &values, &trace_id).await {
             let process_guid = String::from_utf8_lossy(&process_guid);
-            tracing::warn!(%process_guid, reason = %fault, "containers were not updated; convergence updates them");
+            tracing::warn!(%process_guid, reason = %with_causes(&fault), "containers were not updated; convergence updates them");
         }
     });
 }
@@ -93,9 +92,8 @@ async fn update_container(service: &Service, row: &ActualLrp, values: &Container
     };
     if let Err(fault) = updated {
         let process_guid = String::from_utf8_lossy(&row.process_guid);
-        let source = fault.source().map(tracing::field::display);
         tracing::warn!(
-            %process_guid, row.index, reason = %fault, cause = source, "a container was not updated"
+            %process_guid, row.index, reason = %with_causes(&fault), "a container was not updated"
         );
     }
 }

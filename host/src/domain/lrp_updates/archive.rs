@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::causes::with_causes;
 use crate::domain::{DomainError, Policy, Service};
 use crate::model::Text;
 use crate::model::desired_lrp::{ArchivedDefinition, DesiredLrp};
@@ -31,7 +32,9 @@ pub async fn definitions(reader: &mut Reader, process_guid: &[u8]) -> Result<Def
 pub(in crate::domain) async fn prune(service: &Service) {
     match prune_after(service, service.update_hints().last_pruned()).await {
         Ok(last) => service.update_hints().set_last_pruned(last),
-        Err(fault) => tracing::warn!(reason = %fault, "archived definitions were not pruned; the next run retries"),
+        Err(fault) => {
+            tracing::warn!(reason = %with_causes(&fault), "archived definitions were not pruned; the next run retries")
+        }
     }
 }
 

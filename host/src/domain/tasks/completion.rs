@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::{DomainError, change, delete};
+use crate::causes::with_causes;
 use crate::clients::ClientError;
 use crate::domain::Service;
 use crate::model::task::Task;
@@ -42,7 +43,7 @@ pub(in crate::domain) fn submit(service: &Service, task: Option<Task>) {
     tokio::spawn(async move {
         let _worker = workers.acquire().await.expect("the semaphore is never closed");
         if let Err(fault) = call_back(&service, &task.guid).await {
-            tracing::info!(reason = %fault, "a task callback failed; convergence submits it again");
+            tracing::info!(reason = %with_causes(&fault), "a task callback failed; convergence submits it again");
         }
         drop(place);
     });

@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use sea_query::{Alias, Query};
 
 use super::DualWrites;
+use crate::causes::with_causes;
 use crate::database::{SqlError, Transaction, sql};
 use crate::migrate::checksum::{self, Checksum, CopiedRows};
 use crate::migrate::plan::{Strategy, TablePlan};
@@ -70,7 +71,7 @@ impl CopyWriter {
     /// From now on only the originals are written.
     async fn give_up(&self, tx: &mut Transaction, fault: MigrateError) -> Result<(), MigrateError> {
         abandon_copies(tx).await?;
-        tracing::error!(reason = %fault, "a write cannot be taken to the copies of the migration under way, which ends");
+        tracing::error!(reason = %with_causes(&fault), "a write cannot be taken to the copies of the migration under way, which ends");
         self.dual_writes().broken_by(fault);
         Ok(())
     }
