@@ -109,11 +109,22 @@ impl PublishedChange {
         render: impl AsyncFnOnce() -> Option<Vec<Rendered>>,
     ) -> Option<Arc<[Rendered]>> {
         let rendering = self.rendering(stream);
-        rendering.get_or_init(async || render().await.map(Arc::from)).await.clone()
+        let rendered = rendering.get_or_init(async || render().await.map(Arc::from)).await.clone();
+        // What the queues count is an estimate from the records. A translator may return more, which is not kept for them.
+        let bytes: usize =
+            rendered.iter().flat_map(|events: &Arc<[Rendered]>| events.iter()).map(|event| event.text.len()).sum();
+        if bytes > self.bytes {
+            self.renderings().retain(|(_, kept)| !Arc::ptr_eq(kept, &rendering));
+        }
+        rendered
+    }
+
+    fn renderings(&self) -> MutexGuard<'_, Vec<(Arc<str>, Rendering)>> {
+        self.renderings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn rendering(&self, stream: &Arc<str>) -> Rendering {
-        let mut renderings = self.renderings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut renderings = self.renderings();
         if let Some((_, rendering)) = renderings.iter().find(|(known, _)| known == stream) {
             return Arc::clone(rendering);
         }

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::OwnedSemaphorePermit;
@@ -36,7 +36,7 @@ pub use gate::Gate;
 pub use listener::{Port, serve_clients};
 
 use crate::api::{self, Answer, Api, CallTarget, NativeVersion, StreamTarget};
-use crate::metrics::{self, Measures, Metrics};
+use crate::metrics::{Exposition, Measures, Metrics};
 use crate::model::TraceId;
 use crate::modules::translate::{ApiVersion, Verb};
 use bodies::{BodyError, Memory, ReadBody};
@@ -66,7 +66,10 @@ pub async fn serve_health(port: Port) -> io::Result<()> {
 /// # Errors
 /// As of [`serve_clients`].
 pub async fn serve_metrics(port: Port, metrics: Metrics, gate: Gate) -> io::Result<()> {
-    let text = move || async move { ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.text(gate.left_out())) };
+    let text = move |headers: HeaderMap| async move {
+        let exposition = Exposition::accepted(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+        ([(header::CONTENT_TYPE, exposition.media_type())], metrics.text(gate.left_out(), exposition))
+    };
     serve(port, Router::new().route("/metrics", get(text))).await
 }
 

@@ -3,6 +3,7 @@
 //! elsewhere.
 
 mod diego;
+mod exposition;
 mod older_versions;
 mod work;
 
@@ -21,9 +22,7 @@ use crate::throttle::Throttle;
 use older_versions::OlderVersions;
 
 pub use diego::{AdvancedRoutes, LrpCounts, Measures, Point, Points, Quantity, TaskCounts, TaskMark};
-
-/// The media type of [`Metrics::text`].
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+pub use exposition::Exposition;
 
 /// Buckets from a millisecond to half a minute.
 const LATENCY_BUCKETS: u16 = 16;
@@ -94,12 +93,12 @@ impl Metrics {
         &self.0.measures
     }
 
-    /// All metrics in OpenMetrics text. `left_out` is the store's total of records left out.
-    pub fn text(&self, left_out: u64) -> String {
+    /// All metrics as text in a format. `left_out` is the store's total of records left out.
+    pub fn text(&self, left_out: u64, exposition: Exposition) -> String {
         self.0.left_out.inner().fetch_max(left_out, Ordering::Relaxed);
         let mut text = String::new();
         text::encode(&mut text, &self.0.registry).expect("writing to a string does not fail");
-        text
+        exposition.of(text)
     }
 }
 
@@ -113,7 +112,7 @@ mod tests {
     }
 
     fn lines(metrics: &Metrics) -> Vec<String> {
-        metrics.text(0).lines().map(str::to_owned).collect()
+        metrics.text(0, Exposition::OpenMetrics).lines().map(str::to_owned).collect()
     }
 
     #[track_caller]
@@ -175,7 +174,7 @@ mod tests {
     #[test]
     fn left_out_records_never_decrease() {
         let metrics = fresh();
-        assert!(metrics.text(3).contains("bbs_records_left_out_total 3\n"));
-        assert!(metrics.text(0).contains("bbs_records_left_out_total 3\n"));
+        assert!(metrics.text(3, Exposition::OpenMetrics).contains("bbs_records_left_out_total 3\n"));
+        assert!(metrics.text(0, Exposition::OpenMetrics).contains("bbs_records_left_out_total 3\n"));
     }
 }

@@ -142,14 +142,18 @@ async fn metrics_have_a_separate_listener() {
     assert_eq!(listed.status(), 200);
     let hidden = client.get(format!("http://{api}/metrics")).send().await.unwrap();
     assert_eq!(hidden.status(), 404);
+    let accepted =
+        client.get(&metrics).header("accept", "application/openmetrics-text;version=1.0.0").send().await.unwrap();
+    assert!(accepted.headers()["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
     let response = client.get(&metrics).send().await.unwrap();
-    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/plain; version=0.0.4"));
     let text = String::from_utf8(response.bytes().await.unwrap().to_vec()).unwrap();
     for line in [
         "bbs_lock_held 1",
         r#"bbs_work_phase{phase="serving"} 1"#,
         r#"bbs_requests_total{route="Domains",status="200"} 1"#,
         r#"bbs_requests_total{route="none",status="404"} 1"#,
+        "# TYPE bbs_records_left_out_total counter",
         "bbs_records_left_out_total 0",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");

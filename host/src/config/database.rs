@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::dsn::{self, Dsn};
+use super::dsn::{self, Dsn, DsnError};
 use super::keys::Keys;
 use super::{ConfigError, Lock};
 use crate::database::{Address, ClientCertificate, ConnectionLimits, Dialect, Server, Tls};
@@ -93,6 +93,10 @@ impl DatabaseKeys {
         let dialect = match driver {
             "mysql" => Dialect::Mysql,
             "postgres" => Dialect::Postgres,
+            _ if dsn::is_of_a_server(text) => {
+                let source = DsnError::OtherDriver;
+                return Err(ConfigError::ConnectionString { form: what, source });
+            }
             _ => {
                 let address = Address::Sqlite(base.join(text));
                 return Ok(ConfiguredAddress { address, ignored: Vec::new(), raised_connections: None });

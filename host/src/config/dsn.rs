@@ -74,6 +74,13 @@ pub enum DsnError {
     Setting(String),
 }
 
+/// Whether a text is a connection string of a server, and no path of a file. It may have a password.
+pub(super) fn is_of_a_server(text: &str) -> bool {
+    let text = text.trim_start();
+    let schemes = ["postgres://", "postgresql://", "mysql://"];
+    schemes.into_iter().any(|scheme| text.starts_with(scheme)) || text.contains("@tcp(") || text.contains("@unix(")
+}
+
 /// Decodes percent-encoding. Returns text that is not validly encoded unchanged, since BOSH does not encode.
 fn unescaped(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());

@@ -277,6 +277,20 @@ fn unusable_values_are_rejected() {
 }
 
 #[test]
+fn connection_string_of_a_server_is_no_path_of_sqlite_and_is_not_shown() {
+    for text in
+        ["postgres://u:hunter2@db/d", " mysql://u:hunter2@db/d", "u:hunter2@tcp(db:3306)/d", "u:hunter2@unix(/s)/d"]
+    {
+        for driver in ["", r#""database_driver":"sqlite","#] {
+            let json = format!(r#"{{{driver}"database_connection_string":"{text}","modules_dir":"m"}}"#);
+            let fault = read(&json).unwrap_err();
+            let shown = crate::causes::with_causes(&fault).to_string();
+            assert!(shown.contains("another `database_driver`") && !shown.contains("hunter2"), "{shown}");
+        }
+    }
+}
+
+#[test]
 fn value_of_a_wrong_type_is_rejected_with_key_and_type() {
     for (key, value, part) in [
         ("migration_mode", r#""fast""#, "unknown variant `fast`, expected `offline` or `online`"),

@@ -70,6 +70,18 @@ async fn events_are_rendered_once_for_each_stream_and_only_when_they_are_read() 
 }
 
 #[tokio::test]
+async fn rendering_above_the_estimate_is_not_kept_for_those_that_lag() {
+    let published = PublishedChange::new(task("a"));
+    let stream: Arc<str> = "stream".into();
+    let large = || Rendered { text: vec![b'x'; 1 << 20].into(), audience: published.events()[0].audience() };
+    for _ in 0..2 {
+        let rendered = published.rendered(&stream, async || Some(vec![large()])).await;
+        assert_eq!(rendered.as_deref(), Some(&[large()][..]));
+        assert!(published.renderings().is_empty());
+    }
+}
+
+#[tokio::test]
 async fn rendering_that_is_dropped_is_begun_again() {
     let published = PublishedChange::new(task("a"));
     let stream: Arc<str> = "stream".into();

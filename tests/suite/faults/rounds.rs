@@ -25,7 +25,7 @@ use crate::harness::load::{Aim, Load, Settings};
 use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
 use crate::harness::seed::{OF_PROCESSES, number, seed};
-use crate::harness::{http_client, modules, pause};
+use crate::harness::{PATIENCE, http_client, modules, pause, until};
 use beside::{Beside, DEFINED, RUNNING, assert_changes_are_published};
 
 const ROUNDS: u64 = 6;
@@ -188,23 +188,23 @@ impl HostPair {
                 self.until_a_call_waits(&locked.database).await;
                 locked.release().await;
             }
-            RoundFault::KilledHost => {
-                let serving = self.serving().await.expect("a host serves");
-                self.hosts[serving].signal("KILL");
-            }
-            RoundFault::TerminatedHost => {
-                let serving = self.serving().await.expect("a host serves");
-                self.hosts[serving].signal("TERM");
-            }
+            RoundFault::KilledHost => self.end_serving("KILL").await,
+            RoundFault::TerminatedHost => self.end_serving("TERM").await,
             RoundFault::KilledHostBesideLock => {
                 let locked = Locked::rows(&self.database).await;
                 self.until_a_call_waits(&locked.database).await;
-                let serving = self.serving().await.expect("a host serves");
-                self.hosts[serving].signal("KILL");
+                self.end_serving("KILL").await;
                 self.until_one_serves(fault).await;
                 locked.release().await;
             }
         }
+    }
+
+    /// Sends a signal to the host that serves, and waits for its end: until then it may answer calls.
+    async fn end_serving(&mut self, signal: &str) {
+        let serving = self.serving().await.expect("a host serves");
+        self.hosts[serving].signal(signal);
+        until(|| self.hosts[serving].has_ended()).await;
     }
 
     /// The only host that answers calls.
@@ -246,9 +246,12 @@ impl HostPair {
                  OR (command IN ('Execute', 'Query') AND info LIKE '%desired_lrps%' AND info NOT LIKE '%processlist%')"
             }
         };
-        while texts(database, waiting).await[0] == "0" {
-            pause().await;
-        }
+        let is_waiting = async {
+            while texts(database, waiting).await[0] == "0" {
+                pause().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, is_waiting).await.expect("a call waits for the lock");
     }
 }
 
@@ -266,7 +269,7 @@ struct Locked {
 impl Locked {
     /// On all desired LRPs.
     async fn rows(database: &TestDatabase) -> Self {
-        let database = database.open_with_idle_limit(crate::harness::PATIENCE).await;
+        let database = database.open_with_idle_limit(PATIENCE).await;
         loop {
             let mut tx = database.write().await.unwrap();
             match tx.fetch(sql("SELECT process_guid FROM desired_lrps FOR UPDATE")).await {
@@ -278,7 +281,7 @@ impl Locked {
     }
 
     async fn table(database: &TestDatabase) -> Self {
-        let database = database.open_with_idle_limit(crate::harness::PATIENCE).await;
+        let database = database.open_with_idle_limit(PATIENCE).await;
         let mut tx = database.write().await.unwrap();
         let lock = match tx.dialect() {
             Dialect::Postgres => "LOCK TABLE desired_lrps IN ACCESS EXCLUSIVE MODE",

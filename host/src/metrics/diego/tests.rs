@@ -1,7 +1,7 @@
 //! What Loggregator and Prometheus get from the same values.
 
 use super::*;
-use crate::metrics::Metrics;
+use crate::metrics::{Exposition, Metrics};
 use crate::progress::Progress;
 use crate::throttle::Throttle;
 
@@ -27,7 +27,8 @@ fn added(points: &[Point], name: &str) -> u64 {
 
 #[track_caller]
 fn reads(measures: &Measures, line: &str) {
-    let text = Metrics::new(Progress::default(), Throttle::default(), measures.clone()).text(0);
+    let text =
+        Metrics::new(Progress::default(), Throttle::default(), measures.clone()).text(0, Exposition::OpenMetrics);
     assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
 }
 
