@@ -30,7 +30,7 @@ pub use etcd::EtcdConfig;
 pub use folders::{ModuleFoldersError, modules as found_modules, shared_module_cache, shipped_module_cache};
 pub use listeners::{HealthCheck, Listeners};
 pub use lock::{Lock, LocketConfig};
-pub use logging::{LogLevel, Logging, TimeFormat};
+pub use logging::{LogFormat, LogLevel, Logging, TimeFormat};
 pub use migration::{MigrationConfig, MigrationMode, OnUnreadable};
 pub use tls::{ClientTls, ServerTls};
 pub use updates::Updates;
