@@ -1,6 +1,7 @@
 //! The command line: one file per command, `output` and `exit` for all of them. Owns arguments, output and exit codes.
 
 pub mod api;
+mod check_config;
 mod dev;
 mod drain;
 mod exit;
@@ -56,6 +57,7 @@ enum CliCommand {
     Api(api::ApiCommand),
     Dev(dev::DevCommand),
     Serve(serve::ServeCommand),
+    CheckConfig(check_config::CheckConfigCommand),
     Drain(drain::DrainCommand),
     Migrate(migrate::MigrateCommand),
     Import(import::ImportCommand),
@@ -84,6 +86,7 @@ impl Cli {
             CliCommand::Api(command) => command.run()?,
             CliCommand::Dev(command) => command.run().await?,
             CliCommand::Serve(command) => command.run().await?,
+            CliCommand::CheckConfig(command) => return Ok(command.run().await?.into()),
             CliCommand::Drain(command) => command.run().await?,
             CliCommand::Migrate(command) => return Ok(command.run().await?.into()),
             CliCommand::Import(command) => command.run().await?,

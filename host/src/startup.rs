@@ -8,6 +8,7 @@ mod import;
 mod keys;
 mod listeners;
 mod master;
+mod offline;
 mod online;
 mod open_files;
 mod periodic;
@@ -31,6 +32,7 @@ use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
 use error::with_sources;
 pub use error::{HostFailure, StartupError, causes};
+pub use offline::faults;
 use open_files::OpenFiles;
 pub use prepared::{Prepared, load_catalog, pin_release, sandbox, translators};
 

@@ -71,8 +71,8 @@ async fn missing_or_invalid_configuration_ends_the_host_with_2_and_names_the_key
         assert!(code == Some(2) && output.contains(key), "{key}: {code:?} {output}");
     }
     for (key, value, word) in [
-        ("communication_timeout", "10", "is not a duration"),
-        ("log_level", "loud", "unknown variant"),
+        ("communication_timeout", "10", "write a duration"),
+        ("log_level", "loud", "write \"debug\""),
         ("health_address", "bbs:http", "write it as IP:port"),
         ("active_key_label", "another", "another"),
         ("redact_patterns", "(", "redact_patterns"),

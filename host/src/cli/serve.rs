@@ -104,8 +104,14 @@ impl ServeCommand {
 
 /// Logs all ignored keys in one line. Some are in every file that BOSH renders, and no reason for a warning.
 fn warn_of_ignored(ignored: &Ignored) {
-    let Ignored { known, unknown } = ignored;
-    if !unknown.is_empty() {
+    let Ignored { known, unknown, resembled } = ignored;
+    if !resembled.is_empty() {
+        tracing::warn!(
+            name: "configuration.ignored-keys",
+            ?unknown, ?resembled, ?known,
+            "these configuration keys have no meaning here and are ignored; some resemble keys that have one"
+        );
+    } else if !unknown.is_empty() {
         tracing::warn!(
             name: "configuration.ignored-keys",
             ?unknown, ?known, "these configuration keys have no meaning here and are ignored"

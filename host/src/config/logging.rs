@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Deserializer, de};
 
-use super::ConfigError;
 use super::keys::Keys;
 
 /// The form and level of the log; the format is an option of `bbs serve` alone.
@@ -61,15 +60,15 @@ impl<'de> Deserialize<'de> for TimeFormat {
 }
 
 impl Logging {
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
-        let patterns = keys.texts("redact_patterns")?;
-        Ok(Self {
-            session_name: keys.text("session_name")?,
+    pub(super) fn read(keys: &mut Keys) -> Self {
+        let patterns = keys.texts("redact_patterns");
+        Self {
+            session_name: keys.text("session_name"),
             format: None,
-            level: keys.take("log_level")?.unwrap_or_default(),
-            time_format: keys.take("time_format")?.unwrap_or_default(),
-            max_data_string_length: keys.count("max_data_string_length")?.map(|length| length as usize),
-            redact: keys.flag("redact_secrets")?.then_some(patterns),
-        })
+            level: keys.take("log_level").unwrap_or_default(),
+            time_format: keys.take("time_format").unwrap_or_default(),
+            max_data_string_length: keys.count("max_data_string_length").map(|length| length as usize),
+            redact: keys.flag("redact_secrets").then_some(patterns),
+        }
     }
 }

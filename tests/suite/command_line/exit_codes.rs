@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{OLDEST, diegos_installation, errors};
 use crate::harness::database::{Kind, execute};
+use crate::harness::deployment::Deployment;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules::modules;
 use crate::harness::{command, workspace};
@@ -84,6 +85,41 @@ async fn commands_end_with_1_if_they_fail_and_with_2_if_they_cannot_be_understoo
     }
     assert_eq!(run(&["serve", "--nope"]).status.code(), Some(2));
     assert_eq!(run(&["module", "check", "/nonexistent"]).status.code(), Some(1));
+}
+
+/// Goal: one run names all that keeps a host from starting, and a start names what this command names.
+#[tokio::test(flavor = "multi_thread")]
+async fn check_config_reports_all_faults_at_once() {
+    let installation = diegos_installation(Kind::Sqlite).await;
+    let checked = installation.run(&["check-config"]);
+    assert!(checked.status.success() && String::from_utf8_lossy(&checked.stdout).ends_with("can be used.\n"));
+    let warned = installation.set("converge_repeat_intervall", "1s").run(&["check-config"]);
+    assert_eq!(warned.status.code(), Some(0));
+    assert!(errors(&warned).contains("it resembles `converge_repeat_interval`"), "{}", errors(&warned));
+
+    let diegos = Deployment::new(Kind::Sqlite);
+    let lacking = ["cert_file", "key_file", "ca_file", "locket_address", "uuid", "health_address", "database_driver"];
+    let diegos = lacking.iter().fold(diegos, |deployment, key| deployment.without(key)).set("log_level", "loud");
+    let output = diegos.run(&["check-config"]);
+    assert_eq!(output.status.code(), Some(2));
+    for part in lacking.iter().map(|key| format!("`{key}` is required")).chain(["`log_level` is \"loud\"".to_owned()]) {
+        assert!(errors(&output).contains(&part), "{part}: {}", errors(&output));
+    }
+    let (code, started) = diegos.fail().await;
+    assert!(code == Some(2) && started.contains(&errors(&output)), "{started}");
+
+    let unusable = Deployment::new(Kind::Sqlite)
+        .set("cert_file", "/nonexistent/server.crt")
+        .set("auctioneer_client_cert", "/nonexistent/client.crt")
+        .set("active_key_label", "another")
+        .set("pin_data_version", 7);
+    let output = unusable.run(&["check-config"]);
+    assert_eq!(output.status.code(), Some(2));
+    for part in
+        ["/nonexistent/server.crt", "/nonexistent/client.crt", "\"another\" must be listed", "`pin_data_version` is 7"]
+    {
+        assert!(errors(&output).contains(part), "{part}: {}", errors(&output));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
