@@ -121,7 +121,8 @@ impl Host {
             Command::Rate { units_per_second } => self.throttle.limit(units_per_second),
         }
         if matches!(command, Command::Pause | Command::Resume | Command::Rate { .. }) {
-            tracing::info!(?command, "an operator changed the throttle");
+            let ThrottleSettings { paused, units_per_second } = self.throttle.settings();
+            tracing::info!(paused, units_per_second, "an operator changed the throttle");
         }
         Reply::Report(self.report())
     }

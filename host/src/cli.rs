@@ -1,12 +1,16 @@
-//! The command line: one file per command. Owns arguments, output and exit codes.
+//! The command line: one file per command, `output` and `exit` for all of them. Owns arguments, output and exit codes.
 
 pub mod api;
+mod check_config;
 mod dev;
 mod drain;
+mod exit;
 mod import;
+mod interrupt;
 pub mod keys;
 pub mod migrate;
 pub mod module;
+mod output;
 pub mod progress;
 pub mod serve;
 mod version;
@@ -14,24 +18,38 @@ mod version;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use anstream::ColorChoice;
+use clap::{Parser, Subcommand, ValueEnum};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::config::ConfigError;
-use crate::logs::RedactError;
 use crate::startup;
+use exit::Exit;
 
 /// A drop-in server for Cloud Foundry Diego's BBS whose schema migrations and API translators are
 /// sandboxed WebAssembly modules.
 #[derive(Debug, Parser)]
 #[command(name = "bbs", version, long_version = version::LONG.as_str(), max_term_width = 100)]
-#[command(
-    after_help = "Try it:  bbs dev\n\nRun it:  bbs migrate plan --config bbs.json, then bbs serve --config bbs.json"
-)]
-/// The parsed command line.
+#[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", Exit::table()))]
 pub struct Cli {
+    /// Whether help, errors and the log have colours [default: on a terminal, unless NO_COLOR is set]
+    #[arg(long, global = true, value_name = "WHEN")]
+    color: Option<Colors>,
     #[command(subcommand)]
     command: CliCommand,
+}
+
+const EXAMPLES: &str = "\
+Try it:  bbs dev
+
+Run it:  bbs migrate plan --config bbs.json, then bbs serve --config bbs.json";
+
+/// When output has colours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Colors {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    Always,
+    Never,
 }
 
 #[derive(Debug, Subcommand)]
@@ -39,6 +57,7 @@ enum CliCommand {
     Api(api::ApiCommand),
     Dev(dev::DevCommand),
     Serve(serve::ServeCommand),
+    CheckConfig(check_config::CheckConfigCommand),
     Drain(drain::DrainCommand),
     Migrate(migrate::MigrateCommand),
     Import(import::ImportCommand),
@@ -50,7 +69,10 @@ impl Cli {
     /// Parses the arguments; also accepts the command line of Diego's BBS, `bbs -config=FILE`, as `bbs serve`. Prints help or
     /// an error and ends the process where clap does.
     pub fn of(arguments: impl Iterator<Item = OsString>) -> Self {
-        Self::parse_from(with_subcommand(arguments.collect()))
+        let arguments = with_subcommand(arguments.collect());
+        // Before they are parsed, which may fail with an error that has colours.
+        choose_colors(&arguments);
+        Self::parse_from(arguments)
     }
 
     /// Runs the command and returns the exit code of the process. The process leaves no core dump, which would have its
@@ -63,14 +85,15 @@ impl Cli {
         match self.command {
             CliCommand::Api(command) => command.run()?,
             CliCommand::Dev(command) => command.run().await?,
-            CliCommand::Serve(command) => return command.run().await,
+            CliCommand::Serve(command) => command.run().await?,
+            CliCommand::CheckConfig(command) => return Ok(command.run().await?.into()),
             CliCommand::Drain(command) => command.run().await?,
-            CliCommand::Migrate(command) => return command.run().await,
+            CliCommand::Migrate(command) => return Ok(command.run().await?.into()),
             CliCommand::Import(command) => command.run().await?,
             CliCommand::Keys(command) => command.run().await?,
             CliCommand::Module(command) => command.run().await?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Success.into())
     }
 }
 
@@ -85,16 +108,31 @@ fn without_core_dumps() {
 /// Prints the error of a failed command and returns the exit code for it.
 pub fn failed(error: &anyhow::Error) -> ExitCode {
     print_error(error);
-    let invalid_configuration = error.is::<ConfigError>() || error.is::<RedactError>();
-    if invalid_configuration { ExitCode::from(startup::COULD_NOT_BEGIN) } else { ExitCode::FAILURE }
+    Exit::of(error).into()
 }
 
 /// Prints the error and its sources: an error's own `Display` never contains its source.
 fn print_error(error: &anyhow::Error) {
-    eprintln!("bbs: {error}");
-    for cause in error.chain().skip(1) {
-        eprintln!("  because: {cause}");
+    output::note(format_args!("bbs: {error}"));
+    for cause in startup::causes(error.as_ref()) {
+        output::note(format_args!("  because: {cause}"));
     }
+}
+
+/// Sets the colours of the process to the value of `--color`, which may be anywhere in the arguments.
+fn choose_colors(arguments: &[OsString]) {
+    let is_after_option = |at: usize| at > 0 && arguments[at - 1] == "--color";
+    let values = arguments.iter().enumerate().filter_map(|(at, argument)| {
+        let argument = argument.to_str()?;
+        argument.strip_prefix("--color=").or_else(|| is_after_option(at).then_some(argument))
+    });
+    // The parser reports a value that is none of these.
+    let choice = match values.last().and_then(|value| Colors::from_str(value, false).ok()) {
+        Some(Colors::Always) => ColorChoice::Always,
+        Some(Colors::Never) => ColorChoice::Never,
+        Some(Colors::Auto) | None => ColorChoice::Auto,
+    };
+    choice.write_global();
 }
 
 /// Turns `-config` into `serve --config`: Go accepts options with one dash or two.

@@ -15,9 +15,10 @@ mod migration;
 mod names;
 mod tls;
 mod updates;
+mod values;
 mod work;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -30,7 +31,7 @@ pub use etcd::EtcdConfig;
 pub use folders::{ModuleFoldersError, modules as found_modules, shared_module_cache, shipped_module_cache};
 pub use listeners::{HealthCheck, Listeners};
 pub use lock::{Lock, LocketConfig};
-pub use logging::{LogLevel, Logging, TimeFormat};
+pub use logging::{LogFormat, LogLevel, Logging, TimeFormat};
 pub use migration::{MigrationConfig, MigrationMode, OnUnreadable};
 pub use tls::{ClientTls, ServerTls};
 pub use updates::Updates;
@@ -42,7 +43,9 @@ use crate::signatures::{TrustedKeyError, TrustedKeys, is_catalog_name};
 use database::{ConfiguredAddress, DatabaseKeys};
 use folders::DataFolder;
 use keys::{Folders, Keys, Leftover};
+use lock::{LOCKET_FILES, UUID};
 use names::WITHOUT_MEANING;
+use tls::SERVER_FILES;
 
 /// Names in the data folder.
 const ADMIN_SOCKET: &str = "admin.sock";
@@ -107,6 +110,8 @@ pub struct Ignored {
     pub known: Vec<String>,
     /// All other keys.
     pub unknown: Vec<String>,
+    /// For those of them that resemble one of Diego's keys, that key.
+    pub resembled: BTreeMap<String, String>,
 }
 
 /// Prints no passphrases.
@@ -126,10 +131,12 @@ impl std::fmt::Debug for Config {
 pub enum ConfigError {
     #[error("cannot read the configuration file {}; give its path with --config", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("the configuration file {} is not a JSON object; correct it at the place named below", .path.display())]
-    Parse { path: PathBuf, source: serde_json::Error },
-    #[error("`{key}` has a value that cannot be used; correct it as described below")]
-    Value { key: &'static str, source: serde_json::Error },
+    #[error("the configuration file {} is not a JSON object: {reason}", .path.display())]
+    Parse { path: PathBuf, reason: serde_json::Error },
+    #[error("the configuration file {} has {} faults:{}", .path.display(), .faults.len(), list(.faults))]
+    Faults { path: PathBuf, faults: Vec<ConfigError> },
+    #[error("`{key}` is {value}; write {form}")]
+    Value { key: &'static str, value: String, form: &'static str },
     #[error("`{key}` is not an address to listen on: {text:?}; write it as IP:port, such as \"127.0.0.1:8889\"")]
     Address { key: &'static str, text: String },
     #[error("`{key}` is required: {what}")]
@@ -140,16 +147,38 @@ pub enum ConfigError {
     NoModules { places: String },
     #[error("`database_driver` {0:?} is not served; use \"sqlite\", \"postgres\" or \"mysql\" (also for MariaDB)")]
     Driver(String),
-    #[error("`database_connection_string` cannot be used; write it as {form}")]
-    ConnectionString { form: &'static str, source: DsnError },
+    #[error("`database_connection_string` cannot be used: {reason}; write it as {form}")]
+    ConnectionString { form: &'static str, reason: DsnError },
     #[error(
         "`{written}` is not a key of the configuration; write `{meant}`, which it resembles, or take it out of the file"
     )]
     Misspelt { written: String, meant: &'static str },
-    #[error("`{key}` has catalogs that cannot be used; correct it as described below")]
-    Catalogs { key: &'static str, source: TrustedKeyError },
+    #[error("`{key}` has catalogs that cannot be used: {reason}")]
+    Catalogs { key: &'static str, reason: TrustedKeyError },
     #[error("`{key}` cannot be honoured: {why}")]
     Refused { key: &'static str, why: &'static str },
+}
+
+impl ConfigError {
+    /// The key at fault, of the faults of one key.
+    fn key(&self) -> Option<&str> {
+        match self {
+            Self::Read { .. } | Self::Parse { .. } | Self::Faults { .. } => None,
+            Self::Value { key, .. }
+            | Self::Address { key, .. }
+            | Self::Missing { key, .. }
+            | Self::Catalogs { key, .. }
+            | Self::Refused { key, .. } => Some(key),
+            Self::NoModules { .. } => Some("modules_dir"),
+            Self::Driver(_) => Some("database_driver"),
+            Self::ConnectionString { .. } => Some("database_connection_string"),
+            Self::Misspelt { written, .. } => Some(written),
+        }
+    }
+}
+
+fn list(faults: &[ConfigError]) -> String {
+    faults.iter().map(|fault| format!("\n  {fault}")).collect()
 }
 
 impl Config {
@@ -157,15 +186,42 @@ impl Config {
     /// except those of certificates and keys, which are first looked up in the working directory, as Diego's BBS does.
     ///
     /// # Errors
-    /// If the file cannot be read or parsed, or a key is missing, misspelt or has a value that cannot be used.
+    /// If the file cannot be read or parsed; or with all keys that are missing, misspelt or have a value that cannot be used.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = files::read_text(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         // It has passphrases.
         let text = Zeroizing::new(text);
-        let file = parse(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source })?;
+        let file = parse(&text).map_err(|reason| ConfigError::Parse { path: path.to_owned(), reason })?;
         let file_folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         let working = std::env::current_dir().unwrap_or_default();
-        check(file, Folders { path: path.to_owned(), file: file_folder, working })
+        check(file, Folders { path: path.to_owned(), file: file_folder, working }).map_err(|mut faults| {
+            match faults.len() {
+                1 => faults.remove(0),
+                _ => ConfigError::Faults { path: path.to_owned(), faults },
+            }
+        })
+    }
+
+    /// Peculiarities of the file that keep no host from starting, in sentences: keys without effect that are none of Diego's, and
+    /// values that are not used as they are.
+    pub fn warnings(&self) -> Vec<String> {
+        let unknown = self.ignored.unknown.iter().map(|written| match self.ignored.resembled.get(written) {
+            Some(meant) => format!("`{written}` has no meaning here and is ignored; it resembles `{meant}`"),
+            None => format!("`{written}` has no meaning here and is ignored"),
+        });
+        let beside = self.beside_the_file.iter().map(|key| {
+            format!(
+                "the file that `{key}` names is not in the working directory, where Diego's BBS looks for it, and was found \
+                 beside the configuration file; write an absolute path"
+            )
+        });
+        let raised = self.raised_connections.map(|RaisedConnections { configured, used }| {
+            format!(
+                "`max_open_database_connections` is {configured}, and this host needs {used} connections to this database; it \
+                 opens up to {used}. Set at least that"
+            )
+        });
+        unknown.chain(beside).chain(raised).collect()
     }
 
     /// The sockets at which a host with this configuration may answer, that of this release first.
@@ -213,38 +269,24 @@ impl Config {
             raised_connections: None,
         }
     }
+}
 
-    /// Validates that a host that is part of a Diego is configured completely: without one of these keys it would start, but
-    /// never run anything that clients desire.
-    fn is_whole(&self, names_driver: bool) -> Result<(), ConfigError> {
-        let (listeners, auctioneer) = (&self.listeners, &self.clients.auctioneer);
-        if listeners.tls.is_none() && auctioneer.is_none() {
-            return Ok(());
-        }
-        for (is_there, key, what) in [
-            (listeners.tls.is_some(), "cert_file", "the certificate that this host shows to its clients"),
-            (names_driver, "database_driver", "\"postgres\", or \"mysql\" (also for MariaDB)"),
-            (
-                auctioneer.is_some(),
-                "auctioneer_address",
-                "the URL of the auctioneer, which places LRPs and tasks on cells",
-            ),
-            (
-                self.lock.locket.is_some(),
-                "locket_address",
-                "the address of Locket, which has the master lock and the presences of cells",
-            ),
-            (
-                listeners.health.is_some(),
-                "health_address",
-                "the address at which a supervisor checks the health of this host",
-            ),
-        ] {
-            if !is_there {
-                return Err(ConfigError::Missing { key, what });
-            }
-        }
-        Ok(())
+/// Keys without which a host that is part of a Diego would start, but never run anything that clients desire; each with its
+/// meaning, beside [`SERVER_FILES`], [`LOCKET_FILES`] and [`UUID`].
+const REQUIRED_IN_A_DIEGO: [(&str, &str); 4] = [
+    ("database_driver", "\"postgres\", or \"mysql\" (also for MariaDB)"),
+    ("auctioneer_address", "the URL of the auctioneer, which places LRPs and tasks on cells"),
+    ("locket_address", "the address of Locket, which has the master lock and the presences of cells"),
+    ("health_address", "the address at which a supervisor checks the health of this host"),
+];
+
+/// Validates that the configuration of a host that is part of a Diego is complete.
+fn check_completeness(config: &Config, keys: &mut Keys) {
+    if config.listeners.tls.is_none() && config.clients.auctioneer.is_none() {
+        return;
+    }
+    for (key, what) in SERVER_FILES.into_iter().chain(REQUIRED_IN_A_DIEGO).chain(LOCKET_FILES).chain([UUID]) {
+        keys.required(keys.is_given(key).then_some(()), key, what);
     }
 }
 
@@ -252,99 +294,112 @@ impl Config {
 fn parse(text: &str) -> Result<Map<String, Value>, serde_json::Error> {
     let mut values = serde_json::Deserializer::from_str(text).into_iter();
     // For an empty text, the parser's own error names the position.
-    values.next().unwrap_or_else(|| serde_json::from_str(text))
+    match values.next().unwrap_or_else(|| serde_json::from_str(text))? {
+        Value::Object(file) => Ok(file),
+        other => Err(serde::de::Error::custom(format!("it is {}", values::describe(&other)))),
+    }
 }
 
-fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, ConfigError> {
+/// The configuration, or all faults of its keys.
+fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, Vec<ConfigError>> {
     let base = &folders.file.clone();
     let config_file = folders.path.clone();
     let mut keys = Keys::new(file, folders);
-    let database = DatabaseKeys::read(&mut keys)?;
-    let lock = Lock::read(&mut keys, database.connection_timeout())?;
-    let names_driver = database.names_driver();
+    let database = DatabaseKeys::read(&mut keys);
+    let lock = Lock::read(&mut keys, database.connection_timeout());
     let ConfiguredAddress { address: database, ignored: ignored_parameters, raised_connections } =
-        database.address(&mut keys, base, &lock)?;
-    let DataFolder { path: data_dir, earlier } = match keys.path("data_dir")? {
+        database.address(&mut keys, base, &lock);
+    let DataFolder { path: data_dir, earlier } = match keys.path("data_dir") {
         Some(path) => DataFolder { path, earlier: None },
         None => folders::data(&config_file, base, &database),
     };
-    let modules_dir = match keys.path("modules_dir")? {
-        Some(folder) => folder,
-        None => folders::modules()?,
-    };
+    let modules_dir = keys.path("modules_dir").map_or_else(folders::modules, Ok).unwrap_or_else(|fault| {
+        keys.fault(fault);
+        PathBuf::new()
+    });
     let mut default = Config::smallest(database, modules_dir, &data_dir);
     if let Some(replays) = earlier.as_ref().map(|folder| folder.join(REPLAYS)).filter(|folder| folder.is_dir()) {
         // Its files are re-sealed when keys are rotated.
         default.replay_dir = replays;
     }
-    let admin_socket = keys.path("admin_socket")?;
+    let admin_socket = keys.path("admin_socket");
     if admin_socket.is_none() {
         default.earlier_admin_socket = earlier.map(|folder| folder.join(ADMIN_SOCKET));
     }
     let mut config = Config {
-        listeners: Listeners::read(&mut keys)?,
+        listeners: Listeners::read(&mut keys),
         is_bosh_job: folders::bosh(base).is_some(),
         admin_socket: admin_socket.unwrap_or(default.admin_socket),
         lock,
-        clients: ClientsConfig::read(&mut keys)?,
-        tasks: Tasks::read(&mut keys)?,
-        convergence: Convergence::read(&mut keys)?,
-        updates: Updates::read(&mut keys)?,
-        migration: MigrationConfig::read(&mut keys)?,
-        etcd: EtcdConfig::read(&mut keys)?,
-        encryption_keys: encryption_keys(&mut keys)?,
-        active_key_label: keys.take("active_key_label")?.unwrap_or_default(),
-        add_on_dirs: keys.texts("modules_dirs")?.into_iter().map(|folder| base.join(folder)).collect(),
-        trusted_keys: trusted_keys(&mut keys)?,
-        accept_older_catalogs: accept_older_catalogs(&mut keys)?,
-        module_caches: keys.path("module_cache_dir")?.map_or(default.module_caches, |folder| vec![folder]),
-        replay_dir: keys.path("replay_dir")?.unwrap_or(default.replay_dir),
-        pin_data_version: keys.take("pin_data_version")?,
-        pin_api_version: keys.text("pin_api_version")?,
-        pin_release: keys.text("pin_release")?,
-        logging: Logging::read(&mut keys)?,
+        clients: ClientsConfig::read(&mut keys),
+        tasks: Tasks::read(&mut keys),
+        convergence: Convergence::read(&mut keys),
+        updates: Updates::read(&mut keys),
+        migration: MigrationConfig::read(&mut keys),
+        etcd: EtcdConfig::read(&mut keys),
+        encryption_keys: encryption_keys(&mut keys),
+        active_key_label: keys.take("active_key_label").unwrap_or_default(),
+        add_on_dirs: keys.texts("modules_dirs").into_iter().map(|folder| base.join(folder)).collect(),
+        trusted_keys: trusted_keys(&mut keys),
+        accept_older_catalogs: accept_older_catalogs(&mut keys),
+        module_caches: keys.path("module_cache_dir").map_or(default.module_caches, |folder| vec![folder]),
+        replay_dir: keys.path("replay_dir").unwrap_or(default.replay_dir),
+        pin_data_version: keys.take("pin_data_version"),
+        pin_api_version: keys.text("pin_api_version"),
+        pin_release: keys.text("pin_release"),
+        logging: Logging::read(&mut keys),
         raised_connections,
         ..default
     };
-    let Leftover { names, beside_the_file } = keys.leftover();
-    let (known, unknown) = names.into_iter().partition(|key| WITHOUT_MEANING.contains(&&**key));
-    config.ignored = Ignored { known, unknown };
-    config.beside_the_file = beside_the_file;
-    for written in &config.ignored.unknown {
-        if let Some(meant) = names::resembled(written) {
-            return Err(ConfigError::Misspelt { written: written.clone(), meant });
-        }
-    }
+    check_completeness(&config, &mut keys);
+    let Leftover { names, known: diegos, beside_the_file, mut faults } = keys.leftover();
+    let (known, unknown): (Vec<_>, Vec<_>) = names.into_iter().partition(|key| WITHOUT_MEANING.contains(&&**key));
+    let misspelt = unknown.iter().filter_map(|written| {
+        Some(ConfigError::Misspelt { written: written.clone(), meant: names::resembled(written, names::OURS)? })
+    });
+    faults.extend(misspelt);
+    config.ignored = Ignored { resembled: resembled(&unknown, &diegos), known, unknown };
     config.ignored.unknown.extend(ignored_parameters);
-    config.is_whole(names_driver)?;
-    Ok(config)
+    config.beside_the_file = beside_the_file;
+    if faults.is_empty() { Ok(config) } else { Err(faults) }
 }
 
-/// The error does not print the value, unlike others: it may be a passphrase.
-fn encryption_keys(keys: &mut Keys) -> Result<BTreeMap<String, Zeroizing<String>>, ConfigError> {
+/// Those of the unknown keys that resemble a known one, with that key. Diego's BBS ignores them, so they are no faults.
+fn resembled(unknown: &[String], known: &BTreeSet<String>) -> BTreeMap<String, String> {
+    let candidates = || known.iter().map(String::as_str).chain(WITHOUT_MEANING);
+    let similar = |written: &String| Some((written.clone(), names::resembled(written, candidates())?.to_owned()));
+    unknown.iter().filter_map(similar).collect()
+}
+
+/// The fault does not have the value, unlike others: it may be a passphrase.
+fn encryption_keys(keys: &mut Keys) -> BTreeMap<String, Zeroizing<String>> {
     let key = "encryption_keys";
     let why = "it is an object of labels and passphrases, all of them texts";
-    let texts = keys.texts_by_name(key).map_err(|_| ConfigError::Refused { key, why })?;
-    Ok(texts.into_iter().map(|(label, passphrase)| (label, Zeroizing::new(passphrase))).collect())
+    let texts: Option<BTreeMap<String, Option<String>>> = keys.take_or(key, |_| ConfigError::Refused { key, why });
+    let texts = texts.unwrap_or_default().into_iter();
+    texts.map(|(label, passphrase)| (label, Zeroizing::new(passphrase.unwrap_or_default()))).collect()
 }
 
-fn trusted_keys(keys: &mut Keys) -> Result<TrustedKeys, ConfigError> {
+fn trusted_keys(keys: &mut Keys) -> TrustedKeys {
     let key = "trusted_keys";
-    let texts = keys.take::<BTreeMap<String, Option<Vec<Option<String>>>>>(key)?.unwrap_or_default();
+    let texts = keys.take::<BTreeMap<String, Option<Vec<Option<String>>>>>(key).unwrap_or_default();
     let of_catalog = |texts: Option<Vec<Option<String>>>| {
         texts.unwrap_or_default().into_iter().map(Option::unwrap_or_default).collect()
     };
     let texts = texts.into_iter().map(|(name, texts)| (name, of_catalog(texts))).collect();
-    TrustedKeys::parse(texts).map_err(|source| ConfigError::Catalogs { key, source })
+    TrustedKeys::parse(texts).unwrap_or_else(|reason| {
+        keys.fault(ConfigError::Catalogs { key, reason });
+        TrustedKeys::default()
+    })
 }
 
-fn accept_older_catalogs(keys: &mut Keys) -> Result<Vec<String>, ConfigError> {
+fn accept_older_catalogs(keys: &mut Keys) -> Vec<String> {
     let key = "accept_older_catalogs";
-    let names = keys.texts(key)?;
-    match names.iter().find(|name| !is_catalog_name(name)) {
-        Some(name) => Err(ConfigError::Catalogs { key, source: TrustedKeyError::Name { name: name.clone() } }),
-        None => Ok(names),
+    let names = keys.texts(key);
+    if let Some(name) = names.iter().find(|name| !is_catalog_name(name)) {
+        keys.fault(ConfigError::Catalogs { key, reason: TrustedKeyError::Name { name: name.clone() } });
     }
+    names
 }
 
 #[cfg(test)]

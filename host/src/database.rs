@@ -36,7 +36,7 @@ pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
 pub use connection_check::ConnectionCheck;
 pub use errors::{
     READ_ONLY, first_write_advice, is_denied, is_missing_table, is_outage, is_read_only, is_refused_row, is_repeatable,
-    is_transient, is_unique_violation, refused_characters,
+    is_transient, is_unique_violation, message_of_server, refused_characters,
 };
 pub use lock_holders::{end_holders_of_rows, lock_holders};
 pub use row::Row;
@@ -226,6 +226,13 @@ impl Database {
                     MysqlConnections::open(server, &replacement).await.map(|opened| Pools::Mysql(Box::new(opened)))
                 }
             },
+        };
+        // The address does not show which of the two it is.
+        let name = match &pools {
+            Ok(Pools::Mysql(connections)) if connections.is_mariadb => {
+                name.replacen(&Dialect::Mysql.to_string(), "MariaDB", 1)
+            }
+            _ => name,
         };
         match (pools, address) {
             (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name, counters: Arc::default(), replacement }))),

@@ -7,6 +7,7 @@ mod body;
 mod connections;
 mod debug;
 mod gate;
+mod health;
 mod in_flight;
 mod listener;
 mod peer;
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::OwnedSemaphorePermit;
@@ -33,6 +34,7 @@ use tracing::Instrument;
 pub use access::{AccessLog, AccessLogError, logged};
 pub use debug::serve_debug;
 pub use gate::Gate;
+pub use health::{Health, serve_health};
 pub use listener::{Port, serve_clients};
 
 use crate::api::{self, Answer, Api, CallTarget, NativeVersion, StreamTarget};
@@ -52,14 +54,6 @@ const TRACE_ID: &str = "x-vcap-request-id";
 const ANSWERED_VERSION: HeaderName = HeaderName::from_static(request::VERSION_HEADER);
 /// The method name in metrics for requests that reach no method.
 const NO_METHOD: &str = "none";
-
-/// Answers every request with 200: liveness, independent of mastership.
-///
-/// # Errors
-/// As of [`serve_clients`].
-pub async fn serve_health(port: Port) -> io::Result<()> {
-    serve(port, Router::new().fallback(|| async { StatusCode::OK })).await
-}
 
 /// Serves metrics at `/metrics`, on a port of its own: they are not for the API's clients.
 ///

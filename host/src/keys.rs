@@ -154,6 +154,11 @@ pub enum KeysError {
 }
 
 impl KeysError {
+    /// Whether the configured keys are the reason, and not the database.
+    pub fn is_about_keys(&self) -> bool {
+        matches!(self, Self::UnknownLabel { .. } | Self::KeyRemoved { .. } | Self::WrongKey(_))
+    }
+
     fn sql(what: &str) -> impl FnOnce(SqlError) -> Self + use<> {
         let what = what.to_owned();
         move |source| Self::Sql { what, source }

@@ -13,16 +13,20 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use anstream::{AutoStream, ColorChoice};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
-use crate::config::{LogLevel, Logging};
+use crate::config::{LogFormat, LogLevel, Logging};
 pub use redact::{RedactError, Redactor};
 use writer::LineWriter;
 
 /// The target of events that end the process.
 pub const FATAL: &str = "bbs::fatal";
+
+/// The source of lager's lines where the configuration names none: Diego's name of the component.
+const COMPONENT: &str = "bbs";
 
 /// The log of this process. Dropping it waits until all lines are written, for up to 5 s.
 #[derive(Debug)]
@@ -59,15 +63,18 @@ fn filter(level: LogLevel) -> EnvFilter {
 }
 
 impl Logs {
-    /// Starts the log: lager's lines on standard output if the file has a `session_name`, as Diego's files have, and standard
-    /// output is no terminal; otherwise lines for people on standard error.
+    /// Starts the log: lager's lines on standard output, or lines for people on standard error. Without a format, lager's if the
+    /// file has a `session_name`, as Diego's files have, and standard output is no terminal.
     ///
     /// # Errors
     /// If one of `redact_patterns` is not a regular expression.
     pub fn start(logging: &Logging) -> Result<Self, RedactError> {
-        match &logging.session_name {
-            Some(source) if !std::io::stdout().is_terminal() => Self::lager(source, logging),
-            _ => Ok(Self::readable(logging.level)),
+        let session_name = logging.session_name.as_deref();
+        let is_diegos = session_name.is_some() && !std::io::stdout().is_terminal();
+        match logging.format {
+            Some(LogFormat::Lager) => Self::lager(session_name.unwrap_or(COMPONENT), logging),
+            None if is_diegos => Self::lager(session_name.unwrap_or(COMPONENT), logging),
+            Some(LogFormat::Text) | None => Ok(Self::readable(logging.level)),
         }
     }
 
@@ -84,9 +91,15 @@ impl Logs {
     /// Starts a log with lines for people, on standard error.
     pub fn readable(level: LogLevel) -> Self {
         let (filter, level) = LevelHandle::new(level);
-        let lines = fmt::layer().with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr);
+        let has_colors = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
+        let lines = fmt::layer().with_ansi(has_colors).with_writer(std::io::stderr);
         tracing_subscriber::registry().with(filter).with(lines).init();
         Self { level, lines: None }
+    }
+
+    /// Whether the lines are lager's, on standard output.
+    pub fn is_for_machines(&self) -> bool {
+        self.lines.is_some()
     }
 
     /// The handle that changes the level.

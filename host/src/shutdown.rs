@@ -51,6 +51,11 @@ impl Shutdown {
         });
     }
 
+    /// Whether there was any request.
+    pub fn is_requested(&self) -> bool {
+        self.0.borrow().count > 0
+    }
+
     /// Whether a drain was the first request.
     pub fn is_drain(&self) -> bool {
         self.0.borrow().is_drain

@@ -8,6 +8,7 @@ mod import;
 mod keys;
 mod listeners;
 mod master;
+mod offline;
 mod online;
 mod open_files;
 mod periodic;
@@ -17,6 +18,7 @@ mod takeover;
 
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::net::TcpListener;
 
@@ -29,7 +31,9 @@ use crate::logs::LevelHandle;
 use crate::progress::{ENDED, FAILED, Progress};
 use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
-pub use error::{COULD_NOT_BEGIN, StartupError};
+use error::with_sources;
+pub use error::{HostFailure, StartupError, causes};
+pub use offline::faults;
 use open_files::OpenFiles;
 pub use prepared::{Prepared, load_catalog, pin_release, sandbox, translators};
 
@@ -49,18 +53,29 @@ pub struct Served {
 /// Serves until a signal, a lost lock or a failure ends the host; calls `announce` once the API answers.
 ///
 /// # Errors
-/// Whatever ended the host other than a signal. The error is already logged; [`StartupError::exit_code`] has its code.
-pub async fn serve(config: Config, level: &LevelHandle, announce: impl FnOnce(&Served)) -> Result<(), StartupError> {
-    let shutdown = Shutdown::listen().map_err(StartupError::Signals)?;
+/// Whatever ended the host other than a signal.
+pub async fn serve(config: Config, level: &LevelHandle, announce: impl FnOnce(&Served)) -> Result<(), HostFailure> {
+    let no_signals = |source| HostFailure::Start(StartupError::Signals(source));
+    let shutdown = Shutdown::listen().map_err(no_signals)?;
     let (reload, reloads) = crate::reload::queue();
-    reload.listen().map_err(StartupError::Signals)?;
+    reload.listen().map_err(no_signals)?;
     tracing::info!(name: "starting", "starting");
-    let served = run(config, level, &Control { shutdown, reload }, reloads, announce).await;
-    match &served {
-        Ok(()) => tracing::info!(name: "exited", "the host was asked to end"),
-        Err(error) => error.log(),
-    }
-    served
+    let has_served = AtomicBool::new(false);
+    let announce = |served: &Served| {
+        has_served.store(true, Ordering::Relaxed);
+        announce(served);
+    };
+    let control = Control { shutdown: shutdown.clone(), reload };
+    run(config, level, &control, reloads, announce).await.map_err(|error| {
+        // What fails once the host was requested to end belongs to its end.
+        if has_served.load(Ordering::Relaxed) || shutdown.is_requested() {
+            HostFailure::Service(error)
+        } else {
+            HostFailure::Start(error)
+        }
+    })?;
+    tracing::info!(name: "exited", "the host has ended as requested");
+    Ok(())
 }
 
 /// The stages in order; the result of the stage that ends is the result of the host.
@@ -74,11 +89,13 @@ async fn run(
     let shutdown = &control.shutdown;
     let front = listeners::Front::read(&config)?;
     let open_files = OpenFiles::raise();
-    listeners::open_first(&config, level, open_files).await?;
+    let health = listeners::open_first(&config, level, open_files).await?;
     let mut prepared = tokio::select! {
-        prepared = Prepared::new(config) => prepared?,
+        prepared = Prepared::with_tried_keys(config) => prepared?,
         () = shutdown.reach(1) => return Ok(()),
     };
+    // As the health port of Diego's BBS, which opens once its database was reached: a deployment goes on to the next instance.
+    health.report_healthy();
     listeners::open_metrics(&prepared, open_files).await?;
     tokio::spawn(report::MetricsReporter::new(&prepared, &front).publish_host_metrics());
     let admin = prepared.open_admin(Some(control)).await;

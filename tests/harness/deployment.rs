@@ -145,6 +145,16 @@ impl Deployment {
         command
     }
 
+    /// Runs a command with the configuration, such as `check-config`.
+    pub fn run(&self, arguments: &[&str]) -> std::process::Output {
+        let written = self.command();
+        let file = written.get_args().next().and_then(|file| file.to_str()).expect("an argument");
+        let mut command = Command::new(written.get_program());
+        command.args(arguments).arg(file.replacen("-config", "--config", 1));
+        command.env("XDG_CACHE_HOME", self.path("cache")).env_remove("CACHE_DIRECTORY").env_remove("RUST_LOG");
+        command.output().expect("the executable starts")
+    }
+
     /// Starts the host and waits until it serves.
     pub async fn serve(&self) -> Host {
         let command = self.command();

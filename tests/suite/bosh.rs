@@ -14,6 +14,8 @@ use crate::harness::bosh::{RenderedJob, release};
 
 /// Properties of Diego's job, and the `bbs.json` that Diego's job renders from them, by a name for the combination.
 const OF_DIEGOS_JOB: &str = include_str!("../fixtures/bosh-bbs-job.json");
+/// A public key of minisign.
+const PUBLIC_KEY: &str = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3";
 /// Keys that Diego's job does not write.
 const ADDITIONS: [&str; 4] = ["migration_mode", "modules_dir", "modules_dirs", "on_unreadable"];
 
@@ -40,7 +42,7 @@ fn all() -> Value {
     });
     properties["diego"]["bbs"]["lrp_updates"] = json!({ "max_in_flight": "25%", "max_in_flight_total": 50, "routable_timeout": "5m", "overlap": "5s", "definitions_kept": 3, "definitions_max_age": "24h" });
     properties["diego"]["bbs"]["modules"] =
-        json!({ "trusted_keys": { "bbs": ["RW"] }, "accept_older_catalogs": ["bbs"] });
+        json!({ "trusted_keys": { "bbs": [PUBLIC_KEY] }, "accept_older_catalogs": ["bbs"] });
     properties
 }
 
@@ -98,7 +100,7 @@ fn properties_of_this_release_are_rendered() {
         ("update_overlap", json!("5s")),
         ("definitions_kept", json!(3)),
         ("definitions_max_age", json!("24h")),
-        ("trusted_keys", json!({ "bbs": ["RW"] })),
+        ("trusted_keys", json!({ "bbs": [PUBLIC_KEY] })),
         ("accept_older_catalogs", json!(["bbs"])),
         ("etcd_cluster_urls", json!(["https://one.example:4001", "https://two.example:4001"])),
         ("etcd_ca_file", json!("/var/vcap/jobs/bbs/config/certs/etcd/ca.crt")),
@@ -142,16 +144,43 @@ fn missing_and_wrong_properties_are_errors_that_name_the_property() {
         ("limits.open_files", json!("many")),
         ("limits.open_files", json!(0)),
         ("bpm.enabled", json!(false)),
+        ("diego.bbs.encryption_keys", json!([])),
+        ("diego.bbs.encryption_keys", json!({ "a": "b" })),
+        ("diego.bbs.encryption_keys", json!(["a"])),
+        ("diego.bbs.encryption_keys", json!([{ "label": "a" }])),
+        ("diego.bbs.encryption_keys", json!([{ "label": "a", "passphrase": 5 }])),
+        ("diego.bbs.active_key_label", json!("nope")),
+        ("diego.bbs.migration.rate", json!("500/s")),
+        ("diego.bbs.migration.rate", json!(0)),
+        ("diego.bbs.migration.rollback_on_drain_to", json!("abc")),
+        ("diego.bbs.migration.rollback_on_drain_to", json!(1.5)),
+        ("diego.bbs.modules.trusted_keys", json!({ "bbs": ["RW"] })),
+        ("diego.bbs.modules.trusted_keys", json!({ "bbs": PUBLIC_KEY })),
+        ("diego.bbs.modules.trusted_keys", json!({ "bbs": [] })),
+        ("diego.bbs.modules.trusted_keys", json!([PUBLIC_KEY])),
     ] {
         let job = RenderedJob::render("bbs", &with(required(), path, value.clone()));
         assert!(job.errors().iter().any(|error| error.contains(path)), "{path} {value}: {:?}", job.errors());
+        assert!(job.errors().iter().all(|error| !error.contains("undefined method")), "{:?}", job.errors());
     }
+    let of_one_label = json!([{ "label": "a", "passphrase": "s1" }, { "label": "a", "passphrase": "s2" }]);
+    let job = RenderedJob::render("bbs", &with(required(), "diego.bbs.encryption_keys", of_one_label));
+    let is_named = |error: &&str| error.contains("diego.bbs.encryption_keys has two keys of one label: a, a");
+    assert!(job.errors().iter().any(is_named), "{:?}", job.errors());
     let job = RenderedJob::render("bbs", &with(all(), "diego.bbs.etcd.client_key", json!("")));
     assert!(job.errors().iter().any(|error| error.contains("diego.bbs.etcd.client_key")), "{:?}", job.errors());
     for (properties, part) in [
         (json!({ "bbs_migrate": { "action": "drop" } }), "bbs_migrate.action"),
         (json!({ "bbs_migrate": { "action": "down" } }), "bbs_migrate.to"),
         (json!({ "bbs_migrate": { "action": "up", "to": "newest" } }), "bbs_migrate.to"),
+        (json!({ "bbs_migrate": { "action": "status", "to": 1 } }), "bbs_migrate.to"),
+        (json!({ "bbs_migrate": { "action": "up", "check": true } }), "bbs_migrate.check"),
+        (json!({ "bbs_migrate": { "action": "plan", "check": "yes" } }), "bbs_migrate.check"),
+        (json!({ "bbs_migrate": { "action": "plan", "on_unreadable": "stop" } }), "bbs_migrate.on_unreadable"),
+        (json!({ "bbs_migrate": { "action": "up", "on_unreadable": "skip" } }), "bbs_migrate.on_unreadable"),
+        (json!({ "bbs_migrate": { "action": "status", "max_count": 5 } }), "bbs_migrate.max_count"),
+        (json!({ "bbs_migrate": { "action": "up", "max_count": 0 } }), "bbs_migrate.max_count"),
+        (json!({ "bbs_migrate": { "action": "quarantine", "to": 5 } }), "bbs_migrate.to"),
     ] {
         let job = RenderedJob::render("bbs-migrate", &properties);
         assert!(job.errors().iter().any(|error| error.contains(part)), "{part}: {:?}", job.errors());
@@ -181,9 +210,14 @@ fn scripts_are_valid() {
         assert_eq!(scripts.len(), 3);
         scripts.iter().for_each(|(path, script)| check_script(path, script));
     }
-    for (action, to) in [("status", Value::Null), ("plan", json!(1722634733)), ("down", json!(1722634733))] {
-        let properties = json!({ "bbs_migrate": { "action": action, "to": to } });
-        check_script(action, RenderedJob::render("bbs-migrate", &properties).text("bin/run"));
+    for properties in [
+        json!({ "action": "status" }),
+        json!({ "action": "plan", "to": 1722634733, "check": true }),
+        json!({ "action": "down", "to": 1722634733, "on_unreadable": "quarantine", "max_count": 5 }),
+        json!({ "action": "quarantine" }),
+    ] {
+        let properties = json!({ "bbs_migrate": properties });
+        check_script("run", RenderedJob::render("bbs-migrate", &properties).text("bin/run"));
     }
     for path in ["stage", "packages/bbs/packaging", "packages/bbs-modules/packaging"] {
         check_script(path, &std::fs::read_to_string(release().join(path)).expect("the script is there"));

@@ -71,8 +71,8 @@ async fn missing_or_invalid_configuration_ends_the_host_with_2_and_names_the_key
         assert!(code == Some(2) && output.contains(key), "{key}: {code:?} {output}");
     }
     for (key, value, word) in [
-        ("communication_timeout", "10", "is not a duration"),
-        ("log_level", "loud", "unknown variant"),
+        ("communication_timeout", "10", "write a duration"),
+        ("log_level", "loud", "write \"debug\""),
         ("health_address", "bbs:http", "write it as IP:port"),
         ("active_key_label", "another", "another"),
         ("redact_patterns", "(", "redact_patterns"),
@@ -98,15 +98,15 @@ async fn missing_or_invalid_configuration_ends_the_host_with_2_and_names_the_key
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn occupied_addresses_and_unwritable_files_end_the_host_with_1() {
+async fn occupied_addresses_and_unwritable_files_end_the_start_with_2() {
     let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let occupied = occupied.local_addr().map(|address| (address, occupied)).unwrap();
     for key in ["listen_address", "health_address", "debug_address"] {
         let (code, output) = Deployment::new(Kind::Sqlite).set(key, occupied.0.to_string()).fail().await;
-        assert!(code == Some(1) && output.contains("is another process using it?"), "{key}: {code:?} {output}");
+        assert!(code == Some(2) && output.contains("is another process using it?"), "{key}: {code:?} {output}");
     }
     let (code, output) = Deployment::new(Kind::Sqlite).set("access_log_path", "/nonexistent/access.log").fail().await;
-    assert!(code == Some(1) && output.contains("/nonexistent/access.log"), "{code:?} {output}");
+    assert!(code == Some(2) && output.contains("/nonexistent/access.log"), "{code:?} {output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

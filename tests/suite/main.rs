@@ -15,6 +15,7 @@ mod build;
 mod carrying;
 mod catalog;
 mod clients;
+mod command_line;
 mod consistency;
 mod control;
 mod convergence;

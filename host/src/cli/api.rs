@@ -6,6 +6,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
+use super::output;
 use crate::api::{self, NativeVersion, routes, served_until};
 use crate::config::{Config, found_modules};
 use crate::modules::TranslatorModule;
@@ -104,9 +105,9 @@ impl VersionsCommand {
         };
         let versions = summaries(&catalog, pin.as_deref())?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&versions)?);
+            output::json(&versions)?;
         } else {
-            versions.iter().for_each(|version| print!("{}", text(version)));
+            output::text(versions.iter().map(text).collect::<String>())?;
         }
         Ok(())
     }

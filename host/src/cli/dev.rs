@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 
+use super::output;
 use crate::config::{Config, Listeners, LogLevel, Logging, Tasks};
 use crate::database::Address;
 use crate::files;
@@ -70,7 +71,7 @@ impl DevCommand {
         }
         let client = cells::client()?;
         let announce = |served: &startup::Served| {
-            print!("{}", welcome(served));
+            output::announce(welcome(served).trim_end());
             if self.cells > 0 {
                 tokio::spawn(SimulatedCells::new(client, served.address, self.cells).run());
             }

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Args;
 
-use super::progress::follow;
+use super::output;
+use super::progress::{WithoutReader, follow};
 use crate::admin::{AdminClient, AdminClientError, Command};
 use crate::config::Config;
 use crate::progress::{ENDED, FAILED};
@@ -14,8 +16,6 @@ use crate::progress::{ENDED, FAILED};
 /// The host answers the requests in flight, takes the database back to `rollback_on_drain_to_version`, if that is set,
 /// releases the lock and ends. Unlike after a signal, no supervisor limits the time: call this before the supervisor
 /// stops the host, as the drain script of the BOSH release does. May be interrupted; the host goes on.
-///
-/// Exit codes: 0 the host has ended, or none was running; 1 it failed, with the reason.
 #[derive(Debug, Args)]
 pub struct DrainCommand {
     /// The JSON configuration file of the host: it names the admin socket.
@@ -36,13 +36,18 @@ impl DrainCommand {
         let mut host = match AdminClient::send_to_any(config.admin_sockets(), Command::Drain).await {
             Err(AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. }) => {
                 if !self.json {
-                    println!("No host answers at the admin socket {}.", config.admin_socket.display());
+                    output::line(format_args!(
+                        "No host answers at the admin socket {}.",
+                        config.admin_socket.display()
+                    ))?;
                 }
                 return Ok(());
             }
             asked => asked?,
         };
-        let last = follow(&mut host, self.json).await?.progress;
+        // The end of this command means that the host has ended, whether it is watched or not.
+        let last =
+            follow(&mut host, self.json, WithoutReader::Continue).await?.context(AdminClientError::Ended)?.progress;
         match &*last.phase {
             ENDED => {}
             FAILED => anyhow::bail!("the host failed while it was ending: {}", last.detail),
@@ -51,7 +56,7 @@ impl DrainCommand {
             ),
         }
         if !self.json {
-            println!("The host has ended.");
+            output::line("The host has ended.")?;
         }
         Ok(())
     }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::progress;
+use super::interrupt::until_interrupted;
+use super::{output, progress};
 use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::import::{ImportReport, LeafCounts, LeftOut};
 use crate::logs::Logs;
@@ -81,10 +82,13 @@ async fn import(prepared: &Prepared, arguments: &EtcdArguments) -> anyhow::Resul
         let _admin = prepared.open_admin(None).await;
         prepared.import_from_etcd(&fence, arguments.stale).await
     };
-    let done = tokio::select! {
-        done = progress::shown(&prepared.progress, work) => done,
-        lost = lock.lost() => Err(StartupError::from(lost)),
+    let work = async {
+        tokio::select! {
+            done = progress::shown(&prepared.progress, work) => Ok(done?),
+            lost = lock.lost() => Err(StartupError::from(lost).into()),
+        }
     };
+    let done = until_interrupted(work).await;
     prepared.database.close().await;
     lock.release().await;
     print(&done?, arguments, "imported")
@@ -92,9 +96,9 @@ async fn import(prepared: &Prepared, arguments: &EtcdArguments) -> anyhow::Resul
 
 fn print(report: &ImportReport, arguments: &EtcdArguments, what: &str) -> anyhow::Result<()> {
     if arguments.json {
-        println!("{}", serde_json::to_string_pretty(report)?);
+        output::json(report)?;
     } else {
-        print!("{}", text(report, what));
+        output::text(text(report, what))?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! `bbs keys`: counts sealed texts by key, rotates to the active key, and proves that an old key is unused. Owns arguments
-//! and exit codes; `render` owns the text.
+//! `bbs keys`: counts sealed texts by key, rotates to the active key, and proves that an old key is unused. Owns arguments;
+//! `render` owns the text.
 
 mod render;
 
@@ -7,8 +7,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::interrupt::until_interrupted;
 use super::migrate::existing;
-use super::progress;
+use super::{output, progress};
 use crate::config::LogLevel;
 use crate::keys::{self, Rotated};
 use crate::lock::fence::Fence;
@@ -92,9 +93,9 @@ async fn status(KeysStatusArgs { configured, json }: KeysStatusArgs) -> anyhow::
     let scope = prepared.sealed_as_found().await?;
     let status = keys::status(&prepared.database, &prepared.keyring, &scope).await?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&status)?);
+        output::json(&status)?;
     } else {
-        print!("{}", render::status(&status, prepared.database.name()));
+        output::text(render::status(&status, prepared.database.name()))?;
     }
     Ok(())
 }
@@ -111,9 +112,9 @@ async fn verify(Verify { shown: KeysStatusArgs { configured, json }, label }: Ve
         );
     }
     if json {
-        println!("{}", serde_json::to_string_pretty(&verified)?);
+        output::json(&verified)?;
     } else if verified.unused {
-        println!("The key {label:?} is unused: it may be removed from `encryption_keys`.");
+        output::line(format_args!("The key {label:?} is unused: it may be removed from `encryption_keys`."))?;
     }
     let obstacles = verified.obstacles.iter().map(|obstacle| format!("\n  {obstacle}")).collect::<String>();
     anyhow::ensure!(verified.unused, "the key {label:?} must stay in `encryption_keys`:{obstacles}");
@@ -129,10 +130,13 @@ async fn rotate(Configured { config }: Configured) -> anyhow::Result<()> {
         ),
         taken => taken?,
     };
-    let rotated = tokio::select! {
-        rotated = rotate_shown(&prepared, &fence) => rotated,
-        lost = lock.lost() => Err(lost.into()),
+    let work = async {
+        tokio::select! {
+            rotated = rotate_shown(&prepared, &fence) => rotated,
+            lost = lock.lost() => Err(lost.into()),
+        }
     };
+    let rotated = until_interrupted(work).await;
     prepared.database.close().await;
     lock.release().await;
     report(&prepared, &rotated?)
@@ -146,9 +150,9 @@ async fn rotate_shown(prepared: &Prepared, fence: &Fence) -> anyhow::Result<Rota
 fn report(prepared: &Prepared, rotated: &Rotated) -> anyhow::Result<()> {
     let active = prepared.keyring.active_label();
     anyhow::ensure!(rotated.unreadable == 0, "{}", render::unreadable(rotated, active));
-    match rotated.rewritten {
-        0 => println!("Nothing to do: everything is sealed under {active:?}."),
-        rows => println!("Everything is sealed under {active:?}: {rows} rows and files were re-sealed."),
-    }
+    output::line(match rotated.rewritten {
+        0 => format!("Nothing to do: everything is sealed under {active:?}."),
+        rows => format!("Everything is sealed under {active:?}: {rows} rows and files were re-sealed."),
+    })?;
     Ok(())
 }

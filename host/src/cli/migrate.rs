@@ -1,16 +1,16 @@
-//! `bbs migrate`: inspects and migrates a database between deployments. Owns arguments and exit codes; `render` owns the
-//! text.
+//! `bbs migrate`: inspects and migrates a database between deployments. Owns arguments; `render` owns the text.
 
 mod quarantine;
 mod render;
 mod steer;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::progress;
+use super::exit::Exit;
+use super::interrupt::until_interrupted;
+use super::{output, progress};
 use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::database::Address;
 use crate::layout::manifest::DataVersion;
@@ -113,15 +113,12 @@ struct Downwards {
     terms: Terms,
 }
 
-/// Exit code of a bounded run after which units remain.
-const UNITS_REMAIN: u8 = 3;
-
 impl MigrateCommand {
-    /// Runs the command. The exit code differs between a complete run and one that a limit ended.
+    /// Runs the command. The result differs between a complete run and one that a limit ended.
     ///
     /// # Errors
     /// The configuration or catalog is invalid, another host holds the lock, or the migration fails.
-    pub async fn run(self) -> anyhow::Result<ExitCode> {
+    pub async fn run(self) -> anyhow::Result<Exit> {
         let _logs = Logs::readable(LogLevel::Error);
         match self.action {
             MigrateAction::Status(shown) => status(shown).await?,
@@ -143,7 +140,7 @@ impl MigrateCommand {
             MigrateAction::Resume(steered) => steer::resume(steered).await?,
             MigrateAction::Rate(rated) => steer::rate(rated).await?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(Exit::Success)
     }
 }
 
@@ -167,10 +164,10 @@ async fn status(StatusArgs { config, json }: StatusArgs) -> anyhow::Result<()> {
     if json {
         let mut value = serde_json::to_value(&status)?;
         value["wrong_keys"] = serde_json::to_value(&wrong_keys)?;
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        output::json(&value)?;
     } else {
-        print!("{}", render::status(&status, prepared.database.name(), &wrong_keys));
-        steer::print_running_host(&prepared.config).await;
+        output::text(render::status(&status, prepared.database.name(), &wrong_keys))?;
+        steer::print_running_host(&prepared.config).await?;
     }
     Ok(())
 }
@@ -193,10 +190,10 @@ async fn plan(Planned { shown: StatusArgs { config, json }, to, check }: Planned
         if let Some(checked) = &checked {
             value["check"] = serde_json::to_value(checked)?;
         }
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        output::json(&value)?;
     } else {
-        print!("{}{}", render::plan(&plan), render::wrong_keys(&wrong_keys));
-        checked.iter().for_each(|checked| print!("{}", render::check(checked)));
+        let checked = checked.as_ref().map(render::check).unwrap_or_default();
+        output::text([render::plan(&plan), render::wrong_keys(&wrong_keys), checked].concat())?;
     }
     if let Some(refused) = plan.refused {
         anyhow::bail!("this migration would be refused: {refused}");
@@ -210,7 +207,7 @@ async fn plan(Planned { shown: StatusArgs { config, json }, to, check }: Planned
     }
 }
 
-async fn migrate_to(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow::Result<ExitCode> {
+async fn migrate_to(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow::Result<Exit> {
     if let Some(on_unreadable) = terms.on_unreadable {
         prepared.config.migration.on_unreadable = on_unreadable;
     }
@@ -221,17 +218,20 @@ async fn migrate_to(mut prepared: Prepared, intent: Intent, terms: &Terms) -> an
         error => error.into(),
     })?;
     let most = terms.max_count.filter(|most| *most > 0);
-    let done = tokio::select! {
-        done = bring_part(&prepared, &fence, intent, most) => done,
-        lost = lock.lost() => Err(lost.into()),
+    let work = async {
+        tokio::select! {
+            done = bring_part(&prepared, &fence, intent, most) => done,
+            lost = lock.lost() => Err(lost.into()),
+        }
     };
+    let done = until_interrupted(work).await;
     prepared.database.close().await;
     lock.release().await;
     let (progressed, waiting) = done?;
-    print!("{}", render::progressed(&progressed, &before, waiting));
+    output::text(render::progressed(&progressed, &before, waiting))?;
     Ok(match progressed {
-        RunOutcome::Done(_) => ExitCode::SUCCESS,
-        RunOutcome::Partial(_) => ExitCode::from(UNITS_REMAIN),
+        RunOutcome::Done(_) => Exit::Success,
+        RunOutcome::Partial(_) => Exit::UnitsRemain,
     })
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::output::{self, OutputReader};
 use crate::admin::{AdminClient, AdminClientError, Report};
 use crate::progress::{Progress, Snapshot};
 
@@ -30,20 +31,33 @@ pub async fn shown<T>(progress: &Progress, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Shows the reports of a running host until it closes the connection, or prints them as JSON. Returns the last one.
-pub(super) async fn follow(host: &mut AdminClient, as_json: bool) -> anyhow::Result<Report> {
+/// Behaviour of [`follow`] once the reader of its output has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WithoutReader {
+    /// It ends: it has no other purpose than its output.
+    End,
+    /// It follows the host without printing.
+    Continue,
+}
+
+/// Shows the reports of a running host until it closes the connection, or prints them as JSON. Returns the last one; none if it
+/// ended because its reader had gone.
+pub(super) async fn follow(
+    host: &mut AdminClient,
+    as_json: bool,
+    without_reader: WithoutReader,
+) -> anyhow::Result<Option<Report>> {
     let mut last = host.answer().await?;
     let mut screen = Screen::new();
     loop {
-        if as_json {
-            println!("{}", serde_json::to_string(&last)?);
-        } else {
-            screen.show(&last.progress);
+        let reader = if as_json { output::json_line(&last)? } else { screen.show(&last.progress) };
+        if reader == OutputReader::Gone && without_reader == WithoutReader::End {
+            return Ok(None);
         }
         match host.next().await {
             Ok(Some(report)) => last = report,
             // A killed host breaks the connection; one that ends closes it.
-            Ok(None) | Err(AdminClientError::Broken(_)) => return Ok(last),
+            Ok(None) | Err(AdminClientError::Broken(_)) => return Ok(Some(last)),
             Err(other) => return Err(other.into()),
         }
     }
@@ -90,7 +104,7 @@ impl Screen {
         }))
     }
 
-    fn show(&mut self, now: &Snapshot) {
+    fn show(&mut self, now: &Snapshot) -> OutputReader {
         match self {
             Self::Bar(bar) => {
                 let Bar { bar, counted, open } = &mut **bar;
@@ -105,12 +119,9 @@ impl Screen {
                 bar.0.set_position(now.done);
                 bar.0.set_message(details(now));
                 bar.0.tick();
+                OutputReader::Present
             }
-            Self::Lines(lines) => {
-                if let Some(line) = lines.due(now, Instant::now()) {
-                    eprintln!("{line}");
-                }
-            }
+            Self::Lines(lines) => lines.due(now, Instant::now()).map_or(OutputReader::Present, output::note),
         }
     }
 }

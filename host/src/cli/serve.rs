@@ -1,19 +1,19 @@
 //! `bbs serve`: runs the host until a signal, a lost lock or a failure ends it.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::config::{Config, Ignored, RaisedConnections};
+use crate::config::{Config, Ignored, LogFormat, LogLevel, RaisedConnections};
 use crate::layout::manifest::DataVersion;
 use crate::logs::Logs;
 use crate::startup;
 
 /// Serve Diego's API from a database, migrating it first if it is older than the modules.
 ///
-/// The order is: load and validate every module; open the health port; wait for the master lock; open the API port
-/// (503 with progress); migrate; serve; if the active key changed, re-seal everything under it in the background.
+/// The order is: load and validate every module; reach the database and try the keys, after which the health port answers 200
+/// instead of 503; wait for the master lock; open the API port (503 with progress); migrate; serve; if the active key changed,
+/// re-seal everything under it in the background. `bbs --help` has the exit codes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The smallest configuration:
@@ -26,9 +26,7 @@ The smallest configuration:
 Paths are relative to the file; those of certificates and keys are first looked for in the working
 directory, as by Diego's BBS. `bbs module build --into DIR` makes the modules folder.
 Diego's own bbs.json serves as it is, also as `bbs -config=FILE`; the modules are then looked for in `modules`
-beside the executable or beside its folder.
-
-Exit codes: 0 a signal ended the host; 1 a failure after the start; 2 the start failed.")]
+beside the executable or beside its folder.")]
 pub struct ServeCommand {
     /// The JSON configuration file, with Diego's key names.
     #[arg(long, value_name = "FILE")]
@@ -48,6 +46,12 @@ pub struct ServeCommand {
     /// the key `pin_release`.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pin_data_version", "pin_api_version"])]
     pin_release: Option<String>,
+    /// The least severe level that is logged [default: `log_level` of the configuration, or info]
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+    /// The form of the log [default: lager, if the configuration has a `session_name` and standard output is no terminal]
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
 }
 
 impl ServeCommand {
@@ -56,18 +60,22 @@ impl ServeCommand {
         self.config.to_str().expect("the tests' paths are text")
     }
 
-    /// Serves until a signal ends the process. The exit code is that of the cause.
+    /// Serves until a signal ends the process.
     ///
     /// # Errors
     /// The configuration is invalid, or the host cannot start or fails.
-    pub async fn run(self) -> anyhow::Result<ExitCode> {
+    pub async fn run(self) -> anyhow::Result<()> {
         let mut config = Config::read(&self.config)?;
         config.migration.rollback_on_drain_to =
             self.rollback_on_drain_to_version.or(config.migration.rollback_on_drain_to);
         config.pin_data_version = self.pin_data_version.or(config.pin_data_version);
         config.pin_api_version = self.pin_api_version.or(config.pin_api_version);
         config.pin_release = self.pin_release.or(config.pin_release);
+        config.logging.format = self.log_format.or(config.logging.format);
         let logs = Logs::start(&config.logging)?;
+        if let Some(level) = self.log_level {
+            logs.level().set(level);
+        }
         warn_of_ignored(&config.ignored);
         if !config.beside_the_file.is_empty() {
             tracing::warn!(
@@ -84,17 +92,26 @@ impl ServeCommand {
                  it opens up to {used}. Set at least that"
             );
         }
-        let Err(error) = startup::serve(config, logs.level(), |_| {}).await else { return Ok(ExitCode::SUCCESS) };
-        let code = error.exit_code();
-        super::print_error(&error.into());
-        Ok(code.into())
+        startup::serve(config, logs.level(), |_| {}).await.map_err(|failure| {
+            // A log for people is on standard error, where the failure is printed.
+            if logs.is_for_machines() {
+                failure.log();
+            }
+            failure.into()
+        })
     }
 }
 
 /// Logs all ignored keys in one line. Some are in every file that BOSH renders, and no reason for a warning.
 fn warn_of_ignored(ignored: &Ignored) {
-    let Ignored { known, unknown } = ignored;
-    if !unknown.is_empty() {
+    let Ignored { known, unknown, resembled } = ignored;
+    if !resembled.is_empty() {
+        tracing::warn!(
+            name: "configuration.ignored-keys",
+            ?unknown, ?resembled, ?known,
+            "these configuration keys have no meaning here and are ignored; some resemble keys that have one"
+        );
+    } else if !unknown.is_empty() {
         tracing::warn!(
             name: "configuration.ignored-keys",
             ?unknown, ?known, "these configuration keys have no meaning here and are ignored"

@@ -1,7 +1,6 @@
 //! Keys for the clients of other Diego components: addresses, certificates, timeouts. Owns parsing them; opens no
 //! connection.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::keys::Keys;
@@ -92,19 +91,19 @@ pub struct AdvancedMetrics {
 }
 
 impl ClientsConfig {
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
-        Ok(Self {
-            communication_timeout: keys.duration("communication_timeout")?.unwrap_or(COMMUNICATION_TIMEOUT),
-            auctioneer: AuctioneerConfig::read(keys)?,
-            rep: RepConfig::read(keys)?,
-            loggregator: keys.section("loggregator", LoggregatorConfig::read)?,
-            report_interval: keys.duration("report_interval")?.unwrap_or(REPORT_INTERVAL),
+    pub(super) fn read(keys: &mut Keys) -> Self {
+        Self {
+            communication_timeout: keys.duration("communication_timeout").unwrap_or(COMMUNICATION_TIMEOUT),
+            auctioneer: AuctioneerConfig::read(keys),
+            rep: RepConfig::read(keys),
+            loggregator: keys.section("loggregator", LoggregatorConfig::read),
+            report_interval: keys.duration("report_interval").unwrap_or(REPORT_INTERVAL),
             convergence_report_interval: keys
-                .duration("convergence_report_interval")?
+                .duration("convergence_report_interval")
                 .unwrap_or(CONVERGENCE_REPORT_INTERVAL),
-            database_report_interval: keys.duration("database_report_interval")?.unwrap_or(DATABASE_REPORT_INTERVAL),
-            advanced_metrics: keys.section("advanced_metrics", AdvancedMetrics::read)?,
-        })
+            database_report_interval: keys.duration("database_report_interval").unwrap_or(DATABASE_REPORT_INTERVAL),
+            advanced_metrics: keys.section("advanced_metrics", AdvancedMetrics::read),
+        }
     }
 }
 
@@ -124,44 +123,38 @@ impl Default for ClientsConfig {
 }
 
 impl AuctioneerConfig {
-    fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
-        let require_tls = keys.flag("auctioneer_require_tls")?;
-        let (cert, key, ca) = (
-            keys.file("auctioneer_client_cert")?,
-            keys.file("auctioneer_client_key")?,
-            keys.file("auctioneer_ca_cert")?,
-        );
-        let address = keys.text("auctioneer_address")?;
+    fn read(keys: &mut Keys) -> Option<Self> {
+        let require_tls = keys.flag("auctioneer_require_tls");
+        let (cert, key, ca) =
+            (keys.file("auctioneer_client_cert"), keys.file("auctioneer_client_key"), keys.file("auctioneer_ca_cert"));
+        let address = keys.text("auctioneer_address");
         let tls = if cert.is_none() && key.is_none() && ca.is_none() {
             None
         } else {
-            let named = |path: Option<PathBuf>, key| {
-                let what = "the other files that name the auctioneer and this host to each other are given";
-                path.ok_or(ConfigError::Missing { key, what })
-            };
+            let what = "the other files that name the auctioneer and this host to each other are given";
             Some(ClientTls {
-                cert_file: named(cert, "auctioneer_client_cert")?,
-                key_file: named(key, "auctioneer_client_key")?,
-                ca_file: named(ca, "auctioneer_ca_cert")?,
+                cert_file: keys.required(cert, "auctioneer_client_cert", what),
+                key_file: keys.required(key, "auctioneer_client_key", what),
+                ca_file: keys.required(ca, "auctioneer_ca_cert", what),
             })
         };
-        let Some(address) = address else { return Ok(None) };
+        let address = address?;
         if !address.starts_with("http://") && !address.starts_with("https://") {
-            return Err(ConfigError::Refused {
+            keys.fault(ConfigError::Refused {
                 key: "auctioneer_address",
                 why: "it is a URL, such as \"https://auctioneer.service.cf.internal:9016\"",
             });
         }
-        Ok(Some(Self { address, tls, require_tls }))
+        Some(Self { address, tls, require_tls })
     }
 }
 
 impl RepConfig {
-    fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
-        let (cert, key, ca) = (keys.file("rep_client_cert")?, keys.file("rep_client_key")?, keys.file("rep_ca_cert")?);
-        let session_cache_size = keys.count("rep_client_session_cache_size")?.map(|size| size as usize);
-        let require_tls = keys.flag("rep_require_tls")?;
-        Ok(Self { tls: ClientTls::whole(cert, key, ca), require_tls, session_cache_size })
+    fn read(keys: &mut Keys) -> Self {
+        let (cert, key, ca) = (keys.file("rep_client_cert"), keys.file("rep_client_key"), keys.file("rep_ca_cert"));
+        let session_cache_size = keys.count("rep_client_session_cache_size").map(|size| size as usize);
+        let require_tls = keys.flag("rep_require_tls");
+        Self { tls: ClientTls::whole(cert, key, ca), require_tls, session_cache_size }
     }
 }
 
@@ -169,41 +162,35 @@ impl LoggregatorConfig {
     /// Since `loggregator_use_v2_api` was removed from Diego's library (October 2025), it sends to every configured agent;
     /// files written for older releases may still turn it off. A section that names neither an address nor a certificate
     /// configures no agent.
-    fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
-        let is_on: Option<bool> = keys.take("loggregator_use_v2_api")?;
-        let (host, port) = (keys.text("loggregator_api_host")?, keys.take("loggregator_api_port")?);
+    fn read(keys: &mut Keys) -> Option<Self> {
+        let is_on: Option<bool> = keys.take("loggregator_use_v2_api");
+        let (host, port) = (keys.text("loggregator_api_host"), keys.take("loggregator_api_port"));
         let port = port.filter(|port: &u16| *port > 0);
-        let files = [
-            keys.file("loggregator_ca_path")?,
-            keys.file("loggregator_cert_path")?,
-            keys.file("loggregator_key_path")?,
-        ];
+        let files =
+            [keys.file("loggregator_ca_path"), keys.file("loggregator_cert_path"), keys.file("loggregator_key_path")];
         let is_named = host.is_some() || port.is_some() || files.iter().any(Option::is_some);
-        let mut text = |key| Ok::<_, ConfigError>(keys.text(key)?.unwrap_or_default());
+        let mut text = |key| keys.text(key).unwrap_or_default();
         let [job_deployment, job_name, job_index, job_ip, job_origin, source_id, instance_id] = [
-            text("loggregator_job_deployment")?,
-            text("loggregator_job_name")?,
-            text("loggregator_job_index")?,
-            text("loggregator_job_ip")?,
-            text("loggregator_job_origin")?,
-            text("loggregator_source_id")?,
-            text("loggregator_instance_id")?,
+            text("loggregator_job_deployment"),
+            text("loggregator_job_name"),
+            text("loggregator_job_index"),
+            text("loggregator_job_ip"),
+            text("loggregator_job_origin"),
+            text("loggregator_source_id"),
+            text("loggregator_instance_id"),
         ];
-        let batch_max_size = keys.count("loggregator_batch_max_size")?.map(|size| size as usize);
-        let batch_flush_interval = keys.take("batchflushinterval")?.filter(|ns| *ns > 0).map(Duration::from_nanos);
+        let batch_max_size = keys.count("loggregator_batch_max_size").map(|size| size as usize);
+        let batch_flush_interval = keys.take("batchflushinterval").filter(|ns: &u64| *ns > 0).map(Duration::from_nanos);
         if !is_on.unwrap_or(is_named) {
-            return Ok(None);
+            return None;
         }
-        let named = |path: Option<PathBuf>, key| {
-            let what = "metrics are sent with certificates only; or set `loggregator_use_v2_api` to false to send none";
-            path.ok_or(ConfigError::Missing { key, what })
-        };
+        let what = "metrics are sent with certificates only; or set `loggregator_use_v2_api` to false to send none";
         let [ca, cert, key] = files;
-        Ok(Some(Self {
+        Some(Self {
             tls: ClientTls {
-                ca_file: named(ca, "loggregator_ca_path")?,
-                cert_file: named(cert, "loggregator_cert_path")?,
-                key_file: named(key, "loggregator_key_path")?,
+                ca_file: keys.required(ca, "loggregator_ca_path", what),
+                cert_file: keys.required(cert, "loggregator_cert_path", what),
+                key_file: keys.required(key, "loggregator_key_path", what),
             },
             job_deployment,
             job_name,
@@ -216,16 +203,17 @@ impl LoggregatorConfig {
             api_port: port.unwrap_or(LOGGREGATOR_PORT),
             batch_max_size,
             batch_flush_interval,
-        }))
+        })
     }
 }
 
 impl AdvancedMetrics {
-    fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
-        let is_on = keys.flag("enabled")?;
-        let routes = keys.section("route_config", |keys| {
-            Ok(Self { request_count: keys.texts("request_count")?, request_latency: keys.texts("request_latency")? })
-        })?;
-        Ok(if is_on { routes } else { Self::default() })
+    fn read(keys: &mut Keys) -> Self {
+        let is_on = keys.flag("enabled");
+        let routes = keys.section("route_config", |keys| Self {
+            request_count: keys.texts("request_count"),
+            request_latency: keys.texts("request_latency"),
+        });
+        if is_on { routes } else { Self::default() }
     }
 }

@@ -55,23 +55,19 @@ pub(super) struct DatabaseKeys {
 }
 
 impl DatabaseKeys {
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
-        Ok(Self {
-            driver: keys.text("database_driver")?,
-            connection_string: keys.take("database_connection_string")?.map(Zeroizing::new),
-            ca_cert_file: keys.file("sql_ca_cert_file")?,
-            enable_identity_verification: keys.flag("sql_enable_identity_verification")?,
-            max_open_connections: keys.count("max_open_database_connections")?,
-            max_idle_connections: keys.count("max_idle_database_connections")?,
-            max_connection_lifetime: keys.duration("max_database_connection_lifetime")?,
-            connection_timeout: keys.duration("db_connection_timeout")?,
-            read_timeout: keys.duration("db_read_timeout")?,
-            write_timeout: keys.duration("db_write_timeout")?,
-        })
-    }
-
-    pub(super) fn names_driver(&self) -> bool {
-        self.driver.is_some()
+    pub(super) fn read(keys: &mut Keys) -> Self {
+        Self {
+            driver: keys.text("database_driver"),
+            connection_string: keys.take("database_connection_string").map(Zeroizing::new),
+            ca_cert_file: keys.file("sql_ca_cert_file"),
+            enable_identity_verification: keys.flag("sql_enable_identity_verification"),
+            max_open_connections: keys.count("max_open_database_connections"),
+            max_idle_connections: keys.count("max_idle_database_connections"),
+            max_connection_lifetime: keys.duration("max_database_connection_lifetime"),
+            connection_timeout: keys.duration("db_connection_timeout"),
+            read_timeout: keys.duration("db_read_timeout"),
+            write_timeout: keys.duration("db_write_timeout"),
+        }
     }
 
     pub(super) fn connection_timeout(&self) -> Option<Duration> {
@@ -79,7 +75,19 @@ impl DatabaseKeys {
     }
 
     /// Returns the address, with a relative path resolved against `base`.
-    pub(super) fn address(self, keys: &mut Keys, base: &Path, lock: &Lock) -> Result<ConfiguredAddress, ConfigError> {
+    pub(super) fn address(self, keys: &mut Keys, base: &Path, lock: &Lock) -> ConfiguredAddress {
+        self.parsed(keys, base, lock).unwrap_or_else(|fault| {
+            keys.fault(fault);
+            // With a fault, the configuration is not used.
+            ConfiguredAddress {
+                address: Address::Sqlite(PathBuf::new()),
+                ignored: Vec::new(),
+                raised_connections: None,
+            }
+        })
+    }
+
+    fn parsed(&self, keys: &mut Keys, base: &Path, lock: &Lock) -> Result<ConfiguredAddress, ConfigError> {
         let driver = self.driver.as_deref().unwrap_or("sqlite");
         let what = match driver {
             "sqlite" => "the path of the SQLite database file",
@@ -103,7 +111,7 @@ impl DatabaseKeys {
             }
         };
         let parsed = if dialect == Dialect::Mysql { dsn::mysql(text) } else { dsn::postgres(text) };
-        let mut dsn = parsed.map_err(|source| ConfigError::ConnectionString { form: what, source })?;
+        let mut dsn = parsed.map_err(|reason| ConfigError::ConnectionString { form: what, reason })?;
         if let Some(Tls::Verified { ca_file: Some(file), .. }) = &mut dsn.tls {
             *file = keys.find(key, file);
         }

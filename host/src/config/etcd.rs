@@ -31,37 +31,46 @@ pub struct EtcdConfig {
 
 impl EtcdConfig {
     /// Returns `None` without URLs.
-    pub(super) fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
+    pub(super) fn read(keys: &mut Keys) -> Option<Self> {
         const URLS: &str = "etcd_cluster_urls";
-        let urls = keys.texts(URLS)?;
-        let cert = (keys.file("etcd_cert_file")?, keys.file("etcd_key_file")?, keys.file("etcd_ca_file")?);
-        let connect_timeout = keys.duration("etcd_connect_timeout")?.unwrap_or(CONNECT_TIMEOUT);
-        let answer_timeout = keys.duration("etcd_answer_timeout")?.unwrap_or(ANSWER_TIMEOUT);
-        let most_bytes = keys.take("etcd_max_answer_bytes")?.filter(|bytes| *bytes > 0).unwrap_or(MOST_BYTES);
-        let Some(first) = urls.first() else { return Ok(None) };
-        let refused = |why| Err(ConfigError::Refused { key: URLS, why });
+        let urls = keys.texts(URLS);
+        let cert = (keys.file("etcd_cert_file"), keys.file("etcd_key_file"), keys.file("etcd_ca_file"));
+        let connect_timeout = keys.duration("etcd_connect_timeout").unwrap_or(CONNECT_TIMEOUT);
+        let answer_timeout = keys.duration("etcd_answer_timeout").unwrap_or(ANSWER_TIMEOUT);
+        let most_bytes = keys.take("etcd_max_answer_bytes").filter(|bytes: &u64| *bytes > 0).unwrap_or(MOST_BYTES);
+        let first = urls.first()?;
+        let refused = |why| ConfigError::Refused { key: URLS, why };
         let is_url = |url: &String| Url::parse(url).is_ok_and(|url| url.host_str().is_some() && url.path() == "/");
         if !urls.iter().all(is_url) {
-            return refused("it is a list of URLs without a path, such as [\"https://etcd.service.cf.internal:4001\"]");
+            keys.fault(refused(
+                "it is a list of URLs without a path, such as [\"https://etcd.service.cf.internal:4001\"]",
+            ));
         }
         let is_secure = first.starts_with("https://");
         if !urls.iter().all(|url| url.starts_with(if is_secure { "https://" } else { "http://" })) {
-            return refused("its URLs begin with https:// or with http://, all of them with the same");
+            keys.fault(refused("its URLs begin with https:// or with http://, all of them with the same"));
         }
         let (cert, key, ca) = cert;
-        let named = |path: Option<_>, key, what| path.ok_or(ConfigError::Missing { key, what });
         let tls = match is_secure {
             true => Some(ClientTls {
-                cert_file: named(
+                cert_file: keys.required(
                     cert,
                     "etcd_cert_file",
                     "the certificate that this host shows to etcd, which has https URLs",
-                )?,
-                key_file: named(key, "etcd_key_file", "the key of the certificate that this host shows to etcd")?,
-                ca_file: named(ca, "etcd_ca_file", "the authority that signed the certificates of etcd's members")?,
+                ),
+                key_file: keys.required(
+                    key,
+                    "etcd_key_file",
+                    "the key of the certificate that this host shows to etcd",
+                ),
+                ca_file: keys.required(
+                    ca,
+                    "etcd_ca_file",
+                    "the authority that signed the certificates of etcd's members",
+                ),
             }),
             false => None,
         };
-        Ok(Some(Self { urls, tls, connect_timeout, answer_timeout, most_bytes }))
+        Some(Self { urls, tls, connect_timeout, answer_timeout, most_bytes })
     }
 }

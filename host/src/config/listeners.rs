@@ -52,24 +52,24 @@ impl Default for Listeners {
 }
 
 impl Listeners {
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
+    pub(super) fn read(keys: &mut Keys) -> Self {
         let listeners = Self {
-            api: keys.address("listen_address")?.unwrap_or(Self::default().api),
-            tls: ServerTls::read(keys)?,
-            health: keys.address("health_address")?,
-            debug: keys.address("debug_address")?,
-            metrics: keys.address("metrics_address")?,
-            access_log: keys.path("access_log_path")?,
-            health_check: HealthCheck::read(keys)?,
+            api: keys.address("listen_address").unwrap_or(Self::default().api),
+            tls: ServerTls::read(keys),
+            health: keys.address("health_address"),
+            debug: keys.address("debug_address"),
+            metrics: keys.address("metrics_address"),
+            access_log: keys.path("access_log_path"),
+            health_check: HealthCheck::read(keys),
         };
         if listeners.are_exposed() {
-            return Err(ConfigError::Refused {
+            keys.fault(ConfigError::Refused {
                 key: "listen_address",
                 why: "other machines can reach it, and without TLS every client has full access; give `cert_file`, `key_file` and \
                       `ca_file`, or listen on 127.0.0.1",
             });
         }
-        Ok(listeners)
+        listeners
     }
 
     /// Whether clients on other machines reach the API without TLS, and so with full access.
@@ -79,12 +79,12 @@ impl Listeners {
 }
 
 impl HealthCheck {
-    fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
+    fn read(keys: &mut Keys) -> Option<Self> {
         let check = Self {
-            interval: keys.duration("health_check_interval")?.unwrap_or(Duration::from_secs(10)),
-            timeout: keys.duration("health_check_timeout")?.unwrap_or(Duration::from_secs(5)),
-            attempts: keys.count("health_check_failure_threshold")?.unwrap_or(3),
+            interval: keys.duration("health_check_interval").unwrap_or(Duration::from_secs(10)),
+            timeout: keys.duration("health_check_timeout").unwrap_or(Duration::from_secs(5)),
+            attempts: keys.count("health_check_failure_threshold").unwrap_or(3),
         };
-        Ok(keys.flag("enable_db_health_check")?.then_some(check))
+        keys.flag("enable_db_health_check").then_some(check)
     }
 }

@@ -51,51 +51,50 @@ pub struct LocketConfig {
 
 impl Lock {
     /// `lookup_timeout` is the configured connection timeout of the database, which in Diego also bounds cell look-ups.
-    pub(super) fn read(keys: &mut Keys, lookup_timeout: Option<Duration>) -> Result<Self, ConfigError> {
-        let uuid = keys.text("uuid")?;
+    pub(super) fn read(keys: &mut Keys, lookup_timeout: Option<Duration>) -> Self {
+        let uuid = keys.text("uuid");
         let lock = Self {
-            ttl: keys.duration("lock_ttl")?.unwrap_or(TTL),
-            retry_interval: keys.duration("lock_retry_interval")?.unwrap_or(RETRY_INTERVAL),
-            locket: LocketConfig::read(keys, uuid.is_some(), lookup_timeout.unwrap_or(LOOKUP_TIMEOUT))?,
+            ttl: keys.duration("lock_ttl").unwrap_or(TTL),
+            retry_interval: keys.duration("lock_retry_interval").unwrap_or(RETRY_INTERVAL),
+            locket: LocketConfig::read(keys, uuid.as_deref(), lookup_timeout.unwrap_or(LOOKUP_TIMEOUT)),
             uuid,
         };
         if lock.ttl < Duration::from_secs(1) {
-            return Err(ConfigError::Refused {
+            keys.fault(ConfigError::Refused {
                 key: "lock_ttl",
                 why: "a lock is held for whole seconds; give at least \"1s\"",
             });
         }
-        Ok(lock)
+        lock
     }
 }
 
+/// The key of this host's identity, with its meaning.
+pub(super) const UUID: (&str, &str) = ("uuid", "the identity of this host in Locket");
+/// The keys of Locket's files, each with its meaning.
+pub(super) const LOCKET_FILES: [(&str, &str); 3] = [
+    ("locket_ca_cert_file", "the authority that signed Locket"),
+    ("locket_client_cert_file", "the certificate that this host shows to Locket"),
+    ("locket_client_key_file", "the key of the certificate that this host shows to Locket"),
+];
+
 impl LocketConfig {
-    fn read(keys: &mut Keys, has_uuid: bool, lookup_timeout: Duration) -> Result<Option<Self>, ConfigError> {
-        let (ca, cert, key) = (
-            keys.file("locket_ca_cert_file")?,
-            keys.file("locket_client_cert_file")?,
-            keys.file("locket_client_key_file")?,
-        );
-        let mut seconds = |key| Ok::<_, ConfigError>(keys.count(key)?.map(|count| Duration::from_secs(count.into())));
-        let keepalive_time = seconds("locket_client_keepalive_time")?;
-        let keepalive_timeout = seconds("locket_client_keepalive_timeout")?;
-        let Some(address) = keys.text("locket_address")? else { return Ok(None) };
-        if !has_uuid {
-            return Err(ConfigError::Missing { key: "uuid", what: "the identity of this host in Locket" });
-        }
-        let named = |path: Option<PathBuf>, key, what| path.ok_or(ConfigError::Missing { key, what });
-        Ok(Some(Self {
-            ca_cert_file: named(ca, "locket_ca_cert_file", "the authority that signed Locket")?,
-            client_cert_file: named(cert, "locket_client_cert_file", "the certificate that this host shows to Locket")?,
-            client_key_file: named(
-                key,
-                "locket_client_key_file",
-                "the key of the certificate that this host shows to Locket",
-            )?,
+    fn read(keys: &mut Keys, uuid: Option<&str>, lookup_timeout: Duration) -> Option<Self> {
+        let files = LOCKET_FILES.map(|(key, _)| keys.file(key));
+        let mut seconds = |key| keys.count(key).map(|count| Duration::from_secs(count.into()));
+        let keepalive_time = seconds("locket_client_keepalive_time");
+        let keepalive_timeout = seconds("locket_client_keepalive_timeout");
+        let address = keys.text("locket_address")?;
+        keys.required(uuid.map(drop), UUID.0, UUID.1);
+        let [ca_cert_file, client_cert_file, client_key_file] = keys.all_required(files, LOCKET_FILES);
+        Some(Self {
+            ca_cert_file,
+            client_cert_file,
+            client_key_file,
             keepalive_time,
             keepalive_timeout,
             lookup_timeout,
             address,
-        }))
+        })
     }
 }

@@ -2,14 +2,15 @@
 
 use serde::{Deserialize, Deserializer, de};
 
-use super::ConfigError;
 use super::keys::Keys;
 
-/// The form and level of the log.
+/// The form and level of the log; the format is an option of `bbs serve` alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Logging {
     /// The source of lager's lines, as Diego's component name; without it, lines are for people.
     pub session_name: Option<String>,
+    /// The form of lines; chosen by `session_name` and standard output if absent.
+    pub format: Option<LogFormat>,
     pub level: LogLevel,
     pub time_format: TimeFormat,
     /// Length in bytes at which texts within a line are truncated; unlimited if absent.
@@ -19,7 +20,7 @@ pub struct Logging {
 }
 
 /// The least severity that is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     Debug,
@@ -27,6 +28,15 @@ pub enum LogLevel {
     Info,
     Error,
     Fatal,
+}
+
+/// The form of the log's lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// JSON as Diego's components write it, on standard output.
+    Lager,
+    /// Lines for people, on standard error.
+    Text,
 }
 
 /// The format of a line's timestamp.
@@ -50,14 +60,15 @@ impl<'de> Deserialize<'de> for TimeFormat {
 }
 
 impl Logging {
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
-        let patterns = keys.texts("redact_patterns")?;
-        Ok(Self {
-            session_name: keys.text("session_name")?,
-            level: keys.take("log_level")?.unwrap_or_default(),
-            time_format: keys.take("time_format")?.unwrap_or_default(),
-            max_data_string_length: keys.count("max_data_string_length")?.map(|length| length as usize),
-            redact: keys.flag("redact_secrets")?.then_some(patterns),
-        })
+    pub(super) fn read(keys: &mut Keys) -> Self {
+        let patterns = keys.texts("redact_patterns");
+        Self {
+            session_name: keys.text("session_name"),
+            format: None,
+            level: keys.take("log_level").unwrap_or_default(),
+            time_format: keys.take("time_format").unwrap_or_default(),
+            max_data_string_length: keys.count("max_data_string_length").map(|length| length as usize),
+            redact: keys.flag("redact_secrets").then_some(patterns),
+        }
     }
 }

@@ -24,10 +24,10 @@ pub enum MigrationMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum OnUnreadable {
-    /// Ends the migration with an error that names the record.
+    /// Ends the migration or the import with an error that names the record.
     #[default]
     Stop,
-    /// Moves the whole unit into quarantine, with the reason, and continues.
+    /// Moves the whole unit, or the record that is imported, into quarantine, with the reason, and continues.
     Quarantine,
 }
 
@@ -50,30 +50,30 @@ pub struct MigrationConfig {
 }
 
 impl MigrationConfig {
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
-        let units_per_second = keys.take("migration_units_per_second")?;
+    pub(super) fn read(keys: &mut Keys) -> Self {
+        let units_per_second = keys.take("migration_units_per_second");
         if units_per_second == Some(0) {
-            return Err(ConfigError::Refused {
+            keys.fault(ConfigError::Refused {
                 key: "migration_units_per_second",
                 why: "a migration at 0 units a second would never end; leave it out for no bound",
             });
         }
-        let batch_time = keys.take::<GoDuration>("migration_batch_time")?.map(|time| time.0);
+        let batch_time = keys.take::<GoDuration>("migration_batch_time").map(|time| time.0);
         if batch_time.is_some_and(|time| time.is_zero()) {
-            return Err(ConfigError::Refused {
+            keys.fault(ConfigError::Refused {
                 key: "migration_batch_time",
                 why: "a batch takes some time; give one such as \"250ms\"",
             });
         }
-        let lock_timeout = keys.take::<GoDuration>("migration_lock_timeout")?.map(|time| time.0);
-        Ok(Self {
-            mode: keys.take("migration_mode")?.unwrap_or_default(),
-            on_unreadable: keys.take("on_unreadable")?.unwrap_or_default(),
-            rollback_on_drain_to: keys.take("rollback_on_drain_to_version")?,
-            quarantine_limit: keys.take("quarantine_limit")?,
+        let lock_timeout = keys.take::<GoDuration>("migration_lock_timeout").map(|time| time.0);
+        Self {
+            mode: keys.take("migration_mode").unwrap_or_default(),
+            on_unreadable: keys.take("on_unreadable").unwrap_or_default(),
+            rollback_on_drain_to: keys.take("rollback_on_drain_to_version"),
+            quarantine_limit: keys.take("quarantine_limit"),
             units_per_second,
             batch_time,
             lock_timeout,
-        })
+        }
     }
 }

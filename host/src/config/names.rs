@@ -50,12 +50,12 @@ pub(super) const WITHOUT_MEANING: [&str; 9] = [
     "require_ssl",
 ];
 
-/// This project's key that `unknown` resembles most, within one edit plus another per eight characters.
-pub(super) fn resembled(unknown: &str) -> Option<&'static str> {
+/// The key that `unknown` resembles most, within one edit plus another per eight characters.
+pub(super) fn resembled<'a>(unknown: &str, keys: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let written = unknown.replace('-', "_");
-    let distances = OURS.into_iter().map(|ours| (strsim::osa_distance(&written, ours), ours));
-    let (distance, ours) = distances.min()?;
-    (distance <= 1 + ours.len() / 8).then_some(ours)
+    let distances = keys.into_iter().map(|key| (strsim::osa_distance(&written, key), key));
+    let (distance, key) = distances.min()?;
+    (distance <= 1 + key.len() / 8).then_some(key)
 }
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ mod tests {
             ("metric_address", "metrics_address"),
             ("admin_sock", "admin_socket"),
         ] {
-            assert_eq!(resembled(written), Some(meant), "{written}");
+            assert_eq!(resembled(written, OURS), Some(meant), "{written}");
         }
     }
 
@@ -104,7 +104,7 @@ mod tests {
             skip_consul_lock sql_ca_cert_file sql_enable_identity_verification task_callback_workers time_format \
             update_workers uuid";
         for key in diegos.split_whitespace().chain(["comment", "_comment", "version", "name", "x", ""]) {
-            assert_eq!(resembled(key), None, "{key}");
+            assert_eq!(resembled(key, OURS), None, "{key}");
         }
     }
 }

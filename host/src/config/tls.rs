@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use super::ConfigError;
 use super::keys::Keys;
 
 /// The API's certificate, and the authority of its clients.
@@ -27,19 +26,22 @@ pub struct ClientTls {
     pub ca_file: PathBuf,
 }
 
+/// The keys of [`ServerTls`], each with its meaning.
+pub(super) const SERVER_FILES: [(&str, &str); 3] = [
+    ("cert_file", "the certificate that this host shows to its clients"),
+    ("key_file", "the key of the certificate that this host shows to its clients"),
+    ("ca_file", "the authority that signed the certificates of clients"),
+];
+
 impl ServerTls {
     /// Returns `None` if none of the files is named.
-    pub(super) fn read(keys: &mut Keys) -> Result<Option<Self>, ConfigError> {
-        let (cert, key, ca) = (keys.file("cert_file")?, keys.file("key_file")?, keys.file("ca_file")?);
-        if cert.is_none() && key.is_none() && ca.is_none() {
-            return Ok(None);
+    pub(super) fn read(keys: &mut Keys) -> Option<Self> {
+        let files = SERVER_FILES.map(|(key, _)| keys.file(key));
+        if files.iter().all(Option::is_none) {
+            return None;
         }
-        let named = |path: Option<PathBuf>, key, what| path.ok_or(ConfigError::Missing { key, what });
-        Ok(Some(Self {
-            cert_file: named(cert, "cert_file", "the certificate that this host shows to its clients")?,
-            key_file: named(key, "key_file", "the key of the certificate that this host shows to its clients")?,
-            ca_file: named(ca, "ca_file", "the authority that signed the certificates of clients")?,
-        }))
+        let [cert_file, key_file, ca_file] = keys.all_required(files, SERVER_FILES);
+        Some(Self { cert_file, key_file, ca_file })
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::ConfigError;
 use super::keys::Keys;
 use crate::model::lrp_update::Pace;
 
@@ -31,20 +30,20 @@ impl Default for Updates {
 }
 
 impl Updates {
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
+    pub(super) fn read(keys: &mut Keys) -> Self {
         let default = Self::default();
-        Ok(Self {
+        Self {
             pace: Pace {
-                max_in_flight: keys.take("update_max_in_flight")?.unwrap_or(default.pace.max_in_flight),
+                max_in_flight: keys.take("update_max_in_flight").unwrap_or(default.pace.max_in_flight),
                 max_in_flight_total: keys
-                    .take("update_max_in_flight_total")?
+                    .take("update_max_in_flight_total")
                     .unwrap_or(default.pace.max_in_flight_total),
-                routable_timeout: keys.duration("update_routable_timeout")?.unwrap_or(default.pace.routable_timeout),
-                overlap: keys.duration("update_overlap")?.unwrap_or(default.pace.overlap),
+                routable_timeout: keys.duration("update_routable_timeout").unwrap_or(default.pace.routable_timeout),
+                overlap: keys.duration("update_overlap").unwrap_or(default.pace.overlap),
             },
-            definitions_kept: keys.take("definitions_kept")?.unwrap_or(default.definitions_kept),
-            definitions_max_age: keys.duration("definitions_max_age")?.unwrap_or(default.definitions_max_age),
-        })
+            definitions_kept: keys.take("definitions_kept").unwrap_or(default.definitions_kept),
+            definitions_max_age: keys.duration("definitions_max_age").unwrap_or(default.definitions_max_age),
+        }
     }
 }
 

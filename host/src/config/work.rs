@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use super::ConfigError;
 use super::keys::Keys;
 
 /// Limits of tasks.
@@ -65,30 +64,30 @@ impl Default for Convergence {
 }
 
 impl Tasks {
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
-        Ok(Self {
-            max_retries: keys.take("max_task_retries")?.unwrap_or_default(),
-            kick: keys.duration_or_zero("kick_task_duration")?,
-            expire_pending: keys.duration_or_zero("expire_pending_task_duration")?,
-            expire_completed: keys.duration_or_zero("expire_completed_task_duration")?,
+    pub(super) fn read(keys: &mut Keys) -> Self {
+        Self {
+            max_retries: keys.take("max_task_retries").unwrap_or_default(),
+            kick: keys.duration_or_zero("kick_task_duration"),
+            expire_pending: keys.duration_or_zero("expire_pending_task_duration"),
+            expire_completed: keys.duration_or_zero("expire_completed_task_duration"),
             // Diego's BBS ends at once if it is zero.
-            callback_workers: workers(keys, "task_callback_workers", CALLBACK_WORKERS)?,
-        })
+            callback_workers: workers(keys, "task_callback_workers", CALLBACK_WORKERS),
+        }
     }
 }
 
 impl Convergence {
     /// With zeros, Diego's BBS converges without a pause, acts on none of its findings, and creates no instances.
-    pub(super) fn read(keys: &mut Keys) -> Result<Self, ConfigError> {
+    pub(super) fn read(keys: &mut Keys) -> Self {
         let default = Self::default();
-        Ok(Self {
-            repeat_interval: keys.duration("converge_repeat_interval")?.unwrap_or(default.repeat_interval),
-            workers: workers(keys, "convergence_workers", default.workers)?,
-            update_workers: workers(keys, "update_workers", default.update_workers)?,
-        })
+        Self {
+            repeat_interval: keys.duration("converge_repeat_interval").unwrap_or(default.repeat_interval),
+            workers: workers(keys, "convergence_workers", default.workers),
+            update_workers: workers(keys, "update_workers", default.update_workers),
+        }
     }
 }
 
-fn workers(keys: &mut Keys, key: &'static str, default: usize) -> Result<usize, ConfigError> {
-    Ok(keys.count(key)?.map_or(default, |count| count as usize))
+fn workers(keys: &mut Keys, key: &'static str, default: usize) -> usize {
+    keys.count(key).map_or(default, |count| count as usize)
 }

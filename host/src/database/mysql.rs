@@ -48,6 +48,7 @@ pub(super) struct MysqlConnections {
     pub(super) pool: SessionPool<MysqlDriver>,
     /// The most bytes of values that one statement should have.
     pub(super) statement_bytes: usize,
+    pub(super) is_mariadb: bool,
 }
 
 /// A MariaDB or MySQL server.
@@ -87,7 +88,7 @@ impl MysqlConnections {
         };
         let pool = SessionPool::open(driver, limits, replacement, outage).await?;
         let statement_bytes = STATEMENT_BYTES.min(properties.packet_bytes / 2);
-        Ok(Self { pool, statement_bytes })
+        Ok(Self { pool, statement_bytes, is_mariadb: properties.is_mariadb })
     }
 
     pub(super) async fn variables(&self) -> Result<Variables, SqlError> {

@@ -56,7 +56,28 @@ async fn converge_lrps(service: &Service, present: &Present) -> Result<LrpCounts
     let began = Instant::now();
     let found = lrps::run(service, present).await;
     service.measures().lrps_converged(found.as_ref().ok().cloned(), began.elapsed());
-    tracing::info!(name: "converge-lrps-done", counts = found.as_ref().ok().map(tracing::field::debug), "converged");
+    // A field for each, which a query of the log finds. A failed run has none.
+    let of = |count: fn(&LrpCounts) -> u64| found.as_ref().ok().map(count);
+    tracing::info!(
+        name: "converge-lrps-done",
+        unclaimed = of(|counts| counts.unclaimed),
+        claimed = of(|counts| counts.claimed),
+        running = of(|counts| counts.running),
+        crashed = of(|counts| counts.crashed),
+        crashing_desired = of(|counts| counts.crashing_desired),
+        desired = of(|counts| counts.desired),
+        missing = of(|counts| counts.missing),
+        extra = of(|counts| counts.extra),
+        suspect_running = of(|counts| counts.suspect_running),
+        suspect_claimed = of(|counts| counts.suspect_claimed),
+        present_cells = of(|counts| counts.present_cells),
+        suspect_cells = of(|counts| counts.suspect_cells),
+        halted_updates = of(|counts| counts.halted_updates),
+        fresh_domains = of(|counts| counts.fresh_domains.len() as u64),
+        started = of(|counts| counts.started),
+        failed = of(|counts| counts.failed),
+        "converged"
+    );
     found
 }
 
@@ -65,6 +86,16 @@ async fn converge_tasks(service: &Service, present: &Present) -> Result<TaskCoun
     let began = Instant::now();
     let found = tasks::run(service, &present.set).await;
     service.measures().tasks_converged(found.as_ref().ok().cloned(), began.elapsed());
-    tracing::info!(name: "converge-tasks-done", counts = found.as_ref().ok().map(tracing::field::debug), "converged");
+    let of = |count: fn(&TaskCounts) -> u64| found.as_ref().ok().map(count);
+    tracing::info!(
+        name: "converge-tasks-done",
+        pending = of(|counts| counts.pending),
+        running = of(|counts| counts.running),
+        completed = of(|counts| counts.completed),
+        resolving = of(|counts| counts.resolving),
+        pruned = of(|counts| counts.pruned),
+        kicked = of(|counts| counts.kicked),
+        "converged"
+    );
     found
 }

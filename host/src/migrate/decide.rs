@@ -21,6 +21,16 @@ pub enum Intent {
     Down { to: DataVersion },
 }
 
+impl Intent {
+    /// The version that the database is to have next.
+    pub fn to(self) -> DataVersion {
+        match self {
+            Self::Up { wanted } | Self::UpUntilDrained { wanted, .. } => wanted,
+            Self::Down { to } => to,
+        }
+    }
+}
+
 /// The state of the database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -115,9 +115,7 @@ pub(super) async fn roll_back(
         requests_end(prepared).await;
         tracing::info!(name: "drain.going-back", to, "taking the database back before this host ends");
         match prepared.bring_to(fence, Intent::Down { to }).await {
-            Ok(decision) => {
-                tracing::info!(name: "drain.went-back", to, ?decision, "the database is where the older host expects it")
-            }
+            Ok(_) => tracing::info!(name: "drain.went-back", to, "the database is where the older host expects it"),
             Err(StartupError::ShutDown(Reason::NothingBelow { current, .. })) => {
                 tracing::info!(to, current, "the database is already at or below that version");
             }

@@ -1,5 +1,6 @@
-//! Why a host did not start or stopped serving, and its exit codes.
+//! Why a host did not start or stopped serving.
 
+use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use crate::api;
 use crate::clients::ClientsError;
 use crate::clock::date_and_time;
 use crate::config::ModuleFoldersError;
-use crate::database::DatabaseError;
+use crate::database::{self, DatabaseError};
 use crate::domain::DomainError;
 use crate::encryption::KeyringError;
 use crate::http::AccessLogError;
@@ -121,10 +122,6 @@ pub enum StartupError {
     Api(#[from] api::ApiError),
 }
 
-/// Exit code of a host that cannot start before an operator has corrected something.
-pub const COULD_NOT_BEGIN: u8 = 2;
-const FAILED: u8 = 1;
-
 impl StartupError {
     /// Whether the server is away, or has ended a session.
     pub(super) fn is_outage(&self) -> bool {
@@ -135,65 +132,72 @@ impl StartupError {
             _ => false,
         }
     }
+}
 
-    /// The exit code: 2 if something has to be corrected before another start can succeed, as in Diego's BBS; 1 otherwise.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            // Diego's BBS sets up its metrics last, when its other failures are no longer possible, and exits with 1.
-            Self::Clients(ClientsError::Loggregator(_)) => FAILED,
-            Self::Keyring(_)
-            | Self::Sandbox(_)
-            | Self::Folders(_)
-            | Self::Catalog { .. }
-            | Self::OlderCatalog(_)
-            | Self::NoMigrations { .. }
-            | Self::UnknownVersion { .. }
-            | Self::Release(_)
-            | Self::PinnedTwice { .. }
-            | Self::NoWayBack { .. }
-            | Self::Api(_)
-            | Self::Database(_)
-            | Self::Lock(_)
-            | Self::Tls(_)
-            | Self::Clients(_) => COULD_NOT_BEGIN,
-            Self::Fence(_)
-            | Self::Locked
-            | Self::LockLost(_)
-            | Self::Listen { .. }
-            | Self::Server(_)
-            | Self::Signals(_)
-            | Self::Migrate(_)
-            | Self::Import(_)
-            | Self::ShutDown(_)
-            | Self::Keys(_)
-            | Self::MigrationUnderWay
-            | Self::WorkUnderWay
-            | Self::RollbackCutShort { .. }
-            | Self::AccessLog(_)
-            | Self::TooManyUnreadable(_)
-            | Self::Unhealthy { .. } => FAILED,
-        }
-    }
+/// The failure that ended a host.
+#[derive(Debug, thiserror::Error)]
+pub enum HostFailure {
+    /// It has not served, and was not requested to end.
+    #[error(transparent)]
+    Start(StartupError),
+    /// It had served, or failed at an end that was requested.
+    #[error(transparent)]
+    Service(StartupError),
+}
 
-    /// Logs the failure under the name that Diego's BBS gives it.
-    pub(super) fn log(&self) {
-        let error: &dyn std::error::Error = self;
-        match self {
-            Self::Keyring(_) => {
+impl HostFailure {
+    /// Logs the failure, under the name that Diego's BBS gives it.
+    pub fn log(&self) {
+        let failure = match self {
+            Self::Start(failure) => failure,
+            Self::Service(error) => {
+                let error: &dyn std::error::Error = error;
+                tracing::error!(name: "exited-with-failure", error, "ended");
+                return;
+            }
+        };
+        let error: &dyn std::error::Error = failure;
+        match failure {
+            StartupError::Keyring(_) => {
                 tracing::error!(name: "cannot-setup-encryption", target: FATAL, error, "cannot begin")
             }
-            Self::Database(_) => tracing::error!(name: "sql-failed-to-connect", target: FATAL, error, "cannot begin"),
-            Self::Lock(_) => {
+            StartupError::Database(_) => {
+                tracing::error!(name: "sql-failed-to-connect", target: FATAL, error, "cannot begin")
+            }
+            StartupError::Lock(_) => {
                 tracing::error!(name: "failed-to-connect-to-locket", target: FATAL, error, "cannot begin")
             }
-            Self::Tls(_) => tracing::error!(name: "tls-configuration-failed", target: FATAL, error, "cannot begin"),
-            Self::Clients(ClientsError::Loggregator(_)) => {
+            StartupError::Tls(_) => {
+                tracing::error!(name: "tls-configuration-failed", target: FATAL, error, "cannot begin")
+            }
+            StartupError::Clients(ClientsError::Loggregator(_)) => {
                 tracing::error!(name: "failed-to-initialize-metron-client", error, "cannot begin");
             }
-            _ if self.exit_code() == COULD_NOT_BEGIN => {
-                tracing::error!(name: "failed-to-start", target: FATAL, error, "cannot begin");
-            }
-            _ => tracing::error!(name: "exited-with-failure", error, "ended"),
+            _ => tracing::error!(name: "failed-to-start", target: FATAL, error, "cannot begin"),
         }
     }
+}
+
+/// An error and its sources in one line.
+pub(super) fn with_sources(error: &dyn Error) -> String {
+    std::iter::once(error.to_string()).chain(causes(error)).collect::<Vec<_>>().join("; because ")
+}
+
+/// The texts of an error's sources, outermost first, each once: some libraries repeat that of the next one. An error of a
+/// server has the server's own text.
+pub fn causes(error: &dyn Error) -> Vec<String> {
+    let mut texts: Vec<String> = Vec::new();
+    let mut before = error.to_string();
+    for cause in std::iter::successors(error.source(), |cause| (*cause).source()) {
+        let of_server = database::message_of_server(cause);
+        let text = of_server.map_or_else(|| cause.to_string(), str::to_owned);
+        if !before.ends_with(&text) {
+            texts.push(text.clone());
+        }
+        if of_server.is_some() {
+            break;
+        }
+        before = text;
+    }
+    texts
 }

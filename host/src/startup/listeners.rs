@@ -5,7 +5,7 @@ use super::open_files::OpenFiles;
 use super::{Prepared, StartupError, bind};
 use crate::clients::Clients;
 use crate::config::{ClientTls, Config};
-use crate::http::{self, AccessLog, Port};
+use crate::http::{self, AccessLog, Health, Port};
 use crate::logs::LevelHandle;
 use crate::tls::Certificates;
 
@@ -19,18 +19,25 @@ pub(super) struct Front {
 
 impl Front {
     pub(super) fn read(config: &Config) -> Result<Self, StartupError> {
-        let listeners = &config.listeners;
+        Ok(Self {
+            certificates: Self::certificates(config)?,
+            access_log: config.listeners.access_log.as_deref().map(AccessLog::open).transpose()?,
+            clients: Self::clients(config)?,
+        })
+    }
+
+    pub(super) fn certificates(config: &Config) -> Result<Option<Certificates>, StartupError> {
+        Ok(config.listeners.tls.as_ref().map(Certificates::read).transpose()?)
+    }
+
+    pub(super) fn clients(config: &Config) -> Result<Clients, StartupError> {
         // Callback receivers see the certificate that the API's clients see.
-        let identity = listeners.tls.as_ref().map(|tls| ClientTls {
+        let identity = config.listeners.tls.as_ref().map(|tls| ClientTls {
             cert_file: tls.cert_file.clone(),
             key_file: tls.key_file.clone(),
             ca_file: tls.ca_file.clone(),
         });
-        Ok(Self {
-            certificates: listeners.tls.as_ref().map(Certificates::read).transpose()?,
-            access_log: listeners.access_log.as_deref().map(AccessLog::open).transpose()?,
-            clients: Clients::new(&config.clients, config.lock.locket.as_ref(), identity.as_ref())?,
-        })
+        Ok(Clients::new(&config.clients, config.lock.locket.as_ref(), identity.as_ref())?)
     }
 }
 
@@ -42,22 +49,22 @@ impl Drop for Front {
     }
 }
 
-/// Opens the health and debug ports: loading modules may take long, and a supervisor does not wait for it.
+/// Opens the health and debug ports, so that an occupied one is reported at once. Returns what the health port answers.
 pub(super) async fn open_first(
     config: &Config,
     level: &LevelHandle,
     open_files: OpenFiles,
-) -> Result<(), StartupError> {
-    let most_connections = open_files.other();
+) -> Result<Health, StartupError> {
+    let (health, most_connections) = (Health::default(), open_files.other());
     if let Some(address) = config.listeners.debug {
         let port = Port { name: "debug", listener: bind(address).await?, most_connections };
         tokio::spawn(http::serve_debug(port, level.clone()));
     }
     if let Some(address) = config.listeners.health {
         let port = Port { name: "health", listener: bind(address).await?, most_connections };
-        tokio::spawn(http::serve_health(port));
+        tokio::spawn(http::serve_health(port, health.clone()));
     }
-    Ok(())
+    Ok(health)
 }
 
 /// Opens the port for Prometheus, on a standby too.

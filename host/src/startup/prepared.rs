@@ -175,6 +175,21 @@ pub(super) fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), S
     Ok(())
 }
 
+/// The modules of a host, and what they run in.
+pub(super) struct LoadedModules {
+    sandbox: Arc<Sandbox>,
+    catalog: Arc<Catalog>,
+}
+
+/// Loads the modules of a configuration, and pins and checks its versions with them.
+pub(super) async fn load_modules(config: &mut Config) -> Result<LoadedModules, StartupError> {
+    let sandbox = sandbox(config)?;
+    let catalog = Arc::new(load(config, &sandbox, &Arc::default()).await?);
+    pin_release(config, &catalog)?;
+    check_versions(config, &catalog)?;
+    Ok(LoadedModules { sandbox, catalog })
+}
+
 /// The translators of a catalog, as the API takes them.
 pub fn translators(catalog: &Catalog) -> Vec<Arc<dyn Translate>> {
     catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect()
@@ -188,11 +203,8 @@ impl Prepared {
     pub async fn new(mut config: Config) -> Result<Self, StartupError> {
         let keys = std::mem::take(&mut config.encryption_keys);
         let keyring = Keyring::new(keys, &config.active_key_label)?;
-        let sandbox = sandbox(&config)?;
-        let catalog = Arc::new(load(&config, &sandbox, &Arc::default()).await?);
+        let LoadedModules { sandbox, catalog } = load_modules(&mut config).await?;
         note_unverified(&config, &catalog);
-        pin_release(&mut config, &catalog)?;
-        check_versions(&config, &catalog)?;
         let database = Database::open(&config.database).await?;
         database.check_sessions().await?;
         let (progress, throttle) = (Progress::default(), Throttle::new(config.migration.units_per_second));
@@ -284,7 +296,7 @@ impl Prepared {
     ) -> Result<RunOutcome, StartupError> {
         self.announce(intent).await?;
         self.begin_rotation(fence).await?;
-        let span = tracing::info_span!("migration-manager", ?intent);
+        let span = tracing::info_span!("migration-manager", to = intent.to());
         let decision = match migrate::run_partially(&self.context(), fence, intent, most).instrument(span).await? {
             RunOutcome::Done(Decision::ShutDown(reason)) => return Err(StartupError::ShutDown(reason)),
             RunOutcome::Done(decision) => decision,

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::error::OlderCatalog;
 use super::{Prepared, StartupError};
+use crate::config::Config;
 use crate::import::{Due, ImportError};
 use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
@@ -53,6 +54,19 @@ impl Prepared {
         match migrate::look(&self.context(), intent).await? {
             Decision::ShutDown(reason) => Err(StartupError::ShutDown(reason)),
             _ => Ok(()),
+        }
+    }
+
+    /// The parts of a host. Keys that cannot open the database end the start before the lock is waited for.
+    ///
+    /// # Errors
+    /// As [`Prepared::new`]; or a text is sealed under a key that is not configured, or is wrong.
+    pub(super) async fn with_tried_keys(config: Config) -> Result<Self, StartupError> {
+        let prepared = Self::new(config).await?;
+        match for_a_while(prepared.check_keys()).await {
+            Err(StartupError::Keys(refused)) if refused.is_about_keys() => Err(refused.into()),
+            // Another host may change the tables meanwhile. The examination under the lock reports what is wrong with them.
+            _ => Ok(prepared),
         }
     }
 

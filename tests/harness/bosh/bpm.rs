@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use super::RenderedJob;
+use super::package::parse_yaml;
 use crate::harness::certificates::{Authority, VALID, client_builder};
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::deployment::{link, link_files};
@@ -48,9 +49,9 @@ end_with KILL 0
 "#;
 
 /// The machine has one user.
-const CHPST: &str = r#"#!/bin/sh
-[ "$1 $2" = "-u vcap:vcap" ] || exit 1
-shift 2
+const SETPRIV: &str = r#"#!/bin/sh
+[ "$1 $2 $3 $4 $5" = "--reuid vcap --regid vcap --init-groups" ] || exit 1
+shift 5
 exec "$@"
 "#;
 
@@ -81,13 +82,19 @@ impl BpmWorld {
         link_files(&modules::modules(), &world.path("packages/bbs-modules"));
         link_files(&modules::cache(), &world.path("data/bbs/tmp/module-cache"));
         world.write("jobs/bpm/bin/bpm", BPM);
-        world.write("bosh/bin/chpst", CHPST);
+        world.write("bosh/bin/setpriv", SETPRIV);
         world
     }
 
     /// Sets properties below `diego.bbs`.
     pub fn set(mut self, name: &str, value: Value) -> Self {
         self.properties["diego"]["bbs"][name] = value;
+        self
+    }
+
+    /// Sets a property of the job itself.
+    pub fn set_of_the_job(mut self, name: &str, value: Value) -> Self {
+        self.properties[name] = value;
         self
     }
 
@@ -169,6 +176,14 @@ impl BpmWorld {
         client_builder(&self.authority, Some(&pair)).build().expect("a client")
     }
 
+    /// The scripts of the job in a network of its own, whose parameters they may change.
+    pub fn run_in_own_network(&self, program: &str, arguments: &[&str]) -> Output {
+        let inside = self.command(program, arguments);
+        let mut command = Command::new("unshare");
+        command.args(["--net", "--map-root-user"]).arg(inside.get_program()).args(inside.get_args());
+        command.output().expect("`unshare` is part of Debian")
+    }
+
     /// A script of the job.
     pub fn script(&self, name: &str) -> Output {
         self.run(&format!("/var/vcap/jobs/bbs/bin/{name}"), &[])
@@ -182,10 +197,29 @@ impl BpmWorld {
 
     /// Starts the host as `bpm.yml` says, and waits until it serves.
     pub fn start(&self) -> Host {
-        let command = self.command("/var/vcap/packages/bbs/bin/bbs", &["-config=/var/vcap/jobs/bbs/config/bbs.json"]);
-        let host = Host::start(command, "bbs.started");
+        let host = Host::start(self.process(), "bbs.started");
         self.write("sys/run/bpm/bbs/bbs.pid", &host.pid().to_string());
         host
+    }
+
+    /// Starts the host as [`Self::start`] does, and waits for nothing.
+    pub fn begin(&self) -> Host {
+        Host::begin(self.process())
+    }
+
+    /// The process of `bpm.yml`, whose hook has run.
+    fn process(&self) -> Command {
+        let text = std::fs::read_to_string(self.path("jobs/bbs/config/bpm.yml")).expect("it was rendered");
+        let process = parse_yaml(&text)["processes"][0].take();
+        let hook = self.run(process["hooks"]["pre_start"].as_str().expect("a hook"), &[]);
+        assert!(hook.status.success(), "{hook:?}");
+        let arguments: Vec<_> = process["args"]
+            .as_array()
+            .expect("arguments")
+            .iter()
+            .map(|argument| argument.as_str().expect("text"))
+            .collect();
+        self.command(process["executable"].as_str().expect("a program"), &arguments)
     }
 
     /// What monit does on `monit stop bbs`.

@@ -30,8 +30,12 @@ pub fn parse_yaml(text: &str) -> Value {
 /// The files of a package, each with its path in the package.
 ///
 /// # Errors
-/// The first pattern of its `spec` that matches no file of `src` or `blobs`.
+/// The release has no `src`, without which `bosh create-release` ends; or the first pattern of its `spec` that matches no file of
+/// `src` or `blobs`.
 pub fn files_of_package(release: &Path, package: &str) -> Result<Vec<(PathBuf, PathBuf)>, String> {
+    if !release.join("src").is_dir() {
+        return Err("src".to_owned());
+    }
     let spec = yaml(&release.join("packages").join(package).join("spec"));
     let mut files = Vec::new();
     for pattern in spec["files"].as_array().expect("a package has files") {

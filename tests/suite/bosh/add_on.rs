@@ -138,9 +138,10 @@ fn release_of_a_new_module_has_the_files_and_names_that_bosh_requires() {
     let packaging = release.join("packages").join(NAME).join("packaging");
     check_script("packaging", &std::fs::read_to_string(packaging).unwrap());
 
-    // BOSH refuses a pattern without a file, so that no release is created before the module is built.
-    assert_eq!(files_of_package(&release, NAME), Err("bbs-modules/*".to_owned()));
+    // BOSH refuses a release without `src`, and a pattern without a file, so that none is created before the module is built.
+    assert_eq!(files_of_package(&release, NAME), Err("src".to_owned()));
     std::fs::create_dir_all(release.join("src/bbs-modules")).unwrap();
+    assert_eq!(files_of_package(&release, NAME), Err("bbs-modules/*".to_owned()));
     std::fs::write(release.join("src/bbs-modules/catalog.toml"), "").unwrap();
     let files = files_of_package(&release, NAME).unwrap();
     assert_eq!(files.len(), 1);

@@ -14,13 +14,17 @@ use serde_json::{Value, json};
 
 use crate::api::lrp;
 use crate::harness::bosh::bpm::BpmWorld;
+use crate::harness::bosh::package::parse_yaml;
 use crate::harness::certificates::client_builder;
 use crate::harness::database::{Kind, execute, on_each_server};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Host;
+use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
 
 const NEWEST: u64 = 1_795_000_010;
+/// Migrating up from this version rewrites desired LRPs.
+const UNSPLIT: u64 = 1_698_182_853;
 const LRPS: &str = "desired_lrps";
 /// Most looks at the status of the host until a migration has begun. Each starts a process.
 const LOOKS: usize = 500;
@@ -54,7 +58,6 @@ async fn deploy(world: BpmWorld, lrps: u64) -> (BpmWorld, Host) {
     opened.close().await;
     world.install();
     tokio::task::spawn_blocking(|| {
-        succeeded(&world.script("pre-start"));
         let host = world.start();
         succeeded(&world.script("post-start"));
         (world, host)
@@ -241,24 +244,100 @@ async fn post_start_fails_if_the_host_does_not_become_healthy() {
     assert!(output.status.code() == Some(1) && is_refused, "{output:?}");
 }
 
+/// Reads the parameters of the kernel after a script.
+const PARAMETERS_AFTER: &str = r#"
+"$1" && cat /proc/sys/net/ipv4/tcp_fin_timeout /proc/sys/net/ipv4/tcp_tw_reuse
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hook_of_each_start_sets_the_parameters_of_the_kernel_unless_it_is_turned_off() {
+    let parameters = |is_on: bool| {
+        let world = BpmWorld::new(Kind::Postgres).set_of_the_job("set_kernel_parameters", is_on.into());
+        world.install();
+        let bpm = std::fs::read_to_string(world.path("jobs/bbs/config/bpm.yml")).expect("it was rendered");
+        let hook = parse_yaml(&bpm)["processes"][0]["hooks"]["pre_start"].clone();
+        let hook = hook.as_str().expect("a hook").to_owned();
+        succeeded(&world.run_in_own_network("sh", &["-c", PARAMETERS_AFTER, "after", &hook]))
+    };
+    let set = tokio::task::spawn_blocking(move || [parameters(true), parameters(false)]).await.expect("it runs");
+    assert_eq!(set[0], "10\n1\n");
+    assert_ne!(set[1], set[0]);
+}
+
+/// Goal: the deployment of an instance that cannot start stops there, instead of going on to drain the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn post_start_fails_while_the_database_cannot_be_reached() {
+    let sql = BpmWorld::new(Kind::Postgres).database.properties();
+    let mut nowhere = sql.clone();
+    nowhere["db_port"] = free_address().port().into();
+    let world = BpmWorld::new(Kind::Postgres).set("sql", nowhere);
+    world.install();
+    // The script has as many attempts as in a deployment, without the pauses.
+    world.add_program("sleep", "#!/bin/sh\n");
+    let output = tokio::task::spawn_blocking(move || {
+        let mut host = world.begin();
+        host.wait_for_line(|line| line.contains("bbs.database.unreachable"));
+        let output = world.script("post-start");
+        assert!(!host.has_ended(), "the start waits for the database");
+        output
+    });
+    let output = output.await.expect("the script runs");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && message.contains("the host is not healthy"), "{output:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn host_with_a_wrong_passphrase_is_never_healthy() {
+    let (world, mut host) = deployed(Kind::Postgres, 0).await;
+    let (world, health) = tokio::task::spawn_blocking(move || {
+        succeeded(&world.bpm_stop());
+        host.wait();
+        let world = world.set("encryption_keys", json!([{ "label": "key-2024", "passphrase": "wrong" }]));
+        world.install();
+        let health = world.address("health_addr");
+        (world, health)
+    })
+    .await
+    .expect("the host is stopped");
+    let mut host = world.begin();
+    let mut answers = 0;
+    while !host.has_ended() {
+        if let Ok(answer) = reqwest::get(format!("http://{health}/ping")).await {
+            assert_eq!(answer.status().as_u16(), 503);
+            answers += 1;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(host.wait().code(), Some(2));
+    assert!(answers > 0, "the health port opens at once");
+}
+
 on_each_server!(errand_migrates_a_database_that_no_host_uses);
 async fn errand_migrates_a_database_that_no_host_uses(kind: Kind) {
     let (world, mut host) = deployed(kind, 0).await;
     tokio::task::spawn_blocking(move || {
-        let errand = |action: &str, to: Value| {
-            world.install_errand(&json!({ "bbs_migrate": { "action": action, "to": to } }));
+        let errand = |properties: Value| {
+            world.install_errand(&json!({ "bbs_migrate": properties }));
             world.run("/var/vcap/jobs/bbs-migrate/bin/run", &[])
         };
-        assert!(succeeded(&errand("status", Value::Null)).contains(&NEWEST.to_string()));
-        assert!(!errand("down", VERSION.into()).status.success(), "the host has the lock");
+        let down = json!({ "action": "down", "to": VERSION });
+        assert!(succeeded(&errand(json!({}))).contains(&NEWEST.to_string()));
+        assert!(!errand(down.clone()).status.success(), "the host has the lock");
         succeeded(&world.bpm_stop());
         host.wait();
-        succeeded(&errand("plan", VERSION.into()));
+        succeeded(&errand(json!({ "action": "plan", "to": VERSION })));
         assert_eq!(version(&world), NEWEST);
-        succeeded(&errand("down", VERSION.into()));
+        succeeded(&errand(down));
         assert_eq!(version(&world), VERSION);
-        succeeded(&errand("up", Value::Null));
+        let checked = succeeded(&errand(json!({ "action": "plan", "check": true })));
+        assert!(checked.contains("Checked") && checked.contains("in memory; nothing was written"), "{checked}");
+        let oldest = json!({ "action": "down", "to": UNSPLIT });
+        succeeded(&errand(oldest));
+        let part = errand(json!({ "action": "up", "max_count": 1 }));
+        assert_eq!(part.status.code(), Some(3), "{part:?}");
+        succeeded(&errand(json!({ "action": "up", "on_unreadable": "quarantine" })));
         assert_eq!(version(&world), NEWEST);
+        assert_eq!(succeeded(&errand(json!({ "action": "quarantine" }))), "No unit is in quarantine.\n");
     })
     .await
     .expect("the errand runs");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use bbs::testing::modules::catalog::Catalog;
@@ -9,7 +10,7 @@ use regex::Regex;
 use serde_json::{Value, json};
 
 use super::{all, required};
-use crate::harness::bosh::package::{install, parse_yaml, yaml};
+use crate::harness::bosh::package::{files_of_package, install, parse_yaml, yaml};
 use crate::harness::bosh::{RenderedJob, release};
 use crate::harness::engine::output_of;
 use crate::harness::modules::{copy_folder, modules, sandbox};
@@ -28,6 +29,39 @@ fn packages_of_each_job_exist() {
     }
 }
 
+/// Goal: `bosh create-release` finds every folder that it reads in a clone, of which git keeps no empty folder.
+/// Method: the files that git has, with archives in the place of the blobs, are collected as that command does.
+#[test]
+fn release_can_be_created_from_the_files_that_git_has() {
+    let listed = output_of(
+        Command::new("git")
+            .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard", "."])
+            .current_dir(release()),
+    );
+    let clone = tempfile::tempdir().unwrap();
+    let copy = |from: &Path, name: &str| {
+        let to = clone.path().join(name);
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(from, to).unwrap();
+    };
+    for name in listed.split('\0').filter(|name| !name.is_empty()) {
+        copy(&release().join(name), name);
+    }
+    for blob in ["bbs/source.tar.gz", "bbs-modules/modules.tar.gz"] {
+        copy(&release().join("config/final.yml"), &format!("blobs/{blob}"));
+        let package = blob.split('/').next().unwrap();
+        let files = files_of_package(clone.path(), package).unwrap();
+        assert_eq!(files.iter().map(|(name, _)| name.as_path()).collect::<Vec<_>>(), [Path::new(blob)]);
+    }
+    assert_eq!(yaml(&clone.path().join("config/final.yml"))["name"], "bbs");
+    for job in ["bbs", "bbs-migrate"] {
+        let folder = clone.path().join("jobs").join(job);
+        let templates = yaml(&folder.join("spec"))["templates"].as_object().expect("a job has templates").clone();
+        assert!(folder.join("monit").is_file(), "{job}");
+        assert!(templates.keys().all(|name| folder.join("templates").join(name).is_file()), "{job}");
+    }
+}
+
 #[test]
 fn package_of_the_modules_installs_a_folder_that_a_host_loads() {
     let copy = tempfile::tempdir().unwrap();
@@ -35,6 +69,7 @@ fn package_of_the_modules_installs_a_folder_that_a_host_loads() {
     let staged = copy.path().join("staged");
     copy_folder(&modules(), &staged);
     std::fs::set_permissions(&staged, std::fs::Permissions::from_mode(0o755)).unwrap();
+    copy_folder(&release().join("src"), &copy.path().join("src"));
     let blobs = copy.path().join("blobs/bbs-modules");
     std::fs::create_dir_all(&blobs).unwrap();
     output_of(Command::new("tar").arg("czf").arg(blobs.join("modules.tar.gz")).arg("-C").arg(&staged).arg("."));
@@ -61,6 +96,7 @@ fn process_of_the_job_is_the_host_with_its_configuration() {
             "name": "bbs",
             "executable": "/var/vcap/packages/bbs/bin/bbs",
             "args": ["-config=/var/vcap/jobs/bbs/config/bbs.json"],
+            "hooks": { "pre_start": "/var/vcap/jobs/bbs/bin/bpm-pre-start" },
             "limits": { "open_files": open_files },
         }]);
         properties["limits"]["open_files"] = open_files.into();

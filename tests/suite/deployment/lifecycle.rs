@@ -188,17 +188,19 @@ async fn failed_database_health_check_ends_the_host_with_1() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn host_compiling_its_modules_is_healthy_and_ends_on_sigterm() {
+async fn host_compiling_its_modules_is_not_healthy_yet_and_ends_on_sigterm() {
     let deployment = Deployment::new(Kind::Sqlite).set("module_cache_dir", "cold");
     let mut command = deployment.command();
     let log = deployment.path("cold.log");
     let mut host = command.stdout(std::fs::File::create(&log).unwrap()).spawn().unwrap();
-    while !reqwest::get(format!("http://{}/ping", deployment.health))
-        .await
-        .is_ok_and(|found| found.status().is_success())
-    {
-        tokio::task::yield_now().await;
-    }
+    let answer = loop {
+        match reqwest::get(format!("http://{}/ping", deployment.health)).await {
+            Ok(answer) => break answer,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(answer.status().as_u16(), 503);
+    assert!(answer.text().await.unwrap().starts_with("the host starts"));
     assert_eq!(deployment.locket.holder(), None);
     let stopped = std::process::Command::new("kill").args(["-TERM", &host.id().to_string()]).status().unwrap();
     assert!(stopped.success());

@@ -13,6 +13,7 @@ use prost::Message;
 use reqwest::Client;
 use uuid::Uuid;
 
+use crate::cli::output::announce;
 use crate::clock::{Clock, SystemClock};
 use crate::tls;
 use steps::{FAILURE, InstanceStep, Load, TaskStep, fails};
@@ -103,7 +104,7 @@ impl SimulatedCells {
         let running = running.filter_map(|row| Some((row.actual_lrp_instance_key.clone()?.instance_guid, label(row))));
         let before = std::mem::replace(&mut self.running, running.collect());
         for (_, label) in before.iter().filter(|(guid, _)| !self.running.contains_key(*guid)) {
-            println!("{label} stopped");
+            announce(format_args!("{label} stopped"));
         }
     }
 
@@ -148,7 +149,7 @@ impl SimulatedCells {
             ..Default::default()
         };
         if self.submit("actual_lrps/start.r1", &request).await? {
-            println!("{} runs", label(row));
+            announce(format_args!("{} runs", label(row)));
         }
         Ok(())
     }
@@ -160,7 +161,7 @@ impl SimulatedCells {
             error_message: reason.into(),
         };
         if self.submit("actual_lrps/crash", &request).await? {
-            println!("{} crashed: {reason}", label(row));
+            announce(format_args!("{} crashed: {reason}", label(row)));
         }
         Ok(())
     }
@@ -181,7 +182,7 @@ impl SimulatedCells {
         let request = proto::StartTaskRequest { task_guid: task.task_guid.clone(), cell_id: cell_id.into() };
         let answer: proto::StartTaskResponse = self.call("tasks/start", &request).await?;
         if answer.should_start {
-            println!("{what} runs");
+            announce(format_args!("{what} runs"));
         }
         Ok(())
     }
@@ -198,7 +199,7 @@ impl SimulatedCells {
         };
         if self.submit("tasks/complete", &request).await? {
             let result = if failed { "failed" } else { "completed" };
-            println!("{}: task {} {result}", text(&task.cell_id), text(&task.task_guid));
+            announce(format_args!("{}: task {} {result}", text(&task.cell_id), text(&task.task_guid)));
         }
         Ok(())
     }

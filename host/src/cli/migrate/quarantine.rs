@@ -9,6 +9,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 
 use super::existing;
+use crate::cli::output;
 use crate::config::Config;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
@@ -80,15 +81,14 @@ async fn list(QuarantineListArgs { config, json }: QuarantineListArgs) -> anyhow
     let prepared = existing(&config).await?;
     let entries = migrate::quarantined(&prepared.context()).await?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&entries)?);
+        output::json(&entries)?;
         return Ok(());
     }
     if entries.is_empty() {
-        println!("No unit is in quarantine.");
+        output::line("No unit is in quarantine.")?;
     }
-    for entry in &entries {
-        println!("{}  {}", name(entry), short(entry));
-    }
+    let lines = entries.iter().map(|entry| format!("{}  {}\n", name(entry), short(entry)));
+    output::text(lines.collect::<String>())?;
     Ok(())
 }
 
@@ -119,9 +119,9 @@ async fn show(Named { unit, listed: QuarantineListArgs { config, json } }: Named
         bail!("there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are");
     }
     if json {
-        println!("{}", serde_json::to_string_pretty(&found)?);
+        output::json(&found)?;
     } else {
-        found.iter().for_each(|entry| print!("{}", long(entry)));
+        output::text(found.iter().map(long).collect::<String>())?;
     }
     Ok(())
 }
@@ -171,9 +171,10 @@ async fn retry(Retried { units, module, listed: QuarantineListArgs { config, jso
     if json {
         let fates: Vec<_> =
             fates.iter().map(|(entry, fate)| serde_json::json!({ "unit": entry.unit, "fate": fate })).collect();
-        println!("{}", serde_json::to_string_pretty(&fates)?);
+        output::json(&fates)?;
     } else {
-        fates.iter().for_each(|(entry, fate)| println!("{}  {}", name(entry), outcome(fate)));
+        let lines = fates.iter().map(|(entry, fate)| format!("{}  {}\n", name(entry), outcome(fate)));
+        output::text(lines.collect::<String>())?;
     }
     let stay = fates.iter().filter(|(_, fate)| *fate != Fate::Returned).count();
     match stay {

@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use super::super::progress::{follow, line};
+use super::super::output;
+use super::super::progress::{WithoutReader, follow, line};
 use crate::admin::{AdminClient, AdminClientError, Command, Report};
 use crate::config::Config;
 use crate::progress::{SERVING, STOPPED};
@@ -74,30 +75,31 @@ async fn send(steered: &Steered, command: Command, describe: impl FnOnce(&Report
     let config = Config::read(&steered.config)?;
     let report = AdminClient::send_to_any(config.admin_sockets(), command).await?.answer().await?;
     if steered.json {
-        println!("{}", serde_json::to_string(&report)?);
+        output::json_line(&report)?;
     } else {
-        println!("{}", describe(&report));
+        output::line(describe(&report))?;
         if report.progress.is_over() {
-            println!("The host serves; no migration is in progress.");
+            output::line("The host serves; no migration is in progress.")?;
         }
     }
     Ok(())
 }
 
 /// Prints one line about the host that runs with this configuration, if there is one.
-pub(super) async fn print_running_host(config: &Config) {
+pub(super) async fn print_running_host(config: &Config) -> anyhow::Result<()> {
     // Usually no host runs, which is no error.
-    let Ok(mut host) = AdminClient::send_to_any(config.admin_sockets(), Command::Status).await else { return };
+    let Ok(mut host) = AdminClient::send_to_any(config.admin_sockets(), Command::Status).await else { return Ok(()) };
     if let Ok(report) = host.answer().await {
-        println!("Host       process {}: {}", report.pid, line(&report.progress));
+        output::line(format_args!("Host       process {}: {}", report.pid, line(&report.progress)))?;
     }
+    Ok(())
 }
 
 /// Shows the progress until the host serves.
 pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
     let config = Config::read(&steered.config)?;
     let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Watch).await?;
-    let last = follow(&mut host, steered.json).await?;
+    let Some(last) = follow(&mut host, steered.json, WithoutReader::End).await? else { return Ok(()) };
     if last.progress.phase == STOPPED {
         anyhow::bail!(
             "the migration failed; the host serves the version found, and the next start retries: {}",
@@ -108,7 +110,7 @@ pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
         return Err(AdminClientError::Ended.into());
     }
     if !steered.json {
-        println!("The host serves.");
+        output::line("The host serves.")?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::sign::print_signature;
 use crate::api::{self, LINE_END};
-use crate::cli::progress;
+use crate::cli::{output, progress};
 use crate::modules::add::{self, Added};
 use crate::modules::catalog::Catalog;
 use crate::progress::Progress;
@@ -46,10 +46,11 @@ impl AddCommand {
         let work = tokio::task::spawn_blocking(move || add::add(&files, &folder, &base, &check_api, &sandbox));
         let Added { added, present, entries, signature } = progress::shown(&progress, work).await??;
         let into = self.into.display();
-        added.iter().for_each(|file| println!("{file}  added"));
-        present.iter().for_each(|file| println!("{file}  already present"));
-        println!("{into} has {} modules", entries.len());
-        print_signature(signature, &self.into);
+        let added = added.iter().map(|file| format!("{file}  added\n"));
+        let present = present.iter().map(|file| format!("{file}  already present\n"));
+        output::text(added.chain(present).collect::<String>())?;
+        output::line(format_args!("{into} has {} modules", entries.len()))?;
+        print_signature(signature, &self.into)?;
         // Reports, for example, a second file of the same module that was copied there by hand.
         Catalog::entries(&self.into, &self.base)?;
         Ok(())

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::sign::print_signature;
-use crate::cli::progress;
+use crate::cli::{output, progress};
 use crate::modules::build::{self, BuildRequest, BuiltFolder};
 use crate::progress::Progress;
 
@@ -40,11 +40,9 @@ impl BuildCommand {
         let (built, into) = (request.crates.len(), request.into.clone());
         let work = tokio::task::spawn_blocking(move || build::build(&request, &sandbox, &working));
         let BuiltFolder { entries, signature } = progress::shown(&progress, work).await??;
-        println!("{built} built; {} has {} modules", into.display(), entries.len());
-        for entry in entries {
-            println!("{}  {}", &entry.sha256[..12], entry.file);
-        }
-        print_signature(signature, &into);
-        Ok(())
+        let lines = entries.iter().map(|entry| format!("{}  {}\n", &entry.sha256[..12], entry.file));
+        output::line(format_args!("{built} built; {} has {} modules", into.display(), entries.len()))?;
+        output::text(lines.collect::<String>())?;
+        print_signature(signature, &into)
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use crate::cli::output;
 use crate::modules::bundle;
 
 /// Carry a folder of modules in one file, for sites without a network
@@ -73,7 +74,7 @@ impl BundleCommand {
                 (into, artifact)
             }
         };
-        println!("{} has {} modules; {}", place.display(), artifact.modules(), artifact.digest());
+        output::line(format_args!("{} has {} modules; {}", place.display(), artifact.modules(), artifact.digest()))?;
         Ok(())
     }
 }

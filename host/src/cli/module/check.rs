@@ -7,6 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
 
+use crate::cli::output;
 use crate::lens::transform::Transform;
 use crate::modules::sandbox::Sandbox;
 use crate::modules::translate::Translate;
@@ -60,9 +61,9 @@ impl CheckCommand {
             check_file(&self.path, &sandbox)?
         };
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&findings)?);
+            output::json(&findings)?;
         } else {
-            findings.iter().for_each(|finding| print!("{}", text(finding)));
+            output::text(findings.iter().map(text).collect::<String>())?;
         }
         match findings.iter().filter(|finding| !finding.is_good()).count() {
             0 => Ok(()),

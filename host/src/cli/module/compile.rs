@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 
-use crate::cli::progress;
+use crate::cli::{output, progress};
 use crate::config::shipped_module_cache;
 use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox};
@@ -45,7 +45,11 @@ impl CompileCommand {
         refuse_failure(&sandbox)?;
         let all = catalog.migrations().len() + catalog.translators().len();
         let compiled = sandbox.compiled();
-        println!("{compiled} compiled, {} were already there; {} has {all} modules", all - compiled, into.display());
+        output::line(format_args!(
+            "{compiled} compiled, {} were already there; {} has {all} modules",
+            all - compiled,
+            into.display()
+        ))?;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use crate::cli::output;
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::modules::translate::{AnswerForm, Method, TranslatorManifest};
 use crate::modules::{AnyManifest, Inspection};
@@ -25,9 +26,9 @@ impl InspectCommand {
         let sandbox = super::sandbox()?;
         let inspection = Inspection::of(&self.file, &sandbox)?;
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&inspection)?);
+            output::json(&inspection)?;
         } else {
-            print!("{}", text(&inspection));
+            output::text(text(&inspection))?;
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 
+use crate::cli::output;
 use crate::clock::{Clock, SystemClock};
 use crate::modules::translate::ApiVersion;
 use sdk::Sdk;
@@ -93,11 +94,11 @@ impl NewCommand {
             let release = folder.join(bosh::FOLDER);
             refuse_existing(&release)?;
             write(&release, bosh::files(&self.name))?;
-            println!(
+            output::line(format_args!(
                 "The BOSH release of {} is in {}; its README.md has the steps.",
                 folder.display(),
                 release.display()
-            );
+            ))?;
         }
         Ok(())
     }
@@ -114,9 +115,15 @@ impl NewCommand {
             // Cargo removes the entries that the crate does not use.
             std::fs::copy(&lock, folder.join("Cargo.lock")).context("cannot copy the SDK's Cargo.lock")?;
         }
-        println!("{0} is ready. Next:\n\n  cd {0}\n  cargo test\n\nthen read its README.md.", folder.display());
+        output::line(format_args!(
+            "{0} is ready. Next:\n\n  cd {0}\n  cargo test\n\nthen read its README.md.",
+            folder.display()
+        ))?;
         if sdk.is_new {
-            println!("\nThe SDK that it depends on is in {}; keep the two beside each other.", sdk::FOLDER);
+            output::line(format_args!(
+                "\nThe SDK that it depends on is in {}; keep the two beside each other.",
+                sdk::FOLDER
+            ))?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::registry::RegistryOptions;
-use crate::cli::progress;
+use crate::cli::{output, progress};
 use crate::modules::registry::{self, ArtifactReference};
 use crate::progress::Progress;
 
@@ -38,7 +38,7 @@ impl PullCommand {
         let (connection, progress) = (options.connection()?, Progress::default());
         let work = registry::pull(&reference, &into, &connection, &progress);
         let artifact = progress::shown(&progress, work).await?;
-        println!("{} has {} modules; {}", into.display(), artifact.modules(), artifact.digest());
+        output::line(format_args!("{} has {} modules; {}", into.display(), artifact.modules(), artifact.digest()))?;
         Ok(())
     }
 }

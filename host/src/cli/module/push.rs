@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::registry::RegistryOptions;
-use crate::cli::progress;
+use crate::cli::{output, progress};
 use crate::modules::registry::{self, ArtifactReference};
 use crate::progress::Progress;
 
@@ -38,7 +38,7 @@ impl PushCommand {
         let progress = Progress::default();
         let work = registry::push(&modules, &reference, &connection, &sandbox, &progress);
         let artifact = progress::shown(&progress, work).await?;
-        println!("{reference} has {} modules; {}", artifact.modules(), artifact.digest());
+        output::line(format_args!("{reference} has {} modules; {}", artifact.modules(), artifact.digest()))?;
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::admin::{AdminClient, Command};
+use crate::cli::output;
 use crate::config::Config;
 use crate::reload::ReloadReport;
 
@@ -17,8 +18,6 @@ use crate::reload::ReloadReport;
 /// at the start only.
 ///
 /// SIGHUP does the same; the host logs the result.
-///
-/// Exit codes: 0 the modules are in use; 1 nothing has changed.
 #[derive(Debug, Args)]
 pub(super) struct ReloadCommand {
     /// The JSON configuration file of the host: it names the admin socket.
@@ -33,12 +32,12 @@ impl ReloadCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let config = Config::read(&self.config)?;
         let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Reload).await?;
-        eprintln!("Loading the modules; a host that does not serve yet does so later.");
+        output::note("Loading the modules; a host that does not serve yet does so later.");
         let report = host.reloaded().await?;
         if self.json {
-            println!("{}", serde_json::to_string(&report)?);
+            output::json_line(&report)?;
         } else {
-            print!("{}", self.text(&report));
+            output::text(self.text(&report))?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use crate::cli::output;
 use crate::config::Config;
 use crate::encryption::Keyring;
 use crate::layout::columns::ColumnData;
@@ -44,15 +45,15 @@ impl ReplayCommand {
         let keyring = Keyring::new(config.encryption_keys.clone(), &config.active_key_label)?;
         let replay = Replay::read(&self.file, &keyring)?;
         if self.golden {
-            println!("{}", serde_json::to_string_pretty(&golden(&replay))?);
+            output::json(&golden(&replay))?;
             return Ok(());
         }
         let sandbox = startup::sandbox(&config)?;
         let module = self.module(&config, &replay, &sandbox)?;
-        print!("{}", summary(&replay, module.digest()));
+        output::text(summary(&replay, module.digest()))?;
         match replay.run(module.as_ref())? {
             None => {
-                println!("Now       it is transformed");
+                output::line("Now       it is transformed")?;
                 Ok(())
             }
             Some(reason) => bail!("the module still cannot transform the unit: {reason}"),

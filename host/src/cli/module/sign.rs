@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use zeroize::Zeroizing;
 
+use crate::cli::output;
 use crate::clock::{Clock, SystemClock, date_and_time};
 use crate::files;
 use crate::modules::catalog::PreviousSignature;
@@ -62,10 +63,11 @@ impl SignCommand {
         let sandbox = super::sandbox()?;
         let signed = sign::sign(&self.modules, &key, self.name.as_deref(), now, &sandbox)?;
         let SignedCatalog { name, serial, key: id, modules } = signed;
-        println!("{} is signed: catalog {name} with {modules} modules", self.modules.display());
-        println!("serial  {serial} ({}Z)", date_and_time(serial.cast_signed()));
-        println!("key     {id}");
-        println!("in bbs.json  \"trusted_keys\": {{ \"{name}\": [\"{}\"] }}", key.public_key());
+        let (folder, public_key) = (self.modules.display(), key.public_key());
+        output::line(format_args!("{folder} is signed: catalog {name} with {modules} modules"))?;
+        output::line(format_args!("serial  {serial} ({}Z)", date_and_time(serial.cast_signed())))?;
+        output::line(format_args!("key     {id}"))?;
+        output::line(format_args!("in bbs.json  \"trusted_keys\": {{ \"{name}\": [\"{public_key}\"] }}"))?;
         Ok(())
     }
 }
@@ -88,12 +90,13 @@ fn password(file: Option<&Path>) -> anyhow::Result<Option<Zeroizing<String>>> {
     }
 }
 
-/// Says that a folder has to be signed again, if it was signed before it changed.
-pub(super) fn print_signature(signature: PreviousSignature, folder: &Path) {
+/// Prints that a folder has to be signed again, if it was signed before it changed.
+pub(super) fn print_signature(signature: PreviousSignature, folder: &Path) -> anyhow::Result<()> {
     if signature == PreviousSignature::Removed {
-        println!(
+        output::line(format_args!(
             "the catalog changed, so its signature {SIGNATURE_FILE} was removed; sign it again with `bbs module sign {} --key FILE`",
             folder.display()
-        );
+        ))?;
     }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 
-use crate::cli::progress;
+use crate::cli::{output, progress};
 use crate::modules::rebuild::{self, RebuildOutcome, RebuiltModule};
 use crate::progress::Progress;
 
@@ -36,7 +36,7 @@ impl VerifyCommand {
         let Self { modules, rebuild } = self;
         let work = tokio::task::spawn_blocking(move || rebuild::rebuild(&modules, &rebuild, &sandbox, &working));
         let found = progress::shown(&progress, work).await??;
-        found.iter().for_each(|module| println!("{}", line(module)));
+        output::text(found.iter().map(|module| line(module) + "\n").collect::<String>())?;
         match found.iter().filter(|module| module.outcome != RebuildOutcome::Equal).count() {
             0 => Ok(()),
             bad => bail!(

@@ -86,13 +86,19 @@ pub(super) async fn send(channel: Reloading<Channel, LoggregatorError>, batches:
                 tracing::warn!(
                     name: "loggregator.unreachable",
                     failures,
-                    reason = %status,
+                    reason = reason(&status),
                     "metrics cannot be sent; check that the agent runs, and that its certificates and the `loggregator_*_path` files match"
                 );
             }
         }
         tokio::time::sleep(RETRY_INTERVAL).await;
     }
+}
+
+/// The reason of a failed call: that of the system, if there is one. The texts between are those of libraries' types.
+fn reason(status: &Status) -> String {
+    let cause = std::iter::successors(std::error::Error::source(status), |cause| (*cause).source()).last();
+    cause.map_or_else(|| format!("{}: {}", status.code(), status.message()), ToString::to_string)
 }
 
 /// Sends batches until the agent ends the stream or the connection fails.

@@ -60,9 +60,8 @@ proptest! {
         for (key, value) in changes {
             file.insert(key.get(&keys).clone(), value);
         }
-        if let Err(error) = check(file, folders()) {
-            let source = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-            let said = format!("{error}: {source}");
+        for error in check(file, folders()).err().unwrap_or_default() {
+            let said = error.to_string();
             prop_assert!(said.len() > 20 && said.contains('`'), "{said}");
             let of_the_database = matches!(error, ConfigError::ConnectionString { .. });
             prop_assert!(!of_the_database || !said.contains("hunter2"), "{said}");

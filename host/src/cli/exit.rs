@@ -1,0 +1,59 @@
+//! The exit codes of the executable: the codes of all commands, and the code of each error.
+
+use std::process::ExitCode;
+
+use crate::config::ConfigError;
+use crate::logs::RedactError;
+use crate::startup::HostFailure;
+
+/// How a process ends. `host/README.md` has the same table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    Success,
+    Failure,
+    NotStarted,
+    UnitsRemain,
+}
+
+impl Exit {
+    pub(super) const ALL: [Self; 4] = [Self::Success, Self::Failure, Self::NotStarted, Self::UnitsRemain];
+
+    pub(super) fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub(super) fn meaning(self) -> &'static str {
+        match self {
+            Self::Success => "done; a request, such as a signal, ended the host",
+            Self::Failure => {
+                "a command failed, or its check found faults; a host failed after its start, or did not end as requested"
+            }
+            Self::NotStarted => {
+                "the command line or the configuration cannot be used; a host could not start, whatever the reason"
+            }
+            Self::UnitsRemain => "`migrate up` or `down` reached `--max-count`, and units remain",
+        }
+    }
+
+    /// The code of a failed command.
+    pub(super) fn of(error: &anyhow::Error) -> Self {
+        let is_start = matches!(error.downcast_ref(), Some(HostFailure::Start(_)));
+        if is_start || error.is::<ConfigError>() || error.is::<RedactError>() {
+            Self::NotStarted
+        } else {
+            Self::Failure
+        }
+    }
+
+    /// The table for help texts.
+    pub(super) fn table() -> String {
+        let rows = Self::ALL.map(|exit| format!("  {}  {}", exit.code(), exit.meaning()));
+        format!("Exit codes:\n{}", rows.join("\n"))
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        exit.code().into()
+    }
+}

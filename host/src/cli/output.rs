@@ -1,0 +1,68 @@
+//! Output of commands on standard output and standard error. Owns what a failed write means: a reader that has gone, such as
+//! `head`, is no failure of a command; any other error of standard output is.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write};
+
+use serde::Serialize;
+
+/// The other end of an output after a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputReader {
+    Present,
+    /// It has closed the pipe: nothing that is written reaches it.
+    Gone,
+}
+
+/// An error of standard output other than a closed pipe, such as a full disk.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write to standard output")]
+pub(super) struct OutputError(#[source] io::Error);
+
+/// Prints a text that has its newlines.
+///
+/// # Errors
+/// Standard output cannot be written to, unless because its reader has gone.
+pub(super) fn text(text: impl Display) -> Result<OutputReader, OutputError> {
+    let mut output = io::stdout().lock();
+    match write!(output, "{text}").and_then(|()| output.flush()) {
+        Ok(()) => Ok(OutputReader::Present),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(OutputReader::Gone),
+        Err(error) => Err(OutputError(error)),
+    }
+}
+
+/// Prints a line.
+///
+/// # Errors
+/// As [`text`].
+pub(super) fn line(line: impl Display) -> Result<OutputReader, OutputError> {
+    text(format_args!("{line}\n"))
+}
+
+/// Prints a line about a host, which goes on whether the line can be printed or not.
+pub(super) fn announce(line: impl Display) {
+    let _ = self::line(line);
+}
+
+/// Prints a value as JSON of several lines.
+///
+/// # Errors
+/// As [`text`]; or the value is none of JSON's.
+pub(super) fn json(value: &impl Serialize) -> anyhow::Result<OutputReader> {
+    Ok(line(serde_json::to_string_pretty(value)?)?)
+}
+
+/// Prints a value as a line of JSON.
+///
+/// # Errors
+/// As [`json`].
+pub(super) fn json_line(value: &impl Serialize) -> anyhow::Result<OutputReader> {
+    Ok(line(serde_json::to_string(value)?)?)
+}
+
+/// Prints a line on standard error, after which there is no other place to report an error to.
+pub(super) fn note(line: impl Display) -> OutputReader {
+    let written = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+    if written.is_ok() { OutputReader::Present } else { OutputReader::Gone }
+}
