@@ -1,6 +1,7 @@
 //! The command line: one file per command. Owns arguments, output and exit codes.
 
 pub mod api;
+mod confirm;
 mod dev;
 mod drain;
 mod import;

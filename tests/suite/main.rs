@@ -15,6 +15,7 @@ mod build;
 mod carrying;
 mod catalog;
 mod clients;
+mod commands;
 mod consistency;
 mod control;
 mod convergence;

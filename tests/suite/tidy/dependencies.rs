@@ -40,6 +40,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "migrate",
         &[
+            "clock",
             "database",
             "files",
             "layout",

@@ -37,8 +37,14 @@ impl ReloadCommand {
         let report = host.reloaded().await?;
         if self.json {
             println!("{}", serde_json::to_string(&report)?);
-        } else {
-            print!("{}", self.text(&report));
+            return Ok(());
+        }
+        print!("{}", self.text(&report));
+        if report.migrates_to.is_some() {
+            let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Status).await?;
+            if host.answer().await?.throttle.paused {
+                println!("It waits: an operator has paused this host. Continue with `bbs migrate resume`.");
+            }
         }
         Ok(())
     }
