@@ -38,7 +38,7 @@ pub enum Command {
     Reload,
     /// Sets the upper bound of the rate; no bound if absent.
     Rate {
-        /// Units of the present phase, mostly rows.
+        /// Of what the phase counts, [`Snapshot::counted`].
         units_per_second: Option<u64>,
     },
 }

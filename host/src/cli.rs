@@ -2,6 +2,7 @@
 
 pub mod api;
 mod check_config;
+mod confirm;
 mod dev;
 mod drain;
 mod exit;

@@ -33,7 +33,7 @@ use crate::lock::fence::FenceError;
 use crate::progress::Progress;
 use crate::throttle::Throttle;
 
-pub use rotation::{Rotated, begin, check, rotate};
+pub use rotation::{Rotated, begin, check, rotate, survey};
 pub use sample::{WrongKey, wrong_keys};
 #[cfg(test)]
 pub use status::RotationStatus;
@@ -125,8 +125,9 @@ impl SealedScope {
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum KeysError {
     #[error(
-        "existing encryption key version ({label}) is not among the known keys; \
-         add the key with that label to `encryption_keys`; it need not be the active one"
+        "existing encryption key version ({}) is not among the known keys; \
+         add the key with that label to `encryption_keys`; it need not be the active one",
+        .label.escape_debug()
     )]
     UnknownLabel { label: String },
     #[error(

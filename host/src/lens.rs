@@ -216,7 +216,7 @@ impl Lens {
         (source, target): (DataVersion, DataVersion),
         restorable: impl FnOnce(&[Step]) -> BTreeSet<(DataVersion, String)>,
     ) -> Result<Self, ComposeError> {
-        let direction = direction(source, target);
+        let direction = Direction::between(source, target);
         let [source_layout, target_layout] = [source, target].map(|version| layout_at(layouts, version).clone());
         let at = Cell::new(0);
         let composed = contained(|| {
@@ -402,10 +402,6 @@ impl Lens {
     }
 }
 
-fn direction(source: DataVersion, target: DataVersion) -> Direction {
-    if target >= source { Direction::Up } else { Direction::Down }
-}
-
 /// The steps between two versions, in the order in which they run. `at` is set to the version of each.
 fn steps_between(
     layouts: &LayoutHistory,
@@ -413,7 +409,7 @@ fn steps_between(
     (source, target): (DataVersion, DataVersion),
     at: &Cell<DataVersion>,
 ) -> Vec<Step> {
-    let direction = direction(source, target);
+    let direction = Direction::between(source, target);
     let between = source.min(target) + 1..=source.max(target);
     let mut steps: Vec<Step> = migrations
         .iter()

@@ -105,7 +105,7 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Wait;
+    use crate::progress::{Counted, Wait};
 
     fn fresh() -> Metrics {
         Metrics::new(Progress::default(), Throttle::default(), Measures::default())
@@ -125,14 +125,14 @@ mod tests {
     fn work_metrics_show_progress_and_why_it_waits() {
         let (progress, throttle) = (Progress::default(), Throttle::new(Some(50)));
         let metrics = Metrics::new(progress.clone(), throttle, Measures::default());
-        progress.enter("copy", "up 1 to 2", Some(10));
-        progress.advance(4);
+        progress.enter("copy", "up 1 to 2", Some(Counted::Units.total(10)));
         progress.batch_done(4, Duration::from_millis(250));
         progress.retried();
         progress.quarantined(2);
         let _waiting = progress.wait(Wait::Rate);
         for line in [
             r#"bbs_work_phase{phase="copy"} 1"#,
+            r#"bbs_work_counted{of="units"} 1"#,
             "bbs_work_done 4",
             "bbs_work_total 10",
             "bbs_work_batch_units 4",

@@ -1,6 +1,7 @@
 //! Migrations: decides what to do about the versions that were found, and does it. Owns the order of the steps, each of
 //! which is durable and safe to repeat; each step has a file of its own.
 
+mod abort;
 mod catalog_serials;
 mod check;
 mod checksum;
@@ -25,6 +26,7 @@ mod readable;
 mod removal;
 mod replay;
 mod residue;
+mod runs;
 mod state;
 mod status;
 mod transform;
@@ -37,11 +39,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Clock;
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Database, Dialect, SqlError};
 use crate::encryption::Keyring;
 use crate::layout::history::{LayoutError, LayoutHistory};
-use crate::layout::manifest::DataVersion;
+use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Table;
 use crate::lens::Arguments;
 use crate::lens::transform::Transform;
@@ -50,11 +53,12 @@ use crate::progress::Progress;
 use crate::rows::ByteLimits;
 use crate::throttle::Throttle;
 
+pub use abort::{GivenUp, abort, abortable};
 pub use catalog_serials::{catalog_serials, remember_catalog_serials};
 pub use check::{Checked, Trouble, check};
 use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};
-pub use error::MigrateError;
+pub use error::{MigrateError, command};
 use job::{Job, Work};
 pub use lock_waits::holders as lock_holders;
 pub use look::{check_way_back, look, reasons_against_rollback};
@@ -63,9 +67,10 @@ pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
 use prepare::{begin, prepare, start_over};
 pub use quarantine::{
-    Fate, ForeignRecord, QuarantineEntry, ServingQuarantine, keep_foreign, list as quarantined, retry,
+    Fate, ForeignRecord, PutBack, QuarantineEntry, ServingQuarantine, keep_foreign, list as quarantined, retry,
 };
 pub use replay::{REPLAY_BYTES, REPLAY_UNFINISHED, Replay, ReplayTable};
+pub use runs::{MigrationRan, MigrationRun, RunState, Runner, migrations_ran, runs};
 use state::{Phase, Underway};
 pub use status::{Plan, PlannedMigration, Status, TableChange, found, is_between, plan, status};
 
@@ -82,6 +87,10 @@ pub struct Context {
     pub progress: Progress,
     /// Limits the rate; awaited before each batch.
     pub throttle: Throttle,
+    /// The clock, for the history.
+    pub clock: Arc<dyn Clock>,
+    /// This process, for the history.
+    pub runner: Runner,
     /// The start of this run, in nanoseconds since 1970: the time in the history and of first uses.
     pub now_ns: i64,
     /// The folder in which a unit that cannot be transformed is saved, sealed. Absent: units are not saved.
@@ -211,7 +220,8 @@ pub async fn run_partially(
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             let going_down = matches!(intent, Intent::Down { .. });
             let budget = Arc::new(UnitBudget::of(most));
-            let (job, complete) = bring_across(context, fence, (from, to), going_down, &budget).await?;
+            let brought = bring_across(context, fence, (from, to), going_down, &budget).await;
+            let (job, complete) = brought.map_err(|fault| fault.stopping(Direction::between(from, to), to))?;
             if !complete {
                 return Ok(RunOutcome::Partial(partial_run::counted(context, &job).await?));
             }
@@ -260,6 +270,11 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     }
     let Some(underway) = underway else { return Ok(()) };
     undo_abandoned(context, fence, &underway).await?;
+    if !underway.phase.has_arrived() {
+        let mut tx = fence.begin().await?;
+        runs::end(&mut tx, context, underway.from, underway.to, RunState::GivenUp).await?;
+        tx.commit().await.map_err(sql(own_tables::RUN))?;
+    }
     cut_over::clean_up_or_postpone(context, fence).await
 }
 

@@ -22,16 +22,68 @@ pub const ENDED: &str = "ended";
 /// The phase of a host that has ended for another reason, which the detail has.
 pub const FAILED: &str = "failed";
 
+/// The most phases that are remembered: far above those of a command, and a bound for a host that runs for years.
+const MOST_ENTERED: usize = 1000;
+
 /// A handle to the progress; clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<Mutex<ProgressState>>);
+
+/// What the numbers of a phase count: those done, their total and the rate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Counted {
+    /// Units of a migration: all rows of one process guid, or of one task.
+    Units,
+    /// Rows of tables, and replay files.
+    Rows,
+    /// Records of another store.
+    Records,
+    /// Modules.
+    Modules,
+    /// Files.
+    Files,
+}
+
+impl Counted {
+    /// As many of them as there are.
+    pub fn total(self, total: u64) -> Amount {
+        Amount { counted: self, total: Some(total) }
+    }
+
+    /// An unknown number of them.
+    pub fn unknown(self) -> Amount {
+        Amount { counted: self, total: None }
+    }
+}
+
+impl std::fmt::Display for Counted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Units => "units",
+            Self::Rows => "rows",
+            Self::Records => "records",
+            Self::Modules => "modules",
+            Self::Files => "files",
+        })
+    }
+}
+
+/// The work of a phase that counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Amount {
+    counted: Counted,
+    total: Option<u64>,
+}
 
 #[derive(Debug, Default)]
 struct ProgressState {
     phase: String,
     detail: String,
+    /// The phases that were entered so far, with their details.
+    entered: Vec<(String, String)>,
     done: u64,
-    total: Option<u64>,
+    amount: Option<Amount>,
     began: Option<Instant>,
     rate: Rate,
     batch: Option<BatchTiming>,
@@ -75,11 +127,14 @@ pub struct Snapshot {
     pub phase: String,
     /// A description for people.
     pub detail: String,
-    /// In units of the phase, mostly rows.
+    /// What `done`, `total`, `units_per_second` and the rate limit of the phase count; absent in a phase that counts nothing.
+    #[serde(default)]
+    pub counted: Option<Counted>,
+    /// How many of them are done.
     pub done: u64,
-    /// In the same units as `done`; unknown if absent.
+    /// Unknown if absent.
     pub total: Option<u64>,
-    /// Rate of the last seconds, not of the whole phase.
+    /// Rate of the last seconds, not of the whole phase. Its name predates phases that count something else.
     pub units_per_second: Option<f64>,
     /// Time until the phase ends at this rate. Absent without a total or a rate, and while the work waits for the lock
     /// or is paused.
@@ -101,6 +156,7 @@ pub struct Snapshot {
 /// Size and duration of the last batch that became durable.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BatchTiming {
+    /// Those that the phase counts.
     pub units: u64,
     pub seconds: f64,
 }
@@ -125,16 +181,22 @@ impl Snapshot {
 }
 
 impl Progress {
-    /// Enters a phase and resets the counts of the previous one.
-    pub fn enter(&self, phase: impl Into<String>, detail: impl Into<String>, total: Option<u64>) {
+    /// Enters a phase and resets the counts of the previous one. Without an amount the phase counts nothing.
+    pub fn enter(&self, phase: impl Into<String>, detail: impl Into<String>, amount: Option<Amount>) {
         let now = Instant::now();
         let mut state = self.lock();
         let (retries, set_aside) = (state.retries, state.set_aside);
-        let waiting = std::mem::take(&mut state.waiting);
+        let (waiting, mut entered) = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.entered));
+        let (phase, detail) = (phase.into(), detail.into());
+        let is_repeated = entered.last().is_some_and(|(last, of_last)| (last, of_last) == (&phase, &detail));
+        if !is_repeated && entered.len() < MOST_ENTERED {
+            entered.push((phase.clone(), detail.clone()));
+        }
         *state = ProgressState {
-            phase: phase.into(),
-            detail: detail.into(),
-            total,
+            phase,
+            detail,
+            entered,
+            amount,
             began: Some(now),
             rate: Rate::from(0, now),
             waiting,
@@ -144,24 +206,30 @@ impl Progress {
         };
     }
 
-    /// Adds units to the phase's count.
-    pub fn advance(&self, units: u64) {
+    /// The phases that were entered so far, each with its detail, except for the first `seen` of them. A phase may have ended
+    /// between two snapshots.
+    pub fn entered_after(&self, seen: usize) -> Vec<(String, String)> {
+        self.lock().entered.iter().skip(seen).cloned().collect()
+    }
+
+    /// Adds to the phase's count.
+    pub fn advance(&self, count: u64) {
         let mut state = self.lock();
-        state.done += units;
+        state.done += count;
         let done = state.done;
         state.rate.reached(done, Instant::now());
     }
 
     /// Sets the count to the work of earlier runs, which does not count towards the rate.
-    pub fn resume_at(&self, units: u64) {
+    pub fn resume_at(&self, count: u64) {
         let mut state = self.lock();
-        state.done = units;
-        state.rate = Rate::from(units, Instant::now());
+        state.done = count;
+        state.rate = Rate::from(count, Instant::now());
     }
 
-    /// Records that a batch of `units` became durable, `spent` after its writing began. Does not advance the phase, whose
-    /// count may be in rows: a unit may have many.
+    /// Advances the phase by a batch that became durable `spent` after its writing began.
     pub fn batch_done(&self, units: u64, spent: Duration) {
+        self.advance(units);
         let mut state = self.lock();
         state.batch = Some(BatchTiming { units, seconds: spent.as_secs_f64() });
         state.checkpoint = Some(Instant::now());
@@ -190,14 +258,17 @@ impl Progress {
         let since = |then: Instant| now.saturating_duration_since(then).as_secs_f64();
         let state = self.lock();
         let rate = state.rate.per_second(now);
-        let left = state.total.map(|total| total.saturating_sub(state.done));
+        // Clients that are served meanwhile may add more.
+        let total = state.amount.and_then(|amount| amount.total).map(|total| total.max(state.done));
+        let left = total.map(|total| total - state.done);
         let waiting = state.waiting.last().map(|(reason, then)| WaitStatus { reason: *reason, seconds: since(*then) });
         let stands_still = state.waiting.iter().any(|(reason, _)| matches!(reason, Wait::Lock | Wait::Paused));
         Snapshot {
             phase: state.phase.clone(),
             detail: state.detail.clone(),
+            counted: state.amount.map(|amount| amount.counted),
             done: state.done,
-            total: state.total,
+            total,
             units_per_second: rate,
             eta_seconds: rate.zip(left).filter(|_| !stands_still).map(|(rate, left)| left as f64 / rate),
             elapsed_seconds: state.began.map_or(0.0, since),
@@ -237,8 +308,7 @@ mod tests {
     #[test]
     fn new_phase_resets_the_counts() {
         let progress = Progress::default();
-        progress.enter("copy", "desired_lrps", Some(10));
-        progress.advance(4);
+        progress.enter("copy", "desired_lrps", Some(Counted::Units.total(10)));
         progress.batch_done(4, Duration::from_millis(20));
         let copying = progress.snapshot();
         assert_eq!((copying.done, copying.total), (4, Some(10)));
@@ -277,7 +347,7 @@ mod tests {
     #[test]
     fn paused_work_has_no_estimate_of_the_time_left() {
         let progress = Progress::default();
-        progress.enter("copy", "", Some(1000));
+        progress.enter("copy", "", Some(Counted::Units.total(1000)));
         progress.resume_at(10);
         progress.advance(10);
         assert!(progress.snapshot().eta_seconds.is_some());
@@ -290,6 +360,7 @@ mod tests {
         let snapshot = Snapshot {
             phase: "copy".into(),
             detail: "up 1 to 2".into(),
+            counted: Some(Counted::Units),
             done: 5,
             total: Some(10),
             units_per_second: Some(2.5),

@@ -31,7 +31,6 @@ use crate::logs::LevelHandle;
 use crate::progress::{ENDED, FAILED, Progress};
 use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
-use error::with_sources;
 pub use error::{HostFailure, StartupError, causes};
 pub use offline::faults;
 use open_files::OpenFiles;

@@ -87,8 +87,8 @@ pub mod metrics {
 /// Migrations of a database.
 pub mod migrate {
     pub use crate::migrate::{
-        Context, Decision, Intent, MigrateError, Strategy, Tuning, arguments, clean_up, fault, layout_history, online,
-        own_tables, plan, run, status,
+        Context, Decision, Intent, MigrateError, Runner, Strategy, Tuning, arguments, clean_up, fault, layout_history,
+        online, own_tables, plan, run, status,
     };
 }
 
@@ -104,7 +104,7 @@ pub mod modules {
 
 /// Progress of a migration.
 pub mod progress {
-    pub use crate::progress::{Progress, Snapshot};
+    pub use crate::progress::{Counted, Progress, Snapshot};
 }
 
 /// Units of rows.

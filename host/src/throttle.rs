@@ -16,7 +16,7 @@ const BATCHES_PER_SECOND: u64 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ThrottleSettings {
     pub paused: bool,
-    /// Upper bound of the rate; no bound if absent.
+    /// Upper bound of the rate, in what the phase counts; no bound if absent.
     pub units_per_second: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl Throttle {
         self.settings.send_modify(|settings| settings.units_per_second = units_per_second);
     }
 
-    /// The upper bound of the next batch, in units; at least 1.
+    /// The upper bound of the next batch, in what the phase counts; at least 1.
     pub fn most_units(&self) -> u64 {
         self.settings().units_per_second.map_or(u64::MAX, |rate| (rate / BATCHES_PER_SECOND).max(1))
     }

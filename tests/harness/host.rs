@@ -81,6 +81,8 @@ impl Installation {
         std::fs::write(path, self.config.to_string()).expect("the configuration can be written");
         let mut command = Command::new(super::bbs());
         command.args(arguments).arg("--config").arg(path).env_remove("RUST_LOG");
+        // Not the terminal of the tests, at which a command would wait for an answer.
+        command.stdin(std::process::Stdio::null());
         command
     }
 

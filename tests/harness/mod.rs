@@ -36,6 +36,7 @@ pub mod registry;
 pub mod seed;
 pub mod server;
 pub mod stored;
+pub mod terminal;
 pub mod watch;
 
 /// Longest wait for a condition.

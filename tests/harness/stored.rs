@@ -41,6 +41,8 @@ impl Stored {
             keyring: Arc::new(super::fixture::keyring()),
             progress: Progress::default(),
             throttle: Throttle::default(),
+            clock: Arc::new(bbs::testing::clock::SystemClock),
+            runner: migrate::Runner::default(),
             now_ns: 1_800_000_000_000_000_000,
             replays: None,
             // Small enough for the fixture to take several batches.

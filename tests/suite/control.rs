@@ -77,12 +77,31 @@ async fn running_migration_is_paused_resumed_throttled_and_watched(kind: Kind) {
     let status = installation.succeed(&["migrate", "status"]);
     assert!(status.contains("paused"), "{status}");
 
+    assert_eq!(paused["counted"], "units");
+    let shown = installation.succeed(&["migrate", "status"]);
+    let copied = shown.lines().find(|line| line.starts_with("Under way")).expect("a migration is under way");
+    assert!(copied.contains(&format!("of {} units are copied", paused["total"])), "{copied}: {paused}");
+
     assert_eq!(installation.succeed(&["migrate", "resume"]), "Resumed.\n");
     let watched = installation.run(&["migrate", "watch"]);
     assert!(watched.status.success() && watched.stdout == b"The host serves.\n", "{}", text(&watched));
     host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
-    let idle = installation.succeed(&["migrate", "pause"]);
-    assert!(idle.contains("no migration is in progress"), "{idle}");
+    for (command, says) in [
+        (&["pause"][..], "no migration is in progress. One that `bbs module reload` begins"),
+        (&["rate", "500"], "For the next one: at most 500 units a second"),
+    ] {
+        let idle = installation.succeed(&[&["migrate"], command].concat());
+        assert!(idle.contains(says) && !idle.contains("Paused"), "{idle}");
+    }
+    let status = installation.succeed(&["migrate", "status"]);
+    assert!(status.contains("Next       nothing: the host serves"), "{status}");
+    assert!(status.contains("; all of them have run here"), "{status}");
+    assert!(
+        status.contains("serving; the next migration waits for `bbs migrate resume`; at most 500 units"),
+        "{status}"
+    );
+    let idle = installation.succeed(&["migrate", "resume"]);
+    assert!(idle.contains("no migration is in progress. The next one does not wait"), "{idle}");
     assert!(host.terminate().success());
 }
 

@@ -98,7 +98,11 @@ async fn command_fails_while_a_host_holds_the_lock(kind: Kind) {
     let refused = installation.run(&["migrate", "down", "--to", &VERSION.to_string()]);
     assert!(!refused.status.success());
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(message.contains("another host holds the lock"), "{message}");
+    assert!(
+        message.contains("another host holds the lock of this database: ")
+            && message.contains(&format!("(pid {} on this machine)", host.pid())),
+        "{message}"
+    );
     answers_as_diego_did(host.address).await;
 }
 

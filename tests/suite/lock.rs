@@ -92,6 +92,28 @@ async fn standby_is_healthy_with_a_closed_port_and_takes_over_when_the_master_en
     assert!(healthy().await);
 }
 
+on_each_database!(status_names_the_holder_of_the_lock_while_it_lives);
+/// Goal: an operator without access to the host's admin socket learns which process holds the lock.
+/// Method: the status is that of another installation on the same database, with a data folder of its own.
+async fn status_names_the_holder_of_the_lock_while_it_lives(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    let (master, other) = (host(&database, "one").serve(), host(&database, "other"));
+    let holder = format!("one (pid {} on this machine)", master.pid());
+    let (ended, texts) = tokio::task::spawn_blocking(move || {
+        let status = || (other.succeed(&["migrate", "status"]), other.succeed(&["migrate", "status", "--json"]));
+        let held = status();
+        let ended = master.terminate().success();
+        (ended, [held, status()])
+    })
+    .await
+    .unwrap();
+    assert!(ended);
+    let [(held, held_json), (free, free_json)] = texts;
+    assert!(held.contains(&format!("Lock       held by {holder}\n")), "{held}");
+    assert!(held_json.contains(&format!("\"lock_holder\": \"{holder}\"")), "{held_json}");
+    assert!(!free.contains("Lock ") && free_json.contains("\"lock_holder\": null"), "{free} {free_json}");
+}
+
 on_each_server!(lost_lease_ends_the_host);
 async fn lost_lease_ends_the_host(kind: Kind) {
     let database = TestDatabase::new(kind);

@@ -16,6 +16,7 @@ mod carrying;
 mod catalog;
 mod clients;
 mod command_line;
+mod commands;
 mod consistency;
 mod control;
 mod convergence;

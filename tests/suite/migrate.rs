@@ -105,7 +105,8 @@ async fn damaged_record_stops_a_migration_down_by_name_and_loses_nothing(kind: K
         .await;
     let error = stored.down(1_471_030_898).await.unwrap_err();
     assert!(
-        matches!(&error, MigrateError::Record { unit, column, .. } if *unit == victim && column == "run_info"),
+        matches!(&error, MigrateError::Stopped { source, .. }
+            if matches!(&**source, MigrateError::Record { unit, column, .. } if *unit == victim && column == "run_info")),
         "{error}"
     );
     assert_eq!(stored.version().await, VERSION);

@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 
 use super::socket::AdminError;
 use super::*;
-use crate::progress::SERVING;
+use crate::progress::{Counted, SERVING};
 
 struct Running {
     host: Host,
@@ -48,7 +48,7 @@ impl Running {
 #[tokio::test]
 async fn commands_report_and_change_the_throttle() {
     let running = Running::new().await;
-    running.host.progress.enter("copy", "up 1 to 2", Some(10));
+    running.host.progress.enter("copy", "up 1 to 2", Some(Counted::Units.total(10)));
     running.host.progress.advance(3);
     let report = running.send(Command::Status).await.unwrap();
     assert_eq!((report.progress.done, report.pid), (3, std::process::id()));
@@ -78,7 +78,7 @@ async fn rate_of_zero_is_refused() {
 #[tokio::test]
 async fn watch_ends_when_the_work_ends() {
     let running = Running::new().await;
-    running.host.progress.enter("copy", "up 1 to 2", Some(10));
+    running.host.progress.enter("copy", "up 1 to 2", Some(Counted::Units.total(10)));
     let mut client = AdminClient::send(&running.path, Command::Watch).await.unwrap();
     assert_eq!(client.next().await.unwrap().unwrap().progress.phase, "copy");
     running.host.progress.enter(SERVING, "", None);

@@ -37,12 +37,12 @@ pub struct KeysCommand {
 
 #[derive(Debug, Subcommand)]
 enum KeysAction {
-    /// Show the number of sealed texts by table and key, the progress of a rotation, and whether each key opens a
-    /// sample of them. May run beside a serving host.
+    /// Show the number of sealed texts by table and key, the progress of a rotation, whether each key opens a sample of
+    /// them, and which of those that are not under the active key do not open. May run beside a serving host.
     Status(KeysStatusArgs),
     /// Re-seal everything under the active key now, without serving. Refuses to run while a host holds the lock: that
     /// host does it in the background.
-    Rotate(Configured),
+    Rotate(Rotation),
     /// Prove by a full scan that a key is unused. Succeeds only then: the key may be removed from the configuration.
     /// May run beside a serving host.
     Verify(Verify),
@@ -53,6 +53,16 @@ struct Configured {
     /// The JSON configuration file of the host.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct Rotation {
+    #[command(flatten)]
+    configured: Configured,
+    /// Show how much would be re-sealed and what does not open, and write nothing. May run beside a serving host. The exit code
+    /// is that of the rotation.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -82,7 +92,8 @@ impl KeysCommand {
         let _logs = Logs::readable(LogLevel::Error);
         match self.action {
             KeysAction::Status(shown) => status(shown).await,
-            KeysAction::Rotate(configured) => rotate(configured).await,
+            KeysAction::Rotate(Rotation { configured, dry_run: true }) => survey(configured).await,
+            KeysAction::Rotate(Rotation { configured, dry_run: false }) => rotate(configured).await,
             KeysAction::Verify(verified) => verify(verified).await,
         }
     }
@@ -92,10 +103,14 @@ async fn status(KeysStatusArgs { configured, json }: KeysStatusArgs) -> anyhow::
     let prepared = existing(&configured.config).await?;
     let scope = prepared.sealed_as_found().await?;
     let status = keys::status(&prepared.database, &prepared.keyring, &scope).await?;
+    let survey = prepared.survey_rotation().await?;
     if json {
-        output::json(&status)?;
+        let mut value = serde_json::to_value(&status)?;
+        value["unreadable"] = survey.unreadable.into();
+        value["unreadable_examples"] = survey.examples.into();
+        output::json(&value)?;
     } else {
-        output::text(render::status(&status, prepared.database.name()))?;
+        output::text(render::status(&status, &survey, prepared.database.name()))?;
     }
     Ok(())
 }
@@ -124,9 +139,10 @@ async fn verify(Verify { shown: KeysStatusArgs { configured, json }, label }: Ve
 async fn rotate(Configured { config }: Configured) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let (lock, fence) = match prepared.lock_now(async || prepared.may_rotate().await).await {
-        Err(StartupError::Locked) => anyhow::bail!(
-            "a host holds the lock of this database; it re-seals everything under its own active key in the background, \
-             once it was started with that key. `bbs keys status` shows its progress"
+        Err(StartupError::Locked { holder }) => anyhow::bail!(
+            "a host holds the lock of this database{}; it re-seals everything under its own active key in the background, \
+             once it was started with that key. `bbs keys status` shows its progress",
+            holder.map_or_else(String::new, |holder| format!(": {holder}"))
         ),
         taken => taken?,
     };
@@ -140,6 +156,19 @@ async fn rotate(Configured { config }: Configured) -> anyhow::Result<()> {
     prepared.database.close().await;
     lock.release().await;
     report(&prepared, &rotated?)
+}
+
+async fn survey(Configured { config }: Configured) -> anyhow::Result<()> {
+    let prepared = existing(&config).await?;
+    prepared.may_rotate().await?;
+    let survey = prepared.survey_rotation().await?;
+    let active = prepared.keyring.active_label();
+    output::line(format_args!(
+        "{} rows and files would be re-sealed under {active:?}; nothing was written.",
+        survey.rewritten
+    ))?;
+    anyhow::ensure!(survey.unreadable == 0, "{}", render::unreadable_now(&survey));
+    Ok(())
 }
 
 async fn rotate_shown(prepared: &Prepared, fence: &Fence) -> anyhow::Result<Rotated> {

@@ -1,5 +1,6 @@
 //! `bbs migrate`: inspects and migrates a database between deployments. Owns arguments; `render` owns the text.
 
+mod history;
 mod quarantine;
 mod render;
 mod steer;
@@ -10,20 +11,20 @@ use clap::{Args, Subcommand};
 
 use super::exit::Exit;
 use super::interrupt::until_interrupted;
-use super::{output, progress};
+use super::{confirm, output, progress};
 use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::database::Address;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
-use crate::migrate::{self, Intent, RunOutcome};
+use crate::migrate::{self, Decision, GivenUp, Intent, RunOutcome};
 use crate::startup::{Prepared, StartupError};
 
 /// Show the state of a database, plan a migration, and run it.
 ///
-/// `status` and `plan` only read and may run beside a serving host. `up` and `down` take the master lock and refuse
+/// `status`, `history` and `plan` only read and may run beside a serving host. `up` and `down` take the master lock and refuse
 /// to start while another host has it. Both may be killed at any time: the same command finishes the job.
-/// `watch`, `pause`, `resume` and `rate` reach a host that is running on this machine.
+/// `abort` gives an unfinished migration up. `watch`, `pause`, `resume` and `rate` reach a host that is running on this machine.
 #[derive(Debug, Args)]
 pub struct MigrateCommand {
     #[command(subcommand)]
@@ -34,6 +35,8 @@ pub struct MigrateCommand {
 enum MigrateAction {
     /// Show the state of the database: version, pending migrations, rows, key, a migration in progress.
     Status(StatusArgs),
+    /// Show the migrations that this database has been through: when, how long, by which host and release.
+    History(StatusArgs),
     /// Show what a migration would do to each table, how long it may take and whether it is reversible.
     Plan(Planned),
     /// Migrate up, without serving. `bbs serve` does the same before it serves.
@@ -41,6 +44,9 @@ enum MigrateAction {
     /// Take the database back to an older version, for an older host. No data is lost: what an older layout cannot
     /// hold is saved, sealed, as residue, and restored by the next migration up.
     Down(Downwards),
+    /// Give up a migration that has begun, in either direction, before its cut-over: the tables are as they were, the
+    /// database stays at its version, and the copies are removed.
+    Abort(GivingUp),
     /// List and retry units that could not be migrated and are in quarantine.
     Quarantine(quarantine::QuarantineCommand),
     /// Show the progress of a running host until it serves.
@@ -99,6 +105,9 @@ struct Terms {
     /// What to do with a unit that cannot be migrated [default: `on_unreadable` of the configuration, or stop]
     #[arg(long, value_name = "WHAT")]
     on_unreadable: Option<OnUnreadable>,
+    /// Show what it would do, as `bbs migrate plan --check` does, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
 }
 
 #[derive(Debug, Args)]
@@ -109,8 +118,18 @@ struct Downwards {
     /// The version to go to.
     #[arg(long, value_name = "VERSION")]
     to: DataVersion,
+    /// Skip the confirmation. Without a terminal there is none.
+    #[arg(long, short)]
+    yes: bool,
     #[command(flatten)]
     terms: Terms,
+}
+
+#[derive(Debug, Args)]
+struct GivingUp {
+    /// The JSON configuration file of the host.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
 }
 
 impl MigrateCommand {
@@ -122,18 +141,27 @@ impl MigrateCommand {
         let _logs = Logs::readable(LogLevel::Error);
         match self.action {
             MigrateAction::Status(shown) => status(shown).await?,
+            MigrateAction::History(shown) => history::history(shown).await?,
             MigrateAction::Plan(planned) => plan(planned).await?,
+            MigrateAction::Up(Upwards { config, to, terms: Terms { dry_run: true, .. } }) => {
+                plan(Planned { shown: StatusArgs { config, json: false }, to, check: true }).await?;
+            }
+            MigrateAction::Down(Downwards { config, to, terms: Terms { dry_run: true, .. }, .. }) => {
+                plan(Planned { shown: StatusArgs { config, json: false }, to: Some(to), check: true }).await?;
+            }
             MigrateAction::Up(Upwards { config, to, terms }) => {
                 let prepared = Prepared::new(Config::read(&config)?).await?;
                 to.map_or(Ok(()), |to| prepared.check_version("`--to`", to))?;
                 let wanted = to.unwrap_or_else(|| prepared.wanted());
                 return migrate_to(prepared, Intent::Up { wanted }, &terms).await;
             }
-            MigrateAction::Down(Downwards { config, to, terms }) => {
+            MigrateAction::Down(Downwards { config, to, yes, terms }) => {
                 let prepared = existing(&config).await?;
                 prepared.check_version("`--to`", to)?;
+                confirm_way_down(&prepared, to, yes).await?;
                 return migrate_to(prepared, Intent::Down { to }, &terms).await;
             }
+            MigrateAction::Abort(given_up) => abort(given_up).await?,
             MigrateAction::Quarantine(command) => command.run().await?,
             MigrateAction::Watch(steered) => steer::watch(steered).await?,
             MigrateAction::Pause(steered) => steer::pause(steered).await?,
@@ -161,13 +189,17 @@ async fn status(StatusArgs { config, json }: StatusArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let status = migrate::status(&prepared.context(), prepared.intent()).await?;
     let wrong_keys = prepared.wrong_keys().await?;
+    // What a host that waits for the lock would log; a lock that cannot be read is no reason to show nothing.
+    let holder = prepared.lock_holder().await.unwrap_or_else(|fault| Some(format!("unknown: {fault}")));
     if json {
         let mut value = serde_json::to_value(&status)?;
         value["wrong_keys"] = serde_json::to_value(&wrong_keys)?;
+        value["lock_holder"] = holder.into();
         output::json(&value)?;
     } else {
-        output::text(render::status(&status, prepared.database.name(), &wrong_keys))?;
-        steer::print_running_host(&prepared.config).await?;
+        let host = steer::running_host(&prepared.config).await;
+        let beside = render::Beside { config: &prepared.config, host: host.as_ref(), holder: holder.as_deref() };
+        output::text(render::status(&status, prepared.database.name(), &wrong_keys, &beside))?;
     }
     Ok(())
 }
@@ -202,9 +234,47 @@ async fn plan(Planned { shown: StatusArgs { config, json }, to, check }: Planned
         0 => Ok(()),
         lost => anyhow::bail!(
             "{lost} units do not survive a migration to {to} and back; repair them or the module, or quarantine them with \
-             `bbs migrate up --on-unreadable quarantine`"
+             `{} --on-unreadable quarantine`",
+            migrate::command(plan.direction, to)
         ),
     }
+}
+
+/// Lets an operator at a terminal confirm that the database is taken down. There is no question if it would do nothing.
+async fn confirm_way_down(prepared: &Prepared, to: DataVersion, yes: bool) -> anyhow::Result<()> {
+    let found = migrate::found(&prepared.database).await?;
+    match migrate::decide(&found, Intent::Down { to }) {
+        Decision::Begin { from, .. } | Decision::Continue { from, .. } if !yes => confirm::confirmed(&format!(
+            "This takes {} from {from} down to {to}, where the hosts of the newer version do not serve it. `--dry-run` shows what happens.",
+            prepared.database.name()
+        )),
+        _ => Ok(()),
+    }
+}
+
+async fn abort(GivingUp { config }: GivingUp) -> anyhow::Result<()> {
+    let prepared = existing(&config).await?;
+    if migrate::abortable(&prepared.context()).await?.is_none() {
+        output::line("Nothing to give up: no migration is in progress.")?;
+        return Ok(());
+    }
+    let (lock, fence) = prepared.lock_now(async || Ok(())).await?;
+    let context = prepared.context();
+    let given_up: anyhow::Result<_> = tokio::select! {
+        given_up = progress::shown(&prepared.progress, migrate::abort(&context, &fence)) => given_up.map_err(Into::into),
+        lost = lock.lost() => Err(lost.into()),
+    };
+    prepared.database.close().await;
+    lock.release().await;
+    match given_up? {
+        Some(GivenUp { from, to }) => {
+            output::line(format_args!(
+                "The migration to {to} is given up, and its copies are removed; the database stays at {from}."
+            ))?;
+        }
+        None => drop(output::line("Nothing to give up: no migration is in progress any more.")?),
+    }
+    Ok(())
 }
 
 async fn migrate_to(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow::Result<Exit> {

@@ -2,6 +2,7 @@
 //! the counts come from [`Progress`], of this process or of a watched host.
 
 use std::io::IsTerminal;
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -18,16 +19,19 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Runs `work` and shows `progress` on standard error until it ends.
 pub async fn shown<T>(progress: &Progress, work: impl Future<Output = T>) -> T {
-    let drawing = async {
-        let mut screen = Screen::new();
-        loop {
-            screen.show(&progress.snapshot());
-            tokio::time::sleep(REDRAW).await;
+    let mut screen = Screen::new();
+    let mut work = pin!(work);
+    loop {
+        screen.show_passed(progress);
+        screen.show(&progress.snapshot());
+        tokio::select! {
+            result = &mut work => {
+                screen.show_passed(progress);
+                screen.show(&progress.snapshot());
+                return result;
+            }
+            () = tokio::time::sleep(REDRAW) => {}
         }
-    };
-    tokio::select! {
-        result = work => result,
-        never = drawing => never,
     }
 }
 
@@ -73,6 +77,8 @@ enum Screen {
 #[derive(Default)]
 struct Lines {
     last: Option<Printed>,
+    /// The number of phases of which a line was printed, or will be.
+    seen: usize,
 }
 
 /// The last line that was printed.
@@ -104,20 +110,33 @@ impl Screen {
         }))
     }
 
+    /// Prints the phases that have passed since the last call without a line: which those are depends on their speed, and two
+    /// runs of the same work print the same phases.
+    fn show_passed(&mut self, progress: &Progress) {
+        if let Self::Lines(lines) = self {
+            for line in lines.passed(progress) {
+                output::note(line);
+            }
+        }
+    }
+
     fn show(&mut self, now: &Snapshot) -> OutputReader {
         match self {
+            // Before the first phase there is nothing to name.
+            Self::Bar(_) if now.phase.is_empty() => OutputReader::Present,
             Self::Bar(bar) => {
                 let Bar { bar, counted, open } = &mut **bar;
+                // Each setter may draw, so the words come before the numbers.
+                bar.0.set_prefix(now.phase.clone());
+                bar.0.set_message(format!("{}{}", self::counted(now).trim_start(), spaced(&details(now))));
                 match now.total {
                     Some(total) => {
-                        bar.0.set_style(counted.clone());
                         bar.0.set_length(total);
+                        bar.0.set_style(counted.clone());
                     }
                     None => bar.0.set_style(open.clone()),
                 }
-                bar.0.set_prefix(now.phase.clone());
                 bar.0.set_position(now.done);
-                bar.0.set_message(details(now));
                 bar.0.tick();
                 OutputReader::Present
             }
@@ -127,6 +146,19 @@ impl Screen {
 }
 
 impl Lines {
+    /// A line for each phase that was entered and left again since the last call.
+    fn passed(&mut self, progress: &Progress) -> Vec<String> {
+        let mut entered = progress.entered_after(self.seen);
+        // The last one goes on, and is printed with its counts.
+        entered.pop();
+        self.seen += entered.len();
+        let was_printed = |phase: &str, detail: &str| {
+            self.last.as_ref().is_some_and(|last| last.state.starts_with(&format!("{phase} {detail} ")))
+        };
+        let unseen = entered.iter().filter(|(phase, detail)| !was_printed(phase, detail));
+        unseen.map(|(phase, detail)| format!("{phase} {detail}").trim_end().to_owned()).collect()
+    }
+
     /// Returns the line to print at `at`, if one is due. A line whose counts have not changed shows the elapsed time of the
     /// phase, so that no two lines are equal.
     fn due(&mut self, now: &Snapshot, at: Instant) -> Option<String> {
@@ -155,15 +187,25 @@ impl Lines {
 /// The progress in one line.
 pub(super) fn line(now: &Snapshot) -> String {
     let count = match now.total {
-        Some(total) => format!(" {}/{total}", now.done),
-        None if now.done > 0 => format!(" {}", now.done),
+        Some(total) => format!(" {}/{total}{}", now.done, counted(now)),
+        None if now.done > 0 => format!(" {}{}", now.done, counted(now)),
         None => String::new(),
     };
     format!("{}{count} {}", now.phase, details(now)).trim_end().to_owned()
 }
 
+/// A text after a space, unless it is empty.
+fn spaced(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!(" {text}") }
+}
+
+/// The noun of the phase's numbers, after a space.
+fn counted(now: &Snapshot) -> String {
+    now.counted.map_or_else(String::new, |counted| format!(" {counted}"))
+}
+
 fn details(now: &Snapshot) -> String {
-    let rate = now.units_per_second.map(|rate| format!("{rate:.0}/s"));
+    let rate = now.units_per_second.map(|rate| format!("{rate:.0}{}/s", counted(now)));
     let eta = now.eta_seconds.filter(|_| now.done > 0).map(|eta| format!("{} left", span(eta)));
     let retries = (now.retries > 0).then(|| format!("{} retries", now.retries));
     let quarantined = (now.quarantined > 0).then(|| format!("{} in quarantine", now.quarantined));
@@ -180,7 +222,7 @@ fn reason(now: &Snapshot) -> Option<String> {
 }
 
 /// Formats a number of seconds.
-fn span(seconds: f64) -> String {
+pub(super) fn span(seconds: f64) -> String {
     let seconds = seconds.ceil() as u64;
     match seconds {
         0..100 => format!("{seconds} s"),
@@ -200,18 +242,18 @@ impl Drop for ClearOnDrop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Wait;
+    use crate::progress::{Counted, Wait};
 
     #[test]
     fn line_shows_phase_counts_rate_and_time_left() {
         let progress = Progress::default();
-        progress.enter("copy", "desired_lrps", Some(100));
+        progress.enter("copy", "desired_lrps", Some(Counted::Units.total(100)));
         progress.advance(40);
         let mut now = progress.snapshot();
         (now.units_per_second, now.eta_seconds) = (Some(20.0), Some(3.0));
-        assert_eq!(line(&now), "copy 40/100 desired_lrps, 20/s, 3 s left");
+        assert_eq!(line(&now), "copy 40/100 units desired_lrps, 20 units/s, 3 s left");
         (now.retries, now.quarantined) = (2, 1);
-        assert_eq!(line(&now), "copy 40/100 desired_lrps, 20/s, 3 s left, 2 retries, 1 in quarantine");
+        assert_eq!(line(&now), "copy 40/100 units desired_lrps, 20 units/s, 3 s left, 2 retries, 1 in quarantine");
     }
 
     #[test]
@@ -226,7 +268,7 @@ mod tests {
     /// The seconds at which a line is due within `seconds`, for work that counts one every `step` seconds.
     fn due_at(seconds: u64, step: u64) -> Vec<u64> {
         let progress = Progress::default();
-        progress.enter("compile", "with cargo", Some(22));
+        progress.enter("compile", "with cargo", Some(Counted::Modules.total(22)));
         let (mut lines, begin) = (Lines::default(), Instant::now());
         let is_due = |second: &u64| {
             let mut now = progress.snapshot();
@@ -251,11 +293,11 @@ mod tests {
         let progress = Progress::default();
         let (mut lines, begin) = (Lines::default(), Instant::now());
         assert_eq!(lines.due(&progress.snapshot(), begin), None, "no phase has begun");
-        progress.enter("compile", "with cargo", Some(22));
-        assert_eq!(lines.due(&progress.snapshot(), begin).unwrap(), "compile 0/22 with cargo");
+        progress.enter("compile", "with cargo", Some(Counted::Modules.total(22)));
+        assert_eq!(lines.due(&progress.snapshot(), begin).unwrap(), "compile 0/22 modules with cargo");
         let mut now = progress.snapshot();
         now.elapsed_seconds = 7.0;
-        assert_eq!(lines.due(&now, begin + FIRST_INTERVAL).unwrap(), "compile 0/22 with cargo, 7 s so far");
+        assert_eq!(lines.due(&now, begin + FIRST_INTERVAL).unwrap(), "compile 0/22 modules with cargo, 7 s so far");
     }
 
     #[test]
@@ -269,6 +311,21 @@ mod tests {
         let _waiting = progress.wait(Wait::Paused);
         assert_eq!(lines.due(&progress.snapshot(), begin).unwrap(), "encode paused");
         assert_eq!(lines.due(&progress.snapshot(), begin), None);
+    }
+
+    #[test]
+    fn phase_that_ends_between_two_snapshots_has_its_line() {
+        let progress = Progress::default();
+        let mut lines = Lines::default();
+        progress.enter("begin", "up", None);
+        assert!(lines.passed(&progress).is_empty(), "it goes on");
+        assert_eq!(lines.due(&progress.snapshot(), Instant::now()).unwrap(), "begin up");
+        for phase in ["prepare", "copy", "copy", "verify"] {
+            progress.enter(phase, "up", None);
+        }
+        assert_eq!(lines.passed(&progress), ["prepare up", "copy up"], "the line of `begin` was printed");
+        assert_eq!(lines.due(&progress.snapshot(), Instant::now()).unwrap(), "verify up");
+        assert!(lines.passed(&progress).is_empty());
     }
 
     #[test]

@@ -102,8 +102,7 @@ impl DatabaseKeys {
             "mysql" => Dialect::Mysql,
             "postgres" => Dialect::Postgres,
             _ if dsn::is_of_a_server(text) => {
-                let source = DsnError::OtherDriver;
-                return Err(ConfigError::ConnectionString { form: what, source });
+                return Err(ConfigError::ConnectionString { form: what, reason: DsnError::OtherDriver });
             }
             _ => {
                 let address = Address::Sqlite(base.join(text));

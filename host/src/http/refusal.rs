@@ -130,7 +130,7 @@ fn not_serving(progress: &Snapshot) -> Response {
 
 /// The progress as a sentence.
 fn sentence(progress: &Snapshot, retry_after_s: u64) -> String {
-    let Snapshot { phase, detail, done, total, waiting, .. } = progress;
+    let Snapshot { phase, detail, done, total, waiting, counted, .. } = progress;
     let doing = match phase.as_str() {
         "" => "it is starting".to_owned(),
         // The gate was open before and is closed again.
@@ -138,7 +138,8 @@ fn sentence(progress: &Snapshot, retry_after_s: u64) -> String {
         phase if detail.is_empty() => format!("its database is being prepared ({phase})"),
         phase => format!("its database is being prepared ({phase}: {detail})"),
     };
-    let count = total.map(|total| format!(", {done} of {total} done"));
+    let noun = counted.map_or_else(String::new, |counted| format!("{counted} "));
+    let count = total.map(|total| format!(", {done} of {total} {noun}done"));
     let left = progress.eta_seconds.filter(|_| *done > 0).map(|seconds| format!(", about {seconds:.0} s left"));
     let waits = waiting.map(|waiting| format!(", {}", waiting.reason));
     let rest = [count, left, waits].into_iter().flatten().collect::<String>();
@@ -163,7 +164,7 @@ fn with(mut response: Response, name: &'static str, value: &str) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::{Progress, Wait};
+    use crate::progress::{Counted, Progress, Wait};
 
     #[test]
     fn body_while_not_serving_has_a_sentence_for_people() {
@@ -173,16 +174,16 @@ mod tests {
         assert_eq!(shown(), format!("{begin}it is starting{end}"));
         progress.enter("clean-up", "", None);
         assert_eq!(shown(), format!("{begin}its database is being prepared (clean-up){end}"));
-        progress.enter("copy", "up 1 to 2", Some(10));
+        progress.enter("copy", "up 1 to 2", Some(Counted::Units.total(10)));
         let _paused = progress.wait(Wait::Paused);
         progress.advance(4);
         assert_eq!(
             shown(),
-            format!("{begin}its database is being prepared (copy: up 1 to 2), 4 of 10 done, paused{end}")
+            format!("{begin}its database is being prepared (copy: up 1 to 2), 4 of 10 units done, paused{end}")
         );
         let estimated = Snapshot { eta_seconds: Some(90.2), waiting: None, ..progress.snapshot() };
         let text = sentence(&estimated, 60);
-        assert!(text.contains("4 of 10 done, about 90 s left. Send the request again in 60 s."), "{text}");
+        assert!(text.contains("4 of 10 units done, about 90 s left. Send the request again in 60 s."), "{text}");
         progress.enter(SERVING, "", None);
         assert!(shown().contains("it is stopping"), "{}", shown());
     }

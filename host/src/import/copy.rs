@@ -29,7 +29,7 @@ use crate::lock::fence::Fence;
 use crate::migrate::filling::{self, ExistingRows};
 use crate::migrate::{self, Context, ForeignRecord, IMPORT_RUN, fault};
 use crate::pauses;
-use crate::progress::Wait;
+use crate::progress::{Counted, Wait};
 use crate::rows;
 
 /// Leaves that one transaction writes, unless they are large.
@@ -111,7 +111,7 @@ struct BatchOutcome {
 impl Filler<'_> {
     async fn read(&mut self, etcd: &Arc<EtcdClient>, survey: &Survey) -> Result<(), ImportError> {
         let progress = &self.context.progress;
-        progress.enter("import", "copying the records of etcd", Some(survey.leaves()));
+        progress.enter("import", "copying the records of etcd", Some(Counted::Records.total(survey.leaves())));
         let (mut fingerprint, mut order) = (FingerprintBuilder::default(), KeyOrder::default());
         let view = {
             let (reading, batches) = classified(etcd, &self.classifier);
@@ -156,7 +156,6 @@ impl Filler<'_> {
             }
             written => written?,
         }
-        self.context.progress.advance(leaves.len() as u64);
         self.context.progress.batch_done(leaves.len() as u64, began.elapsed());
         Ok(())
     }

@@ -16,6 +16,7 @@ use crate::etcd::Leaf;
 use crate::etcd::client::{EtcdClient, EtcdError, View};
 use crate::etcd::record::{EtcdRecord, RecordKind, StoreLayout, StoreVersion, VersionNode, judge};
 use crate::migrate::{Context, MigrateError, RefusedUnits, layout_history};
+use crate::progress::Counted;
 
 /// Batches of leaves that are decoded at once.
 const DECODERS: usize = 2;
@@ -77,7 +78,7 @@ impl Survey {
 /// The store cannot be read as a whole, its version is none that Diego wrote, or the catalog lacks [`VERSION`].
 pub async fn survey(etcd: &Arc<EtcdClient>, context: &Context) -> Result<Survey, ImportError> {
     let classifier = Arc::new(classifier(context, None)?);
-    context.progress.enter("survey", "reading etcd; nothing is written", None);
+    context.progress.enter("survey", "reading etcd; nothing is written", Some(Counted::Records.unknown()));
     let mut counting = Counting::default();
     let view = {
         let (reading, batches) = classified(etcd, &classifier);

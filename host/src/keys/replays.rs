@@ -70,22 +70,37 @@ pub(super) async fn reseal(folder: Option<PathBuf>, keyring: Arc<Keyring>) -> Re
         for path in paths(&folder, REPLAY_UNFINISHED)? {
             fs::remove_file(&path).map_err(failed(&path))?;
         }
-        let mut summary = RewriteSummary::default();
-        for path in paths(&folder, EXTENSION)? {
-            if label_of(&header(&path)?).is_ok_and(|label| label == keyring.active_label()) {
-                continue;
-            }
-            match keyring.reseal(&files::read(&path, REPLAY_BYTES).map_err(failed(&path))?) {
-                Ok(text) => {
-                    replace(&path, &text).map_err(failed(&path))?;
-                    summary.rewritten += 1;
-                }
-                Err(reason) => summary.skip(format!("{}: {reason}", path.display())),
-            }
-        }
-        Ok(summary)
+        each_resealed(&folder, &keyring, replace)
     })
     .await
+}
+
+/// Opens what [`reseal`] would re-seal, and writes nothing.
+pub(super) async fn survey(folder: Option<PathBuf>, keyring: Arc<Keyring>) -> Result<RewriteSummary, KeysError> {
+    let Some(folder) = folder else { return Ok(RewriteSummary::default()) };
+    blocking(move || each_resealed(&folder, &keyring, |_, _| Ok(()))).await
+}
+
+/// Re-seals in memory each file that is not under the active key, and gives it to `write`.
+fn each_resealed(
+    folder: &Path,
+    keyring: &Keyring,
+    write: impl Fn(&Path, &[u8]) -> io::Result<()>,
+) -> Result<RewriteSummary, KeysError> {
+    let mut summary = RewriteSummary::default();
+    for path in paths(folder, EXTENSION)? {
+        if label_of(&header(&path)?).is_ok_and(|label| label == keyring.active_label()) {
+            continue;
+        }
+        match keyring.reseal(&files::read(&path, REPLAY_BYTES).map_err(failed(&path))?) {
+            Ok(text) => {
+                write(&path, &text).map_err(failed(&path))?;
+                summary.rewritten += 1;
+            }
+            Err(reason) => summary.skip(format!("{}: {reason}", path.display())),
+        }
+    }
+    Ok(summary)
 }
 
 /// Replaces the file atomically: a crash leaves the old or the new content.

@@ -87,6 +87,28 @@ pub(super) async fn rewrite_table(
     Ok(summary)
 }
 
+/// Opens what [`rewrite_table`] would rewrite in a whole table, and writes nothing.
+pub(super) async fn survey_table(context: &RotationContext, table: &SealedTable) -> Result<RewriteSummary, KeysError> {
+    let batch_rows = AtomicUsize::new(MOST_ROWS);
+    let (to_seal, stale) = channel(1);
+    let (to_count, mut sealed) = channel::<SealedBatch>(1);
+    let count = async {
+        let mut summary = RewriteSummary::default();
+        while let Some(batch) = sealed.recv().await {
+            summary.rewritten += batch.rows.len() as u64;
+            batch.unreadable.into_iter().for_each(|example| summary.skip(example));
+        }
+        summary
+    };
+    let (read, resealed, summary) = tokio::join!(
+        read(context, table, None, &batch_rows, to_seal),
+        seal(&context.keyring, &table.name, stale, to_count),
+        count,
+    );
+    read.and(resealed)?;
+    Ok(summary)
+}
+
 async fn read(
     context: &RotationContext,
     table: &SealedTable,
@@ -184,7 +206,6 @@ async fn write(
         let next = (fitting as usize).clamp(now / 2, now * 2).clamp(1, MOST_ROWS);
         batch_rows.store(next, Ordering::Relaxed);
         summary.rewritten += rewritten;
-        context.progress.advance(batch.rows.len() as u64);
         context.progress.batch_done(batch.rows.len() as u64, spent);
         batch.unreadable.into_iter().for_each(|example| summary.skip(example));
     }

@@ -12,6 +12,7 @@ use crate::database::{Database, Transaction, schema};
 use crate::encryption::Keyring;
 use crate::lock::fence::Fence;
 use crate::migrate::fault;
+use crate::progress::Counted;
 
 /// The result of a rotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -141,7 +142,7 @@ pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated,
             write_label(context, fence).await?;
             return Ok(Rotated { was_due: true, rewritten, ..Rotated::default() });
         }
-        context.progress.enter("rotate-keys", format!("to {active}"), Some(stale));
+        context.progress.enter("rotate-keys", format!("to {active}"), Some(Counted::Rows.total(stale)));
         let whole = cursors.is_empty();
         let summary = pass(context, fence, std::mem::take(&mut cursors)).await?;
         rewritten += summary.rewritten;
@@ -151,6 +152,22 @@ pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated,
             return Ok(Rotated { was_due: true, rewritten, unreadable, examples });
         }
     }
+}
+
+/// What a rotation would do now: opens everything that is not under the active key, and writes nothing.
+///
+/// # Errors
+/// If the database or a replay file cannot be read.
+pub async fn survey(context: &RotationContext) -> Result<Rotated, KeysError> {
+    let label = state::label(&mut context.database.read().await?).await?;
+    let mut summary = RewriteSummary::default();
+    for table in &context.scope.tables {
+        summary.add(rewrite::survey_table(context, table).await?);
+    }
+    summary.add(replays::survey(context.scope.replays.clone(), context.keyring.clone()).await?);
+    let RewriteSummary { rewritten, unreadable, examples } = summary;
+    let was_due = label.as_deref() != Some(context.keyring.active_label());
+    Ok(Rotated { was_due, rewritten, unreadable, examples })
 }
 
 /// Rewrites every table, then every replay file.

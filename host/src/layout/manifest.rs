@@ -52,6 +52,11 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// The direction from one version to another; up if they are the same.
+    pub fn between(from: DataVersion, to: DataVersion) -> Self {
+        if to >= from { Self::Up } else { Self::Down }
+    }
+
     /// The other direction.
     #[must_use]
     pub fn opposite(self) -> Self {

@@ -71,6 +71,12 @@ impl Column {
     pub fn is_identity(&self) -> bool {
         SET_ONCE.contains(&self.name.as_str()) && self.sealing == Sealing::Plain
     }
+
+    /// Whether it holds the version of the last migration that its record went through: the host sets it whenever it writes
+    /// the record.
+    pub fn is_record_version(&self) -> bool {
+        self.name == RECORD_VERSION && matches!(self.kind, ColumnType::Integer | ColumnType::BigInteger)
+    }
 }
 
 /// The type of a column, as declared in the database.

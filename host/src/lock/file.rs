@@ -65,7 +65,7 @@ impl FileLock {
         self
     }
 
-    /// The holder, described for operators. Meaningful only while the lock is held: a leftover file names the last holder.
+    /// The holder, described for operators. A process that has released the lock and goes on is named until another one takes it.
     pub fn holder(path: &Path) -> Option<String> {
         Holder::describe(&files::read_text(path).ok()?)
     }

@@ -37,8 +37,11 @@ impl Holder {
         })
     }
 
-    /// Describes a stored holder for operators.
+    /// Describes a stored holder for operators, unless it has certainly ended.
     pub(super) fn describe(written: &str) -> Option<String> {
+        if Self::has_ended(written) {
+            return None;
+        }
         let Self { machine: at, pid, name, .. } = Self::parse(written)?;
         let place = if at == machine() { "this machine" } else { "another machine" };
         Some(format!("{name} (pid {pid} on {place})"))
@@ -104,6 +107,7 @@ mod tests {
         child.kill().expect("it can be killed");
         child.wait().expect("it can be waited for");
         assert!(Holder::has_ended(&holder.to_string()));
+        assert_eq!(Holder::describe(&holder.to_string()), None);
         let elsewhere = Holder { machine: "another".into(), ..holder.clone() };
         assert!(!Holder::has_ended(&elsewhere.to_string()));
         let other = Holder { pid: std::process::id(), started: "0".into(), ..holder };

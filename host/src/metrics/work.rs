@@ -30,12 +30,22 @@ impl Collector for WorkCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let (now, wanted) = (self.progress.snapshot(), self.throttle.settings());
         labelled(&mut encoder, "work_phase", "What the host is doing", "phase", &[(&now.phase, 1)])?;
-        gauge(&mut encoder, "work_done", "Units of this phase that are done", Some(now.done))?;
-        gauge(&mut encoder, "work_total", "Units of this phase", now.total)?;
-        gauge(&mut encoder, "work_per_second", "Units a second, of the last seconds", now.units_per_second)?;
+        let counted = now.counted.map(|counted| (counted.to_string(), 1));
+        let help = "What the other numbers of this phase count: units of a migration, rows, records, modules or files";
+        labelled(&mut encoder, "work_counted", help, "of", counted.as_slice())?;
+        let help = "How many of what bbs_work_counted names are done in this phase";
+        gauge(&mut encoder, "work_done", help, Some(now.done))?;
+        gauge(&mut encoder, "work_total", "How many of what bbs_work_counted names this phase has", now.total)?;
+        let help = "Of what bbs_work_counted names, a second, over the last seconds";
+        gauge(&mut encoder, "work_per_second", help, now.units_per_second)?;
         gauge(&mut encoder, "work_eta_seconds", "Until this phase ends at the present rate", now.eta_seconds)?;
         gauge(&mut encoder, "work_elapsed_seconds", "Since this phase began", Some(now.elapsed_seconds))?;
-        gauge(&mut encoder, "work_batch_units", "Units of the last batch", now.batch.map(|batch| batch.units))?;
+        gauge(
+            &mut encoder,
+            "work_batch_units",
+            "Of what bbs_work_counted names, in the last batch",
+            now.batch.map(|batch| batch.units),
+        )?;
         gauge(&mut encoder, "work_batch_seconds", "What writing it took", now.batch.map(|batch| batch.seconds))?;
         let age = now.checkpoint_age_seconds;
         gauge(&mut encoder, "work_checkpoint_age_seconds", "Since a batch was last made durable", age)?;
@@ -45,7 +55,12 @@ impl Collector for WorkCollector {
         let reasons = REASONS.map(|(name, reason)| (name, u32::from(waiting == Some(reason))));
         labelled(&mut encoder, "work_waiting", "Why the work waits, if it does", "reason", &reasons)?;
         gauge(&mut encoder, "work_paused", "1 if an operator paused the work", Some(u32::from(wanted.paused)))?;
-        gauge(&mut encoder, "work_limit_per_second", "Units a second that are allowed", wanted.units_per_second)
+        gauge(
+            &mut encoder,
+            "work_limit_per_second",
+            "Of what bbs_work_counted names, a second, that are allowed",
+            wanted.units_per_second,
+        )
     }
 }
 

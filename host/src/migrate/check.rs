@@ -13,10 +13,12 @@ use uuid::Uuid;
 use super::examine::layouts_here;
 use super::look::check_ends;
 use super::state::{self, current_of};
-use super::{Context, MigrateError, Work, layout_history, residue};
+use super::{Context, MigrateError, Work, layout_history, partial_run, residue};
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
+use crate::layout::schema::{Column, Sealing, Table};
 use crate::lens::{Arguments, ComposeError, Residue};
+use crate::progress::Counted;
 use crate::rows::{self, KeyRange, Measure, RowsError, UnitBatch, UnitKey};
 use round_trip::{Loss, RoundTrip};
 
@@ -37,6 +39,8 @@ pub struct Checked {
     /// Records that a migration reads and that do not open, and units above the limit. They would stop the migration
     /// before any module runs.
     pub unreadable: Vec<Trouble>,
+    /// Sealed columns that were not opened, by table: no migration reads them, so damaged values in them were not found.
+    pub unopened: BTreeMap<String, Vec<String>>,
     /// In the order in which they run.
     pub migrations: Vec<CheckedMigration>,
 }
@@ -118,7 +122,7 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     let from = current_of(&state::found(&mut reader).await?);
     check_ends(context, &layout_history(&context.migrations)?, from, to)?;
     let layouts = layouts_here(context, &mut reader, from).await?;
-    let direction = if to >= from { Direction::Up } else { Direction::Down };
+    let direction = Direction::between(from, to);
     let restorable = residue::restorable(&mut reader, from, to).await?;
     let work = Work::new(context, &layouts, from, to, restorable.clone())?;
     let mut arguments = Arguments::new();
@@ -141,18 +145,27 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     });
     let (steps, arguments) = (steps.collect::<Result<_, ComposeError>>()?, Arc::new(arguments));
     let mut walk = Walk { steps, arguments, unreadable: Troubles::default(), units: 0 };
-    let mut total = 0;
-    for table in work.lens.source.tables.keys() {
-        if state::exists(&mut reader, table).await? {
-            total += state::count(&mut reader, table).await?.unsigned_abs();
-        }
-    }
     drop(reader);
-    context.progress.enter("check", work.describe(), Some(total));
+    let total = partial_run::all_units(context, &work).await?;
+    context.progress.enter("check", work.describe(), Some(Counted::Units.total(total)));
     for group in 0..work.lens.groups.len() {
         walk.group(context, &work, group).await?;
     }
-    Ok(walk.finish(from, to, direction))
+    Ok(walk.finish(&work, direction))
+}
+
+fn unopened(work: &Work) -> BTreeMap<String, Vec<String>> {
+    let of_table = |table: &Table| {
+        let opened = work.lens.needed.get(&table.name);
+        let is_closed = |column: &&Column| {
+            column.sealing != Sealing::Plain && !opened.is_some_and(|opened| opened.contains(&column.name))
+        };
+        (
+            table.name.clone(),
+            table.columns.iter().filter(is_closed).map(|column| column.name.clone()).collect::<Vec<_>>(),
+        )
+    };
+    work.lens.source.tables.values().map(of_table).filter(|(_, columns)| !columns.is_empty()).collect()
 }
 
 struct Walk {
@@ -171,7 +184,7 @@ impl Walk {
         let limits = context.tuning.limits();
         loop {
             let mut reader = context.database.read().await?;
-            let units = rows::next_units(&mut reader, &sources, after.as_ref(), fitting, Measure::Rows).await?.units;
+            let units = rows::next_units(&mut reader, &sources, after.as_ref(), fitting, Measure::Keys).await?.units;
             if units.is_empty() {
                 return Ok(());
             }
@@ -181,13 +194,13 @@ impl Walk {
             fitting = context.tuning.units_that_fit(batch.units.len(), loaded.bytes).min(context.tuning.batch_units);
             let left = work.residue_of(&mut reader, &mut batch).await?;
             drop(reader);
-            self.units += batch.units.len() as u64;
+            let mut count = batch.units.len() as u64;
             if let Some((unit, fault)) = loaded.oversized {
-                self.units += 1;
+                count += 1;
                 let reason = format!("above the limit of {} bytes for one unit", limits.unit);
                 self.unreadable.note(&reason, &unit.name(), Some(fault.to_string()));
             }
-            let count = batch.rows() as u64;
+            self.units += count;
             // Its residue may have left only the first units in the batch.
             after = batch.units.last().or(Some(&loaded.last)).cloned();
             let (batch, left) = self.open(work, batch, left);
@@ -255,7 +268,8 @@ impl Walk {
         Ok(Vec::new())
     }
 
-    fn finish(self, from: DataVersion, to: DataVersion, direction: Direction) -> Checked {
+    fn finish(self, work: &Work, direction: Direction) -> Checked {
+        let (from, to, unopened) = (work.from, work.to, unopened(work));
         let migrations = self.steps.into_iter().map(|step| {
             let manifest = step.round_trip.migration.manifest();
             CheckedMigration {
@@ -270,6 +284,6 @@ impl Walk {
             }
         });
         let migrations = migrations.collect();
-        Checked { from, to, units: self.units, unreadable: self.unreadable.finish(), migrations }
+        Checked { from, to, units: self.units, unreadable: self.unreadable.finish(), unopened, migrations }
     }
 }

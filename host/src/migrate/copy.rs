@@ -16,13 +16,13 @@ use tokio::sync::mpsc;
 use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::Strategy;
 use super::transform::{ReadBatch, transform};
-use super::{Context, Job, MigrateError, fault, quarantine};
+use super::{Context, Job, MigrateError, PartialRun, fault, partial_run, quarantine, state};
 use crate::causes::with_causes;
-use crate::database::{SqlError, Transaction, sql, upsert};
+use crate::database::{SqlError, upsert};
 use crate::lock::fence::Fence;
 use crate::pauses;
-use crate::progress::Wait;
-use crate::rows::{self, UnitKey, residue};
+use crate::progress::{Counted, Wait};
+use crate::rows::{self, residue};
 use reader::{BatchReader, CopyBatch, Pass};
 
 /// Initial and minimum batch size; below it the fixed cost of a transaction dominates.
@@ -62,20 +62,9 @@ pub(super) async fn copy(
     job: &Arc<Job>,
     budget: &Arc<UnitBudget>,
 ) -> Result<bool, MigrateError> {
-    let mut reader = context.database.read().await?;
-    let mut total = 0;
-    for group in 0..job.lens.groups.len() {
-        if job.has_copies(group) || job.visits_units(group) {
-            total += rows_in(&mut reader, job, group).await?;
-        }
-    }
-    let mut done = 0;
-    for plan in &job.plans {
-        done += checksum::written(&mut reader, plan).await?.rows;
-    }
-    drop(reader);
-    context.progress.enter("copy", job.describe(), Some(total));
-    context.progress.resume_at(done.min(total));
+    let PartialRun { total, migrated, .. } = partial_run::counted(context, job).await?;
+    context.progress.enter("copy", job.describe(), Some(Counted::Units.total(total)));
+    context.progress.resume_at(migrated);
     for group in 0..job.lens.groups.len() {
         for pass in passes(job, group) {
             let complete = copy_group(context, fence, job, (group, pass), budget).await?;
@@ -104,24 +93,6 @@ fn cursor_number(job: &Job, (group, pass): (usize, Pass)) -> usize {
     }
 }
 
-/// Progress counts rows: counting distinct keys would read every table once more.
-async fn rows_in(tx: &mut Transaction, job: &Job, group: usize) -> Result<u64, MigrateError> {
-    let mut rows = 0;
-    for table in &job.lens.groups[group].sources {
-        rows += super::state::count(tx, table).await?.unsigned_abs();
-    }
-    Ok(rows)
-}
-
-/// The last unit that a pass has written.
-pub(super) async fn cursor(context: &Context, group: usize) -> Result<Option<UnitKey>, MigrateError> {
-    let mut reader = context.database.read().await?;
-    let select = sql("SELECT last_key FROM bbs_copy WHERE group_number = ?").bind(group as i64);
-    let Some(row) = reader.fetch_optional(select).await.map_err(failed)? else { return Ok(None) };
-    let key = row.text(0).map_err(failed)?.and_then(UnitKey::from_text);
-    key.ok_or(MigrateError::DamagedCursor { group }).map(Some)
-}
-
 async fn copy_group(
     context: &Context,
     fence: &Fence,
@@ -130,7 +101,7 @@ async fn copy_group(
     budget: &Arc<UnitBudget>,
 ) -> Result<bool, MigrateError> {
     let number = cursor_number(job, (group, pass));
-    let after = cursor(context, number).await?;
+    let after = state::cursor(context, number).await?;
     let size = Arc::new(AtomicU64::new(FIRST_BATCH));
     let (to_transform, from_read) = mpsc::channel(WAITING);
     let (to_write, from_transform) = mpsc::channel(WAITING);
@@ -219,7 +190,6 @@ async fn write_batches(
         let began = Instant::now();
         until_it_is_written(context, fence, job, of, &batch).await?;
         let spent = began.elapsed().max(Duration::from_micros(1));
-        context.progress.advance(batch.rows);
         context.progress.batch_done(batch.units, spent);
         context.progress.quarantined(batch.transformed.refused.len() as u64);
         let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);

@@ -9,7 +9,7 @@
 use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
-use super::{Context, Job, MigrateError, Work, fault, layout_history, quarantine, residue};
+use super::{Context, Job, MigrateError, RunState, Work, fault, layout_history, quarantine, residue, runs};
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
 use crate::layout::history::LayoutHistory;
@@ -189,6 +189,7 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
 async fn take_back(context: &Context, fence: &Fence, job: &Job, history: i64) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
     state::forget_history_after(&mut tx, history).await?;
+    runs::reopen_last(&mut tx).await?;
     state::write_applied_versions(&mut tx, &super::applied_at(context, job.from)).await?;
     state::write_version(&mut tx, job.from, job.to).await?;
     job.write_phase(&mut tx, job.to < job.from, Phase::Copying).await?;
@@ -344,6 +345,7 @@ async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase
     state::write_applied_versions(tx, &super::applied_at(context, job.to)).await?;
     let phase = if quarantine::has_pending(tx).await? { Phase::Settling } else { phase };
     state::write_version(tx, job.to, job.to).await?;
+    runs::end(tx, context, job.from, job.to, RunState::Completed).await?;
     let underway = Underway {
         from: job.from,
         to: job.to,
@@ -358,7 +360,7 @@ async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase
 
 /// Removes what a finished migration replaced. Safe to repeat; runs only once the version is durable.
 pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    context.progress.enter("clean-up", "tables that were replaced", None);
+    context.progress.enter("clean-up", "what is not needed any more", None);
     state::drop_leftovers(context, fence).await?;
     quarantine::give_back(context, fence).await?;
     remove_used_residue(context, fence).await?;
@@ -378,6 +380,6 @@ async fn remove_used_residue(context: &Context, fence: &Fence) -> Result<(), Mig
     let arrived = state::underway(&mut reader).await?.filter(|underway| underway.phase == Phase::CleaningUp);
     drop(reader);
     let Some(arrived) = arrived else { return Ok(()) };
-    let direction = if arrived.to >= arrived.from { Direction::Up } else { Direction::Down };
+    let direction = Direction::between(arrived.from, arrived.to);
     residue::remove(fence, direction.opposite(), super::versions(arrived.from, arrived.to)).await
 }

@@ -92,7 +92,10 @@ pub enum Reason {
          Find out what wrote that; if nothing runs, write TargetVersion {current} into the row `version` of `configurations`"
     )]
     Botched { current: DataVersion, target: DataVersion },
-    #[error("a migration down to {to} began and has not ended; finish it with `bbs migrate down --to {to}`")]
+    #[error(
+        "a migration down to {to} began and has not ended; finish it with `bbs migrate down --to {to}`, or give it up with \
+         `bbs migrate abort`"
+    )]
     GoingDown { to: DataVersion },
     #[error("the database is at {current}, below {to}: there is nothing to take down; use `bbs migrate up`")]
     NothingBelow { current: DataVersion, to: DataVersion },

@@ -8,7 +8,7 @@ use crate::database::schema::{AttachedObject, ReadBackError};
 use crate::database::{DatabaseError, SqlError, is_outage, is_refused_row, is_transient};
 use crate::encryption::EncryptionError;
 use crate::layout::history::LayoutError;
-use crate::layout::manifest::DataVersion;
+use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::{ComposeError, LensError};
 use crate::lock::fence::FenceError;
 use crate::rows::{RowsError, Unstorable, residue};
@@ -127,29 +127,30 @@ pub enum MigrateError {
     Trial { statement: String, source: SqlError },
     #[error("there are {} reasons against a migration:{}", .0.len(), .0.iter().map(listed).collect::<String>())]
     Several(Vec<MigrateError>),
-    #[error(
-        "cannot open column {column} of table {table} in unit {unit:?}; nothing was changed. \
-         Repair or remove the row, then start again; or leave the unit out with `on_unreadable` set to `quarantine` \
-         (`bbs migrate up --on-unreadable quarantine`)"
-    )]
+    #[error("cannot open column {column} of table {table} in unit {unit:?}")]
     Record { unit: String, table: String, column: String, source: EncryptionError },
     #[error(
-        "unit {unit:?} cannot be migrated; nothing was changed. Repair it or the module, then start again; or leave it out \
-         with `on_unreadable` set to `quarantine` (`bbs migrate up --on-unreadable quarantine`){}",
-        .replay.as_ref().map_or_else(String::new, |path| format!("; the unit is saved in {}", path.display()))
+        "unit {unit:?} cannot be migrated{}",
+        .replay.as_ref().map_or_else(String::new, |path| format!("; it is saved in {}", path.display()))
     )]
     Unit { unit: String, replay: Option<PathBuf>, source: Box<LensError> },
-    #[error(
-        "unit {unit:?} cannot be migrated; nothing was changed. Correct the module, or repair the unit, then start again; or \
-         leave it out with `on_unreadable` set to `quarantine` (`bbs migrate up --on-unreadable quarantine`)"
-    )]
+    #[error("unit {unit:?} cannot be migrated")]
     Unstorable { unit: String, source: Box<Unstorable> },
-    #[error(
-        "unit {unit:?} has {bytes} bytes or more, above the limit of {limit}; nothing was changed. Make it smaller, then \
-         start again; or leave it out with `on_unreadable` set to `quarantine` \
-         (`bbs migrate up --on-unreadable quarantine`)"
-    )]
+    #[error("unit {unit:?} has {bytes} bytes or more, above the limit of {limit}")]
     UnitTooLarge { unit: String, bytes: u64, limit: u64 },
+    #[error(
+        "the migration {direction} to {to} stopped at a unit; the tables are as they were. Repair the unit or the module, or \
+         remove the unit, and run it again; or leave the unit out: `{} --on-unreadable quarantine`; or give the migration up: \
+         `bbs migrate abort`",
+        command(*.direction, *.to)
+    )]
+    Stopped { direction: Direction, to: DataVersion, source: Box<MigrateError> },
+    #[error("the migration to {to} is complete, so it cannot be given up; migrate the other way instead: `{}`", command(*.back, *.from))]
+    Complete { from: DataVersion, to: DataVersion, back: Direction },
+    #[error(
+        "this migration fills an empty database, which has no version to stay at; `bbs migrate up` continues it, and so does `bbs serve`"
+    )]
+    NothingToStayAt,
     #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
     WrittenMeanwhile { table: String },
     #[error(
@@ -210,6 +211,11 @@ impl From<RowsError> for MigrateError {
     }
 }
 
+/// The command that migrates to a version.
+pub fn command(direction: Direction, to: DataVersion) -> String {
+    format!("bbs migrate {direction} --to {to}")
+}
+
 /// A reason with its causes, on a line of its own.
 fn listed(reason: &MigrateError) -> String {
     format!("\n- {}", with_causes(reason))
@@ -227,6 +233,16 @@ impl MigrateError {
             0 => Ok(()),
             1 => Err(reasons.remove(0)),
             _ => Err(Self::Several(reasons)),
+        }
+    }
+
+    /// Adds how a migration that stops at a unit can go on, if it does.
+    pub(super) fn stopping(self, direction: Direction, to: DataVersion) -> Self {
+        match self {
+            Self::Record { .. } | Self::Unit { .. } | Self::Unstorable { .. } | Self::UnitTooLarge { .. } => {
+                Self::Stopped { direction, to, source: Box::new(self) }
+            }
+            other => other,
         }
     }
 

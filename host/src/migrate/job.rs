@@ -173,15 +173,19 @@ impl Work {
         versions(self.from, self.to)
     }
 
+    /// A description for people.
     pub(super) fn describe(&self) -> String {
-        format!("{} {} to {}", self.lens.direction, self.from, self.to)
+        match self.from {
+            0 => format!("of an empty database to {}", self.to),
+            from => format!("{} from {from} to {}", self.lens.direction, self.to),
+        }
     }
 
     /// A digest of the two versions, of every module between them, and of whether clients write to the copies too: then
     /// the copies have rows beyond the cursor, and only a copier that expects them may resume the copy.
     pub(super) fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
-        hash.update(self.describe());
+        hash.update(format!("{} {} to {}", self.lens.direction, self.from, self.to));
         if self.dual_writes.is_some() {
             hash.update(" online");
         }

@@ -80,7 +80,8 @@ impl Online {
     /// # Errors
     /// As [`super::run`]; [`MigrateError::NotFollowed`] once a write of a client could not be applied to the copies.
     pub async fn copy(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        copy::copy(context, fence, &self.job, &Arc::new(UnitBudget::of(None))).await?;
+        let copied = copy::copy(context, fence, &self.job, &Arc::new(UnitBudget::of(None))).await;
+        copied.map_err(|fault| fault.stopping(self.job.lens.direction, self.job.to))?;
         fault::point(fault::AFTER_COPY);
         cut_over::build_indexes(context, fence, &self.job).await?;
         cut_over::change_ahead(context, fence, &self.job).await?;

@@ -11,6 +11,8 @@ pub const IMPORT_RUN: &str = "bbs_import_run";
 pub(super) const CATALOG_SERIAL: &str = "bbs_catalog_serial";
 /// The migrations of the catalog up to the version of the database, when a host worked with it last.
 pub(super) const APPLIED: &str = "bbs_applied_version";
+/// The migrations that began, for operators.
+pub(super) const RUN: &str = "bbs_migration_run";
 pub(super) const QUARANTINE: &str = "bbs_quarantine";
 pub(super) const QUARANTINE_PART: &str = "bbs_quarantine_part";
 
@@ -51,6 +53,7 @@ pub fn tables() -> Vec<Table> {
                 ("phase", KEY),
             ],
         ),
+        run(),
         table("bbs_side_table", &["table_name"], &[("table_name", KEY)]),
         table("bbs_copy", &["group_number"], &[("group_number", NUMBER), ("last_key", TEXT)]),
         table("bbs_copy_table", &["table_name"], &[("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
@@ -62,6 +65,24 @@ pub fn tables() -> Vec<Table> {
         quarantine(),
         quarantine_part(),
     ]
+}
+
+fn run() -> Table {
+    let mut run = table(
+        RUN,
+        &["run"],
+        &[
+            ("run", NUMBER),
+            ("from_version", NUMBER),
+            ("to_version", NUMBER),
+            ("state", KEY),
+            ("began_at_ns", NUMBER),
+            ("host", KEY),
+            ("release_name", KEY),
+        ],
+    );
+    run.columns.push(optional("ended_at_ns", NUMBER));
+    run
 }
 
 /// Changes that clients' writes made to the copies: a row for each, so that they do not wait for each other.

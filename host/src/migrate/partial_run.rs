@@ -4,7 +4,7 @@
 use sea_query::{Alias, Expr, Query, UnionType};
 use serde::Serialize;
 
-use super::{Context, Decision, MigrateError, Work, copy};
+use super::{Context, Decision, MigrateError, Work, state};
 use crate::layout::manifest::DataVersion;
 use crate::rows::{UnitKey, key_columns, within};
 
@@ -26,11 +26,20 @@ pub struct PartialRun {
     pub migrated: u64,
 }
 
+/// Counts the units of every table.
+pub(super) async fn all_units(context: &Context, work: &Work) -> Result<u64, MigrateError> {
+    let mut all = 0;
+    for group in 0..work.lens.groups.len() {
+        all += units(context, work, group, None).await?;
+    }
+    Ok(all)
+}
+
 /// Counts the units that are copied and all units, over everything that is copied.
 pub(super) async fn counted(context: &Context, work: &Work) -> Result<PartialRun, MigrateError> {
     let mut part = PartialRun { from: work.from, to: work.to, total: 0, migrated: 0 };
     for group in (0..work.lens.groups.len()).filter(|&group| work.has_copies(group) || work.visits_units(group)) {
-        let cursor = copy::cursor(context, group).await?;
+        let cursor = state::cursor(context, group).await?;
         part.total += units(context, work, group, None).await?;
         if cursor.is_some() {
             part.migrated += units(context, work, group, cursor.as_ref()).await?;

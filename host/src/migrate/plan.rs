@@ -12,7 +12,6 @@ use crate::encryption::Keyring;
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
-use crate::layout::values::Encoding;
 use crate::lens::transform::Transform;
 use crate::lens::{Composed, Lens, Provenance};
 use crate::rows::{BatchColumn, TableRows};
@@ -223,10 +222,7 @@ fn stamp(
     migrations: &[std::sync::Arc<dyn Transform>],
     to: DataVersion,
 ) -> Option<Option<Literal>> {
-    let column = composed.table.column(RECORD_VERSION)?;
-    if Encoding::from(column.kind) != Encoding::Integer {
-        return None;
-    }
+    let column = composed.table.columns.iter().find(|column| column.is_record_version())?;
     let table = &composed.table.name;
     match (lens.direction, composed.transformed) {
         (Direction::Up, version) => return version.map(|version| Some(integer(version))),

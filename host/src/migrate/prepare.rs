@@ -7,7 +7,7 @@ use super::lock_waits::change_schema;
 use super::plan::{Strategy, TablePlan};
 use super::state::{self, Phase, Underway};
 use super::{
-    Context, Job, MigrateError, Work, cut_over, fault, fresh, layout_history, quarantine, residue, same_schema,
+    Context, Job, MigrateError, Work, cut_over, fault, fresh, layout_history, quarantine, residue, runs, same_schema,
 };
 use crate::database::schema;
 use crate::database::{SqlError, Transaction};
@@ -51,6 +51,7 @@ pub(super) async fn begin(
     let arguments = work.draw_arguments(&mut tx, context.now_ns).await?;
     if !resumed {
         state::forget_underway(&mut tx).await?;
+        runs::begin(&mut tx, context, work.from, work.to).await?;
     }
     let job = Job { work, arguments, token };
     let phase = if resumed { Phase::Copying } else { Phase::Begun };

@@ -31,7 +31,7 @@ use crate::rows::digest::digest_of;
 use crate::rows::{self, ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};
 
 pub(super) use put_back::give_back;
-pub use put_back::{Fate, retry};
+pub use put_back::{Fate, PutBack, retry};
 pub use unreadable::ServingQuarantine;
 
 fn failed(source: SqlError) -> MigrateError {
@@ -225,7 +225,7 @@ pub struct ForeignRecord<'a> {
 /// What an entry has instead of a table if its record is of another store.
 const FOREIGN: &str = "etcd";
 
-/// The message of an error with its sources, without the advice for a migration that stops.
+/// The message of an error with its sources.
 fn chain(error: &MigrateError) -> String {
     let MigrateError::Record { table, column, source, .. } = error else { return error.to_string() };
     format!("`{column}` of `{table}` does not open: {source}")

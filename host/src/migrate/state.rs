@@ -17,6 +17,7 @@ use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::Arguments;
 use crate::lock::fence::Fence;
+use crate::rows::UnitKey;
 pub(super) use crate::rows::digest::signed;
 
 /// Tables whose rows mean that a database without a version is in use. Other tables may belong to another program.
@@ -246,6 +247,16 @@ pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateE
 /// Removes the changes that clients' writes made to copies which are not verified any more.
 pub(super) async fn forget_copy_changes(fence: &Fence) -> Result<(), MigrateError> {
     removal::remove(fence, &own_tables::copy_change(), Cond::all()).await
+}
+
+/// The last unit that a pass of the copy has written.
+pub(super) async fn cursor(context: &Context, pass: usize) -> Result<Option<UnitKey>, MigrateError> {
+    const TABLE: &str = "bbs_copy";
+    let mut reader = context.database.read().await?;
+    let select = sql("SELECT last_key FROM bbs_copy WHERE group_number = ?").bind(pass as i64);
+    let Some(row) = reader.fetch_optional(select).await.map_err(failed(TABLE))? else { return Ok(None) };
+    let key = row.text(0).map_err(failed(TABLE))?.and_then(UnitKey::from_text);
+    key.ok_or(MigrateError::DamagedCursor { group: pass }).map(Some)
 }
 
 /// Records the tables that a migration creates beside the real ones, before the first of them is created. The host that

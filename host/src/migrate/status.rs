@@ -227,7 +227,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     let layouts = layouts_here(context, &mut reader, from).await?;
     let reasons = reasons_between(context, &mut context.database.read().await?, from, to).await?;
     let refused = MigrateError::refuse(reasons);
-    let direction = if to >= from { Direction::Up } else { Direction::Down };
+    let direction = Direction::between(from, to);
     let restorable = residue::restorable(&mut reader, from, to).await?;
     let work = Work::new(context, &layouts, from, to, restorable)?;
     let mut tables = Vec::new();

@@ -187,12 +187,54 @@ async fn unfinished_down_is_resumed_only_by_the_same_intent() {
     let world = TestEngine::with_rows(3).await;
     world.up(5).await.unwrap();
     world.execute("UPDATE desired_lrps SET routes = 'damaged'").await;
-    assert!(matches!(world.down(1).await.unwrap_err(), MigrateError::Record { .. }));
+    assert!(matches!(world::at_unit(world.down(1).await.unwrap_err()), MigrateError::Record { .. }));
     assert_eq!(world.up(5).await.unwrap(), Decision::ShutDown(Reason::GoingDown { to: 1 }));
     assert_eq!(world.down(2).await.unwrap(), Decision::ShutDown(Reason::GoingDown { to: 1 }));
     world.seal_routes().await;
     assert_eq!(world.down(1).await.unwrap(), Decision::Continue { from: 5, to: 1 });
     assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 1, to: 5 });
+}
+
+/// Goal: an unfinished migration in either direction can be given up while the tables are as they were, and any version can be
+/// gone to from there. Method: partial runs leave the state of a migration that stopped.
+#[tokio::test]
+async fn unfinished_migration_is_given_up_in_both_directions() {
+    let world = TestEngine::with_rows(30).await;
+    world.up(5).await.unwrap();
+    let before = world.everything().await;
+    for intent in [Intent::Down { to: 1 }, Intent::Up { wanted: 6 }] {
+        let to = if intent == (Intent::Up { wanted: 6 }) { 6 } else { 1 };
+        let fence = Fence::raise(&world.context.database).await.unwrap();
+        let part = run_partially(&world.context, &fence, intent, Some(10)).await.unwrap();
+        assert!(matches!(part, RunOutcome::Partial(PartialRun { migrated: 10, .. })), "{part:?}");
+        assert_eq!(world.abort().await.unwrap(), Some(GivenUp { from: 5, to }));
+        assert_eq!((world.version().await, world.abort().await.unwrap()), ((5, 5), None));
+        assert!(world.leftovers().await.is_empty());
+        assert_eq!(world.everything().await, before);
+        assert_eq!(world.up(5).await.unwrap(), Decision::Serve);
+    }
+    assert_eq!(world.down(2).await.unwrap(), Decision::Begin { from: 5, to: 2 });
+    let states: Vec<_> =
+        runs(&world.context).await.unwrap().into_iter().map(|run| (run.from, run.to, run.state)).collect();
+    let (completed, given_up) = (RunState::Completed, RunState::GivenUp);
+    assert_eq!(states, [(0, 1, completed), (1, 5, completed), (5, 1, given_up), (5, 6, given_up), (5, 2, completed)]);
+}
+
+#[tokio::test]
+async fn migration_to_another_version_replaces_an_unfinished_one_in_the_history() {
+    let world = TestEngine::with_rows(30).await;
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    run_partially(&world.context, &fence, Intent::Up { wanted: 5 }, Some(10)).await.unwrap();
+    world.up(6).await.unwrap();
+    let states: Vec<_> = runs(&world.context).await.unwrap().into_iter().map(|run| (run.to, run.state)).collect();
+    assert_eq!(states, [(1, RunState::Completed), (5, RunState::Replaced), (6, RunState::Completed)]);
+    // A host of a release without the history has begun this one.
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    run_partially(&world.context, &fence, Intent::Down { to: 1 }, Some(10)).await.unwrap();
+    world.execute("DELETE FROM bbs_migration_run").await;
+    world.down(1).await.unwrap();
+    let found = runs(&world.context).await.unwrap();
+    assert_eq!((found.len(), found[0].state, found[0].host.as_str()), (1, RunState::Completed, "z1"));
 }
 
 /// Goal: interrupted work is resumed only where that is safe.

@@ -13,6 +13,7 @@ use super::{Context, Job, MigrateError, quarantine, state};
 use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::layout::values::ColumnBuilder;
 use crate::lens::Provenance;
+use crate::progress::Counted;
 use crate::rows::{BatchColumn, TableRows};
 
 /// The rows that are opened and digested at a time: so many, or so many bytes of text and the row that reaches them.
@@ -26,7 +27,7 @@ pub(super) async fn verify(context: &Context, job: &Arc<Job>) -> Result<(), Migr
         total += written(&mut reader, plan).await?.rows;
     }
     drop(reader);
-    context.progress.enter("verify", job.describe(), Some(total));
+    context.progress.enter("verify", job.describe(), Some(Counted::Rows.total(total)));
     for plan in copies(job) {
         if job.dual_writes.is_some() {
             // One snapshot of the database, since clients write meanwhile.

@@ -18,7 +18,7 @@ use super::placement::{self, NotNewest};
 use super::releases::RELEASES_FILE;
 use super::sandbox::{self, Sandbox};
 use crate::files;
-use crate::progress::Progress;
+use crate::progress::{Counted, Progress};
 
 pub use self::sources::{SourceError, crates_of, listed_crates};
 pub use self::toolchain::TargetError;
@@ -195,7 +195,7 @@ fn built(
 /// # Errors
 /// If a crate cannot be built or encoded.
 pub fn components(crates: &[PathBuf], progress: &Progress) -> Result<Vec<Vec<u8>>, BuildError> {
-    let total = Some(crates.len() as u64);
+    let total = Some(Counted::Modules.total(crates.len() as u64));
     compile::prepare(crates, progress)?;
     progress.enter("compile", "migrations and translators, with cargo", total);
     let libraries = compile::compile(crates, progress)?;

@@ -19,7 +19,7 @@ use super::new_folder::{NewFolder, NewFolderError};
 use super::oci::{ArtifactError, FolderError, OciArtifact, OciLayer, OciManifest};
 use super::sandbox::Sandbox;
 use super::text::ModuleText;
-use crate::progress::Progress;
+use crate::progress::{Counted, Progress};
 
 const SCHEME: &str = "oci://";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -114,7 +114,7 @@ pub async fn push(
     let failed = |error| failure(reference, error);
     let client = connection.open(reference, RegistryOperation::Push).await.map_err(failed)?;
     let blobs: Vec<_> = artifact.blobs().collect();
-    progress.enter("push", format!("to {reference}"), Some(blobs.len() as u64));
+    progress.enter("push", format!("to {reference}"), Some(Counted::Files.total(blobs.len() as u64)));
     for (digest, content) in blobs {
         if !client.blob_exists(&reference.0, &digest).await.map_err(failed)? {
             client.push_blob(&reference.0, content.to_vec(), &digest).await.map_err(failed)?;
@@ -145,7 +145,7 @@ pub async fn pull(
     // The library verifies that the manifest has the digest of the reference.
     let (manifest, _) = pulled.map_err(failed)?;
     let manifest = OciManifest::parse(manifest.into()).map_err(unusable)?;
-    progress.enter("pull", format!("from {reference}"), Some(manifest.layers.len() as u64));
+    progress.enter("pull", format!("from {reference}"), Some(Counted::Files.total(manifest.layers.len() as u64)));
     let mut contents = BTreeMap::new();
     for layer in &manifest.layers {
         contents.insert(layer.digest.clone(), content(&client, reference, layer).await?);

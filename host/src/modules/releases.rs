@@ -76,11 +76,12 @@ impl ReleaseDigests {
     }
 }
 
-/// The release of this name, according to folders of modules. The first one must have a list of releases, those of add-ons may.
+/// The releases of folders of modules, oldest first within each. The first folder must have a list of releases, those of add-ons
+/// may.
 ///
 /// # Errors
-/// If the first folder has no list of releases, none has one of this name, or a list is not the one that its catalog pins.
-pub fn release(folders: &[PathBuf], digests: &ReleaseDigests, name: &str) -> Result<Release, ReleaseError> {
+/// If the first folder has no list of releases, or a list is not the one that its catalog pins.
+pub fn all(folders: &[PathBuf], digests: &ReleaseDigests) -> Result<Vec<Release>, ReleaseError> {
     let mut releases = Vec::new();
     for (at, folder) in folders.iter().enumerate() {
         let path = folder.join(RELEASES_FILE);
@@ -91,6 +92,15 @@ pub fn release(folders: &[PathBuf], digests: &ReleaseDigests, name: &str) -> Res
         digests.check(folder, &path, &text)?;
         releases.extend(parse(&text).map_err(|source| ReleaseError::Syntax { path, source: source.into() })?);
     }
+    Ok(releases)
+}
+
+/// The release of this name.
+///
+/// # Errors
+/// As [`all`], or if no list has a release of this name.
+pub fn release(folders: &[PathBuf], digests: &ReleaseDigests, name: &str) -> Result<Release, ReleaseError> {
+    let releases = all(folders, digests)?;
     let known = || releases.iter().map(|release| release.name.clone()).collect();
     // The last one of a name: releases are only appended.
     let found = releases.iter().rfind(|release| release.name == name);

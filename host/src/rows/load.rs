@@ -345,34 +345,30 @@ fn bytes_of(value: Value<'_>) -> u64 {
 #[derive(Debug, Clone, Default)]
 pub struct Bounds {
     pub units: Vec<UnitKey>,
-    pub rows: u64,
     /// The bytes of the rows' text. Zero unless [`Measure::Bytes`] was asked for.
     pub bytes: u64,
 }
 
 impl Bounds {
-    /// Leaves out what comes after the last unit of a batch of them. Returns whether that is something.
-    pub fn end_with(&mut self, batch: &UnitBatch) -> bool {
+    /// Leaves out what comes after the last unit of a batch of them.
+    pub fn end_with(&mut self, batch: &UnitBatch) {
         let last = batch.units.last().and_then(|last| self.units.iter().position(|unit| unit == last));
         let end = last.map_or(self.units.len(), |last| last + 1);
-        let is_shorter = end < self.units.len();
         self.units.truncate(end);
-        is_shorter
     }
 }
 
-/// What is counted of units besides their keys.
+/// What is read of the next units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
-    Rows,
+    /// Their keys.
+    Keys,
     /// Also the bytes of their text, for as many units as have at most so many together, at least one. The database has
     /// to read the rows for that.
-    Bytes {
-        most: u64,
-    },
+    Bytes { most: u64 },
 }
 
-/// The next units over all tables, at most `most` of them. [`Measure::Rows`] reads keys alone: for anything else the
+/// The next units over all tables, at most `most` of them. [`Measure::Keys`] reads keys alone: for anything else the
 /// database would have to read the rows, which are not in the order of keys.
 ///
 /// # Errors
@@ -393,22 +389,20 @@ pub async fn next_units(
     while let Some(row) = rows.try_next().await.map_err(failed(&first.name))? {
         let number = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs());
         if let Measure::Bytes { most } = measure {
-            let bytes = number(key.len() + 1).map_err(failed(&first.name))?;
+            let bytes = number(key.len()).map_err(failed(&first.name))?;
             if !bounds.units.is_empty() && bounds.bytes.saturating_add(bytes) > most {
                 break;
             }
             bounds.bytes += bytes;
         }
-        bounds.rows += number(key.len()).map_err(failed(&first.name))?;
         bounds.units.push(UnitKey::read(&row, &encodings).map_err(failed(&first.name))?);
     }
     Ok(bounds)
 }
 
-const UNIT_ROWS: &str = "unit_rows";
 const UNIT_BYTES: &str = "unit_bytes";
 
-/// The first units of some tables with the number of their rows, in the order of units.
+/// The first units of some tables, in the order of units.
 fn units_of_all(
     tables: &[&Table],
     after: Option<&UnitKey>,
@@ -436,8 +430,7 @@ fn units_of_all(
     for at in 0..key.len() {
         query.column(name(at)).group_by_col(name(at)).order_by(name(at), Order::Asc);
     }
-    query.expr(sum(UNIT_ROWS));
-    if measure != Measure::Rows {
+    if measure != Measure::Keys {
         query.expr(sum(UNIT_BYTES));
     }
     query.from_subquery(union, Alias::new("units")).limit(most).take()
@@ -452,17 +445,16 @@ fn units_of(table: &Table, after: Option<&UnitKey>, most: u64, measure: Measure,
     }
     let texts = table.columns.iter().filter(|column| column.kind.is_text()).map(|column| column.name.as_str());
     let bytes = text_length(texts).unwrap_or(Expr::val(0));
-    let (rows, bytes) = if key == table.primary_key {
+    let bytes = if key == table.primary_key {
         // A unit is one row: without a GROUP BY the walk along the key can stop at the limit.
-        (Expr::cust("1"), bytes)
+        bytes
     } else {
         for name in &key {
             query.group_by_col(Alias::new(name));
         }
-        (Expr::cust("COUNT(*)"), Expr::expr(Func::sum(bytes)))
+        Expr::expr(Func::sum(bytes))
     };
-    query.expr_as(rows.cast_as(Alias::new(dialect.integer_cast())), Alias::new(UNIT_ROWS));
-    if measure != Measure::Rows {
+    if measure != Measure::Keys {
         query.expr_as(bytes.cast_as(Alias::new(dialect.integer_cast())), Alias::new(UNIT_BYTES));
     }
     query.from(Alias::new(&table.name)).limit(most);

@@ -20,7 +20,7 @@ use crate::lock::{LockError, LockLost};
 use crate::logs::FATAL;
 use crate::migrate::{MigrateError, Reason};
 use crate::modules::catalog::CatalogError;
-use crate::modules::releases::ReleaseError;
+use crate::modules::releases::{Release, ReleaseError};
 use crate::modules::sandbox::SandboxError;
 use crate::tls::TlsError;
 
@@ -52,11 +52,8 @@ pub enum StartupError {
     OlderCatalog(#[source] OlderCatalog),
     #[error("there is no migration in {}; build the modules with `bbs module build --into {}`", .folder.display(), .folder.display())]
     NoMigrations { folder: PathBuf },
-    #[error(
-        "{what} is {version}, and the catalog has no migration to {version}: it has {}",
-        .known.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-    )]
-    UnknownVersion { what: &'static str, version: DataVersion, known: Vec<DataVersion> },
+    #[error("{what} is {version}, and the catalog has no migration to {version}: {}", choices(*.version, .known, .releases))]
+    UnknownVersion { what: &'static str, version: DataVersion, known: Vec<DataVersion>, releases: Vec<Release> },
     #[error("`pin_release` cannot be used")]
     Release(#[from] ReleaseError),
     #[error(
@@ -72,8 +69,11 @@ pub enum StartupError {
     Lock(#[from] LockError),
     #[error(transparent)]
     Fence(#[from] FenceError),
-    #[error("another host holds the lock of this database; stop it first, or let it do the work")]
-    Locked,
+    #[error(
+        "another host holds the lock of this database{}; stop it first, or let it do the work",
+        .holder.as_ref().map_or_else(String::new, |holder| format!(": {holder}"))
+    )]
+    Locked { holder: Option<String> },
     #[error("this host serves no more; its supervisor may start it again, as a standby")]
     LockLost(#[from] LockLost),
     #[error("cannot listen on {address}; is another process using it?")]
@@ -120,6 +120,20 @@ pub enum StartupError {
     TooManyUnreadable(DomainError),
     #[error(transparent)]
     Api(#[from] api::ApiError),
+}
+
+/// The versions that may be meant instead of one that there is not: those of releases, and the nearest ones.
+fn choices(version: DataVersion, known: &[DataVersion], releases: &[Release]) -> String {
+    let below = known.iter().rfind(|other| **other < version);
+    let above = known.iter().find(|other| **other > version);
+    let nearest: Vec<_> = below.into_iter().chain(above).map(ToString::to_string).collect();
+    let named = releases.iter().map(|release| format!("{} of the release {:?}, ", release.data, release.name));
+    format!(
+        "name {}or one of the others, of which the nearest are {}; `bbs module check` of the folder of modules lists all {}",
+        named.collect::<String>(),
+        nearest.join(" and "),
+        known.len()
+    )
 }
 
 impl StartupError {
@@ -176,11 +190,6 @@ impl HostFailure {
             _ => tracing::error!(name: "failed-to-start", target: FATAL, error, "cannot begin"),
         }
     }
-}
-
-/// An error and its sources in one line.
-pub(super) fn with_sources(error: &dyn Error) -> String {
-    std::iter::once(error.to_string()).chain(causes(error)).collect::<Vec<_>>().join("; because ")
 }
 
 /// The texts of an error's sources, outermost first, each once: some libraries repeat that of the next one. An error of a

@@ -127,6 +127,14 @@ impl Prepared {
         Ok(rotated)
     }
 
+    /// What a rotation would do now. Reads everything that is not under the active key, and writes nothing.
+    ///
+    /// # Errors
+    /// If the database or a replay file cannot be read.
+    pub async fn survey_rotation(&self) -> Result<Rotated, StartupError> {
+        Ok(keys::survey(&self.keys_context(self.sealed_as_found().await?)).await?)
+    }
+
     pub(super) async fn unfinished_rotation(&self) -> Result<Option<Unfinished>, KeysError> {
         keys::unfinished(&self.database, &self.keyring).await
     }

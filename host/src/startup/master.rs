@@ -219,11 +219,12 @@ async fn log_progress(progress: &Progress) -> std::convert::Infallible {
         tokio::time::sleep(LOG_INTERVAL).await;
         let now = progress.snapshot();
         if !now.is_over() {
-            let Snapshot { phase, detail, done, total, units_per_second, eta_seconds, .. } = now;
+            let Snapshot { phase, detail, done, total, units_per_second, eta_seconds, counted, .. } = now;
+            let counted = counted.map(|counted| counted.to_string());
             let waits_for = now.waiting.map(|waiting| waiting.reason.to_string());
             tracing::info!(
                 name: "migration-manager.progress",
-                phase, detail, done, total, units_per_second, eta_seconds, waits_for, "in progress"
+                phase, detail, counted, done, total, units_per_second, eta_seconds, waits_for, "in progress"
             );
         }
     }

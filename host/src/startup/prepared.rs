@@ -26,7 +26,7 @@ use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::metrics::{AdvancedRoutes, Measures, Metrics};
 use crate::migrate::{
-    self, Context, Decision, Intent, MigrateError, RefusedUnits, RunOutcome, ServingQuarantine, Tuning,
+    self, Context, Decision, Intent, MigrateError, RefusedUnits, RunOutcome, Runner, ServingQuarantine, Tuning,
 };
 use crate::modules::catalog::Catalog;
 use crate::modules::releases::{self, Release};
@@ -164,7 +164,7 @@ pub fn pin_release(config: &mut Config, catalog: &Catalog) -> Result<(), Startup
 pub(super) fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), StartupError> {
     let (pin, back_to) = (config.pin_data_version, config.migration.rollback_on_drain_to);
     for (what, version) in [("`pin_data_version`", pin), ("`rollback_on_drain_to_version`", back_to)] {
-        version.map_or(Ok(()), |version| check_version(catalog, what, version))?;
+        version.map_or(Ok(()), |version| check_version(config, catalog, what, version))?;
     }
     let wanted = pin.unwrap_or_else(|| catalog.layout_history().newest());
     if let Some(to) = back_to {
@@ -249,10 +249,19 @@ impl Prepared {
             keyring: Arc::clone(&self.keyring),
             progress: self.progress.clone(),
             throttle: self.throttle.clone(),
+            clock: Arc::new(SystemClock),
+            runner: Runner { host: self.host_name(), release: env!("CARGO_PKG_VERSION").to_owned() },
             now_ns: SystemClock.now_ns(),
             replays: Some(self.config.replay_dir.clone()),
             tuning: self.tuning(),
         }
+    }
+
+    /// The name of this host in the history of migrations: its configured one, or that of the machine.
+    fn host_name(&self) -> String {
+        let machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        let name = self.config.lock.uuid.clone().or_else(machine).unwrap_or_else(|| "unknown".to_owned());
+        name.trim().to_owned()
     }
 
     fn tuning(&self) -> Tuning {

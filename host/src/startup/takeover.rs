@@ -19,6 +19,7 @@ use crate::lock::fence::Fence;
 use crate::lock::{HeldLock, LockError, LockPurpose, MasterLock};
 use crate::migrate::{self, Decision, Intent, Reason};
 use crate::modules::catalog::Catalog;
+use crate::modules::releases;
 use crate::progress::Wait;
 
 /// Far above the time of an examination of a large database.
@@ -164,7 +165,10 @@ impl Prepared {
         if lock.is_free_lease().await? {
             for_a_while(look()).await?;
         }
-        let lock = lock.try_take().await?.ok_or(StartupError::Locked)?;
+        let lock = match lock.try_take().await? {
+            Some(taken) => taken,
+            None => return Err(StartupError::Locked { holder: lock.holder().await }),
+        };
         let fenced = async {
             look().await?;
             self.raise_fence().await
@@ -194,6 +198,14 @@ impl Prepared {
         }
     }
 
+    /// The process that holds the lock, described for operators; `None` if none does, as far as that is known. Takes nothing.
+    ///
+    /// # Errors
+    /// The lock cannot be read.
+    pub async fn lock_holder(&self) -> Result<Option<String>, LockError> {
+        Ok(self.lock(LockPurpose::Command).await?.holder().await)
+    }
+
     async fn lock(&self, purpose: LockPurpose) -> Result<MasterLock, LockError> {
         MasterLock::new(&self.config.lock, &self.config.database, &self.database, purpose).await
     }
@@ -204,6 +216,14 @@ impl Prepared {
         | Decision::Continue { from: current_version, to: migration_version } =
             migrate::decide(&migrate::found(&self.database).await?, intent)
         {
+            if current_version > 0 && current_version < migration_version && self.is_pinned(migration_version) {
+                tracing::warn!(
+                    name: "migration-manager.pin-above",
+                    current_version, pin = migration_version, release = self.config.pin_release,
+                    "the pin is above the version of the database, so this start migrates up to it; a host of the version found cannot \
+                     be master again before `bbs migrate down`. To stay there, pin `current_version` instead"
+                );
+            }
             tracing::info!(
                 name: "migration-manager.running-migration",
                 current_version, migration_version, "migrating"
@@ -217,16 +237,23 @@ impl Prepared {
     /// # Errors
     /// [`StartupError::UnknownVersion`] with the versions of the catalog.
     pub fn check_version(&self, what: &'static str, version: DataVersion) -> Result<(), StartupError> {
-        check_version(&self.catalog, what, version)
+        check_version(&self.config, &self.catalog, what, version)
     }
 }
 
-pub(super) fn check_version(catalog: &Catalog, what: &'static str, version: DataVersion) -> Result<(), StartupError> {
+pub(super) fn check_version(
+    config: &Config,
+    catalog: &Catalog,
+    what: &'static str,
+    version: DataVersion,
+) -> Result<(), StartupError> {
     let versions = catalog.migrations().iter().map(|module| module.manifest().version);
     if versions.clone().any(|known| known == version) {
         return Ok(());
     }
-    Err(StartupError::UnknownVersion { what, version, known: versions.collect() })
+    // Only a help to choose: a list that cannot be used is another error, of `pin_release`.
+    let releases = releases::all(&config.module_folders()?, catalog.release_digests()).unwrap_or_default();
+    Err(StartupError::UnknownVersion { what, version, known: versions.collect(), releases })
 }
 
 /// Ends an examination that takes too long, because a table is locked; it is repeated once the lock is held.

@@ -1,5 +1,6 @@
 //! Requests and responses at the level of HTTP: the 503 gate, verbs, paths, versions, bodies, headers.
 
+use bbs::testing::progress::Counted;
 use bbs_proto::models as proto;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -11,7 +12,7 @@ use crate::harness::server::{Options, Server};
 on_layouts_of_sqlite!(closed_gate_answers_every_path_with_503_and_retry_after);
 async fn closed_gate_answers_every_path_with_503_and_retry_after(kind: Kind) {
     let server = Server::closed(Options { kind, ..Options::default() }).await;
-    server.progress.enter("copy", "desired_lrps", Some(10));
+    server.progress.enter("copy", "desired_lrps", Some(Counted::Units.total(10)));
     server.progress.advance(4);
     for path in ["/v1/ping", "/v0.9/desired_lrps/list", "/nothing", "/"] {
         let reply = server.post(path, []).await;
@@ -21,7 +22,7 @@ async fn closed_gate_answers_every_path_with_503_and_retry_after(kind: Kind) {
         assert_eq!((&body["phase"], &body["detail"]), (&"copy".into(), &"desired_lrps".into()));
         assert_eq!((&body["done"], &body["total"]), (&4.into(), &10.into()));
         let message = body["message"].as_str().unwrap();
-        assert!(message.contains("prepared (copy: desired_lrps), 4 of 10 done"), "{message}");
+        assert!(message.contains("prepared (copy: desired_lrps), 4 of 10 units done"), "{message}");
     }
     server.gate.open(server.api.clone());
     assert!(server.post("/v1/ping", []).await.message::<proto::PingResponse>().available);

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use serde_json::json;
@@ -172,6 +174,7 @@ async fn keys_rotate_takes_the_lock_and_reports_the_result(kind: Kind) {
     answers_as_diego_did(host.address).await;
     let busy = installation.run(&["keys", "rotate"]);
     assert!(!busy.status.success() && text(&busy).contains("a host holds the lock"), "{}", text(&busy));
+    assert!(text(&busy).contains(&format!("(pid {} on this machine)", host.pid())), "{}", text(&busy));
 }
 
 on_each_database!(host_killed_during_rotation_requires_the_old_key_and_completes_it);
@@ -209,6 +212,22 @@ async fn damaged_record_is_reported_and_the_host_keeps_serving(kind: Kind) {
     assert_eq!(response.status(), 200);
     let status = installation.succeed(&["keys", "status"]);
     assert!(status.contains("Label      none") && status.contains("(no key)"), "{status}");
+    assert!(status.contains("Unreadable 1 rows and files") && status.contains(&format!("tasks {first}")), "{status}");
+    assert!(host.terminate().success());
+
+    // A label of control characters, in a header that is whole otherwise: `put key ^@^@^B4 back`.
+    let label = STANDARD.encode([&[4, 0, 0, 2, b'4'][..], &[7; 64]].concat());
+    execute(&database, &format!("UPDATE tasks SET task_definition = '02{label}' WHERE guid = '{first}'")).await;
+    for arguments in [&["keys", "status"][..], &["keys", "rotate", "--dry-run"]] {
+        let shown = text(&installation.run(arguments));
+        assert!(shown.contains(&format!("tasks {first}: ")), "{shown}");
+        assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+    }
+    let status: serde_json::Value = serde_json::from_str(&installation.succeed(&["keys", "status", "--json"])).unwrap();
+    assert_eq!(status["unreadable"], 1);
+    let examples = status["unreadable_examples"].as_array().unwrap();
+    assert!(examples[0].as_str().unwrap().contains(&format!("tasks {first}: ")), "{status}");
+    database.close().await;
 }
 
 on_each_database!(clean_stop_completes_the_rotation_under_way);

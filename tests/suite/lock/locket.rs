@@ -30,7 +30,7 @@ async fn one_host_holds_the_lock_and_releases_it_at_termination(kind: Kind) {
     };
     let output = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        output.contains("another host holds the lock"),
+        output.contains("another host holds the lock of this database: one;"),
         "a command with the uuid of a host does not share its lock: {output}"
     );
     let waiting = standby(&other);

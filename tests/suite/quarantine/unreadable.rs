@@ -162,9 +162,13 @@ async fn guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored(kind: K
     let keys = json!({ "key-2024": "correct horse battery staple", "other": "another passphrase" });
     let installation = Installation::on(case.installation.database.clone(), &modules::modules());
     let with_both = installation.set("encryption_keys", keys);
+    let tried = with_both.succeed(&["migrate", "quarantine", "retry", "task", "--dry-run"]);
+    assert!(tried.contains("task  would be restored to its tables; nothing was written"), "{tried}");
+    assert!(with_both.succeed(&["migrate", "quarantine", "list"]).contains("task  "));
+    let database = case.installation.database.open().await;
+    assert_eq!(texts(&database, "SELECT guid FROM tasks WHERE guid = 'task'").await, [""; 0]);
     let restored = with_both.succeed(&["migrate", "quarantine", "retry", "task"]);
     assert!(restored.contains("task  restored to its tables"), "{restored}");
-    let database = case.installation.database.open().await;
     assert_eq!(texts(&database, "SELECT note FROM tasks WHERE guid = 'task'").await, ["of the owner"]);
     database.close().await;
     let host = with_both.serve();

@@ -45,21 +45,54 @@ async fn abandoned_migration_is_reported_and_allows_key_rotation(kind: Kind) {
     rotating.succeed(&["keys", "verify", "--label", "key-2024"]);
 }
 
-#[tokio::test]
-async fn message_about_a_failed_unit_suggests_quarantine() {
-    let installation = diegos(Kind::Sqlite).await;
-    installation.succeed(&["migrate", "down", "--to", &UNSPLIT.to_string()]);
+/// Damages the run info of one desired LRP.
+async fn damage(installation: &Installation) {
     let opened = installation.database.open().await;
-    let damage = "UPDATE desired_lrps SET run_info = concat(substr(run_info, 1, 40), \
-                  CASE substr(run_info, 41, 1) WHEN 'A' THEN 'B' ELSE 'A' END, substr(run_info, 42)) \
-                  WHERE process_guid = (SELECT MIN(process_guid) FROM desired_lrps)";
-    execute(&opened, damage).await;
+    let first = "process_guid = (SELECT guid FROM (SELECT MIN(process_guid) AS guid FROM desired_lrps) one)";
+    let damage = "concat(substr(run_info, 1, 40), CASE substr(run_info, 41, 1) WHEN 'A' THEN 'B' ELSE 'A' END, substr(run_info, 42))";
+    execute(&opened, &format!("UPDATE desired_lrps SET run_info = {damage} WHERE {first}")).await;
     opened.close().await;
-    let stopped = fail(&installation, &["migrate", "up"]);
-    assert!(stopped.contains("`bbs migrate up --on-unreadable quarantine`"), "{stopped}");
-    let checked = fail(&installation, &["migrate", "plan", "--check"]);
-    assert!(checked.contains("`bbs migrate up --on-unreadable quarantine`"), "{checked}");
-    installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
+}
+
+/// The commands in backticks of the error in an output, without `bbs`.
+fn commands(output: &str) -> Vec<Vec<&str>> {
+    let error = output.lines().skip_while(|line| !line.starts_with("bbs: ")).collect::<Vec<_>>();
+    let quoted = error.into_iter().flat_map(|line| line.split('`').skip(1).step_by(2));
+    quoted.filter_map(|part| part.strip_prefix("bbs ")).map(|command| command.split(' ').collect()).collect()
+}
+
+on_each_database!(each_command_of_the_message_about_a_failed_unit_works_in_both_directions);
+/// Goal: each command that a stopped migration, a check and a host that refuses to start name does what they say.
+/// Method: a record does not open, on the way up and on the way down; each command runs on a database in that state.
+async fn each_command_of_the_message_about_a_failed_unit_works_in_both_directions(kind: Kind) {
+    for (from, way, to) in [(UNSPLIT, "up", NEWEST), (NEWEST, "down", UNSPLIT)] {
+        let installation = diegos(kind).await;
+        let (up, version) = (if from > VERSION { "up" } else { "down" }, to.to_string());
+        installation.succeed(&["migrate", up, "--to", &from.to_string()]);
+        damage(&installation).await;
+        let checked = fail(&installation, &["migrate", "plan", "--check", "--to", &version]);
+        let before = installation.data_version();
+        let stopped = fail(&installation, &["migrate", way, "--to", &version]);
+        assert!(stopped.contains("the tables are as they were") && !stopped.contains("nothing was"), "{stopped}");
+        let quarantining = ["migrate", way, "--to", &version, "--on-unreadable", "quarantine"];
+        assert_eq!(commands(&checked), [quarantining], "{checked}");
+        assert_eq!(commands(&stopped), [&quarantining[..], &["migrate", "abort"]], "{stopped}");
+
+        if way == "down" {
+            let refused = fail(&installation, &["serve"]);
+            assert_eq!(commands(&refused), [&quarantining[..4], &["migrate", "abort"]], "{refused}");
+        }
+        let given_up = installation.succeed(&["migrate", "abort"]);
+        assert!(given_up.contains(&format!("the database stays at {from}")), "{given_up}");
+        assert_eq!((installation.data_version(), status(&installation)["underway"].is_null()), (before, true));
+        assert_eq!(installation.succeed(&["migrate", "abort"]), "Nothing to give up: no migration is in progress.\n");
+        if way == "down" {
+            assert!(installation.serve().terminate().success(), "it serves again");
+        }
+        fail(&installation, &["migrate", way, "--to", &version]);
+        installation.succeed(&quarantining);
+        assert_eq!(installation.data_version(), to);
+    }
 }
 
 #[tokio::test]
@@ -78,6 +111,39 @@ async fn status_uses_the_pinned_version() {
     assert_eq!(status(&installation)["decision"], "serve");
     let text = installation.succeed(&["migrate", "status"]);
     assert!(text.contains("`bbs serve` serves at once"), "{text}");
+}
+
+on_each_database!(pin_above_the_version_found_is_a_warning);
+/// Goal: an operator who pins a release to hold migrations back learns that this one is above the database.
+async fn pin_above_the_version_found_is_a_warning(kind: Kind) {
+    let installation = diegos(kind).await.set("pin_release", "diego");
+    let text = installation.succeed(&["migrate", "status"]);
+    let pin = format!("Pin        {BELOW_NEWEST}, the release \"diego\"; a start migrates up to it");
+    assert!(text.contains(&pin), "{text}");
+    let warnings = |log: String| log.matches("the pin is above the version of the database").count();
+    let log = |installation: &Installation| {
+        let host = installation.serve();
+        host.signal("TERM");
+        let (ended, log) = host.wait_for_end();
+        assert!(ended.success(), "{log}");
+        assert_eq!(installation.data_version(), BELOW_NEWEST);
+        log
+    };
+    assert_eq!(warnings(log(&installation)), 1);
+    assert_eq!(warnings(log(&installation)), 0, "the database is at the pin");
+    let text = installation.succeed(&["migrate", "status"]);
+    assert!(text.contains(&format!("Pin        {BELOW_NEWEST}, the release \"diego\"\n")), "{text}");
+    let fresh = Installation::new(&modules::modules(), kind).set("pin_release", "diego");
+    assert_eq!(warnings(log(&fresh)), 0, "an empty database has no version to stay at");
+}
+
+#[tokio::test]
+async fn check_names_the_columns_that_it_did_not_open() {
+    let installation = diegos(Kind::Sqlite).await;
+    let text = installation.succeed(&["migrate", "plan", "--check"]);
+    let line = text.lines().last().unwrap();
+    assert!(line.starts_with("Not opened ") && line.contains("routes"), "{text}");
+    assert!(line.contains(" of desired_lrps; ") && line.contains("`bbs keys status`"), "{text}");
 }
 
 fn host(database: &TestDatabase, name: &str) -> Installation {

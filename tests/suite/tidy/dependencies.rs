@@ -44,6 +44,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "migrate",
         &[
+            "clock",
             "database",
             "files",
             "layout",

@@ -10,12 +10,23 @@ macro_rules! line {
     ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
 }
 
-pub(super) fn status(status: &KeysStatus, database: &str) -> String {
+/// A text with what a terminal would execute escaped: labels come from sealed texts, which may be damaged, and clients choose
+/// the keys of rows.
+fn printable(text: &str) -> String {
+    let escaped = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
+    text.chars().map(escaped).collect()
+}
+
+fn joined<'a>(labels: impl IntoIterator<Item = &'a str>) -> String {
+    labels.into_iter().map(printable).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn status(status: &KeysStatus, survey: &Rotated, database: &str) -> String {
     let mut out = String::new();
     line!(out, "Database   {database}");
     line!(out, "Label      {}", label(status));
     line!(out, "Active     {}: new records are sealed with it", status.active);
-    line!(out, "Known      {}", status.known.join(", "));
+    line!(out, "Known      {}", joined(status.known.iter().map(String::as_str)));
     if let Some(rotation) = &status.rotation {
         let rate = rotation.rows_per_second.map(|rate| format!(", {rate:.0}/s")).unwrap_or_default();
         let tables: Vec<_> = rotation.cursors.iter().map(|cursor| cursor.table.as_str()).collect();
@@ -24,13 +35,16 @@ pub(super) fn status(status: &KeysStatus, database: &str) -> String {
     }
     line!(out, "\nSealed texts by key:");
     out.push_str(&table(status));
-    line!(out, "\nNext       {}", next(status));
+    if survey.unreadable > 0 {
+        line!(out, "\nUnreadable {}", unreadable_now(survey));
+    }
+    line!(out, "\nNext       {}", next(status, survey));
     out
 }
 
 fn label(status: &KeysStatus) -> String {
     match &status.label {
-        Some(label) => format!("everything is sealed under {label}"),
+        Some(label) => format!("everything is sealed under {}", printable(label)),
         None => "none: texts may be under several keys until a rotation is complete".to_owned(),
     }
 }
@@ -41,7 +55,7 @@ fn table(status: &KeysStatus) -> String {
     let labels: BTreeSet<&str> = used.chain(&status.known).map(String::as_str).collect();
     let nameless = status.places.iter().any(|place| place.nameless > 0);
     let mut rows = vec![vec![String::new()]];
-    rows[0].extend(labels.iter().map(|label| (*label).to_owned()));
+    rows[0].extend(labels.iter().map(|label| printable(label)));
     rows[0].extend(nameless.then(|| "(no key)".to_owned()));
     for place in &status.places {
         let mut row = vec![place.place.clone()];
@@ -62,11 +76,11 @@ fn table(status: &KeysStatus) -> String {
     out
 }
 
-fn next(status: &KeysStatus) -> String {
+fn next(status: &KeysStatus, survey: &Rotated) -> String {
     if !status.unknown.is_empty() {
         return format!(
             "put {} back into `encryption_keys`: the host does not start without it, and nothing else opens the texts sealed with it.",
-            status.unknown.join(", ")
+            joined(status.unknown.iter().map(String::as_str))
         );
     }
     if let Some(wrong) = status.wrong.first() {
@@ -74,6 +88,11 @@ fn next(status: &KeysStatus) -> String {
     }
     if status.places.iter().any(|place| place.nameless > 0) {
         return "texts that name no key are damaged; repair or remove them, then start the host again.".to_owned();
+    }
+    if survey.unreadable > 0 && survey.rewritten == 0 {
+        return "repair or remove what does not open, then start the host again, or run `bbs keys rotate` while none serves: until \
+                then no rotation ends."
+            .to_owned();
     }
     if status.label.as_deref() != Some(status.active.as_str()) {
         let rotating = format!(
@@ -85,13 +104,16 @@ fn next(status: &KeysStatus) -> String {
             kept => format!(
                 "{rotating}\n           Keep {} in `encryption_keys` until then, also after a clean stop: the host \
                  may have stopped\n           before the end. `bbs keys verify --label LABEL` succeeds once a key may be removed.",
-                kept.join(", ")
+                joined(kept)
             ),
         };
     }
     let others: Vec<_> = status.known.iter().filter(|label| **label != status.active).collect();
     match others.first() {
-        Some(label) => format!("`bbs keys verify --label {label}` proves whether {label} may be removed."),
+        Some(label) => {
+            let label = printable(label);
+            format!("`bbs keys verify --label {label}` proves whether {label} may be removed.")
+        }
         None => "nothing to do.".to_owned(),
     }
 }
@@ -103,13 +125,32 @@ fn kept(status: &KeysStatus) -> Vec<&str> {
     used.into_iter().filter(|label| *label != status.active).collect()
 }
 
+/// The rows and files of which a text does not open, with the first of them.
+pub(super) fn unreadable_now(survey: &Rotated) -> String {
+    format!(
+        "{} rows and files have a text that does not open and is not under the active key:{}",
+        survey.unreadable,
+        examples(survey)
+    )
+}
+
+fn examples(rotated: &Rotated) -> String {
+    let mut lines: String = rotated.examples.iter().map(|example| format!("\n  {}", printable(example))).collect();
+    let named = rotated.examples.len() as u64;
+    if rotated.unreadable > named {
+        let _ = write!(lines, "\n  and {} more", rotated.unreadable - named);
+    }
+    lines
+}
+
 /// The error of a rotation that left unreadable records.
 pub(super) fn unreadable(rotated: &Rotated, active: &str) -> String {
-    let examples = rotated.examples.iter().map(|example| format!("\n  {example}")).collect::<String>();
     format!(
         "{} rows and files were re-sealed under {active:?}, but {} do not open and are unchanged; keep their keys, \
-         repair or remove them, then run this again:{examples}",
-        rotated.rewritten, rotated.unreadable
+         repair or remove them, then run this again:{}",
+        rotated.rewritten,
+        rotated.unreadable,
+        examples(rotated)
     )
 }
 
@@ -143,7 +184,7 @@ mod tests {
 
     #[test]
     fn status_shows_the_progress_of_a_rotation() {
-        let text = status(&found(), "bbs.db");
+        let text = status(&found(), &Rotated::default(), "bbs.db");
         let table = "                new  old\n  actual_lrps   120    7\n  replay files    0    0\n";
         for part in [
             "Label      none",
@@ -158,16 +199,25 @@ mod tests {
 
     #[test]
     fn next_step_follows_from_the_status() {
-        let mut status = found();
+        let (mut status, mut survey) = (found(), Rotated::default());
         status.places[0] = counted("actual_lrps", &[("new", 127), ("old", 0)], 0);
-        assert!(!next(&status).contains("Keep"), "{}", next(&status));
+        assert!(!next(&status, &survey).contains("Keep"), "{}", next(&status, &survey));
         status.label = Some("new".into());
-        assert_eq!(next(&status), "`bbs keys verify --label old` proves whether old may be removed.");
+        assert_eq!(next(&status, &survey), "`bbs keys verify --label old` proves whether old may be removed.");
         status.known = vec!["new".into()];
-        assert_eq!(next(&status), "nothing to do.");
+        assert_eq!(next(&status, &survey), "nothing to do.");
+        (survey.unreadable, survey.examples) = (12, vec!["tasks [\"a\\u{1b}[31m\"]: damaged".to_owned()]);
+        assert!(next(&status, &survey).starts_with("repair or remove what does not open"));
+        let text = super::status(&status, &survey, "bbs.db");
+        let unreadable =
+            "Unreadable 12 rows and files have a text that does not open and is not under the active key:\n  tasks";
+        assert!(text.contains(unreadable) && text.contains("\n  and 11 more\n"), "{text}");
+        assert!(!text.contains('\u{1b}'), "{text:?}");
         status.places[0].nameless = 1;
-        assert!(next(&status).contains("are damaged"));
+        assert!(next(&status, &survey).contains("are damaged"));
         status.unknown = vec!["lost".into()];
-        assert!(next(&status).starts_with("put lost back"));
+        assert!(next(&status, &survey).starts_with("put lost back"));
+        status.unknown = vec!["\0\u{4}B4".into()];
+        assert!(next(&status, &survey).starts_with("put \\0\\u{4}B4 back"), "{}", next(&status, &survey));
     }
 }

@@ -13,7 +13,7 @@ use crate::cli::output;
 use crate::config::Config;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
-use crate::migrate::{self, Fate, QuarantineEntry};
+use crate::migrate::{self, Fate, PutBack, QuarantineEntry};
 use crate::modules::Module;
 use crate::startup;
 
@@ -37,6 +37,8 @@ enum QuarantineAction {
     /// Retry units, and write those that succeed into their tables at the version of the database.
     Retry(Retried),
 }
+
+const NO_UNIT: &str = "No unit is in quarantine.";
 
 #[derive(Debug, Args)]
 struct QuarantineListArgs {
@@ -63,6 +65,9 @@ struct Retried {
     /// A corrected module to run in place of the catalog's of the same version, for these units only.
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
+    /// Show what would become of each unit, and write nothing. The exit code is that of the retry.
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     listed: QuarantineListArgs,
 }
@@ -85,7 +90,7 @@ async fn list(QuarantineListArgs { config, json }: QuarantineListArgs) -> anyhow
         return Ok(());
     }
     if entries.is_empty() {
-        output::line("No unit is in quarantine.")?;
+        output::line(NO_UNIT)?;
     }
     let lines = entries.iter().map(|entry| format!("{}  {}\n", name(entry), short(entry)));
     output::text(lines.collect::<String>())?;
@@ -158,7 +163,9 @@ fn long(entry: &QuarantineEntry) -> String {
     out
 }
 
-async fn retry(Retried { units, module, listed: QuarantineListArgs { config, json } }: Retried) -> anyhow::Result<()> {
+async fn retry(retried: Retried) -> anyhow::Result<()> {
+    let Retried { units, module, dry_run, listed: QuarantineListArgs { config, json } } = retried;
+    let mode = if dry_run { PutBack::DryRun } else { PutBack::Real };
     let prepared = existing(&config).await?;
     let instead = module.map(|file| corrected(&file, &prepared.config)).transpose()?;
     // Restored records are sealed with the active key.
@@ -166,25 +173,29 @@ async fn retry(Retried { units, module, listed: QuarantineListArgs { config, jso
     prepared.check_serials().await?;
     // Uses the current fence instead of raising it: the data that a host serves does not change, so the host may continue.
     let fence = Fence::of_master(&prepared.database).await?;
-    let fates = migrate::retry(&prepared.context(), &fence, &units, instead).await?;
+    let fates = migrate::retry(&prepared.context(), &fence, &units, instead, mode).await?;
     prepared.database.close().await;
     if json {
         let fates: Vec<_> =
             fates.iter().map(|(entry, fate)| serde_json::json!({ "unit": entry.unit, "fate": fate })).collect();
         output::json(&fates)?;
+    } else if fates.is_empty() {
+        output::line(NO_UNIT)?;
     } else {
-        let lines = fates.iter().map(|(entry, fate)| format!("{}  {}\n", name(entry), outcome(fate)));
+        let lines = fates.iter().map(|(entry, fate)| format!("{}  {}\n", name(entry), outcome(fate, mode)));
         output::text(lines.collect::<String>())?;
     }
     let stay = fates.iter().filter(|(_, fate)| *fate != Fate::Returned).count();
     match stay {
         0 => Ok(()),
+        stay if dry_run => bail!("{stay} of {} units would remain in quarantine; nothing was written", fates.len()),
         stay => bail!("{stay} of {} units remain in quarantine", fates.len()),
     }
 }
 
-fn outcome(fate: &Fate) -> String {
+fn outcome(fate: &Fate, mode: PutBack) -> String {
     match fate {
+        Fate::Returned if mode == PutBack::DryRun => "would be restored to its tables; nothing was written".to_owned(),
         Fate::Returned => "restored to its tables".to_owned(),
         Fate::Refused { reason } => format!("remains: {reason}"),
         Fate::InTheWay { table } => {

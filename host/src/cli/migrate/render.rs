@@ -2,22 +2,43 @@
 
 use std::fmt::Write;
 
+use super::super::progress::line as progress_line;
+use crate::admin::Report;
+use crate::config::Config;
 use crate::keys::WrongKey;
-use crate::layout::manifest::Direction;
+use crate::layout::manifest::{DataVersion, Direction};
 use crate::migrate::{
     Checked, Decision, Found, PartialRun, Plan, PlannedMigration, RunOutcome, Status, Strategy, TableChange, Trouble,
 };
+use crate::progress::SERVING;
 
 /// `writeln!` into a string, which cannot fail.
 macro_rules! line {
     ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
 }
 
-pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey]) -> String {
+/// What a status shows beside the state of the database.
+pub(super) struct Beside<'a> {
+    pub(super) config: &'a Config,
+    /// The host that runs with this configuration.
+    pub(super) host: Option<&'a Report>,
+    /// The process that holds the lock.
+    pub(super) holder: Option<&'a str>,
+}
+
+pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey], beside: &Beside<'_>) -> String {
     let mut out = String::new();
     line!(out, "Database   {}", database);
     line!(out, "Version    {}", found(&status.found, status.underway.is_some()));
-    line!(out, "Modules    newest is {}; {} of them have not run here", status.newest, status.pending.len());
+    let pending = match status.pending.len() {
+        0 => "all of them have run here".to_owned(),
+        count => format!("{count} of them have not run here"),
+    };
+    line!(out, "Modules    newest is {}; {pending}", status.newest);
+    if let Some(pin) = beside.config.pin_data_version {
+        let release = beside.config.pin_release.as_ref().map(|name| format!(", the release {name:?}"));
+        line!(out, "Pin        {pin}{}{}", release.unwrap_or_default(), above(pin, &status.found));
+    }
     if let Some(phase) = &status.underway {
         let copied = status.copied.map_or_else(String::new, |PartialRun { migrated, total, .. }| {
             format!(": {migrated} of {total} units are copied")
@@ -57,11 +78,36 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey]) -> Str
         line!(out, "\nMigrations that have not run here, oldest first:");
         migrations(&mut out, &status.pending);
     }
-    line!(out, "\nNext       {}", next(status, wrong));
+    line!(out, "\nNext       {}", next(status, wrong, beside));
     if let Some(refused) = &status.rollback_refused {
         line!(out, "Rollback   a drain could not roll back as `rollback_on_drain_to_version` says: {refused}");
     }
+    match (beside.host, beside.holder) {
+        (Some(host), _) => {
+            line!(out, "Host       process {}: {}{}", host.pid, progress_line(&host.progress), throttled(host))
+        }
+        (None, Some(holder)) => line!(out, "Lock       held by {holder}"),
+        (None, None) => {}
+    }
     out
+}
+
+/// That a pin holds nothing back, if the database is below it.
+fn above(pin: DataVersion, found: &Found) -> &'static str {
+    match found {
+        Found::Versioned { current, .. } if *current < pin => "; a start migrates up to it",
+        _ => "",
+    }
+}
+
+/// What an operator has set for work that has not begun.
+fn throttled(host: &Report) -> String {
+    if !host.progress.is_over() {
+        return String::new();
+    }
+    let paused = host.throttle.paused.then(|| "; the next migration waits for `bbs migrate resume`".to_owned());
+    let rate = host.throttle.units_per_second.map(|rate| format!("; at most {rate} units a second"));
+    [paused, rate].into_iter().flatten().collect()
 }
 
 /// Wrong keys, for which a start would be refused; printed after a plan.
@@ -88,7 +134,7 @@ fn found(found: &Found, is_underway: bool) -> String {
     }
 }
 
-fn next(status: &Status, wrong: &[WrongKey]) -> String {
+fn next(status: &Status, wrong: &[WrongKey], beside: &Beside<'_>) -> String {
     if let Some(wrong) = wrong.first() {
         return format!("`bbs serve` refuses: {wrong}");
     }
@@ -96,6 +142,12 @@ fn next(status: &Status, wrong: &[WrongKey]) -> String {
         return format!("`bbs serve` refuses: {refused}");
     }
     match &status.decision {
+        Decision::Serve if beside.host.is_some_and(|host| host.progress.phase == SERVING) => {
+            "nothing: the host serves, and there is nothing to migrate.".into()
+        }
+        Decision::Serve if beside.holder.is_some() => {
+            "there is nothing to migrate; another host waits for the lock until its holder ends.".into()
+        }
         Decision::Serve => "`bbs serve` serves at once; there is nothing to migrate.".into(),
         Decision::Stay { at } => format!(
             "`bbs serve` serves {at} through a lens: a rollback left the database there, and \
@@ -236,6 +288,14 @@ pub(super) fn check(checked: &Checked) -> String {
         };
         line!(out, "  {}  {:width$}  {verdict}{removed}", migration.version, migration.name);
         troubles(&mut out, &migration.troubles);
+    }
+    if !checked.unopened.is_empty() {
+        let tables = checked.unopened.iter().map(|(table, columns)| format!("{} of {table}", columns.join(", ")));
+        line!(
+            out,
+            "Not opened {}: no migration reads these columns. `bbs keys status` opens a sample.",
+            tables.collect::<Vec<_>>().join("; ")
+        );
     }
     out
 }

@@ -6,10 +6,10 @@ use std::str::FromStr;
 use clap::Args;
 
 use super::super::output;
-use super::super::progress::{WithoutReader, follow, line};
+use super::super::progress::{WithoutReader, follow};
 use crate::admin::{AdminClient, AdminClientError, Command, Report};
 use crate::config::Config;
-use crate::progress::{SERVING, STOPPED};
+use crate::progress::{Counted, SERVING, STOPPED};
 
 #[derive(Debug, Args)]
 pub(super) struct Steered {
@@ -52,21 +52,44 @@ impl FromStr for RateLimit {
 }
 
 pub(super) async fn pause(steered: Steered) -> anyhow::Result<()> {
-    send(&steered, Command::Pause, |_| {
-        "Paused: the batch in progress is finished, no other begins. Continue with `bbs migrate resume`; a restart continues too."
-            .into()
+    send(&steered, Command::Pause, |report| {
+        if is_idle(report) {
+            "The host serves; no migration is in progress. One that `bbs module reload` begins, and a key rotation, will wait for \
+                 `bbs migrate resume`; a restart ends the pause too."
+                .into()
+        } else {
+            "Paused: the batch in progress is finished, no other begins. Continue with `bbs migrate resume`; a restart \
+                  continues too."
+                .into()
+        }
     })
     .await
 }
 
 pub(super) async fn resume(steered: Steered) -> anyhow::Result<()> {
-    send(&steered, Command::Resume, |_| "Resumed.".into()).await
+    send(&steered, Command::Resume, |report| {
+        let text = if is_idle(report) {
+            "The host serves; no migration is in progress. The next one does not wait."
+        } else {
+            "Resumed."
+        };
+        text.into()
+    })
+    .await
 }
 
 pub(super) async fn rate(Rated { rate: RateLimit(units_per_second), steered }: Rated) -> anyhow::Result<()> {
-    send(&steered, Command::Rate { units_per_second }, |report| match report.throttle.units_per_second {
-        Some(rate) => format!("At most {rate} units a second, until the host ends or the rate is changed."),
-        None => "No limit.".into(),
+    send(&steered, Command::Rate { units_per_second }, |report| {
+        let counted = report.progress.counted.unwrap_or(Counted::Units);
+        let limit = match report.throttle.units_per_second {
+            Some(rate) => format!("at most {rate} {counted} a second, until the host ends or the rate is changed"),
+            None => "no limit".into(),
+        };
+        if is_idle(report) {
+            format!("The host serves; no migration is in progress. For the next one: {limit}.")
+        } else {
+            format!("From now on: {limit}.")
+        }
     })
     .await
 }
@@ -78,21 +101,20 @@ async fn send(steered: &Steered, command: Command, describe: impl FnOnce(&Report
         output::json_line(&report)?;
     } else {
         output::line(describe(&report))?;
-        if report.progress.is_over() {
-            output::line("The host serves; no migration is in progress.")?;
-        }
     }
     Ok(())
 }
 
-/// Prints one line about the host that runs with this configuration, if there is one.
-pub(super) async fn print_running_host(config: &Config) -> anyhow::Result<()> {
+/// Whether the host has nothing to pause or to limit.
+fn is_idle(report: &Report) -> bool {
+    report.progress.is_over()
+}
+
+/// The report of the host that runs with this configuration, if there is one.
+pub(super) async fn running_host(config: &Config) -> Option<Report> {
     // Usually no host runs, which is no error.
-    let Ok(mut host) = AdminClient::send_to_any(config.admin_sockets(), Command::Status).await else { return Ok(()) };
-    if let Ok(report) = host.answer().await {
-        output::line(format_args!("Host       process {}: {}", report.pid, line(&report.progress)))?;
-    }
-    Ok(())
+    let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Status).await.ok()?;
+    host.answer().await.ok()
 }
 
 /// Shows the progress until the host serves.

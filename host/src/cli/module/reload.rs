@@ -36,8 +36,14 @@ impl ReloadCommand {
         let report = host.reloaded().await?;
         if self.json {
             output::json_line(&report)?;
-        } else {
-            output::text(self.text(&report))?;
+            return Ok(());
+        }
+        output::text(self.text(&report))?;
+        if report.migrates_to.is_some() {
+            let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Status).await?;
+            if host.answer().await?.throttle.paused {
+                output::line("It waits: an operator has paused this host. Continue with `bbs migrate resume`.")?;
+            }
         }
         Ok(())
     }

@@ -28,8 +28,6 @@ pub(super) struct CopyBatch {
     pub(super) after: Option<UnitKey>,
     pub(super) last: UnitKey,
     pub(super) units: u64,
-    /// The unit of progress.
-    pub(super) rows: u64,
     pub(super) transformed: TransformedBatch,
     /// Locked until the batch is committed, with all parts that it was divided into, if clients write meanwhile.
     held: Option<Arc<HeldUnits>>,
@@ -43,7 +41,6 @@ impl CopyBatch {
             after,
             last,
             units: rows.units.len() as u64,
-            rows: rows.rows() as u64,
             transformed: TransformedBatch::default(),
             held: self.held.clone(),
         };
@@ -112,8 +109,8 @@ impl BatchReader {
             }
         };
         self.after = Some(last.clone());
-        let (units, rows) = (found.units.len() as u64, found.rows);
-        let batch = CopyBatch { after, last, units, rows, transformed: TransformedBatch::default(), held };
+        let units = found.units.len() as u64;
+        let batch = CopyBatch { after, last, units, transformed: TransformedBatch::default(), held };
         Ok(Some((batch, read)))
     }
 
@@ -131,7 +128,7 @@ impl BatchReader {
         // Rows that are read are bounded while they are read; those that the database copies by itself have to be
         // measured before.
         let measure = match job.visits_units(*group) {
-            true => Measure::Rows,
+            true => Measure::Keys,
             false => Measure::Bytes { most: context.tuning.batch_bytes },
         };
         let found = rows::next_units(reader, &job.sources(*group), after, most, measure).await?;
@@ -151,7 +148,6 @@ impl BatchReader {
         let loaded = rows::load_range(reader, &job.originals, &job.wanted[group], range, limits).await?;
         let rows = loaded.batch;
         self.fitting = context.tuning.units_that_fit(rows.units.len(), loaded.bytes);
-        found.rows = rows.rows() as u64;
         let refused = RefusedUnit::all(job, loaded.oversized.into_iter().collect())?;
         found.units = rows.units.iter().chain(refused.iter().map(|refused| &refused.key)).cloned().collect();
         let mut read = ReadBatch { rows, left: Residue::default(), refused };
@@ -165,7 +161,6 @@ impl BatchReader {
             return Ok((read, loaded.last));
         }
         found.end_with(&read.rows);
-        found.rows = read.rows.rows() as u64;
         let last = found.units.last().cloned().expect("its first units remain");
         Ok((read, last))
     }
@@ -179,9 +174,7 @@ impl BatchReader {
         let tables = job.wanted[self.group].iter().map(empty).collect();
         let mut rows = UnitBatch { units: found.units.clone(), tables };
         let left = job.residue_of(reader, &mut rows).await?;
-        if found.end_with(&rows) {
-            found.rows = rows.units.len() as u64;
-        }
+        found.end_with(&rows);
         Ok(ReadBatch { rows, left, refused: Vec::new() })
     }
 }
@@ -218,8 +211,7 @@ async fn kept_units(
         let Some(last) = units.last().cloned() else { return Ok(None) };
         leave_out_stored(job, tx, group, &mut units).await?;
         if !units.is_empty() {
-            let rows = units.len() as u64;
-            return Ok(Some((Bounds { units, rows, bytes: 0 }, last)));
+            return Ok(Some((Bounds { units, bytes: 0 }, last)));
         }
         after = Some(last.name());
     }

@@ -29,6 +29,15 @@ pub enum Fate {
     InTheWay { table: String },
 }
 
+/// Whether a transaction that puts a unit back is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutBack {
+    /// It is.
+    Real,
+    /// It is rolled back: only the result matters.
+    DryRun,
+}
+
 /// Puts back units of a migration that has been reversed since. Logs those that stay.
 pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
@@ -39,7 +48,7 @@ pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), Mi
         !entry.pending && entry.table != FOREIGN && !entry.is_of_a_serving_host() && belongs(entry, current)
     };
     for entry in waiting.iter().filter(is_back) {
-        match put_back(context, fence, entry, current).await? {
+        match put_back(context, fence, entry, current, PutBack::Real).await? {
             Fate::Returned => tracing::info!(unit = entry.unit, "a unit is back from quarantine"),
             Fate::Refused { reason } => {
                 tracing::warn!(
@@ -64,7 +73,7 @@ fn belongs(entry: &QuarantineEntry, current: DataVersion) -> bool {
     }
 }
 
-/// Retries the units with these names, or all. `instead` replaces the migration of its version.
+/// Retries the units with these names, or all. `instead` replaces the migration of its version. A dry run changes nothing.
 ///
 /// # Errors
 /// A migration is under way, a named unit is not in quarantine, `instead` does not fit the catalog, another host has
@@ -74,6 +83,7 @@ pub async fn retry(
     fence: &Fence,
     units: &[String],
     instead: Option<Arc<dyn Transform>>,
+    mode: PutBack,
 ) -> Result<Vec<(QuarantineEntry, Fate)>, MigrateError> {
     let mut reader = context.database.read().await?;
     let found = state::found(&mut reader).await?;
@@ -96,7 +106,7 @@ pub async fn retry(
     };
     let mut fates = Vec::new();
     for entry in waiting.into_iter().filter(|entry| units.is_empty() || units.contains(&entry.unit)) {
-        let fate = put_back(context, fence, &entry, current_of(&found)).await?;
+        let fate = put_back(context, fence, &entry, current_of(&found), mode).await?;
         fates.push((entry, fate));
     }
     Ok(fates)
@@ -111,16 +121,7 @@ fn with(context: &Context, instead: Arc<dyn Transform>) -> Result<Context, Migra
         return Err(MigrateError::OtherChanges { version });
     }
     *known = instead;
-    Ok(Context {
-        database: context.database.clone(),
-        migrations,
-        keyring: Arc::clone(&context.keyring),
-        progress: context.progress.clone(),
-        throttle: context.throttle.clone(),
-        now_ns: context.now_ns,
-        replays: context.replays.clone(),
-        tuning: context.tuning.clone(),
-    })
+    Ok(Context { migrations, ..context.clone() })
 }
 
 /// An entry that cannot be put back stays, and does not keep the host from serving.
@@ -129,11 +130,12 @@ async fn put_back(
     fence: &Fence,
     entry: &QuarantineEntry,
     current: DataVersion,
+    mode: PutBack,
 ) -> Result<Fate, MigrateError> {
     if entry.table == FOREIGN {
         return Ok(Fate::Refused { reason: entry.reason.clone() });
     }
-    match try_put_back(context, fence, entry, current).await {
+    match try_put_back(context, fence, entry, current, mode).await {
         Err(fault @ (MigrateError::DamagedQuarantine { .. } | MigrateError::UnknownVersion { .. })) => {
             Ok(Fate::Refused { reason: fault.to_string() })
         }
@@ -146,13 +148,14 @@ async fn try_put_back(
     fence: &Fence,
     entry: &QuarantineEntry,
     current: DataVersion,
+    mode: PutBack,
 ) -> Result<Fate, MigrateError> {
     let layouts = layouts_here(context, &mut context.database.read().await?, current).await?;
     if layouts.at(entry.from).is_none() {
         return Err(MigrateError::UnknownVersion { version: entry.from });
     }
     let versions = versions(entry.from, current);
-    let direction = if current >= entry.from { Direction::Up } else { Direction::Down };
+    let direction = Direction::between(entry.from, current);
     let mut tx = fence.begin().await?;
     let underway = state::underway(&mut tx).await?;
     let settled = underway.is_none_or(|underway| underway.phase == Phase::CleaningUp);
@@ -211,7 +214,9 @@ async fn try_put_back(
     residue::store(&mut tx, direction, &residue::seal(&context.keyring, transformed.residue, &names)).await?;
     residue::remove(&mut tx, &entry.unit, residue::of(direction.opposite(), &versions)).await?;
     remove(&mut tx, entry).await?;
-    tx.commit().await.map_err(failed)?;
+    if mode == PutBack::Real {
+        tx.commit().await.map_err(failed)?;
+    }
     Ok(Fate::Returned)
 }
 

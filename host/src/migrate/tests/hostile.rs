@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::line::{self, all};
-use super::world::TestEngine;
+use super::world::{TestEngine, at_unit};
 use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Shape, Written};
 use crate::layout::manifest::{Direction, Manifest};
 use crate::layout::values::{Encoding, Value};
@@ -81,6 +81,7 @@ async fn unit_that_makes_too_much_or_panics_is_named_and_quarantined_alone() {
     for (function, reason) in functions {
         let stopping = world(function, RefusedUnits::Stop).await;
         let error = stopping.up(2).await.unwrap_err();
+        let error = at_unit(error);
         let MigrateError::Unit { unit, source, .. } = &error else { panic!("{error:?}") };
         assert_eq!(unit.as_bytes(), TARGET);
         assert!(source.to_string().contains("up of migration 2 (hostile, sha256 digest-of-2)"), "{source}");

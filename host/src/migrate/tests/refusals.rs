@@ -1,7 +1,7 @@
 //! What a migration refuses: each by name, and with nothing changed.
 
 use super::line::{self, all};
-use super::world::TestEngine;
+use super::world::{TestEngine, at_unit};
 use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Written};
 use crate::layout::manifest::{Direction, Manifest};
 use crate::layout::values::{Encoding, Value};
@@ -13,7 +13,7 @@ async fn unit_that_a_module_refuses_stops_the_migration_by_name() {
         let world = TestEngine::with_rows(20).await;
         world.set_run_info("app-00013", run_info).await;
         let before = world.everything().await;
-        let error = world.up(5).await.unwrap_err();
+        let error = at_unit(world.up(5).await.unwrap_err());
         let MigrateError::Unit { unit, replay, source } = &error else { panic!("{error}") };
         assert_eq!(unit, "app-00013");
         assert!(source.to_string().contains(reason), "{source}");
@@ -35,7 +35,7 @@ async fn unit_that_a_module_refuses_stops_the_migration_by_name() {
 async fn record_that_does_not_open_stops_the_migration_by_name() {
     let world = TestEngine::with_rows(20).await;
     world.execute("UPDATE desired_lrps SET run_info = '02AAAA' WHERE guid = 'app-00007'").await;
-    let error = world.up(5).await.unwrap_err();
+    let error = at_unit(world.up(5).await.unwrap_err());
     assert!(
         matches!(&error, MigrateError::Record { unit, table, column, .. }
             if (unit.as_str(), table.as_str(), column.as_str()) == ("app-00007", "desired_lrps", "run_info")),
@@ -63,7 +63,7 @@ async fn undeclared_column_is_not_opened() {
 async fn unit_above_the_limit_is_refused_by_name() {
     let world = TestEngine::with_rows(5).await.tuned(Tuning { unit_bytes: 5_000, ..Tuning::default() });
     world.execute("UPDATE desired_lrps SET annotation = printf('%6000s', '') WHERE guid = 'app-00003'").await;
-    let error = world.up(5).await.unwrap_err();
+    let error = at_unit(world.up(5).await.unwrap_err());
     assert!(matches!(&error, MigrateError::UnitTooLarge { unit, limit: 5_000, .. } if unit == "app-00003"), "{error}");
 }
 

@@ -12,7 +12,9 @@ use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Sealing};
 use crate::lock::fence::Fence;
 use crate::migrate::copy::UnitBudget;
-use crate::migrate::{Context, Decision, Intent, MigrateError, Tuning, bring_across, finish, layout_history, run};
+use crate::migrate::{
+    Context, Decision, GivenUp, Intent, MigrateError, Tuning, abort, bring_across, finish, layout_history, run,
+};
 use crate::progress::Progress;
 use crate::throttle::Throttle;
 
@@ -21,6 +23,12 @@ pub(super) type TestRows = Vec<BTreeMap<String, String>>;
 pub(super) struct TestEngine {
     _folder: TempDir,
     pub(super) context: Context,
+}
+
+/// The failure at a unit that stopped a migration.
+pub(super) fn at_unit(error: MigrateError) -> MigrateError {
+    let MigrateError::Stopped { source, .. } = error else { panic!("{error:?}") };
+    *source
 }
 
 impl TestEngine {
@@ -33,6 +41,8 @@ impl TestEngine {
             keyring: Arc::new(Keyring::new([("key", "secret")], "key").unwrap()),
             progress: Progress::default(),
             throttle: Throttle::default(),
+            clock: Arc::new(crate::clock::SystemClock),
+            runner: crate::migrate::Runner { host: "z1".to_owned(), release: "1.2.3".to_owned() },
             now_ns: 1_795_000_000_000_000_000,
             replays: Some(folder.path().join("replays")),
             tuning: Tuning::default(),
@@ -83,6 +93,11 @@ impl TestEngine {
     pub(super) async fn down(&self, to: DataVersion) -> Result<Decision, MigrateError> {
         let fence = Fence::raise(&self.context.database).await.unwrap();
         run(&self.context, &fence, Intent::Down { to }).await
+    }
+
+    pub(super) async fn abort(&self) -> Result<Option<GivenUp>, MigrateError> {
+        let fence = Fence::raise(&self.context.database).await.unwrap();
+        abort(&self.context, &fence).await
     }
 
     pub(super) async fn execute(&self, statement: &str) {

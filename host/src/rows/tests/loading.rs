@@ -174,14 +174,14 @@ async fn listed_unit_above_its_limit_is_refused() {
     assert!(matches!(&error, RowsError::UnitTooLarge { unit, .. } if unit == "b"), "{error}");
 }
 
-/// Keys, rows and bytes.
-async fn next(tables: &[&str], after: Option<UnitKey>, most: u64, measure: Measure) -> (Vec<String>, u64, u64) {
+/// Keys and bytes.
+async fn next(tables: &[&str], after: Option<UnitKey>, most: u64, measure: Measure) -> (Vec<String>, u64) {
     let (_folder, database) = database(&APPS, &INSTANCES, &[("a", 1), ("a", 2), ("b", 1)]).await;
     let mut tx = database.read().await.unwrap();
     let layout = layout();
     let tables: Vec<_> = tables.iter().map(|&name| &layout.tables[name]).collect();
     let bounds = next_units(&mut tx, &tables, after.as_ref(), most, measure).await.unwrap();
-    (bounds.units.iter().map(UnitKey::name).collect(), bounds.rows, bounds.bytes)
+    (bounds.units.iter().map(UnitKey::name).collect(), bounds.bytes)
 }
 
 fn names<const N: usize>(names: [&str; N]) -> Vec<String> {
@@ -189,26 +189,26 @@ fn names<const N: usize>(names: [&str; N]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn next_units_are_those_of_all_tables_with_the_number_of_their_rows() {
+async fn next_units_are_those_of_all_tables_in_the_order_of_their_keys() {
     let both = ["apps", "instances"];
-    assert_eq!(next(&["apps"], None, 9, Measure::Rows).await, (names(["a", "b", "c", "d"]), 4, 0));
-    assert_eq!(next(&["instances"], None, 9, Measure::Rows).await, (names(["a", "c", "e"]), 4, 0));
-    assert_eq!(next(&both, None, 9, Measure::Rows).await, (names(["a", "b", "c", "d", "e"]), 8, 0));
-    assert_eq!(next(&both, None, 3, Measure::Rows).await, (names(["a", "b", "c"]), 6, 0));
-    assert_eq!(next(&both, Some(unit("c")), 9, Measure::Rows).await, (names(["d", "e"]), 2, 0));
-    assert_eq!(next(&both, Some(unit("e")), 9, Measure::Rows).await, (Vec::new(), 0, 0));
-    assert_eq!(next(&[], None, 9, Measure::Rows).await, (Vec::new(), 0, 0));
+    assert_eq!(next(&["apps"], None, 9, Measure::Keys).await, (names(["a", "b", "c", "d"]), 0));
+    assert_eq!(next(&["instances"], None, 9, Measure::Keys).await, (names(["a", "c", "e"]), 0));
+    assert_eq!(next(&both, None, 9, Measure::Keys).await, (names(["a", "b", "c", "d", "e"]), 0));
+    assert_eq!(next(&both, None, 3, Measure::Keys).await, (names(["a", "b", "c"]), 0));
+    assert_eq!(next(&both, Some(unit("c")), 9, Measure::Keys).await, (names(["d", "e"]), 0));
+    assert_eq!(next(&both, Some(unit("e")), 9, Measure::Keys).await, (Vec::new(), 0));
+    assert_eq!(next(&[], None, 9, Measure::Keys).await, (Vec::new(), 0));
 }
 
 #[tokio::test]
 async fn unit_of_a_table_without_partition_key_is_one_row() {
     let all = names([r#"["a","1"]"#, r#"["a","2"]"#, r#"["b","1"]"#]);
-    assert_eq!(next(&["pairs"], None, 9, Measure::Rows).await, (all.clone(), 3, 0));
+    assert_eq!(next(&["pairs"], None, 9, Measure::Keys).await, (all.clone(), 0));
     let (_folder, database) = database(&[], &[], &[("a", 1), ("a", 2), ("b", 1)]).await;
     let mut tx = database.read().await.unwrap();
     let pairs = &layout().tables["pairs"];
-    let bounds = next_units(&mut tx, &[pairs], None, 1, Measure::Rows).await.unwrap();
-    let rest = next_units(&mut tx, &[pairs], bounds.units.first(), 9, Measure::Rows).await.unwrap();
+    let bounds = next_units(&mut tx, &[pairs], None, 1, Measure::Keys).await.unwrap();
+    let rest = next_units(&mut tx, &[pairs], bounds.units.first(), 9, Measure::Keys).await.unwrap();
     assert_eq!(rest.units.iter().map(UnitKey::name).collect::<Vec<_>>(), all[1..]);
     let listed: Vec<_> = bounds.units.into_iter().chain(rest.units).collect();
     let columns = wanted(&[("pairs", &["number"])]);
@@ -221,12 +221,12 @@ async fn next_units_have_at_most_so_many_bytes_together_but_one_at_least() {
     let both = ["apps", "instances"];
     let bytes = |most| Measure::Bytes { most };
     // A text of `apps` has 1 + 10 bytes, a row of `instances` 1 + 1.
-    assert_eq!(next(&both, None, 9, bytes(99)).await, (names(["a", "b", "c", "d", "e"]), 8, 4 * 11 + 4 * 2));
-    assert_eq!(next(&both, None, 9, bytes(26)).await, (names(["a", "b"]), 4, 26));
-    assert_eq!(next(&both, None, 9, bytes(25)).await, (names(["a"]), 3, 15));
-    assert_eq!(next(&both, None, 9, bytes(0)).await, (names(["a"]), 3, 15));
-    assert_eq!(next(&["apps"], None, 9, bytes(22)).await, (names(["a", "b"]), 2, 22));
-    assert_eq!(next(&["instances"], None, 9, bytes(6)).await, (names(["a", "c"]), 3, 6));
+    assert_eq!(next(&both, None, 9, bytes(99)).await, (names(["a", "b", "c", "d", "e"]), 4 * 11 + 4 * 2));
+    assert_eq!(next(&both, None, 9, bytes(26)).await, (names(["a", "b"]), 26));
+    assert_eq!(next(&both, None, 9, bytes(25)).await, (names(["a"]), 15));
+    assert_eq!(next(&both, None, 9, bytes(0)).await, (names(["a"]), 15));
+    assert_eq!(next(&["apps"], None, 9, bytes(22)).await, (names(["a", "b"]), 22));
+    assert_eq!(next(&["instances"], None, 9, bytes(6)).await, (names(["a", "c"]), 6));
 }
 
 #[tokio::test]

@@ -1,0 +1,58 @@
+//! `bbs migrate history`: the migrations of a database, with their times, their ends and the hosts that ran them.
+
+use std::fmt::Write;
+
+use super::super::output;
+use super::super::progress::span;
+use super::{StatusArgs, existing};
+use crate::clock::date_and_time;
+use crate::migrate::{self, MigrationRan, MigrationRun};
+
+const NS_PER_S: i64 = 1_000_000_000;
+
+pub(super) async fn history(StatusArgs { config, json }: StatusArgs) -> anyhow::Result<()> {
+    let prepared = existing(&config).await?;
+    let context = prepared.context();
+    let (runs, migrations) = (migrate::runs(&context).await?, migrate::migrations_ran(&context).await?);
+    if json {
+        output::json(&serde_json::json!({ "runs": runs, "migrations": migrations }))?;
+    } else {
+        output::text(text(&runs, &migrations))?;
+    }
+    Ok(())
+}
+
+fn time(ns: i64) -> String {
+    format!("{}Z", date_and_time(ns.div_euclid(NS_PER_S)))
+}
+
+fn text(runs: &[MigrationRun], migrations: &[MigrationRan]) -> String {
+    let mut out = String::new();
+    if runs.is_empty() && migrations.is_empty() {
+        return "No host of this project has migrated this database.\n".to_owned();
+    }
+    for run in runs {
+        let MigrationRun { from, to, direction, began_at_ns, ended_at_ns, .. } = run;
+        let took = ended_at_ns.map(|ended| format!(" after {}", span((ended - began_at_ns) as f64 / NS_PER_S as f64)));
+        let _ = writeln!(
+            out,
+            "{}  {direction} from {from} to {to}: {}{}, by {} (release {})",
+            time(*began_at_ns),
+            run.state.name(),
+            took.unwrap_or_default(),
+            run.host.escape_debug(),
+            run.release.escape_debug(),
+        );
+    }
+    let _ = writeln!(out, "\nMigrations that ran, oldest first:");
+    let width = migrations.iter().map(|ran| ran.name.len()).max().unwrap_or(0);
+    for MigrationRan { version, direction, name, digest, at_ns } in migrations {
+        let _ = writeln!(out, "{}  {direction:4}  {version}  {name:width$}  sha256 {}", time(*at_ns), short(digest));
+    }
+    out
+}
+
+/// Enough of a digest to distinguish modules.
+fn short(digest: &str) -> &str {
+    digest.get(..12).unwrap_or(digest)
+}

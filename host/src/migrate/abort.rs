@@ -1,0 +1,59 @@
+//! Giving up a migration that has begun, in either direction: the database stays at its version, and the copies are removed.
+//! Only before the cut-over, up to which the tables are as they were.
+
+use super::state::{self, Phase, Underway};
+use super::{Context, MigrateError, RunState, cut_over, residue, runs, sql, undo_abandoned, versions};
+use crate::layout::manifest::{DataVersion, Direction};
+use crate::lock::fence::Fence;
+
+/// A migration that is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GivenUp {
+    /// The version that the database stays at.
+    pub from: DataVersion,
+    /// The version that it was on its way to.
+    pub to: DataVersion,
+}
+
+/// The migration that [`abort`] would give up; `None` if none has begun. Reads only.
+///
+/// # Errors
+/// [`MigrateError::Complete`] after the cut-over, [`MigrateError::NothingToStayAt`] in an empty database, or the database
+/// cannot be read.
+pub async fn abortable(context: &Context) -> Result<Option<GivenUp>, MigrateError> {
+    Ok(underway(context).await?.map(|Underway { from, to, .. }| GivenUp { from, to }))
+}
+
+async fn underway(context: &Context) -> Result<Option<Underway>, MigrateError> {
+    let Some(found) = state::underway(&mut context.database.read().await?).await? else { return Ok(None) };
+    let Underway { from, to, phase, .. } = found;
+    if phase.has_arrived() {
+        return Err(MigrateError::Complete { from, to, back: Direction::between(to, from) });
+    }
+    if from == 0 {
+        return Err(MigrateError::NothingToStayAt);
+    }
+    Ok(Some(found))
+}
+
+/// Gives up the migration that has begun. Safe to repeat: a start at the version of the database completes it, too.
+///
+/// # Errors
+/// As [`abortable`]; another host has raised the fence.
+pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, MigrateError> {
+    let Some(found) = underway(context).await? else { return Ok(None) };
+    let given_up = GivenUp { from: found.from, to: found.to };
+    // A host of a release without the history may have begun it.
+    state::create_tables(context, fence).await?;
+    // The copies must not be resumed, and no host may go on, once the first of them is dropped.
+    let found = Underway { phase: Phase::Begun, going_down: false, ..found };
+    let mut tx = fence.begin().await?;
+    state::write_underway(&mut tx, &found).await?;
+    state::write_version(&mut tx, found.from, found.from).await?;
+    runs::end(&mut tx, context, found.from, found.to, RunState::GivenUp).await?;
+    tx.commit().await.map_err(sql("the row `version` of configurations"))?;
+    undo_abandoned(context, fence, &found).await?;
+    residue::remove(fence, Direction::between(found.from, found.to), versions(found.from, found.to)).await?;
+    cut_over::clean_up_or_postpone(context, fence).await?;
+    Ok(Some(given_up))
+}

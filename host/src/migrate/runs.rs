@@ -1,0 +1,208 @@
+//! The history of migrations: one row for each that began, with its times, its end, and the host and release that worked on it
+//! last. Owns `bbs_migration_run`. Hosts of releases without that table leave no row.
+
+use serde::Serialize;
+
+use super::own_tables::RUN;
+use super::state::{exists, signed};
+use super::{Context, MigrateError};
+use crate::database::{Row, SqlError, Transaction, sql};
+use crate::layout::manifest::{DataVersion, Direction};
+
+/// The most characters of a host's name and of a release that are stored.
+const LONGEST_NAME: usize = 255;
+
+/// The process that works on a migration.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Runner {
+    /// The name of the host.
+    pub host: String,
+    /// Its release.
+    pub release: String,
+}
+
+/// How a migration ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunState {
+    /// It has begun and not ended.
+    Unfinished,
+    /// The database is at its target.
+    Completed,
+    /// It was given up: the database stayed where it was.
+    GivenUp,
+    /// A migration to another version began in its place.
+    Replaced,
+}
+
+impl RunState {
+    const ALL: [Self; 4] = [Self::Unfinished, Self::Completed, Self::GivenUp, Self::Replaced];
+
+    /// Its name in the database and in texts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unfinished => "unfinished",
+            Self::Completed => "completed",
+            Self::GivenUp => "given-up",
+            Self::Replaced => "replaced",
+        }
+    }
+}
+
+/// A migration of this database.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MigrationRun {
+    /// Ascends.
+    pub number: i64,
+    /// 0 for an empty database.
+    pub from: DataVersion,
+    pub to: DataVersion,
+    pub direction: Direction,
+    pub state: RunState,
+    /// In nanoseconds since 1970.
+    pub began_at_ns: i64,
+    /// In nanoseconds since 1970; absent while it is unfinished.
+    pub ended_at_ns: Option<i64>,
+    /// The host that ended it, or that began it.
+    pub host: String,
+    /// The release of that host.
+    pub release: String,
+}
+
+/// A migration of the catalog that ran here, up or down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MigrationRan {
+    pub version: DataVersion,
+    pub direction: String,
+    pub name: String,
+    /// The sha256 of its module.
+    pub digest: String,
+    /// The start of the run that completed it, in nanoseconds since 1970.
+    pub at_ns: i64,
+}
+
+fn failed(source: SqlError) -> MigrateError {
+    MigrateError::Sql { what: RUN.to_owned(), source }
+}
+
+/// Records that a migration begins. One between the same versions that has not ended goes on instead.
+pub(super) async fn begin(
+    tx: &mut Transaction,
+    context: &Context,
+    from: DataVersion,
+    to: DataVersion,
+) -> Result<(), MigrateError> {
+    let others = sql("UPDATE bbs_migration_run SET state = ?, ended_at_ns = ? \
+         WHERE ended_at_ns IS NULL AND NOT (from_version = ? AND to_version = ?)");
+    let others = others.bind(RunState::Replaced.name()).bind(context.clock.now_ns());
+    tx.execute(others.bind(signed(from)).bind(signed(to))).await.map_err(failed)?;
+    let open = tx.fetch_optional(sql("SELECT run FROM bbs_migration_run WHERE ended_at_ns IS NULL")).await;
+    if open.map_err(failed)?.is_none() {
+        insert(tx, context, from, to).await?;
+    }
+    Ok(())
+}
+
+async fn insert(
+    tx: &mut Transaction,
+    context: &Context,
+    from: DataVersion,
+    to: DataVersion,
+) -> Result<(), MigrateError> {
+    let last = tx.fetch_one(sql("SELECT MAX(run) FROM bbs_migration_run")).await.map_err(failed)?;
+    let number = last.integer(0).map_err(failed)?.unwrap_or_default() + 1;
+    let insert = sql(
+        "INSERT INTO bbs_migration_run (run, from_version, to_version, state, began_at_ns, ended_at_ns, host, release_name) \
+         VALUES (?, ?, ?, ?, ?, NULL, ?, ?)",
+    );
+    let insert = insert.bind(number).bind(signed(from)).bind(signed(to)).bind(RunState::Unfinished.name());
+    let insert = insert.bind(context.now_ns).bind(stored(&context.runner.host)).bind(stored(&context.runner.release));
+    tx.execute(insert).await.map_err(failed)?;
+    Ok(())
+}
+
+fn stored(name: &str) -> String {
+    name.chars().take(LONGEST_NAME).collect()
+}
+
+/// Records how the migration that has begun ended. A host of a release without this table may have begun it.
+pub(super) async fn end(
+    tx: &mut Transaction,
+    context: &Context,
+    from: DataVersion,
+    to: DataVersion,
+    state: RunState,
+) -> Result<(), MigrateError> {
+    begin(tx, context, from, to).await?;
+    let update = sql("UPDATE bbs_migration_run SET state = ?, ended_at_ns = ?, host = ?, release_name = ? \
+         WHERE ended_at_ns IS NULL");
+    let update = update.bind(state.name()).bind(context.clock.now_ns());
+    let update = update.bind(stored(&context.runner.host)).bind(stored(&context.runner.release));
+    tx.execute(update).await.map_err(failed)?;
+    Ok(())
+}
+
+/// Takes back that the last migration has ended.
+pub(super) async fn reopen_last(tx: &mut Transaction) -> Result<(), MigrateError> {
+    let last = tx.fetch_one(sql("SELECT MAX(run) FROM bbs_migration_run")).await.map_err(failed)?;
+    let number = last.integer(0).map_err(failed)?.unwrap_or_default();
+    let update = sql("UPDATE bbs_migration_run SET state = ?, ended_at_ns = NULL WHERE run = ?");
+    tx.execute(update.bind(RunState::Unfinished.name()).bind(number)).await.map_err(failed)?;
+    Ok(())
+}
+
+/// The migrations of this database, oldest first. Reads only.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn runs(context: &Context) -> Result<Vec<MigrationRun>, MigrateError> {
+    let mut reader = context.database.read().await?;
+    if !exists(&mut reader, RUN).await? {
+        return Ok(Vec::new());
+    }
+    let select = sql(
+        "SELECT run, from_version, to_version, state, began_at_ns, ended_at_ns, host, release_name FROM bbs_migration_run ORDER BY run",
+    );
+    let rows = reader.fetch(select).await.map_err(failed)?;
+    rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)
+}
+
+fn read(row: &Row) -> Result<MigrationRun, SqlError> {
+    let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
+    let version = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs());
+    let (from, to, state) = (version(1)?, version(2)?, text(3)?);
+    Ok(MigrationRun {
+        number: row.integer(0)?.unwrap_or_default(),
+        from,
+        to,
+        direction: Direction::between(from, to),
+        // A later release may have further ends.
+        state: RunState::ALL.into_iter().find(|known| known.name() == state).unwrap_or(RunState::Replaced),
+        began_at_ns: row.integer(4)?.unwrap_or_default(),
+        ended_at_ns: row.integer(5)?,
+        host: text(6)?,
+        release: text(7)?,
+    })
+}
+
+/// The migrations of the catalog that ran on this database, in their order, those that were reversed since among them. Reads only.
+///
+/// # Errors
+/// The database cannot be read.
+pub async fn migrations_ran(context: &Context) -> Result<Vec<MigrationRan>, MigrateError> {
+    const TABLE: &str = "bbs_history";
+    let failed = |source| MigrateError::Sql { what: TABLE.to_owned(), source };
+    let mut reader = context.database.read().await?;
+    if !exists(&mut reader, TABLE).await? {
+        return Ok(Vec::new());
+    }
+    let rows = reader.fetch(sql("SELECT version, direction, name, digest, ran_at_ns FROM bbs_history ORDER BY seq"));
+    let rows = rows.await.map_err(failed)?;
+    let ran = |row: &Row| -> Result<_, SqlError> {
+        let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
+        let version = row.integer(0)?.unwrap_or_default().unsigned_abs();
+        let at_ns = row.integer(4)?.unwrap_or_default();
+        Ok(MigrationRan { version, direction: text(1)?, name: text(2)?, digest: text(3)?, at_ns })
+    };
+    rows.iter().map(ran).collect::<Result<_, _>>().map_err(failed)
+}
