@@ -1,6 +1,7 @@
 //! The command line: one file per command. Owns arguments, output and exit codes.
 
 pub mod api;
+mod compile_component;
 mod dev;
 mod drain;
 mod import;
@@ -19,6 +20,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::config::ConfigError;
 use crate::logs::RedactError;
+use crate::modules::sandbox::COMPILE_COMMAND;
 use crate::startup;
 
 /// A drop-in server for Cloud Foundry Diego's BBS whose schema migrations and API translators are
@@ -44,6 +46,8 @@ enum CliCommand {
     Import(import::ImportCommand),
     Keys(keys::KeysCommand),
     Module(module::ModuleCommand),
+    #[command(name = COMPILE_COMMAND, hide = true)]
+    CompileComponent(compile_component::CompileComponentCommand),
 }
 
 impl Cli {
@@ -51,6 +55,14 @@ impl Cli {
     /// an error and ends the process where clap does.
     pub fn of(arguments: impl Iterator<Item = OsString>) -> Self {
         Self::parse_from(with_subcommand(arguments.collect()))
+    }
+
+    /// Runs the command of the process that compiles a component, which needs no runtime, and returns its exit code; `None` for
+    /// every other command.
+    pub fn compile_component(&self) -> Option<ExitCode> {
+        let CliCommand::CompileComponent(command) = &self.command else { return None };
+        without_core_dumps();
+        Some(command.run())
     }
 
     /// Runs the command and returns the exit code of the process. The process leaves no core dump, which would have its
@@ -69,6 +81,7 @@ impl Cli {
             CliCommand::Import(command) => command.run().await?,
             CliCommand::Keys(command) => command.run().await?,
             CliCommand::Module(command) => command.run().await?,
+            CliCommand::CompileComponent(command) => return Ok(command.run()),
         }
         Ok(ExitCode::SUCCESS)
     }
