@@ -46,6 +46,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "lens",
             "lock",
             "log_sampling",
+            "model",
             "pauses",
             "throttle",
             "progress",
