@@ -1,5 +1,5 @@
-//! Text that a module made: reasons, log lines, and what an error quotes of it; and that of artifacts and registries, which
-//! bring modules. Owns its bounds. Every such text passes through here where it enters the host, so that a log, a terminal and
+//! Text that a module made: reasons, log lines, and what an error quotes of it; and that of catalogs, artifacts and
+//! registries, which bring modules. Owns its bounds. Every such text passes through here where it enters the host, so that a log, a terminal and
 //! a client receive one line of limited length.
 
 use std::fmt;
@@ -21,6 +21,13 @@ impl ModuleText {
     pub fn of_error(error: &dyn std::error::Error) -> Self {
         let errors = std::iter::successors(Some(error), |error| error.source());
         Self::reason(&errors.map(ToString::to_string).collect::<Vec<_>>().join(": "))
+    }
+
+    /// The reason why a text is no TOML of the expected form, with the number of its line. The text itself is not quoted.
+    pub fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+        let line =
+            error.span().map_or(1, |span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
+        Self::reason(&format!("line {line}: {}", error.message()))
     }
 
     /// The text up to about `bytes` bytes. What is omitted is replaced by `…`, and control characters by their escapes, so
