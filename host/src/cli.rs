@@ -2,6 +2,7 @@
 
 pub mod api;
 mod check_config;
+mod compile_component;
 mod confirm;
 mod dev;
 mod drain;
@@ -23,6 +24,7 @@ use anstream::ColorChoice;
 use clap::{Parser, Subcommand, ValueEnum};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+use crate::modules::sandbox::COMPILE_COMMAND;
 use crate::startup;
 use exit::Exit;
 
@@ -64,6 +66,8 @@ enum CliCommand {
     Import(import::ImportCommand),
     Keys(keys::KeysCommand),
     Module(module::ModuleCommand),
+    #[command(name = COMPILE_COMMAND, hide = true)]
+    CompileComponent(compile_component::CompileComponentCommand),
 }
 
 impl Cli {
@@ -74,6 +78,14 @@ impl Cli {
         // Before they are parsed, which may fail with an error that has colours.
         choose_colors(&arguments);
         Self::parse_from(arguments)
+    }
+
+    /// Runs the command of the process that compiles a component, which needs no runtime, and returns its exit code; `None` for
+    /// every other command.
+    pub fn compile_component(&self) -> Option<ExitCode> {
+        let CliCommand::CompileComponent(command) = &self.command else { return None };
+        without_core_dumps();
+        Some(command.run())
     }
 
     /// Runs the command and returns the exit code of the process. The process leaves no core dump, which would have its
@@ -93,6 +105,7 @@ impl Cli {
             CliCommand::Import(command) => command.run().await?,
             CliCommand::Keys(command) => command.run().await?,
             CliCommand::Module(command) => command.run().await?,
+            CliCommand::CompileComponent(command) => return Ok(command.run()),
         }
         Ok(Exit::Success.into())
     }

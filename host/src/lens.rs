@@ -276,6 +276,7 @@ impl Lens {
         let applied = contained(|| self.applied(group, input, (left, arguments, search), budget, &at));
         applied.unwrap_or_else(|panic| Err(StepError::Batch(panic))).map_err(|fault| match fault {
             StepError::Units(faults) => faults,
+            StepError::Module(fault) => vec![fault],
             StepError::Batch(reason) => vec![self.at_fault(at.get(), input.units, reason)],
         })
     }

@@ -2,6 +2,10 @@
 
 fn main() -> std::process::ExitCode {
     let cli = bbs::Cli::of(std::env::args_os());
+    // Before the runtime, whose threads would count as memory of the compiler.
+    if let Some(code) = cli.compile_component() {
+        return code;
+    }
     bbs::choose_cryptography();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

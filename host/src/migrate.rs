@@ -31,6 +31,7 @@ mod state;
 mod status;
 mod transform;
 mod trial;
+mod unit_counts;
 mod unit_locks;
 mod verify;
 
@@ -122,6 +123,9 @@ pub struct Tuning {
     pub unit_bytes: u64,
     /// What happens to a unit that cannot be transformed.
     pub refused_units: RefusedUnits,
+    /// The most units of a group of tables that go into quarantine, unless one in a hundred is more; never more than half of
+    /// several.
+    pub quarantine_limit: u64,
     /// How long a change of the schema is tried again while other clients hold locks.
     pub lock_timeout: Duration,
 }
@@ -156,6 +160,7 @@ impl Default for Tuning {
             batch_time: Duration::from_millis(250),
             unit_bytes: 32 << 20,
             refused_units: RefusedUnits::Stop,
+            quarantine_limit: 100,
             lock_timeout: Duration::from_secs(600),
         }
     }

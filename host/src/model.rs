@@ -12,6 +12,7 @@ pub mod convergence;
 pub mod desired_lrp;
 mod excerpt;
 pub mod lrp_update;
+pub mod quarantine;
 pub mod restart;
 pub mod routes;
 pub mod slot;

@@ -21,6 +21,7 @@ mod placement;
 pub mod rebuild;
 pub mod registry;
 pub mod releases;
+pub mod remove;
 mod rules;
 mod running;
 pub mod sandbox;

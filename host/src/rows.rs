@@ -149,6 +149,11 @@ impl RowsError {
         }
     }
 
+    /// Whether a module is at fault, whatever the units.
+    pub fn is_of_module(&self) -> bool {
+        matches!(self, Self::Lens(fault) if fault.is_of_module())
+    }
+
     /// Whether the same work may succeed if it is retried from the start of its transaction.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Rows { source, .. } | Self::Residue(source) if is_repeatable(source))

@@ -151,7 +151,8 @@ pub fn sandbox() -> Arc<Sandbox> {
 }
 
 pub fn sandbox_with(limits: Limits) -> Arc<Sandbox> {
-    Arc::new(Sandbox::new(limits, Some(&CacheFolders::at(cache()))).expect("a sandbox starts"))
+    let cache = CacheFolders::at(cache());
+    Arc::new(Sandbox::compiled_at(super::bbs(), limits, Some(&cache)).expect("a sandbox starts"))
 }
 
 pub fn migration(name: &str, sandbox: &Arc<Sandbox>) -> Arc<MigrationModule> {

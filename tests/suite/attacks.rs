@@ -1,7 +1,7 @@
 //! Attacks by modules, clients, peers and files: none ends the host, takes its memory over the limit or blocks native calls.
 
 mod bodies;
-mod compilation;
+pub mod compilation;
 mod connections;
 mod files;
 mod migrations;

@@ -89,6 +89,71 @@ fn a_new_translator_is_tested_and_built() {
     }
 }
 
+/// Goal: no build replaces or deletes a module that may have run, whatever its name, unless the author says that it has not.
+/// Method: a draft changes, under its own name and under another one, and is left out of the list of all modules.
+#[test]
+fn module_that_may_have_run_is_replaced_only_on_request() {
+    let work = tempfile::tempdir().unwrap();
+    let sdk = sdk();
+    succeed(module(work.path(), &["new", "add-colour", "--sdk", &sdk]));
+    let build = ["build", "add-colour", "--into", "modules"];
+    succeed(module(work.path(), &build));
+    let state = || {
+        let catalog = std::fs::read_to_string(work.path().join("modules/catalog.toml")).unwrap();
+        let files = std::fs::read_dir(work.path().join("modules")).unwrap();
+        let mut files: Vec<_> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        files.sort();
+        (catalog, files)
+    };
+    let before = state();
+    succeed(module(work.path(), &build));
+    assert_eq!(state(), before, "the same module is built again");
+    let source = work.path().join("add-colour/src/lib.rs");
+    let text = std::fs::read_to_string(&source).unwrap();
+    for (from, to) in [(".summary(\"", ".summary(\"Now it "), (", \"add-colour\")", ", \"add-shade\")")] {
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&source, text.replace(from, to)).unwrap();
+        refused(module(work.path(), &build), &["add-colour.wasm", "another content", "a later version", "--replace"]);
+        assert_eq!(state(), before);
+    }
+    let report = succeed(module(work.path(), &[&build[..], &["--replace"]].concat()));
+    assert!(report.contains("add-shade.wasm") && !report.contains("add-colour.wasm"), "{report}");
+
+    // A repository whose list has another module.
+    succeed(module(work.path(), &["new", "no-zones", "--translator", "--onto", "0.9", "--sdk", &sdk]));
+    std::fs::create_dir(work.path().join("migrations-wasm")).unwrap();
+    let list = "[[module]]\ncrate = \"../no-zones\"\n";
+    std::fs::write(work.path().join("migrations-wasm/catalog.toml"), list).unwrap();
+    let before = state();
+    let everything = ["build", "--into", "modules"];
+    refused(module(work.path(), &everything), &["add-shade.wasm", "none of the modules to build", "--replace"]);
+    assert_eq!(state(), before);
+    let report = succeed(module(work.path(), &[&everything[..], &["--replace"]].concat()));
+    assert!(report.contains("0.8-to-0.9.wasm") && !report.contains("add-shade.wasm"), "{report}");
+}
+
+/// Goal: a module that refuses every unit is found by the check, with the reason.
+/// Method: a value of another type than the column's.
+#[test]
+fn module_that_refuses_every_unit_fails_the_check() {
+    let work = tempfile::tempdir().unwrap();
+    succeed(module(work.path(), &["new", "add-colour", "--sdk", &sdk()]));
+    copy_folder(&modules(), &work.path().join("modules"));
+    let source = work.path().join("add-colour/src/lib.rs");
+    let text = std::fs::read_to_string(&source).unwrap();
+    let up = text.find("fn up(").expect("the crate has a way up");
+    let body = up + text[up..].find('{').expect("a function has a body") + 1;
+    let refusing = " return Err(bbs_sdk::Refused::new(\"no colour is known\")); #[allow(unreachable_code)]";
+    std::fs::write(source, [&text[..body], refusing, &text[body..]].concat()).unwrap();
+    succeed(module(work.path(), &["build", "add-colour", "--into", "modules"]));
+    let output = module(work.path(), &["check", "modules"]);
+    let report = String::from_utf8_lossy(&output.stdout).into_owned();
+    for words in ["BAD ", "refuses every unit that has rows", "the first refusal is: no colour is known"] {
+        assert!(report.contains(words), "{words:?} is not in {report}");
+    }
+    refused(output, &["1 of", "modules break a rule"]);
+}
+
 /// Goal: what a host would refuse at its start is refused before the module is shipped.
 /// Method: the stream of a new translator is made of one that the newer version does not have.
 #[test]
@@ -308,4 +373,6 @@ fn a_single_module_is_checked_and_inspected() {
     }
     refused(module(&guests(), &["inspect", "forbidden-import.wasm"]), &["wasi:random/random@0.2.0"]);
     refused(module(&guests(), &["inspect", "nothing.wasm"]), &["nothing.wasm cannot be read"]);
+    let words = ["well-behaved is a folder", "name a .wasm file", "bbs module build CRATE"];
+    refused(module(&workspace().join("tests/guests"), &["inspect", "well-behaved"]), &words);
 }

@@ -111,6 +111,31 @@ fn malformed_catalog_is_refused() {
     }
 }
 
+/// Goal: a catalog cannot control the terminal that shows the error, or forge lines.
+#[test]
+fn text_of_a_malformed_catalog_is_escaped_and_cut() {
+    let long = "x".repeat(200_000);
+    let texts = [
+        "\n\nx = [ \u{1b}[31m forged\r2026 OK\n".to_owned(),
+        format!("\n\n{long} = 1"),
+        format!("\n\nname = \"{long}\\u001b\\u202e\""),
+        "\n\n[[module]]\nkind = \"\\u001b[31m\"".to_owned(),
+        format!("[[module]]\nkind = \"migration\"\nfile = \"\\u001b{long}\"\nsha256 = \"\"\n"),
+        format!("[[module]]\nkind = \"migration\"\nfile = \"{long}.wasm\"\nsha256 = \"\"\n"),
+    ];
+    for text in texts {
+        let mut folder = Folder::new();
+        folder.catalog = text.clone();
+        let error = chain(&folder.load().expect_err("the folder is refused"));
+        assert!(error.len() < 2_000, "{} bytes", error.len());
+        assert!(!error.contains(|c: char| c.is_control() || c == '\u{202e}'), "{error:?}");
+        assert!(error.contains("catalog.toml"), "{error}");
+    }
+    let mut folder = Folder::new();
+    folder.catalog = "\n\nx = [ 1\n".to_owned();
+    folder.refused(&["catalog.toml is not a catalog (line "]);
+}
+
 #[test]
 fn malformed_entry_is_refused() {
     let sha = "0".repeat(64);
@@ -146,7 +171,7 @@ fn unreadable_module_is_not_reported_as_missing() {
     let folder = Folder::valid();
     std::fs::remove_file(folder.path().join("50-things.wasm")).unwrap();
     std::fs::create_dir(folder.path().join("50-things.wasm")).unwrap();
-    folder.refused(&["50-things.wasm cannot be read; check that it exists and is readable"]);
+    folder.refused(&["50-things.wasm is a folder; name a .wasm file"]);
 }
 
 #[test]

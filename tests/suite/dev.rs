@@ -123,6 +123,26 @@ async fn readme_updates_cancels_and_rolls_back_an_lrp() {
     assert_eq!(requests.next(), None);
 }
 
+/// Goal: without the repository, the modules that were shipped with the executable are used, as by `bbs serve`.
+#[test]
+fn dev_outside_a_repository_uses_the_modules_beside_the_executable() {
+    let shipped = tempfile::tempdir().unwrap();
+    let executable = shipped.path().join("bbs");
+    std::fs::copy(harness::bbs(), &executable).unwrap();
+    let command = || {
+        let mut command = std::process::Command::new(&executable);
+        let environment = harness::command();
+        let variables = environment.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+        command.envs(variables).args(["dev", "--listen", "127.0.0.1:0", "--cells", "0"]).current_dir(shipped.path());
+        command
+    };
+    let output = command().output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("nor any beside the executable") && error.contains("`--modules`"), "{error}");
+    modules::copy_folder(&modules::modules(), &shipped.path().join("modules"));
+    drop(Host::start(command(), "serving diego's api"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn dev_keeps_its_database_between_runs() {
     let folder = tempfile::tempdir().unwrap();

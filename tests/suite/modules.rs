@@ -242,6 +242,48 @@ fn modules_added_concurrently_are_all_listed() {
 
 /// The numbers of modules that `module compile` prints: compiled, found in the cache.
 #[track_caller]
+/// Goal: a draft is taken out again, and nothing that a database or another module needs.
+#[test]
+fn module_that_has_run_nowhere_is_removed() {
+    let bench = Workbench::new();
+    let before = content(&bench.modules());
+    let [split, credentials] = [SPLIT, CREDENTIALS].map(|name| built(name).display().to_string());
+    bench.succeed(&["add", &split, &credentials, "--into", "modules"]);
+    bench.refused(&["remove", SPLIT, "--from", "modules", "--never-ran"], &["since", CREDENTIALS, "follows it"]);
+    bench
+        .refused(&["remove", "absent.wasm", "--from", "modules", "--never-ran"], &["does not list absent.wasm", SPLIT]);
+    bench.refused(&["remove", CREDENTIALS, "--from", "modules"], &["--never-ran"]);
+    let words = ["a host would refuse the folder", "0.11"];
+    bench.refused(&["remove", "0.10-to-0.11.wasm", "--from", "modules", "--never-ran"], &words);
+    for name in [CREDENTIALS, SPLIT] {
+        let removed = bench.succeed(&["remove", name, "--from", "modules", "--never-ran"]);
+        assert!(removed.contains(&format!("{name}  removed")), "{removed}");
+    }
+    assert!(content(&bench.modules()) == before);
+}
+
+/// Goal: the history of a database shows whether a module may be removed.
+#[test]
+fn module_that_has_run_on_a_database_is_not_removed() {
+    let bench = Workbench::new();
+    bench.add(&built(SPLIT));
+    let installation = installation(&bench);
+    drop(installation.serve());
+    bench.add(&built(CREDENTIALS));
+    let folder = bench.modules().display().to_string();
+    let remove = |name: &str| {
+        let mut command = installation.command(&["module", "remove", name, "--from", &folder]);
+        command.output().expect("the executable starts")
+    };
+    assert!(remove(CREDENTIALS).status.success());
+    let before = content(&bench.modules());
+    let output = remove(SPLIT);
+    for words in [SPLIT, "has run on the database of", "down below it"] {
+        assert!(errors(&output).contains(words), "{words:?} is not in {}", errors(&output));
+    }
+    assert!(content(&bench.modules()) == before);
+}
+
 fn compile(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
     let report = bench.succeed(&[&["compile", "modules"], arguments].concat());
     let mut numbers = report.split_whitespace().filter_map(|word| word.parse().ok());

@@ -1,18 +1,20 @@
 //! The sandbox against hostile guests: each failure is an error that says what happened and what to do, the host continues,
 //! and the next call of a correct module succeeds.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bbs::testing::layout::columns::{Batch, ColumnData, Outcome, RunArguments, TableData};
 use bbs::testing::layout::manifest::Direction;
 use bbs::testing::lens::transform::Transform;
-use bbs::testing::modules::sandbox::{Limits, Sandbox};
+use bbs::testing::modules::sandbox::{CacheFolders, CompileLimits, Limits, Sandbox};
 use bbs::testing::modules::translate::{NextAnswer, Translate, TranslateError};
 use bbs::testing::modules::{MigrationModule, Module};
 
-use crate::harness::block_until;
-use crate::harness::modules::{call, chain, guest, migration, sandbox, sandbox_with, translator};
+use crate::attacks::compilation::many_values;
+use crate::harness::modules::{cache, call, chain, guest, migration, sandbox, sandbox_with, translator};
+use crate::harness::{bbs, block_until};
 
 fn run_arguments() -> RunArguments {
     RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() }
@@ -276,13 +278,41 @@ fn size_of_a_manifest_is_limited() {
     assert!(error.contains("its manifest has more than 100 bytes"), "{error}");
 }
 
+/// The error of a file that is compiled within these limits, as no cache has it.
+fn compiled(file: &Path, compile: CompileLimits) -> String {
+    let limits = Limits { compile, ..Limits::default() };
+    let sandbox = Arc::new(Sandbox::compiled_at(bbs(), limits, None).unwrap());
+    chain(&Module::open(file, &sandbox).unwrap_err())
+}
+
 #[test]
-fn compile_time_is_limited() {
-    // Without a cache, so that the module is compiled.
-    let limits = Limits { compile_time: Duration::ZERO, ..Limits::default() };
-    let sandbox = Arc::new(Sandbox::new(limits, None).unwrap());
-    let error = chain(&Module::open(&guest("well-behaved"), &sandbox).unwrap_err());
-    assert!(error.contains("took longer than 0ns to compile"), "{error}");
+fn processor_time_and_memory_of_the_compiler_are_limited() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, limits) = (folder.path().join("slow.wasm"), CompileLimits::default());
+    std::fs::write(&file, many_values()).unwrap();
+    let error = compiled(&file, CompileLimits { processor_time: Duration::from_secs(1), ..limits.clone() });
+    assert!(error.contains("slow.wasm took more than 1s of processor time to compile"), "{error}");
+    let error = compiled(&file, CompileLimits { memory_bytes: 30 << 20, ..limits });
+    assert!(error.contains("slow.wasm took more than 31457280 bytes of memory to compile"), "{error}");
+}
+
+#[test]
+fn wait_for_the_compiler_is_limited() {
+    let error = compiled(&guest("well-behaved"), CompileLimits { wait: Duration::ZERO, ..CompileLimits::default() });
+    assert!(error.contains("was not compiled within 0ns"), "{error}");
+}
+
+/// Method: an executable that cannot be started.
+#[test]
+fn module_in_the_cache_is_loaded_without_a_process() {
+    migration("well-behaved", &sandbox());
+    let opened = |cache: Option<&CacheFolders>| {
+        let sandbox = Arc::new(Sandbox::compiled_at(Path::new("/dev/null"), Limits::default(), cache).unwrap());
+        Module::open(&guest("well-behaved"), &sandbox).map(drop).map_err(|error| chain(&error))
+    };
+    assert_eq!(opened(Some(&CacheFolders::at(cache()))), Ok(()));
+    let error = opened(None).unwrap_err();
+    assert!(error.contains("a process for it cannot be started"), "{error}");
 }
 
 #[test]

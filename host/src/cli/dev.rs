@@ -10,18 +10,19 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::output;
-use crate::config::{Config, Listeners, LogLevel, Logging, Tasks};
+use crate::config::{Config, Listeners, LogLevel, Logging, Tasks, found_modules};
 use crate::database::Address;
 use crate::files;
 use crate::logs::Logs;
-use crate::modules::build::{self, BuildRequest};
+use crate::modules::build::{self, BuildRequest, SourceError};
 use crate::progress::Progress;
 use crate::startup;
 use cells::SimulatedCells;
 
 /// Build the modules, open an embedded SQLite database and serve it.
 ///
-/// Needs the repository's source and Rust, or a folder of built modules. Run it again after changing or adding a module:
+/// Needs the repository's source and Rust, or a folder of built modules, which is found where `bbs serve` finds it: `modules`
+/// beside the executable, or beside its folder. Run it again after changing or adding a module:
 /// new modules are built and migrated to, unchanged ones are not built again.
 #[derive(Debug, Args)]
 pub struct DevCommand {
@@ -56,7 +57,15 @@ impl DevCommand {
             );
         }
         files::create_private_folder(&self.data).with_context(|| format!("cannot create {}", self.data.display()))?;
-        let modules_dir = self.modules.clone().unwrap_or_else(|| self.data.join("modules"));
+        let sources = self.sources()?;
+        let modules_dir = match (&self.modules, &sources) {
+            (Some(built), _) => built.clone(),
+            (None, Some(_)) => self.built_modules(),
+            (None, None) => found_modules().context(
+                "there are no modules to build here, nor any beside the executable; run this inside the repository, or name \
+                 built ones with `--modules`",
+            )?,
+        };
         let database = Address::Sqlite(self.data.join("bbs.db"));
         let config = Config {
             listeners,
@@ -66,8 +75,8 @@ impl DevCommand {
             logging: Logging { level: LogLevel::Error, ..Logging::default() },
             ..Config::smallest(database, modules_dir, &self.data)
         };
-        if self.modules.is_none() {
-            build_modules(&config).await?;
+        if let Some(request) = sources {
+            build_modules(request, &config).await?;
         }
         let client = cells::client()?;
         let announce = |served: &startup::Served| {
@@ -81,12 +90,28 @@ impl DevCommand {
     }
 }
 
+impl DevCommand {
+    fn built_modules(&self) -> PathBuf {
+        self.data.join("modules")
+    }
+
+    /// The modules of the repository, to be built; none outside of one, or where built ones are named. Those of an earlier run
+    /// are drafts of the same author.
+    fn sources(&self) -> Result<Option<BuildRequest>, SourceError> {
+        if self.modules.is_some() {
+            return Ok(None);
+        }
+        match BuildRequest::everything(&self.built_modules()) {
+            Ok(request) => Ok(Some(BuildRequest { replace: true, ..request })),
+            Err(SourceError::NoList { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 /// Builds the modules of the repository with the host's own sandbox, so that the host finds them compiled.
-async fn build_modules(config: &Config) -> anyhow::Result<()> {
+async fn build_modules(request: BuildRequest, config: &Config) -> anyhow::Result<()> {
     let progress = Progress::default();
-    let request = BuildRequest::everything(&config.modules_dir).context(
-        "there are no modules to build here; run this inside the repository, or name built ones with --modules",
-    )?;
     let sandbox = startup::sandbox(config)?;
     let working = progress.clone();
     let work = tokio::task::spawn_blocking(move || build::build(&request, &sandbox, &working));

@@ -12,6 +12,7 @@ mod pull;
 mod push;
 mod registry;
 mod reload;
+mod remove;
 mod replay;
 mod sign;
 mod verify;
@@ -51,6 +52,7 @@ enum ModuleAction {
     New(new::NewCommand),
     Build(build::BuildCommand),
     Add(add::AddCommand),
+    Remove(remove::RemoveCommand),
     Compile(compile::CompileCommand),
     Check(check::CheckCommand),
     Inspect(inspect::InspectCommand),
@@ -73,6 +75,7 @@ impl ModuleCommand {
             ModuleAction::New(command) => command.run(),
             ModuleAction::Build(command) => command.run().await,
             ModuleAction::Add(command) => command.run().await,
+            ModuleAction::Remove(command) => command.run().await,
             ModuleAction::Compile(command) => command.run().await,
             ModuleAction::Check(command) => command.run(),
             ModuleAction::Inspect(command) => command.run(),

@@ -2,7 +2,7 @@
 //! for failing units there is. A batch that is only too large for one call passes in halves.
 
 use super::Search;
-use super::budget::BatchBudget;
+use super::budget::{BatchBudget, MOST_SLOW_CALLS};
 use super::error::{LensError, StepError};
 use super::transform::Transform;
 use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written};
@@ -42,6 +42,9 @@ impl RowFunctionCall<'_> {
             Ok(outcome) => return Err(self.refused(&batch, outcome.refused, first).into()),
             Err(failed) => failed,
         };
+        if failed.is_slow && !self.budget.allows_slow_call() {
+            return Err(StepError::Module(self.slow(failed.reason)));
+        }
         if units == 1 {
             return Err(vec![self.at_fault(batch, first, failed.reason)].into());
         }
@@ -52,7 +55,7 @@ impl RowFunctionCall<'_> {
         let rows: Vec<_> =
             front.tables.iter().zip(&back.tables).map(|(front, back)| (rows(front), rows(back))).collect();
         let front = self.over(front, middle, first);
-        if front.is_err() && self.search == Search::First {
+        if matches!(front, Err(StepError::Module(_))) || (front.is_err() && self.search == Search::First) {
             return front;
         }
         match (front, self.over(back, units - middle, first + middle)) {
@@ -68,6 +71,7 @@ impl RowFunctionCall<'_> {
                 faults.extend(more);
                 Err(StepError::Units(faults))
             }
+            (_, Err(fault @ StepError::Module(_))) => Err(fault),
             // Units that are known to be at fault are left out before the others are taken again.
             (Err(faults @ StepError::Units(_)), _) | (_, Err(faults @ StepError::Units(_))) => Err(faults),
             (Err(fault), _) | (_, Err(fault)) => Err(fault),
@@ -94,6 +98,18 @@ impl RowFunctionCall<'_> {
             direction: self.direction,
             reason,
             batch: Box::new(batch),
+        }
+    }
+
+    fn slow(&self, reason: String) -> LensError {
+        let manifest = self.transform.manifest();
+        LensError::Slow {
+            module: manifest.name.clone(),
+            version: manifest.version,
+            digest: self.transform.digest().to_owned(),
+            direction: self.direction,
+            calls: MOST_SLOW_CALLS,
+            reason,
         }
     }
 

@@ -12,7 +12,12 @@ pub const BATCH_BYTES: usize = 48 << 20;
 pub struct BatchBudget {
     limit: usize,
     spent: Cell<usize>,
+    slow_calls: Cell<u32>,
 }
+
+/// Most calls in the search for the units of one batch at fault that fail and are slow. A single unit at fault takes two for
+/// each halving, and a batch has at most 20,000 units; with each call at its limit of 5 s, this is five minutes.
+pub const MOST_SLOW_CALLS: u32 = 60;
 
 /// A batch would make more bytes than it may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +38,7 @@ impl Default for BatchBudget {
 impl BatchBudget {
     /// A budget of so many bytes.
     pub fn of(limit: usize) -> Self {
-        Self { limit, spent: Cell::new(0) }
+        Self { limit, spent: Cell::new(0), slow_calls: Cell::new(0) }
     }
 
     /// Spends bytes until the result is dropped.
@@ -52,6 +57,12 @@ impl BatchBudget {
     /// Gives back bytes that were kept and are free again.
     pub(super) fn give_back(&self, bytes: usize) {
         self.spent.set(self.spent.get().saturating_sub(bytes));
+    }
+
+    /// Counts a call that failed and was slow. Returns whether another one may be made.
+    pub(super) fn allows_slow_call(&self) -> bool {
+        self.slow_calls.set(self.slow_calls.get() + 1);
+        self.slow_calls.get() < MOST_SLOW_CALLS
     }
 
     /// The bytes that are spent.

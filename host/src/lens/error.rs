@@ -38,19 +38,31 @@ pub enum LensError {
         direction: Direction,
         reason: String,
     },
+    /// So many calls took long and failed that no more are made to find the units at fault.
+    #[error(
+        "{direction} of migration {version} ({module}, sha256 {digest}) took nearly all of its time, or more, in {calls} calls for \
+         one batch, and failed: {reason}; correct the module"
+    )]
+    Slow { module: String, version: DataVersion, digest: String, direction: Direction, calls: u32, reason: String },
 }
 
 impl LensError {
-    /// The place of the unit at fault, or of the first of several.
+    /// The place of the unit at fault, or of the first of several; that of the first unit where none is known.
     pub fn unit(&self) -> usize {
         match self {
             Self::Unit { unit, .. } | Self::Counterpart { unit, .. } | Self::Step { unit, .. } => *unit,
+            Self::Slow { .. } => 0,
         }
     }
 
     /// Whether it is not known which of several units is at fault.
     pub fn is_of_several_units(&self) -> bool {
         matches!(self, Self::Step { units: 2.., .. })
+    }
+
+    /// Whether the module is at fault, whatever the units.
+    pub fn is_of_module(&self) -> bool {
+        matches!(self, Self::Slow { .. })
     }
 }
 
@@ -76,6 +88,8 @@ pub(super) enum StepError {
     Units(Vec<LensError>),
     /// To all units at once.
     Batch(String),
+    /// To any units.
+    Module(LensError),
 }
 
 impl From<Vec<LensError>> for StepError {

@@ -14,6 +14,9 @@ use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
 type StepFunction = fn(&Batch) -> Result<Outcome, String>;
 
+/// The reason of a call that took long.
+const SLOW: &str = "it ran longer";
+
 struct NativeStep {
     manifest: Manifest,
     function: StepFunction,
@@ -32,6 +35,7 @@ impl Transform for NativeStep {
     fn apply(&self, direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         (self.function)(batch).map_err(|reason| TransformError {
+            is_slow: reason == SLOW,
             module: self.manifest.name.clone(),
             version: self.manifest.version,
             digest: self.digest().to_owned(),

@@ -31,4 +31,6 @@ pub struct TransformError {
     pub direction: Direction,
     /// What went wrong and what to do about it.
     pub reason: String,
+    /// Whether it took half of the time that a call may take, or more: few of such calls are made for one batch.
+    pub is_slow: bool,
 }

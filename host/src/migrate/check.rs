@@ -252,9 +252,13 @@ impl Walk {
             })
             .await
             .map_err(|_| MigrateError::Interrupted)?;
-            let Ok(taken) = taken else {
-                let halves = rows::halves(step.round_trip.source(), &source, &unused);
-                return Ok(halves.map(|(batch, left)| (number, batch, left)).into());
+            let taken = match taken {
+                Ok(taken) => taken,
+                Err(fault) if fault.is_of_module() => return Err(fault.into()),
+                Err(_) => {
+                    let halves = rows::halves(step.round_trip.source(), &source, &unused);
+                    return Ok(halves.map(|(batch, left)| (number, batch, left)).into());
+                }
             };
             step.units += step.round_trip.concerns(&source);
             step.removed_rows += taken.removed;

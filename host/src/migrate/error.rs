@@ -151,6 +151,16 @@ pub enum MigrateError {
         "this migration fills an empty database, which has no version to stay at; `bbs migrate up` continues it, and so does `bbs serve`"
     )]
     NothingToStayAt,
+    #[error(
+        "a module takes too long to find the units that it cannot migrate; the originals are untouched. Start again with a corrected one"
+    )]
+    SlowModule(#[source] Box<LensError>),
+    #[error(
+        "{refused} of {all} units of table {table} cannot be migrated, too many to be damaged; the originals are untouched. \
+         Correct the module, or the encryption keys, then start again; or raise `quarantine_limit` (above {limit}, and never for \
+         more than half of the units). The last one is {unit:?}: {reason}"
+    )]
+    TooManyRefused { table: String, refused: u64, all: u64, limit: u64, unit: String, reason: String },
     #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
     WrittenMeanwhile { table: String },
     #[error(
@@ -202,6 +212,7 @@ impl From<RowsError> for MigrateError {
             RowsError::UnitTooLarge { unit, bytes, limit } => Self::UnitTooLarge { unit, bytes, limit },
             RowsError::WrittenMeanwhile { table } => Self::WrittenMeanwhile { table },
             RowsError::Interrupted => Self::Interrupted,
+            RowsError::Lens(source) if source.is_of_module() => Self::SlowModule(source),
             fault @ (RowsError::Sealed { .. }
             | RowsError::Lens(_)
             | RowsError::TooLong { .. }

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::sync::OnceCell;
+
 use sha2::{Digest, Sha256};
 
 use super::plan::{self, Strategy, TablePlan};
@@ -43,6 +45,8 @@ pub(super) struct Work {
     pub(super) to: DataVersion,
     pub(super) tuning: Tuning,
     pub(super) now_ns: i64,
+    /// By group, the number of its units, once one of them was refused.
+    pub(super) unit_counts: Vec<OnceCell<u64>>,
     /// Of the units that go into quarantine.
     pub(super) quarantine_lines: LineLimit,
     /// Present if clients write while rows are copied.
@@ -96,6 +100,7 @@ impl Work {
             originals: Place::new(lens.source.clone()),
             copies: Place::new(lens.target.clone()).named(staged),
             wanted: wanted(&lens, &plans),
+            unit_counts: lens.groups.iter().map(|_| OnceCell::new()).collect(),
             lens,
             plans,
             keyring: Arc::clone(&context.keyring),
@@ -236,7 +241,7 @@ impl Job {
     /// Names the unit that cannot be transformed, and saves it where a module failed.
     pub(super) fn at_fault(&self, fault: RowsError, unit: String) -> MigrateError {
         let fault = match fault {
-            RowsError::Lens(fault) => fault,
+            RowsError::Lens(fault) if !fault.is_of_module() => fault,
             RowsError::Sealed { table, column, source } => {
                 return MigrateError::Record { unit, table, column, source };
             }

@@ -1,12 +1,10 @@
 //! A bounded run, for an operator who migrates in slices. Owns the count of what is done and what is left; the copy is
 //! the same as without a bound, and the next run continues where it stopped.
 
-use sea_query::{Alias, Expr, Query, UnionType};
 use serde::Serialize;
 
-use super::{Context, Decision, MigrateError, Work, state};
+use super::{Context, Decision, MigrateError, Work, state, unit_counts};
 use crate::layout::manifest::DataVersion;
-use crate::rows::{UnitKey, key_columns, within};
 
 /// The result of a bounded run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,8 +27,9 @@ pub struct PartialRun {
 /// Counts the units of every table.
 pub(super) async fn all_units(context: &Context, work: &Work) -> Result<u64, MigrateError> {
     let mut all = 0;
+    let mut reader = context.database.read().await?;
     for group in 0..work.lens.groups.len() {
-        all += units(context, work, group, None).await?;
+        all += unit_counts::units(&mut reader, work, group, None).await?;
     }
     Ok(all)
 }
@@ -40,35 +39,11 @@ pub(super) async fn counted(context: &Context, work: &Work) -> Result<PartialRun
     let mut part = PartialRun { from: work.from, to: work.to, total: 0, migrated: 0 };
     for group in (0..work.lens.groups.len()).filter(|&group| work.has_copies(group) || work.visits_units(group)) {
         let cursor = state::cursor(context, group).await?;
-        part.total += units(context, work, group, None).await?;
+        let mut reader = context.database.read().await?;
+        part.total += unit_counts::units(&mut reader, work, group, None).await?;
         if cursor.is_some() {
-            part.migrated += units(context, work, group, cursor.as_ref()).await?;
+            part.migrated += unit_counts::units(&mut reader, work, group, cursor.as_ref()).await?;
         }
     }
     Ok(part)
-}
-
-async fn units(context: &Context, work: &Work, group: usize, through: Option<&UnitKey>) -> Result<u64, MigrateError> {
-    let keys = work.lens.groups[group].sources.iter().map(|name| {
-        let table = &work.lens.source.tables[name];
-        let key = key_columns(table);
-        let mut query = Query::select();
-        for (at, column) in key.iter().enumerate() {
-            query.expr_as(Expr::col(Alias::new(column)), Alias::new(format!("key{at}")));
-        }
-        query.distinct().from(Alias::new(name));
-        within(&mut query, &key, None, through, context.database.dialect());
-        query
-    });
-    let united = keys.reduce(|mut one, other| {
-        one.union(UnionType::Distinct, other);
-        one
-    });
-    let Some(united) = united else { return Ok(0) };
-    let mut query = Query::select();
-    query.expr(Expr::cust("COUNT(*)")).from_subquery(united, Alias::new("units"));
-    let failed = |source| MigrateError::Sql { what: "the number of units".to_owned(), source };
-    let mut reader = context.database.read().await?;
-    let row = reader.fetch_one(&query).await.map_err(failed)?;
-    Ok(row.integer(0).map_err(failed)?.unwrap_or_default().unsigned_abs())
 }

@@ -7,6 +7,7 @@
 //! An entry is *pending* until the version of its migration is durable and its unit is in no table any more. A migration
 //! that is abandoned removes its pending entries.
 
+mod limit;
 mod put_back;
 mod unit;
 mod unreadable;
@@ -122,6 +123,9 @@ impl RefusedUnit {
 }
 
 /// Stores units, which are still in their tables, as pending entries.
+///
+/// # Errors
+/// There are too many of them, with those that are stored already; the transaction has to be rolled back. The database fails.
 pub(super) async fn store(
     tx: &mut Transaction,
     work: &Work,
@@ -131,6 +135,7 @@ pub(super) async fn store(
 ) -> Result<(), MigrateError> {
     let sources = &work.lens.groups[group].sources;
     let wanted = rows::whole(work.sources(group));
+    let mut last = None;
     for RefusedUnit { key, error } in refused {
         let key = std::slice::from_ref(key);
         let unit = rows::load(tx, &work.originals, &wanted, key, RowLock::None, ByteLimits::NONE).await?;
@@ -146,8 +151,12 @@ pub(super) async fn store(
                 "a unit goes into quarantine; `bbs migrate quarantine list` shows all"
             );
         }
+        last = Some(entry);
     }
-    Ok(())
+    match last {
+        Some(last) => limit::refuse_too_many(tx, work, group, last).await,
+        None => Ok(()),
+    }
 }
 
 fn entry(
@@ -186,7 +195,7 @@ fn entry(
                 (entry.module, entry.version, entry.digest) = (module.clone(), *version, digest.clone());
                 entry.reason.clone_from(reason);
             }
-            LensError::Counterpart { version, .. } => {
+            LensError::Counterpart { version, .. } | LensError::Slow { version, .. } => {
                 entry.version = *version;
                 entry.reason = source.to_string();
             }

@@ -6,6 +6,7 @@ mod line;
 mod pacing;
 mod refusals;
 mod restored;
+mod too_many;
 mod world;
 
 use std::collections::BTreeMap;

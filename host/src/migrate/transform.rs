@@ -57,7 +57,7 @@ pub(super) struct TransformedBatch {
 /// None if its units cannot be transformed at once; then [`ReadBatch::halves`] of it can.
 ///
 /// # Errors
-/// A unit cannot be transformed.
+/// A unit cannot be transformed, or a module is too slow to find those that cannot.
 pub(super) fn transform(
     job: &Job,
     group: usize,
@@ -83,6 +83,7 @@ pub(super) fn transform(
     };
     let sifted = match sifted {
         Ok(sifted) => sifted,
+        Err(fault) if fault.is_of_module() => return Err(fault.into()),
         Err(several) => {
             tracing::info!(reason = %several, "a batch is divided");
             return Ok(None);

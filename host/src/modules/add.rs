@@ -37,7 +37,7 @@ pub enum AddError {
     NameTaken { file: PathBuf, name: String },
     #[error("the catalog of the folder cannot be read")]
     Before(#[source] CatalogError),
-    #[error("a host would refuse the folder with the added modules; the folder is unchanged")]
+    #[error("a host would refuse the folder with this change; the folder is unchanged")]
     After(#[source] BoxError),
 }
 
@@ -60,7 +60,7 @@ pub struct Added {
 }
 
 /// A file to add, with its catalog entry.
-struct Candidate {
+pub(super) struct Candidate {
     file: PathBuf,
     entry: CatalogEntry,
     source: ModuleSource,
@@ -190,7 +190,7 @@ fn same_version(entries: &[CatalogEntry], candidate: &Candidate) -> Result<Optio
 }
 
 /// Loads the resulting folder from a temporary copy made of links.
-fn rehearse(
+pub(super) fn rehearse(
     into: &Path,
     base: &[PathBuf],
     after: &CatalogContent,

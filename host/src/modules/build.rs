@@ -45,6 +45,9 @@ pub struct BuildRequest {
     pub releases: Option<PathBuf>,
     /// Other folders of modules, which this one continues.
     pub base: Vec<PathBuf>,
+    /// Whether modules that the folder lists already may be replaced or deleted. One that may have run on a database should not
+    /// be: hosts would refuse the folder.
+    pub replace: bool,
 }
 
 impl BuildRequest {
@@ -68,12 +71,13 @@ impl BuildRequest {
             others: Others::Drop,
             releases,
             base: Vec::new(),
+            replace: false,
         })
     }
 
     /// Builds crates into a folder that keeps its other modules, and continues those of `base`.
     pub fn added(crates: Vec<PathBuf>, into: &Path, base: Vec<PathBuf>) -> Self {
-        Self { crates, into: into.to_owned(), others: Others::Keep, releases: None, base }
+        Self { crates, into: into.to_owned(), others: Others::Keep, releases: None, base, replace: false }
     }
 }
 
@@ -99,6 +103,17 @@ pub enum BuildError {
     Write { folder: PathBuf, source: std::io::Error },
     #[error("the component built from {} is not a module that this host can use", .crate_folder.display())]
     Module { crate_folder: PathBuf, source: ModuleError },
+    #[error(
+        "the folder has {file} ({position}, sha256 {listed}), and {built} was built of the same version with another content; a \
+         module that has run is never changed: build it with a later version, or, if the one in the folder has run nowhere, with \
+         `--replace`"
+    )]
+    Replaces { file: String, position: String, listed: String, built: String },
+    #[error(
+        "the folder has {file} ({position}), which is none of the modules to build; a module that has run is never taken away: \
+         name the crates to build, or, if this one has run nowhere, build with `--replace`, which deletes it"
+    )]
+    Deletes { file: String, position: String },
     #[error(transparent)]
     NotNewest(#[from] NotNewest),
     #[error("the modules do not form a valid catalog")]
@@ -125,7 +140,7 @@ struct Built {
 /// # Errors
 /// If a crate cannot be built, its component is no module, or the result is no valid catalog.
 pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress) -> Result<BuiltFolder, BuildError> {
-    let BuildRequest { crates, into, others, releases, base } = request;
+    let BuildRequest { crates, into, others, releases, base, replace } = request;
     let failed = |source| BuildError::Write { folder: into.to_owned(), source };
     std::fs::create_dir_all(into).map_err(failed)?;
     let before = match into.join(CATALOG_FILE).exists() {
@@ -142,6 +157,9 @@ pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress
         }
         Others::Drop => placement::chain(built.iter().map(|built| built.entry.clone()).collect(), base_version),
     };
+    if !replace {
+        refuse_changes(&before.entries, &entries)?;
+    }
     catalog::check_sequence(into, &entries, base)?;
     for Built { entry, component } in &built {
         placement::put(into, entry, component).map_err(failed)?;
@@ -159,6 +177,22 @@ pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress
         std::fs::remove_file(into.join(&gone.file)).map_err(failed)?;
     }
     Ok(BuiltFolder { entries, signature })
+}
+
+/// Refuses a change or the absence of a module that is listed.
+fn refuse_changes(before: &[CatalogEntry], after: &[CatalogEntry]) -> Result<(), BuildError> {
+    for CatalogEntry { file, sha256, position } in before {
+        let (file, position_name) = (file.clone(), position.to_string());
+        match after.iter().find(|entry| entry.position.is_same(*position)) {
+            Some(built) if built.sha256 == *sha256 => {}
+            Some(built) => {
+                let (listed, built) = (sha256.clone(), built.file.clone());
+                return Err(BuildError::Replaces { file, position: position_name, listed, built });
+            }
+            None => return Err(BuildError::Deletes { file, position: position_name }),
+        }
+    }
+    Ok(())
 }
 
 /// Builds crates and returns their catalog entries, in the same order, without writing to a folder of modules.

@@ -113,6 +113,11 @@ impl<L: Linked> Instances<L> {
         self.sandbox.limits().instances
     }
 
+    /// The longest time of one call.
+    pub(super) fn call_time(&self) -> Duration {
+        self.sandbox.limits().call_time
+    }
+
     /// The number of idle instances.
     pub(super) fn idle(&self) -> usize {
         self.lock().idle.len()

@@ -9,8 +9,8 @@ pub struct Limits {
     pub component_bytes: u64,
     /// What the compiler is given.
     pub code: CodeLimits,
-    /// Longest time of compiling one component.
-    pub compile_time: Duration,
+    /// What the compiler may take.
+    pub compile: CompileLimits,
     /// Largest linear memory of each instance.
     pub memory_bytes: usize,
     /// An instance whose memory is larger is discarded after its call instead of being reused.
@@ -42,7 +42,7 @@ impl Default for Limits {
         Self {
             component_bytes: 4 << 20,
             code: CodeLimits::default(),
-            compile_time: Duration::from_secs(60),
+            compile: CompileLimits::default(),
             memory_bytes: 64 << 20,
             idle_memory_bytes: 16 << 20,
             stack_bytes: 512 << 10,
@@ -59,8 +59,25 @@ impl Default for Limits {
     }
 }
 
-/// The limits of what the compiler is given, for one component: with all of them together, compiling takes less than 512 MiB
-/// whatever the number of processors. The largest module that is shipped has 139 KB of code and 287 functions; the largest
+/// The limits of the process that compiles one component.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompileLimits {
+    /// Largest size of its memory in bytes.
+    pub memory_bytes: u64,
+    /// Most processor time of all its threads, in whole seconds.
+    pub processor_time: Duration,
+    /// Longest time until it ends, however little processor time it gets.
+    pub wait: Duration,
+}
+
+impl Default for CompileLimits {
+    fn default() -> Self {
+        Self { memory_bytes: 512 << 20, processor_time: Duration::from_secs(60), wait: Duration::from_secs(300) }
+    }
+}
+
+/// The limits of what the compiler is given, for one component. They refuse with a reason that names what to make smaller, and
+/// estimate what it costs; what it costs indeed is limited by [`CompileLimits`]. The largest module that is shipped has 139 KB of code and 287 functions; the largest
 /// function has 25 KB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeLimits {

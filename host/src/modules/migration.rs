@@ -1,6 +1,7 @@
 //! A migration as a sandboxed component; the lens's [`Transform`] in production.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use super::answer::{self, Declared, WrittenColumns};
 use super::bindings::migration_0_1::Migration;
@@ -86,6 +87,7 @@ impl Transform for MigrationModule {
         if self.manifest.accesses(direction).is_empty() {
             return Ok(Outcome::default());
         }
+        let began = Instant::now();
         let answer = self.instances.run(
             |guest, store| guest.apply(store, direction, run, batch),
             |answer| {
@@ -100,6 +102,7 @@ impl Transform for MigrationModule {
             version: self.manifest.version,
             digest: self.digest.clone(),
             direction,
+            is_slow: matches!(error, CallError::Overrun { .. }) || began.elapsed() > self.instances.call_time() / 2,
             reason: error.to_string(),
         })
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::sandbox;
+use super::text::ModuleText;
 use super::translate::ApiVersion;
 use crate::files;
 use crate::layout::manifest::DataVersion;
@@ -32,8 +33,8 @@ pub struct Release {
 pub enum ReleaseError {
     #[error("{} cannot be read; name the versions with `pin_data_version` and `pin_api_version` instead", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{} is not a list of releases; restore the file that belongs to the modules", .path.display())]
-    Syntax { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("{} is not a list of releases ({reason}); restore the file that belongs to the modules", .path.display())]
+    Syntax { path: PathBuf, reason: ModuleText },
     #[error("{} was altered: its sha256 is not the one in the catalog; restore the file that was signed", .path.display())]
     Altered { path: PathBuf },
     #[error(
@@ -90,7 +91,10 @@ pub fn all(folders: &[PathBuf], digests: &ReleaseDigests) -> Result<Vec<Release>
             read => read.map_err(|source| ReleaseError::Read { path: path.clone(), source })?,
         };
         digests.check(folder, &path, &text)?;
-        releases.extend(parse(&text).map_err(|source| ReleaseError::Syntax { path, source: source.into() })?);
+        releases.extend(parse(&text).map_err(|error| {
+            let reason = ModuleText::of_toml(&text, &error);
+            ReleaseError::Syntax { path, reason }
+        })?);
     }
     Ok(releases)
 }

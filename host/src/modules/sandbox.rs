@@ -1,14 +1,15 @@
 //! The sandbox: one engine with the fewest features, the thread that interrupts overruns, the limits, and the cache of
-//! compiled components. Owns compilation; runs no guest code.
+//! compiled components. Owns what is compiled, when; runs no guest code.
 
 mod artifacts;
+mod compiler;
 mod complexity;
 mod ticker;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
@@ -16,12 +17,14 @@ use tokio::sync::Semaphore;
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-use self::artifacts::Artifacts;
+use self::artifacts::{Artifacts, EngineFingerprint};
 pub use self::artifacts::{CacheError, CacheFolders};
+use self::compiler::Compiler;
+pub use self::compiler::{COMPILE_COMMAND, CompileError, ProcessLimits, compile_input};
 use self::complexity::{ComplexityError, Excess};
 use self::ticker::Ticker;
 pub(super) use self::ticker::{CallClock, Ticking};
-pub use super::limits::{CodeLimits, Limits};
+pub use super::limits::{CodeLimits, CompileLimits, Limits};
 use super::memory::{MemoryBudget, MemoryShare};
 use super::text::ModuleText;
 use crate::files;
@@ -48,6 +51,8 @@ pub struct Sandbox {
     clock: CallClock,
     engine: Engine,
     limits: Limits,
+    fingerprint: EngineFingerprint,
+    compiler: Compiler,
     artifacts: Option<Artifacts>,
     compiled: AtomicUsize,
     translator_memory: Arc<MemoryBudget>,
@@ -72,6 +77,8 @@ pub enum SandboxError {
 pub enum ComponentError {
     #[error("{} cannot be read; check that it exists and is readable", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
+    #[error("{} is a folder; name a .wasm file, which `bbs module build CRATE --into DIR` makes of a crate", .path.display())]
+    Folder { path: PathBuf },
     #[error(
         "{} is larger than {limit} bytes; build it with `bbs module build`, which removes debug information",
         .path.display()
@@ -85,15 +92,13 @@ pub enum ComponentError {
         .path.display()
     )]
     CoreModule { path: PathBuf },
-    #[error("{} is not a WebAssembly component this host can run; build it with `bbs module build`: {reason}", .path.display())]
-    Compile { path: PathBuf, reason: ModuleText },
+    #[error("{} {error}", .path.display())]
+    Compile { path: PathBuf, error: CompileError },
     #[error(
         "{} costs too much to compile: it has {found} {what}, and a module has at most {limit}; make its functions smaller \
          or fewer", .path.display()
     )]
     TooComplex { path: PathBuf, what: &'static str, found: u64, limit: u64 },
-    #[error("{} took longer than {limit:?} to compile; make it smaller, or give the host more processor time", .path.display())]
-    CompileTime { path: PathBuf, limit: Duration },
 }
 
 impl Sandbox {
@@ -102,14 +107,29 @@ impl Sandbox {
     /// # Errors
     /// If wasmtime or its interrupting thread cannot start.
     pub fn new(limits: Limits, cache: Option<&CacheFolders>) -> Result<Self, SandboxError> {
+        Self::compiled_by(Compiler::default(), limits, cache)
+    }
+
+    /// As [`Self::new`], in a process that is not of the host's executable: components are compiled by that executable.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn compiled_at(executable: &Path, limits: Limits, cache: Option<&CacheFolders>) -> Result<Self, SandboxError> {
+        Self::compiled_by(Compiler::at(executable), limits, cache)
+    }
+
+    fn compiled_by(compiler: Compiler, limits: Limits, cache: Option<&CacheFolders>) -> Result<Self, SandboxError> {
         let engine = Engine::new(&config(&limits)).map_err(|error| SandboxError::Engine(error.into()))?;
-        let artifacts = cache.map(|folders| Artifacts::open(folders, &engine));
+        let fingerprint = EngineFingerprint::of(&engine);
+        let artifacts = cache.map(|folders| Artifacts::open(folders, fingerprint));
         let ticked = engine.clone();
         let ticker = Ticker::start(TICK, move || ticked.increment_epoch()).map_err(SandboxError::Ticker)?;
         Ok(Self {
             ticker,
             clock: CallClock::default(),
             engine,
+            fingerprint,
+            compiler,
             artifacts,
             compiled: AtomicUsize::new(0),
             translator_memory: MemoryBudget::new(limits.translator_memory_bytes),
@@ -185,6 +205,7 @@ impl Sandbox {
                 refuse_other_files(path, &files::beginning(path, COMPONENT.len()).map_err(failed)?)?;
                 Err(ComponentError::TooLarge { path: path.to_owned(), limit })
             }
+            Err(_) if path.is_dir() => Err(ComponentError::Folder { path: path.to_owned() }),
             read => read.map_err(failed),
         }
     }
@@ -196,15 +217,22 @@ impl Sandbox {
         }
         refuse_other_files(path, bytes)?;
         self.refuse_complex(path, bytes)?;
-        let component = self.compile_within_limit(path, bytes)?;
+        let failed = |error| ComponentError::Compile { path: path.to_owned(), error };
+        let artifact = self.compiler.compile(bytes, &self.limits.compile).map_err(failed)?;
+        #[allow(unsafe_code, reason = "compiled code, from a process of the host's own executable")]
+        // SAFETY: the bytes come from a process that this one started, of its own executable.
+        let component = unsafe { artifact.load(digest, &self.engine, self.fingerprint) }.map_err(|reason| {
+            let end = "returned no artifact that can be used".to_owned();
+            failed(CompileError::Process { end, reason: ModuleText::reason(&reason) })
+        })?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         if let Some(artifacts) = &self.artifacts {
-            artifacts.store(&component, digest);
+            artifacts.store(&artifact, digest);
         }
         Ok(component)
     }
 
-    /// Rejects components that would cost the compiler more memory than a host has to spare.
+    /// Rejects components that would exceed the compiler's limits, with a reason that names what to make smaller.
     fn refuse_complex(&self, path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
         let path = path.to_owned();
         complexity::check(bytes, &self.limits.code).map_err(|refusal| match refusal {
@@ -212,33 +240,10 @@ impl Sandbox {
                 ComponentError::TooComplex { path, what, found, limit }
             }
             ComplexityError::Malformed(error) => {
-                ComponentError::Compile { path, reason: ModuleText::reason(&error.to_string()) }
+                let reason = ModuleText::reason(&error.to_string());
+                ComponentError::Compile { path, error: CompileError::Component { reason } }
             }
         })
-    }
-
-    /// Compiles on a thread of its own, since the compiler cannot be interrupted. A thread that exceeds the limit is
-    /// abandoned: the host refuses the module and ends.
-    fn compile_within_limit(&self, path: &Path, bytes: &[u8]) -> Result<Component, ComponentError> {
-        let limit = self.limits.compile_time;
-        let (sender, compiled) = mpsc::channel();
-        let (engine, bytes) = (self.engine.clone(), bytes.to_vec());
-        std::thread::spawn(move || {
-            // Fails if the receiver has timed out.
-            let _ = sender.send(Component::from_binary(&engine, &bytes));
-        });
-        match compiled.recv_timeout(limit) {
-            Ok(Ok(component)) => Ok(component),
-            Ok(Err(error)) => Err(ComponentError::Compile {
-                path: path.to_owned(),
-                reason: ModuleText::reason(&format!("{error:#}")),
-            }),
-            Err(mpsc::RecvTimeoutError::Timeout) => Err(ComponentError::CompileTime { path: path.to_owned(), limit }),
-            Err(mpsc::RecvTimeoutError::Disconnected) => Err(ComponentError::Compile {
-                path: path.to_owned(),
-                reason: ModuleText::reason("the compiler panicked; please report it with the file"),
-            }),
-        }
     }
 }
 
@@ -254,13 +259,12 @@ fn refuse_other_files(path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
     match bytes.first_chunk::<8>() {
         Some(begin) if begin == COMPONENT => Ok(()),
         Some(begin) if begin == CORE_MODULE => Err(ComponentError::CoreModule { path }),
-        Some(begin) if begin.starts_with(b"\0asm") => Err(ComponentError::Compile {
-            path,
-            reason: ModuleText::reason(&format!(
-                "its format is {}, which is neither a component nor a core module",
-                hex(&begin[4..])
-            )),
-        }),
+        Some(begin) if begin.starts_with(b"\0asm") => {
+            let format = hex(&begin[4..]);
+            let reason = format!("its format is {format}, which is neither a component nor a core module");
+            let error = CompileError::Component { reason: ModuleText::reason(&reason) };
+            Err(ComponentError::Compile { path, error })
+        }
         _ => Err(ComponentError::NotWasm { path }),
     }
 }
@@ -292,25 +296,12 @@ fn config(limits: &Limits) -> Config {
         .max_tables_per_component(2)
         .max_memory_size(limits.memory_bytes)
         .table_elements(limits.table_elements);
-    let mut config = Config::new();
+    let mut config = compiler::code_config();
     config
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool))
-        .epoch_interruption(true)
         .max_wasm_stack(limits.stack_bytes)
         // The import `next` runs on its guest's stack as well, up to where it waits.
-        .async_stack_size(limits.stack_bytes + IMPORT_STACK_BYTES)
-        // No export or import is asynchronous in the component model's sense; without the support, a call costs a quarter.
-        .concurrency_support(false)
-        .wasm_component_model(true)
-        .wasm_memory64(false)
-        .wasm_multi_memory(false)
-        .wasm_tail_call(false)
-        .gc_support(false)
-        // Deterministic results on every machine.
-        .cranelift_nan_canonicalization(true)
-        .relaxed_simd_deterministic(true)
-        .wasm_backtrace_max_frames(None)
-        .generate_address_map(false);
+        .async_stack_size(limits.stack_bytes + IMPORT_STACK_BYTES);
     config
 }
 

@@ -23,6 +23,12 @@ pub enum SignError {
         .folder.display()
     )]
     NoName { folder: PathBuf },
+    #[error(
+        "the catalog of {} has the name {has}, under which hosts list its keys, and keeps it; sign it without `--name`, or take \
+         `name` out of {CATALOG_FILE} to give it another one",
+        .folder.display()
+    )]
+    OtherName { folder: PathBuf, has: String },
     #[error("{name:?} cannot be the name of a catalog; {NAME_RULE}")]
     Name { name: String },
     #[error(
@@ -58,11 +64,11 @@ pub struct SignedCatalog {
     pub modules: usize,
 }
 
-/// Signs the catalog of a folder. A name replaces that of the catalog. The serial becomes `now`, in seconds since 1970, or a
+/// Signs the catalog of a folder, which gets the name if it has none. The serial becomes `now`, in seconds since 1970, or a
 /// higher one if the catalog has that already.
 ///
 /// # Errors
-/// If the folder has missing, altered or unlisted modules, the catalog has no name, or the folder cannot be written to.
+/// If the folder has missing, altered or unlisted modules, the catalog has no name or another one, or the folder cannot be written to.
 pub fn sign(
     folder: &Path,
     key: &SigningKey,
@@ -84,6 +90,7 @@ pub fn sign(
     }
     let name = match (name, content.name) {
         (Some(name), _) if !is_catalog_name(name) => return Err(SignError::Name { name: name.to_owned() }),
+        (Some(name), Some(has)) if has != name => return Err(SignError::OtherName { folder: folder.to_owned(), has }),
         (Some(name), _) => name.to_owned(),
         (None, Some(name)) => name,
         (None, None) => return Err(SignError::NoName { folder: folder.to_owned() }),

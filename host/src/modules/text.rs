@@ -1,5 +1,5 @@
-//! Text that a module made: reasons, log lines, and what an error quotes of it; and that of artifacts and registries, which
-//! bring modules. Owns its bounds. Every such text passes through here where it enters the host, so that a log, a terminal and
+//! Text that a module made: reasons, log lines, and what an error quotes of it; and that of catalogs, artifacts and
+//! registries, which bring modules. Owns its bounds. Every such text passes through here where it enters the host, so that a log, a terminal and
 //! a client receive one line of limited length.
 
 use std::fmt;
@@ -22,6 +22,13 @@ impl ModuleText {
     /// An error with its sources, separated by colons, as a reason.
     pub fn of_error(error: &dyn std::error::Error) -> Self {
         Self::reason(&with_causes(error).to_string())
+    }
+
+    /// The reason why a text is no TOML of the expected form, with the number of its line. The text itself is not quoted.
+    pub fn of_toml(text: &str, error: &toml::de::Error) -> Self {
+        let line =
+            error.span().map_or(1, |span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
+        Self::reason(&format!("line {line}: {}", error.message()))
     }
 
     /// The text up to about `bytes` bytes. What is omitted is replaced by `…`, and control characters by their escapes, so

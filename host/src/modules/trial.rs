@@ -4,7 +4,8 @@
 use serde::Serialize;
 
 use super::migration::MigrationModule;
-use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, TableData};
+use super::text::ModuleText;
+use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, TableData};
 use crate::layout::history::{LayoutHistory, access, directed_changes};
 use crate::layout::manifest::{Access, Direction};
 use crate::layout::schema::{Column, ColumnType, Layout, Sealing};
@@ -22,6 +23,8 @@ pub struct Trial {
     pub units: u32,
     /// How many of them were refused.
     pub refused: usize,
+    /// The reason for the first of them, if any was.
+    pub refusal: Option<String>,
     /// The problem and what to do about it, if there is one.
     pub problem: Option<String>,
 }
@@ -32,13 +35,33 @@ pub fn run(module: &MigrationModule, line: &LayoutHistory) -> Vec<Trial> {
         .into_iter()
         .filter(|direction| !module.manifest().accesses(*direction).is_empty())
         .map(|direction| {
-            let (refused, problem) = match same_answers(module, direction, &batch(module, direction, line)) {
-                Ok(outcome) => (outcome.refused.len(), None),
-                Err(problem) => (0, Some(problem)),
-            };
-            Trial { direction, units: UNITS, refused, problem }
+            let batch = batch(module, direction, line);
+            let trial = Trial { direction, units: UNITS, refused: 0, refusal: None, problem: None };
+            match same_answers(module, direction, &batch) {
+                Ok(Outcome { refused, .. }) => {
+                    let problem = refuses_all(&batch, &refused).then(|| {
+                        "it refuses every unit that has rows; correct it, or, if no generated unit can be valid, test it on \
+                         units of your own"
+                            .to_owned()
+                    });
+                    let refusal = refused.first().map(|refusal| ModuleText::reason(&refusal.reason).into());
+                    Trial { refused: refused.len(), refusal, problem, ..trial }
+                }
+                Err(problem) => Trial { problem: Some(problem), ..trial },
+            }
         })
         .collect()
+}
+
+/// Whether every unit that has rows is refused; without any such unit, whether every unit is.
+fn refuses_all(batch: &Batch, refused: &[Refusal]) -> bool {
+    let has_rows = |unit: u32| {
+        let unit = unit as usize;
+        batch.tables.iter().any(|table| table.unit_offsets[unit] < table.unit_offsets[unit + 1])
+    };
+    let is_refused = |unit: u32| refused.iter().any(|refusal| refusal.unit == unit);
+    let any_rows = (0..UNITS).any(has_rows);
+    (0..UNITS).filter(|&unit| has_rows(unit) || !any_rows).all(is_refused)
 }
 
 fn same_answers(module: &MigrationModule, direction: Direction, batch: &Batch) -> Result<Outcome, String> {

@@ -65,7 +65,8 @@ impl Passage<'_> {
     /// Takes to the target the units that can be transformed and returns the others with the reason of each.
     ///
     /// # Errors
-    /// The units cannot be taken to the target at once ([`RowsError::is_of_several_units`]): the caller takes fewer.
+    /// The units cannot be taken to the target at once ([`RowsError::is_of_several_units`]): the caller takes fewer. Or a module
+    /// is too slow to search for the units at fault ([`RowsError::is_of_module`]).
     pub fn sift(&self, source: &UnitBatch, left: &Residue) -> Result<Sifted, RowsError> {
         let mut sifted = Sifted { units: (0..source.units.len()).collect(), ..Sifted::default() };
         let mut taken = self.take(source, left, Search::Every);
@@ -74,8 +75,9 @@ impl Passage<'_> {
                 Ok(transformed) => return Ok(Sifted { transformed, ..sifted }),
                 Err(refused) => refused,
             };
-            if let Some(several) = refused.iter().position(|(_, fault)| fault.is_of_several_units()) {
-                return Err(refused.swap_remove(several).1);
+            let is_of_no_unit = |(_, fault): &Refused| fault.is_of_several_units() || fault.is_of_module();
+            if let Some(place) = refused.iter().position(is_of_no_unit) {
+                return Err(refused.swap_remove(place).1);
             }
             let at_fault: BTreeSet<_> = refused.iter().map(|(unit, _)| sifted.units[*unit]).collect();
             sifted.refused.extend(refused.into_iter().map(|(unit, fault)| (sifted.units[unit], fault)));

@@ -272,7 +272,8 @@ impl Prepared {
         };
         let batch_time = self.config.migration.batch_time.unwrap_or(default.batch_time);
         let lock_timeout = self.config.migration.lock_timeout.unwrap_or(default.lock_timeout);
-        Tuning { batch_time, refused_units, lock_timeout, ..default }
+        let quarantine_limit = self.config.migration.quarantine_limit.unwrap_or(default.quarantine_limit);
+        Tuning { batch_time, refused_units, quarantine_limit, lock_timeout, ..default }
     }
 
     /// Opens the admin socket of this process, as soon as that is possible. Without `control` the process is a command.

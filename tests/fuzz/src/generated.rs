@@ -256,7 +256,8 @@ impl Transform for Declared {
 
     fn apply(&self, direction: Direction, _: &RunArguments, _: &Batch) -> Result<Outcome, TransformError> {
         let (module, version) = (self.0.name.clone(), self.0.version);
-        Err(TransformError { module, version, digest: String::new(), direction, reason: "no row function".to_owned() })
+        let reason = "no row function".to_owned();
+        Err(TransformError { module, version, digest: String::new(), direction, reason, is_slow: false })
     }
 }
 

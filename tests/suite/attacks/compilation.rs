@@ -1,13 +1,23 @@
 //! Components that cost the compiler more than their size suggests: the program refuses each by name, within the limit of
 //! memory.
 
+use std::fmt::Write;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
 use wasm_encoder::{
     BlockType, CodeSection, Component, ComponentTypeSection, Function, FunctionSection, Instruction, Module,
     ModuleSection, PrimitiveValType, TypeSection, ValType,
 };
 
 use crate::harness::PATIENCE;
-use crate::harness::watch::run_within_memory;
+use crate::harness::database::Kind;
+use crate::harness::layouts::NEWEST;
+use crate::harness::packages::Packages;
+use crate::harness::watch::{Watch, children, run_within_memory};
+
+/// The version of a hostile migration.
+const VERSION: u64 = 1_795_000_070;
 
 /// What the program says of a component.
 async fn inspected(component: &[u8]) -> String {
@@ -81,6 +91,63 @@ pub(super) fn above_the_limits() -> Vec<u8> {
 /// A component with nearly as many values and branches as one may have, which takes seconds to compile.
 pub(super) fn at_the_limits() -> Vec<u8> {
     functions(1, 1, std::iter::repeat_n(branches(100, 100), 33))
+}
+
+/// A component of one function, whose calls leave values on the stack, which are used after as many branches.
+fn values_over_branches(values: usize, branches: usize) -> Vec<u8> {
+    let pushed = repeated(values, &[Instruction::LocalGet(0), Instruction::Call(0)]);
+    let left = repeated(branches, &[Instruction::LocalGet(0), Instruction::BrIf(0)]);
+    let used = repeated(values - 1, &[Instruction::I32Add]);
+    let body = [pushed, left, used, vec![Instruction::LocalSet(0)]].concat();
+    functions(1, 1, [function(0, body)])
+}
+
+/// A component without branches, within all limits of its size, whose calls leave so many values on the stack that the compiler
+/// takes some ten seconds or more.
+pub(crate) fn many_values() -> Vec<u8> {
+    values_over_branches(25_000, 0)
+}
+
+/// Goal: what a component costs the compiler is limited, not only what it is estimated to cost.
+/// Method: 20 KB of code, far below every limit of its size, for which the compiler takes more than 1 GiB.
+#[tokio::test]
+async fn memory_of_the_compiler_is_limited() {
+    assert_refused(&values_over_branches(4_000, 2_000), "took more than 536870912 bytes of memory to compile").await;
+}
+
+/// Writes a component and a catalog that lists it with its digest, as a translator or as a migration.
+pub(super) fn write_folder(folder: &Path, component: &[u8], is_translator: bool) {
+    let mut sha256 = String::new();
+    for byte in Sha256::digest(component) {
+        write!(sha256, "{byte:02x}").expect("a text takes every write");
+    }
+    let file = if is_translator { "0.8-to-0.9.wasm".to_owned() } else { format!("{VERSION}-hostile.wasm") };
+    let place = if is_translator {
+        "kind = \"translator\"\nserves = \"0.8\"\nonto = \"0.9\"".to_owned()
+    } else {
+        format!("kind = \"migration\"\nversion = {VERSION}\nfollows = {NEWEST}")
+    };
+    let catalog = format!("[[module]]\n{place}\nfile = \"{file}\"\nsha256 = \"{sha256}\"\n");
+    std::fs::create_dir_all(folder).expect("the folder can be made");
+    std::fs::write(folder.join(file), component).expect("the folder can be written");
+    std::fs::write(folder.join("catalog.toml"), catalog).expect("the folder can be written");
+}
+
+/// Goal: a reload with such a component is refused, and leaves neither memory nor a process behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn reload_that_costs_too_much_to_compile_leaves_no_work_behind() {
+    let packages = Packages::new();
+    let installation = packages.installation(Kind::Sqlite);
+    let host = installation.serve();
+    let watch = Watch::on(&host);
+    write_folder(&packages.folder("attack"), &values_over_branches(4_000, 2_000), true);
+    let reload = move || installation.run(&["module", "reload"]);
+    let output = tokio::task::spawn_blocking(reload).await.unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("0.8-to-0.9.wasm took more than 536870912 bytes of memory"), "{error}");
+    assert_eq!(children(host.pid()), Vec::<u32>::new(), "a process goes on");
+    watch.assert_unharmed().await;
 }
 
 /// Goal: what the limits allow can be compiled within the limit of memory.

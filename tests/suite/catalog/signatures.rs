@@ -241,6 +241,11 @@ fn catalog_keeps_its_name_and_each_signature_has_a_higher_serial() {
     let line = format!("\"trusted_keys\": {{ \"host\": [\"{}\"] }}", site.public_key("author"));
     assert_contains(&printed, &["catalog host with", &site.serial("host").to_string(), &site.id("author"), &line]);
     let first = site.serial("host");
+    site.refused("sign host --key author.key --name other", &["has the name host", "sign it without `--name`"]);
+    assert_eq!(site.serial("host"), first);
+    site.succeed("sign host --key author.key --name host");
+    assert!(site.serial("host") > first);
+    let first = site.serial("host");
     site.succeed("sign host --key author.key");
     assert!(site.serial("host") > first);
     // The clock of another machine may have been ahead.

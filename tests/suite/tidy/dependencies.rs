@@ -51,6 +51,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "lens",
             "lock",
             "log_sampling",
+            "model",
             "pauses",
             "causes",
             "throttle",

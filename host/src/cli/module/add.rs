@@ -31,7 +31,8 @@ pub(super) struct AddCommand {
     base: Vec<PathBuf>,
 }
 
-fn check_api(catalog: &Catalog) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// Checks the translators of a folder as a host does.
+pub(super) fn check_api(catalog: &Catalog) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     catalog.ends_in(LINE_END)?;
     api::served(startup::translators(catalog), None)?;
     Ok(())

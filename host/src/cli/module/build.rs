@@ -12,9 +12,10 @@ use crate::progress::Progress;
 /// Build crates into a folder of modules with its catalog.
 ///
 /// Each crate is compiled for WebAssembly, made a component and named after its manifest, and the catalog gets its
-/// sha256. With crates named, the rest of the folder stays: a migration of the same version is replaced, one of a later
-/// version is appended, an earlier one is refused. Without, all modules of this repository are built and the folder
-/// contains nothing else. The same source gives the same digests on every machine.
+/// sha256. With crates named, the rest of the folder stays: a migration of a later version is appended, an earlier one is
+/// refused. Without, all modules of this repository are built and the folder contains nothing else. A module that the folder
+/// has already is replaced or deleted with `--replace` alone, since it may have run. The same source gives the same digests on
+/// every machine.
 #[derive(Debug, Args)]
 pub(super) struct BuildCommand {
     /// Folders of crates; all modules of this repository if none is named.
@@ -26,14 +27,18 @@ pub(super) struct BuildCommand {
     /// A folder of modules that the built ones continue, such as the host's; may be repeated. For an add-on.
     #[arg(long, value_name = "DIR", requires = "crates")]
     base: Vec<PathBuf>,
+    /// Replace or delete modules of the folder that have run on no database, such as a draft that has changed.
+    #[arg(long)]
+    replace: bool,
 }
 
 impl BuildCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let request = match self.crates.as_slice() {
+        let mut request = match self.crates.as_slice() {
             [] => BuildRequest::everything(&self.into)?,
             _ => BuildRequest::added(self.crates, &self.into, self.base),
         };
+        request.replace = self.replace;
         let sandbox = super::sandbox()?;
         let progress = Progress::default();
         let working = progress.clone();

@@ -19,7 +19,7 @@ use crate::startup;
 ///
 /// In a folder, every migration is also run on generated rows of the layout that precedes it: twice in a fresh instance,
 /// once in one that has run before. A row function that gives two answers to the same rows keeps state between calls;
-/// one that traps would trap on an operator's database. It may refuse rows that it cannot read. What a migration keeps for the
+/// one that traps would trap on an operator's database. It may refuse rows that it cannot read, but not all. What a migration keeps for the
 /// way back must belong to a record, so that another record which a client makes under the same key gets nothing of it.
 /// Signatures are not verified: which keys are trusted is in the configuration of a host.
 #[derive(Debug, Args)]
@@ -109,13 +109,18 @@ fn text(finding: &Finding) -> String {
     let verdict = if finding.is_good() { "good" } else { "BAD " };
     let mut lines = format!("{verdict}  {}  {}\n", &finding.sha256[..12], finding.module);
     for trial in &finding.trials {
-        lines += &match &trial.problem {
-            None => format!(
-                "      {}: {} generated units, {} of them refused, the same answer each time\n",
-                trial.direction, trial.units, trial.refused
-            ),
-            Some(problem) => format!("      {}: {problem}\n", trial.direction),
+        let Trial { direction, units, refused, refusal, problem } = trial;
+        lines += &match problem {
+            None => {
+                format!(
+                    "      {direction}: {units} generated units, {refused} of them refused, the same answer each time\n"
+                )
+            }
+            Some(problem) => format!("      {direction}: {problem}\n"),
         };
+        if let Some(refusal) = refusal {
+            lines += &format!("      {direction}: the first refusal is: {refusal}\n");
+        }
     }
     lines.extend(finding.unbound.iter().map(|unbound| format!("      {unbound}\n")));
     lines

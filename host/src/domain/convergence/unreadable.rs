@@ -8,6 +8,7 @@ use crate::domain::retry::retry;
 use crate::domain::{DomainError, Page, Service, actual_lrps, desired_lrps, tasks};
 use crate::model::actual_lrp::ActualLrpFilter;
 use crate::model::desired_lrp::DesiredLrpFilter;
+use crate::model::quarantine::is_too_many;
 use crate::model::task::TaskFilter;
 use crate::store::{EntityKind, UnreadableRow};
 
@@ -65,11 +66,6 @@ async fn count_readable(service: &Service, kind: EntityKind) -> Result<u64, Doma
     }
 }
 
-/// More than the limit and than one in a hundred; and more than half of several, whatever the limit.
-fn is_too_many(unreadable: u64, all: u64, limit: u64) -> bool {
-    unreadable > limit.max(all / 100) || (unreadable > 1 && unreadable > all / 2)
-}
-
 async fn quarantine(service: &Service, kind: EntityKind, key: &[u8]) -> Result<(), DomainError> {
     let _lock = service.lock_key(key).await;
     let rows = retry(|| async {
@@ -88,19 +84,4 @@ async fn quarantine(service: &Service, kind: EntityKind, key: &[u8]) -> Result<(
         );
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn single_damaged_records_are_few_and_a_wrong_key_is_too_many() {
-        for (unreadable, all) in [(1, 1), (1, 2), (2, 4), (100, 250), (100, 20_000), (200, 20_000), (2000, 200_000)] {
-            assert!(!is_too_many(unreadable, all, 100), "{unreadable} of {all}");
-        }
-        for (unreadable, all) in [(2, 2), (2, 3), (60, 100), (101, 250), (201, 20_000), (2001, 200_000)] {
-            assert!(is_too_many(unreadable, all, 100), "{unreadable} of {all}");
-        }
-    }
 }

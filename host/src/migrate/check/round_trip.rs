@@ -131,7 +131,7 @@ fn losses(lens: &Lens, sifted: &Sifted) -> Vec<Loss> {
     let reason = |fault: &RowsError| match fault {
         RowsError::Lens(fault) => match &**fault {
             LensError::Unit { reason, .. } => format!("{} refuses it: {reason}", lens.direction),
-            LensError::Counterpart { .. } | LensError::Step { .. } => fault.to_string(),
+            LensError::Counterpart { .. } | LensError::Step { .. } | LensError::Slow { .. } => fault.to_string(),
         },
         RowsError::Unstorable(unstorable) => unstorable.flaw.clone(),
         RowsError::Sealed { table, column, source } => format!("`{column}` of `{table}`: {source}"),

@@ -233,7 +233,7 @@ fn reason(fault: &RowsError) -> String {
     match fault {
         RowsError::Lens(fault) => match &**fault {
             LensError::Unit { reason, .. } | LensError::Step { reason, .. } => reason.clone(),
-            LensError::Counterpart { .. } => fault.to_string(),
+            LensError::Counterpart { .. } | LensError::Slow { .. } => fault.to_string(),
         },
         RowsError::Sealed { table, column, .. } => format!("`{column}` of `{table}` does not open"),
         fault => fault.to_string(),

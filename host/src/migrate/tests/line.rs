@@ -8,6 +8,9 @@ use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::lens::transform::{Transform, TransformError};
 
+/// In the reason of a call that took long.
+pub(super) const SLOW: &str = "it ran longer";
+
 pub(super) type RowFunction = fn(Direction, &RunArguments, &Batch) -> Result<Outcome, String>;
 
 pub(super) struct NativeMigration {
@@ -27,6 +30,7 @@ impl Transform for NativeMigration {
 
     fn apply(&self, direction: Direction, run: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
         (self.function)(direction, run, batch).map_err(|reason| TransformError {
+            is_slow: reason.contains(SLOW),
             module: self.manifest.name.clone(),
             version: self.manifest.version,
             digest: self.digest.clone(),

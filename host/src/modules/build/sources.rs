@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use crate::files;
+use crate::modules::text::ModuleText;
 
 /// Why a list of crates or a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -12,8 +13,8 @@ use crate::files;
 pub enum SourceError {
     #[error("{} cannot be read; name a folder with a Cargo.toml, or run this inside the workspace", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{} is not valid; correct it as described below", .path.display())]
-    Syntax { path: PathBuf, source: toml::de::Error },
+    #[error("{} is not valid; correct its {reason}", .path.display())]
+    Syntax { path: PathBuf, reason: ModuleText },
     #[error("no folder from {} upwards has a {LIST}; run this inside the repository, or name crates", .folder.display())]
     NoList { folder: PathBuf },
     #[error("{} has no `package.name`; name the folder of one crate", .path.display())]
@@ -96,5 +97,8 @@ pub(super) fn workspace_of(crate_folder: &Path) -> Result<PathBuf, SourceError> 
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, SourceError> {
     let text = files::read_text(path).map_err(|source| SourceError::Read { path: path.to_owned(), source })?;
-    toml::from_str(&text).map_err(|source| SourceError::Syntax { path: path.to_owned(), source })
+    toml::from_str(&text).map_err(|error| {
+        let reason = ModuleText::of_toml(&text, &error);
+        SourceError::Syntax { path: path.to_owned(), reason }
+    })
 }

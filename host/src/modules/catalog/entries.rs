@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::CatalogError;
 use crate::files;
 use crate::layout::manifest::DataVersion;
+use crate::modules::text::ModuleText;
 use crate::modules::translate::ApiVersion;
 use crate::signatures::{SIGNATURE_FILE, is_catalog_name};
 
@@ -153,8 +154,10 @@ pub(super) fn read_text(folder: &Path) -> Result<String, CatalogError> {
 
 /// Parses a catalog and validates each entry by itself. `path` is only used in errors.
 pub(in crate::modules) fn parse(path: &Path, text: &str) -> Result<CatalogContent, CatalogError> {
-    let file: CatalogFile =
-        toml::from_str(text).map_err(|source| CatalogError::Syntax { path: path.to_owned(), source: source.into() })?;
+    let file: CatalogFile = toml::from_str(text).map_err(|error| {
+        let reason = ModuleText::of_toml(text, &error);
+        CatalogError::Syntax { path: path.to_owned(), reason }
+    })?;
     if let Some(serial) = file.serial.filter(|serial| i64::try_from(*serial).is_err()) {
         return Err(CatalogError::Serial { path: path.to_owned(), serial });
     }
@@ -162,7 +165,7 @@ pub(in crate::modules) fn parse(path: &Path, text: &str) -> Result<CatalogConten
         return Err(CatalogError::ReleasesDigest { path: path.to_owned() });
     }
     if let Some(name) = file.name.as_ref().filter(|name| !is_catalog_name(name)) {
-        return Err(CatalogError::Name { path: path.to_owned(), name: name.clone() });
+        return Err(CatalogError::Name { path: path.to_owned(), name: ModuleText::reason(name) });
     }
     let CatalogFile { name, serial, releases, module } = file;
     let entries = module.into_iter().map(|written| entry(path, written)).collect::<Result<Vec<_>, _>>()?;
@@ -174,8 +177,11 @@ pub(in crate::modules) fn parse(path: &Path, text: &str) -> Result<CatalogConten
 }
 
 fn entry(path: &Path, written: CatalogFileEntry) -> Result<CatalogEntry, CatalogError> {
-    let malformed =
-        |what: &'static str| CatalogError::Entry { path: path.to_owned(), file: written.file.clone(), what };
+    let malformed = |what: &'static str| CatalogError::Entry {
+        path: path.to_owned(),
+        file: ModuleText::reason(&written.file),
+        what,
+    };
     if !is_file_name(&written.file) {
         return Err(malformed("`file` is the plain name of a .wasm file in the same folder"));
     }
@@ -197,9 +203,12 @@ pub(in crate::modules) fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
+/// The longest name that file systems have.
+const FILE_NAME_BYTES: usize = 255;
+
 pub(in crate::modules) fn is_file_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    name.ends_with(".wasm") && !name.starts_with('.') && name.bytes().all(plain)
+    name.len() <= FILE_NAME_BYTES && name.ends_with(".wasm") && !name.starts_with('.') && name.bytes().all(plain)
 }
 
 /// The text of a catalog's file.

@@ -6,6 +6,7 @@ use crate::layout::history::LayoutError;
 use crate::layout::manifest::DataVersion;
 use crate::lens::ComposeError;
 use crate::modules::module::ModuleError;
+use crate::modules::text::ModuleText;
 use crate::modules::translate::ApiVersion;
 use crate::signatures::{NAME_RULE, SignatureError};
 
@@ -23,18 +24,18 @@ pub enum CatalogError {
     Serial { path: PathBuf, serial: u64 },
     #[error("{} pins a list of releases with a `releases` that is no sha256 of 64 lower-case hexadecimal digits", .path.display())]
     ReleasesDigest { path: PathBuf },
-    #[error("{} names itself {name:?}; {NAME_RULE}", .path.display())]
-    Name { path: PathBuf, name: String },
+    #[error("{} names itself \"{name}\"; {NAME_RULE}", .path.display())]
+    Name { path: PathBuf, name: ModuleText },
     #[error(
         "the catalogs in {} and {} both have the name {name}; remove the one that is not wanted, or sign one of them under \
          another name",
         .one.display(), .other.display()
     )]
     SameName { name: String, one: PathBuf, other: PathBuf },
-    #[error("{} is not a catalog; write it again with `bbs module build`", .path.display())]
-    Syntax { path: PathBuf, source: Box<toml::de::Error> },
-    #[error("{}: the entry of {file:?} is not valid: {what}; write it again with `bbs module build`", .path.display())]
-    Entry { path: PathBuf, file: String, what: &'static str },
+    #[error("{} is not a catalog ({reason}); write it again with `bbs module build`", .path.display())]
+    Syntax { path: PathBuf, reason: ModuleText },
+    #[error("{}: the entry of \"{file}\" is not valid: {what}; write it again with `bbs module build`", .path.display())]
+    Entry { path: PathBuf, file: ModuleText, what: &'static str },
     #[error("{file} is listed twice; delete one of its entries from the catalog")]
     ListedTwice { file: String },
     #[error(

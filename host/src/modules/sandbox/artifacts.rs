@@ -2,17 +2,17 @@
 //! and which one is written; `folder` decides which files are trusted.
 
 mod folder;
+mod sealed;
 
-use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
 pub use self::folder::CacheError;
 use self::folder::Folder;
+pub(super) use self::sealed::{ARTIFACT_BYTES, EngineFingerprint, SealedArtifact};
 
 /// The folders of compiled modules. Each can be deleted at any time, and hosts of one user may share one.
 #[derive(Debug, Clone, Default)]
@@ -37,17 +37,14 @@ pub(super) struct Artifacts {
     keeper: Option<Folder>,
     /// Folders that are read after it.
     readable: Vec<Folder>,
-    /// Fingerprint of the engine: version, settings and processor features.
-    engine: u64,
+    engine: EngineFingerprint,
     /// Why artifacts are not stored.
     failure: OnceLock<CacheError>,
 }
 
 impl Artifacts {
     /// Opens the folders. Folders that cannot be used are skipped: the cache only saves time.
-    pub(super) fn open(folders: &CacheFolders, engine: &Engine) -> Self {
-        let mut fingerprint = Fingerprint(Sha256::new());
-        engine.precompile_compatibility_hash().hash(&mut fingerprint);
+    pub(super) fn open(folders: &CacheFolders, engine: EngineFingerprint) -> Self {
         let (mut keeper, mut readable, mut failure) = (None, Vec::new(), None);
         for path in &folders.own {
             let made = if keeper.is_none() { Folder::make(path) } else { Folder::open(path) };
@@ -67,25 +64,21 @@ impl Artifacts {
         readable.extend(shipped.filter_map(|path| Folder::open(path).inspect_err(warn_of_untrusted).ok()));
         // The failure of one folder is irrelevant if another one is used instead.
         let failure = failure.filter(|_| keeper.is_none()).map_or_else(OnceLock::new, OnceLock::from);
-        Self { keeper, readable, engine: fingerprint.finish(), failure }
+        Self { keeper, readable, engine, failure }
     }
 
     /// Loads a component. A damaged or untrusted artifact counts as absent.
     pub(super) fn load(&self, engine: &Engine, digest: &str) -> Option<Component> {
-        let name = self.name(digest);
         self.keeper.iter().chain(&self.readable).find_map(|folder| {
-            let component = folder.load(&name, |bytes| self.seal(digest, bytes), engine);
+            let component = folder.load(digest, engine, self.engine);
             component.inspect_err(|error| tracing::warn!(%error, "a compiled module is not used")).ok().flatten()
         })
     }
 
     /// Stores an artifact for the next start.
-    pub(super) fn store(&self, component: &Component, digest: &str) {
+    pub(super) fn store(&self, artifact: &SealedArtifact, digest: &str) {
         let Some(keeper) = &self.keeper else { return };
-        let serialized = component.serialize().map_err(|error| CacheError::Serialize { reason: format!("{error:#}") });
-        let written =
-            serialized.and_then(|artifact| keeper.write(&self.name(digest), &self.seal(digest, &artifact), &artifact));
-        if let Err(error) = written {
+        if let Err(error) = keeper.write(&self.engine.file_name(digest), artifact) {
             // Only the first failure is recorded: the next module would fail in the same way.
             let _ = self.failure.set(error);
         }
@@ -95,38 +88,11 @@ impl Artifacts {
     pub(super) fn failure(&self) -> Option<&CacheError> {
         self.failure.get()
     }
-
-    fn name(&self, digest: &str) -> String {
-        format!("{digest}-{:016x}.artifact", self.engine)
-    }
-
-    /// A digest that binds an artifact to its component and its engine.
-    fn seal(&self, digest: &str, artifact: &[u8]) -> folder::Seal {
-        let mut hasher = Sha256::new();
-        hasher.update(digest.as_bytes());
-        hasher.update(self.engine.to_le_bytes());
-        hasher.update(artifact);
-        hasher.finalize().into()
-    }
 }
 
 fn warn_of_untrusted(error: &CacheError) {
     if matches!(error, CacheError::Untrusted { .. } | CacheError::NoFolder { .. }) {
         tracing::warn!(%error, "a folder of compiled modules is not used");
-    }
-}
-
-/// A hasher with the same result in every process, unlike the standard library's.
-struct Fingerprint(Sha256);
-
-impl Hasher for Fingerprint {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        let digest = self.0.clone().finalize();
-        u64::from_le_bytes(digest[..8].try_into().expect("a sha256 is longer than eight bytes"))
     }
 }
 

@@ -1,24 +1,18 @@
 //! Attacks through modules: folders that a running host is to load, and migrations of the records that it serves. Each is
 //! refused by name, and the host serves as before.
 
-use std::fmt::Write;
 use std::path::Path;
 use std::process::Output;
 
-use sha2::{Digest, Sha256};
-
 use super::attacker::AttackEnd;
 use super::diego::AttackedDiego;
-use crate::attacks::compilation::{above_the_limits, at_the_limits};
+use crate::attacks::compilation::{above_the_limits, at_the_limits, write_folder};
 use crate::harness::diego::auctioneer::ENDLESS;
 use crate::harness::host::Installation;
-use crate::harness::layouts::NEWEST;
 use crate::harness::modules::{greedy_add_on, guest, modules_with_greedy};
 
 /// The folder that an attack adds.
 const PACKAGE: &str = "attack";
-/// The version of the hostile migration.
-const VERSION: u64 = 1_795_000_070;
 /// A record of a task that takes more memory than a batch may, if it is continued by as many rows as the migration returns.
 const LARGE_BYTES: usize = 60_000;
 
@@ -63,24 +57,8 @@ impl HostileFolder {
         }
     }
 
-    /// Writes the component and a catalog with its digest.
     fn write_to(self, folder: &Path) {
-        let component = self.component();
-        let mut sha256 = String::new();
-        for byte in Sha256::digest(&component) {
-            write!(sha256, "{byte:02x}").expect("a text takes every write");
-        }
-        let is_translator = matches!(self, Self::Bomb | Self::LargestCode);
-        let file = if is_translator { "0.8-to-0.9.wasm".to_owned() } else { format!("{VERSION}-hostile.wasm") };
-        let place = if is_translator {
-            "kind = \"translator\"\nserves = \"0.8\"\nonto = \"0.9\"".to_owned()
-        } else {
-            format!("kind = \"migration\"\nversion = {VERSION}\nfollows = {NEWEST}")
-        };
-        let catalog = format!("[[module]]\n{place}\nfile = \"{file}\"\nsha256 = \"{sha256}\"\n");
-        std::fs::create_dir_all(folder).expect("the folder can be made");
-        std::fs::write(folder.join(file), component).expect("the folder can be written");
-        std::fs::write(folder.join("catalog.toml"), catalog).expect("the folder can be written");
+        write_folder(folder, &self.component(), matches!(self, Self::Bomb | Self::LargestCode));
     }
 }
 

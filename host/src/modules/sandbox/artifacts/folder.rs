@@ -1,5 +1,4 @@
-//! One folder of compiled components. Owns the only place where the host runs machine code that it did not just compile,
-//! and the rule by which a folder and a file are trusted.
+//! One folder of compiled components. Owns the rule by which a folder and a file are trusted.
 //!
 //! An artifact is code that runs outside the sandbox once loaded. It is trusted if its folder and its file belong to the
 //! user that the host runs as, or to root, and no other user or group may write to them: those two users could replace the
@@ -17,16 +16,11 @@ use std::path::{Path, PathBuf};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use super::sealed::{ARTIFACT_BYTES, EngineFingerprint, SealedArtifact};
 use crate::files;
 
 const OTHERS_MAY_WRITE: u32 = 0o022;
 const ROOT: u32 = 0;
-
-/// Largest size of an artifact: machine code takes several times the bytes of its component, which has at most 4 MiB.
-const ARTIFACT_BYTES: u64 = 128 << 20;
-
-/// The digest in front of an artifact.
-pub(super) type Seal = [u8; 32];
 
 /// A trusted folder.
 #[derive(Debug)]
@@ -52,8 +46,6 @@ pub enum CacheError {
     Damaged { path: PathBuf, what: String },
     #[error("{} cannot be written to ({source}); check its permissions and space", .folder.display())]
     Write { folder: PathBuf, source: io::Error },
-    #[error("a compiled module cannot be serialised: {reason}; please report it")]
-    Serialize { reason: String },
 }
 
 impl Folder {
@@ -82,14 +74,14 @@ impl Folder {
         written.map(drop).map_err(|source| CacheError::Write { folder: self.path.clone(), source })
     }
 
-    /// Loads the component in a file of this folder; `None` if there is no such file.
+    /// Loads the component with this digest from its file in this folder; `None` if there is no such file.
     pub(super) fn load(
         &self,
-        name: &str,
-        seal: impl Fn(&[u8]) -> Seal,
+        digest: &str,
         engine: &Engine,
+        fingerprint: EngineFingerprint,
     ) -> Result<Option<Component>, CacheError> {
-        let path = self.path.join(name);
+        let path = self.path.join(fingerprint.file_name(digest));
         let damaged = |what: String| CacheError::Damaged { path: path.clone(), what };
         let file = match files::open(&path) {
             Ok(file) => file,
@@ -99,27 +91,19 @@ impl Folder {
         let unreadable = |error: io::Error| damaged(error.to_string());
         // Checks the open file, so that the checked file is the one that is read.
         trust(&path, &file.metadata().map_err(unreadable)?)?;
-        let bytes = files::read_open(file, ARTIFACT_BYTES).map_err(unreadable)?;
-        let Some((stated, artifact)) = bytes.split_first_chunk::<{ size_of::<Seal>() }>() else {
-            return Err(damaged("it is truncated".to_owned()));
-        };
-        if *stated != seal(artifact) {
-            return Err(damaged("its digest does not match".to_owned()));
-        }
+        let artifact = SealedArtifact::of_bytes(files::read_open(file, ARTIFACT_BYTES).map_err(unreadable)?);
         #[allow(unsafe_code, reason = "compiled code, from a file that only this user or root can write")]
         // SAFETY: only the user that the host runs as, or root, may write to the folder and to the file, so these bytes
-        // come from `Component::serialize` by way of `write`; the digest shows that they are complete, and wasmtime itself
-        // rejects those of another version or with other settings.
-        let component = unsafe { Component::deserialize(engine, artifact) };
-        component.map(Some).map_err(|error| damaged(format!("{error:#}")))
+        // come from `write`.
+        let component = unsafe { artifact.load(digest, engine, fingerprint) };
+        component.map(Some).map_err(damaged)
     }
 
     /// Writes an artifact atomically, also if other hosts do the same.
-    pub(super) fn write(&self, name: &str, seal: &Seal, artifact: &[u8]) -> Result<(), CacheError> {
+    pub(super) fn write(&self, name: &str, artifact: &SealedArtifact) -> Result<(), CacheError> {
         let write = || {
             let mut file = tempfile::NamedTempFile::new_in(&self.path)?;
-            file.write_all(seal)?;
-            file.write_all(artifact)?;
+            file.write_all(artifact.bytes())?;
             file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
             file.persist(self.path.join(name))?;
             Ok(())

@@ -27,19 +27,20 @@ impl Cache {
     }
 
     fn open_at(&self, folders: &CacheFolders) -> Artifacts {
-        Artifacts::open(folders, &self.engine)
+        Artifacts::open(folders, EngineFingerprint::of(&self.engine))
     }
 
     /// Stores the component under the digest `abc`.
     fn fill(&self, artifacts: &Artifacts) {
-        artifacts.store(&Component::from_binary(&self.engine, EMPTY).unwrap(), "abc");
+        let compiled = self.engine.precompile_component(EMPTY).unwrap();
+        artifacts.store(&SealedArtifact::new(&compiled, "abc", artifacts.engine), "abc");
     }
 
     /// Returns a cache with one artifact, and the path of its file.
     fn filled(&self) -> (Artifacts, PathBuf) {
         let artifacts = self.open();
         self.fill(&artifacts);
-        let file = self.path().join(artifacts.name("abc"));
+        let file = self.path().join(artifacts.engine.file_name("abc"));
         (artifacts, file)
     }
 
@@ -203,7 +204,7 @@ fn damaged_artifact_does_not_hide_a_shipped_one() {
 fn artifact_under_another_name_counts_as_absent() {
     let cache = Cache::new();
     let (artifacts, file) = cache.filled();
-    std::fs::copy(file, cache.path().join(artifacts.name("abd"))).unwrap();
+    std::fs::copy(file, cache.path().join(artifacts.engine.file_name("abd"))).unwrap();
     let is_found = |digest| artifacts.load(&cache.engine, digest).is_some();
     assert_eq!((is_found("abc"), is_found("abd")), (true, false));
 }
@@ -215,8 +216,8 @@ fn artifact_of_another_engine_counts_as_absent() {
     let mut config = wasmtime::Config::new();
     config.epoch_interruption(true);
     let engine = Engine::new(&config).unwrap();
-    let other = Artifacts::open(&CacheFolders::at(cache.path()), &engine);
-    let name = cache.path().join(other.name("abc"));
+    let other = Artifacts::open(&CacheFolders::at(cache.path()), EngineFingerprint::of(&engine));
+    let name = cache.path().join(other.engine.file_name("abc"));
     assert_ne!(name, file);
     std::fs::copy(file, name).unwrap();
     assert!(other.load(&engine, "abc").is_none());

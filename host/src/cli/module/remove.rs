@@ -1,0 +1,63 @@
+//! `bbs module remove`: removes a module that has run nowhere from a folder and its catalog.
+
+use std::path::PathBuf;
+
+use anyhow::bail;
+use clap::Args;
+
+use super::super::output;
+use super::add::check_api;
+use super::sign::print_signature;
+use crate::cli::migrate::existing;
+use crate::migrate;
+use crate::modules::remove::{self, Removed};
+
+/// Remove a module that has run nowhere, such as a draft, from a folder and its catalog.
+///
+/// Later migrations must not follow it. The whole folder is then loaded as a host would load it without the module. If a host
+/// would refuse it, nothing is changed. A migration that has run on a database stays: hosts refuse a folder without it. With
+/// `--config`, the history of that database shows whether it has.
+#[derive(Debug, Args)]
+pub(super) struct RemoveCommand {
+    /// The name of the module's file in the folder.
+    #[arg(value_name = "FILE")]
+    file: String,
+    /// The folder to remove it from.
+    #[arg(long, value_name = "DIR")]
+    from: PathBuf,
+    /// A folder of modules that this one continues, such as the host's; may be repeated. For an add-on.
+    #[arg(long, value_name = "DIR")]
+    base: Vec<PathBuf>,
+    /// The JSON configuration file of a host with this folder, whose database is looked at; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    config: Vec<PathBuf>,
+    /// Remove it without a look at any database.
+    #[arg(long, required_unless_present = "config")]
+    never_ran: bool,
+}
+
+impl RemoveCommand {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let entry = remove::listed(&self.file, &self.from)?;
+        for config in &self.config {
+            let prepared = existing(config).await?;
+            let status = migrate::status(&prepared.context(), prepared.intent()).await?;
+            if status.history.iter().any(|applied| applied.digest == entry.sha256) {
+                bail!(
+                    "{} has run on the database of {}, so it stays; take the database down below it first, or correct it with \
+                     a later migration",
+                    self.file,
+                    config.display()
+                );
+            }
+        }
+        let sandbox = super::sandbox()?;
+        let (file, folder, base) = (self.file, self.from.clone(), self.base);
+        let work = tokio::task::spawn_blocking(move || remove::remove(&file, &folder, &base, &check_api, &sandbox));
+        let Removed { entry, modules, signature } = work.await??;
+        output::line(format_args!("{}  removed", entry.file))?;
+        output::line(format_args!("{} has {modules} modules", self.from.display()))?;
+        print_signature(signature, &self.from)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! The number of units in the originals. Counting reads every key of a table, so it is done only where the number is needed.
+
+use sea_query::{Alias, Expr, Query, UnionType};
+
+use super::{MigrateError, Work};
+use crate::database::Transaction;
+use crate::rows::{UnitKey, key_columns, within};
+
+/// Counts the units of a group that have rows, up to one of them.
+pub(super) async fn units(
+    tx: &mut Transaction,
+    work: &Work,
+    group: usize,
+    through: Option<&UnitKey>,
+) -> Result<u64, MigrateError> {
+    let keys = work.lens.groups[group].sources.iter().map(|name| {
+        let table = &work.lens.source.tables[name];
+        let key = key_columns(table);
+        let mut query = Query::select();
+        for (at, column) in key.iter().enumerate() {
+            query.expr_as(Expr::col(Alias::new(column)), Alias::new(format!("key{at}")));
+        }
+        query.distinct().from(Alias::new(name));
+        within(&mut query, &key, None, through, work.dialect);
+        query
+    });
+    let united = keys.reduce(|mut one, other| {
+        one.union(UnionType::Distinct, other);
+        one
+    });
+    let Some(united) = united else { return Ok(0) };
+    let mut query = Query::select();
+    query.expr(Expr::cust("COUNT(*)")).from_subquery(united, Alias::new("units"));
+    let failed = |source| MigrateError::Sql { what: "the number of units".to_owned(), source };
+    let row = tx.fetch_one(&query).await.map_err(failed)?;
+    Ok(row.integer(0).map_err(failed)?.unwrap_or_default().unsigned_abs())
+}

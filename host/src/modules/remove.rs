@@ -1,0 +1,83 @@
+//! Removes a module from a folder and its catalog. Owns the rule that nothing may follow it; that it has run nowhere is the
+//! caller's to know, and whether the result is a valid catalog is decided by loading it as a host does.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::add::{AddError, ApiCheck, rehearse};
+use super::catalog::{self, CatalogContent, CatalogEntry, CatalogError, CatalogPosition, PreviousSignature};
+use super::sandbox::Sandbox;
+
+/// Why a module was not removed; the folder is unchanged, unless the error is [`RemoveError::Write`].
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the variants")]
+pub enum RemoveError {
+    #[error("the catalog of the folder cannot be read")]
+    Catalog(#[source] CatalogError),
+    #[error("the catalog of {} does not list {file}; it lists {}", .folder.display(), .listed.join(", "))]
+    NotListed { folder: PathBuf, file: String, listed: Vec<String> },
+    #[error("{file} cannot be removed, since {follower} follows it; remove that one first")]
+    Followed { file: String, follower: String },
+    #[error(transparent)]
+    After(#[from] AddError),
+    #[error("the folder {} cannot be written to; check its permissions", .folder.display())]
+    Write { folder: PathBuf, source: std::io::Error },
+}
+
+/// The result of removing a module.
+#[derive(Debug)]
+pub struct Removed {
+    /// The entry that the catalog had.
+    pub entry: CatalogEntry,
+    /// The number of modules that are left.
+    pub modules: usize,
+    /// What became of the signature of the catalog.
+    pub signature: PreviousSignature,
+}
+
+/// The entry of a file in a folder's catalog.
+///
+/// # Errors
+/// If the catalog cannot be read, or does not list the file.
+pub fn listed(file: &str, folder: &Path) -> Result<CatalogEntry, RemoveError> {
+    let CatalogContent { entries, .. } = catalog::read(folder).map_err(RemoveError::Catalog)?;
+    entries.iter().find(|entry| entry.file == file).cloned().ok_or_else(|| RemoveError::NotListed {
+        folder: folder.to_owned(),
+        file: file.to_owned(),
+        listed: entries.into_iter().map(|entry| entry.file).collect(),
+    })
+}
+
+/// Removes a module from a folder, which continues those of `base`, if a host would then start with the folder.
+///
+/// # Errors
+/// If the catalog does not list the file, another migration follows it, or a host would refuse the folder without it.
+pub fn remove(
+    file: &str,
+    folder: &Path,
+    base: &[PathBuf],
+    check_api: ApiCheck<'_>,
+    sandbox: &Arc<Sandbox>,
+) -> Result<Removed, RemoveError> {
+    let failed = |source| RemoveError::Write { folder: folder.to_owned(), source };
+    // A folder that is not there is reported as one without a catalog.
+    listed(file, folder)?;
+    let locked = File::open(folder).map_err(failed)?;
+    locked.lock().map_err(failed)?;
+    let entry = listed(file, folder)?;
+    let mut after = catalog::read(folder).map_err(RemoveError::Catalog)?;
+    if let CatalogPosition::Migration { version, .. } = entry.position {
+        let follows = |other: &&CatalogEntry| matches!(other.position, CatalogPosition::Migration { follows: Some(follows), .. } if follows == version);
+        if let Some(follower) = after.entries.iter().find(follows) {
+            let (file, follower) = (file.to_owned(), follower.file.clone());
+            return Err(RemoveError::Followed { file, follower });
+        }
+    }
+    after.entries.retain(|other| *other != entry);
+    rehearse(folder, base, &after, &[], check_api, sandbox)?;
+    let signature = catalog::write(folder, &after).map_err(failed)?;
+    // After the catalog, so that it never lists a missing file.
+    std::fs::remove_file(folder.join(file)).map_err(failed)?;
+    Ok(Removed { entry, modules: after.entries.len(), signature })
+}
