@@ -101,6 +101,10 @@ impl DatabaseKeys {
         let dialect = match driver {
             "mysql" => Dialect::Mysql,
             "postgres" => Dialect::Postgres,
+            _ if dsn::is_of_a_server(text) && self.driver.is_none() => {
+                let what = "\"postgres\" or \"mysql\", whose server `database_connection_string` names";
+                return Err(ConfigError::Missing { key: "database_driver", what });
+            }
             _ if dsn::is_of_a_server(text) => {
                 return Err(ConfigError::ConnectionString { form: what, reason: DsnError::OtherDriver });
             }
