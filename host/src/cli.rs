@@ -136,12 +136,12 @@ fn print_error(error: &anyhow::Error) {
 /// Sets the colours of the process to the value of `--color`, which may be anywhere in the arguments.
 fn choose_colors(arguments: &[OsString]) {
     let is_after_option = |at: usize| at > 0 && arguments[at - 1] == "--color";
-    let values = arguments.iter().enumerate().filter_map(|(at, argument)| {
+    let mut values = arguments.iter().enumerate().filter_map(|(at, argument)| {
         let argument = argument.to_str()?;
         argument.strip_prefix("--color=").or_else(|| is_after_option(at).then_some(argument))
     });
     // The parser reports a value that is none of these.
-    let choice = match values.last().and_then(|value| Colors::from_str(value, false).ok()) {
+    let choice = match values.next_back().and_then(|value| Colors::from_str(value, false).ok()) {
         Some(Colors::Always) => ColorChoice::Always,
         Some(Colors::Never) => ColorChoice::Never,
         Some(Colors::Auto) | None => ColorChoice::Auto,

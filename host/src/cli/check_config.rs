@@ -35,7 +35,7 @@ impl CheckConfigCommand {
             output::line(format_args!("{} can be used.", self.config.display()))?;
             return Ok(Exit::Success);
         }
-        faults.iter().for_each(|fault| print_error(fault));
+        faults.iter().for_each(print_error);
         Ok(Exit::NotStarted)
     }
 }

@@ -251,7 +251,7 @@ async fn record_too_large_for_modules_is_left_out_alone() {
     let text = String::from_utf8_lossy(&plan.stdout).into_owned() + &String::from_utf8_lossy(&plan.stderr);
     assert!(!plan.status.success() && text.contains("huge") && text.contains("above the limit of 33554432"), "{text}");
     let stopped = installation.run(&down);
-    assert!(String::from_utf8_lossy(&stopped.stderr).contains("`on_unreadable` set to `quarantine`"));
+    assert!(String::from_utf8_lossy(&stopped.stderr).contains("--on-unreadable quarantine"));
     installation.succeed(&[&down[..], &["--on-unreadable", "quarantine"]].concat());
     assert!(installation.succeed(&["migrate", "quarantine", "list"]).contains("huge"));
     installation.succeed(&["migrate", "up"]);

@@ -401,9 +401,9 @@ fn modules_that_are_not_those_of_the_catalog_are_refused() {
         |bundle| bundle.change_catalog(|_| "module = 1".to_owned()),
         &["catalog.toml is not a catalog"],
     );
-    // Escaped and cut, so that no bundle controls the terminal or fills the log.
+    // Not quoted, so that no bundle controls the terminal or fills the log.
     let hostile = |_| format!("\u{1b}[31m{}", "x".repeat(5000));
-    assert_refused(&site, |bundle| bundle.change_catalog(hostile), &["\\u{1b}[31mxxx", "x…\n"]);
+    assert_refused(&site, |bundle| bundle.change_catalog(hostile), &["catalog.toml is not a catalog (line 1: "]);
     let renamed = |bundle: &mut TestBundle| {
         bundle.change_manifest(|manifest| manifest["layers"][0]["annotations"][TITLE] = json!("catalog.toml.minisig"));
     };

@@ -170,17 +170,14 @@ pub struct ProcessLimits {
 /// Compiles the component on standard input and writes the sealed artifact to standard output: the whole work of the process
 /// that compiles. Returns its exit code.
 pub fn compile_input(limits: ProcessLimits) -> u8 {
-    match limit_process(limits).map_err(InputError::Process).and_then(|()| compiled()) {
-        Ok(()) => 0,
-        Err(InputError::Component(reason)) => {
-            eprintln!("{reason:#}");
-            REFUSED
-        }
-        Err(InputError::Process(error)) => {
-            eprintln!("{error}");
-            FAILED
-        }
-    }
+    let (reason, code) = match limit_process(limits).map_err(InputError::Process).and_then(|()| compiled()) {
+        Ok(()) => return 0,
+        Err(InputError::Component(reason)) => (format!("{reason:#}"), REFUSED),
+        Err(InputError::Process(error)) => (error.to_string(), FAILED),
+    };
+    // Without a reader the code alone says what happened.
+    let _ = writeln!(io::stderr().lock(), "{reason}");
+    code
 }
 
 /// Why the process wrote no artifact.
