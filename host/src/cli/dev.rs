@@ -10,10 +10,11 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use super::output;
-use crate::config::{Config, Listeners, LogLevel, Logging, Tasks, found_modules};
+use crate::config::{Config, Listeners, LogLevel, Logging, Tasks, Updates, found_modules};
 use crate::database::Address;
 use crate::files;
 use crate::logs::Logs;
+use crate::model::lrp_update::Pace;
 use crate::modules::build::{self, BuildRequest, SourceError};
 use crate::progress::Progress;
 use crate::startup;
@@ -72,6 +73,8 @@ impl DevCommand {
             encryption_keys: [("dev".to_owned(), "dev".to_owned().into())].into(),
             active_key_label: "dev".to_owned(),
             tasks: Tasks::BOSH,
+            // No route emitter is late here.
+            updates: Updates { pace: Pace::default(), ..Updates::default() },
             logging: Logging { level: LogLevel::Error, ..Logging::default() },
             ..Config::smallest(database, modules_dir, &self.data)
         };
