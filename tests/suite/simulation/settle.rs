@@ -129,7 +129,7 @@ impl Diego {
 
 /// Whether a run of convergence logs this line at its end.
 fn is_of_convergence(line: &str) -> bool {
-    line.contains("counts=LrpCounts")
+    line.contains("converged unclaimed=")
 }
 
 fn compare<T: Ord + Debug>(
