@@ -166,6 +166,11 @@ impl Keys {
         self.take::<GoDuration>(key).map_or(Duration::ZERO, |duration| duration.0)
     }
 
+    /// Returns a duration, zero included; the default if it is absent.
+    pub(super) fn duration_or(&mut self, key: &'static str, default: Duration) -> Duration {
+        self.take::<GoDuration>(key).map_or(default, |duration| duration.0)
+    }
+
     /// Returns a count; `None` if it is zero or negative, which Go's code treats alike.
     pub(super) fn count(&mut self, key: &'static str) -> Option<u32> {
         let count = self.take::<i64>(key).filter(|count| *count > 0);

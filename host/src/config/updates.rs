@@ -39,7 +39,7 @@ impl Updates {
                     .take("update_max_in_flight_total")
                     .unwrap_or(default.pace.max_in_flight_total),
                 routable_timeout: keys.duration("update_routable_timeout").unwrap_or(default.pace.routable_timeout),
-                overlap: keys.duration("update_overlap").unwrap_or(default.pace.overlap),
+                overlap: keys.duration_or("update_overlap", default.pace.overlap),
             },
             definitions_kept: keys.take("definitions_kept").unwrap_or(default.definitions_kept),
             definitions_max_age: keys.duration("definitions_max_age").unwrap_or(default.definitions_max_age),
