@@ -283,12 +283,6 @@ fn unusable_values_are_rejected() {
 }
 
 #[test]
-fn overlap_of_an_update_can_be_turned_off() {
-    let overlap = |keys: &str| read(&with(keys)).unwrap().updates.pace.overlap.as_secs();
-    assert_eq!((overlap(r#""uuid":"a""#), overlap(r#""update_overlap":"0s""#)), (60, 0));
-}
-
-#[test]
 fn connection_string_of_a_server_is_no_path_of_sqlite_and_is_not_shown() {
     for text in
         ["postgres://u:hunter2@db/d", " mysql://u:hunter2@db/d", "u:hunter2@tcp(db:3306)/d", "u:hunter2@unix(/s)/d"]

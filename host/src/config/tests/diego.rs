@@ -168,3 +168,9 @@ fn rarely_used_keys_are_read() {
     let off = read(&with(r#""advanced_metrics":{"enabled":false,"route_config":{"request_count":["Ping"]}}"#)).unwrap();
     assert_eq!((off.clients.advanced_metrics, off.listeners.health_check), (clients::AdvancedMetrics::default(), None));
 }
+
+#[test]
+fn overlap_of_an_update_can_be_turned_off() {
+    let overlap = |keys: &str| read(&with(keys)).unwrap().updates.pace.overlap.as_secs();
+    assert_eq!((overlap(r#""uuid":"a""#), overlap(r#""update_overlap":"0s""#)), (60, 0));
+}
