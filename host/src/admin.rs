@@ -38,7 +38,7 @@ pub enum Command {
     Reload,
     /// Sets the upper bound of the rate; no bound if absent.
     Rate {
-        /// Of what the phase counts, [`Snapshot::counted`].
+        /// Number of what the phase counts, [`Snapshot::counted`].
         units_per_second: Option<u64>,
     },
 }

@@ -364,7 +364,7 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, Vec<Confi
     if faults.is_empty() { Ok(config) } else { Err(faults) }
 }
 
-/// Those of the unknown keys that resemble a known one, with that key. Diego's BBS ignores them, so they are no faults.
+/// The unknown keys that resemble a known one, with that key. Diego's BBS ignores them, so they are no faults.
 fn resembled(unknown: &[String], known: &BTreeSet<String>) -> BTreeMap<String, String> {
     let candidates = || known.iter().map(String::as_str).chain(WITHOUT_MEANING);
     let similar = |written: &String| Some((written.clone(), names::resembled(written, candidates())?.to_owned()));

@@ -57,6 +57,18 @@ pub enum AdminClientError {
     Refused(String),
 }
 
+impl AdminClientError {
+    fn of_connect(path: &Path, source: io::Error) -> Self {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::NotFound => Self::NotRunning { path },
+            io::ErrorKind::ConnectionRefused => Self::Stale { path },
+            io::ErrorKind::PermissionDenied => Self::Forbidden { path },
+            _ => Self::Connect { path, source },
+        }
+    }
+}
+
 /// A command sent to a running host, and the stream of its replies.
 #[derive(Debug)]
 pub struct AdminClient {
@@ -69,17 +81,12 @@ impl AdminClient {
     /// # Errors
     /// [`AdminClientError::NotRunning`], `Stale`, `Forbidden` or `Connect` if there is no connection, `Broken` if it is lost.
     pub async fn send(path: &Path, command: Command) -> Result<Self, AdminClientError> {
-        let path = path.to_owned();
-        let mut stream = UnixStream::connect(&path).await.map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => AdminClientError::NotRunning { path: path.clone() },
-            io::ErrorKind::ConnectionRefused => AdminClientError::Stale { path: path.clone() },
-            io::ErrorKind::PermissionDenied => AdminClientError::Forbidden { path: path.clone() },
-            _ => AdminClientError::Connect { path: path.clone(), source },
-        })?;
+        let mut stream =
+            UnixStream::connect(path).await.map_err(|source| AdminClientError::of_connect(path, source))?;
         let uid = stream.peer_cred().map_err(AdminClientError::Broken)?.uid();
         let folder = path.parent().and_then(|folder| folder.metadata().ok()).map(|folder| folder.uid());
         if !is_trusted(uid, rustix::process::geteuid().as_raw(), folder) {
-            return Err(AdminClientError::NotOurs { path, uid });
+            return Err(AdminClientError::NotOurs { path: path.to_owned(), uid });
         }
         let mut line = serde_json::to_vec(&command).expect("a command is plain data");
         line.push(b'\n');
@@ -159,13 +166,19 @@ fn is_trusted(uid: u32, own: u32, folder: Option<u32>) -> bool {
     uid == own || uid == 0 || (own == 0 && folder == Some(uid))
 }
 
-/// Replaces control characters, which a terminal would obey, by their escapes. Texts of reports have none but line ends.
+/// Whether a terminal would do something else with a character than to show it. Texts of reports have line ends.
+fn is_obeyed(c: char) -> bool {
+    c.is_control() && c != '\n'
+}
+
+/// Replaces the characters that a terminal would obey by their escapes.
 fn escape_controls(value: &mut Value) {
     match value {
-        Value::String(text) if text.contains(|c: char| c.is_control() && c != '\n') => {
-            let escaped =
-                |c: char| if c.is_control() && c != '\n' { c.escape_default().collect() } else { c.to_string() };
-            *text = text.chars().map(escaped).collect();
+        Value::String(text) if text.contains(is_obeyed) => {
+            *text = text
+                .chars()
+                .map(|c| if is_obeyed(c) { c.escape_default().to_string() } else { c.to_string() })
+                .collect();
         }
         Value::Array(values) => values.iter_mut().for_each(escape_controls),
         Value::Object(fields) => fields.values_mut().for_each(escape_controls),

@@ -151,7 +151,9 @@ impl AuctioneerConfig {
 
 impl RepConfig {
     fn read(keys: &mut Keys) -> Self {
-        let (cert, key, ca) = (keys.file("rep_client_cert"), keys.file("rep_client_key"), keys.file("rep_ca_cert"));
+        let cert = keys.file("rep_client_cert");
+        let key = keys.file("rep_client_key");
+        let ca = keys.file("rep_ca_cert");
         let session_cache_size = keys.count("rep_client_session_cache_size").map(|size| size as usize);
         let require_tls = keys.flag("rep_require_tls");
         Self { tls: ClientTls::whole(cert, key, ca), require_tls, session_cache_size }

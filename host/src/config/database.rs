@@ -101,12 +101,12 @@ impl DatabaseKeys {
         let dialect = match driver {
             "mysql" => Dialect::Mysql,
             "postgres" => Dialect::Postgres,
-            _ if dsn::is_of_a_server(text) && self.driver.is_none() => {
-                let what = "\"postgres\" or \"mysql\", whose server `database_connection_string` names";
-                return Err(ConfigError::Missing { key: "database_driver", what });
-            }
             _ if dsn::is_of_a_server(text) => {
-                return Err(ConfigError::ConnectionString { form: what, reason: DsnError::OtherDriver });
+                let named = "\"postgres\" or \"mysql\", whose server `database_connection_string` names";
+                return Err(match self.driver {
+                    None => ConfigError::Missing { key: "database_driver", what: named },
+                    Some(_) => ConfigError::ConnectionString { form: what, reason: DsnError::OtherDriver },
+                });
             }
             _ => {
                 let address = Address::Sqlite(base.join(text));

@@ -33,7 +33,7 @@ pub(super) struct Keys {
     left_in_sections: Vec<String>,
     /// Names of the keys that were looked up; `section.key` within a section.
     known: BTreeSet<String>,
-    /// Those of them that have a value, in this object.
+    /// Names of the keys that have a value, in this object.
     given: BTreeSet<&'static str>,
     beside_the_file: Vec<String>,
     /// At most one for each key.

@@ -25,8 +25,8 @@ pub async fn lock_holders(database: &Database) -> Vec<String> {
     rows.iter().filter_map(|row| row.text(0).ok().flatten().map(str::to_owned)).collect()
 }
 
-/// Of this user's sessions in this database alone, which a user without further rights may end. A session that waits for a row itself
-/// has no lock of this mode.
+/// The statement for this user's sessions in this database, which a user without further rights may end. A session that waits for a row
+/// itself has no lock of this mode.
 const END: &str = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT DISTINCT l.pid FROM pg_locks l JOIN pg_stat_activity a \
      ON a.pid = l.pid WHERE l.granted AND l.relation = to_regclass(?) AND l.mode = 'RowShareLock' AND a.usename = current_user \
      AND a.datname = current_database()) h";

@@ -154,7 +154,7 @@ pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated,
     }
 }
 
-/// What a rotation would do now: opens everything that is not under the active key, and writes nothing.
+/// The result that a rotation would have now. Opens everything that is not under the active key, and writes nothing.
 ///
 /// # Errors
 /// If the database or a replay file cannot be read.

@@ -18,9 +18,9 @@ const OPEN_METRICS: &str = "application/openmetrics-text";
 impl Exposition {
     /// The format for a request with this `Accept` header: OpenMetrics only if it is named.
     pub fn accepted(accept: Option<&str>) -> Self {
-        let ranges = accept.unwrap_or_default().split(',');
+        let mut ranges = accept.unwrap_or_default().split(',');
         let is_open_metrics = |range: &str| range.trim().starts_with(OPEN_METRICS) && !is_refused(range);
-        if ranges.into_iter().any(is_open_metrics) { Self::OpenMetrics } else { Self::Text }
+        if ranges.any(is_open_metrics) { Self::OpenMetrics } else { Self::Text }
     }
 
     /// Its media type.

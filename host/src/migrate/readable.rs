@@ -9,7 +9,7 @@ use super::state::exists;
 use crate::database::{SqlError, Transaction, is_denied, schema};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Layout;
+use crate::layout::schema::{Column, Layout, Table};
 use crate::rows::RECORD_VERSION;
 
 /// Checks that this user may read every row of the tables at a version: PostgreSQL refuses a statement that a policy would hide
@@ -65,9 +65,7 @@ pub(super) async fn check_record_versions(
 }
 
 fn stamped_tables(layout: &Layout) -> impl Iterator<Item = &str> {
-    let is_stamped = |table: &&crate::layout::schema::Table| {
-        table.columns.iter().any(crate::layout::schema::Column::is_record_version)
-    };
+    let is_stamped = |table: &&Table| table.columns.iter().any(Column::is_record_version);
     layout.tables.values().filter(is_stamped).map(|table| table.name.as_str())
 }
 

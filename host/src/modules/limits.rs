@@ -9,7 +9,7 @@ pub struct Limits {
     pub component_bytes: u64,
     /// What the compiler is given.
     pub code: CodeLimits,
-    /// What the compiler may take.
+    /// Bounds of the process that compiles.
     pub compile: CompileLimits,
     /// Largest linear memory of each instance.
     pub memory_bytes: usize,

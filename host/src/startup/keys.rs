@@ -127,7 +127,7 @@ impl Prepared {
         Ok(rotated)
     }
 
-    /// What a rotation would do now. Reads everything that is not under the active key, and writes nothing.
+    /// The result that a rotation would have now. Reads everything that is not under the active key, and writes nothing.
     ///
     /// # Errors
     /// If the database or a replay file cannot be read.

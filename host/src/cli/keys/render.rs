@@ -199,7 +199,8 @@ mod tests {
 
     #[test]
     fn next_step_follows_from_the_status() {
-        let (mut status, mut survey) = (found(), Rotated::default());
+        let mut status = found();
+        let mut survey = Rotated::default();
         status.places[0] = counted("actual_lrps", &[("new", 127), ("old", 0)], 0);
         assert!(!next(&status, &survey).contains("Keep"), "{}", next(&status, &survey));
         status.label = Some("new".into());

@@ -13,7 +13,8 @@ const NS_PER_S: i64 = 1_000_000_000;
 pub(super) async fn history(StatusArgs { config, json }: StatusArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let context = prepared.context();
-    let (runs, migrations) = (migrate::runs(&context).await?, migrate::migrations_ran(&context).await?);
+    let runs = migrate::runs(&context).await?;
+    let migrations = migrate::migrations_ran(&context).await?;
     if json {
         output::json(&serde_json::json!({ "runs": runs, "migrations": migrations }))?;
     } else {

@@ -17,7 +17,7 @@ macro_rules! line {
     ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
 }
 
-/// What a status shows beside the state of the database.
+/// The parts of a status beside the state of the database.
 pub(super) struct Beside<'a> {
     pub(super) config: &'a Config,
     /// The host that runs with this configuration.
@@ -100,7 +100,7 @@ fn above(pin: DataVersion, found: &Found) -> &'static str {
     }
 }
 
-/// What an operator has set for work that has not begun.
+/// The pause and the rate that an operator has set for work that has not begun.
 fn throttled(host: &Report) -> String {
     if !host.progress.is_over() {
         return String::new();

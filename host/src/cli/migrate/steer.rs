@@ -53,7 +53,7 @@ impl FromStr for RateLimit {
 
 pub(super) async fn pause(steered: Steered) -> anyhow::Result<()> {
     send(&steered, Command::Pause, |report| {
-        if is_idle(report) {
+        if report.progress.is_over() {
             "The host serves; no migration is in progress. One that `bbs module reload` begins, and a key rotation, will wait for \
                  `bbs migrate resume`; a restart ends the pause too."
                 .into()
@@ -68,7 +68,7 @@ pub(super) async fn pause(steered: Steered) -> anyhow::Result<()> {
 
 pub(super) async fn resume(steered: Steered) -> anyhow::Result<()> {
     send(&steered, Command::Resume, |report| {
-        let text = if is_idle(report) {
+        let text = if report.progress.is_over() {
             "The host serves; no migration is in progress. The next one does not wait."
         } else {
             "Resumed."
@@ -85,7 +85,7 @@ pub(super) async fn rate(Rated { rate: RateLimit(units_per_second), steered }: R
             Some(rate) => format!("at most {rate} {counted} a second, until the host ends or the rate is changed"),
             None => "no limit".into(),
         };
-        if is_idle(report) {
+        if report.progress.is_over() {
             format!("The host serves; no migration is in progress. For the next one: {limit}.")
         } else {
             format!("From now on: {limit}.")
@@ -103,11 +103,6 @@ async fn send(steered: &Steered, command: Command, describe: impl FnOnce(&Report
         output::line(describe(&report))?;
     }
     Ok(())
-}
-
-/// Whether the host has nothing to pause or to limit.
-fn is_idle(report: &Report) -> bool {
-    report.progress.is_over()
 }
 
 /// The report of the host that runs with this configuration, if there is one.

@@ -52,8 +52,9 @@ impl RemoveCommand {
             }
         }
         let sandbox = super::sandbox()?;
-        let (file, folder, base) = (self.file, self.from.clone(), self.base);
-        let work = tokio::task::spawn_blocking(move || remove::remove(&file, &folder, &base, &check_api, &sandbox));
+        let folder = self.from.clone();
+        let work =
+            tokio::task::spawn_blocking(move || remove::remove(&self.file, &folder, &self.base, &check_api, &sandbox));
         let Removed { entry, modules, signature } = work.await??;
         output::line(format_args!("{}  removed", entry.file))?;
         output::line(format_args!("{} has {modules} modules", self.from.display()))?;

@@ -63,7 +63,8 @@ impl SignCommand {
         let sandbox = super::sandbox()?;
         let signed = sign::sign(&self.modules, &key, self.name.as_deref(), now, &sandbox)?;
         let SignedCatalog { name, serial, key: id, modules } = signed;
-        let (folder, public_key) = (self.modules.display(), key.public_key());
+        let folder = self.modules.display();
+        let public_key = key.public_key();
         output::line(format_args!("{folder} is signed: catalog {name} with {modules} modules"))?;
         output::line(format_args!("serial  {serial} ({}Z)", date_and_time(serial.cast_signed())))?;
         output::line(format_args!("key     {id}"))?;

@@ -76,7 +76,8 @@ fn continue_at(service: &Service, process_guid: &[u8], at_ns: i64) {
     }
     let now_ns = service.store().now_ns();
     let left = Duration::from_nanos(u64::try_from(at_ns.saturating_sub(now_ns)).unwrap_or(0));
-    let (service, process_guid) = (service.clone(), process_guid.to_vec());
+    let service = service.clone();
+    let process_guid = process_guid.to_vec();
     tokio::spawn(async move {
         service.store().clock().sleep(left).await;
         service.update_hints().end_of_overlap(&service, &process_guid);
@@ -200,8 +201,8 @@ fn overlap_left(
         return None;
     }
     let (old, new) = lrp.overlapping(index, slots.get(&index)?)?;
-    let (old, new) = (old.instance_key(), new.instance_key());
-    service.update_hints().overlap_left(process_guid, old, new, lrp.now_ns, lrp.pace.overlap)
+    let hints = service.update_hints();
+    hints.overlap_left(process_guid, old.instance_key(), new.instance_key(), lrp.now_ns, lrp.pace.overlap)
 }
 
 async fn apply(
