@@ -172,7 +172,7 @@ impl RoutingTable {
             "actual_lrp_instance_created" => {
                 let lrp = event.message::<proto::ActualLrpInstanceCreatedEvent>().actual_lrp.unwrap_or_default();
                 let (row, version) = (row(&lrp), Version::of_event(lrp.modification_tag));
-                if !self.is_ahead(&row.place.0, &version) {
+                if !self.is_ahead(&row.place, &version) {
                     self.put(row, version);
                 }
             }
@@ -180,7 +180,7 @@ impl RoutingTable {
             "actual_lrp_instance_removed" => {
                 let lrp = event.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp.unwrap_or_default();
                 let (gone, version) = (row(&lrp), Version::of_event(lrp.modification_tag));
-                if self.is_ahead(&gone.place.0, &version) {
+                if self.is_ahead(&gone.place, &version) {
                     return;
                 }
                 self.remove(&gone.place, &gone.instance_guid);
@@ -212,18 +212,18 @@ impl RoutingTable {
         let instance = event.actual_lrp_instance_key.unwrap_or_default();
         let (before, after) = (event.before.unwrap_or_default(), event.after.unwrap_or_default());
         let version = Version::of_event(after.modification_tag);
-        if self.is_ahead(&key.process_guid, &version) {
+        let place = (key.process_guid.clone(), key.index, after.presence);
+        if self.is_ahead(&place, &version) {
             return;
         }
         if before.presence != after.presence {
-            self.remove(&(key.process_guid.clone(), key.index, before.presence), &instance.instance_guid);
+            self.remove(&(key.process_guid, key.index, before.presence), &instance.instance_guid);
         }
         let (instance_guid, cell_id) = match &after.state[..] {
             // The event names the previous container; the row has none now.
             b"UNCLAIMED" | b"CRASHED" => Default::default(),
             _ => (instance.instance_guid, instance.cell_id),
         };
-        let place = (key.process_guid, key.index, after.presence);
         let routable = after.state == b"RUNNING" && after.routable == Some(true);
         self.put(InstanceRow { place, instance_guid, cell_id, state: after.state, routable }, version);
     }
@@ -239,10 +239,15 @@ impl RoutingTable {
         self.rows.insert(row.place.clone(), (row, version));
     }
 
-    /// Whether the last list has a newer version of a row, in whatever presence. Events from before the list follow it, and
-    /// would take instances out of the table that receive traffic. No event is ahead of later events.
-    fn is_ahead(&self, process_guid: &[u8], version: &Version) -> bool {
-        self.rows_of(process_guid).any(|(_, known)| !known.by_event && version.is_older_than(known))
+    /// Whether the last list is newer than an event of a row at a place. Events from before the list follow it, and would take
+    /// instances out of the table that receive traffic. The list has a later version of the same row, in whatever presence, or
+    /// another row in its place, which an event would have removed first. No event is ahead of later events.
+    fn is_ahead(&self, place: &RowKey, version: &Version) -> bool {
+        let is_same = |known: &Version| known.tag.epoch == version.tag.epoch;
+        match self.rows_of(&place.0).find(|(_, known)| is_same(known)) {
+            Some((_, known)) => !known.by_event && version.is_older_than(known),
+            None => self.rows.get(place).is_some_and(|(_, known)| !known.by_event),
+        }
     }
 
     fn rows_of(&self, process_guid: &[u8]) -> impl Iterator<Item = &(InstanceRow, Version)> {
@@ -317,6 +322,11 @@ mod tests {
     use super::*;
 
     fn running(index: u32) -> proto::ActualLrp {
+        running_row("epoch", index)
+    }
+
+    /// The row of an instance; a row that was created later has another epoch.
+    fn running_row(epoch: &str, index: u32) -> proto::ActualLrp {
         let key = proto::ActualLrpKey { process_guid: b"app".to_vec(), ..Default::default() };
         let instance = proto::ActualLrpInstanceKey { instance_guid: b"new".to_vec(), cell_id: b"cell".to_vec() };
         proto::ActualLrp {
@@ -324,14 +334,13 @@ mod tests {
             actual_lrp_instance_key: Some(instance),
             state: b"RUNNING".to_vec(),
             routable: Some(true),
-            modification_tag: Some(proto::ModificationTag { epoch: b"epoch".to_vec(), index }),
+            modification_tag: Some(proto::ModificationTag { epoch: epoch.into(), index }),
             ..Default::default()
         }
     }
 
     /// The event of a change to `CLAIMED`.
-    fn claimed(index: u32) -> ReceivedEvent {
-        let lrp = running(index);
+    fn claimed(lrp: proto::ActualLrp) -> ReceivedEvent {
         let after = proto::ActualLrpInfo {
             state: b"CLAIMED".to_vec(),
             modification_tag: lrp.modification_tag,
@@ -357,12 +366,17 @@ mod tests {
     fn event_that_is_older_than_the_list_takes_no_instance_out_of_the_table() {
         let mut table = RoutingTable::default();
         table.put(row(&running(2)), Version::listed(running(2).modification_tag));
-        for older in [claimed(1), removed(1)] {
+        for older in [claimed(running(1)), removed(1), claimed(running_row("a row that is gone", 7))] {
             table.apply(&older);
             assert_eq!(table.routable_of(b"app"), [b"new".to_vec()].into(), "{}", older.name);
         }
-        table.apply(&claimed(3));
+        table.apply(&claimed(running(3)));
         assert_eq!(table.routable_of(b"app"), [].into());
+        table.apply(&claimed(running_row("the next row", 1)));
+        assert_eq!(
+            table.rows_of(b"app").map(|(_, version)| &version.tag.epoch[..]).collect::<Vec<_>>(),
+            [b"the next row"]
+        );
         assert_eq!(table.backward, Vec::<String>::new());
     }
 }
