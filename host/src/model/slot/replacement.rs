@@ -164,6 +164,13 @@ impl Slot {
         row.enter(State::Unclaimed, now_ns);
     }
 
+    /// Drops the suspect container once another one has taken over: it would displace that one when its cell returns.
+    pub(super) fn drop_unneeded_suspect(&mut self) {
+        if self.ordinary.as_ref().is_some_and(ActualLrp::takes_over) {
+            self.suspect = None;
+        }
+    }
+
     /// Begins to replace the old container: it becomes the evacuating row, and a new instance waits for a cell.
     ///
     /// # Errors
@@ -197,6 +204,7 @@ impl Slot {
         kept.presence = Presence::Ordinary as i32;
         kept.changed(now_ns);
         let given_up = self.ordinary.replace(kept);
+        self.drop_unneeded_suspect();
         Ok(given_up.filter(|row| !row.waits()))
     }
 }

@@ -183,7 +183,7 @@ impl Slot {
         let takes_over = self.ordinary.as_ref().is_some_and(ActualLrp::takes_over);
         let is_unneeded = takes_over && self.replaced().is_none();
         self.evacuating.take_if(|row| is_unneeded || row.is_instance(&container.instance));
-        self.suspect.take_if(|_| takes_over);
+        self.drop_unneeded_suspect();
         Ok(())
     }
 

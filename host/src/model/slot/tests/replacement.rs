@@ -195,6 +195,18 @@ fn cancelled_replacement_puts_the_container_back_and_gives_up_its_successor() {
     rejected(&up, SlotError::NotFound, |slot| slot.revert_replacement(&NEW.to_vec(), NOW_NS));
 }
 
+/// The cell of a successor is gone before the replacement is cancelled, and returns.
+#[test]
+fn successor_on_a_cell_that_is_gone_does_not_displace_the_container_that_was_put_back() {
+    for state in [State::Claimed, State::Running] {
+        let lost = of(OLD, state, Presence::Suspect, "lost");
+        let pending = Slot { suspect: Some(lost), ..replaced(NEW, OLD, State::Unclaimed) };
+        let (slot, _) = after(&pending, |slot| slot.revert_replacement(&NEW.to_vec(), NOW_NS).unwrap());
+        assert_eq!(slot.suspect, None, "{state:?}");
+        rejected(&slot, SlotError::NotFound, Slot::promote);
+    }
+}
+
 /// A call about a slot whose container `old` is being replaced by `mine`.
 type ReplacementCall = fn(&mut Slot) -> Result<(), SlotError>;
 
