@@ -15,13 +15,27 @@ pub fn with_causes(error: &dyn Error) -> WithCauses<'_> {
 impl Display for WithCauses<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         Display::fmt(self.0, f)?;
-        let mut next = self.0.source();
-        while let Some(cause) = next {
-            write!(f, ": {cause}")?;
-            next = cause.source();
-        }
-        Ok(())
+        causes(self.0).iter().try_for_each(|cause| write!(f, ": {cause}"))
     }
+}
+
+/// The texts of an error's causes, outermost first, each once: some libraries repeat that of the next one. An error of a database
+/// server has the server's own text.
+pub fn causes(error: &dyn Error) -> Vec<String> {
+    let mut texts = Vec::new();
+    let mut before = error.to_string();
+    for cause in std::iter::successors(error.source(), |cause| (*cause).source()) {
+        let of_server = cause.downcast_ref::<sqlx::Error>().and_then(sqlx::Error::as_database_error);
+        let text = of_server.map_or_else(|| cause.to_string(), ToString::to_string);
+        if !before.ends_with(&text) {
+            texts.push(text.clone());
+        }
+        if of_server.is_some() {
+            break;
+        }
+        before = text;
+    }
+    texts
 }
 
 #[cfg(test)]
@@ -32,10 +46,16 @@ mod tests {
     #[error("effect")]
     struct Effect(#[source] std::io::Error);
 
+    #[derive(Debug, thiserror::Error)]
+    #[error("repeats: {0}")]
+    struct Repeating(#[source] Effect);
+
     #[test]
     fn each_cause_follows_its_effect() {
         let cause = std::io::Error::other("cause");
         assert_eq!(with_causes(&cause).to_string(), "cause");
-        assert_eq!(with_causes(&Effect(cause)).to_string(), "effect: cause");
+        let effect = Effect(cause);
+        assert_eq!(with_causes(&effect).to_string(), "effect: cause");
+        assert_eq!(with_causes(&Repeating(effect)).to_string(), "repeats: effect: cause");
     }
 }

@@ -24,8 +24,8 @@ use anstream::ColorChoice;
 use clap::{Parser, Subcommand, ValueEnum};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
+use crate::causes::causes;
 use crate::modules::sandbox::COMPILE_COMMAND;
-use crate::startup;
 use exit::Exit;
 
 /// A drop-in server for Cloud Foundry Diego's BBS whose schema migrations and API translators are
@@ -128,7 +128,7 @@ pub fn failed(error: &anyhow::Error) -> ExitCode {
 /// Prints the error and its sources: an error's own `Display` never contains its source.
 fn print_error(error: &anyhow::Error) {
     output::note(format_args!("bbs: {error}"));
-    for cause in startup::causes(error.as_ref()) {
+    for cause in causes(error.as_ref()) {
         output::note(format_args!("  because: {cause}"));
     }
 }

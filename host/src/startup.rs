@@ -31,7 +31,7 @@ use crate::logs::LevelHandle;
 use crate::progress::{ENDED, FAILED, Progress};
 use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
-pub use error::{HostFailure, StartupError, causes};
+pub use error::{HostFailure, StartupError};
 pub use offline::faults;
 use open_files::OpenFiles;
 pub use prepared::{Prepared, load_catalog, pin_release, sandbox, translators};

@@ -1,8 +1,9 @@
 //! Faults during a migration, other than crashes of the host: connections break, the server crashes, the disk is full,
 //! another session holds a lock, another master takes over, a module is replaced. After each, a later start reaches the
-//! state of an uninterrupted migration.
+//! state of an uninterrupted migration. `rounds` and `serving` have faults beside a host that serves.
 
 mod rounds;
+mod serving;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;

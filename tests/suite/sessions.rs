@@ -1,5 +1,4 @@
-//! Sessions on database servers: those that the server ends, those whose statement takes too long or has lost its caller, and
-//! a server that is away.
+//! Sessions on database servers: those that the server ends, and those whose statement takes too long or has lost its caller.
 
 use std::time::Duration;
 
@@ -90,19 +89,4 @@ async fn session_that_is_given_back_has_nothing_of_its_transaction(kind: Kind) {
         drop(failed);
         assert_eq!(texts(&one, "SELECT CAST(b AS CHAR(1)) FROM t").await, ["0", "0"]);
     }
-}
-
-on_each_server!(server_that_is_away_is_named_and_found_again);
-/// Method: more callers than connections.
-async fn server_that_is_away_is_named_and_found_again(kind: Kind) {
-    let engine = kind.own_engine();
-    let database = TestDatabase::on(kind, engine.address());
-    let opened = database.open_limited(|limits| limits.connect_timeout = SHORT).await;
-    engine.crash();
-    for begun in join_all((0..100).map(|_| opened.write())).await {
-        let error = format!("{:?}", begun.expect_err("the server is away"));
-        assert!(error.contains("refused") || error.contains("reset"), "{error}");
-    }
-    engine.restart();
-    opened.write().await.expect("the server is there").commit().await.unwrap();
 }

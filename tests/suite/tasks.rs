@@ -3,7 +3,6 @@
 mod callbacks;
 mod calls;
 mod cells;
-mod characters;
 mod convergence;
 
 use bbs_proto::models as proto;

@@ -84,10 +84,11 @@ fn typed(error: &DomainError) -> (Type, String) {
     }
 }
 
-/// A failure of the database or another component. The log has the cause; the client gets only the outer message.
+/// A failure of the database or another component, with its causes.
 fn failed(source: &dyn std::error::Error) -> (Type, String) {
-    tracing::error!(reason = %with_causes(source), "a call failed");
-    (Type::UnknownError, source.to_string())
+    let reason = with_causes(source).to_string();
+    tracing::error!(%reason, "a call failed");
+    (Type::UnknownError, reason)
 }
 
 fn not_allowed(refusal: slot::SlotError) -> (Type, String) {

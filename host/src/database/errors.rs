@@ -25,7 +25,7 @@ pub(super) fn is_unreachable(error: &SqlError) -> bool {
 }
 
 /// MySQL and MariaDB: too many connections, of all users or of one. PostgreSQL: the same.
-fn is_full(error: &SqlError) -> bool {
+pub(super) fn is_full(error: &SqlError) -> bool {
     match mysql_number(error) {
         Some(number) => [1040, 1203, 1226].contains(&number),
         None => code(error).is_some_and(|code| code == "53300"),
@@ -63,11 +63,6 @@ pub fn is_repeatable(error: &SqlError) -> bool {
 /// Whether the server is away, or has ended the session.
 pub fn is_outage(error: &SqlError) -> bool {
     is_lost(error) || is_unreachable(error)
-}
-
-/// The text of an error that a server has answered, without what the driver adds, such as the line in the server's source.
-pub fn message_of_server<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> {
-    Some(error.downcast_ref::<SqlError>()?.as_database_error()?.message())
 }
 
 /// Whether a statement failed because a row with that key exists.

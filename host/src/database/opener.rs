@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::errors::is_unreachable;
-use super::outage::{Outage, timed_out};
+use super::outage::{Attempt, Outage, timed_out};
 use super::replacement::SessionReplacement;
 use super::{ConnectionLimits, Purpose, SqlError};
 use crate::pauses;
@@ -191,11 +191,28 @@ impl<D: Driver> Opener<D> {
     }
 
     async fn connect(&self) -> Result<Connected<D>, SqlError> {
-        let connecting = (|| self.driver.connect()).retry(pauses::of_connections(self.longest)).when(is_unreachable);
-        let connecting = connecting.notify(|error: &SqlError, _| self.outage.note(error));
-        let connected = timeout(self.longest, connecting).await.map_err(|_| self.unreachable())??;
-        self.outage.end();
-        Ok(connected)
+        let longest = match self.outage.attempt(self.longest) {
+            Attempt::For(longest) => longest,
+            Attempt::Once => Duration::ZERO,
+            Attempt::No => return Err(self.unreachable()),
+        };
+        let connecting = (|| self.connect_once()).retry(pauses::of_connections(longest)).when(is_unreachable);
+        let Ok(connected) = timeout(self.longest, connecting).await else {
+            let error = self.unreachable();
+            self.outage.note(&error);
+            return Err(error);
+        };
+        connected
+    }
+
+    async fn connect_once(&self) -> Result<Connected<D>, SqlError> {
+        let connected = self.driver.connect().await;
+        match &connected {
+            Ok(_) => self.outage.end(),
+            Err(error) if is_unreachable(error) => self.outage.note(error),
+            Err(_) => {}
+        }
+        connected
     }
 
     /// The error of a caller that got no session in time.

@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use backon::Retryable;
 use deadpool::Runtime;
 use deadpool::managed::{Pool, PoolError, QueueMode, Timeouts, WeakPool};
 use tokio::time::timeout;
@@ -16,6 +17,7 @@ use super::outage::{Outage, timed_out};
 use super::replacement::SessionReplacement;
 use super::session::ServerSession;
 use super::{ConnectionLimits, Purpose, SqlError};
+use crate::pauses;
 
 /// How much later than the server this host ends a statement.
 const MARGIN: Duration = Duration::from_secs(1);
@@ -53,12 +55,9 @@ impl<D: Driver> SessionPool<D> {
             .build()
             .expect("a pool with a runtime");
         let opened = Self { pool, limits: limits.clone() };
-        let began = Instant::now();
-        while let Err(error) = opened.session().await {
-            if !is_unreachable(&error) || began.elapsed() >= limits.connect_timeout {
-                return Err(error);
-            }
-        }
+        let pauses = pauses::of_connections(limits.connect_timeout);
+        let begun = (|| opened.session()).retry(pauses).when(is_unreachable);
+        timeout(limits.connect_timeout, begun).await.map_err(|_| opened.opener().unreachable())??;
         tokio::spawn(close_idle(opened.pool.weak(), limits.min_connections as usize));
         Ok(opened)
     }

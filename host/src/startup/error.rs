@@ -1,6 +1,5 @@
 //! Why a host did not start or stopped serving.
 
-use std::error::Error;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -8,7 +7,7 @@ use crate::api;
 use crate::clients::ClientsError;
 use crate::clock::date_and_time;
 use crate::config::ModuleFoldersError;
-use crate::database::{self, DatabaseError};
+use crate::database::DatabaseError;
 use crate::domain::DomainError;
 use crate::encryption::KeyringError;
 use crate::http::AccessLogError;
@@ -190,23 +189,4 @@ impl HostFailure {
             _ => tracing::error!(name: "failed-to-start", target: FATAL, error, "cannot begin"),
         }
     }
-}
-
-/// The texts of an error's sources, outermost first, each once: some libraries repeat that of the next one. An error of a
-/// server has the server's own text.
-pub fn causes(error: &dyn Error) -> Vec<String> {
-    let mut texts: Vec<String> = Vec::new();
-    let mut before = error.to_string();
-    for cause in std::iter::successors(error.source(), |cause| (*cause).source()) {
-        let of_server = database::message_of_server(cause);
-        let text = of_server.map_or_else(|| cause.to_string(), str::to_owned);
-        if !before.ends_with(&text) {
-            texts.push(text.clone());
-        }
-        if of_server.is_some() {
-            break;
-        }
-        before = text;
-    }
-    texts
 }

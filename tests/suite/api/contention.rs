@@ -7,7 +7,6 @@ use futures_util::future::join_all;
 use super::actual_lrps::{CLAIM, START, call_error, claim, images, rows, start};
 use super::{desire, get, lrp};
 use crate::harness::database::{Kind, on_each_server};
-use crate::harness::on_each::on_one_server;
 use crate::harness::server::Server;
 
 fn annotate(text: &str) -> proto::UpdateDesiredLrpRequest {
@@ -92,23 +91,4 @@ async fn unknown_containers_of_many_lrps_start_concurrently(kind: Kind) {
     let found = join_all(starts).await;
     assert_eq!(found, vec![None; CONTAINERS]);
     assert_eq!(rows(&server).await, vec!["0/0/RUNNING/a/0"; CONTAINERS]);
-}
-
-on_one_server!(changed_type_of_a_column_fails_no_call, postgres);
-/// Method: sessions have prepared their statements before the column has another type.
-async fn changed_type_of_a_column_fails_no_call() {
-    let server = Server::empty(Kind::Postgres).await;
-    desire(&server, lrp("guid")).await;
-    for kind in ["TEXT", "VARCHAR(4000)", "TEXT"] {
-        server.sql(&format!("ALTER TABLE desired_lrps ALTER COLUMN annotation TYPE {kind}")).await;
-        for _ in 0..8 {
-            let reads = join_all((0..8).map(|_| get(&server, "guid"))).await;
-            assert!(reads.iter().all(|read| read.process_guid == b"guid"), "{kind}");
-            let listed: proto::DesiredLrPsResponse =
-                server.call("/v1/desired_lrps/list.r3", &proto::DesiredLrPsRequest::default()).await.message();
-            assert_eq!((listed.error, listed.desired_lrps.len()), (None, 1), "{kind}");
-            let updated = server.call("/v1/desired_lrp/update", &annotate(kind)).await;
-            assert_eq!(updated.message::<proto::DesiredLrpLifecycleResponse>().error, None, "{kind}");
-        }
-    }
 }
