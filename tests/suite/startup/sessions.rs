@@ -183,14 +183,13 @@ async fn tables_get_the_collation_of_those_that_are_there(kind: Kind) {
 }
 
 on_each_server!(host_that_is_stopped_as_it_begins_to_serve_waits_for_no_connection);
-/// Method: the host looks for texts under its other key when the signal arrives.
+/// Method: a host looks for texts under its other key when the signal arrives, at its first start on a database.
 async fn host_that_is_stopped_as_it_begins_to_serve_waits_for_no_connection(kind: Kind) {
-    let database = TestDatabase::new(kind);
-    fixture::write_to(&database).await;
     let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "other": "another passphrase" });
-    let installation = host(&database, "one").set("encryption_keys", keys);
     for _ in 0..5 {
-        let host = installation.serve();
+        let database = TestDatabase::new(kind);
+        fixture::write_to(&database).await;
+        let host = host(&database, "one").set("encryption_keys", keys.clone()).serve();
         host.signal("TERM");
         let (status, log) = host.wait_for_end();
         assert!(status.success() && !log.contains("still in use"), "{log}");
