@@ -365,11 +365,11 @@ impl Store {
                     let left_out = self.0.left_out.fetch_add(1, Ordering::Relaxed) + 1;
                     if is_sampled(left_out) {
                         let key = String::from_utf8_lossy(&key);
-                        let reason = with_causes(&source).to_string();
+                        let reason = with_causes(&source);
                         tracing::warn!(
                             table,
                             %key,
-                            reason,
+                            %reason,
                             left_out,
                             "a record cannot be read and is left out of a list; only a sample of these is logged"
                         );

@@ -74,7 +74,7 @@ impl Outage {
         let is_new = failures.replace(Failures { reason: reason.clone(), first, last: now }).is_none();
         drop(failures);
         if is_new {
-            tracing::warn!(name: "database.unreachable", reason, "the database cannot be reached; trying again");
+            tracing::warn!(name: "database.unreachable", %reason, "the database cannot be reached; trying again");
         }
     }
 

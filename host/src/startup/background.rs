@@ -137,8 +137,8 @@ impl Serving<'_> {
         let online = if is_idle { self.begin_migration(next, same_migrations).await? } else { None };
         next.gate.open(api);
         if let Err(error) = next.remember_serials(self.fence).await {
-            let reason = with_causes(&error).to_string();
-            tracing::error!(reason, "the serials of the catalogs could not be recorded; the next start does it");
+            let reason = with_causes(&error);
+            tracing::error!(%reason, "the serials of the catalogs could not be recorded; the next start does it");
         }
         Ok(online)
     }
@@ -208,7 +208,7 @@ fn logged(result: Result<ReloadReport, StartupError>) -> ReloadResult {
         }
         Err(error) => {
             let reason = with_causes(&error).to_string();
-            tracing::error!(name: "modules.reload-failed", reason, "the modules cannot be loaded again; nothing has changed");
+            tracing::error!(name: "modules.reload-failed", %reason, "the modules cannot be loaded again; nothing has changed");
             Err(reason)
         }
     }

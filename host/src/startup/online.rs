@@ -95,8 +95,8 @@ impl Prepared {
             if !fault.is_outage() || self.has_arrived(context, online).await? {
                 return Err(fault);
             }
-            let reason = with_causes(&fault).to_string();
-            tracing::warn!(name: "migration-interrupted", reason, "the migration goes on after an outage of the database");
+            let reason = with_causes(&fault);
+            tracing::warn!(name: "migration-interrupted", %reason, "the migration goes on after an outage of the database");
             self.progress.retried();
             tokio::time::sleep(OUTAGE_PAUSE).await;
         }
@@ -153,7 +153,7 @@ impl Prepared {
         let reason = with_causes(fault).to_string();
         tracing::error!(
             name: "cut-over-given-up",
-            reason,
+            %reason,
             "the API continues at the version found, with the copies; the next start or reload cuts over"
         );
         self.progress.enter(STOPPED, reason, None);
@@ -169,7 +169,7 @@ impl Prepared {
         let reason = with_causes(fault).to_string();
         tracing::error!(
             name: "migration-failed",
-            reason,
+            %reason,
             "the migration failed; the API continues at the version found, and the next start retries"
         );
         let access = self.access(fence, online.from(), false).await?;
@@ -190,8 +190,8 @@ impl Prepared {
             .when(|fault| !fault.is_lost())
             .notify(|fault, delay| {
                 self.progress.retried();
-                let reason = with_causes(fault).to_string();
-                tracing::warn!(name: "clean-up-waits", reason, ?delay, "what a migration replaced is not removed yet");
+                let reason = with_causes(fault);
+                tracing::warn!(name: "clean-up-waits", %reason, ?delay, "what a migration replaced is not removed yet");
             })
             .await
     }
