@@ -8,8 +8,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use super::existing;
-use crate::cli::output;
+use super::{ShownArgs, existing};
 use crate::config::Config;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
@@ -31,7 +30,7 @@ pub(super) struct QuarantineCommand {
 #[derive(Debug, Subcommand)]
 enum QuarantineAction {
     /// List the units, with the reason of each.
-    List(QuarantineListArgs),
+    List(ShownArgs),
     /// Show one unit: its tables, the failure, and the replay file.
     Show(Named),
     /// Retry units, and write those that succeed into their tables at the version of the database.
@@ -41,21 +40,11 @@ enum QuarantineAction {
 const NO_UNIT: &str = "No unit is in quarantine.";
 
 #[derive(Debug, Args)]
-struct QuarantineListArgs {
-    /// The JSON configuration file of the host.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, Args)]
 struct Named {
     /// The unit's name as `list` prints it: a process guid, a task's guid, or `<process guid>/<index>/<presence>`.
     unit: String,
     #[command(flatten)]
-    listed: QuarantineListArgs,
+    shown: ShownArgs,
 }
 
 #[derive(Debug, Args)]
@@ -69,7 +58,7 @@ struct Retried {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    listed: QuarantineListArgs,
+    shown: ShownArgs,
 }
 
 impl QuarantineCommand {
@@ -82,19 +71,19 @@ impl QuarantineCommand {
     }
 }
 
-async fn list(QuarantineListArgs { config, json }: QuarantineListArgs) -> anyhow::Result<()> {
+async fn list(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let entries = migrate::quarantined(&prepared.context()).await?;
-    if json {
-        output::json(&entries)?;
-        return Ok(());
-    }
-    if entries.is_empty() {
-        output::line(NO_UNIT)?;
-    }
-    let lines = entries.iter().map(|entry| format!("{}  {}\n", name(entry), short(entry)));
-    output::text(lines.collect::<String>())?;
+    form.print(&entries, || lines(&entries, short))?;
     Ok(())
+}
+
+/// A line for each entry.
+fn lines(entries: &[QuarantineEntry], text: impl Fn(&QuarantineEntry) -> String) -> String {
+    if entries.is_empty() {
+        return format!("{NO_UNIT}\n");
+    }
+    entries.iter().map(|entry| format!("{}  {}\n", name(entry), text(entry))).collect()
 }
 
 /// The unit's name for a terminal: clients choose it.
@@ -116,18 +105,14 @@ fn rows(entry: &QuarantineEntry) -> String {
     rows.map(|(table, rows)| format!("{rows} {table}")).collect::<Vec<_>>().join(" + ")
 }
 
-async fn show(Named { unit, listed: QuarantineListArgs { config, json } }: Named) -> anyhow::Result<()> {
+async fn show(Named { unit, shown: ShownArgs { config, form } }: Named) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let entries = migrate::quarantined(&prepared.context()).await?;
     let found: Vec<_> = entries.into_iter().filter(|entry| entry.unit == unit).collect();
     if found.is_empty() {
         bail!("there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are");
     }
-    if json {
-        output::json(&found)?;
-    } else {
-        output::text(found.iter().map(long).collect::<String>())?;
-    }
+    form.print(&found, || found.iter().map(long).collect::<String>())?;
     Ok(())
 }
 
@@ -164,7 +149,7 @@ fn long(entry: &QuarantineEntry) -> String {
 }
 
 async fn retry(retried: Retried) -> anyhow::Result<()> {
-    let Retried { units, module, dry_run, listed: QuarantineListArgs { config, json } } = retried;
+    let Retried { units, module, dry_run, shown: ShownArgs { config, form } } = retried;
     let mode = if dry_run { PutBack::DryRun } else { PutBack::Real };
     let prepared = existing(&config).await?;
     let instead = module.map(|file| corrected(&file, &prepared.config)).transpose()?;
@@ -175,16 +160,12 @@ async fn retry(retried: Retried) -> anyhow::Result<()> {
     let fence = Fence::of_master(&prepared.database).await?;
     let fates = migrate::retry(&prepared.context(), &fence, &units, instead, mode).await?;
     prepared.database.close().await;
-    if json {
-        let fates: Vec<_> =
-            fates.iter().map(|(entry, fate)| serde_json::json!({ "unit": entry.unit, "fate": fate })).collect();
-        output::json(&fates)?;
-    } else if fates.is_empty() {
-        output::line(NO_UNIT)?;
-    } else {
-        let lines = fates.iter().map(|(entry, fate)| format!("{}  {}\n", name(entry), outcome(fate, mode)));
-        output::text(lines.collect::<String>())?;
-    }
+    let result: Vec<_> =
+        fates.iter().map(|(entry, fate)| serde_json::json!({ "unit": entry.unit, "fate": fate })).collect();
+    form.print(&result, || match fates.as_slice() {
+        [] => format!("{NO_UNIT}\n"),
+        fates => fates.iter().map(|(entry, fate)| format!("{}  {}\n", name(entry), outcome(fate, mode))).collect(),
+    })?;
     let stay = fates.iter().filter(|(_, fate)| *fate != Fate::Returned).count();
     match stay {
         0 => Ok(()),

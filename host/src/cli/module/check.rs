@@ -7,7 +7,7 @@ use anyhow::bail;
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::output;
+use crate::cli::output::OutputForm;
 use crate::lens::transform::Transform;
 use crate::modules::sandbox::Sandbox;
 use crate::modules::translate::Translate;
@@ -29,9 +29,8 @@ pub(super) struct CheckCommand {
     /// A folder of modules that this one continues, such as the host's; may be repeated. For an add-on.
     #[arg(long, value_name = "DIR")]
     base: Vec<PathBuf>,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 /// The result for one module.
@@ -60,11 +59,7 @@ impl CheckCommand {
         } else {
             check_file(&self.path, &sandbox)?
         };
-        if self.json {
-            output::json(&findings)?;
-        } else {
-            output::text(findings.iter().map(text).collect::<String>())?;
-        }
+        self.form.print(&findings, || findings.iter().map(text).collect::<String>())?;
         match findings.iter().filter(|finding| !finding.is_good()).count() {
             0 => Ok(()),
             bad => bail!("{bad} of {} modules break a rule", findings.len()),

@@ -8,7 +8,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::cli::output;
+use crate::cli::output::{self, OutputForm};
 use crate::config::Config;
 use crate::encryption::Keyring;
 use crate::layout::columns::ColumnData;
@@ -37,6 +37,8 @@ pub(super) struct ReplayCommand {
     /// Print the unit, decrypted, as the `input.json` of a golden case for the module's tests.
     #[arg(long)]
     golden: bool,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl ReplayCommand {
@@ -50,12 +52,23 @@ impl ReplayCommand {
         }
         let sandbox = startup::sandbox(&config)?;
         let module = self.module(&config, &replay, &sandbox)?;
-        output::text(summary(&replay, module.digest()))?;
-        match replay.run(module.as_ref())? {
-            None => {
-                output::line("Now       it is transformed")?;
-                Ok(())
-            }
+        let now = replay.run(module.as_ref())?;
+        let Replay { unit, version, module: name, direction, reason, .. } = &replay;
+        let result = json!({
+            "unit": unit,
+            "version": version,
+            "module": name,
+            "direction": direction.to_string(),
+            "same_module": module.digest() == replay.digest,
+            "failed": reason,
+            "fails_now": now,
+        });
+        self.form.print(&result, || {
+            let end = if now.is_none() { "Now       it is transformed\n" } else { "" };
+            summary(&replay, module.digest()) + end
+        })?;
+        match now {
+            None => Ok(()),
             Some(reason) => bail!("the module still cannot transform the unit: {reason}"),
         }
     }
