@@ -7,14 +7,14 @@ mod steer;
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::exit::Exit;
 use super::interrupt::until_interrupted;
 use super::output::OutputForm;
 use super::{confirm, output, progress};
 use crate::config::{Config, LogLevel, OnUnreadable};
-use crate::database::Address;
+use crate::database::{Address, Dialect};
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
@@ -80,6 +80,29 @@ struct Planned {
     /// reason. Reads all rows, writes nothing, and may run beside a serving host. The exit code is 1 if there are any.
     #[arg(long)]
     check: bool,
+    /// Show the SQL of the layout changes instead, in the order in which a host runs it, for the configured database or for one of
+    /// another kind. Rows are transformed by the modules, which no SQL shows.
+    #[arg(long, value_name = "DATABASE", num_args = 0..=1, conflicts_with = "check")]
+    sql: Option<Option<SqlDialect>>,
+}
+
+/// A kind of database, as `database_driver` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SqlDialect {
+    Sqlite,
+    Postgres,
+    /// Also MariaDB.
+    Mysql,
+}
+
+impl From<SqlDialect> for Dialect {
+    fn from(dialect: SqlDialect) -> Self {
+        match dialect {
+            SqlDialect::Sqlite => Self::Sqlite,
+            SqlDialect::Postgres => Self::Postgres,
+            SqlDialect::Mysql => Self::Mysql,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -135,10 +158,10 @@ impl MigrateCommand {
             MigrateAction::History(shown) => history::history(shown).await?,
             MigrateAction::Plan(planned) => plan(planned).await?,
             MigrateAction::Up(Upwards { shown, to, terms: Terms { dry_run: true, .. } }) => {
-                plan(Planned { shown, to, check: true }).await?;
+                plan(Planned { shown, to, check: true, sql: None }).await?;
             }
             MigrateAction::Down(Downwards { shown, to, terms: Terms { dry_run: true, .. }, .. }) => {
-                plan(Planned { shown, to: Some(to), check: true }).await?;
+                plan(Planned { shown, to: Some(to), check: true, sql: None }).await?;
             }
             MigrateAction::Up(Upwards { shown, to, terms }) => {
                 let prepared = Prepared::new(Config::read(&shown.config)?).await?;
@@ -195,11 +218,16 @@ async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn plan(Planned { shown: ShownArgs { config, form }, to, check }: Planned) -> anyhow::Result<()> {
+async fn plan(Planned { shown: ShownArgs { config, form }, to, check, sql }: Planned) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     to.map_or(Ok(()), |to| prepared.check_version("`--to`", to))?;
     let to = to.unwrap_or_else(|| prepared.wanted());
     let context = prepared.context();
+    if let Some(dialect) = sql {
+        let changes = migrate::layout_sql(&context, to, dialect.map(Dialect::from)).await?;
+        form.print(&changes, || render::layout_sql(&changes))?;
+        return Ok(());
+    }
     let plan = migrate::plan(&context, to).await?;
     let checked = if check && plan.refused.is_none() {
         Some(progress::shown(&prepared.progress, migrate::check(&context, to)).await?)
