@@ -29,8 +29,8 @@ mod replay;
 mod residue;
 mod runs;
 mod state;
-mod status;
 mod statements;
+mod status;
 mod transform;
 mod trial;
 mod unit_counts;
@@ -63,15 +63,17 @@ use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::{MigrateError, command};
 use job::{Job, Work};
+pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};
 pub use lock_waits::holders as lock_holders;
 pub use look::{check_way_back, look, reasons_against_rollback};
-pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};
 pub use own_tables::{IMPORT, IMPORT_RUN, import_run, tables as own_tables};
 pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
 use prepare::{begin, prepare, start_over};
 pub use quarantine::{
-    Fate, ForeignRecord, PutBack, QuarantineEntry, ServingQuarantine, keep_foreign, list as quarantined, retry,
+    Fate, ForeignRecord, QuarantineDocument, QuarantineEntry, SealedValues, ServingQuarantine, WriteMode,
+    delete as delete_quarantined, export as export_quarantined, import as import_quarantined, json_of_bytes,
+    keep_foreign, list as quarantined, retry,
 };
 pub use replay::{REPLAY_BYTES, REPLAY_UNFINISHED, Replay, ReplayTable};
 pub use runs::{MigrationRan, MigrationRun, RunState, Runner, migrations_ran, runs};

@@ -48,7 +48,7 @@ enum MigrateAction {
     /// Give up a migration that has begun, in either direction, before its cut-over: the tables are as they were, the
     /// database stays at its version, and the copies are removed.
     Abort(ShownArgs),
-    /// List and retry units that could not be migrated and are in quarantine.
+    /// List, repair and retry units that could not be migrated and are in quarantine.
     Quarantine(quarantine::QuarantineCommand),
     /// Show the progress of a running host until it serves.
     Watch(steer::Steered),

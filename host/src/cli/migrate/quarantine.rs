@@ -1,5 +1,8 @@
-//! `bbs migrate quarantine`: lists units that could not be migrated, and retries them. Owns arguments and wording; prints
-//! no value of a record.
+//! `bbs migrate quarantine`: lists units that could not be migrated, repairs and retries them. Owns arguments and wording; only
+//! `repair` prints values of records.
+
+mod editor;
+mod repair;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -12,15 +15,16 @@ use super::{ShownArgs, existing};
 use crate::config::Config;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
-use crate::migrate::{self, Fate, PutBack, QuarantineEntry};
+use crate::migrate::{self, Fate, QuarantineEntry, WriteMode};
 use crate::modules::Module;
-use crate::startup;
+use crate::startup::{self, Prepared};
 
-/// List, show and retry units that a migration could not transform, and rows that a host could not read, in quarantine.
+/// List, repair and retry units that a migration could not transform, and rows that a host could not read, in quarantine.
 ///
 /// Each is stored whole and sealed. A migration back below the one that it failed at restores it; so does `retry`,
-/// once its records open again or with a corrected module. A row that a host could not read returns by `retry` alone. All of
-/// these may run beside a serving host.
+/// once its records open again or with a corrected module. A row that a host could not read returns by `retry` alone. Where
+/// its content is at fault, `edit` corrects it in place, or `export` writes it to a file and `import` reads the corrected file; then
+/// `retry`. `delete` gives a unit up. All of these may run beside a serving host.
 #[derive(Debug, Args)]
 pub(super) struct QuarantineCommand {
     #[command(subcommand)]
@@ -35,6 +39,10 @@ enum QuarantineAction {
     Show(Named),
     /// Retry units, and write those that succeed into their tables at the version of the database.
     Retry(Retried),
+    Export(repair::Exported),
+    Edit(repair::Edited),
+    Import(repair::Imported),
+    Delete(repair::Deleted),
 }
 
 const NO_UNIT: &str = "No unit is in quarantine.";
@@ -67,6 +75,10 @@ impl QuarantineCommand {
             QuarantineAction::List(listed) => list(listed).await,
             QuarantineAction::Show(named) => show(named).await,
             QuarantineAction::Retry(retried) => retry(retried).await,
+            QuarantineAction::Export(exported) => exported.run().await,
+            QuarantineAction::Edit(edited) => Box::pin(edited.run()).await,
+            QuarantineAction::Import(imported) => imported.run().await,
+            QuarantineAction::Delete(deleted) => deleted.run().await,
         }
     }
 }
@@ -144,20 +156,17 @@ fn long(entry: &QuarantineEntry) -> String {
             "State",
             &format!("not in the tables; `bbs migrate quarantine retry` restores it if it can be {condition}"),
         );
+        line("Repair", "`bbs migrate quarantine edit` corrects its content, then retry; `delete` gives it up");
     }
     out
 }
 
 async fn retry(retried: Retried) -> anyhow::Result<()> {
     let Retried { units, module, dry_run, shown: ShownArgs { config, form } } = retried;
-    let mode = if dry_run { PutBack::DryRun } else { PutBack::Real };
+    let mode = mode(dry_run);
     let prepared = existing(&config).await?;
     let instead = module.map(|file| corrected(&file, &prepared.config)).transpose()?;
-    // Restored records are sealed with the active key.
-    prepared.check_keys().await?;
-    prepared.check_serials().await?;
-    // Uses the current fence instead of raising it: the data that a host serves does not change, so the host may continue.
-    let fence = Fence::of_master(&prepared.database).await?;
+    let fence = fence_for_writes(&prepared).await?;
     let fates = migrate::retry(&prepared.context(), &fence, &units, instead, mode).await?;
     prepared.database.close().await;
     let result: Vec<_> =
@@ -174,9 +183,27 @@ async fn retry(retried: Retried) -> anyhow::Result<()> {
     }
 }
 
-fn outcome(fate: &Fate, mode: PutBack) -> String {
+fn mode(dry_run: bool) -> WriteMode {
+    if dry_run { WriteMode::DryRun } else { WriteMode::Real }
+}
+
+/// The fence under which entries are changed: the current one, which is not raised. The data that a host serves does not change, so
+/// the host may continue.
+///
+/// # Errors
+/// A key does not open the records of the database, as every content is sealed with the active key; a catalog is too old; or the
+/// database fails.
+async fn fence_for_writes(prepared: &Prepared) -> anyhow::Result<Fence> {
+    prepared.check_keys().await?;
+    prepared.check_serials().await?;
+    Ok(Fence::of_master(&prepared.database).await?)
+}
+
+fn outcome(fate: &Fate, mode: WriteMode) -> String {
     match fate {
-        Fate::Returned if mode == PutBack::DryRun => "would be restored to its tables; nothing was written".to_owned(),
+        Fate::Returned if mode == WriteMode::DryRun => {
+            "would be restored to its tables; nothing was written".to_owned()
+        }
         Fate::Returned => "restored to its tables".to_owned(),
         Fate::Refused { reason } => format!("remains: {reason}"),
         Fate::InTheWay { table } => {

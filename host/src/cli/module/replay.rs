@@ -14,7 +14,7 @@ use crate::encryption::Keyring;
 use crate::layout::columns::ColumnData;
 use crate::layout::values::{Encoding, Value as ColumnValue};
 use crate::lens::transform::Transform;
-use crate::migrate::{Replay, ReplayTable};
+use crate::migrate::{Replay, ReplayTable, json_of_bytes};
 use crate::modules::sandbox::Sandbox;
 use crate::modules::{MigrationModule, Module};
 use crate::startup;
@@ -130,7 +130,7 @@ fn golden(replay: &Replay) -> Value {
     let tables: Map<_, _> = replay.tables.iter().map(|table| (table.name.clone(), rows(table))).collect();
     let mut golden = json!({ "direction": replay.direction.to_string(), "unit": tables });
     if let Some(residue) = &replay.residue {
-        golden["residue"] = bytes(residue);
+        golden["residue"] = json_of_bytes(residue);
     }
     golden
 }
@@ -148,19 +148,6 @@ fn column_value(data: &ColumnData, rows: usize, row: usize) -> Value {
         ColumnValue::Null => Value::Null,
         ColumnValue::Boolean(value) => value.into(),
         ColumnValue::Integer(value) => value.into(),
-        ColumnValue::Text(text) => bytes(text),
-    }
-}
-
-fn bytes(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains(|c: char| c.is_control() && !c.is_whitespace()) => text.into(),
-        _ => {
-            let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
-                let _ = write!(hex, "{byte:02x}");
-                hex
-            });
-            json!({ "hex": hex })
-        }
+        ColumnValue::Text(text) => json_of_bytes(text),
     }
 }
