@@ -12,6 +12,8 @@ mod interrupt;
 pub mod keys;
 pub mod migrate;
 pub mod module;
+#[cfg(test)]
+mod named_commands;
 mod output;
 pub mod progress;
 pub mod serve;
@@ -209,7 +211,7 @@ mod tests {
         let has_json = |command: &clap::Command| command.get_arguments().any(|argument| argument.get_id() == "json");
         let without: Vec<_> = leaves.iter().filter(|(_, command)| !has_json(command)).map(|(words, _)| words).collect();
         assert_eq!(without, WITHOUT_RESULT);
-        assert!(leaves.iter().any(|(words, _)| words == "bbs migrate quarantine retry"), "{}", leaves.len());
+        assert!(leaves.iter().any(|(words, _)| words == "bbs migrate quarantine export"), "{}", leaves.len());
     }
 
     #[test]
