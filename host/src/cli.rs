@@ -12,6 +12,8 @@ mod interrupt;
 pub mod keys;
 pub mod migrate;
 pub mod module;
+#[cfg(test)]
+mod named_commands;
 mod output;
 pub mod progress;
 pub mod serve;
@@ -125,12 +127,15 @@ pub fn failed(error: &anyhow::Error) -> ExitCode {
     Exit::of(error).into()
 }
 
-/// Prints the error and its sources: an error's own `Display` never contains its source.
+/// Prints the error and its sources.
 fn print_error(error: &anyhow::Error) {
-    output::note(format_args!("bbs: {error}"));
-    for cause in causes(error.as_ref()) {
-        output::note(format_args!("  because: {cause}"));
-    }
+    output::note(format_args!("bbs: {}", error_text(error)));
+}
+
+/// An error and its sources, each source on a line: an error's own `Display` never contains its source.
+fn error_text(error: &anyhow::Error) -> String {
+    let causes = causes(error.as_ref()).into_iter().map(|cause| format!("\n  because: {cause}"));
+    std::iter::once(error.to_string()).chain(causes).collect()
 }
 
 /// Sets the colours of the process to the value of `--color`, which may be anywhere in the arguments.
@@ -185,6 +190,28 @@ mod tests {
                 other => panic!("{line}: {other:?}"),
             }
         }
+    }
+
+    /// Commands that run a host until it ends: their output is a log.
+    const WITHOUT_RESULT: [&str; 2] = ["bbs dev", "bbs serve"];
+
+    /// The commands without subcommands, each with its words.
+    fn leaves(command: &clap::Command, words: &str) -> Vec<(String, clap::Command)> {
+        let below: Vec<_> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
+        if below.is_empty() {
+            return vec![(words.to_owned(), command.clone())];
+        }
+        below.into_iter().flat_map(|below| leaves(below, &format!("{words} {}", below.get_name()))).collect()
+    }
+
+    /// Goal: a program can read the result of every command.
+    #[test]
+    fn every_command_with_a_result_prints_it_as_json_on_request() {
+        let leaves = leaves(&<Cli as clap::CommandFactory>::command(), "bbs");
+        let has_json = |command: &clap::Command| command.get_arguments().any(|argument| argument.get_id() == "json");
+        let without: Vec<_> = leaves.iter().filter(|(_, command)| !has_json(command)).map(|(words, _)| words).collect();
+        assert_eq!(without, WITHOUT_RESULT);
+        assert!(leaves.iter().any(|(words, _)| words == "bbs migrate quarantine export"), "{}", leaves.len());
     }
 
     #[test]

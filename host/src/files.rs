@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use tempfile::TempDir;
 
 /// Largest size of a file that is read as text: a configuration, a list of modules, certificates. A large bundle of
 /// authorities has 0.3 MB.
@@ -115,6 +116,14 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A private folder among the temporary ones, which is removed with all that is in it when it is dropped.
+///
+/// # Errors
+/// The folder cannot be created.
+pub fn private_temporary_folder() -> io::Result<TempDir> {
+    tempfile::Builder::new().prefix("bbs-").permissions(Permissions::from_mode(PRIVATE_FOLDER)).tempdir()
 }
 
 /// Makes an existing file private, if this user owns it; otherwise logs a warning. The file is not opened: closing it would

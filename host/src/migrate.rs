@@ -14,6 +14,7 @@ pub mod fault;
 pub mod filling;
 mod fresh;
 mod job;
+mod layout_sql;
 mod lock_waits;
 mod look;
 pub mod online;
@@ -28,6 +29,7 @@ mod replay;
 mod residue;
 mod runs;
 mod state;
+mod statements;
 mod status;
 mod transform;
 mod trial;
@@ -61,6 +63,7 @@ use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::{MigrateError, command};
 use job::{Job, Work};
+pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};
 pub use lock_waits::holders as lock_holders;
 pub use look::{check_way_back, look, reasons_against_rollback};
 pub use own_tables::{IMPORT, IMPORT_RUN, import_run, tables as own_tables};
@@ -68,7 +71,9 @@ pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
 use prepare::{begin, prepare, start_over};
 pub use quarantine::{
-    Fate, ForeignRecord, PutBack, QuarantineEntry, ServingQuarantine, keep_foreign, list as quarantined, retry,
+    Fate, ForeignRecord, QuarantineDocument, QuarantineEntry, SealedValues, ServingQuarantine, WriteMode,
+    delete as delete_quarantined, export as export_quarantined, import as import_quarantined, json_of_bytes,
+    keep_foreign, list as quarantined, retry,
 };
 pub use replay::{REPLAY_BYTES, REPLAY_UNFINISHED, Replay, ReplayTable};
 pub use runs::{MigrationRan, MigrationRun, RunState, Runner, migrations_ran, runs};

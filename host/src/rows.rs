@@ -38,7 +38,7 @@ pub use key::{UnitKey, collation_class, is_unit, key_columns, operand, unit_colu
 pub use load::{
     Bounds, ByteLimits, KeyRange, Measure, RowLock, WantedColumns, load, load_range, next_units, text_length,
 };
-pub use storable::Unstorable;
+pub use storable::{Unstorable, flaws};
 pub use transform::{Passage, Sifted, Transformed, halves, whole};
 pub use write::{copy_range, insert, replace};
 

@@ -181,6 +181,8 @@ fn missing_and_wrong_properties_are_errors_that_name_the_property() {
         (json!({ "bbs_migrate": { "action": "status", "max_count": 5 } }), "bbs_migrate.max_count"),
         (json!({ "bbs_migrate": { "action": "up", "max_count": 0 } }), "bbs_migrate.max_count"),
         (json!({ "bbs_migrate": { "action": "quarantine", "to": 5 } }), "bbs_migrate.to"),
+        (json!({ "bbs_migrate": { "action": "abort", "to": 5 } }), "bbs_migrate.to"),
+        (json!({ "bbs_migrate": { "action": "history", "max_count": 5 } }), "bbs_migrate.max_count"),
     ] {
         let job = RenderedJob::render("bbs-migrate", &properties);
         assert!(job.errors().iter().any(|error| error.contains(part)), "{part}: {:?}", job.errors());
@@ -215,6 +217,8 @@ fn scripts_are_valid() {
         json!({ "action": "plan", "to": 1722634733, "check": true }),
         json!({ "action": "down", "to": 1722634733, "on_unreadable": "quarantine", "max_count": 5 }),
         json!({ "action": "quarantine" }),
+        json!({ "action": "history" }),
+        json!({ "action": "abort" }),
     ] {
         let properties = json!({ "bbs_migrate": properties });
         check_script("run", RenderedJob::render("bbs-migrate", &properties).text("bin/run"));

@@ -1,6 +1,7 @@
 //! The refusals of a modules directory, with real components: each error names the file and says what to do.
 
 mod add_ons;
+mod only;
 mod signatures;
 
 use std::path::Path;

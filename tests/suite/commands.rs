@@ -1,5 +1,8 @@
 //! Commands of operators: dry runs write nothing, a way down is confirmed at a terminal, and the history of a database.
 
+mod json;
+mod layout_sql;
+
 use serde_json::{Value, json};
 
 use crate::harness::database::{Kind, dump, on_each_database};

@@ -95,21 +95,18 @@ async fn readme_updates_cancels_and_rolls_back_an_lrp() {
     assert_eq!(follow(&next()).await, b"");
     assert!(contains(&follow(&next()).await, "version-2"));
     assert!(contains(&follow(&next()).await, "/bin/true"));
-    host.wait_for_line(|line| line.ends_with("instance 2 of hello stopped"));
-    ended().await;
+    host.wait_for_line(|line| line == "hello: the update to the definition version-2 is complete");
+    assert!(status().await.previous_definition_id.is_empty());
     assert_eq!(status().await.definition_id, b"version-2");
 
     assert_eq!(follow(&next()).await, b"");
-    for _ in 0..3 {
-        host.wait_for_line(|line| line.contains("instance 0 of hello crashed"));
-    }
-    while status().await.halt_reason.is_empty() {
-        harness::pause().await;
-    }
+    host.wait_for_line(|line| line.starts_with("hello: the update to the definition version-3 is halted: "));
     assert!(contains(&follow(&next()).await, "exit status 1"));
     assert_eq!(status().await.running_previous, 3);
     assert_eq!(follow(&next()).await, b"");
-    ended().await;
+    host.wait_for_line(|line| {
+        line == "hello: the cancelled update is undone; all instances run the definition version-2"
+    });
     assert_eq!(status().await.definition_id, b"version-2");
 
     assert_eq!(follow(&next().replace("ID", &first)).await, b"");

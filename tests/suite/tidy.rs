@@ -4,6 +4,7 @@ mod dependencies;
 mod examples;
 mod known_failures;
 mod language;
+mod named_commands;
 mod slow;
 
 use std::collections::BTreeSet;
@@ -27,12 +28,17 @@ const CONFINED: &[(&str, &[&str])] = &[
 ];
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    files_with(folder, "rs")
+}
+
+/// Files with an ending below a folder.
+fn files_with(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
         let path = entry.unwrap().path();
         if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
-            found.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.extend(files_with(&path, ending));
+        } else if path.extension().is_some_and(|extension| extension == ending) {
             found.push(path);
         }
     }

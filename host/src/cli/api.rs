@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use super::output;
+use super::output::OutputForm;
 use crate::api::{self, NativeVersion, routes, served_until};
 use crate::config::{Config, found_modules};
 use crate::modules::TranslatorModule;
@@ -41,9 +41,8 @@ struct VersionsCommand {
     /// A folder of modules [default: the one that a host finds]
     #[arg(value_name = "DIR")]
     modules: Option<PathBuf>,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 /// A version, as it is printed.
@@ -104,11 +103,7 @@ impl VersionsCommand {
             }
         };
         let versions = summaries(&catalog, pin.as_deref())?;
-        if self.json {
-            output::json(&versions)?;
-        } else {
-            output::text(versions.iter().map(text).collect::<String>())?;
-        }
+        self.form.print(&versions, || versions.iter().map(text).collect::<String>())?;
         Ok(())
     }
 }

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::exit::Exit;
-use super::{output, print_error};
+use super::output::OutputForm;
+use super::{error_text, output, print_error};
 use crate::config::Config;
 use crate::startup;
 
@@ -18,6 +19,8 @@ pub struct CheckConfigCommand {
     /// The JSON configuration file.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl CheckConfigCommand {
@@ -27,15 +30,21 @@ impl CheckConfigCommand {
     /// With all faults of the file's keys; or standard output cannot be written to.
     pub async fn run(self) -> anyhow::Result<Exit> {
         let config = Config::read(&self.config)?;
-        for warning in config.warnings() {
+        let warnings: Vec<_> = config.warnings().into_iter().map(|warning| warning.to_string()).collect();
+        for warning in &warnings {
             output::note(format_args!("warning: {warning}"));
         }
         let faults = startup::faults(config).await;
-        if faults.is_empty() {
-            output::line(format_args!("{} can be used.", self.config.display()))?;
-            return Ok(Exit::Success);
-        }
+        let result = serde_json::json!({
+            "usable": faults.is_empty(),
+            "warnings": warnings,
+            "faults": faults.iter().map(error_text).collect::<Vec<_>>(),
+        });
+        self.form.print(&result, || match faults.as_slice() {
+            [] => format!("{} can be used.\n", self.config.display()),
+            _ => String::new(),
+        })?;
         faults.iter().for_each(print_error);
-        Ok(Exit::NotStarted)
+        Ok(if faults.is_empty() { Exit::Success } else { Exit::NotStarted })
     }
 }

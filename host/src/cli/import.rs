@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::interrupt::until_interrupted;
-use super::{output, progress};
+use super::output::OutputForm;
+use super::progress;
 use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::import::{ImportReport, LeafCounts, LeftOut};
 use crate::logs::Logs;
@@ -45,9 +46,8 @@ struct EtcdArguments {
     /// What to do with a record that cannot be imported [default: `on_unreadable` of the configuration, or stop]
     #[arg(long, value_name = "WHAT")]
     on_unreadable: Option<OnUnreadable>,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl ImportCommand {
@@ -95,11 +95,7 @@ async fn import(prepared: &Prepared, arguments: &EtcdArguments) -> anyhow::Resul
 }
 
 fn print(report: &ImportReport, arguments: &EtcdArguments, what: &str) -> anyhow::Result<()> {
-    if arguments.json {
-        output::json(report)?;
-    } else {
-        output::text(text(report, what))?;
-    }
+    arguments.form.print(report, || text(report, what))?;
     Ok(())
 }
 

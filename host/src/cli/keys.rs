@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 
 use super::interrupt::until_interrupted;
 use super::migrate::existing;
+use super::output::OutputForm;
 use super::{output, progress};
 use crate::config::LogLevel;
 use crate::keys::{self, Rotated};
@@ -49,16 +50,9 @@ enum KeysAction {
 }
 
 #[derive(Debug, Args)]
-struct Configured {
-    /// The JSON configuration file of the host.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-}
-
-#[derive(Debug, Args)]
 struct Rotation {
     #[command(flatten)]
-    configured: Configured,
+    shown: KeysStatusArgs,
     /// Show how much would be re-sealed and what does not open, and write nothing. May run beside a serving host. The exit code
     /// is that of the rotation.
     #[arg(long)]
@@ -67,11 +61,11 @@ struct Rotation {
 
 #[derive(Debug, Args)]
 struct KeysStatusArgs {
+    /// The JSON configuration file of the host.
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
     #[command(flatten)]
-    configured: Configured,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    form: OutputForm,
 }
 
 #[derive(Debug, Args)]
@@ -92,31 +86,27 @@ impl KeysCommand {
         let _logs = Logs::readable(LogLevel::Error);
         match self.action {
             KeysAction::Status(shown) => status(shown).await,
-            KeysAction::Rotate(Rotation { configured, dry_run: true }) => survey(configured).await,
-            KeysAction::Rotate(Rotation { configured, dry_run: false }) => rotate(configured).await,
+            KeysAction::Rotate(Rotation { shown, dry_run: true }) => survey(shown).await,
+            KeysAction::Rotate(Rotation { shown, dry_run: false }) => rotate(shown).await,
             KeysAction::Verify(verified) => verify(verified).await,
         }
     }
 }
 
-async fn status(KeysStatusArgs { configured, json }: KeysStatusArgs) -> anyhow::Result<()> {
-    let prepared = existing(&configured.config).await?;
+async fn status(KeysStatusArgs { config, form }: KeysStatusArgs) -> anyhow::Result<()> {
+    let prepared = existing(&config).await?;
     let scope = prepared.sealed_as_found().await?;
     let status = keys::status(&prepared.database, &prepared.keyring, &scope).await?;
     let survey = prepared.survey_rotation().await?;
-    if json {
-        let mut value = serde_json::to_value(&status)?;
-        value["unreadable"] = survey.unreadable.into();
-        value["unreadable_examples"] = survey.examples.into();
-        output::json(&value)?;
-    } else {
-        output::text(render::status(&status, &survey, prepared.database.name()))?;
-    }
+    let mut value = serde_json::to_value(&status)?;
+    value["unreadable"] = survey.unreadable.into();
+    value["unreadable_examples"] = survey.examples.clone().into();
+    form.print(&value, || render::status(&status, &survey, prepared.database.name()))?;
     Ok(())
 }
 
-async fn verify(Verify { shown: KeysStatusArgs { configured, json }, label }: Verify) -> anyhow::Result<()> {
-    let prepared = existing(&configured.config).await?;
+async fn verify(Verify { shown: KeysStatusArgs { config, form }, label }: Verify) -> anyhow::Result<()> {
+    let prepared = existing(&config).await?;
     let scope = prepared.sealed_as_found().await?;
     let verified = keys::verify(&prepared.database, &prepared.keyring, &scope, &label).await?;
     if verified.unused && !verified.is_known {
@@ -126,7 +116,7 @@ async fn verify(Verify { shown: KeysStatusArgs { configured, json }, label }: Ve
              remove. It has {known}"
         );
     }
-    if json {
+    if form.json {
         output::json(&verified)?;
     } else if verified.unused {
         output::line(format_args!("The key {label:?} is unused: it may be removed from `encryption_keys`."))?;
@@ -136,7 +126,7 @@ async fn verify(Verify { shown: KeysStatusArgs { configured, json }, label }: Ve
     Ok(())
 }
 
-async fn rotate(Configured { config }: Configured) -> anyhow::Result<()> {
+async fn rotate(KeysStatusArgs { config, form }: KeysStatusArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let (lock, fence) = match prepared.lock_now(async || prepared.may_rotate().await).await {
         Err(StartupError::Locked { holder }) => anyhow::bail!(
@@ -155,18 +145,17 @@ async fn rotate(Configured { config }: Configured) -> anyhow::Result<()> {
     let rotated = until_interrupted(work).await;
     prepared.database.close().await;
     lock.release().await;
-    report(&prepared, &rotated?)
+    report(&prepared, &rotated?, form)
 }
 
-async fn survey(Configured { config }: Configured) -> anyhow::Result<()> {
+async fn survey(KeysStatusArgs { config, form }: KeysStatusArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     prepared.may_rotate().await?;
     let survey = prepared.survey_rotation().await?;
     let active = prepared.keyring.active_label();
-    output::line(format_args!(
-        "{} rows and files would be re-sealed under {active:?}; nothing was written.",
-        survey.rewritten
-    ))?;
+    form.print(&result(active, survey.rewritten, survey.unreadable, &survey.examples), || {
+        format!("{} rows and files would be re-sealed under {active:?}; nothing was written.\n", survey.rewritten)
+    })?;
     anyhow::ensure!(survey.unreadable == 0, "{}", render::unreadable_now(&survey));
     Ok(())
 }
@@ -176,12 +165,24 @@ async fn rotate_shown(prepared: &Prepared, fence: &Fence) -> anyhow::Result<Rota
     Ok(progress::shown(&prepared.progress, prepared.rotate(fence)).await?)
 }
 
-fn report(prepared: &Prepared, rotated: &Rotated) -> anyhow::Result<()> {
+fn report(prepared: &Prepared, rotated: &Rotated, form: OutputForm) -> anyhow::Result<()> {
     let active = prepared.keyring.active_label();
-    anyhow::ensure!(rotated.unreadable == 0, "{}", render::unreadable(rotated, active));
-    output::line(match rotated.rewritten {
-        0 => format!("Nothing to do: everything is sealed under {active:?}."),
-        rows => format!("Everything is sealed under {active:?}: {rows} rows and files were re-sealed."),
+    let Rotated { rewritten, unreadable, examples, .. } = rotated;
+    form.print(&result(active, *rewritten, *unreadable, examples), || match (unreadable, rewritten) {
+        (0, 0) => format!("Nothing to do: everything is sealed under {active:?}.\n"),
+        (0, rows) => format!("Everything is sealed under {active:?}: {rows} rows and files were re-sealed.\n"),
+        _ => String::new(),
     })?;
+    anyhow::ensure!(*unreadable == 0, "{}", render::unreadable(rotated, active));
     Ok(())
+}
+
+/// The result of a rotation, and of what one would do.
+fn result(active: &str, rewritten: u64, unreadable: u64, examples: &[String]) -> serde_json::Value {
+    serde_json::json!({
+        "active_key_label": active,
+        "rewritten": rewritten,
+        "unreadable": unreadable,
+        "unreadable_examples": examples,
+    })
 }

@@ -7,13 +7,14 @@ mod steer;
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::exit::Exit;
 use super::interrupt::until_interrupted;
+use super::output::OutputForm;
 use super::{confirm, output, progress};
 use crate::config::{Config, LogLevel, OnUnreadable};
-use crate::database::Address;
+use crate::database::{Address, Dialect};
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
@@ -34,9 +35,9 @@ pub struct MigrateCommand {
 #[derive(Debug, Subcommand)]
 enum MigrateAction {
     /// Show the state of the database: version, pending migrations, rows, key, a migration in progress.
-    Status(StatusArgs),
+    Status(ShownArgs),
     /// Show the migrations that this database has been through: when, how long, by which host and release.
-    History(StatusArgs),
+    History(ShownArgs),
     /// Show what a migration would do to each table, how long it may take and whether it is reversible.
     Plan(Planned),
     /// Migrate up, without serving. `bbs serve` does the same before it serves.
@@ -46,8 +47,8 @@ enum MigrateAction {
     Down(Downwards),
     /// Give up a migration that has begun, in either direction, before its cut-over: the tables are as they were, the
     /// database stays at its version, and the copies are removed.
-    Abort(GivingUp),
-    /// List and retry units that could not be migrated and are in quarantine.
+    Abort(ShownArgs),
+    /// List, repair and retry units that could not be migrated and are in quarantine.
     Quarantine(quarantine::QuarantineCommand),
     /// Show the progress of a running host until it serves.
     Watch(steer::Steered),
@@ -60,19 +61,18 @@ enum MigrateAction {
 }
 
 #[derive(Debug, Args)]
-struct StatusArgs {
+struct ShownArgs {
     /// The JSON configuration file of the host.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 #[derive(Debug, Args)]
 struct Planned {
     #[command(flatten)]
-    shown: StatusArgs,
+    shown: ShownArgs,
     /// The version to go to, up or down [default: the newest, or the pin of the configuration]
     #[arg(long, value_name = "VERSION")]
     to: Option<DataVersion>,
@@ -80,13 +80,35 @@ struct Planned {
     /// reason. Reads all rows, writes nothing, and may run beside a serving host. The exit code is 1 if there are any.
     #[arg(long)]
     check: bool,
+    /// Show the SQL of the layout changes instead, in the order in which a host runs it, for the configured database or for one of
+    /// another kind. Rows are transformed by the modules, which no SQL shows.
+    #[arg(long, value_name = "DATABASE", num_args = 0..=1, conflicts_with = "check")]
+    sql: Option<Option<SqlDialect>>,
+}
+
+/// A kind of database, as `database_driver` names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SqlDialect {
+    Sqlite,
+    Postgres,
+    /// Also MariaDB.
+    Mysql,
+}
+
+impl From<SqlDialect> for Dialect {
+    fn from(dialect: SqlDialect) -> Self {
+        match dialect {
+            SqlDialect::Sqlite => Self::Sqlite,
+            SqlDialect::Postgres => Self::Postgres,
+            SqlDialect::Mysql => Self::Mysql,
+        }
+    }
 }
 
 #[derive(Debug, Args)]
 struct Upwards {
-    /// The JSON configuration file of the host.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    shown: ShownArgs,
     /// The version to go to [default: the newest, or the pin of the configuration]
     #[arg(long, value_name = "VERSION")]
     to: Option<DataVersion>,
@@ -112,9 +134,8 @@ struct Terms {
 
 #[derive(Debug, Args)]
 struct Downwards {
-    /// The JSON configuration file of the host.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    #[command(flatten)]
+    shown: ShownArgs,
     /// The version to go to.
     #[arg(long, value_name = "VERSION")]
     to: DataVersion,
@@ -123,13 +144,6 @@ struct Downwards {
     yes: bool,
     #[command(flatten)]
     terms: Terms,
-}
-
-#[derive(Debug, Args)]
-struct GivingUp {
-    /// The JSON configuration file of the host.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
 }
 
 impl MigrateCommand {
@@ -143,23 +157,23 @@ impl MigrateCommand {
             MigrateAction::Status(shown) => status(shown).await?,
             MigrateAction::History(shown) => history::history(shown).await?,
             MigrateAction::Plan(planned) => plan(planned).await?,
-            MigrateAction::Up(Upwards { config, to, terms: Terms { dry_run: true, .. } }) => {
-                plan(Planned { shown: StatusArgs { config, json: false }, to, check: true }).await?;
+            MigrateAction::Up(Upwards { shown, to, terms: Terms { dry_run: true, .. } }) => {
+                plan(Planned { shown, to, check: true, sql: None }).await?;
             }
-            MigrateAction::Down(Downwards { config, to, terms: Terms { dry_run: true, .. }, .. }) => {
-                plan(Planned { shown: StatusArgs { config, json: false }, to: Some(to), check: true }).await?;
+            MigrateAction::Down(Downwards { shown, to, terms: Terms { dry_run: true, .. }, .. }) => {
+                plan(Planned { shown, to: Some(to), check: true, sql: None }).await?;
             }
-            MigrateAction::Up(Upwards { config, to, terms }) => {
-                let prepared = Prepared::new(Config::read(&config)?).await?;
+            MigrateAction::Up(Upwards { shown, to, terms }) => {
+                let prepared = Prepared::new(Config::read(&shown.config)?).await?;
                 to.map_or(Ok(()), |to| prepared.check_version("`--to`", to))?;
                 let wanted = to.unwrap_or_else(|| prepared.wanted());
-                return migrate_to(prepared, Intent::Up { wanted }, &terms).await;
+                return migrate_to(prepared, Intent::Up { wanted }, &terms, shown.form).await;
             }
-            MigrateAction::Down(Downwards { config, to, yes, terms }) => {
-                let prepared = existing(&config).await?;
+            MigrateAction::Down(Downwards { shown, to, yes, terms }) => {
+                let prepared = existing(&shown.config).await?;
                 prepared.check_version("`--to`", to)?;
                 confirm_way_down(&prepared, to, yes).await?;
-                return migrate_to(prepared, Intent::Down { to }, &terms).await;
+                return migrate_to(prepared, Intent::Down { to }, &terms, shown.form).await;
             }
             MigrateAction::Abort(given_up) => abort(given_up).await?,
             MigrateAction::Quarantine(command) => command.run().await?,
@@ -185,13 +199,13 @@ pub(super) async fn existing(config: &Path) -> anyhow::Result<Prepared> {
     Ok(Prepared::new(config).await?)
 }
 
-async fn status(StatusArgs { config, json }: StatusArgs) -> anyhow::Result<()> {
+async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let status = migrate::status(&prepared.context(), prepared.intent()).await?;
     let wrong_keys = prepared.wrong_keys().await?;
     // What a host that waits for the lock would log; a lock that cannot be read is no reason to show nothing.
     let holder = prepared.lock_holder().await.unwrap_or_else(|fault| Some(format!("unknown: {fault}")));
-    if json {
+    if form.json {
         let mut value = serde_json::to_value(&status)?;
         value["wrong_keys"] = serde_json::to_value(&wrong_keys)?;
         value["lock_holder"] = holder.into();
@@ -204,11 +218,16 @@ async fn status(StatusArgs { config, json }: StatusArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn plan(Planned { shown: StatusArgs { config, json }, to, check }: Planned) -> anyhow::Result<()> {
+async fn plan(Planned { shown: ShownArgs { config, form }, to, check, sql }: Planned) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     to.map_or(Ok(()), |to| prepared.check_version("`--to`", to))?;
     let to = to.unwrap_or_else(|| prepared.wanted());
     let context = prepared.context();
+    if let Some(dialect) = sql {
+        let changes = migrate::layout_sql(&context, to, dialect.map(Dialect::from)).await?;
+        form.print(&changes, || render::layout_sql(&changes))?;
+        return Ok(());
+    }
     let plan = migrate::plan(&context, to).await?;
     let checked = if check && plan.refused.is_none() {
         Some(progress::shown(&prepared.progress, migrate::check(&context, to)).await?)
@@ -216,7 +235,7 @@ async fn plan(Planned { shown: StatusArgs { config, json }, to, check }: Planned
         None
     };
     let wrong_keys = prepared.wrong_keys().await?;
-    if json {
+    if form.json {
         let mut value = serde_json::to_value(&plan)?;
         value["wrong_keys"] = serde_json::to_value(&wrong_keys)?;
         if let Some(checked) = &checked {
@@ -252,11 +271,10 @@ async fn confirm_way_down(prepared: &Prepared, to: DataVersion, yes: bool) -> an
     }
 }
 
-async fn abort(GivingUp { config }: GivingUp) -> anyhow::Result<()> {
+async fn abort(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     if migrate::abortable(&prepared.context()).await?.is_none() {
-        output::line("Nothing to give up: no migration is in progress.")?;
-        return Ok(());
+        return print_given_up(form, None);
     }
     let (lock, fence) = prepared.lock_now(async || Ok(())).await?;
     let context = prepared.context();
@@ -266,18 +284,20 @@ async fn abort(GivingUp { config }: GivingUp) -> anyhow::Result<()> {
     };
     prepared.database.close().await;
     lock.release().await;
-    match given_up? {
+    print_given_up(form, given_up?)
+}
+
+fn print_given_up(form: OutputForm, given_up: Option<GivenUp>) -> anyhow::Result<()> {
+    form.print(&serde_json::json!({ "given_up": given_up }), || match given_up {
         Some(GivenUp { from, to }) => {
-            output::line(format_args!(
-                "The migration to {to} is given up, and its copies are removed; the database stays at {from}."
-            ))?;
+            format!("The migration to {to} is given up, and its copies are removed; the database stays at {from}.\n")
         }
-        None => drop(output::line("Nothing to give up: no migration is in progress any more.")?),
-    }
+        None => "Nothing to give up: no migration is in progress.\n".to_owned(),
+    })?;
     Ok(())
 }
 
-async fn migrate_to(mut prepared: Prepared, intent: Intent, terms: &Terms) -> anyhow::Result<Exit> {
+async fn migrate_to(mut prepared: Prepared, intent: Intent, terms: &Terms, form: OutputForm) -> anyhow::Result<Exit> {
     if let Some(on_unreadable) = terms.on_unreadable {
         prepared.config.migration.on_unreadable = on_unreadable;
     }
@@ -298,7 +318,8 @@ async fn migrate_to(mut prepared: Prepared, intent: Intent, terms: &Terms) -> an
     prepared.database.close().await;
     lock.release().await;
     let (progressed, waiting) = done?;
-    output::text(render::progressed(&progressed, &before, waiting))?;
+    let result = serde_json::json!({ "outcome": progressed, "quarantined": waiting });
+    form.print(&result, || render::progressed(&progressed, &before, waiting))?;
     Ok(match progressed {
         RunOutcome::Done(_) => Exit::Success,
         RunOutcome::Partial(_) => Exit::UnitsRemain,

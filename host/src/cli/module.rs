@@ -17,11 +17,14 @@ mod replay;
 mod sign;
 mod verify;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 
+use super::output::OutputForm;
 use crate::config::shared_module_cache;
+use crate::modules::oci::OciArtifact;
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox, SandboxError};
 
 /// Create, build and inspect WebAssembly modules.
@@ -88,6 +91,14 @@ impl ModuleCommand {
             ModuleAction::Sign(command) => command.run(),
         }
     }
+}
+
+/// Prints the place that a folder of modules was carried to, and its digest.
+fn print_carried(form: OutputForm, place: impl Display, artifact: &OciArtifact) -> anyhow::Result<()> {
+    let (modules, digest) = (artifact.modules(), artifact.digest());
+    let result = serde_json::json!({ "place": place.to_string(), "modules": modules, "digest": digest.to_string() });
+    form.print(&result, || format!("{place} has {modules} modules; {digest}\n"))?;
+    Ok(())
 }
 
 /// A sandbox that reads what hosts of this user have compiled, and stores nothing: an author's modules change with each build.

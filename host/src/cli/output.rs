@@ -4,7 +4,30 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
+use clap::Args;
 use serde::Serialize;
+
+/// The form of a command's result.
+#[derive(Debug, Clone, Copy, Default, Args)]
+pub(super) struct OutputForm {
+    /// Print the result as one JSON value instead of text.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl OutputForm {
+    /// Prints the result of a command.
+    ///
+    /// # Errors
+    /// As [`json`].
+    pub(super) fn print<T: Display>(
+        self,
+        result: &impl Serialize,
+        text: impl FnOnce() -> T,
+    ) -> anyhow::Result<OutputReader> {
+        if self.json { json(result) } else { Ok(self::text(text())?) }
+    }
+}
 
 /// The other end of an output after a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,13 +1,15 @@
 //! Giving up a migration that has begun, in either direction: the database stays at its version, and the copies are removed.
 //! Only before the cut-over, up to which the tables are as they were.
 
+use serde::Serialize;
+
 use super::state::{self, Phase, Underway};
 use super::{Context, MigrateError, RunState, cut_over, residue, runs, sql, undo_abandoned, versions};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lock::fence::Fence;
 
 /// A migration that is given up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct GivenUp {
     /// The version that the database stays at.
     pub from: DataVersion,

@@ -6,10 +6,12 @@
 //! tables that were not copied after the version is durable as well, since they may be many. A start that finds the mark of
 //! either completes the cut-over before anything else.
 
+use std::collections::BTreeSet;
+
 use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
-use super::{Context, Job, MigrateError, RunState, Work, fault, layout_history, quarantine, residue, runs};
+use super::{Context, Job, MigrateError, RunState, Work, fault, layout_history, quarantine, residue, runs, statements};
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
 use crate::layout::history::LayoutHistory;
@@ -66,7 +68,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
     let belongings = belongings(&mut tx, job).await?;
     for name in replaced(&job.lens, &job.plans) {
         let table = &job.lens.source.tables[&name];
-        run(&mut tx, &name, schema::set_aside(dialect, table, &format!("{name}__{}", job.from))).await?;
+        run(&mut tx, &name, schema::set_aside(dialect, table, &statements::aside(&name, job.from))).await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
     for plan in &job.plans {
@@ -75,7 +77,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
             Strategy::Untouched => continue,
             Strategy::InPlace => {
                 let found = schema::read_back(&mut tx, name).await?;
-                found.map(|found| in_place(job, plan, &found)).unwrap_or_default()
+                found.map(|found| statements::in_place(dialect, &job.lens, plan, &found)).unwrap_or_default()
             }
             Strategy::Create => created(&mut tx, job, plan).await?,
             Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(job.to)),
@@ -118,10 +120,13 @@ pub(super) async fn change_ahead(context: &Context, fence: &Fence, job: &Job) ->
     for plan in &job.plans {
         let name = &plan.table.name;
         let mut reader = context.database.read().await?;
+        let dialect = reader.dialect();
         let found = schema::read_back(&mut reader, name).await?;
         let statements = match plan.strategy {
             Strategy::Untouched | Strategy::Copy => continue,
-            Strategy::InPlace => found.map(|found| in_place(job, plan, &found)).unwrap_or_default(),
+            Strategy::InPlace => {
+                found.map(|found| statements::in_place(dialect, &job.lens, plan, &found)).unwrap_or_default()
+            }
             Strategy::Create if found.is_some() => continue,
             Strategy::Create => created(&mut reader, job, plan).await?,
         };
@@ -156,7 +161,7 @@ pub(super) async fn undo_ahead(context: &Context, fence: &Fence, work: &Work) ->
     Ok(())
 }
 
-/// The inverse of [`in_place`], as far as its changes are there.
+/// The inverse of [`statements::in_place`], as far as its changes are there.
 fn out_of_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
     let name = &plan.table.name;
     let (columns, new, old) = plan.additions(work.lens.source.tables.get(name));
@@ -284,47 +289,20 @@ async fn old_names(
     target: &Layout,
     underway: &Underway,
 ) -> Result<Vec<(String, String)>, MigrateError> {
-    let mut pairs = Vec::new();
-    for table in target.tables.keys() {
-        let (staged, aside) = (format!("{table}__{}", underway.to), format!("{table}__{}", underway.from));
-        if state::exists(tx, &staged).await? {
-            if state::exists(tx, table).await? {
-                pairs.push((table.clone(), aside));
-            }
-            pairs.push((staged, table.clone()));
+    let mut there = BTreeSet::new();
+    let staged = target.tables.keys().map(|table| format!("{table}__{}", underway.to));
+    for name in staged.chain(target.tables.keys().cloned()).chain(source.tables.keys().cloned()) {
+        if state::exists(tx, &name).await? {
+            there.insert(name);
         }
     }
-    for table in source.tables.keys().filter(|table| !target.tables.contains_key(*table)) {
-        if state::exists(tx, table).await? {
-            pairs.push((table.clone(), format!("{table}__{}", underway.from)));
-        }
-    }
-    Ok(pairs)
+    Ok(statements::renames(source, target, underway.from, underway.to, |name| there.contains(name)))
 }
 
 /// The statements that create a table without rows, beside those that the migration begins with.
 async fn created(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Result<Vec<String>, MigrateError> {
-    let (dialect, name) = (tx.dialect(), &plan.table.name);
-    let sources: Vec<_> = work.lens.source.tables.keys().map(String::as_str).collect();
-    let options = schema::options_beside(tx, &sources).await.map_err(failed(name))?;
-    let indexes = plan.table.indexes.iter().map(|index| schema::create_index(dialect, name, index));
-    Ok(schema::create_table_like(dialect, &plan.table, name, &options).into_iter().chain(indexes).collect())
-}
-
-/// The changes that are not made yet: an interrupted start, or Diego's BBS, may have made some.
-fn in_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
-    let name = &plan.table.name;
-    let dialect = work.dialect;
-    let source = work.lens.source.tables.get(name);
-    let (columns, new, old) = plan.additions(source);
-    let old = old.iter().filter(|index| found.has_index(&index.name));
-    let new = new.iter().filter(|index| !found.has_index(&index.name));
-    let columns = columns.iter().filter(|column| !found.has_column(&column.name));
-    old.map(|index| schema::drop_index(dialect, name, &index.name))
-        .chain(plan.widened(source, dialect).map(|column| schema::alter_column(dialect, name, column)))
-        .chain(columns.map(|column| schema::add_column(dialect, name, column)))
-        .chain(new.map(|index| schema::create_index(dialect, name, index)))
-        .collect()
+    let options = schema::options_beside(tx, &plan.beside(&work.lens)).await.map_err(failed(&plan.table.name))?;
+    Ok(statements::table_and_indexes(work.dialect, plan, &options))
 }
 
 /// Writes the version and the history, which are true from now on, and the phase that follows; it is another one if units

@@ -179,8 +179,16 @@ pub enum MigrateError {
     DamagedQuarantine { unit: String },
     #[error("there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are")]
     NotInQuarantine { unit: String },
-    #[error("a migration is under way, and units go back when it is over; `bbs migrate status` says how to finish it")]
+    #[error(
+        "a migration is under way; units in quarantine go back, and are corrected or deleted, when it is over. `bbs migrate status` \
+         says how to finish it"
+    )]
     QuarantineUnderway,
+    #[error(
+        "the correction of unit {unit:?} cannot be imported, and nothing was written:{}",
+        .faults.iter().map(|fault| format!("\n  {fault}")).collect::<String>()
+    )]
+    NotCorrected { unit: String, faults: Vec<String> },
     #[error(
         "the module given for migration {version} changes the layout in another way; give a correction of that one"
     )]

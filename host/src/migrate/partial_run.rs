@@ -7,7 +7,8 @@ use super::{Context, Decision, MigrateError, Work, state, unit_counts};
 use crate::layout::manifest::DataVersion;
 
 /// The result of a bounded run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RunOutcome {
     /// Nothing is left to do.
     Done(Decision),

@@ -125,6 +125,11 @@ impl TablePlan {
         same.or_else(renamed).map(String::as_str)
     }
 
+    /// The tables of the source beside which it is created, those that its rows come from first.
+    pub(super) fn beside<'a>(&'a self, lens: &'a Lens) -> Vec<&'a str> {
+        self.sources.iter().chain(lens.source.tables.keys()).map(String::as_str).collect()
+    }
+
     /// The name of the copy until the cut-over.
     pub(super) fn staged(&self, to: DataVersion) -> String {
         format!("{}__{to}", self.table.name)

@@ -9,7 +9,7 @@ use super::state::{self, Phase, Underway};
 use super::{
     Context, Job, MigrateError, Work, cut_over, fault, fresh, layout_history, quarantine, residue, runs, same_schema,
 };
-use crate::database::schema;
+use crate::database::schema::{self, TableOptions};
 use crate::database::{SqlError, Transaction};
 use crate::layout::schema::{Index, Table};
 use crate::lock::fence::Fence;
@@ -87,9 +87,9 @@ pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_d
             Strategy::Copy => {
                 let staged = plan.staged(job.to);
                 statements.extend(make_way(&mut reader, &staged).await?);
-                statements.extend(created_as(&mut reader, job, plan, &staged).await?);
-                statements.extend(schema::before_filling(dialect, &plan.table, &staged));
-                statements.extend(schema::index_ahead(dialect, &plan.table, &staged, indexes_of_empty(fence, plan)));
+                let options = options(&mut reader, job, plan, &staged).await?;
+                let indexes = indexes_of_empty(fence, plan);
+                statements.extend(super::statements::copy(dialect, plan, &staged, &options, indexes));
             }
             Strategy::Create if !is_fresh => statements.extend(make_way(&mut reader, &plan.table.name).await?),
             Strategy::Create | Strategy::Untouched | Strategy::InPlace => {}
@@ -117,21 +117,18 @@ fn indexes_of_empty<'a>(fence: &Fence, plan: &'a TablePlan) -> &'a [Index] {
     if fence.is_in_cluster() { &plan.table.indexes } else { &[] }
 }
 
-/// The statements that create a copy, with the options of the table that it replaces, or beside those that it is filled from.
-async fn created_as(
+/// The options of a copy: those of the table that it replaces, or of one that it is filled from.
+async fn options(
     tx: &mut Transaction,
     job: &Job,
     plan: &TablePlan,
     staged: &str,
-) -> Result<Vec<String>, MigrateError> {
-    let dialect = tx.dialect();
-    let sources = plan.sources.iter().chain(job.lens.source.tables.keys()).map(String::as_str).collect::<Vec<_>>();
+) -> Result<TableOptions, MigrateError> {
     let options = match plan.replaces(&job.lens) {
         Some(replaced) => schema::options(tx, replaced, staged).await,
-        None => schema::options_beside(tx, &sources).await,
+        None => schema::options_beside(tx, &plan.beside(&job.lens)).await,
     };
-    let options = options.map_err(failed("the options of a table"))?;
-    Ok(schema::create_table_like(dialect, &plan.table, staged, &options))
+    options.map_err(failed("the options of a table"))
 }
 
 /// An empty table of the same name is dropped; one with rows is an error.

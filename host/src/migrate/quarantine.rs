@@ -1,14 +1,18 @@
 //! Quarantine: units that a migration could not transform and left out, kept whole. Owns `bbs_quarantine`: an entry is
-//! sealed with the active key and records which step failed and why. An entry leaves only by being put back into the
-//! tables.
+//! sealed with the active key and records which step failed and why. An entry leaves by being put back into the tables, or when an
+//! operator deletes it.
 //!
 //! A serving host keeps rows here that it cannot read (`unreadable.rs`).
 //!
 //! An entry is *pending* until the version of its migration is durable and its unit is in no table any more. A migration
 //! that is abandoned removes its pending entries.
 
+mod document;
+mod foreign;
 mod limit;
 mod put_back;
+mod repair;
+mod settled;
 mod unit;
 mod unreadable;
 
@@ -31,8 +35,13 @@ use crate::lock::fence::Fence;
 use crate::rows::digest::digest_of;
 use crate::rows::{self, ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};
 
+pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
+use foreign::FOREIGN;
+pub use foreign::{ForeignRecord, keep_foreign};
 pub(super) use put_back::give_back;
-pub use put_back::{Fate, PutBack, retry};
+pub use put_back::{Fate, retry};
+pub use repair::{delete, export, import};
+pub use settled::WriteMode;
 pub use unreadable::ServingQuarantine;
 
 fn failed(source: SqlError) -> MigrateError {
@@ -204,36 +213,6 @@ fn entry(
     entry
 }
 
-/// Stores a record of another store, which no table has a row for, with the bytes that it has there. It is never put back:
-/// the other store still has it.
-///
-/// # Errors
-/// The database fails.
-pub async fn keep_foreign(
-    tx: &mut Transaction,
-    context: &Context,
-    to: DataVersion,
-    foreign: &ForeignRecord<'_>,
-) -> Result<(), MigrateError> {
-    let entry = QuarantineEntry {
-        from: 0,
-        ..QuarantineEntry::without_a_module(foreign.key, FOREIGN, to, foreign.reason, context.now_ns)
-    };
-    put_content(tx, &context.keyring, &entry, &UnitKey::text(foreign.key), foreign.content).await
-}
-
-/// A record of another store that cannot be imported.
-#[derive(Debug, Clone, Copy)]
-pub struct ForeignRecord<'a> {
-    /// Its key there.
-    pub key: &'a str,
-    pub reason: &'a str,
-    pub content: &'a [u8],
-}
-
-/// What an entry has instead of a table if its record is of another store.
-const FOREIGN: &str = "etcd";
-
 /// The message of an error with its sources.
 fn chain(error: &MigrateError) -> String {
     let MigrateError::Record { table, column, source, .. } = error else { return error.to_string() };
@@ -352,10 +331,13 @@ fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
     })
 }
 
-/// The content of one entry.
-async fn kept(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<QuarantineContent, MigrateError> {
+/// The content of one entry; the lock is on the entry.
+async fn kept(tx: &mut Transaction, entry: &QuarantineEntry, lock: RowLock) -> Result<QuarantineContent, MigrateError> {
     let mut query = Query::select();
     query.columns(["unit_key", "sealed"]).from(QUARANTINE).cond_where(of(entry));
+    if lock == RowLock::Exclusive {
+        query.lock_exclusive();
+    }
     let damaged = || MigrateError::DamagedQuarantine { unit: entry.unit.clone() };
     let row = tx.fetch_optional(&query).await.map_err(failed)?.ok_or_else(damaged)?;
     let key = row.text(0).map_err(failed)?.and_then(UnitKey::from_text).ok_or_else(damaged)?;

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::build::{self, BuildError, SourceError};
 use super::catalog::{Catalog, CatalogError};
 use super::sandbox::Sandbox;
@@ -21,7 +23,7 @@ pub enum RebuildError {
 }
 
 /// One module of the folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RebuiltModule {
     /// Its file name in the folder.
     pub file: String,
@@ -32,7 +34,8 @@ pub struct RebuiltModule {
 }
 
 /// The result of building a module again.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RebuildOutcome {
     /// The build has the same digest.
     Equal,

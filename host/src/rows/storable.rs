@@ -11,7 +11,7 @@ use super::{Capacity, RowsError};
 use crate::database::Dialect;
 use crate::encryption::Keyring;
 use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Column, Sealing};
+use crate::layout::schema::{Column, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
 use crate::lens::{Composed, Lens, Provenance};
 
@@ -50,6 +50,25 @@ pub(super) fn refused(lens: &Lens, batch: &UnitBatch, keyring: &Keyring, dialect
         }
     }
     refused.into_iter().collect()
+}
+
+/// The flaws of rows that a database cannot store in a table; none has a value.
+pub fn flaws(table: &Table, rows: &TableRows, keyring: &Keyring, dialect: Dialect) -> Vec<String> {
+    let mut flaws = Vec::new();
+    for column in &table.columns {
+        let Some(values) = rows.columns.get(&column.name) else { continue };
+        flaws.extend(text_flaws((&table.name, column), values, keyring, dialect).into_iter().map(|(_, flaw)| flaw));
+        let is_text = Encoding::from(column.kind) == Encoding::Text && column.sealing == Sealing::Plain;
+        let is_utf8 = |row: usize| match values.data.get(Encoding::Text, row) {
+            Value::Text(text) => std::str::from_utf8(text).is_ok(),
+            _ => true,
+        };
+        if is_text && dialect != Dialect::Sqlite && !(0..rows.count()).all(is_utf8) {
+            flaws.push(format!("`{}` of `{}` has a text that is not UTF-8", column.name, table.name));
+        }
+    }
+    flaws.extend(repetitions(table, rows).into_iter().map(|(_, flaw)| flaw));
+    flaws
 }
 
 fn unstorable(lens: &Lens, composed: &Composed, flaw: String) -> Unstorable {
@@ -135,9 +154,11 @@ fn repeated_keys(lens: &Lens, composed: &Composed, rows: &TableRows) -> Vec<(usi
         })
     });
     let is_loaded = table.primary_key.iter().all(|name| rows.columns.contains_key(name));
-    if !composed.reshaped && is_unique || !is_loaded {
-        return Vec::new();
-    }
+    if !composed.reshaped && is_unique || !is_loaded { Vec::new() } else { repetitions(table, rows) }
+}
+
+/// The rows whose primary key an earlier row has.
+fn repetitions(table: &Table, rows: &TableRows) -> Vec<(usize, String)> {
     let (mut seen, mut key) = (HashSet::new(), Vec::new());
     let flaw = || format!("two rows of `{}` have the same primary key", table.name);
     let is_repeated = |row: &usize| {

@@ -132,7 +132,11 @@ fn given(edits: &[Edit<'_>], access: &Access, units: &[UnitData]) -> TableData {
     let columns = access.reads.iter().map(|column| {
         let values = rows().map(|row| match row.get(column) {
             Some(value) => value.value(),
-            None => panic!("a row has no `{column}`, which is read: {row:?}"),
+            None => panic!(
+                "a row of `{}` has no column `{column}`, which the migration reads; add it to the layout of the test, or to the \
+                 row in `input.json`: {row:?}",
+                access.table
+            ),
         });
         column_of(values)
     });
@@ -289,5 +293,36 @@ impl Stepping<'_> {
             (columns, continues.map_or_else(RowData::new, |origin| lost[origin].clone()))
         });
         out.unzip()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Access, Manifest, Unit};
+
+    struct ReadsText;
+
+    impl Migration for ReadsText {
+        fn manifest() -> Manifest {
+            Manifest::new(2, "test").up(Access::to("t").reads(["x"]).writes(["x"]))
+        }
+
+        fn up(_: &Run, _: &mut Unit<'_>) -> Result<(), Refused> {
+            Ok(())
+        }
+
+        fn down(_: &Run, _: &mut Unit<'_>) -> Result<(), Refused> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    #[should_panic(
+        expected = "a row of `t` has no column `x`, which the migration reads; add it to the layout of the test"
+    )]
+    fn column_that_a_row_lacks_is_named_with_the_place_to_add_it() {
+        let unit = UnitData { tables: [("t".to_owned(), vec![RowData::new()])].into() };
+        step::<ReadsText>(Direction::Up, &run(), &[unit], &[]);
     }
 }

@@ -335,6 +335,11 @@ async fn errand_migrates_a_database_that_no_host_uses(kind: Kind) {
         succeeded(&errand(oldest));
         let part = errand(json!({ "action": "up", "max_count": 1 }));
         assert_eq!(part.status.code(), Some(3), "{part:?}");
+        let given_up = succeeded(&errand(json!({ "action": "abort" })));
+        assert!(given_up.contains(&format!("the database stays at {UNSPLIT}")), "{given_up}");
+        let history = succeeded(&errand(json!({ "action": "history" })));
+        let last = history.lines().take_while(|line| !line.is_empty()).last().unwrap();
+        assert!(last.contains(&format!("up from {UNSPLIT} to {NEWEST}: given-up")), "{history}");
         succeeded(&errand(json!({ "action": "up", "on_unreadable": "quarantine" })));
         assert_eq!(version(&world), NEWEST);
         assert_eq!(succeeded(&errand(json!({ "action": "quarantine" }))), "No unit is in quarantine.\n");

@@ -2,6 +2,7 @@
 //! clients of the API, and all that they know is in its records, so they continue after a restart.
 
 mod steps;
+mod updates;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,6 +18,7 @@ use crate::cli::output::announce;
 use crate::clock::{Clock, SystemClock};
 use crate::tls;
 use steps::{FAILURE, InstanceStep, Load, TaskStep, fails};
+use updates::SeenUpdates;
 
 /// Pause between two rounds; longer after a round that took long.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -24,12 +26,24 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The port of the cell's machine that leads to the first port of each container.
 const FIRST_HOST_PORT: u32 = 61_001;
 
+/// The version of the API with definitions.
+const DEFINITIONS: &str = "v1.2";
+
+/// A desired LRP, as far as cells use it.
+struct DesiredByCells {
+    instances: i32,
+    definition_id: Vec<u8>,
+    /// Whether an update is under way.
+    is_updated: bool,
+}
+
 pub(super) struct SimulatedCells {
     client: Client,
     host: String,
     cells: u16,
     /// What runs on the cells, by instance guid.
     running: BTreeMap<Vec<u8>, String>,
+    updates: SeenUpdates,
 }
 
 /// The client that the cells reach the host with.
@@ -44,7 +58,13 @@ pub(super) fn client() -> anyhow::Result<Client> {
 impl SimulatedCells {
     /// This number of cells for the host at an address.
     pub(super) fn new(client: Client, host: SocketAddr, cells: u16) -> Self {
-        Self { client, host: format!("http://{host}"), cells, running: BTreeMap::new() }
+        Self {
+            client,
+            host: format!("http://{host}"),
+            cells,
+            running: BTreeMap::new(),
+            updates: SeenUpdates::default(),
+        }
     }
 
     /// Works until it is dropped.
@@ -65,16 +85,17 @@ impl SimulatedCells {
             self.call("actual_lrps/list", &proto::ActualLrPsRequest::default()).await?;
         complete(instances.error)?;
         // Listed later than the instances, so that each of them is among these unless it is not desired any more.
-        let desired = self.desired_instances().await?;
+        let desired = self.desired_lrps().await?;
         let tasks: proto::TasksResponse = self.call("tasks/list.r3", &proto::TasksRequest::default()).await?;
         complete(tasks.error)?;
         self.print_stopped(&instances.actual_lrps);
+        self.print_updates(&desired).await?;
         let mut load = Load::of(self.cells, &instances.actual_lrps, &tasks.tasks);
         let now_ns = SystemClock.now_ns();
         for row in &instances.actual_lrps {
             let key = row.actual_lrp_key.as_ref();
             let is_desired =
-                key.is_some_and(|key| desired.get(&key.process_guid).is_some_and(|instances| key.index < *instances));
+                key.is_some_and(|key| desired.get(&key.process_guid).is_some_and(|lrp| key.index < lrp.instances));
             let Some(step) = InstanceStep::of(row, is_desired, self.cells, now_ns) else { continue };
             self.advance(row, step, &mut load).await?;
         }
@@ -88,14 +109,44 @@ impl SimulatedCells {
         Ok(())
     }
 
-    /// The number of instances of each desired LRP.
-    async fn desired_instances(&self) -> anyhow::Result<BTreeMap<Vec<u8>, i32>> {
+    /// The instances and definitions of each desired LRP.
+    async fn desired_lrps(&self) -> anyhow::Result<BTreeMap<Vec<u8>, DesiredByCells>> {
         let request = proto::DesiredLrPsRequest::default();
         let answer: proto::DesiredLrpSchedulingInfosResponse =
-            self.call("desired_lrp_scheduling_infos/list", &request).await?;
+            self.call_at(DEFINITIONS, "desired_lrp_scheduling_infos/list.r1", &request).await?;
         complete(answer.error)?;
-        let infos = answer.desired_lrp_scheduling_infos.into_iter();
-        Ok(infos.filter_map(|info| Some((info.desired_lrp_key?.process_guid, info.instances))).collect())
+        let mut desired = BTreeMap::new();
+        for info in answer.desired_lrp_scheduling_infos {
+            let Some(key) = info.desired_lrp_key else { continue };
+            // The current definition comes first, and the previous one follows during an update.
+            let of_first =
+                DesiredByCells { instances: info.instances, definition_id: info.definition_id, is_updated: false };
+            desired
+                .entry(key.process_guid)
+                .and_modify(|lrp: &mut DesiredByCells| lrp.is_updated = true)
+                .or_insert(of_first);
+        }
+        Ok(desired)
+    }
+
+    /// Prints which updates have begun, are halted or complete since the last round.
+    async fn print_updates(&mut self, desired: &BTreeMap<Vec<u8>, DesiredByCells>) -> anyhow::Result<()> {
+        let mut now = BTreeMap::new();
+        for (guid, lrp) in desired {
+            let mut status =
+                proto::DesiredLrpUpdateStatus { definition_id: lrp.definition_id.clone(), ..Default::default() };
+            if lrp.is_updated {
+                let request = proto::DesiredLrpUpdateStatusRequest { process_guid: guid.clone() };
+                let answer: proto::DesiredLrpUpdateStatusResponse =
+                    self.call_at(DEFINITIONS, "desired_lrp/update_status", &request).await?;
+                // Removed since it was listed.
+                let Some(underway) = answer.status else { continue };
+                status = underway;
+            }
+            now.insert(guid.clone(), status);
+        }
+        self.updates.changed(now).iter().for_each(announce);
+        Ok(())
     }
 
     /// Prints which containers were stopped since the last round.
@@ -213,7 +264,17 @@ impl SimulatedCells {
     }
 
     async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> anyhow::Result<A> {
-        let url = format!("{}/v1/{method}", self.host);
+        self.call_at("v1", method, request).await
+    }
+
+    /// Calls a method of a version of the API.
+    async fn call_at<A: Message + Default>(
+        &self,
+        version: &str,
+        method: &str,
+        request: &impl Message,
+    ) -> anyhow::Result<A> {
+        let url = format!("{}/{version}/{method}", self.host);
         let answer = self.client.post(&url).body(request.encode_to_vec()).send().await?;
         if !answer.status().is_success() {
             bail!("{url} was answered {}", answer.status());

@@ -2,24 +2,19 @@
 
 use std::fmt::Write;
 
-use super::super::output;
 use super::super::progress::span;
-use super::{StatusArgs, existing};
+use super::{ShownArgs, existing};
 use crate::clock::date_and_time;
 use crate::migrate::{self, MigrationRan, MigrationRun};
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-pub(super) async fn history(StatusArgs { config, json }: StatusArgs) -> anyhow::Result<()> {
+pub(super) async fn history(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let context = prepared.context();
     let runs = migrate::runs(&context).await?;
     let migrations = migrate::migrations_ran(&context).await?;
-    if json {
-        output::json(&serde_json::json!({ "runs": runs, "migrations": migrations }))?;
-    } else {
-        output::text(text(&runs, &migrations))?;
-    }
+    form.print(&serde_json::json!({ "runs": runs, "migrations": migrations }), || text(&runs, &migrations))?;
     Ok(())
 }
 

@@ -1,5 +1,8 @@
-//! `bbs migrate quarantine`: lists units that could not be migrated, and retries them. Owns arguments and wording; prints
-//! no value of a record.
+//! `bbs migrate quarantine`: lists units that could not be migrated, repairs and retries them. Owns arguments and wording; only
+//! `repair` prints values of records.
+
+mod editor;
+mod repair;
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -8,20 +11,20 @@ use std::sync::Arc;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use super::existing;
-use crate::cli::output;
+use super::{ShownArgs, existing};
 use crate::config::Config;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
-use crate::migrate::{self, Fate, PutBack, QuarantineEntry};
+use crate::migrate::{self, Fate, QuarantineEntry, WriteMode};
 use crate::modules::Module;
-use crate::startup;
+use crate::startup::{self, Prepared};
 
-/// List, show and retry units that a migration could not transform, and rows that a host could not read, in quarantine.
+/// List, repair and retry units that a migration could not transform, and rows that a host could not read, in quarantine.
 ///
 /// Each is stored whole and sealed. A migration back below the one that it failed at restores it; so does `retry`,
-/// once its records open again or with a corrected module. A row that a host could not read returns by `retry` alone. All of
-/// these may run beside a serving host.
+/// once its records open again or with a corrected module. A row that a host could not read returns by `retry` alone. Where
+/// its content is at fault, `edit` corrects it in place, or `export` writes it to a file and `import` reads the corrected file; then
+/// `retry`. `delete` gives a unit up. All of these may run beside a serving host.
 #[derive(Debug, Args)]
 pub(super) struct QuarantineCommand {
     #[command(subcommand)]
@@ -31,31 +34,25 @@ pub(super) struct QuarantineCommand {
 #[derive(Debug, Subcommand)]
 enum QuarantineAction {
     /// List the units, with the reason of each.
-    List(QuarantineListArgs),
+    List(ShownArgs),
     /// Show one unit: its tables, the failure, and the replay file.
     Show(Named),
     /// Retry units, and write those that succeed into their tables at the version of the database.
     Retry(Retried),
+    Export(repair::Exported),
+    Edit(repair::Edited),
+    Import(repair::Imported),
+    Delete(repair::Deleted),
 }
 
 const NO_UNIT: &str = "No unit is in quarantine.";
-
-#[derive(Debug, Args)]
-struct QuarantineListArgs {
-    /// The JSON configuration file of the host.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
-}
 
 #[derive(Debug, Args)]
 struct Named {
     /// The unit's name as `list` prints it: a process guid, a task's guid, or `<process guid>/<index>/<presence>`.
     unit: String,
     #[command(flatten)]
-    listed: QuarantineListArgs,
+    shown: ShownArgs,
 }
 
 #[derive(Debug, Args)]
@@ -69,7 +66,7 @@ struct Retried {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    listed: QuarantineListArgs,
+    shown: ShownArgs,
 }
 
 impl QuarantineCommand {
@@ -78,23 +75,27 @@ impl QuarantineCommand {
             QuarantineAction::List(listed) => list(listed).await,
             QuarantineAction::Show(named) => show(named).await,
             QuarantineAction::Retry(retried) => retry(retried).await,
+            QuarantineAction::Export(exported) => exported.run().await,
+            QuarantineAction::Edit(edited) => Box::pin(edited.run()).await,
+            QuarantineAction::Import(imported) => imported.run().await,
+            QuarantineAction::Delete(deleted) => deleted.run().await,
         }
     }
 }
 
-async fn list(QuarantineListArgs { config, json }: QuarantineListArgs) -> anyhow::Result<()> {
+async fn list(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let entries = migrate::quarantined(&prepared.context()).await?;
-    if json {
-        output::json(&entries)?;
-        return Ok(());
-    }
-    if entries.is_empty() {
-        output::line(NO_UNIT)?;
-    }
-    let lines = entries.iter().map(|entry| format!("{}  {}\n", name(entry), short(entry)));
-    output::text(lines.collect::<String>())?;
+    form.print(&entries, || lines(&entries, short))?;
     Ok(())
+}
+
+/// A line for each entry.
+fn lines(entries: &[QuarantineEntry], text: impl Fn(&QuarantineEntry) -> String) -> String {
+    if entries.is_empty() {
+        return format!("{NO_UNIT}\n");
+    }
+    entries.iter().map(|entry| format!("{}  {}\n", name(entry), text(entry))).collect()
 }
 
 /// The unit's name for a terminal: clients choose it.
@@ -116,18 +117,14 @@ fn rows(entry: &QuarantineEntry) -> String {
     rows.map(|(table, rows)| format!("{rows} {table}")).collect::<Vec<_>>().join(" + ")
 }
 
-async fn show(Named { unit, listed: QuarantineListArgs { config, json } }: Named) -> anyhow::Result<()> {
+async fn show(Named { unit, shown: ShownArgs { config, form } }: Named) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let entries = migrate::quarantined(&prepared.context()).await?;
     let found: Vec<_> = entries.into_iter().filter(|entry| entry.unit == unit).collect();
     if found.is_empty() {
         bail!("there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are");
     }
-    if json {
-        output::json(&found)?;
-    } else {
-        output::text(found.iter().map(long).collect::<String>())?;
-    }
+    form.print(&found, || found.iter().map(long).collect::<String>())?;
     Ok(())
 }
 
@@ -159,32 +156,25 @@ fn long(entry: &QuarantineEntry) -> String {
             "State",
             &format!("not in the tables; `bbs migrate quarantine retry` restores it if it can be {condition}"),
         );
+        line("Repair", "`bbs migrate quarantine edit` corrects its content, then retry; `delete` gives it up");
     }
     out
 }
 
 async fn retry(retried: Retried) -> anyhow::Result<()> {
-    let Retried { units, module, dry_run, listed: QuarantineListArgs { config, json } } = retried;
-    let mode = if dry_run { PutBack::DryRun } else { PutBack::Real };
+    let Retried { units, module, dry_run, shown: ShownArgs { config, form } } = retried;
+    let mode = mode(dry_run);
     let prepared = existing(&config).await?;
     let instead = module.map(|file| corrected(&file, &prepared.config)).transpose()?;
-    // Restored records are sealed with the active key.
-    prepared.check_keys().await?;
-    prepared.check_serials().await?;
-    // Uses the current fence instead of raising it: the data that a host serves does not change, so the host may continue.
-    let fence = Fence::of_master(&prepared.database).await?;
+    let fence = fence_for_writes(&prepared).await?;
     let fates = migrate::retry(&prepared.context(), &fence, &units, instead, mode).await?;
     prepared.database.close().await;
-    if json {
-        let fates: Vec<_> =
-            fates.iter().map(|(entry, fate)| serde_json::json!({ "unit": entry.unit, "fate": fate })).collect();
-        output::json(&fates)?;
-    } else if fates.is_empty() {
-        output::line(NO_UNIT)?;
-    } else {
-        let lines = fates.iter().map(|(entry, fate)| format!("{}  {}\n", name(entry), outcome(fate, mode)));
-        output::text(lines.collect::<String>())?;
-    }
+    let result: Vec<_> =
+        fates.iter().map(|(entry, fate)| serde_json::json!({ "unit": entry.unit, "fate": fate })).collect();
+    form.print(&result, || match fates.as_slice() {
+        [] => format!("{NO_UNIT}\n"),
+        fates => fates.iter().map(|(entry, fate)| format!("{}  {}\n", name(entry), outcome(fate, mode))).collect(),
+    })?;
     let stay = fates.iter().filter(|(_, fate)| *fate != Fate::Returned).count();
     match stay {
         0 => Ok(()),
@@ -193,9 +183,27 @@ async fn retry(retried: Retried) -> anyhow::Result<()> {
     }
 }
 
-fn outcome(fate: &Fate, mode: PutBack) -> String {
+fn mode(dry_run: bool) -> WriteMode {
+    if dry_run { WriteMode::DryRun } else { WriteMode::Real }
+}
+
+/// The fence under which entries are changed: the current one, which is not raised. The data that a host serves does not change, so
+/// the host may continue.
+///
+/// # Errors
+/// A key does not open the records of the database, as every content is sealed with the active key; a catalog is too old; or the
+/// database fails.
+async fn fence_for_writes(prepared: &Prepared) -> anyhow::Result<Fence> {
+    prepared.check_keys().await?;
+    prepared.check_serials().await?;
+    Ok(Fence::of_master(&prepared.database).await?)
+}
+
+fn outcome(fate: &Fate, mode: WriteMode) -> String {
     match fate {
-        Fate::Returned if mode == PutBack::DryRun => "would be restored to its tables; nothing was written".to_owned(),
+        Fate::Returned if mode == WriteMode::DryRun => {
+            "would be restored to its tables; nothing was written".to_owned()
+        }
         Fate::Returned => "restored to its tables".to_owned(),
         Fate::Refused { reason } => format!("remains: {reason}"),
         Fate::InTheWay { table } => {

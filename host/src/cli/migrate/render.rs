@@ -8,7 +8,8 @@ use crate::config::Config;
 use crate::keys::WrongKey;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::migrate::{
-    Checked, Decision, Found, PartialRun, Plan, PlannedMigration, RunOutcome, Status, Strategy, TableChange, Trouble,
+    Checked, Decision, Found, LayoutChange, LayoutStep, PartialRun, Plan, PlannedMigration, RunOutcome, Status,
+    Strategy, TableChange, Trouble,
 };
 use crate::progress::SERVING;
 
@@ -216,6 +217,32 @@ pub(super) fn plan(plan: &Plan) -> String {
     };
     line!(out, "Reversible {back}");
     out
+}
+
+pub(super) fn layout_sql(changes: &[LayoutChange]) -> String {
+    let mut out = String::new();
+    let mut last = None;
+    for LayoutChange { step, table, statements } in changes {
+        if last.replace(*step) != Some(*step) {
+            line!(out, "{}-- {}", if out.is_empty() { "" } else { "\n" }, heading(*step));
+        }
+        line!(out, "-- {}", table.as_deref().unwrap_or("all copied tables"));
+        statements.iter().for_each(|statement| line!(out, "{statement};"));
+    }
+    if changes.is_empty() {
+        line!(out, "-- The layout does not change.");
+    }
+    out
+}
+
+fn heading(step: LayoutStep) -> &'static str {
+    match step {
+        LayoutStep::Prepare => "PREPARE: create the copies. Their rows follow, transformed by the modules.",
+        LayoutStep::Index => "INDEX: index the copies.",
+        LayoutStep::ChangeAhead => "CHANGE AHEAD: change tables in place, each statement by itself.",
+        LayoutStep::CutOver => "CUT OVER: give the copies their names.",
+        LayoutStep::CleanUp => "CLEAN UP: remove the replaced tables.",
+    }
 }
 
 fn table(change: &TableChange) -> String {

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::sign::print_signature;
+use super::sign::signature_line;
 use crate::api::{self, LINE_END};
-use crate::cli::{output, progress};
+use crate::cli::output::OutputForm;
+use crate::cli::progress;
 use crate::modules::add::{self, Added};
 use crate::modules::catalog::Catalog;
 use crate::progress::Progress;
@@ -29,6 +30,8 @@ pub(super) struct AddCommand {
     /// A folder of modules that these continue, such as the host's; may be repeated. For an add-on.
     #[arg(long, value_name = "DIR")]
     base: Vec<PathBuf>,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 /// Checks the translators of a folder as a host does.
@@ -46,12 +49,19 @@ impl AddCommand {
         let (files, folder, base) = (self.files, self.into.clone(), self.base.clone());
         let work = tokio::task::spawn_blocking(move || add::add(&files, &folder, &base, &check_api, &sandbox));
         let Added { added, present, entries, signature } = progress::shown(&progress, work).await??;
-        let into = self.into.display();
-        let added = added.iter().map(|file| format!("{file}  added\n"));
-        let present = present.iter().map(|file| format!("{file}  already present\n"));
-        output::text(added.chain(present).collect::<String>())?;
-        output::line(format_args!("{into} has {} modules", entries.len()))?;
-        print_signature(signature, &self.into)?;
+        let result = serde_json::json!({
+            "folder": self.into,
+            "added": added,
+            "present": present,
+            "modules": entries,
+            "signature": signature,
+        });
+        self.form.print(&result, || {
+            let added = added.iter().map(|file| format!("{file}  added\n"));
+            let present = present.iter().map(|file| format!("{file}  already present\n"));
+            let count = format!("{} has {} modules\n", self.into.display(), entries.len());
+            added.chain(present).chain([count, signature_line(signature, &self.into)]).collect::<String>()
+        })?;
         // Reports, for example, a second file of the same module that was copied there by hand.
         Catalog::entries(&self.into, &self.base)?;
         Ok(())

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::sign::print_signature;
-use crate::cli::{output, progress};
+use super::sign::signature_line;
+use crate::cli::output::OutputForm;
+use crate::cli::progress;
 use crate::modules::build::{self, BuildRequest, BuiltFolder};
 use crate::progress::Progress;
 
@@ -30,6 +31,8 @@ pub(super) struct BuildCommand {
     /// Replace or delete modules of the folder that have run on no database, such as a draft that has changed.
     #[arg(long)]
     replace: bool,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl BuildCommand {
@@ -45,9 +48,17 @@ impl BuildCommand {
         let (built, into) = (request.crates.len(), request.into.clone());
         let work = tokio::task::spawn_blocking(move || build::build(&request, &sandbox, &working));
         let BuiltFolder { entries, signature } = progress::shown(&progress, work).await??;
-        let lines = entries.iter().map(|entry| format!("{}  {}\n", &entry.sha256[..12], entry.file));
-        output::line(format_args!("{built} built; {} has {} modules", into.display(), entries.len()))?;
-        output::text(lines.collect::<String>())?;
-        print_signature(signature, &into)
+        let result = serde_json::json!({
+            "folder": into,
+            "built": built,
+            "modules": entries,
+            "signature": signature,
+        });
+        self.form.print(&result, || {
+            let count = format!("{built} built; {} has {} modules\n", into.display(), entries.len());
+            let lines = entries.iter().map(|entry| format!("{}  {}\n", &entry.sha256[..12], entry.file));
+            std::iter::once(count).chain(lines).chain([signature_line(signature, &into)]).collect::<String>()
+        })?;
+        Ok(())
     }
 }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use crate::cli::output;
+use super::print_carried;
+use crate::cli::output::OutputForm;
 use crate::modules::bundle;
 
 /// Carry a folder of modules in one file, for sites without a network
@@ -42,6 +43,8 @@ struct SaveCommand {
     modules: PathBuf,
     /// The file to write.
     file: PathBuf,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 /// Load a folder of modules from a bundle
@@ -59,22 +62,22 @@ struct LoadCommand {
     /// A folder that does not exist or is empty. An existing one gets modules with `bbs module add`.
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl BundleCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
-        let (place, artifact) = match self.action {
-            BundleAction::Save(SaveCommand { modules, file }) => {
+        match self.action {
+            BundleAction::Save(SaveCommand { modules, file, form }) => {
                 let sandbox = super::sandbox()?;
                 let artifact = bundle::save(&modules, &file, &sandbox)?;
-                (file, artifact)
+                print_carried(form, file.display(), &artifact)
             }
-            BundleAction::Load(LoadCommand { file, into }) => {
+            BundleAction::Load(LoadCommand { file, into, form }) => {
                 let artifact = bundle::load(&file, &into)?;
-                (into, artifact)
+                print_carried(form, into.display(), &artifact)
             }
-        };
-        output::line(format_args!("{} has {} modules; {}", place.display(), artifact.modules(), artifact.digest()))?;
-        Ok(())
+        }
     }
 }

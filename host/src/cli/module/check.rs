@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use crate::cli::output;
+use crate::cli::output::OutputForm;
 use crate::lens::transform::Transform;
 use crate::modules::sandbox::Sandbox;
 use crate::modules::translate::Translate;
-use crate::modules::{Module, Trial, trial};
+use crate::modules::{MigrationModule, Module, TranslatorModule, Trial, trial};
 use crate::signatures::TrustedKeys;
 use crate::startup;
 
@@ -29,9 +29,12 @@ pub(super) struct CheckCommand {
     /// A folder of modules that this one continues, such as the host's; may be repeated. For an add-on.
     #[arg(long, value_name = "DIR")]
     base: Vec<PathBuf>,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    /// Check only this module of the folder against the rest, which is loaded and not run: its file, or the name or version of a
+    /// migration, or the versions of a translator; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 /// The result for one module.
@@ -56,15 +59,12 @@ impl CheckCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let sandbox = super::sandbox()?;
         let findings = if self.path.is_dir() {
-            check_folders([self.base, vec![self.path]].concat(), &sandbox)?
+            check_folders([self.base, vec![self.path]].concat(), &self.only, &sandbox)?
         } else {
+            ensure!(self.only.is_empty(), "`--only` chooses modules of a folder; {} is a file", self.path.display());
             check_file(&self.path, &sandbox)?
         };
-        if self.json {
-            output::json(&findings)?;
-        } else {
-            output::text(findings.iter().map(text).collect::<String>())?;
-        }
+        self.form.print(&findings, || findings.iter().map(text).collect::<String>())?;
         match findings.iter().filter(|finding| !finding.is_good()).count() {
             0 => Ok(()),
             bad => bail!("{bad} of {} modules break a rule", findings.len()),
@@ -72,16 +72,26 @@ impl CheckCommand {
     }
 }
 
-fn check_folders(folders: Vec<PathBuf>, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding>> {
+/// Checks the modules of these names; all of them if none is given.
+fn check_folders(folders: Vec<PathBuf>, only: &[String], sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding>> {
     let catalog = startup::load_catalog(&folders, &TrustedKeys::default(), sandbox)?;
-    let migrations = catalog.migrations().iter().map(|module| Finding {
+    let (migrations, translators) = (catalog.migrations().iter(), catalog.translators().iter());
+    let names: Vec<_> = migrations.map(migration_names).chain(translators.map(translator_names)).collect();
+    if let Some(unknown) = only.iter().find(|name| !names.iter().flatten().any(|known| known == *name)) {
+        let files: Vec<_> = names.iter().map(|[file, ..]| file.as_str()).collect();
+        bail!("the folder has no module {unknown:?}; it has {}", files.join(", "));
+    }
+    let is_chosen = |names: [String; 3]| only.is_empty() || names.iter().any(|name| only.contains(name));
+    let migrations = catalog.migrations().iter().filter(|module| is_chosen(migration_names(module)));
+    let migrations = migrations.map(|module| Finding {
         file: module.file().to_owned(),
         module: format!("migration {} {}", module.manifest().version, module.manifest().name),
         sha256: module.digest().to_owned(),
         trials: trial::run(module, catalog.layout_history()),
         unbound: catalog.layout_history().unbound(module.manifest()).iter().map(ToString::to_string).collect(),
     });
-    let translators = catalog.translators().iter().map(|module| Finding {
+    let translators = catalog.translators().iter().filter(|module| is_chosen(translator_names(module)));
+    let translators = translators.map(|module| Finding {
         file: module.file().to_owned(),
         module: format!("translator {} to {}", module.manifest().serves, module.manifest().onto),
         sha256: module.digest().to_owned(),
@@ -89,6 +99,18 @@ fn check_folders(folders: Vec<PathBuf>, sandbox: &Arc<Sandbox>) -> anyhow::Resul
         unbound: Vec::new(),
     });
     Ok(migrations.chain(translators).collect())
+}
+
+/// The names by which `--only` chooses a module, the file first.
+fn migration_names(module: &Arc<MigrationModule>) -> [String; 3] {
+    let manifest = module.manifest();
+    [module.file().to_owned(), manifest.name.clone(), manifest.version.to_string()]
+}
+
+fn translator_names(module: &Arc<TranslatorModule>) -> [String; 3] {
+    let manifest = module.manifest();
+    let versions = format!("{}-to-{}", manifest.serves, manifest.onto);
+    [module.file().to_owned(), manifest.name.clone(), versions]
 }
 
 fn check_file(file: &Path, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding>> {

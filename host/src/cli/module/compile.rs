@@ -6,7 +6,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use clap::Args;
 
-use crate::cli::{output, progress};
+use crate::cli::output::OutputForm;
+use crate::cli::progress;
 use crate::config::shipped_module_cache;
 use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox};
@@ -29,6 +30,8 @@ pub(super) struct CompileCommand {
     /// The folder to fill; created if absent [default: `module-cache` beside the modules folder]
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl CompileCommand {
@@ -45,11 +48,11 @@ impl CompileCommand {
         refuse_failure(&sandbox)?;
         let all = catalog.migrations().len() + catalog.translators().len();
         let compiled = sandbox.compiled();
-        output::line(format_args!(
-            "{compiled} compiled, {} were already there; {} has {all} modules",
-            all - compiled,
-            into.display()
-        ))?;
+        let present = all - compiled;
+        let result = serde_json::json!({ "folder": into, "compiled": compiled, "present": present });
+        self.form.print(&result, || {
+            format!("{compiled} compiled, {present} were already there; {} has {all} modules\n", into.display())
+        })?;
         Ok(())
     }
 }

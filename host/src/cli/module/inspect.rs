@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::cli::output;
+use crate::cli::output::OutputForm;
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::modules::translate::{AnswerForm, Method, TranslatorManifest};
 use crate::modules::{AnyManifest, Inspection};
@@ -16,20 +16,15 @@ use crate::modules::{AnyManifest, Inspection};
 pub(super) struct InspectCommand {
     /// The .wasm file of a module.
     file: PathBuf,
-    /// Print JSON instead of text.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl InspectCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let sandbox = super::sandbox()?;
         let inspection = Inspection::of(&self.file, &sandbox)?;
-        if self.json {
-            output::json(&inspection)?;
-        } else {
-            output::text(text(&inspection))?;
-        }
+        self.form.print(&inspection, || text(&inspection))?;
         Ok(())
     }
 }

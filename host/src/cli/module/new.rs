@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 
-use crate::cli::output;
+use crate::cli::output::OutputForm;
 use crate::clock::{Clock, SystemClock};
 use crate::modules::translate::ApiVersion;
 use sdk::Sdk;
@@ -70,6 +70,8 @@ pub(super) struct NewCommand {
     /// Also write a BOSH release of the module; to an existing crate, add only the release.
     #[arg(long)]
     bosh: bool,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -87,23 +89,27 @@ impl NewCommand {
         self.placeholders(Ends::default())?;
         let folder = PathBuf::from(&self.name);
         let is_crate = folder.join("Cargo.toml").exists();
-        if !(self.bosh && is_crate) {
-            self.create(&folder)?;
+        let mut text = String::new();
+        let is_new = !(self.bosh && is_crate);
+        if is_new {
+            text = self.create(&folder)?;
         }
-        if self.bosh {
-            let release = folder.join(bosh::FOLDER);
-            refuse_existing(&release)?;
-            write(&release, bosh::files(&self.name))?;
-            output::line(format_args!(
-                "The BOSH release of {} is in {}; its README.md has the steps.",
+        let release = self.bosh.then(|| folder.join(bosh::FOLDER));
+        if let Some(release) = &release {
+            refuse_existing(release)?;
+            write(release, bosh::files(&self.name))?;
+            text += &format!(
+                "The BOSH release of {} is in {}; its README.md has the steps.\n",
                 folder.display(),
                 release.display()
-            ))?;
+            );
         }
+        self.form.print(&serde_json::json!({ "crate": folder, "created": is_new, "release": release }), || text)?;
         Ok(())
     }
 
-    fn create(&self, folder: &Path) -> anyhow::Result<()> {
+    /// Creates the crate, and returns the next steps as text.
+    fn create(&self, folder: &Path) -> anyhow::Result<String> {
         refuse_existing(folder)?;
         let here = std::env::current_dir().context("the current folder is gone")?;
         let sdk = Sdk::find_or_write(self.sdk.as_deref(), &here)?;
@@ -115,17 +121,12 @@ impl NewCommand {
             // Cargo removes the entries that the crate does not use.
             std::fs::copy(&lock, folder.join("Cargo.lock")).context("cannot copy the SDK's Cargo.lock")?;
         }
-        output::line(format_args!(
-            "{0} is ready. Next:\n\n  cd {0}\n  cargo test\n\nthen read its README.md.",
-            folder.display()
-        ))?;
+        let mut text =
+            format!("{0} is ready. Next:\n\n  cd {0}\n  cargo test\n\nthen read its README.md.\n", folder.display());
         if sdk.is_new {
-            output::line(format_args!(
-                "\nThe SDK that it depends on is in {}; keep the two beside each other.",
-                sdk::FOLDER
-            ))?;
+            text += &format!("\nThe SDK that it depends on is in {}; keep the two beside each other.\n", sdk::FOLDER);
         }
-        Ok(())
+        Ok(text)
     }
 
     fn kind(&self) -> CrateKind {

@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::print_carried;
 use super::registry::RegistryOptions;
-use crate::cli::{output, progress};
+use crate::cli::output::OutputForm;
+use crate::cli::progress;
 use crate::modules::registry::{self, ArtifactReference};
 use crate::progress::Progress;
 
@@ -30,15 +32,16 @@ pub(super) struct PullCommand {
     into: PathBuf,
     #[command(flatten)]
     options: RegistryOptions,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl PullCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let Self { reference, into, options } = self;
+        let Self { reference, into, options, form } = self;
         let (connection, progress) = (options.connection()?, Progress::default());
         let work = registry::pull(&reference, &into, &connection, &progress);
         let artifact = progress::shown(&progress, work).await?;
-        output::line(format_args!("{} has {} modules; {}", into.display(), artifact.modules(), artifact.digest()))?;
-        Ok(())
+        print_carried(form, into.display(), &artifact)
     }
 }

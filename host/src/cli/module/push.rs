@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::print_carried;
 use super::registry::RegistryOptions;
-use crate::cli::{output, progress};
+use crate::cli::output::OutputForm;
+use crate::cli::progress;
 use crate::modules::registry::{self, ArtifactReference};
 use crate::progress::Progress;
 
@@ -28,17 +30,18 @@ pub(super) struct PushCommand {
     reference: ArtifactReference,
     #[command(flatten)]
     options: RegistryOptions,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl PushCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let Self { modules, reference, options } = self;
+        let Self { modules, reference, options, form } = self;
         let connection = options.connection()?;
         let sandbox = super::sandbox()?;
         let progress = Progress::default();
         let work = registry::push(&modules, &reference, &connection, &sandbox, &progress);
         let artifact = progress::shown(&progress, work).await?;
-        output::line(format_args!("{reference} has {} modules; {}", artifact.modules(), artifact.digest()))?;
-        Ok(())
+        print_carried(form, &reference, &artifact)
     }
 }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 
-use super::super::output;
 use super::add::check_api;
-use super::sign::print_signature;
+use super::sign::signature_line;
 use crate::cli::migrate::existing;
+use crate::cli::output::OutputForm;
 use crate::migrate;
 use crate::modules::remove::{self, Removed};
 
@@ -34,6 +34,8 @@ pub(super) struct RemoveCommand {
     /// Remove it without a look at any database.
     #[arg(long, required_unless_present = "config")]
     never_ran: bool,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl RemoveCommand {
@@ -56,9 +58,16 @@ impl RemoveCommand {
         let work =
             tokio::task::spawn_blocking(move || remove::remove(&self.file, &folder, &self.base, &check_api, &sandbox));
         let Removed { entry, modules, signature } = work.await??;
-        output::line(format_args!("{}  removed", entry.file))?;
-        output::line(format_args!("{} has {modules} modules", self.from.display()))?;
-        print_signature(signature, &self.from)?;
+        let result = serde_json::json!({
+            "folder": self.from,
+            "removed": entry,
+            "modules": modules,
+            "signature": signature,
+        });
+        self.form.print(&result, || {
+            let signature = signature_line(signature, &self.from);
+            format!("{}  removed\n{} has {modules} modules\n{signature}", entry.file, self.from.display())
+        })?;
         Ok(())
     }
 }

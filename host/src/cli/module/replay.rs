@@ -8,13 +8,13 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::cli::output;
+use crate::cli::output::{self, OutputForm};
 use crate::config::Config;
 use crate::encryption::Keyring;
 use crate::layout::columns::ColumnData;
 use crate::layout::values::{Encoding, Value as ColumnValue};
 use crate::lens::transform::Transform;
-use crate::migrate::{Replay, ReplayTable};
+use crate::migrate::{Replay, ReplayTable, json_of_bytes};
 use crate::modules::sandbox::Sandbox;
 use crate::modules::{MigrationModule, Module};
 use crate::startup;
@@ -37,6 +37,8 @@ pub(super) struct ReplayCommand {
     /// Print the unit, decrypted, as the `input.json` of a golden case for the module's tests.
     #[arg(long)]
     golden: bool,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl ReplayCommand {
@@ -50,12 +52,23 @@ impl ReplayCommand {
         }
         let sandbox = startup::sandbox(&config)?;
         let module = self.module(&config, &replay, &sandbox)?;
-        output::text(summary(&replay, module.digest()))?;
-        match replay.run(module.as_ref())? {
-            None => {
-                output::line("Now       it is transformed")?;
-                Ok(())
-            }
+        let now = replay.run(module.as_ref())?;
+        let Replay { unit, version, module: name, direction, reason, .. } = &replay;
+        let result = json!({
+            "unit": unit,
+            "version": version,
+            "module": name,
+            "direction": direction.to_string(),
+            "same_module": module.digest() == replay.digest,
+            "failed": reason,
+            "fails_now": now,
+        });
+        self.form.print(&result, || {
+            let end = if now.is_none() { "Now       it is transformed\n" } else { "" };
+            summary(&replay, module.digest()) + end
+        })?;
+        match now {
+            None => Ok(()),
             Some(reason) => bail!("the module still cannot transform the unit: {reason}"),
         }
     }
@@ -117,7 +130,7 @@ fn golden(replay: &Replay) -> Value {
     let tables: Map<_, _> = replay.tables.iter().map(|table| (table.name.clone(), rows(table))).collect();
     let mut golden = json!({ "direction": replay.direction.to_string(), "unit": tables });
     if let Some(residue) = &replay.residue {
-        golden["residue"] = bytes(residue);
+        golden["residue"] = json_of_bytes(residue);
     }
     golden
 }
@@ -135,19 +148,6 @@ fn column_value(data: &ColumnData, rows: usize, row: usize) -> Value {
         ColumnValue::Null => Value::Null,
         ColumnValue::Boolean(value) => value.into(),
         ColumnValue::Integer(value) => value.into(),
-        ColumnValue::Text(text) => bytes(text),
-    }
-}
-
-fn bytes(bytes: &[u8]) -> Value {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if !text.contains(|c: char| c.is_control() && !c.is_whitespace()) => text.into(),
-        _ => {
-            let hex = bytes.iter().fold(String::new(), |mut hex, byte| {
-                let _ = write!(hex, "{byte:02x}");
-                hex
-            });
-            json!({ "hex": hex })
-        }
+        ColumnValue::Text(text) => json_of_bytes(text),
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use zeroize::Zeroizing;
 
-use crate::cli::output;
+use crate::cli::output::OutputForm;
 use crate::clock::{Clock, SystemClock, date_and_time};
 use crate::files;
 use crate::modules::catalog::PreviousSignature;
@@ -52,6 +52,8 @@ pub(super) struct SignCommand {
     /// A file whose first line is the password of the key.
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl SignCommand {
@@ -65,10 +67,23 @@ impl SignCommand {
         let SignedCatalog { name, serial, key: id, modules } = signed;
         let folder = self.modules.display();
         let public_key = key.public_key();
-        output::line(format_args!("{folder} is signed: catalog {name} with {modules} modules"))?;
-        output::line(format_args!("serial  {serial} ({}Z)", date_and_time(serial.cast_signed())))?;
-        output::line(format_args!("key     {id}"))?;
-        output::line(format_args!("in bbs.json  \"trusted_keys\": {{ \"{name}\": [\"{public_key}\"] }}"))?;
+        let result = serde_json::json!({
+            "folder": self.modules,
+            "name": name,
+            "modules": modules,
+            "serial": serial,
+            "key": id.to_string(),
+            "public_key": public_key.to_string(),
+        });
+        self.form.print(&result, || {
+            let time = date_and_time(serial.cast_signed());
+            format!(
+                "{folder} is signed: catalog {name} with {modules} modules\n\
+                 serial  {serial} ({time}Z)\n\
+                 key     {id}\n\
+                 in bbs.json  \"trusted_keys\": {{ \"{name}\": [\"{public_key}\"] }}\n"
+            )
+        })?;
         Ok(())
     }
 }
@@ -91,13 +106,13 @@ fn password(file: Option<&Path>) -> anyhow::Result<Option<Zeroizing<String>>> {
     }
 }
 
-/// Prints that a folder has to be signed again, if it was signed before it changed.
-pub(super) fn print_signature(signature: PreviousSignature, folder: &Path) -> anyhow::Result<()> {
-    if signature == PreviousSignature::Removed {
-        output::line(format_args!(
-            "the catalog changed, so its signature {SIGNATURE_FILE} was removed; sign it again with `bbs module sign {} --key FILE`",
+/// A line that a folder has to be signed again, if it was signed before it changed.
+pub(super) fn signature_line(signature: PreviousSignature, folder: &Path) -> String {
+    match signature {
+        PreviousSignature::Unaffected => String::new(),
+        PreviousSignature::Removed => format!(
+            "the catalog changed, so its signature {SIGNATURE_FILE} was removed; sign it again with `bbs module sign {} --key FILE`\n",
             folder.display()
-        ))?;
+        ),
     }
-    Ok(())
 }

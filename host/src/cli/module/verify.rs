@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::bail;
 use clap::Args;
 
-use crate::cli::{output, progress};
+use crate::cli::output::OutputForm;
+use crate::cli::progress;
 use crate::modules::rebuild::{self, RebuildOutcome, RebuiltModule};
 use crate::progress::Progress;
 
@@ -26,6 +27,8 @@ pub(super) struct VerifyCommand {
     /// A checkout of the repository, for all modules that it lists, or the folder of one crate. May be repeated.
     #[arg(long, value_name = "SOURCE", required = true)]
     rebuild: Vec<PathBuf>,
+    #[command(flatten)]
+    form: OutputForm,
 }
 
 impl VerifyCommand {
@@ -33,10 +36,10 @@ impl VerifyCommand {
         let sandbox = super::sandbox()?;
         let progress = Progress::default();
         let working = progress.clone();
-        let Self { modules, rebuild } = self;
+        let Self { modules, rebuild, form } = self;
         let work = tokio::task::spawn_blocking(move || rebuild::rebuild(&modules, &rebuild, &sandbox, &working));
         let found = progress::shown(&progress, work).await??;
-        output::text(found.iter().map(|module| line(module) + "\n").collect::<String>())?;
+        form.print(&found, || found.iter().map(|module| line(module) + "\n").collect::<String>())?;
         match found.iter().filter(|module| module.outcome != RebuildOutcome::Equal).count() {
             0 => Ok(()),
             bad => bail!(

@@ -52,7 +52,7 @@ pub struct TableOptions {
 
 impl TableOptions {
     /// The options of a table that takes no other's place.
-    pub(super) fn new(dialect: Dialect) -> Self {
+    pub fn new(dialect: Dialect) -> Self {
         let of_table = if dialect == Dialect::Mysql { mysql::ROW_FORMAT.to_owned() } else { String::new() };
         Self { of_table, ..Self::default() }
     }

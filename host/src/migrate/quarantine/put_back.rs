@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{FOREIGN, QuarantineContent, QuarantineEntry, entries, failed, kept, remove, unit};
+use super::settled::{SettledTransaction, WriteMode};
+use super::{FOREIGN, QuarantineEntry, entries, failed, kept, remove};
 use crate::database::is_unique_violation;
 use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::Sealing;
 use crate::lens::transform::Transform;
 use crate::lens::{LensError, TableGroup};
 use crate::lock::fence::Fence;
 use crate::migrate::examine::layouts_here;
-use crate::migrate::state::{self, Phase, current_of};
+use crate::migrate::state::{self, current_of};
 use crate::migrate::{Context, MigrateError, Work, versions};
-use crate::rows::{self, Passage, RowsError, UnitBatch, residue};
+use crate::rows::{self, Passage, RowLock, RowsError, UnitBatch, residue};
 
 /// The result for a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -29,15 +29,6 @@ pub enum Fate {
     InTheWay { table: String },
 }
 
-/// Whether a transaction that puts a unit back is committed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PutBack {
-    /// It is.
-    Real,
-    /// It is rolled back: only the result matters.
-    DryRun,
-}
-
 /// Puts back units of a migration that has been reversed since. Logs those that stay.
 pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
@@ -48,7 +39,7 @@ pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), Mi
         !entry.pending && entry.table != FOREIGN && !entry.is_of_a_serving_host() && belongs(entry, current)
     };
     for entry in waiting.iter().filter(is_back) {
-        match put_back(context, fence, entry, current, PutBack::Real).await? {
+        match put_back(context, fence, entry, current, WriteMode::Real).await? {
             Fate::Returned => tracing::info!(unit = entry.unit, "a unit is back from quarantine"),
             Fate::Refused { reason } => {
                 tracing::warn!(
@@ -83,7 +74,7 @@ pub async fn retry(
     fence: &Fence,
     units: &[String],
     instead: Option<Arc<dyn Transform>>,
-    mode: PutBack,
+    mode: WriteMode,
 ) -> Result<Vec<(QuarantineEntry, Fate)>, MigrateError> {
     let mut reader = context.database.read().await?;
     let found = state::found(&mut reader).await?;
@@ -130,7 +121,7 @@ async fn put_back(
     fence: &Fence,
     entry: &QuarantineEntry,
     current: DataVersion,
-    mode: PutBack,
+    mode: WriteMode,
 ) -> Result<Fate, MigrateError> {
     if entry.table == FOREIGN {
         return Ok(Fate::Refused { reason: entry.reason.clone() });
@@ -148,7 +139,7 @@ async fn try_put_back(
     fence: &Fence,
     entry: &QuarantineEntry,
     current: DataVersion,
-    mode: PutBack,
+    mode: WriteMode,
 ) -> Result<Fate, MigrateError> {
     let layouts = layouts_here(context, &mut context.database.read().await?, current).await?;
     if layouts.at(entry.from).is_none() {
@@ -156,25 +147,19 @@ async fn try_put_back(
     }
     let versions = versions(entry.from, current);
     let direction = Direction::between(entry.from, current);
-    let mut tx = fence.begin().await?;
-    let underway = state::underway(&mut tx).await?;
-    let settled = underway.is_none_or(|underway| underway.phase == Phase::CleaningUp);
-    if !settled || current_of(&state::found(&mut tx).await?) != current {
+    let mut settled = SettledTransaction::begin(fence).await?;
+    if settled.current != current {
         return Err(MigrateError::QuarantineUnderway);
     }
-    let restorable = crate::migrate::residue::present(&mut tx, direction.opposite(), versions.clone()).await?;
+    let tx = &mut settled.tx;
+    let restorable = crate::migrate::residue::present(tx, direction.opposite(), versions.clone()).await?;
     let work = Work::new(context, &layouts, entry.from, current, restorable)?;
-    let arguments = work.draw_arguments(&mut tx, context.now_ns).await?;
-    let QuarantineContent { key, sealed, .. } = kept(&mut tx, entry).await?;
-    let damaged = || MigrateError::DamagedQuarantine { unit: entry.unit.clone() };
-    let mut bytes = Vec::new();
-    for part in sealed {
-        match context.keyring.open(Sealing::Sealed, &part) {
-            Ok(part) => bytes.extend(part),
-            Err(fault) => return Ok(Fate::Refused { reason: fault.to_string() }),
-        }
-    }
-    let unit = unit::decode(&bytes, key, &work.lens.source, &context.keyring).ok_or_else(damaged)?;
+    let arguments = work.draw_arguments(tx, context.now_ns).await?;
+    let content = kept(tx, entry, RowLock::Exclusive).await?;
+    let unit = match content.rows(entry, &work.lens.source, &context.keyring) {
+        Err(MigrateError::Record { source, .. }) => return Ok(Fate::Refused { reason: source.to_string() }),
+        unit => unit?,
+    };
     if entry.is_of_a_serving_host() {
         let columns =
             rows::whole(work.lens.source.tables.values().filter(|table| unit.tables.contains_key(&table.name)));
@@ -184,9 +169,10 @@ async fn try_put_back(
             return Ok(Fate::Refused { reason: format!("`{column}` of `{table}` still does not open") });
         }
     }
+    let damaged = || MigrateError::DamagedQuarantine { unit: entry.unit.clone() };
     let groups = groups_of(&work, &unit).ok_or_else(damaged)?;
     let names = [entry.unit.clone()];
-    let left = residue::load(&mut tx, &context.keyring, direction.opposite(), &versions, &names).await?;
+    let left = residue::load(tx, &context.keyring, direction.opposite(), &versions, &names).await?;
     let (lens, keyring, writes_to) = (&work.lens, &*context.keyring, Some(work.dialect));
     let passage = Passage { lens, groups: &groups, arguments: &arguments, keyring, writes_to };
     let mut transformed = match passage.all(&unit, &left.into()) {
@@ -201,22 +187,20 @@ async fn try_put_back(
             continue;
         }
         // A single row returns beside the other rows of its unit.
-        if !entry.is_of_a_serving_host() && !rows::units_among(&mut tx, table, name, &unit.units).await?.is_empty() {
+        if !entry.is_of_a_serving_host() && !rows::units_among(tx, table, name, &unit.units).await?.is_empty() {
             return Ok(Fate::InTheWay { table: name.clone() });
         }
-        match rows::insert(&mut tx, name, table, &plan.stored(rows, &context.keyring)).await {
+        match rows::insert(tx, name, table, &plan.stored(rows, &context.keyring)).await {
             Err(fault) if is_unique_violation(&fault) => {
                 return Ok(Fate::InTheWay { table: name.clone() });
             }
             done => done.map_err(failed)?,
         }
     }
-    residue::store(&mut tx, direction, &residue::seal(&context.keyring, transformed.residue, &names)).await?;
-    residue::remove(&mut tx, &entry.unit, residue::of(direction.opposite(), &versions)).await?;
-    remove(&mut tx, entry).await?;
-    if mode == PutBack::Real {
-        tx.commit().await.map_err(failed)?;
-    }
+    residue::store(tx, direction, &residue::seal(&context.keyring, transformed.residue, &names)).await?;
+    residue::remove(tx, &entry.unit, residue::of(direction.opposite(), &versions)).await?;
+    remove(tx, entry).await?;
+    settled.end(mode).await?;
     Ok(Fate::Returned)
 }
 

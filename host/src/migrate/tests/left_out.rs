@@ -32,7 +32,7 @@ async fn entries(world: &TestEngine) -> BTreeMap<String, QuarantineEntry> {
 
 async fn retried(world: &TestEngine, instead: Option<Arc<dyn Transform>>) -> BTreeMap<String, Fate> {
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    let fates = retry(&world.context, &fence, &[], instead, PutBack::Real).await.unwrap();
+    let fates = retry(&world.context, &fence, &[], instead, WriteMode::Real).await.unwrap();
     fates.into_iter().map(|(entry, fate)| (entry.unit, fate)).collect()
 }
 
@@ -151,7 +151,7 @@ async fn copy_begun_anew_removes_pending_quarantine_entries() {
     assert!(matches!(part, RunOutcome::Partial(_)), "{part:?}");
     let pending = entries(&world).await;
     assert!(!pending.is_empty() && pending.values().all(|entry| entry.pending));
-    let refused = retry(&world.context, &fence, &[], None, PutBack::Real).await.unwrap_err();
+    let refused = retry(&world.context, &fence, &[], None, WriteMode::Real).await.unwrap_err();
     assert!(matches!(refused, MigrateError::QuarantineUnderway));
     // Another host had the lock meanwhile and repaired one unit.
     Fence::raise(&world.context.database).await.unwrap();
@@ -202,7 +202,7 @@ async fn name_that_is_not_in_quarantine_is_an_error() {
     let world = with_bad_units().await;
     world.up(5).await.unwrap();
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    let error = retry(&world.context, &fence, &["app-00001".to_owned()], None, PutBack::Real).await.unwrap_err();
+    let error = retry(&world.context, &fence, &["app-00001".to_owned()], None, WriteMode::Real).await.unwrap_err();
     assert!(error.to_string().contains("there is no unit \"app-00001\" in quarantine"), "{error}");
 }
 

@@ -37,7 +37,8 @@ pub struct CatalogContent {
 }
 
 /// What writing a catalog did to the signature of the one before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum PreviousSignature {
     /// There was none, or the catalog is unchanged, and so is the signature.
     Unaffected,
@@ -46,13 +47,14 @@ pub enum PreviousSignature {
 }
 
 /// One module of a catalog.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CatalogEntry {
     /// Its file name in the folder.
     pub file: String,
     /// The digest of the file, in lower-case hexadecimal.
     pub sha256: String,
     /// Its kind and versions.
+    #[serde(skip)]
     pub position: CatalogPosition,
 }
 

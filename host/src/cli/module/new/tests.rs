@@ -17,6 +17,7 @@ fn command(name: &str, kind: CrateKind) -> NewCommand {
         base: Vec::new(),
         sdk: None,
         bosh: false,
+        form: OutputForm::default(),
     }
 }
 

@@ -1,0 +1,246 @@
+//! `bbs migrate quarantine export`, `edit`, `import` and `delete`. Owns where decrypted content may go: a terminal, or a private file.
+
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+
+use super::editor::{DOCUMENT_BYTES, EditedFile};
+use super::{ShownArgs, existing, fence_for_writes, lines, mode, rows};
+use crate::cli::{confirm, output};
+use crate::files;
+use crate::migrate::{self, MigrateError, QuarantineDocument, QuarantineEntry, SealedValues, WriteMode};
+use crate::startup::Prepared;
+
+/// Write the content of a unit as JSON: for each of its entries the rows by table, with a value for every column.
+///
+/// A text is a JSON text, bytes that are no plain text are {"hex": "0a05"}, and sealed values stay sealed, as {"sealed": "…"}, unless
+/// `--decrypt` is given.
+#[derive(Debug, Args)]
+pub(super) struct Exported {
+    /// The unit's name as `list` prints it.
+    unit: String,
+    /// Decrypt sealed values with the keys of the configuration: at a terminal, or with `--output`. A value that does not open
+    /// stays sealed.
+    #[arg(long)]
+    decrypt: bool,
+    /// The file to write, which only this user may read [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Replace a file that exists.
+    #[arg(long, requires = "output")]
+    force: bool,
+    #[command(flatten)]
+    shown: ShownArgs,
+}
+
+/// Correct the content of a unit in an editor, the one that VISUAL or EDITOR names.
+///
+/// The editor gets what `export --decrypt` writes, in a private file that is removed afterwards. What it has written is imported as by
+/// `import`. Without a change, nothing is written.
+#[derive(Debug, Args)]
+pub(super) struct Edited {
+    /// The unit's name as `list` prints it.
+    unit: String,
+    #[command(flatten)]
+    shown: ShownArgs,
+}
+
+/// Put corrected content, a file of `export`, in the place of that in quarantine.
+///
+/// All of it is compared with the layout of its version first: columns, types, NULL, lengths and keys. Nothing is written if anything
+/// does not fit. It is sealed with the active key, and stays in quarantine until `retry`.
+#[derive(Debug, Args)]
+pub(super) struct Imported {
+    /// A file that `export` wrote, corrected.
+    file: PathBuf,
+    /// Compare it, and write nothing. The exit code is that of the import.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    shown: ShownArgs,
+}
+
+/// Delete units from quarantine for good. No migration and no `retry` restores them.
+///
+/// The instances of a desired LRP that a host could not read end, unless it was desired again. To keep the content, `export` it first.
+#[derive(Debug, Args)]
+pub(super) struct Deleted {
+    /// The units' names as `list` prints them.
+    #[arg(required = true)]
+    units: Vec<String>,
+    /// Skip the confirmation. Without a terminal there is none.
+    #[arg(long, short)]
+    yes: bool,
+    /// Show what would be deleted, and write nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    shown: ShownArgs,
+}
+
+impl Exported {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let Self { unit, decrypt, output: file, force, shown: ShownArgs { config, form } } = self;
+        ensure!(
+            !decrypt || file.is_some() || io::stdout().is_terminal(),
+            "decrypted values are written to a terminal or to a private file only; name one with `--output FILE`"
+        );
+        let prepared = existing(&config).await?;
+        let sealed = if decrypt { SealedValues::Decrypted } else { SealedValues::Kept };
+        let documents = migrate::export_quarantined(&prepared.context(), &unit, sealed).await?;
+        prepared.database.close().await;
+        let Some(file) = file else {
+            output::json(&documents)?;
+            return Ok(());
+        };
+        write_private(&file, text_of(&documents)?.as_bytes(), force)?;
+        let result = serde_json::json!({ "file": file, "entries": documents.len() });
+        form.print(&result, || format!("{} has {} entries of unit {unit:?}.\n", file.display(), documents.len()))?;
+        Ok(())
+    }
+}
+
+impl Edited {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let Self { unit, shown } = self;
+        let prepared = existing(&shown.config).await?;
+        // A wrong key would be noticed only after the edit.
+        fence_for_writes(&prepared).await?;
+        let documents = migrate::export_quarantined(&prepared.context(), &unit, SealedValues::Decrypted).await?;
+        let mut file = EditedFile::new(&text_of(&documents)?)?;
+        let imported = loop {
+            let text = file.edited().await?;
+            match corrected(&prepared, &documents, &text).await {
+                Ok(imported) => break imported,
+                Err(fault) if is_of_content(&fault) && io::stdin().is_terminal() => {
+                    let question = format!("{fault}\nThe editor opens again with what you have written.");
+                    if confirm::confirmed(&question).is_err() {
+                        return Err(fault);
+                    }
+                }
+                Err(fault) => return Err(fault),
+            }
+        };
+        prepared.database.close().await;
+        print_imported(&shown, &imported, WriteMode::Real)
+    }
+}
+
+/// The content that was edited cannot be read as entries.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{name} is not of the form that `bbs migrate quarantine export` writes: line {line}, column {column}; nothing was written"
+)]
+struct NoExport {
+    name: String,
+    line: usize,
+    column: usize,
+}
+
+fn is_of_content(fault: &anyhow::Error) -> bool {
+    fault.is::<NoExport>() || matches!(fault.downcast_ref(), Some(MigrateError::NotCorrected { .. }))
+}
+
+async fn corrected(
+    prepared: &Prepared,
+    before: &[QuarantineDocument],
+    text: &str,
+) -> anyhow::Result<Vec<QuarantineEntry>> {
+    let edited = documents_of("the edited file", text)?;
+    if edited == before {
+        return Ok(Vec::new());
+    }
+    let fence = fence_for_writes(prepared).await?;
+    Ok(migrate::import_quarantined(&prepared.context(), &fence, &edited, WriteMode::Real).await?)
+}
+
+impl Imported {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let Self { file, dry_run, shown } = self;
+        let name = file.display().to_string();
+        let bytes = files::read(&file, DOCUMENT_BYTES).with_context(|| format!("{name} cannot be read"))?;
+        let text = String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("{name} is not UTF-8"))?;
+        let documents = documents_of(&name, &text)?;
+        ensure!(!documents.is_empty(), "{name} has no entry");
+        let prepared = existing(&shown.config).await?;
+        let fence = fence_for_writes(&prepared).await?;
+        let imported = migrate::import_quarantined(&prepared.context(), &fence, &documents, mode(dry_run)).await?;
+        prepared.database.close().await;
+        print_imported(&shown, &imported, mode(dry_run))
+    }
+}
+
+fn print_imported(shown: &ShownArgs, imported: &[QuarantineEntry], mode: WriteMode) -> anyhow::Result<()> {
+    shown.form.print(&imported, || match (imported, mode) {
+        ([], _) => "Nothing was changed.\n".to_owned(),
+        (imported, WriteMode::DryRun) => {
+            lines(imported, |entry| format!("{}, can be imported; nothing was written", rows(entry)))
+        }
+        (imported, WriteMode::Real) => lines(imported, |entry| {
+            format!("{}, imported; `bbs migrate quarantine retry` restores it to its tables", rows(entry))
+        }),
+    })?;
+    Ok(())
+}
+
+impl Deleted {
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let Self { units, yes, dry_run, shown } = self;
+        let prepared = existing(&shown.config).await?;
+        let (context, fence) = (prepared.context(), fence_for_writes(&prepared).await?);
+        let found = migrate::delete_quarantined(&context, &fence, &units, WriteMode::DryRun).await?;
+        if !dry_run && !yes {
+            confirm::confirmed(&format!(
+                "This deletes for good, without a way back:\n{}",
+                lines(&found, rows).trim_end()
+            ))?;
+        }
+        let deleted = if dry_run {
+            found
+        } else {
+            migrate::delete_quarantined(&context, &fence, &units, WriteMode::Real).await?
+        };
+        prepared.database.close().await;
+        let outcome = if dry_run { "would be deleted; nothing was written" } else { "deleted" };
+        shown.form.print(&deleted, || lines(&deleted, |entry| format!("{}, {outcome}", rows(entry))))?;
+        Ok(())
+    }
+}
+
+fn text_of(documents: &[QuarantineDocument]) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(documents)? + "\n")
+}
+
+/// The reason of a failure without the text at its place, which may be a secret.
+fn documents_of(name: &str, text: &str) -> Result<Vec<QuarantineDocument>, NoExport> {
+    serde_json::from_str(text).map_err(|fault| NoExport {
+        name: name.to_owned(),
+        line: fault.line(),
+        column: fault.column(),
+    })
+}
+
+/// Writes a file that only this user may read.
+///
+/// # Errors
+/// It exists and is not to be replaced, or cannot be written.
+fn write_private(path: &Path, content: &[u8], replace: bool) -> anyhow::Result<()> {
+    let path = std::path::absolute(path).context("the current folder is gone")?;
+    let failed = || format!("{} cannot be written", path.display());
+    if replace {
+        return files::replace_private(&path, content, ".unfinished", || ()).with_context(failed);
+    }
+    let mut file = match files::private().write(true).create_new(true).open(&path) {
+        Err(fault) if fault.kind() == ErrorKind::AlreadyExists => {
+            bail!("{} exists; name another file, or replace it with `--force`", path.display())
+        }
+        opened => opened.with_context(failed)?,
+    };
+    let written = file.write_all(content).and_then(|()| file.sync_all());
+    if written.is_err() {
+        let _ = std::fs::remove_file(&path);
+    }
+    written.with_context(failed)
+}

@@ -1,0 +1,186 @@
+//! The layout changes of a migration as SQL, for an operator who reviews them: in the order in which a host runs them on this
+//! database, or would run them on one of another kind. Reads only.
+
+use serde::Serialize;
+
+use super::examine::layouts_here;
+use super::look::check_ends;
+use super::plan::{self, Strategy, TablePlan, replaced};
+use super::{Context, MigrateError, layout_history, residue, state, statements};
+use crate::database::schema::{self, PhysicalTable, TableOptions};
+use crate::database::{Dialect, SqlError, Transaction};
+use crate::layout::manifest::DataVersion;
+use crate::lens::Lens;
+
+/// The steps of a migration that change the layout, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LayoutStep {
+    /// Creates the tables that rows are copied into. The rows follow, which no statement here shows: modules transform them.
+    Prepare,
+    /// Indexes the copies.
+    Index,
+    /// Where each change of the schema commits by itself: changes in place, which do not disturb older hosts.
+    ChangeAhead,
+    /// Gives the copies the names of the tables that they replace, in one transaction or statement.
+    CutOver,
+    /// Removes the replaced tables.
+    CleanUp,
+}
+
+/// The statements of a step for one table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LayoutChange {
+    pub step: LayoutStep,
+    /// The table, as the layout names it; absent for a statement for all of them.
+    pub table: Option<String>,
+    pub statements: Vec<String>,
+}
+
+/// Where the statements would run.
+enum Target<'a> {
+    /// This database, whose tables have options, comments and objects of their own.
+    Here(&'a mut Transaction),
+    /// A database of another kind with the same layout, and nothing else.
+    Elsewhere(Dialect),
+}
+
+impl Target<'_> {
+    fn dialect(&self) -> Dialect {
+        match self {
+            Self::Here(tx) => tx.dialect(),
+            Self::Elsewhere(dialect) => *dialect,
+        }
+    }
+
+    async fn options(&mut self, lens: &Lens, plan: &TablePlan, staged: &str) -> Result<TableOptions, SqlError> {
+        let tx = match self {
+            Self::Elsewhere(dialect) => return Ok(TableOptions::new(*dialect)),
+            Self::Here(tx) => tx,
+        };
+        match plan.replaces(lens).filter(|_| plan.strategy == Strategy::Copy) {
+            Some(replaced) => schema::options(tx, replaced, staged).await,
+            None => schema::options_beside(tx, &plan.beside(lens)).await,
+        }
+    }
+
+    async fn found(&mut self, lens: &Lens, name: &str) -> Result<Option<PhysicalTable>, MigrateError> {
+        match self {
+            Self::Here(tx) => Ok(schema::read_back(tx, name).await?),
+            Self::Elsewhere(dialect) => Ok(lens.source.tables.get(name).map(|table| schema::expected(*dialect, table))),
+        }
+    }
+
+    async fn belongings(&mut self, lens: &Lens, plan: &TablePlan, staged: &str) -> Result<Vec<String>, SqlError> {
+        match (self, plan.replaces(lens)) {
+            (Self::Here(tx), Some(replaced)) => schema::belongings(tx, replaced, &plan.table, staged).await,
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// The statements of the layout changes of a migration to a version, for a database of this dialect; for the configured one by
+/// default.
+///
+/// # Errors
+/// The migrations do not lead from the database's version to the other one, or the database fails.
+pub async fn layout_sql(
+    context: &Context,
+    to: DataVersion,
+    dialect: Option<Dialect>,
+) -> Result<Vec<LayoutChange>, MigrateError> {
+    let mut tx = context.database.read().await?;
+    let from = state::current_of(&state::found(&mut tx).await?);
+    check_ends(context, &layout_history(&context.migrations)?, from, to)?;
+    let layouts = layouts_here(context, &mut tx, from).await?;
+    let restorable = residue::restorable(&mut tx, from, to).await?;
+    let lens = Lens::new(&layouts, &context.migrations, from, to, restorable)?;
+    let here = tx.dialect();
+    let mut target = match dialect.filter(|dialect| *dialect != here) {
+        Some(dialect) => Target::Elsewhere(dialect),
+        None => Target::Here(&mut tx),
+    };
+    let plans = plan::tables(&lens, &layouts, &context.migrations, to, target.dialect());
+    let mut changes = copies(&mut target, &lens, &plans, to).await?;
+    changes.extend(cut_over(&mut target, &lens, &plans, from, to).await?);
+    changes.extend(replaced(&lens, &plans).into_iter().map(|name| LayoutChange {
+        step: LayoutStep::CleanUp,
+        statements: vec![schema::drop_table(target.dialect(), &statements::aside(&name, from))],
+        table: Some(name),
+    }));
+    changes.retain(|change| !change.statements.is_empty());
+    Ok(changes)
+}
+
+fn failed(table: &str) -> impl FnOnce(SqlError) -> MigrateError {
+    let what = table.to_owned();
+    move |source| MigrateError::Sql { what, source }
+}
+
+async fn copies(
+    target: &mut Target<'_>,
+    lens: &Lens,
+    plans: &[TablePlan],
+    to: DataVersion,
+) -> Result<Vec<LayoutChange>, MigrateError> {
+    let dialect = target.dialect();
+    let (mut created, mut indexed) = (Vec::new(), Vec::new());
+    for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
+        let (name, staged) = (&plan.table.name, plan.staged(to));
+        let options = target.options(lens, plan, &staged).await.map_err(failed(name))?;
+        let of_step = |step, statements| LayoutChange { step, table: Some(name.clone()), statements };
+        created.push(of_step(LayoutStep::Prepare, statements::copy(dialect, plan, &staged, &options, &[])));
+        let indexes = schema::index_ahead(dialect, &plan.table, &staged, &plan.table.indexes);
+        indexed.push(of_step(LayoutStep::Index, indexes));
+    }
+    created.extend(indexed);
+    Ok(created)
+}
+
+async fn cut_over(
+    target: &mut Target<'_>,
+    lens: &Lens,
+    plans: &[TablePlan],
+    from: DataVersion,
+    to: DataVersion,
+) -> Result<Vec<LayoutChange>, MigrateError> {
+    let dialect = target.dialect();
+    let is_at_once = dialect != Dialect::Mysql;
+    let step = if is_at_once { LayoutStep::CutOver } else { LayoutStep::ChangeAhead };
+    let (mut changes, mut belongings) = (Vec::new(), Vec::new());
+    if is_at_once {
+        for name in replaced(lens, plans) {
+            let statements = schema::set_aside(dialect, &lens.source.tables[&name], &statements::aside(&name, from));
+            changes.push(LayoutChange { step, table: Some(name), statements });
+        }
+    }
+    for plan in plans {
+        let (name, staged) = (&plan.table.name, plan.staged(to));
+        let statements = match plan.strategy {
+            Strategy::Untouched => continue,
+            Strategy::InPlace => {
+                let found = target.found(lens, name).await?;
+                found.map(|found| statements::in_place(dialect, lens, plan, &found)).unwrap_or_default()
+            }
+            Strategy::Create => {
+                let options = target.options(lens, plan, name).await.map_err(failed(name))?;
+                statements::table_and_indexes(dialect, plan, &options)
+            }
+            Strategy::Copy => {
+                let statements = target.belongings(lens, plan, &staged).await.map_err(failed(name))?;
+                belongings.push(LayoutChange { step: LayoutStep::CutOver, table: Some(name.clone()), statements });
+                if is_at_once { schema::take_place(dialect, &plan.table, &staged) } else { continue }
+            }
+        };
+        changes.push(LayoutChange { step, table: Some(name.clone()), statements });
+    }
+    if !is_at_once {
+        let copied = |name: &str| plans.iter().any(|plan| plan.strategy == Strategy::Copy && plan.staged(to) == name);
+        let is_there = |name: &str| copied(name) || lens.source.tables.contains_key(name);
+        let pairs = statements::renames(&lens.source, &lens.target, from, to, is_there);
+        let statements = if pairs.is_empty() { Vec::new() } else { vec![schema::rename_tables(&pairs)] };
+        changes.push(LayoutChange { step: LayoutStep::CutOver, table: None, statements });
+    }
+    changes.extend(belongings);
+    Ok(changes)
+}

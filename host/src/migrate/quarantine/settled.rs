@@ -1,0 +1,52 @@
+//! Transactions that change entries of the quarantine beside a serving host: under the current fence, and only while no migration
+//! is under way, whose units are in their tables, too.
+
+use super::failed;
+use crate::database::Transaction;
+use crate::layout::manifest::DataVersion;
+use crate::lock::fence::Fence;
+use crate::migrate::MigrateError;
+use crate::migrate::state::{self, Phase, current_of};
+
+/// Whether a transaction that changes entries is committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteMode {
+    /// It is.
+    Real,
+    /// It is rolled back: only the result matters.
+    DryRun,
+}
+
+/// An open transaction on a database that no migration changes.
+pub(super) struct SettledTransaction {
+    pub(super) tx: Transaction,
+    /// The version of the database.
+    pub(super) current: DataVersion,
+}
+
+impl SettledTransaction {
+    /// Begins one.
+    ///
+    /// # Errors
+    /// A migration is under way, another host has raised the fence, or the database fails.
+    pub(super) async fn begin(fence: &Fence) -> Result<Self, MigrateError> {
+        let mut tx = fence.begin().await?;
+        let underway = state::underway(&mut tx).await?;
+        if underway.is_some_and(|underway| underway.phase != Phase::CleaningUp) {
+            return Err(MigrateError::QuarantineUnderway);
+        }
+        let current = current_of(&state::found(&mut tx).await?);
+        Ok(Self { tx, current })
+    }
+
+    /// Ends it as the mode says.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub(super) async fn end(self, mode: WriteMode) -> Result<(), MigrateError> {
+        if mode == WriteMode::Real {
+            self.tx.commit().await.map_err(failed)?;
+        }
+        Ok(())
+    }
+}

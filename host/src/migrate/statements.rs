@@ -1,0 +1,73 @@
+//! The statements of a migration's layout changes: creating and indexing copies, changing tables in place, and giving the copies
+//! their names. Pure: what the database has is given. Both the steps that run them and the plan that shows them call this.
+
+use super::plan::TablePlan;
+use crate::database::Dialect;
+use crate::database::schema::{self, PhysicalTable, TableOptions};
+use crate::layout::manifest::DataVersion;
+use crate::layout::schema::{Index, Layout};
+use crate::lens::Lens;
+
+/// The name of a replaced table from the cut-over to its removal.
+pub(super) fn aside(table: &str, from: DataVersion) -> String {
+    format!("{table}__{from}")
+}
+
+/// The statements that create an empty copy, with those of its indexes that are made before it is filled.
+pub(super) fn copy(
+    dialect: Dialect,
+    plan: &TablePlan,
+    staged: &str,
+    options: &TableOptions,
+    indexes: &[Index],
+) -> Vec<String> {
+    let mut statements = schema::create_table_like(dialect, &plan.table, staged, options);
+    statements.extend(schema::before_filling(dialect, &plan.table, staged));
+    statements.extend(schema::index_ahead(dialect, &plan.table, staged, indexes));
+    statements
+}
+
+/// The statements that create a table without rows.
+pub(super) fn table_and_indexes(dialect: Dialect, plan: &TablePlan, options: &TableOptions) -> Vec<String> {
+    let name = &plan.table.name;
+    let indexes = plan.table.indexes.iter().map(|index| schema::create_index(dialect, name, index));
+    schema::create_table_like(dialect, &plan.table, name, options).into_iter().chain(indexes).collect()
+}
+
+/// The changes in place that are not made yet: an interrupted start, or Diego's BBS, may have made some.
+pub(super) fn in_place(dialect: Dialect, lens: &Lens, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
+    let name = &plan.table.name;
+    let source = lens.source.tables.get(name);
+    let (columns, new, old) = plan.additions(source);
+    let old = old.iter().filter(|index| found.has_index(&index.name));
+    let new = new.iter().filter(|index| !found.has_index(&index.name));
+    let columns = columns.iter().filter(|column| !found.has_column(&column.name));
+    old.map(|index| schema::drop_index(dialect, name, &index.name))
+        .chain(plan.widened(source, dialect).map(|column| schema::alter_column(dialect, name, column)))
+        .chain(columns.map(|column| schema::add_column(dialect, name, column)))
+        .chain(new.map(|index| schema::create_index(dialect, name, index)))
+        .collect()
+}
+
+/// Where one statement changes all names: the old and the new name of each table that is there and has to change.
+pub(super) fn renames(
+    source: &Layout,
+    target: &Layout,
+    from: DataVersion,
+    to: DataVersion,
+    is_there: impl Fn(&str) -> bool,
+) -> Vec<(String, String)> {
+    let mut pairs = Vec::new();
+    for table in target.tables.keys() {
+        let staged = format!("{table}__{to}");
+        if is_there(&staged) {
+            if is_there(table) {
+                pairs.push((table.clone(), aside(table, from)));
+            }
+            pairs.push((staged, table.clone()));
+        }
+    }
+    let gone = source.tables.keys().filter(|table| !target.tables.contains_key(*table));
+    pairs.extend(gone.filter(|table| is_there(table)).map(|table| (table.clone(), aside(table, from))));
+    pairs
+}

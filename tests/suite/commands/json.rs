@@ -1,0 +1,87 @@
+//! Results as JSON: one value on standard output, whatever the exit code is.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use super::{NEWEST, OLDEST, diegos};
+use crate::harness::bbs;
+use crate::harness::database::Kind;
+use crate::harness::fixture::VERSION;
+use crate::harness::host::Installation;
+use crate::harness::modules::modules;
+
+/// The result of a command, and its exit code.
+fn result(output: &Output) -> (Value, Option<i32>) {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let value = serde_json::from_str(&text).unwrap_or_else(|fault| panic!("{fault}: {text}"));
+    (value, output.status.code())
+}
+
+fn of(installation: &Installation, arguments: &[&str]) -> (Value, Option<i32>) {
+    result(&installation.run(&[arguments, &["--json"]].concat()))
+}
+
+/// The result of a command that needs no configuration and succeeds.
+fn in_folder(folder: &Path, arguments: &[&str]) -> Value {
+    let output = Command::new(bbs()).args(arguments).arg("--json").current_dir(folder).output().unwrap();
+    let (value, code) = result(&output);
+    assert_eq!(code, Some(0), "bbs {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    value
+}
+
+#[tokio::test]
+async fn migrations_and_rotations_have_their_results_as_json() {
+    let installation = diegos(Kind::Sqlite).await;
+    let (usable, code) = of(&installation, &["check-config"]);
+    assert_eq!((&usable["usable"], &usable["faults"], code), (&json!(true), &json!([]), Some(0)));
+    let (part, code) = of(&installation, &["migrate", "up", "--max-count", "10"]);
+    let partial = json!({ "from": VERSION, "to": NEWEST, "total": 300, "migrated": 10 });
+    assert_eq!((part, code), (json!({ "outcome": { "partial": partial }, "quarantined": 0 }), Some(3)));
+    let given_up = json!({ "given_up": { "from": VERSION, "to": NEWEST } });
+    assert_eq!(of(&installation, &["migrate", "abort"]), (given_up, Some(0)));
+    assert_eq!(of(&installation, &["migrate", "abort"]), (json!({ "given_up": null }), Some(0)));
+    let (planned, code) = of(&installation, &["migrate", "down", "--to", &OLDEST.to_string(), "--dry-run"]);
+    assert_eq!((&planned["to"], code), (&json!(OLDEST), Some(0)));
+    assert!(planned["check"]["migrations"].is_array(), "{planned}");
+    let (down, code) = of(&installation, &["migrate", "down", "--to", &OLDEST.to_string()]);
+    let done = json!({ "done": { "begin": { "from": VERSION, "to": OLDEST } } });
+    assert_eq!((&down["outcome"], code), (&done, Some(0)));
+
+    let keys = json!({ "key-2024": "correct horse battery staple", "new": "another passphrase" });
+    let rotating = installation.set("encryption_keys", keys).set("active_key_label", "new");
+    let (would, code) = of(&rotating, &["keys", "rotate", "--dry-run"]);
+    assert_eq!((&would["active_key_label"], &would["unreadable"], code), (&json!("new"), &json!(0), Some(0)));
+    assert_eq!(of(&rotating, &["keys", "rotate"]), (would, Some(0)));
+    let broken = rotating.set("modules_dir", "/nowhere");
+    let (unusable, code) = of(&broken, &["check-config"]);
+    assert_eq!((&unusable["usable"], code), (&json!(false), Some(2)));
+    assert!(unusable["faults"][0].as_str().unwrap().contains("/nowhere"), "{unusable}");
+}
+
+#[test]
+fn commands_of_modules_have_their_results_as_json() {
+    let work = tempfile::tempdir().unwrap();
+    let (folder, host) = (work.path(), modules());
+    let newest = "1795000010-lrp-definitions.wasm";
+    std::fs::create_dir(folder.join("copy")).unwrap();
+    for file in std::fs::read_dir(&host).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file()) {
+        std::fs::copy(&file, folder.join("copy").join(file.file_name().unwrap())).unwrap();
+    }
+    let removed = in_folder(folder, &["module", "remove", newest, "--from", "copy", "--never-ran"]);
+    assert_eq!((&removed["removed"]["file"], &removed["folder"]), (&json!(newest), &json!("copy")));
+    let file = host.join(newest).display().to_string();
+    let added = in_folder(folder, &["module", "add", &file, "--into", "copy"]);
+    assert_eq!((&added["added"], &added["present"]), (&json!([newest]), &json!([])));
+    let modules = added["modules"].as_array().unwrap().len();
+    assert_eq!(removed["modules"], modules - 1);
+    let saved = in_folder(folder, &["module", "bundle", "save", "copy", "copy.tar"]);
+    assert_eq!((&saved["place"], &saved["modules"]), (&json!("copy.tar"), &json!(modules)));
+    let loaded = in_folder(folder, &["module", "bundle", "load", "copy.tar", "--into", "loaded"]);
+    assert_eq!((&loaded["digest"], &loaded["place"]), (&saved["digest"], &json!("loaded")));
+    let compiled = in_folder(folder, &["module", "compile", "loaded"]);
+    assert_eq!((&compiled["compiled"], &compiled["present"]), (&json!(modules), &json!(0)));
+    let created = in_folder(folder, &["module", "new", "add-owner", "--bosh"]);
+    assert_eq!(created, json!({ "crate": "add-owner", "created": true, "release": "add-owner/bosh" }));
+}
