@@ -135,6 +135,10 @@ pub enum RowsError {
     TooLong { table: String, column: String },
     #[error("unit {unit:?} has {bytes} bytes, above the limit of {limit}; make it smaller, then start again")]
     UnitTooLarge { unit: String, bytes: u64, limit: u64 },
+    #[error(
+        "the units of table {table} are not in order: {next:?} comes after {key:?}. Look for keys of another type than their column"
+    )]
+    Unordered { table: String, key: String, next: String },
     #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
     WrittenMeanwhile { table: String },
 }

@@ -86,6 +86,12 @@ pub enum MigrateError {
          row-level security (`ALTER ROLE ... BYPASSRLS`) where a policy hides rows"
     )]
     Unreadable { table: String, source: SqlError },
+    #[error(
+        "column {column} of table {table} has a key of the storage class {class}, {value}, behind which no statement goes on. Nothing \
+         was written; correct it, for instance with `UPDATE {table} SET {column} = CAST({column} AS {usual}) WHERE \
+         typeof({column}) = '{class}'`, then start again"
+    )]
+    KeyClass { table: String, column: String, value: String, class: String, usual: &'static str },
     #[error("migration {version}-{name} is not reversible, so the database cannot go below {version}")]
     NotReversible { version: DataVersion, name: String },
     #[error(
@@ -218,6 +224,7 @@ impl From<RowsError> for MigrateError {
             | RowsError::TooLong { .. }
             | RowsError::ResidueTooLarge { .. }
             | RowsError::Unstorable(_)) => Self::Rows(fault),
+            | RowsError::Unordered { .. }
         }
     }
 }
