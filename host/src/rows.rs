@@ -33,12 +33,12 @@ use crate::lens::LensError;
 pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
 pub use capacity::Capacity;
 pub use diff::{Difference, differences, matched, same};
-pub use index::{places_among, places_between, units_among};
+pub use index::{places_among, places_between, units_among, units_where};
 pub use key::{UnitKey, collation_class, is_unit, key_columns, operand, unit_column, within};
 pub use load::{
     Bounds, ByteLimits, KeyRange, Measure, RowLock, WantedColumns, load, load_range, next_units, text_length,
 };
-pub use storable::Unstorable;
+pub use storable::{Unstorable, refused_residue, refused_row};
 pub use transform::{Passage, Sifted, Transformed, halves, whole};
 pub use write::{copy_range, insert, replace};
 

@@ -142,6 +142,8 @@ pub enum MigrateError {
     Unit { unit: String, replay: Option<PathBuf>, source: Box<LensError> },
     #[error("unit {unit:?} cannot be migrated")]
     Unstorable { unit: String, source: Box<Unstorable> },
+    #[error("the database refuses a row of table {table}")]
+    RefusedRow { table: String, source: SqlError },
     #[error("unit {unit:?} has {bytes} bytes or more, above the limit of {limit}")]
     UnitTooLarge { unit: String, bytes: u64, limit: u64 },
     #[error(
@@ -210,7 +212,7 @@ impl From<RowsError> for MigrateError {
     fn from(fault: RowsError) -> Self {
         match fault {
             RowsError::Rows { table, source } => Self::Sql { what: format!("rows of {table}"), source },
-            RowsError::Residue(source) => Self::Sql { what: residue::TABLE.to_owned(), source },
+            RowsError::Residue(source) => Self::of_row(residue::TABLE, residue::TABLE.to_owned(), source),
             RowsError::DamagedResidue { unit } => Self::DamagedResidue { unit },
             RowsError::SealedResidue { unit, source } => {
                 Self::Record { unit, table: residue::TABLE.to_owned(), column: "sealed".to_owned(), source }
@@ -222,9 +224,9 @@ impl From<RowsError> for MigrateError {
             fault @ (RowsError::Sealed { .. }
             | RowsError::Lens(_)
             | RowsError::TooLong { .. }
+            | RowsError::Unordered { .. }
             | RowsError::ResidueTooLarge { .. }
             | RowsError::Unstorable(_)) => Self::Rows(fault),
-            | RowsError::Unordered { .. }
         }
     }
 }
@@ -264,9 +266,22 @@ impl MigrateError {
         }
     }
 
+    /// The error of a statement that writes rows of a table.
+    pub(super) fn of_row(table: &str, what: String, source: SqlError) -> Self {
+        if is_refused_row(&source) {
+            Self::RefusedRow { table: table.to_owned(), source }
+        } else {
+            Self::Sql { what, source }
+        }
+    }
+
     /// Whether a table has no place for what a row would hold, however often it is written.
     pub(super) fn is_refused_row(&self) -> bool {
-        matches!(self, Self::Sql { source, .. } if is_refused_row(source))
+        match self {
+            Self::RefusedRow { .. } => true,
+            Self::Sql { source, .. } | Self::Fence(FenceError::Schema { source, .. }) => is_refused_row(source),
+            _ => false,
+        }
     }
 
     /// Whether another host has raised the fence.
