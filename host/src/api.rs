@@ -99,10 +99,9 @@ pub struct Request {
     pub abandoned: CancellationToken,
 }
 
-/// Upper bound of what a decoded request takes in memory besides its texts, in bytes. One with too many elements is not
-/// decoded.
+/// Upper bound of what a decoded request of any type takes in memory besides its texts, in bytes.
 pub fn decoded_bytes(body: &[u8]) -> usize {
-    protobuf::elements(body).unwrap_or(0) * protobuf::ELEMENT_BYTES
+    protobuf::elements(body).unwrap_or(protobuf::MOST_ELEMENTS) * protobuf::ELEMENT_BYTES
 }
 
 /// The first native version of a host that no longer serves clients of `version`: one serves its own major version and the

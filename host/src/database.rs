@@ -36,7 +36,7 @@ pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
 pub use connection_check::ConnectionCheck;
 pub use errors::{
     READ_ONLY, first_write_advice, is_denied, is_missing_table, is_outage, is_read_only, is_refused_row, is_repeatable,
-    is_transient, is_unique_violation, refused_characters,
+    is_transient, is_unique_violation, refusal, refused_characters,
 };
 pub use lock_holders::{end_holders_of_rows, lock_holders};
 pub use row::Row;
@@ -53,6 +53,7 @@ use mysql::MysqlConnections;
 use pool::SessionPool;
 use postgres::PostgresDriver;
 use replacement::SessionReplacement;
+use statement::StatementLimits;
 use statistics::Counters;
 use transaction::{Attachment, Inner as Begun};
 
@@ -120,11 +121,10 @@ enum Purpose {
 }
 
 impl Pools {
-    /// The most bytes of values that one statement should have.
-    fn statement_bytes(&self) -> usize {
+    fn statement_limits(&self) -> StatementLimits {
         match self {
-            Self::Sqlite { .. } | Self::Postgres(_) => statement::STATEMENT_BYTES,
-            Self::Mysql(connections) => connections.statement_bytes,
+            Self::Sqlite { .. } | Self::Postgres(_) => StatementLimits::default(),
+            Self::Mysql(connections) => connections.statements,
         }
     }
 
@@ -390,6 +390,6 @@ impl Inner {
         if waits {
             self.counters.waited(began.elapsed());
         }
-        Ok(Transaction::new(begun, kept, &self.counters, &self.replacement, self.pools.statement_bytes()))
+        Ok(Transaction::new(begun, kept, &self.counters, &self.replacement, self.pools.statement_limits()))
     }
 }

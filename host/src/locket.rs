@@ -17,6 +17,7 @@ use tonic_prost::{ProstDecoder, ProstEncoder};
 
 use crate::tls::{TlsError, client};
 use crate::{config, protobuf};
+use messages::LocketAnswer;
 
 /// Retries of a host that starts while Locket does not accept connections yet: about ten seconds.
 pub const CONNECT_RETRIES: usize = 40;
@@ -98,7 +99,7 @@ fn host_and_port(address: &str) -> &str {
 pub async fn call<Q, A>(channel: &Channel, method: &'static str, request: Request<Q>) -> Result<A, Status>
 where
     Q: prost::Message + Send + Sync + 'static,
-    A: prost::Message + Default + Send + Sync + 'static,
+    A: LocketAnswer + Send + Sync + 'static,
 {
     let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER);
     grpc.ready().await.map_err(|fault| Status::from_error(fault.into()))?;
@@ -115,7 +116,7 @@ struct CountingDecoder<A>(ProstDecoder<A>);
 impl<Q, A> Codec for CountingCodec<Q, A>
 where
     Q: prost::Message + Send + 'static,
-    A: prost::Message + Default + Send + 'static,
+    A: LocketAnswer + Send + 'static,
 {
     type Encode = Q;
     type Decode = A;
@@ -131,13 +132,13 @@ where
     }
 }
 
-impl<A: prost::Message + Default> Decoder for CountingDecoder<A> {
+impl<A: LocketAnswer> Decoder for CountingDecoder<A> {
     type Item = A;
     type Error = Status;
 
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<A>, Status> {
         // The buffer of a message is in one piece.
-        if protobuf::elements(source.chunk()).is_none() {
+        if protobuf::elements_in(A::SHAPE, source.chunk()).is_none() {
             let reason = format!("Locket's answer has more than {} elements", protobuf::MOST_ELEMENTS);
             return Err(Status::resource_exhausted(reason));
         }
@@ -154,5 +155,14 @@ mod tests {
         for address in ["locket:8891", "dns:///locket:8891", "dns:locket:8891", "passthrough:///locket:8891"] {
             assert_eq!(host_and_port(address), "locket:8891", "{address}");
         }
+    }
+
+    #[test]
+    fn presence_with_any_text_is_within_the_limit_of_elements() {
+        let resource = messages::Resource { value: "z".repeat(200_000), ..messages::Resource::default() };
+        let answer = prost::Message::encode_to_vec(&messages::FetchAllResponse { resources: vec![resource; 2] });
+        assert_eq!(protobuf::elements_in(messages::FetchAllResponse::SHAPE, &answer), Some(4));
+        let many = [0x0a, 0].repeat(protobuf::MOST_ELEMENTS + 1);
+        assert_eq!(protobuf::elements_in(messages::FetchAllResponse::SHAPE, &many), None);
     }
 }

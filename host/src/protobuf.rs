@@ -1,5 +1,11 @@
 //! The encoding of protobuf messages: counts the elements of a message before it is decoded, because an empty submessage
-//! takes two encoded bytes and hundreds decoded. Needs no schema; decoding itself is `prost`'s.
+//! takes two encoded bytes and hundreds decoded. Decoding itself is `prost`'s.
+//!
+//! Before a message is decoded, its type is known, so that a text is one element, whatever it contains. The bound of a message of
+//! unknown type takes content for a message or for a text, whichever has more elements.
+
+use bbs_proto::prost::Name;
+use bbs_proto::shapes::{FieldShape, MessageShape, shape_of};
 
 /// The most elements of a message that is decoded. A desired LRP has some hundreds, the filter of a list one for each guid.
 pub const MOST_ELEMENTS: usize = 65_536;
@@ -11,8 +17,51 @@ pub const ELEMENT_BYTES: usize = 2048;
 /// Nesting below which `prost` does not decode.
 const DEPTH: u32 = 100;
 
-/// The most elements, submessages and texts at all depths, that decoding an encoded message makes; `None` if they are more
-/// than [`MOST_ELEMENTS`]. Without a schema, content may be a submessage or a text: it is counted as what makes more.
+/// The elements, submessages and texts at all depths, that decoding a message as this type makes before it ends or fails; `None` if
+/// they are more than [`MOST_ELEMENTS`].
+pub fn elements_of<M: Name>(message: &[u8]) -> Option<usize> {
+    elements_in(shape_of::<M>(), message)
+}
+
+/// The same for a message of this shape. Linear in the length: it reads as the decoder does, which never goes back.
+pub fn elements_in(shape: &MessageShape, mut message: &[u8]) -> Option<usize> {
+    let mut sum = 0;
+    // None where decoding fails.
+    let _ = count(&mut message, 0, shape, DEPTH, &mut sum);
+    Some(sum).filter(|sum| *sum <= MOST_ELEMENTS)
+}
+
+/// Counts the elements of a message that ends where this many bytes remain. Content may go on behind the end of its message: the
+/// decoder notices that afterwards.
+fn count(rest: &mut &[u8], end: usize, shape: &MessageShape, depth: u32, sum: &mut usize) -> Option<()> {
+    while rest.len() > end && *sum <= MOST_ELEMENTS {
+        let key = varint(rest)?;
+        let field = u32::try_from(key >> 3).ok().and_then(|number| shape.field(number));
+        match field.filter(|_| key & 7 == LENGTH) {
+            None => drop(skip_field(rest, key, depth)?),
+            Some(FieldShape::Text) => {
+                *sum += 1;
+                skip_field(rest, key, depth)?;
+            }
+            Some(FieldShape::Message(inner)) => {
+                *sum += 1;
+                let length = usize::try_from(varint(rest)?).ok()?;
+                let end = rest.len().checked_sub(length)?;
+                count(rest, end, inner, depth.checked_sub(1)?, sum)?;
+                if rest.len() != end {
+                    return None;
+                }
+            }
+        }
+    }
+    Some(())
+}
+
+/// The wire type of content with a length.
+const LENGTH: u64 = 2;
+
+/// The most elements that decoding an encoded message of any type makes; `None` if they are more than [`MOST_ELEMENTS`]. Without a
+/// type, content may be a submessage or a text: it is counted as what makes more.
 ///
 /// Linear in the length, since a byte is part of a key or a length at one depth at most, and ends at the limit.
 pub fn elements(message: &[u8]) -> Option<usize> {
@@ -47,10 +96,15 @@ fn scan(mut rest: &[u8], depth: u32) -> Scan {
 /// Skips one field; returns its content if it has a length. `None` at an error.
 fn next<'a>(rest: &mut &'a [u8], depth: u32) -> Option<Option<&'a [u8]>> {
     let key = varint(rest)?;
+    skip_field(rest, key, depth)
+}
+
+/// Skips the rest of a field behind its key; returns its content if it has a length. `None` at an error.
+fn skip_field<'a>(rest: &mut &'a [u8], key: u64, depth: u32) -> Option<Option<&'a [u8]>> {
     match key & 7 {
         0 => varint(rest).map(|_| None),
         1 => skip(rest, 8),
-        2 => {
+        LENGTH => {
             let length = usize::try_from(varint(rest)?).ok()?;
             // Decoding would go on behind the end of the outer message, where the outer scan goes on as well.
             let (content, after) = rest.split_at(length.min(rest.len()));
@@ -112,6 +166,49 @@ mod tests {
         assert_eq!(elements(&parallel.encode_to_vec()), Some(7));
         let numbers = proto::DesiredLrp { ports: vec![8080; 100], instances: 7, ..Default::default() };
         assert!(elements(&numbers.encode_to_vec()).unwrap() <= 2);
+    }
+
+    /// Texts that, taken for messages, have more elements than a message may have.
+    #[test]
+    fn text_is_one_element_whatever_it_contains() {
+        let texts = [
+            format!("{}\n", "*".repeat(79)).repeat(2_300),
+            "err\n".repeat(100_000),
+            "2,".repeat(200_000),
+            "z".repeat(200_000),
+            "j".repeat(140_000),
+        ];
+        for text in texts {
+            let variable = proto::EnvironmentVariable { name: b"A".to_vec(), value: text.clone().into_bytes() };
+            let lrp = proto::DesiredLrp { environment_variables: vec![variable], ..Default::default() };
+            let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) }.encode_to_vec();
+            // The LRP, the variable, its name and its value.
+            assert_eq!(elements_of::<proto::DesireLrpRequest>(&request), Some(4), "{}", &text[..10]);
+        }
+    }
+
+    #[test]
+    fn elements_of_a_type_are_those_that_decoding_makes() {
+        let action = |user: &str| proto::Action {
+            run_action: Some(proto::RunAction { user: user.into(), ..Default::default() }),
+            ..Default::default()
+        };
+        let parallel = |actions| proto::ParallelAction { actions, ..Default::default() };
+        let of_type = |message: &[u8]| elements_of::<proto::ParallelAction>(message);
+        assert_eq!(of_type(&parallel(vec![action("a"), action("b")]).encode_to_vec()), Some(6));
+        let empty = |count| parallel(vec![proto::Action::default(); count]).encode_to_vec();
+        assert_eq!(of_type(&empty(MOST_ELEMENTS)), Some(MOST_ELEMENTS));
+        assert_eq!(of_type(&empty(MOST_ELEMENTS + 1)), None);
+        // Empty messages in a field that the type does not have are skipped.
+        assert_eq!(elements_of::<proto::TasksRequest>(&[0x7a, 0].repeat(100_000)), Some(0));
+        // The decoder reads an inner message to its end, behind that of the outer one, before it fails.
+        let inner =
+            proto::Action { parallel_action: Some(parallel(vec![proto::Action::default(); 64])), ..Default::default() };
+        let mut message = parallel(vec![inner]).encode_to_vec();
+        // The length in two bytes: of the key and the length of the inner message alone.
+        message[2] = 0;
+        assert!(proto::ParallelAction::decode(&message[..]).is_err());
+        assert!(of_type(&message).unwrap() >= 64, "{:?}", of_type(&message));
     }
 
     #[test]

@@ -33,12 +33,12 @@ use crate::lens::LensError;
 pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
 pub use capacity::Capacity;
 pub use diff::{Difference, differences, matched, same};
-pub use index::{places_among, places_between, units_among};
+pub use index::{places_among, places_between, units_among, units_where};
 pub use key::{UnitKey, collation_class, is_unit, key_columns, operand, unit_column, within};
 pub use load::{
     Bounds, ByteLimits, KeyRange, Measure, RowLock, WantedColumns, load, load_range, next_units, text_length,
 };
-pub use storable::{Unstorable, flaws};
+pub use storable::{Unstorable, flaws, refused_residue, refused_row};
 pub use transform::{Passage, Sifted, Transformed, halves, whole};
 pub use write::{copy_range, insert, replace};
 
@@ -135,6 +135,10 @@ pub enum RowsError {
     TooLong { table: String, column: String },
     #[error("unit {unit:?} has {bytes} bytes, above the limit of {limit}; make it smaller, then start again")]
     UnitTooLarge { unit: String, bytes: u64, limit: u64 },
+    #[error(
+        "the units of table {table} are not in order: {next:?} comes after {key:?}. Look for keys of another type than their column"
+    )]
+    Unordered { table: String, key: String, next: String },
     #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
     WrittenMeanwhile { table: String },
 }

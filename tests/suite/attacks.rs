@@ -8,6 +8,7 @@ mod migrations;
 mod peers;
 mod raw_sockets;
 mod records;
+mod registries;
 mod soak;
 mod subscribers;
 mod translators;

@@ -1,5 +1,6 @@
 //! Units that a migration cannot transform: named in the error, saved for replay, quarantined, retried and restored.
 
+mod refused_rows;
 mod repair;
 mod unreadable;
 

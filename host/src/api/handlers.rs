@@ -10,7 +10,7 @@ mod tasks;
 
 use backon::BackoffBuilder;
 use bbs_proto::models as proto;
-use prost::Message;
+use prost::{Message, Name};
 
 use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod, NativeVersion};
 use super::{NotHeld, errors, wire};
@@ -32,14 +32,14 @@ pub(super) struct HandlerCall<'a> {
 
 impl HandlerCall<'_> {
     /// Counts the elements first, also of requests that translators make.
-    fn decode<M: Message + Default>(self) -> Result<M, DomainError> {
-        if protobuf::elements(self.body).is_none() {
+    fn decode<M: Message + Name + Default>(self) -> Result<M, DomainError> {
+        if protobuf::elements_of::<M>(self.body).is_none() {
             return Err(DomainError::TooManyElements { most: protobuf::MOST_ELEMENTS });
         }
         M::decode(self.body).map_err(DomainError::Undecodable)
     }
 
-    fn valid<M: Message + Default + Validate>(self) -> Result<M, DomainError> {
+    fn valid<M: Message + Name + Default + Validate>(self) -> Result<M, DomainError> {
         let message: M = self.decode()?;
         validation::check(&message).map_err(DomainError::Invalid)?;
         Ok(message)

@@ -11,7 +11,9 @@ use tonic::{Code, Request, Status};
 
 use super::{ClientsError, text};
 use crate::config;
-use crate::locket::messages::{FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, Resource, TypeCode};
+use crate::locket::messages::{
+    FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LocketAnswer, Resource, TypeCode,
+};
 use crate::locket::{self, ConnectError};
 use crate::tls::reloading::Reloading;
 
@@ -84,7 +86,7 @@ impl LocketCells {
     async fn call<Q, A>(&self, method: &'static str, message: Q) -> Result<A, CellsError>
     where
         Q: prost::Message + Send + Sync + 'static,
-        A: prost::Message + Default + Send + Sync + 'static,
+        A: LocketAnswer + Send + Sync + 'static,
     {
         let channel = self.channel.get();
         match tokio::time::timeout(self.timeout, locket::call(&channel, method, Request::new(message))).await {

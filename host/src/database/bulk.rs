@@ -9,6 +9,7 @@ use sqlx::{Arguments, AssertSqlSafe, Database as Sqlx, Encode, PgConnection, Typ
 
 use tokio::sync::mpsc;
 
+use super::errors::RowTooLarge;
 use super::statement::IntoStatement;
 use super::transaction::{Inner, within};
 use super::{Dialect, SqlError, Transaction};
@@ -151,8 +152,11 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_
     let mut texts: BTreeMap<(usize, bool), String> = BTreeMap::new();
     let mut from = 0;
     while from < rows.count {
-        let count = 1_usize << fitting(rows, from, most, tx.statement_bytes).ilog2();
+        let count = 1_usize << fitting(rows, from, most, tx.limits.rows).ilog2();
         let until = from + count;
+        if count == 1 {
+            accepted(rows, from, tx.limits.packet)?;
+        }
         let as_bytes = !is_utf8(rows, from..until);
         let dialect = tx.dialect();
         let text = texts.entry((count, as_bytes)).or_insert_with(|| statement(table, rows, count, as_bytes, dialect));
@@ -184,14 +188,33 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_
 fn fitting(rows: &Rows<'_>, from: usize, most: usize, most_bytes: usize) -> usize {
     let mut bytes = 0;
     let fits = |row: &usize| {
-        let texts = (0..rows.columns.len()).map(|column| match rows.value(*row, column) {
-            Value::Text(text) => text.len(),
-            Value::Null | Value::Boolean(_) | Value::Integer(_) => 8,
-        });
-        bytes += texts.sum::<usize>();
+        bytes += row_bytes(rows, *row);
         bytes <= most_bytes
     };
     (from..rows.count).take(most).take_while(fits).count().max(1)
+}
+
+/// The values of a row, in bytes.
+fn row_bytes(rows: &Rows<'_>, row: usize) -> usize {
+    let bytes = (0..rows.columns.len()).map(|column| match rows.value(row, column) {
+        Value::Text(text) => text.len(),
+        Value::Null | Value::Boolean(_) | Value::Integer(_) => 8,
+    });
+    bytes.sum()
+}
+
+/// What a value has in a statement besides its bytes, at most: its type, and the length of a text.
+const VALUE_OVERHEAD: usize = 16;
+/// What a statement has besides its values, at most.
+const STATEMENT_OVERHEAD: usize = 64;
+
+/// Refuses a row that the server does not accept in one statement: the session would end without a reason.
+fn accepted(rows: &Rows<'_>, row: usize, packet: usize) -> Result<(), SqlError> {
+    let bytes = row_bytes(rows, row) + VALUE_OVERHEAD * rows.columns.len() + STATEMENT_OVERHEAD;
+    if bytes < packet {
+        return Ok(());
+    }
+    Err(SqlError::Encode(Box::new(RowTooLarge { bytes, packet })))
 }
 
 fn is_utf8(rows: &Rows<'_>, range: std::ops::Range<usize>) -> bool {

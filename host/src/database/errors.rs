@@ -114,15 +114,64 @@ pub fn is_read_only(error: &SqlError) -> bool {
     }
 }
 
-/// Whether a statement failed because of the values of a row: a constraint forbids them, or a column cannot hold them.
+/// A row that a server does not accept in one statement, so it was not sent.
+#[derive(Debug, thiserror::Error)]
+#[error("the row takes {bytes} bytes in a statement, above the `max_allowed_packet` of the server, {packet}")]
+pub(super) struct RowTooLarge {
+    pub(super) bytes: usize,
+    pub(super) packet: usize,
+}
+
+fn row_too_large(error: &SqlError) -> Option<&RowTooLarge> {
+    match error {
+        SqlError::Encode(source) => source.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// A row of more bytes than a page holds.
+const MYSQL_ROW_SIZE: u16 = 1118;
+/// Errors whose messages name a column, and have no value: its range, its length, and the size of a row.
+const MYSQL_WITHOUT_VALUES: [u16; 3] = [1264, 1406, MYSQL_ROW_SIZE];
+/// PostgreSQL: a row, or an entry of an index, of more bytes than a page holds.
+const POSTGRES_ROW_SIZE: &str = "54000";
+
+/// Whether a statement failed because of the values of a row: a constraint forbids them, or a column, an index or the table cannot
+/// hold them.
 pub fn is_refused_row(error: &SqlError) -> bool {
-    if refused_characters(error).is_some() {
+    if refused_characters(error).is_some() || row_too_large(error).is_some() {
+        return true;
+    }
+    if let Some(number) = mysql_number(error)
+        && number == MYSQL_ROW_SIZE
+    {
         return true;
     }
     let Some(error) = error.as_database_error() else { return false };
     // SQLSTATE classes 22 (data exception) and 23 (constraint violation). SQLite's codes are numbers of another length.
     let is_class = |code: &str| code.len() == 5 && (code.starts_with("22") || code.starts_with("23"));
-    !matches!(error.kind(), sqlx::error::ErrorKind::Other) || error.code().is_some_and(|code| is_class(&code))
+    let is_of_row = |code: &str| is_class(code) || code == POSTGRES_ROW_SIZE;
+    !matches!(error.kind(), sqlx::error::ErrorKind::Other) || error.code().is_some_and(|code| is_of_row(&code))
+}
+
+/// The flaw of a row that a statement was refused for ([`is_refused_row`]), without its values, which the messages of MariaDB and
+/// MySQL have.
+pub fn refusal(error: &SqlError) -> String {
+    if let Some(column) = refused_characters(error) {
+        let column = column.map_or_else(|| "a text".to_owned(), |column| format!("`{column}`"));
+        return format!("{column} has characters that the character set of its column does not have");
+    }
+    if let Some(row) = row_too_large(error) {
+        return row.to_string();
+    }
+    if is_unique_violation(error) {
+        return "the database has a row with the same key, or compares the key as the same".to_owned();
+    }
+    match (mysql_number(error), error.as_database_error()) {
+        (Some(number), _) if !MYSQL_WITHOUT_VALUES.contains(&number) => format!("error {number} of the server"),
+        (_, Some(error)) => error.message().to_owned(),
+        (_, None) => "the database refuses a value".to_owned(),
+    }
 }
 
 /// The column whose character set cannot hold a text, if a statement failed for that; the inner value is absent where the

@@ -14,7 +14,7 @@ use super::opener::{Connected, Driver, SessionName, Statements, WaitLimit};
 use super::outage::Outage;
 use super::pool::SessionPool;
 use super::replacement::SessionReplacement;
-use super::statement::STATEMENT_BYTES;
+use super::statement::{STATEMENT_BYTES, StatementLimits};
 use super::{ConnectionLimits, Server, SqlError, Tls};
 use crate::pauses;
 
@@ -46,8 +46,7 @@ const NAME: &str = "SELECT CONNECTION_ID(), CONCAT_WS(':', @@hostname, @@port, @
 #[derive(Debug)]
 pub(super) struct MysqlConnections {
     pub(super) pool: SessionPool<MysqlDriver>,
-    /// The most bytes of values that one statement should have.
-    pub(super) statement_bytes: usize,
+    pub(super) statements: StatementLimits,
     pub(super) is_mariadb: bool,
 }
 
@@ -87,8 +86,9 @@ impl MysqlConnections {
             statements: properties.statements(limits),
         };
         let pool = SessionPool::open(driver, limits, replacement, outage).await?;
-        let statement_bytes = STATEMENT_BYTES.min(properties.packet_bytes / 2);
-        Ok(Self { pool, statement_bytes, is_mariadb: properties.is_mariadb })
+        let packet = properties.packet_bytes;
+        let statements = StatementLimits { rows: STATEMENT_BYTES.min(packet / 2), packet };
+        Ok(Self { pool, statements, is_mariadb: properties.is_mariadb })
     }
 
     pub(super) async fn variables(&self) -> Result<Variables, SqlError> {

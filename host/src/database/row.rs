@@ -72,6 +72,22 @@ impl Row {
         Ok(self.integer(at)?.map(|number| number != 0))
     }
 
+    /// Returns the storage class of a value that does not have that of its encoding. Only in SQLite, whose columns hold values of any
+    /// class: those of another class are equal to no value of the encoding, and sort before or behind all of them.
+    ///
+    /// # Errors
+    /// If there is no such column.
+    pub fn foreign_class(&self, at: usize, encoding: Encoding) -> Result<Option<String>, SqlError> {
+        let Self::Sqlite(row) = self else { return Ok(None) };
+        let raw = row.try_get_raw(at)?;
+        let usual = match encoding {
+            Encoding::Boolean | Encoding::Integer => "INTEGER",
+            Encoding::Text => "TEXT",
+        };
+        let class = raw.type_info().name().to_owned();
+        Ok((!raw.is_null() && class != usual).then_some(class))
+    }
+
     /// Returns the value of a layout's column, in the given encoding.
     ///
     /// # Errors

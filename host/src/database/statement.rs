@@ -13,6 +13,22 @@ use super::Dialect;
 /// Values of one statement of many rows, in bytes. More do not make a copy faster.
 pub(super) const STATEMENT_BYTES: usize = 2 << 20;
 
+/// The bytes of values that one statement may have.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StatementLimits {
+    /// Those of several rows at most.
+    pub(super) rows: usize,
+    /// Those that the server accepts at once, with everything that belongs to the statement. It ends the session of a client that
+    /// sends more.
+    pub(super) packet: usize,
+}
+
+impl Default for StatementLimits {
+    fn default() -> Self {
+        Self { rows: STATEMENT_BYTES, packet: usize::MAX }
+    }
+}
+
 /// Statement text with its bound values, for one dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {

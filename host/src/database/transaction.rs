@@ -18,7 +18,7 @@ use super::opener::Driver;
 use super::postgres::PostgresDriver;
 use super::replacement::SessionReplacement;
 use super::session::{Busy, ServerSession};
-use super::statement::{IntoStatement, Statement};
+use super::statement::{IntoStatement, Statement, StatementLimits};
 use super::statistics::{Counters, OpenTransaction, Query};
 use super::{Dialect, Row, SqlError};
 
@@ -29,8 +29,7 @@ pub struct Transaction {
     kept: Option<Attachment>,
     counters: Arc<Counters>,
     replacement: Arc<SessionReplacement>,
-    /// The most bytes of values that one statement may have.
-    pub(super) statement_bytes: usize,
+    pub(super) limits: StatementLimits,
     /// Counts it until it ends.
     open: OpenTransaction,
 }
@@ -129,17 +128,10 @@ impl Transaction {
         kept: Option<Attachment>,
         counters: &Arc<Counters>,
         replacement: &Arc<SessionReplacement>,
-        statement_bytes: usize,
+        limits: StatementLimits,
     ) -> Self {
         let open = counters.begin_transaction();
-        Self {
-            inner,
-            kept,
-            counters: Arc::clone(counters),
-            replacement: Arc::clone(replacement),
-            statement_bytes,
-            open,
-        }
+        Self { inner, kept, counters: Arc::clone(counters), replacement: Arc::clone(replacement), limits, open }
     }
 
     /// Starts the statistics of one query.

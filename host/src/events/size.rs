@@ -1,7 +1,7 @@
 //! The memory that a change takes while subscribers wait for it: its records, decoded, and its events, rendered.
 
 use bbs_proto::models::Action;
-use bbs_proto::prost::Message;
+use bbs_proto::prost::{Message, Name};
 
 use crate::model::actual_lrp::ActualLrp;
 use crate::model::change::RecordChange;
@@ -72,9 +72,9 @@ fn actions(action: &Action) -> usize {
 }
 
 /// The definition of a run, whose elements may take more than its texts.
-fn message(message: &impl Message) -> usize {
+fn message<M: Message + Name>(message: &M) -> usize {
     let encoded = message.encode_to_vec();
-    COPIES * encoded.len() + ELEMENT * protobuf::elements(&encoded).unwrap_or(protobuf::MOST_ELEMENTS)
+    COPIES * encoded.len() + ELEMENT * protobuf::elements_of::<M>(&encoded).unwrap_or(protobuf::MOST_ELEMENTS)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use super::row::{ResealedRow, RowKey, StaleRow};
 use super::tables::SealedTable;
 use super::{KeysError, RotationContext, state, statement};
-use crate::database::{Dialect, is_transient};
+use crate::database::{Dialect, SqlError, is_transient};
 use crate::encryption::Keyring;
 use crate::encryption::header::LabelPrefixes;
 use crate::lock::fence::{Fence, FenceError};
@@ -122,6 +122,11 @@ async fn read(
         let most = batch_rows.load(Ordering::Relaxed).min(most_rows);
         let (rows, ended) = fetch(context, table, &active, after.as_ref(), most).await?;
         let Some(last) = rows.last() else { return Ok(()) };
+        if after.as_ref() == Some(&last.key) {
+            // Such as a key of SQLite of another storage class, which comes after every key of its column's.
+            let fault = format!("the keys do not ascend behind {}", last.key.name());
+            return Err(KeysError::sql(&table.name)(SqlError::Decode(fault.into())));
+        }
         after = Some(last.key.clone());
         // The receiver is dropped only if a later stage has failed; that stage returns the error.
         if to_seal.send(rows).await.is_err() || ended {

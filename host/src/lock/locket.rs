@@ -15,7 +15,8 @@ use crate::clock::SystemClock;
 use crate::config;
 use crate::database::{ConnectionCheck, Database};
 use crate::locket::messages::{
-    FetchRequest, FetchResponse, LockRequest, LockResponse, ReleaseRequest, ReleaseResponse, Resource, TypeCode,
+    FetchRequest, FetchResponse, LockRequest, LockResponse, LocketAnswer, ReleaseRequest, ReleaseResponse, Resource,
+    TypeCode,
 };
 use crate::locket::{self, ConnectError};
 
@@ -157,7 +158,7 @@ impl LocketConnection {
     async fn call<Q, A>(&self, method: &'static str, message: Q) -> Result<A, Status>
     where
         Q: prost::Message + Send + Sync + 'static,
-        A: prost::Message + Default + Send + Sync + 'static,
+        A: LocketAnswer + Send + Sync + 'static,
     {
         let mut request = Request::new(message);
         request.metadata_mut().insert("uuid", self.uuid.clone());

@@ -1,5 +1,35 @@
 //! The messages of Locket's protocol. Names, numbers and types are Diego's.
 
+use bbs_proto::shapes::{FieldShape, MessageShape};
+
+/// An answer of Locket.
+pub trait LocketAnswer: prost::Message + Default {
+    /// Its fields, for counting its elements before it is decoded.
+    const SHAPE: &'static MessageShape;
+}
+
+static NOTHING: MessageShape = MessageShape::new(&[]);
+static RESOURCE: MessageShape =
+    MessageShape::new(&[(1, FieldShape::Text), (2, FieldShape::Text), (3, FieldShape::Text), (4, FieldShape::Text)]);
+/// One or several.
+static RESOURCES: MessageShape = MessageShape::new(&[(1, FieldShape::Message(&RESOURCE))]);
+
+impl LocketAnswer for LockResponse {
+    const SHAPE: &'static MessageShape = &NOTHING;
+}
+
+impl LocketAnswer for ReleaseResponse {
+    const SHAPE: &'static MessageShape = &NOTHING;
+}
+
+impl LocketAnswer for FetchResponse {
+    const SHAPE: &'static MessageShape = &RESOURCES;
+}
+
+impl LocketAnswer for FetchAllResponse {
+    const SHAPE: &'static MessageShape = &RESOURCES;
+}
+
 /// A lock or a presence, and its owner.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 #[allow(missing_docs, reason = "the fields are Diego's")]

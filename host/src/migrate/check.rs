@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::examine::layouts_here;
 use super::look::check_ends;
+use super::readable::check_keys;
 use super::state::{self, current_of};
 use super::{Context, MigrateError, Work, layout_history, partial_run, residue};
 use crate::layout::columns::RunArguments;
@@ -125,6 +126,7 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     let direction = Direction::between(from, to);
     let restorable = residue::restorable(&mut reader, from, to).await?;
     let work = Work::new(context, &layouts, from, to, restorable.clone())?;
+    check_keys(&mut reader, &work, 0..work.lens.groups.len()).await?;
     let mut arguments = Arguments::new();
     for step in work.lens.steps() {
         let version = step.manifest().version;

@@ -45,6 +45,14 @@ impl Checksum {
         Ok(Self::of(plan, &rows))
     }
 
+    /// The same of rows that were just sealed, or are in a copy.
+    pub(super) fn of_copied(plan: &TablePlan, rows: TableRows, keyring: &Keyring) -> Result<Self, MigrateError> {
+        Self::of_stored(plan, rows, keyring).map_err(|fault| MigrateError::Verify {
+            table: plan.table.name.clone(),
+            problem: format!("a value that was just written does not open: {fault}"),
+        })
+    }
+
     pub(super) fn subtract(&mut self, other: Self) {
         self.0 = self.0.wrapping_sub(other.0);
     }

@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 
 use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::Strategy;
-use super::transform::{ReadBatch, transform};
-use super::{Context, Job, MigrateError, PartialRun, fault, partial_run, quarantine, state};
+use super::transform::{ReadBatch, TransformedBatch, transform};
+use super::{Context, Job, MigrateError, PartialRun, RefusedUnits, fault, partial_run, quarantine, state};
 use crate::causes::with_causes;
-use crate::database::{SqlError, upsert};
+use crate::database::{SqlError, refusal, upsert};
 use crate::lock::fence::Fence;
 use crate::pauses;
 use crate::progress::{Counted, Wait};
@@ -137,8 +137,8 @@ async fn read_batches(
         if most == 0 {
             return Ok(false);
         }
-        budget.spend(batch.units);
-        context.throttle.take(batch.units);
+        budget.spend(batch.units());
+        context.throttle.take(batch.units());
         if to_transform.send((batch, read)).await.is_err() {
             return Ok(true);
         }
@@ -162,7 +162,8 @@ async fn transform_batches(
                 let (transformed, read) = done.map_err(|_| MigrateError::Interrupted)??;
                 let Some(transformed) = transformed else {
                     let [front, back] = read.halves(&job);
-                    let (first, second) = batch.divided(&front.rows, &back.rows);
+                    let end = front.rows.units.last().expect("half of several units");
+                    let (first, second) = batch.divided_after(end);
                     waiting.extend([(second, Some(back)), (first, Some(front))]);
                     continue;
                 };
@@ -176,30 +177,45 @@ async fn transform_batches(
     Ok(())
 }
 
+/// Counts of units and rows that were not copied as they were.
+#[derive(Debug, Default)]
+struct Deviations {
+    left_out: u64,
+    stale: u64,
+    removed: u64,
+}
+
+impl Deviations {
+    fn add(&mut self, batch: &TransformedBatch) {
+        self.left_out += batch.refused.len() as u64;
+        self.stale += batch.stale;
+        self.removed += batch.removed;
+    }
+}
+
 /// The last stage: writes batch after batch, and sets the size of the next by the time that each takes.
 async fn write_batches(
     context: &Context,
     fence: &Fence,
-    job: &Job,
+    job: &Arc<Job>,
     of: (usize, Pass),
     mut batches: mpsc::Receiver<CopyBatch>,
     size: &AtomicU64,
 ) -> Result<(), MigrateError> {
-    let (mut stale, mut left_out, mut removed) = (0, 0, 0);
+    let mut deviations = Deviations::default();
     while let Some(batch) = batches.recv().await {
+        let (units, left_out) = (batch.units(), deviations.left_out);
         let began = Instant::now();
-        until_it_is_written(context, fence, job, of, &batch).await?;
+        write_in_parts(context, fence, job, of, batch, &mut deviations).await?;
         let spent = began.elapsed().max(Duration::from_micros(1));
-        context.progress.batch_done(batch.units, spent);
-        context.progress.quarantined(batch.transformed.refused.len() as u64);
+        context.progress.batch_done(units, spent);
+        context.progress.quarantined(deviations.left_out - left_out);
         let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
-        let next = (batch.units as f64 * ratio) as u64;
+        let next = (units as f64 * ratio) as u64;
         let most = context.tuning.batch_units;
         size.store(next.clamp(FIRST_BATCH.min(most), most), Ordering::Relaxed);
-        left_out += batch.transformed.refused.len();
-        stale += batch.transformed.stale;
-        removed += batch.transformed.removed;
     }
+    let Deviations { left_out, stale, removed } = deviations;
     // Once and not for each batch, so that the log does not grow with the table.
     if left_out > 0 {
         tracing::warn!(left_out, "units went into quarantine; `bbs migrate quarantine list` names them");
@@ -209,6 +225,47 @@ async fn write_batches(
     }
     if stale > 0 {
         tracing::warn!(stale, "kept values were not given back: their records have changed since they were kept");
+    }
+    Ok(())
+}
+
+/// Writes a batch; if the database refuses a row of it, in halves, down to the unit that the row is of.
+async fn write_in_parts(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+    of: (usize, Pass),
+    batch: CopyBatch,
+    deviations: &mut Deviations,
+) -> Result<(), MigrateError> {
+    // In the order of their keys, the next one last.
+    let mut waiting = vec![batch];
+    while let Some(batch) = waiting.pop() {
+        match until_it_is_written(context, fence, job, of, &batch).await {
+            Err(MigrateError::RefusedRow { table, source }) if batch.keys.len() > 1 => {
+                tracing::info!(
+                    table,
+                    reason = refusal(&source),
+                    "the database refuses a row of a batch, which is divided"
+                );
+                let worker = Arc::clone(job);
+                let halves = tokio::task::spawn_blocking(move || batch.halves(&worker)).await;
+                let (first, second) = halves.map_err(|_| MigrateError::Interrupted)??;
+                waiting.extend([second, first]);
+            }
+            // A unit that is left out has no row of a copy.
+            Err(MigrateError::RefusedRow { table, source }) if batch.transformed.refused.is_empty() => {
+                let refused = batch.transformed.refused_unit(job, &batch.keys[0], &table, &source);
+                match job.refused_units {
+                    RefusedUnits::Stop => return Err(refused.error),
+                    RefusedUnits::Quarantine => waiting.push(batch.left_out(refused)),
+                }
+            }
+            written => {
+                written?;
+                deviations.add(&batch.transformed);
+            }
+        }
     }
     Ok(())
 }

@@ -8,16 +8,23 @@
 
 use std::collections::BTreeSet;
 
+use backon::BackoffBuilder;
+
 use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
-use super::{Context, Job, MigrateError, RunState, Work, fault, layout_history, quarantine, residue, runs, statements};
+use super::{
+    Context, Job, MigrateError, RunState, Work, fault, layout_history, quarantine, residue, runs, statements,
+    unindexable,
+};
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::Direction;
 use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
+use crate::pauses;
+use crate::progress::Wait;
 
 fn failed(what: &str) -> impl FnOnce(SqlError) -> MigrateError {
     let what = what.to_owned();
@@ -41,7 +48,18 @@ pub(super) async fn build_indexes(context: &Context, fence: &Fence, job: &Job) -
         };
         let missing: Vec<_> = plan.table.indexes.iter().filter(|index| !there(&index.name)).cloned().collect();
         for statement in schema::index_ahead(dialect, &plan.table, &staged, &missing) {
-            change_schema(context, fence, &[statement]).await?;
+            let (statement, mut pauses) = ([statement], pauses::of_locks(context.tuning.lock_timeout).build());
+            while let Err(fault) = change_schema(context, fence, &statement).await {
+                if unindexable::leave_out(context, fence, job, plan, &fault).await? > 0 {
+                    continue;
+                }
+                // PostgreSQL indexes a row that is gone as long as a transaction of any client may see it.
+                let Some(pause) = pauses.next().filter(|_| unindexable::is_of_rows(context, &fault)) else {
+                    return Err(fault);
+                };
+                let _waiting = context.progress.wait(Wait::Lock);
+                tokio::time::sleep(pause).await;
+            }
         }
     }
     fault::point(fault::AFTER_INDEXES);

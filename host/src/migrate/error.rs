@@ -86,6 +86,12 @@ pub enum MigrateError {
          row-level security (`ALTER ROLE ... BYPASSRLS`) where a policy hides rows"
     )]
     Unreadable { table: String, source: SqlError },
+    #[error(
+        "column {column} of table {table} has a key of the storage class {class}, {value}, behind which no statement goes on. Nothing \
+         was written; correct it, for instance with `UPDATE {table} SET {column} = CAST({column} AS {usual}) WHERE \
+         typeof({column}) = '{class}'`, then start again"
+    )]
+    KeyClass { table: String, column: String, value: String, class: String, usual: &'static str },
     #[error("migration {version}-{name} is not reversible, so the database cannot go below {version}")]
     NotReversible { version: DataVersion, name: String },
     #[error(
@@ -136,6 +142,8 @@ pub enum MigrateError {
     Unit { unit: String, replay: Option<PathBuf>, source: Box<LensError> },
     #[error("unit {unit:?} cannot be migrated")]
     Unstorable { unit: String, source: Box<Unstorable> },
+    #[error("the database refuses a row of table {table}")]
+    RefusedRow { table: String, source: SqlError },
     #[error("unit {unit:?} has {bytes} bytes or more, above the limit of {limit}")]
     UnitTooLarge { unit: String, bytes: u64, limit: u64 },
     #[error(
@@ -212,7 +220,7 @@ impl From<RowsError> for MigrateError {
     fn from(fault: RowsError) -> Self {
         match fault {
             RowsError::Rows { table, source } => Self::Sql { what: format!("rows of {table}"), source },
-            RowsError::Residue(source) => Self::Sql { what: residue::TABLE.to_owned(), source },
+            RowsError::Residue(source) => Self::of_row(residue::TABLE, residue::TABLE.to_owned(), source),
             RowsError::DamagedResidue { unit } => Self::DamagedResidue { unit },
             RowsError::SealedResidue { unit, source } => {
                 Self::Record { unit, table: residue::TABLE.to_owned(), column: "sealed".to_owned(), source }
@@ -224,6 +232,7 @@ impl From<RowsError> for MigrateError {
             fault @ (RowsError::Sealed { .. }
             | RowsError::Lens(_)
             | RowsError::TooLong { .. }
+            | RowsError::Unordered { .. }
             | RowsError::ResidueTooLarge { .. }
             | RowsError::Unstorable(_)) => Self::Rows(fault),
         }
@@ -265,9 +274,22 @@ impl MigrateError {
         }
     }
 
+    /// The error of a statement that writes rows of a table.
+    pub(super) fn of_row(table: &str, what: String, source: SqlError) -> Self {
+        if is_refused_row(&source) {
+            Self::RefusedRow { table: table.to_owned(), source }
+        } else {
+            Self::Sql { what, source }
+        }
+    }
+
     /// Whether a table has no place for what a row would hold, however often it is written.
     pub(super) fn is_refused_row(&self) -> bool {
-        matches!(self, Self::Sql { source, .. } if is_refused_row(source))
+        match self {
+            Self::RefusedRow { .. } => true,
+            Self::Sql { source, .. } | Self::Fence(FenceError::Schema { source, .. }) => is_refused_row(source),
+            _ => false,
+        }
     }
 
     /// Whether another host has raised the fence.

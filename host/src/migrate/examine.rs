@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::plan::{Strategy, replaced};
-use super::readable::{check_readable, check_record_versions};
+use super::readable::{check_keys, check_readable, check_record_versions};
 use super::{Context, MigrateError, Work, fresh, layout_history, same_schema, state};
 use crate::database::schema::{self, AttachedObject, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction};
@@ -54,6 +54,11 @@ pub(super) async fn examine(
     in_the_way(tx, work, &mut reasons).await?;
     reasons.extend(hanging(tx, layouts, work).await?);
     records(tx, layouts, work.from, &mut reasons).await?;
+    if reasons.is_empty() {
+        // Of tables that are what their version says.
+        let read = (0..work.lens.groups.len()).filter(|group| work.has_copies(*group) || work.visits_units(*group));
+        note(&mut reasons, check_keys(tx, work, read).await)?;
+    }
     Ok(reasons)
 }
 

@@ -4,13 +4,14 @@
 
 mod dual_write;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub(super) use dual_write::CopyWriter;
 
 use super::copy::UnitBudget;
 use super::examine::{examine_again, layouts_here};
-use super::unit_locks::UnitLocks;
+use super::unit_locks::{GroupUnit, UnitLocks};
 use super::{
     Context, Decision, Intent, Job, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, prepare,
     start_over, state, verify,
@@ -141,6 +142,8 @@ impl Job {
 pub(super) struct DualWrites {
     pub(super) locks: UnitLocks,
     broken: OnceLock<Arc<MigrateError>>,
+    /// Units of which a copy has refused a row.
+    suspects: Mutex<HashSet<GroupUnit>>,
     /// A row that a copy has refused, until a later transaction abandons the copies: the transaction in which it was
     /// refused can do nothing more.
     refusal: Mutex<Option<MigrateError>>,
@@ -148,7 +151,12 @@ pub(super) struct DualWrites {
 
 impl DualWrites {
     pub(super) fn new(dialect: Dialect) -> Self {
-        Self { locks: UnitLocks::new(dialect == Dialect::Mysql), broken: OnceLock::new(), refusal: Mutex::default() }
+        Self {
+            locks: UnitLocks::new(dialect == Dialect::Mysql),
+            broken: OnceLock::new(),
+            suspects: Mutex::default(),
+            refusal: Mutex::default(),
+        }
     }
 
     fn is_broken(&self) -> bool {
@@ -158,6 +166,14 @@ impl DualWrites {
     /// Keeps the first fault.
     fn broken_by(&self, fault: MigrateError) {
         let _ = self.broken.set(Arc::new(fault));
+    }
+
+    fn suspect(&self, unit: GroupUnit) {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner).insert(unit);
+    }
+
+    fn is_suspect(&self, unit: &GroupUnit) -> bool {
+        self.suspects.lock().unwrap_or_else(PoisonError::into_inner).contains(unit)
     }
 
     fn refused_by(&self, fault: MigrateError) {

@@ -111,10 +111,10 @@ impl TablePlan {
         rows
     }
 
-    /// What an error of a statement on the copy is about.
+    /// The error of a statement that writes rows of the copy.
     pub(super) fn failed(&self) -> impl FnOnce(SqlError) -> MigrateError + use<> {
-        let what = format!("copied rows of {}", self.table.name);
-        move |source| MigrateError::Sql { what, source }
+        let table = self.table.name.clone();
+        move |source| MigrateError::of_row(&table, format!("copied rows of {table}"), source)
     }
 
     /// The table that this one replaces, under the same name or another.

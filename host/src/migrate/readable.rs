@@ -2,15 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use sea_query::{Alias, Expr, Query};
+use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 
-use super::MigrateError;
 use super::state::exists;
-use crate::database::{SqlError, Transaction, is_denied, schema};
+use super::{MigrateError, Work};
+use crate::database::{Dialect, SqlError, Transaction, is_denied, schema};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Column, Layout, Table};
-use crate::rows::RECORD_VERSION;
+use crate::layout::values::Encoding;
+use crate::rows::{RECORD_VERSION, key_columns};
+
+/// The most characters of a key in a message.
+const VALUE_CHARACTERS: i64 = 100;
 
 /// Checks that this user may read every row of the tables at a version: PostgreSQL refuses a statement that a policy would hide
 /// rows from.
@@ -62,6 +66,48 @@ pub(super) async fn check_record_versions(
         }
     }
     Ok(())
+}
+
+/// Checks that the keys by which units of these groups are read have the type of their column: a column of SQLite holds values of any
+/// type. One pass over the keys.
+pub(super) async fn check_keys(
+    tx: &mut Transaction,
+    work: &Work,
+    groups: impl Iterator<Item = usize>,
+) -> Result<(), MigrateError> {
+    if tx.dialect() != Dialect::Sqlite {
+        return Ok(());
+    }
+    for table in groups.flat_map(|group| work.sources(group)) {
+        if !exists(tx, &table.name).await? {
+            continue;
+        }
+        for name in key_columns(table) {
+            check_key(tx, table, &name).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn check_key(tx: &mut Transaction, table: &Table, name: &str) -> Result<(), MigrateError> {
+    let failed = |source: SqlError| MigrateError::Sql { what: table.name.clone(), source };
+    let column = table.column(name).expect("a key is of columns of the table");
+    let usual = match Encoding::from(column.kind) {
+        Encoding::Boolean | Encoding::Integer => "INTEGER",
+        Encoding::Text => "TEXT",
+    };
+    let class = || Func::cust("typeof").arg(Expr::col(Alias::new(name)));
+    let value = Func::cust("quote").arg(Expr::col(Alias::new(name)));
+    let mut query = Query::select();
+    query.expr(class()).expr(Func::cust("substr").args([value.into(), Expr::val(1), Expr::val(VALUE_CHARACTERS)]));
+    query.from(Alias::new(&table.name)).and_where(Expr::expr(class()).ne(usual.to_lowercase())).limit(1);
+    let Some(row) = tx.fetch_optional(&query).await.map_err(failed)? else { return Ok(()) };
+    let text = |at: usize| {
+        let bytes = row.bytes(at).map_err(failed)?.unwrap_or_default();
+        Ok::<_, MigrateError>(String::from_utf8_lossy(bytes).replace(char::is_control, "?"))
+    };
+    let (class, value) = (text(0)?, text(1)?);
+    Err(MigrateError::KeyClass { table: table.name.clone(), column: name.to_owned(), value, class, usual })
 }
 
 fn stamped_tables(layout: &Layout) -> impl Iterator<Item = &str> {

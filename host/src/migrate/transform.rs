@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, HashSet};
 use super::checksum::Checksum;
 use super::quarantine::RefusedUnit;
 use super::{Job, MigrateError, RefusedUnits};
+use crate::database::{SqlError, refusal};
 use crate::lens::Residue;
 use crate::rows::residue::{self, SealedEntry};
-use crate::rows::{self, Passage, Sifted, TableRows, UnitBatch};
+use crate::rows::{self, Passage, Sifted, TableRows, UnitBatch, UnitKey};
 
 /// One batch of a group as it was read, with the residue of its units.
 #[derive(Debug, Default)]
@@ -43,6 +44,8 @@ impl ReadBatch {
 /// The same batch at the target.
 #[derive(Debug, Default)]
 pub(super) struct TransformedBatch {
+    /// Those that were transformed.
+    pub units: Vec<UnitKey>,
     /// The units that are not in it, since they cannot be transformed.
     pub refused: Vec<RefusedUnit>,
     /// The rows for each copy, as it stores them.
@@ -51,6 +54,49 @@ pub(super) struct TransformedBatch {
     pub stale: u64,
     /// The number of rows that modules removed.
     pub removed: u64,
+}
+
+impl TransformedBatch {
+    /// A unit that is left out.
+    pub(super) fn of_refused(refused: RefusedUnit) -> Self {
+        Self { refused: vec![refused], ..Self::default() }
+    }
+
+    /// The parts of units that are in the front part of a batch, and of the others.
+    pub(super) fn divided(self, job: &Job, front: &[UnitKey]) -> Result<[Self; 2], MigrateError> {
+        let front: HashSet<&UnitKey> = front.iter().collect();
+        let names: HashSet<String> = front.iter().map(|key| key.name()).collect();
+        let (first, second): (Vec<_>, Vec<_>) =
+            (0..self.units.len()).partition(|place| front.contains(&self.units[*place]));
+        let part = |places: &[usize]| -> Result<Self, MigrateError> {
+            let units = places.iter().map(|place| self.units[*place].clone()).collect();
+            let tables = self.tables.iter().map(|(name, (rows, _))| {
+                let plan = job.copied(name).expect("the table is copied");
+                let rows = rows.only(&plan.table, places);
+                let checksum = Checksum::of_copied(plan, rows.clone(), &job.keyring)?;
+                Ok((name.clone(), (rows, checksum)))
+            });
+            Ok(Self { units, tables: tables.collect::<Result<_, MigrateError>>()?, ..Self::default() })
+        };
+        let (mut first, mut second) = (part(&first)?, part(&second)?);
+        (first.refused, second.refused) = self.refused.into_iter().partition(|refused| front.contains(&refused.key));
+        (first.residue, second.residue) = self.residue.into_iter().partition(|entry| names.contains(entry.unit()));
+        // Of all units together; for the log alone.
+        (first.stale, first.removed) = (self.stale, self.removed);
+        Ok([first, second])
+    }
+
+    /// The error of its only unit, a row of which the database has refused.
+    pub(super) fn refused_unit(&self, job: &Job, key: &UnitKey, table: &str, source: &SqlError) -> RefusedUnit {
+        let flaw = refusal(source);
+        let largest = self.residue.iter().max_by_key(|entry| entry.sealed_bytes());
+        let unstorable = match largest.filter(|_| table == residue::TABLE) {
+            Some(entry) => rows::refused_residue(&job.lens, entry.version(), &flaw),
+            None => rows::refused_row(&job.lens, table, &flaw),
+        };
+        let error = MigrateError::Unstorable { unit: key.name(), source: Box::new(unstorable) };
+        RefusedUnit { key: key.clone(), error }
+    }
 }
 
 /// Transforms a batch. Where the operator chose quarantine, units that cannot be transformed are left out and returned.
@@ -91,6 +137,7 @@ pub(super) fn transform(
     };
     let transformed = sifted.transformed;
     let mut batch = TransformedBatch {
+        units: transformed.batch.units.clone(),
         refused: sifted.refused.into_iter().map(at_fault).collect(),
         tables: BTreeMap::new(),
         residue: residue::seal(keyring, transformed.residue, &transformed.batch.names()),

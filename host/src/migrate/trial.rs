@@ -7,7 +7,8 @@ use crate::database::schema;
 use crate::layout::schema::{Column, ColumnType, Index, Sealing, Table};
 use crate::lock::fence::{Fence, FenceError};
 
-const TRIAL: &str = "bbs_trial";
+/// A table that is there only while something is tried.
+pub(super) const TRIAL: &str = "bbs_trial";
 const RENAMED: &str = "bbs_trial_renamed";
 
 /// Creates, changes, renames and drops a table.

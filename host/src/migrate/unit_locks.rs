@@ -11,7 +11,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
 use crate::rows::UnitKey;
 
 /// A unit of a group.
-type GroupUnit = (usize, UnitKey);
+pub(super) type GroupUnit = (usize, UnitKey);
 /// A request, by its place in the order of all requests.
 type Ticket = u64;
 

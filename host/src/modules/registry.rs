@@ -1,12 +1,13 @@
 //! A folder of modules in an OCI registry. Owns the requests to the registry and their errors; the artifact is that of a
 //! bundle. Only `bbs module push` and `bbs module pull` use it: a host reads its modules from its disk alone.
 
+mod client;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use futures_util::TryStreamExt;
 use oci_client::client::{ClientConfig, ClientProtocol};
 use oci_client::errors::{OciDistributionError, OciErrorCode};
 use oci_client::manifest::OCI_IMAGE_MEDIA_TYPE;
@@ -16,11 +17,14 @@ use reqwest::header::HeaderValue;
 pub use oci_client::secrets::RegistryAuth;
 
 use super::new_folder::{NewFolder, NewFolderError};
-use super::oci::{ArtifactError, FolderError, OciArtifact, OciLayer, OciManifest};
+use super::oci::{self, ArtifactError, FolderError, OciArtifact, OciLayer, OciManifest};
 use super::sandbox::Sandbox;
 use super::text::ModuleText;
 use crate::progress::{Counted, Progress};
+use client::{AnswerError, RegistryClient, Scope};
 
+/// The largest manifest that is read, in bytes: that of every registry.
+const MANIFEST_BYTES: u64 = 4 << 20;
 const SCHEME: &str = "oci://";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time without a byte of an answer.
@@ -77,6 +81,8 @@ pub enum RegistryError {
     NotFound { reference: ArtifactReference, reason: ModuleText },
     #[error("the registry failed at {reference}; try again, or contact its operator: {reason}")]
     Failed { reference: ArtifactReference, reason: ModuleText },
+    #[error("the registry {registry} sends {what} of more than {limit} bytes; check its name and port")]
+    Answer { registry: String, what: &'static str, limit: u64 },
     #[error("the transfer of {file} from {reference} failed; try again: {reason}")]
     Transfer { file: String, reference: ArtifactReference, reason: ModuleText },
     #[error("{reference} is no usable folder of modules; pull another version, or push this one again")]
@@ -112,7 +118,7 @@ pub async fn push(
     }
     let artifact = OciArtifact::of_folder(folder, sandbox)?;
     let failed = |error| failure(reference, error);
-    let client = connection.open(reference, RegistryOperation::Push).await.map_err(failed)?;
+    let client = connection.open(reference).await?;
     let blobs: Vec<_> = artifact.blobs().collect();
     progress.enter("push", format!("to {reference}"), Some(Counted::Files.total(blobs.len() as u64)));
     for (digest, content) in blobs {
@@ -138,17 +144,27 @@ pub async fn pull(
     progress: &Progress,
 ) -> Result<OciArtifact, RegistryError> {
     let folder = NewFolder::at(into)?;
-    let failed = |error| failure(reference, error);
     let unusable = |source| RegistryError::Artifact { reference: reference.clone(), source };
-    let client = connection.open(reference, RegistryOperation::Pull).await.map_err(failed)?;
-    let pulled = client.pull_manifest_raw(&reference.0, &connection.auth, &[OCI_IMAGE_MEDIA_TYPE]).await;
-    // The library verifies that the manifest has the digest of the reference.
-    let (manifest, _) = pulled.map_err(failed)?;
-    let manifest = OciManifest::parse(manifest.into()).map_err(unusable)?;
+    let client = RegistryClient::log_in(reference, connection, Scope::Pull).await?;
+    let manifest = client.manifest(OCI_IMAGE_MEDIA_TYPE, MANIFEST_BYTES).await?;
+    if let Some(pinned) = reference.0.digest().filter(|pinned| *pinned != oci::digest(&manifest)) {
+        let reason = format!("Invalid digest of the manifest: it has {}, not {pinned}", oci::digest(&manifest));
+        return Err(RegistryError::Failed { reference: reference.clone(), reason: ModuleText::reason(&reason) });
+    }
+    let manifest = OciManifest::parse(manifest).map_err(unusable)?;
     progress.enter("pull", format!("from {reference}"), Some(Counted::Files.total(manifest.layers.len() as u64)));
     let mut contents = BTreeMap::new();
-    for layer in &manifest.layers {
-        contents.insert(layer.digest.clone(), content(&client, reference, layer).await?);
+    for OciLayer { file, digest, size } in &manifest.layers {
+        // By the digest alone: a manifest may list other addresses of a layer, to which no request should go.
+        let content = client.blob(digest, *size).await?.map_err(|error| match error {
+            AnswerError::TooLarge { limit } => unusable(ArtifactError::TooLarge { what: file.clone(), limit }),
+            AnswerError::Interrupted(error) => RegistryError::Transfer {
+                file: file.clone(),
+                reference: reference.clone(),
+                reason: ModuleText::of_error(&error),
+            },
+        })?;
+        contents.insert(digest.clone(), content);
         progress.advance(1);
     }
     let artifact = OciArtifact::new(manifest, contents).map_err(unusable)?;
@@ -156,33 +172,9 @@ pub async fn pull(
     Ok(artifact)
 }
 
-/// Pulls the content of a layer, of at most the listed size. Its digest is not verified.
-async fn content(client: &Client, reference: &ArtifactReference, layer: &OciLayer) -> Result<Vec<u8>, RegistryError> {
-    let OciLayer { file, digest, size } = layer;
-    let broken = |error: std::io::Error| {
-        let (file, reason) = (file.clone(), ModuleText::of_error(&error));
-        RegistryError::Transfer { file, reference: reference.clone(), reason }
-    };
-    // By the digest alone: a manifest may list other addresses of a layer, to which no request should go.
-    let stream = client.pull_blob_stream(&reference.0, digest.as_str()).await;
-    let mut stream = stream.map_err(|error| failure(reference, error))?.stream;
-    let mut content = Vec::new();
-    while let Some(part) = stream.try_next().await.map_err(broken)? {
-        if (content.len() + part.len()) as u64 > *size {
-            let source = ArtifactError::TooLarge { what: file.clone(), limit: *size };
-            return Err(RegistryError::Artifact { reference: reference.clone(), source });
-        }
-        content.extend_from_slice(&part);
-    }
-    Ok(content)
-}
-
 impl RegistryConnection {
-    async fn open(
-        &self,
-        reference: &ArtifactReference,
-        operation: RegistryOperation,
-    ) -> Result<Client, OciDistributionError> {
+    /// A client for a push, logged in.
+    async fn open(&self, reference: &ArtifactReference) -> Result<Client, RegistryError> {
         let config = ClientConfig {
             protocol: if self.insecure_http { ClientProtocol::Http } else { ClientProtocol::Https },
             // One request for each file: every registry supports it, and no file is large.
@@ -192,8 +184,11 @@ impl RegistryConnection {
             user_agent: concat!("bbs/", env!("CARGO_PKG_VERSION")),
             ..ClientConfig::default()
         };
-        let client = Client::try_from(config)?;
-        client.auth(&reference.0, &self.auth, operation).await?;
+        let failed = |error| failure(reference, error);
+        let logged_in = RegistryClient::log_in(reference, self, Scope::PushAndPull).await?;
+        let client = Client::try_from(config).map_err(failed)?;
+        // With a token, the library makes no request for one, whose answer it would read without a limit.
+        client.auth(&reference.0, logged_in.auth(), RegistryOperation::Push).await.map_err(failed)?;
         Ok(client)
     }
 }

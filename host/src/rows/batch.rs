@@ -136,7 +136,8 @@ impl TableRows {
     }
 
     /// The rows of these units alone, in this order.
-    fn only(&self, table: &Table, units: &[usize]) -> Self {
+    #[must_use]
+    pub fn only(&self, table: &Table, units: &[usize]) -> Self {
         let mut unit_offsets = vec![0];
         let mut rows = Vec::new();
         for &unit in units {

@@ -175,6 +175,21 @@ pub async fn units_among(
     distinct_units(tx, table, name, query).await
 }
 
+/// The units of which a table has rows that meet a condition.
+///
+/// # Errors
+/// The database fails, or a key is NULL.
+pub async fn units_where(
+    tx: &mut Transaction,
+    table: &Table,
+    name: &str,
+    condition: Expr,
+) -> Result<Vec<UnitKey>, RowsError> {
+    let mut query = Query::select();
+    query.and_where(condition);
+    distinct_units(tx, table, name, query).await
+}
+
 async fn distinct_units(
     tx: &mut Transaction,
     table: &Table,

@@ -58,13 +58,27 @@ impl UnitKey {
 
     /// The first columns of a row, one for each encoding.
     pub(super) fn read(row: &Row, encodings: &[Encoding]) -> Result<Self, SqlError> {
-        let part = |(at, encoding): (usize, &Encoding)| match row.value(at, *encoding)? {
-            Value::Integer(number) => Ok(KeyPart::Integer(number)),
-            Value::Boolean(value) => Ok(KeyPart::Integer(i64::from(value))),
-            Value::Text(text) => Ok(KeyPart::Text(text.to_vec())),
-            Value::Null => Err(SqlError::Decode("a key that is NULL".into())),
+        let part = |(at, encoding): (usize, &Encoding)| {
+            if let Some(class) = row.foreign_class(at, *encoding)? {
+                return Err(SqlError::Decode(format!("a key of the storage class {class}").into()));
+            }
+            match row.value(at, *encoding)? {
+                Value::Integer(number) => Ok(KeyPart::Integer(number)),
+                Value::Boolean(value) => Ok(KeyPart::Integer(i64::from(value))),
+                Value::Text(text) => Ok(KeyPart::Text(text.to_vec())),
+                Value::Null => Err(SqlError::Decode("a key that is NULL".into())),
+            }
         };
         encodings.iter().enumerate().map(part).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Whether it may come after a key in the order of the database. Only SQLite's is known, which compares bytes; in any other order
+    /// no key comes after itself.
+    pub(super) fn comes_after(&self, before: &Self, dialect: Dialect) -> bool {
+        match dialect {
+            Dialect::Sqlite => self > before,
+            Dialect::Postgres | Dialect::Mysql => self != before,
+        }
     }
 
     /// The unit in messages and in the residue table. Unique within a table.

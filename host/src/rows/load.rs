@@ -372,7 +372,8 @@ pub enum Measure {
 /// database would have to read the rows, which are not in the order of keys.
 ///
 /// # Errors
-/// The database fails, or a key is NULL.
+/// The database fails, a key is NULL or, in SQLite, of another storage class than its column ([`RowsError::Unordered`] or
+/// [`RowsError::Rows`]): no page of units begins where another began.
 pub async fn next_units(
     tx: &mut Transaction,
     tables: &[&Table],
@@ -383,7 +384,8 @@ pub async fn next_units(
     let [first, ..] = tables else { return Ok(Bounds::default()) };
     let key = key_columns(first);
     let encodings = encodings(first, &key);
-    let query = units_of_all(tables, after, most, measure, tx.dialect());
+    let dialect = tx.dialect();
+    let query = units_of_all(tables, after, most, measure, dialect);
     let mut bounds = Bounds::default();
     let mut rows = tx.stream(&query);
     while let Some(row) = rows.try_next().await.map_err(failed(&first.name))? {
@@ -395,7 +397,13 @@ pub async fn next_units(
             }
             bounds.bytes += bytes;
         }
-        bounds.units.push(UnitKey::read(&row, &encodings).map_err(failed(&first.name))?);
+        let unit = UnitKey::read(&row, &encodings).map_err(failed(&first.name))?;
+        if let Some(before) = bounds.units.last().or(after)
+            && !unit.comes_after(before, dialect)
+        {
+            return Err(RowsError::Unordered { table: first.name.clone(), key: before.name(), next: unit.name() });
+        }
+        bounds.units.push(unit);
     }
     Ok(bounds)
 }

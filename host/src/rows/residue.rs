@@ -148,6 +148,23 @@ pub struct SealedEntry {
     sealed: String,
 }
 
+impl SealedEntry {
+    /// The name of its unit.
+    pub fn unit(&self) -> &str {
+        &self.unit
+    }
+
+    /// The version of the migration that left it.
+    pub fn version(&self) -> DataVersion {
+        self.version.unsigned_abs()
+    }
+
+    /// The bytes of its content as it is stored.
+    pub fn sealed_bytes(&self) -> usize {
+        self.sealed.len()
+    }
+}
+
 /// Seals entries of units with these names.
 pub fn seal(keyring: &Keyring, kept: Vec<ResidueEntry>, names: &[String]) -> Vec<SealedEntry> {
     let seal = |entry: ResidueEntry| SealedEntry {

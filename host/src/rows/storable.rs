@@ -45,7 +45,7 @@ pub(super) fn refused(lens: &Lens, batch: &UnitBatch, keyring: &Keyring, dialect
         }
         flaws.extend(repeated_keys(lens, composed, rows));
         for (row, flaw) in flaws {
-            let new = || RowsError::Unstorable(Box::new(unstorable(lens, composed, flaw)));
+            let new = || RowsError::Unstorable(Box::new(unstorable(lens, composed.transformed, flaw)));
             refused.entry(rows.unit_of(row)).or_insert_with(new);
         }
     }
@@ -71,10 +71,21 @@ pub fn flaws(table: &Table, rows: &TableRows, keyring: &Keyring, dialect: Dialec
     flaws
 }
 
-fn unstorable(lens: &Lens, composed: &Composed, flaw: String) -> Unstorable {
+/// A row of a table of the target that the database has refused.
+pub fn refused_row(lens: &Lens, table: &str, flaw: &str) -> Unstorable {
+    let transformed = lens.tables.get(table).and_then(|composed| composed.transformed);
+    unstorable(lens, transformed, format!("`{table}`: {flaw}"))
+}
+
+/// Residue of a migration that the database has refused.
+pub fn refused_residue(lens: &Lens, version: DataVersion, flaw: &str) -> Unstorable {
+    unstorable(lens, Some(version), format!("its residue: {flaw}"))
+}
+
+fn unstorable(lens: &Lens, transformed: Option<DataVersion>, flaw: String) -> Unstorable {
     // Without a row function, a change of the layout is at fault, such as a shorter column.
     let by = |step: &&std::sync::Arc<dyn crate::lens::transform::Transform>| {
-        composed.transformed.is_none_or(|version| step.manifest().version == version)
+        transformed.is_none_or(|version| step.manifest().version == version)
     };
     let step = lens.steps().filter(by).last().expect("a lens that changes a table has steps");
     let manifest = step.manifest();

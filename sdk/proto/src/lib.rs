@@ -22,6 +22,7 @@ pub mod v0_10 {
 }
 
 mod definition;
+pub mod shapes;
 
 pub use prost;
 

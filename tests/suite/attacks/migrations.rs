@@ -1,5 +1,5 @@
 //! Migrations whose results take more memory than a batch may: the units at fault go to quarantine, by the name of the
-//! module, within the limit of memory.
+//! module, within the limit of memory. Keys that no statement can go on behind.
 
 use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, execute, on_each_database, texts};
@@ -64,4 +64,43 @@ async fn large_results_for_parts_of_a_batch_are_written_in_parts(kind: Kind) {
     let written = texts(&opened, "SELECT guid FROM tasks WHERE LENGTH(label) = 15728640").await;
     assert_eq!(written.len(), TASKS);
     opened.close().await;
+}
+
+/// Goal: a key of another storage class, which comes after every key of its column's, is named; no command reads it for ever.
+#[tokio::test(flavor = "multi_thread")]
+async fn key_of_another_storage_class_is_refused_by_name() {
+    let installation = Installation::new(&modules::modules(), Kind::Sqlite);
+    fixture::write_to(&installation.database).await;
+    let statement = async |statement: &str| {
+        let opened = installation.database.open().await;
+        execute(&opened, statement).await;
+        opened.close().await;
+    };
+    let (check, up) = (&["migrate", "plan", "--check"][..], &["migrate", "up"][..]);
+    let down = &["migrate", "down", "--yes", "--to", "1698182853"][..];
+    // Tables that a migration does not read by their keys keep it from nothing.
+    for (table, column, commands) in [
+        ("desired_lrps", "process_guid", &[check, up, down][..]),
+        ("actual_lrps", "process_guid", &[check, up]),
+        ("tasks", "guid", &[check]),
+    ] {
+        let first = format!("{column} = (SELECT MIN({column}) FROM {table})");
+        statement(&format!("CREATE TABLE kept AS SELECT {column} FROM {table} WHERE {first} LIMIT 1")).await;
+        // Of one row: all instances of an LRP with one key may have the same primary key.
+        let one = format!("rowid = (SELECT MIN(rowid) FROM {table} WHERE {first})");
+        statement(&format!("UPDATE {table} SET {column} = x'fffe' WHERE {one}")).await;
+        for arguments in commands {
+            let (code, refused) = run(&installation, arguments).await;
+            assert_ne!(code, Some(0), "{arguments:?}: {refused}");
+            let named = format!("column {column} of table {table} has a key of the storage class blob, X'FFFE'");
+            assert!(refused.contains(&named), "{arguments:?}: {refused}");
+        }
+        statement(&format!(
+            "UPDATE {table} SET {column} = (SELECT {column} FROM kept) WHERE typeof({column}) = 'blob'"
+        ))
+        .await;
+        statement("DROP TABLE kept").await;
+    }
+    let (code, checked) = run(&installation, &["migrate", "plan", "--check"]).await;
+    assert_eq!(code, Some(0), "{checked}");
 }

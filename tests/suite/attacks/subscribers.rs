@@ -1,4 +1,5 @@
-//! Subscribers that do not read, while large records that they would receive change.
+//! Subscribers that do not read, while large records that they would receive change, or a translator makes large events of small
+//! records.
 
 use std::net::SocketAddr;
 
@@ -14,16 +15,22 @@ use crate::harness::event_stream::INSTANCES;
 use crate::harness::host::Installation;
 use crate::harness::watch::Watch;
 use crate::harness::{PATIENCE, modules};
+use crate::tasks::definition;
 
 const STALLED: usize = 12;
 /// Each changes a record of this size, in bytes, which an event has twice.
 const UPDATES: usize = 150;
 const RECORD: usize = 900 << 10;
 
-/// Subscribes and reads only the head of the response.
+/// Subscribes to the changes of LRPs and reads only the head of the response.
 async fn stalled(address: SocketAddr) -> TcpStream {
+    subscribed(address, &format!("POST {INSTANCES}")).await
+}
+
+/// Subscribes to a stream and reads only the head of the response.
+async fn subscribed(address: SocketAddr, verb_and_path: &str) -> TcpStream {
     let mut connection = TcpStream::connect(address).await.expect("the host accepts");
-    let request = format!("POST {INSTANCES} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+    let request = format!("{verb_and_path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
     connection.write_all(request.as_bytes()).await.expect("the host reads");
     let mut head = [0; 12];
     connection.read_exact(&mut head).await.expect("the host answers");
@@ -31,11 +38,12 @@ async fn stalled(address: SocketAddr) -> TcpStream {
     connection
 }
 
-/// Reads a stream and counts its events of changed LRPs, without parsing them.
-async fn count_changes(connection: TcpStream, received: watch::Sender<usize>) {
+/// Reads a stream and counts its events with this name, without parsing them.
+async fn count_events(connection: TcpStream, name: &str, received: watch::Sender<usize>) {
+    let start = format!("event: {name}");
     let (mut connection, mut line) = (BufReader::new(connection), Vec::new());
     while connection.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
-        if line.starts_with(b"event: desired_lrp_changed") {
+        if line.starts_with(start.as_bytes()) {
             received.send_modify(|received| *received += 1);
         }
         line.clear();
@@ -55,7 +63,7 @@ async fn stalled_subscribers_are_disconnected_and_others_receive_every_event() {
     let host = installation.serve();
     let watch = Watch::on(&host);
     let (sender, mut received) = watch::channel(0);
-    tokio::spawn(count_changes(stalled(host.address).await, sender));
+    tokio::spawn(count_events(stalled(host.address).await, "desired_lrp_changed", sender));
     let mut subscribers = Vec::new();
     let client = crate::harness::http_client();
     let variable = proto::EnvironmentVariable { name: b"A".to_vec(), value: vec![b'x'; RECORD] };
@@ -77,5 +85,33 @@ async fn stalled_subscribers_are_disconnected_and_others_receive_every_event() {
     let mut rest = Vec::new();
     let end = subscribers[0].read_to_end(&mut rest).await;
     assert!(end.is_err() || !rest.ends_with(b"0\r\n\r\n"), "a stream that is cut off does not end cleanly");
+    watch.assert_unharmed().await;
+}
+
+/// Goal: events count by what a translator returns for them, not by their records alone, while a subscriber does not read.
+/// Method: one subscriber reads and has each event translated, another stalls. All events together take several times the limit
+/// of memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_events_of_a_translator_are_not_kept_for_a_stalled_subscriber() {
+    const TASKS: usize = 24;
+    let installation = Installation::new(&modules::modules_with_hostile(), Kind::Sqlite);
+    let host = installation.serve();
+    let watch = Watch::on(&host);
+    let (sender, mut received) = watch::channel(0);
+    let stream = "GET /v1.2-hostile/swells";
+    let _stalled = subscribed(host.address, stream).await;
+    tokio::spawn(count_events(subscribed(host.address, stream).await, "task_created", sender));
+    for number in 0..TASKS {
+        let request = proto::DesireTaskRequest {
+            task_definition: Some(definition()),
+            task_guid: format!("task-{number}").into(),
+            domain: b"domain".to_vec(),
+        };
+        let answer: proto::TaskLifecycleResponse = host.call("/v1/tasks/desire.r2", &request).await;
+        assert_eq!(answer.error, None);
+        let event = received.wait_for(|received| *received > number);
+        let event = tokio::time::timeout(PATIENCE, event).await.expect("the event arrives");
+        event.expect("a subscriber that reads is not disconnected");
+    }
     watch.assert_unharmed().await;
 }

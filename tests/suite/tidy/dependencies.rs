@@ -172,7 +172,8 @@ fn registry_is_used_by_the_commands_about_modules_only() {
         used_paths(source).iter().any(|used| resolved(module, used, &sources).as_ref() == Some(&registry))
     };
     let users = sources.iter().filter(|(module, source)| **module != registry && uses(module, source));
-    let users: BTreeSet<_> = users.map(|(module, _)| module.join("::")).collect();
+    let users = users.map(|(module, _)| module.join("::"));
+    let users: BTreeSet<_> = users.filter(|module| !module.starts_with("modules::registry::")).collect();
     assert_eq!(users, BTreeSet::from(["pull", "push", "registry"].map(|command| format!("cli::module::{command}"))));
 }
 

@@ -1,6 +1,6 @@
 //! Calls of a cell that is being evacuated. Each answer says whether to keep the container, also when it has an error.
 
-use super::{DomainError, HandlerCall, Message, Service, Validate, errors, proto, wire};
+use super::{DomainError, HandlerCall, Message, Name, Service, Validate, errors, proto, wire};
 use crate::api::methods::EvacuationCall;
 use crate::domain::evacuation::{self, EvacuationAnswer};
 
@@ -27,7 +27,10 @@ pub(super) async fn call(
 }
 
 /// A container that may still run is kept until the cell sends a valid request.
-fn valid<M: Message + Default + Validate>(call: HandlerCall<'_>, keeps_container: bool) -> Result<M, EvacuationAnswer> {
+fn valid<M: Message + Name + Default + Validate>(
+    call: HandlerCall<'_>,
+    keeps_container: bool,
+) -> Result<M, EvacuationAnswer> {
     call.valid().map_err(|refusal| EvacuationAnswer { keeps_container, refusal: Some(refusal) })
 }
 

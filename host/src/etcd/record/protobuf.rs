@@ -2,15 +2,15 @@
 //! pass of their own.
 
 use bbs_proto::models::{DesiredLrpRunInfo, SharedDevice, Task, VolumeMount};
-use bbs_proto::prost::{self, Message};
+use bbs_proto::prost::{self, Message, Name};
 
 use super::RecordError;
-use crate::protobuf::{MOST_ELEMENTS, elements};
+use crate::protobuf::{MOST_ELEMENTS, elements_of};
 
 /// Decodes a message that has no volume mounts. One with too many elements is refused before it is decoded: an empty
 /// submessage takes hundreds of times its encoded bytes.
-pub(super) fn message<M: Message + Default>(bytes: &[u8]) -> Result<M, RecordError> {
-    if elements(bytes).is_none() {
+pub(super) fn message<M: Message + Name + Default>(bytes: &[u8]) -> Result<M, RecordError> {
+    if elements_of::<M>(bytes).is_none() {
         return Err(RecordError::Elements { limit: MOST_ELEMENTS });
     }
     M::decode(bytes).map_err(RecordError::Protobuf)
@@ -19,7 +19,7 @@ pub(super) fn message<M: Message + Default>(bytes: &[u8]) -> Result<M, RecordErr
 pub(super) fn run_info(bytes: &[u8]) -> Result<DesiredLrpRunInfo, RecordError> {
     let mut info: DesiredLrpRunInfo = message(bytes)?;
     if !info.volume_mounts.is_empty() {
-        let early: EarlyRunInfo = message(bytes)?;
+        let early = EarlyRunInfo::decode(bytes).map_err(RecordError::Protobuf)?;
         convert_mounts(&mut info.volume_mounts, early.volume_mounts)?;
     }
     Ok(info)
@@ -28,7 +28,7 @@ pub(super) fn run_info(bytes: &[u8]) -> Result<DesiredLrpRunInfo, RecordError> {
 pub(super) fn task(bytes: &[u8]) -> Result<Task, RecordError> {
     let mut task: Task = message(bytes)?;
     if let Some(definition) = task.task_definition.as_mut().filter(|definition| !definition.volume_mounts.is_empty()) {
-        let early: EarlyTask = message(bytes)?;
+        let early = EarlyTask::decode(bytes).map_err(RecordError::Protobuf)?;
         convert_mounts(&mut definition.volume_mounts, early.definition.unwrap_or_default().volume_mounts)?;
     }
     Ok(task)

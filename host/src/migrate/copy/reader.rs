@@ -27,25 +27,52 @@ pub(super) enum Pass {
 pub(super) struct CopyBatch {
     pub(super) after: Option<UnitKey>,
     pub(super) last: UnitKey,
-    pub(super) units: u64,
+    /// Its units, in the order of the database.
+    pub(super) keys: Vec<UnitKey>,
     pub(super) transformed: TransformedBatch,
     /// Locked until the batch is committed, with all parts that it was divided into, if clients write meanwhile.
     held: Option<Arc<HeldUnits>>,
 }
 
 impl CopyBatch {
-    /// Divides it at the last unit of the front part.
-    pub(super) fn divided(self, front: &UnitBatch, back: &UnitBatch) -> (Self, Self) {
-        let end = front.units.last().cloned().expect("half of several units");
-        let part = |after, last, rows: &UnitBatch| Self {
-            after,
-            last,
-            units: rows.units.len() as u64,
-            transformed: TransformedBatch::default(),
+    pub(super) fn units(&self) -> u64 {
+        self.keys.len() as u64
+    }
+
+    /// The same batch without its rows, of which one was refused.
+    pub(super) fn left_out(self, refused: RefusedUnit) -> Self {
+        Self { transformed: TransformedBatch::of_refused(refused), ..self }
+    }
+
+    /// Divides it after a unit, before it is transformed.
+    pub(super) fn divided_after(self, end: &UnitKey) -> (Self, Self) {
+        let at = self.keys.iter().position(|key| key == end).expect("a unit of the batch") + 1;
+        self.divided_at(at, [TransformedBatch::default(), TransformedBatch::default()])
+    }
+
+    /// The halves of a transformed batch of several units.
+    ///
+    /// # Errors
+    /// A value that was just sealed does not open.
+    pub(super) fn halves(mut self, job: &Job) -> Result<(Self, Self), MigrateError> {
+        let at = self.keys.len() / 2;
+        let parts = std::mem::take(&mut self.transformed).divided(job, &self.keys[..at])?;
+        Ok(self.divided_at(at, parts))
+    }
+
+    fn divided_at(mut self, at: usize, [front, back]: [TransformedBatch; 2]) -> (Self, Self) {
+        let rest = self.keys.split_off(at);
+        let end = self.keys.last().cloned().expect("either part has a unit");
+        assert!(!rest.is_empty(), "either part has a unit");
+        let second = Self {
+            after: Some(end.clone()),
+            last: std::mem::replace(&mut self.last, end),
+            keys: rest,
+            transformed: back,
             held: self.held.clone(),
         };
-        let first = part(self.after, end.clone(), front);
-        (first, part(Some(end), self.last, back))
+        self.transformed = front;
+        (self, second)
     }
 }
 
@@ -109,8 +136,7 @@ impl BatchReader {
             }
         };
         self.after = Some(last.clone());
-        let units = found.units.len() as u64;
-        let batch = CopyBatch { after, last, units, transformed: TransformedBatch::default(), held };
+        let batch = CopyBatch { after, last, keys: found.units, transformed: TransformedBatch::default(), held };
         Ok(Some((batch, read)))
     }
 

@@ -6,17 +6,16 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use sea_query::{Alias, Query};
 
 use super::DualWrites;
 use crate::causes::with_causes;
 use crate::database::{SqlError, Transaction, sql};
-use crate::migrate::checksum::{self, Checksum, CopiedRows};
-use crate::migrate::plan::{Strategy, TablePlan};
+use crate::migrate::checksum::{self, CopiedRows};
+use crate::migrate::plan::Strategy;
 use crate::migrate::quarantine::RefusedUnit;
-use crate::migrate::transform::{ReadBatch, transform};
-use crate::migrate::{Job, MigrateError, quarantine, state};
-use crate::rows::{self, ByteLimits, RowLock, RowsError, UnitKey, WantedColumns, residue};
+use crate::migrate::transform::{ReadBatch, TransformedBatch, transform};
+use crate::migrate::{Job, MigrateError, RefusedUnits, copied_units, quarantine, state};
+use crate::rows::{self, RowLock, RowsError, UnitKey, residue};
 use crate::store;
 
 #[derive(Debug)]
@@ -57,7 +56,12 @@ impl CopyWriter {
             for key in keys {
                 match self.take_across(tx, group, UnitKey::text(key)).await {
                     // After a failed statement the transaction cannot continue; it ends without harm.
-                    Err(fault @ (MigrateError::Sql { .. } | MigrateError::Database(_) | MigrateError::Fence(_))) => {
+                    Err(
+                        fault @ (MigrateError::Sql { .. }
+                        | MigrateError::RefusedRow { .. }
+                        | MigrateError::Database(_)
+                        | MigrateError::Fence(_)),
+                    ) => {
                         return Err(fault);
                     }
                     Err(fault) => return self.give_up(tx, fault).await,
@@ -87,7 +91,7 @@ impl CopyWriter {
             match rows::load(tx, &job.originals, &job.wanted[group], units, RowLock::None, limits).await {
                 Err(fault @ RowsError::UnitTooLarge { .. }) => {
                     let refused = RefusedUnit::all(job, vec![(asked.clone(), fault)])?;
-                    (ReadBatch { refused, ..ReadBatch::default() }, vec![asked])
+                    (ReadBatch { refused, ..ReadBatch::default() }, vec![asked.clone()])
                 }
                 loaded => {
                     let mut batch = loaded?;
@@ -99,48 +103,61 @@ impl CopyWriter {
         let worker = Arc::clone(job);
         let transformed = tokio::task::spawn_blocking(move || transform(&worker, group, &mut read)).await;
         let transformed = transformed.map_err(|_| MigrateError::Interrupted)??.expect("one unit is not divided");
-        quarantine::forget(tx, job, group, &keys).await?;
+        if self.dual_writes().is_suspect(&(group, asked.clone())) {
+            return self.write_suspect(tx, group, &keys, &transformed).await;
+        }
+        let written = self.write_unit(tx, group, &keys, &transformed).await;
+        if job.refused_units == RefusedUnits::Quarantine && matches!(written, Err(MigrateError::RefusedRow { .. })) {
+            self.dual_writes().suspect((group, asked));
+        }
+        written
+    }
+
+    /// Replaces a unit in the copies, in its residue and in quarantine.
+    async fn write_unit(
+        &self,
+        tx: &mut Transaction,
+        group: usize,
+        keys: &[UnitKey],
+        transformed: &TransformedBatch,
+    ) -> Result<(), MigrateError> {
+        let job = &self.job;
+        quarantine::forget(tx, job, group, keys).await?;
         quarantine::store(tx, job, group, &transformed.refused, job.now_ns).await?;
         residue::store(tx, job.lens.direction, &transformed.residue).await?;
         for plan in job.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
-            let before = self.remove(tx, plan, &keys).await?;
+            let before = copied_units::remove(tx, job, plan, keys).await?;
             if let Some((rows, checksum)) = transformed.tables.get(&plan.table.name) {
                 let inserted = rows::insert(tx, &plan.staged(job.to), &plan.table, rows).await;
                 inserted.map_err(plan.failed())?;
                 let after = CopiedRows { rows: rows.count() as u64, checksum: *checksum };
                 checksum::note(tx, plan, before, after).await?;
+            } else if before.rows > 0 {
+                checksum::note(tx, plan, before, CopiedRows::default()).await?;
             }
         }
         Ok(())
     }
 
-    /// Removes a unit from a copy and returns what was there.
-    async fn remove(
+    /// The same for a unit of which the database has refused a row: if it does so again, the unit goes into quarantine, and the
+    /// transaction, which is the client's, goes on. Only then, because a savepoint costs two statements.
+    async fn write_suspect(
         &self,
         tx: &mut Transaction,
-        plan: &TablePlan,
+        group: usize,
         keys: &[UnitKey],
-    ) -> Result<CopiedRows, MigrateError> {
-        let (job, name) = (&self.job, &plan.table.name);
-        let columns = plan.digested().into_iter().map(|(column, _)| column.name.clone()).collect();
-        let wanted = WantedColumns::from([(name.clone(), columns)]);
-        let mut stored = rows::load(tx, &job.copies, &wanted, keys, RowLock::None, ByteLimits::NONE).await?;
-        let stored = stored.tables.remove(name).expect("it was loaded");
-        let count = stored.count() as u64;
-        if count == 0 {
-            return Ok(CopiedRows::default());
+        transformed: &TransformedBatch,
+    ) -> Result<(), MigrateError> {
+        tx.execute(sql("SAVEPOINT bbs_unit")).await.map_err(failed)?;
+        match self.write_unit(tx, group, keys, transformed).await {
+            Err(MigrateError::RefusedRow { table, source }) => {
+                tx.execute(sql("ROLLBACK TO SAVEPOINT bbs_unit")).await.map_err(failed)?;
+                let refused = transformed.refused_unit(&self.job, &keys[0], &table, &source);
+                self.write_unit(tx, group, keys, &TransformedBatch::of_refused(refused)).await?;
+            }
+            written => written?,
         }
-        let staged = plan.staged(job.to);
-        let checksum = Checksum::of_stored(plan, stored, &job.keyring).map_err(|source| MigrateError::Record {
-            unit: keys[0].name(),
-            table: staged.clone(),
-            column: "any".to_owned(),
-            source,
-        })?;
-        let mut delete = Query::delete();
-        delete.from_table(Alias::new(staged)).and_where(rows::is_unit(&plan.table, &keys[0], tx.dialect()));
-        tx.execute(&delete).await.map_err(failed)?;
-        Ok(CopiedRows { rows: count, checksum })
+        tx.execute(sql("RELEASE SAVEPOINT bbs_unit")).await.map(drop).map_err(failed)
     }
 }
 
@@ -181,9 +198,13 @@ impl store::DualWrite for CopyWriter {
                 if !fault.is_refused_row() {
                     return store::DualWriteError { is_transient: fault.is_repeatable(), source: Box::new(fault) };
                 }
-                // The fault is not the client's: its call is retried, which abandons the copies.
+                // The fault is not the client's: its call is retried, which leaves the unit out or abandons the copies.
                 let source = fault.to_string().into();
-                self.dual_writes().refused_by(fault);
+                let is_left_out = self.job.refused_units == RefusedUnits::Quarantine
+                    && matches!(fault, MigrateError::RefusedRow { .. });
+                if !is_left_out {
+                    self.dual_writes().refused_by(fault);
+                }
                 store::DualWriteError { is_transient: true, source }
             })
         })

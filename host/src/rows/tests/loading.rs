@@ -250,3 +250,32 @@ async fn units_with_rows_are_found_by_range_and_by_list() {
 fn table_without_text_has_no_length_of_text() {
     assert_eq!(text_length(std::iter::empty()), None);
 }
+
+/// Goal: reading goes on behind each page or ends with an error, whatever is in a key column.
+#[tokio::test]
+async fn page_of_units_that_does_not_advance_is_an_error() {
+    let apps = [("a", ""), ("b", ""), ("c", "")];
+    let (_folder, database) = database(&apps, &[], &[]).await;
+    let mut tx = database.write().await.unwrap();
+    tx.execute(sql("UPDATE apps SET app = x'62' WHERE app = 'b'")).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut tx = database.read().await.unwrap();
+    let layout = layout();
+    let tables = [&layout.tables["apps"]];
+    let mut after = None;
+    let mut found = Vec::new();
+    let fault = loop {
+        match next_units(&mut tx, &tables, after.as_ref(), 1, Measure::Keys).await {
+            Ok(bounds) => after = Some(bounds.units.last().expect("a page has units or is an error").clone()),
+            Err(fault) => break fault,
+        }
+        found.push(after.clone().unwrap().name());
+    };
+    assert_eq!(found, ["a", "c"]);
+    let cause = format!("{fault}: {:?}", std::error::Error::source(&fault).map(ToString::to_string));
+    assert!(cause.contains("apps") && cause.contains("storage class BLOB"), "{cause}");
+    assert!(unit("b").comes_after(&unit("a"), Dialect::Sqlite) && !unit("a").comes_after(&unit("b"), Dialect::Sqlite));
+    for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
+        assert!(!unit("a").comes_after(&unit("a"), dialect), "{dialect:?}");
+    }
+}

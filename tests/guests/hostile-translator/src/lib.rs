@@ -9,6 +9,9 @@ use diego::translator::types::{Answer, ApiVersion, Method, Verb};
 /// The end of a payload for which a stream fails.
 const MARKER: &[u8] = b"fail";
 
+/// Bytes of an event, just below what a call may return.
+const LARGE_EVENT: usize = 30 << 20;
+
 /// Frames on the stack below a call of `next`, for most of what an instance may have.
 const FRAMES: u32 = 5_000;
 
@@ -48,7 +51,7 @@ impl Guest for Hostile {
             side: Some("hostile".into()),
             name: "hostile".into(),
             summary: "Fails as the name of the method says.".into(),
-            methods: ["Same", "Twice", "Traps", "Loops", "Forges", "Refuses"]
+            methods: ["Same", "Twice", "Swells", "Traps", "Loops", "Forges", "Refuses"]
                 .map(method)
                 .into_iter()
                 .chain([list, call("Once"), call("Forever"), call("Deep"), call("Grows"), call("Explains")])
@@ -85,6 +88,10 @@ impl Guest for Hostile {
         if method == "Twice" {
             let again = events.clone();
             events.extend(again);
+        }
+        if method == "Swells" {
+            events.iter_mut().for_each(|event| event.payload = vec![b'x'; LARGE_EVENT]);
+            return Ok(events);
         }
         if events.iter().all(|event| !event.payload.ends_with(MARKER)) {
             return Ok(events);

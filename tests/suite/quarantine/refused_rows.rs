@@ -1,0 +1,135 @@
+//! Rows of a migration that only the database can refuse: their unit is found, named with the module, and left out.
+
+use bbs::testing::database::Dialect;
+use bbs_proto::models as proto;
+
+use super::{assert_contains, stderr_of};
+use crate::harness::database::{Kind, execute, on_each_database, texts};
+use crate::harness::fixture;
+use crate::harness::host::Installation;
+use crate::harness::modules;
+use crate::harness::on_each::on_one_server;
+use crate::tasks::definition;
+
+const MODULE: &str = "up of migration 1795000060 (unstorable";
+
+/// The fixture, with the modules whose results a database cannot store, and the guids of its tasks in order.
+async fn with_tasks(kind: Kind) -> (Installation, Vec<String>) {
+    let installation = Installation::new(&modules::modules_with_unstorable(), kind);
+    // So that the first and the last task are of different batches.
+    let installation = installation.set("migration_units_per_second", 100);
+    fixture::write_to(&installation.database).await;
+    let guids = query(&installation, "SELECT guid FROM tasks ORDER BY guid").await;
+    (installation, guids)
+}
+
+async fn query(installation: &Installation, query: &str) -> Vec<String> {
+    let opened = installation.database.open().await;
+    let found = texts(&opened, query).await;
+    opened.close().await;
+    found
+}
+
+/// Gives a task the domain that names the flaw of its row.
+async fn flaw(installation: &Installation, guid: &str, domain: &str) {
+    statement(installation, &format!("UPDATE tasks SET domain = '{domain}' WHERE guid = '{guid}'")).await;
+}
+
+async fn statement(installation: &Installation, statement: &str) {
+    let opened = installation.database.open().await;
+    execute(&opened, statement).await;
+    opened.close().await;
+}
+
+fn stopped(installation: &Installation, arguments: &[&str]) -> String {
+    let output = installation.run(arguments);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
+    stderr_of(&output)
+}
+
+on_each_database!(rows_that_the_database_refuses_leave_their_units_out);
+/// Method: the first and the last task have the same key in another table; on a server, others have keys that a collation
+/// compares as the same, an entry that is too large for an index of the key or for another index, or residue that is too
+/// large for a statement.
+async fn rows_that_the_database_refuses_leave_their_units_out(kind: Kind) {
+    let (installation, guids) = with_tasks(kind).await;
+    let last = guids.len() - 1;
+    flaw(&installation, &guids[0], "shared").await;
+    let mut cases = vec![(last, "shared", "the same key")];
+    match (kind, kind.dialect()) {
+        (_, Dialect::Postgres) => {
+            cases.extend([(1, "wide-mark", "index row size"), (last / 2, "wide-note", "index row size")]);
+        }
+        (Kind::Mariadb, _) => cases.extend([(1, "cases", "the same key"), (last / 2, "residue", "max_allowed_packet")]),
+        (_, Dialect::Mysql) => cases.push((1, "cases", "the same key")),
+        (_, Dialect::Sqlite) => {}
+    }
+    for (at, domain, _) in &cases {
+        flaw(&installation, &guids[*at], domain).await;
+    }
+    let refused = stopped(&installation, &["migrate", "up"]);
+    assert_contains(&refused, &["cannot be migrated", "the tables are as they were", MODULE]);
+    assert!(cases.iter().any(|(at, ..)| refused.contains(&guids[*at])), "{refused}");
+
+    installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
+    let listed = installation.succeed(&["migrate", "quarantine", "list"]);
+    for (at, guid) in guids.iter().enumerate() {
+        let case = cases.iter().find(|(place, ..)| *place == at);
+        assert_eq!(listed.contains(guid.as_str()), case.is_some(), "{guid}: {listed}");
+        if let Some((_, domain, flaw)) = case {
+            let shown = installation.succeed(&["migrate", "quarantine", "show", guid]);
+            let place = if *domain == "residue" { "its residue" } else { "`task_marks`" };
+            assert_contains(&shown, &["unstorable", place, flaw]);
+        }
+    }
+    let rest = guids.len() - cases.len();
+    assert_eq!(query(&installation, "SELECT guid FROM tasks").await.len(), rest);
+    assert_eq!(query(&installation, "SELECT mark FROM task_marks").await.len(), rest);
+    // The way back has no such rows, and brings the units back.
+    installation.succeed(&["migrate", "down", "--yes", "--to", &fixture::VERSION.to_string()]);
+    assert_eq!(query(&installation, "SELECT guid FROM tasks ORDER BY guid").await, guids);
+}
+
+on_one_server!(unit_that_an_index_does_not_hold_is_named_and_can_be_removed, postgres);
+/// Goal: a flaw that is found when the copies are complete does not stay in them.
+async fn unit_that_an_index_does_not_hold_is_named_and_can_be_removed() {
+    let (installation, guids) = with_tasks(Kind::Postgres).await;
+    let guid = &guids[7];
+    flaw(&installation, guid, "wide-note").await;
+    for _ in 0..2 {
+        assert_contains(&stopped(&installation, &["migrate", "up"]), &[guid, MODULE, "index row size"]);
+    }
+    statement(&installation, &format!("DELETE FROM tasks WHERE guid = '{guid}'")).await;
+    installation.succeed(&["migrate", "up"]);
+    assert_eq!(query(&installation, "SELECT guid FROM tasks").await.len(), guids.len() - 1);
+}
+
+on_each_database!(write_that_a_copy_refuses_leaves_its_unit_out);
+/// Method: while rows are copied, clients create two tasks whose rows have the same key in another table.
+async fn write_that_a_copy_refuses_leaves_its_unit_out(kind: Kind) {
+    let (installation, guids) = with_tasks(kind).await;
+    let installation = installation
+        .set("migration_mode", "online")
+        .set("migration_units_per_second", 5)
+        .set("on_unreadable", "quarantine");
+    let mut host = installation.serve();
+    for guid in ["first", "second"] {
+        let request = proto::DesireTaskRequest {
+            task_definition: Some(definition()),
+            task_guid: guid.into(),
+            domain: b"shared".to_vec(),
+        };
+        let answer: proto::TaskLifecycleResponse = host.call("/v1/tasks/desire.r2", &request).await;
+        assert_eq!(answer.error, None, "{guid}");
+    }
+    installation.succeed(&["migrate", "rate", "none"]);
+    host.wait_for_line(|line| line.contains("cut over"));
+    assert!(host.terminate().success());
+    let listed = installation.succeed(&["migrate", "quarantine", "list"]);
+    assert_contains(&listed, &["second"]);
+    let shown = installation.succeed(&["migrate", "quarantine", "show", "second"]);
+    assert_contains(&shown, &["unstorable", "`task_marks`", "the same key"]);
+    let kept = query(&installation, "SELECT guid FROM tasks WHERE domain = 'shared'").await;
+    assert_eq!(kept, ["first"]);
+    assert_eq!(query(&installation, "SELECT mark FROM task_marks").await.len(), guids.len() + 1);
+}
