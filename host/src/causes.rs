@@ -15,22 +15,25 @@ pub fn with_causes(error: &dyn Error) -> WithCauses<'_> {
 impl Display for WithCauses<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         Display::fmt(self.0, f)?;
-        causes(self.0).iter().try_for_each(|cause| write!(f, ": {cause}"))
+        causes(self.0, |_| None).iter().try_for_each(|cause| write!(f, ": {cause}"))
     }
 }
 
-/// The texts of an error's causes, outermost first, each once: some libraries repeat that of the next one. An error of a database
-/// server has the server's own text.
-pub fn causes(error: &dyn Error) -> Vec<String> {
+/// The texts of an error's causes, outermost first, each once: some libraries repeat that of the next one. A cause for which
+/// `in_own_words` has a text is the last, with that text.
+pub fn causes(
+    error: &dyn Error,
+    in_own_words: impl for<'a> Fn(&'a (dyn Error + 'static)) -> Option<&'a str>,
+) -> Vec<String> {
     let mut texts = Vec::new();
     let mut before = error.to_string();
     for cause in std::iter::successors(error.source(), |cause| (*cause).source()) {
-        let of_server = cause.downcast_ref::<sqlx::Error>().and_then(sqlx::Error::as_database_error);
-        let text = of_server.map_or_else(|| cause.to_string(), ToString::to_string);
+        let words = in_own_words(cause);
+        let text = words.map_or_else(|| cause.to_string(), str::to_owned);
         if !before.ends_with(&text) {
             texts.push(text.clone());
         }
-        if of_server.is_some() {
+        if words.is_some() {
             break;
         }
         before = text;

@@ -27,6 +27,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use crate::causes::causes;
+use crate::database::message_of_server;
 use crate::modules::sandbox::COMPILE_COMMAND;
 use exit::Exit;
 
@@ -134,7 +135,7 @@ fn print_error(error: &anyhow::Error) {
 
 /// An error and its sources, each source on a line: an error's own `Display` never contains its source.
 fn error_text(error: &anyhow::Error) -> String {
-    let causes = causes(error.as_ref()).into_iter().map(|cause| format!("\n  because: {cause}"));
+    let causes = causes(error.as_ref(), message_of_server).into_iter().map(|cause| format!("\n  because: {cause}"));
     std::iter::once(error.to_string()).chain(causes).collect()
 }
 

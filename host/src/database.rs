@@ -36,7 +36,7 @@ pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
 pub use connection_check::ConnectionCheck;
 pub use errors::{
     READ_ONLY, first_write_advice, is_denied, is_missing_table, is_outage, is_read_only, is_refused_row, is_repeatable,
-    is_transient, is_unique_violation, refusal, refused_characters,
+    is_transient, is_unique_violation, message_of_server, refusal, refused_characters,
 };
 pub use lock_holders::{end_holders_of_rows, lock_holders};
 pub use row::Row;

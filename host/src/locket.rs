@@ -6,7 +6,7 @@ pub mod messages;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use backon::{ConstantBuilder, Retryable};
+use backon::Retryable;
 use bytes::Buf;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
@@ -16,12 +16,11 @@ use tonic::{Request, Status};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
 use crate::tls::{TlsError, client};
-use crate::{config, protobuf};
+use crate::{config, pauses, protobuf};
 use messages::LocketAnswer;
 
 /// Retries of a host that starts while Locket does not accept connections yet: about ten seconds.
 pub const CONNECT_RETRIES: usize = 40;
-const CONNECT_INTERVAL: Duration = Duration::from_millis(250);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest answer, in bytes, which is gRPC's default: the presences of some thousand cells.
 const LARGEST_ANSWER: usize = 4 << 20;
@@ -45,10 +44,8 @@ pub enum ConnectError {
 /// Files cannot be read, the address is malformed, or the connection fails.
 pub async fn connect(locket: &config::LocketConfig, retries: usize) -> Result<Channel, ConnectError> {
     let endpoint = endpoint(locket)?;
-    let connected = (|| endpoint.connect())
-        .retry(ConstantBuilder::new().with_delay(CONNECT_INTERVAL).with_max_times(retries))
-        .when(is_refused);
-    connected.await.map_err(|source| ConnectError::Connect { address: locket.address.clone(), source })
+    let connected = (|| endpoint.connect()).retry(pauses::of_locket(retries)).when(is_refused).await;
+    connected.map_err(|source| ConnectError::Connect { address: locket.address.clone(), source })
 }
 
 /// Whether nothing listens at the address, or not yet.

@@ -18,6 +18,8 @@ const BATCH: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)]
 const BATCH_RETRIES: usize = 7;
 /// Shortest and longest pause of a connection to the database.
 const CONNECTION: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
+/// Pause of a connection to Locket, which may start at the same time.
+const LOCKET: Duration = Duration::from_millis(250);
 /// Shortest and longest pause of a change that waits for locks of other clients.
 const LOCK: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 /// Shortest and longest pause of work beside the service; the longest is for what an operator has to remove.
@@ -46,6 +48,11 @@ pub fn of_batches() -> ExponentialBuilder {
 /// Pauses between the attempts to connect to the database, for at most this time.
 pub fn of_connections(longest: Duration) -> ExponentialBuilder {
     growing(CONNECTION).without_max_times().with_total_delay(Some(longest))
+}
+
+/// Pauses between this number of further attempts to connect to Locket.
+pub fn of_locket(retries: usize) -> ConstantBuilder {
+    ConstantBuilder::new().with_delay(LOCKET).with_max_times(retries)
 }
 
 /// Pauses between the attempts to get the locks for a change, for at most this time.

@@ -65,6 +65,11 @@ pub fn is_outage(error: &SqlError) -> bool {
     is_lost(error) || is_unreachable(error)
 }
 
+/// The text of an error that a server has answered, without what the driver adds, such as the line in the server's source.
+pub fn message_of_server<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> {
+    Some(error.downcast_ref::<SqlError>()?.as_database_error()?.message())
+}
+
 /// Whether a statement failed because a row with that key exists.
 pub fn is_unique_violation(error: &SqlError) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())

@@ -33,7 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("encryption", &[]),
     ("lens", &["layout"]),
     ("lock", &["clock", "config", "database", "files", "layout", "locket", "pauses"]),
-    ("locket", &["config", "protobuf", "tls"]),
+    ("locket", &["config", "pauses", "protobuf", "tls"]),
     ("modules", &["causes", "files", "layout", "lens", "progress", "log_sampling", "signatures"]),
     ("tls", &["clock", "config", "files"]),
     ("rows", &["database", "layout", "lens", "encryption"]),
