@@ -2,6 +2,11 @@
 //! what the row function wrote, and saves the values of dropped columns.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::process::exit;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use super::data::{Datum, RowData, UnitData};
 use crate::columns::{Batch, NEW_ROW, Outcome, TableData, View, column_of};
@@ -9,6 +14,11 @@ use crate::manifest::{Access, Change, Direction, Manifest};
 use crate::migration::{Migration, Refused, Run};
 use crate::schema::Literal;
 use crate::transform::transform;
+
+/// The longest time for a batch. A host ends a call after 5 s; a build without optimisation on a busy machine takes longer.
+const LONGEST_CALL: Duration = Duration::from_secs(60);
+/// The exit code of a test that panics.
+const FAILED: i32 = 101;
 
 /// A unit after a step, with the input of the opposite step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,7 +49,8 @@ pub fn run() -> Run {
 /// unit, or empty.
 ///
 /// # Panics
-/// If the migration violates the contract with the host.
+/// If the migration violates the contract with the host. A row function that has not returned after a minute ends the process of the
+/// tests, since nothing else can end it.
 pub fn step<M: Migration>(
     direction: Direction,
     run: &Run,
@@ -53,7 +64,17 @@ pub fn step<M: Migration>(
     if left.iter().any(|left| left.residue.is_some()) {
         batch.residue = left.iter().map(|left| left.residue.clone()).collect();
     }
-    let outcome = transform::<M>(&manifest, direction, run, &batch)
+    let end = || {
+        let name = &manifest.name;
+        // Not with a macro, whose text the harness of the tests would keep.
+        let _ = writeln!(
+            io::stderr(),
+            "{direction} of {name} has not returned after {LONGEST_CALL:?}; look for a loop that does not end: a host ends a call \
+             after 5 s"
+        );
+        exit(FAILED)
+    };
+    let outcome = watched(LONGEST_CALL, end, || transform::<M>(&manifest, direction, run, &batch))
         .unwrap_or_else(|fault| panic!("{direction} of {} failed as a whole: {fault}", manifest.name));
     let refused: BTreeMap<_, _> = outcome.refused.iter().map(|refusal| (refusal.unit, &refusal.reason)).collect();
     let stepping = Stepping { manifest: &manifest, direction, edits, batch: &batch, outcome: &outcome };
@@ -63,6 +84,22 @@ pub fn step<M: Migration>(
         None => stepping.take(index, unit, left.get(index).map_or(&nothing, |left| &left.saved)),
     });
     stepped.collect()
+}
+
+/// Calls a function on this thread, and another one beside it if that takes longer. A row function is not moved to a thread of its
+/// own: what it keeps for its thread from one call to the next has to be found.
+fn watched<T>(longest: Duration, late: impl FnOnce() + Send, call: impl FnOnce() -> T) -> T {
+    thread::scope(|scope| {
+        let (returned, waiting) = channel::<()>();
+        scope.spawn(move || {
+            if waiting.recv_timeout(longest) == Err(RecvTimeoutError::Timeout) {
+                late();
+            }
+        });
+        let outcome = call();
+        drop(returned);
+        outcome
+    })
 }
 
 /// A layout change's effect on rows, in the given direction.
@@ -315,6 +352,14 @@ mod tests {
         fn down(_: &Run, _: &mut Unit<'_>) -> Result<(), Refused> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn call_that_takes_too_long_is_noticed_while_it_runs() {
+        let (noticed, waiting) = channel();
+        let late = move || noticed.send("late").expect("the call waits");
+        assert_eq!(watched(Duration::from_millis(1), late, || waiting.recv()), Ok("late"));
+        assert_eq!(watched(LONGEST_CALL, || panic!("it is not late"), || "in time"), "in time");
     }
 
     #[test]
