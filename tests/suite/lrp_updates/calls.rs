@@ -138,7 +138,7 @@ async fn invalid_requests_are_rejected(kind: Kind) {
         (proto::LrpDefinition { root_fs: Vec::new(), ..definition("v") }, "Invalid field: rootfs"),
         (proto::LrpDefinition { action: None, ..definition("v") }, "invalid action type"),
         (proto::LrpDefinition { memory_mb: -1, ..definition("v") }, "Invalid field: memory_mb"),
-        (proto::LrpDefinition { metric_tags: Vec::new(), ..definition("v") }, "Invalid field: metric_tags"),
+        (proto::LrpDefinition { metric_tags: Vec::new(), ..definition("v") }, "metric_tags, of which a definition has"),
     ] {
         let request = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(to(wrong)) };
         let (kind, text) = server.call(UPDATE, &request).await.error();

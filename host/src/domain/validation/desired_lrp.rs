@@ -98,7 +98,8 @@ impl Validate for LrpDefinition {
         findings.at_least(0, "memory_mb", lrp.memory_mb);
         findings.at_least(0, "disk_mb", lrp.disk_mb);
         findings.at_least(0, "max_pids", lrp.max_pids);
-        metric_tags(&lrp, findings);
+        // Diego has no such message, so the text may say more than its own.
+        metric_tags(&lrp, "metric_tags, of which a definition has at least one, for example source_id", findings);
         run_info(&lrp, findings);
     }
 }
@@ -117,16 +118,17 @@ impl Validate for DesiredLrp {
         findings.at_most(LONGEST_ANNOTATION, "annotation", self.annotation.len());
         findings.at_least(0, "max_pids", self.max_pids);
         entries::routes(self.routes.as_ref(), findings);
-        metric_tags(self, findings);
+        metric_tags(self, "metric_tags", findings);
         findings.required("domain", &self.domain);
         findings.guid("process_guid", &self.process_guid);
         run_info(self, findings);
     }
 }
 
-fn metric_tags(lrp: &DesiredLrp, findings: &mut Findings) {
+/// Validates the tags; `absent` is the finding if there are none.
+fn metric_tags(lrp: &DesiredLrp, absent: &str, findings: &mut Findings) {
     // An empty map and an absent one are the same on the wire, and an absent one is rejected.
-    findings.invalid_if(lrp.metric_tags.is_empty(), "metric_tags");
+    findings.invalid_if(lrp.metric_tags.is_empty(), absent);
     entries::metric_tags(&lrp.metric_tags, &lrp.metrics_guid, findings);
 }
 
