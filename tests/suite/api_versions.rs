@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::harness::database::Kind;
-use crate::harness::host::Installation;
+use crate::harness::host::{Host, Installation};
 use crate::harness::http_client;
 use crate::harness::modules::{copy_folder, modules};
 
@@ -65,8 +65,8 @@ async fn pinned_release_stands_for_a_data_and_an_api_version() {
     copy_folder(&modules(), folder.path());
     let releases = "[[release]]\nname = \"older\"\ndata = 1772581987\napi = \"0.10\"\n";
     std::fs::write(folder.path().join("releases.toml"), releases).unwrap();
-    let installation = Installation::new(folder.path(), Kind::Sqlite).set("pin_release", "older");
-    let host = installation.serve();
+    let installation = Installation::new(folder.path(), Kind::Sqlite);
+    let host = Host::start(installation.command(&["serve", "--pin-release", "older"]), "serving");
     for (path, status) in [("v0.10/ping", 200), ("v0.11/ping", 406), ("v1/ping", 200)] {
         let reply = http_client().post(host.url(&format!("/{path}"))).send().await.unwrap();
         assert_eq!(reply.status().as_u16(), status, "{path}");
@@ -77,7 +77,7 @@ async fn pinned_release_stands_for_a_data_and_an_api_version() {
     assert_eq!(status["found"]["versioned"]["current"], 1_772_581_987, "{status}");
 
     for (installation, words) in [
-        (installation.set("pin_api_version", "0.10"), "leave out either `pin_release`"),
+        (installation.set("pin_release", "older").set("pin_api_version", "0.10"), "leave out either `pin_release`"),
         (
             Installation::new(folder.path(), Kind::Sqlite).set("pin_release", "newer"),
             "the modules have no release \"newer\": they have older",
