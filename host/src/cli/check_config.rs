@@ -27,20 +27,27 @@ impl CheckConfigCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// With all faults of the file's keys; or standard output cannot be written to.
+    /// Standard output cannot be written to.
     pub async fn run(self) -> anyhow::Result<Exit> {
-        let config = Config::read(&self.config)?;
+        let config = match Config::read(&self.config) {
+            Ok(config) => config,
+            Err(fault) => return self.print(&[], &[fault.into()]),
+        };
         let warnings: Vec<_> = config.warnings().into_iter().map(|warning| warning.to_string()).collect();
         for warning in &warnings {
             output::note(format_args!("warning: {warning}"));
         }
         let faults = startup::faults(config).await;
+        self.print(&warnings, &faults)
+    }
+
+    fn print(&self, warnings: &[String], faults: &[anyhow::Error]) -> anyhow::Result<Exit> {
         let result = serde_json::json!({
             "usable": faults.is_empty(),
             "warnings": warnings,
             "faults": faults.iter().map(error_text).collect::<Vec<_>>(),
         });
-        self.form.print(&result, || match faults.as_slice() {
+        self.form.print(&result, || match faults {
             [] => format!("{} can be used.\n", self.config.display()),
             _ => String::new(),
         })?;

@@ -27,7 +27,7 @@ use crate::config::shared_module_cache;
 use crate::modules::oci::OciArtifact;
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox, SandboxError};
 
-/// Create, build and inspect WebAssembly modules.
+/// Create, build and inspect WebAssembly modules
 ///
 /// A module is one .wasm file: a migration of the database or a translator between two versions of the API. It is
 /// made in four steps:

@@ -20,6 +20,9 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// Runs `work` and shows `progress` on standard error until it ends.
 pub async fn shown<T>(progress: &Progress, work: impl Future<Output = T>) -> T {
     let mut screen = Screen::new();
+    if let Screen::Lines(lines) = &mut screen {
+        lines.skip_shown(progress);
+    }
     let mut work = pin!(work);
     loop {
         screen.show_passed(progress);
@@ -90,6 +93,21 @@ struct Printed {
     interval: Duration,
 }
 
+impl Printed {
+    fn new(now: &Snapshot, at: Instant, interval: Duration) -> Self {
+        Self { state: Self::state(now), counts: Self::counts(now), at, interval }
+    }
+
+    /// What a new line is printed for at once.
+    fn state(now: &Snapshot) -> String {
+        format!("{} {} {}", now.phase, now.detail, reason(now).unwrap_or_default())
+    }
+
+    fn counts(now: &Snapshot) -> (u64, Option<u64>, u64, u64) {
+        (now.done, now.total, now.retries, now.quarantined)
+    }
+}
+
 /// A bar, with one style for a known total and one without.
 struct Bar {
     bar: ClearOnDrop,
@@ -146,6 +164,15 @@ impl Screen {
 }
 
 impl Lines {
+    /// Skips the phases of work before this, which another call has shown.
+    fn skip_shown(&mut self, progress: &Progress) {
+        let now = progress.snapshot();
+        if !now.phase.is_empty() {
+            self.seen = progress.entered_after(0).len() - 1;
+            self.last = Some(Printed::new(&now, Instant::now(), FIRST_INTERVAL));
+        }
+    }
+
     /// A line for each phase that was entered and left again since the last call.
     fn passed(&mut self, progress: &Progress) -> Vec<String> {
         let mut entered = progress.entered_after(self.seen);
@@ -165,8 +192,7 @@ impl Lines {
         if now.phase.is_empty() {
             return None;
         }
-        let state = format!("{} {} {}", now.phase, now.detail, reason(now).unwrap_or_default());
-        let counts = (now.done, now.total, now.retries, now.quarantined);
+        let (state, counts) = (Printed::state(now), Printed::counts(now));
         let (text, interval) = match &self.last {
             Some(last) if last.state == state => {
                 if at.duration_since(last.at) < last.interval {
@@ -179,7 +205,7 @@ impl Lines {
             }
             Some(_) | None => (line(now), FIRST_INTERVAL),
         };
-        self.last = Some(Printed { state, counts, at, interval });
+        self.last = Some(Printed::new(now, at, interval));
         Some(text)
     }
 }
@@ -326,6 +352,24 @@ mod tests {
         assert_eq!(lines.passed(&progress), ["prepare up", "copy up"], "the line of `begin` was printed");
         assert_eq!(lines.due(&progress.snapshot(), Instant::now()).unwrap(), "verify up");
         assert!(lines.passed(&progress).is_empty());
+    }
+
+    #[test]
+    fn phases_of_work_before_are_not_printed_again() {
+        let progress = Progress::default();
+        let mut lines = Lines::default();
+        lines.skip_shown(&progress);
+        for phase in ["begin", "clean-up"] {
+            progress.enter(phase, "up", None);
+        }
+        let mut next = Lines::default();
+        next.skip_shown(&progress);
+        assert!(next.passed(&progress).is_empty() && next.due(&progress.snapshot(), Instant::now()).is_none());
+        for phase in ["rotate", "verify"] {
+            progress.enter(phase, "keys", None);
+        }
+        assert_eq!(next.passed(&progress), ["rotate keys"]);
+        assert_eq!(next.due(&progress.snapshot(), Instant::now()).unwrap(), "verify keys");
     }
 
     #[test]

@@ -108,6 +108,9 @@ impl DatabaseKeys {
                     Some(_) => ConfigError::ConnectionString { form: what, reason: DsnError::OtherDriver },
                 });
             }
+            _ if dsn::is_address_of_sqlite(text) => {
+                return Err(ConfigError::ConnectionString { form: what, reason: DsnError::PathWithScheme });
+            }
             _ => {
                 let address = Address::Sqlite(base.join(text));
                 return Ok(ConfiguredAddress { address, ignored: Vec::new(), raised_connections: None });

@@ -52,6 +52,8 @@ pub enum DsnError {
     Form,
     #[error("it belongs to another `database_driver`")]
     OtherDriver,
+    #[error("it is a path, which begins without `sqlite:` or `file:`")]
+    PathWithScheme,
     #[error("the protocol before its address is neither `tcp` nor `unix`")]
     Protocol,
     #[error("its address is empty")]
@@ -79,6 +81,11 @@ pub(super) fn is_of_a_server(text: &str) -> bool {
     let text = text.trim_start();
     let schemes = ["postgres://", "postgresql://", "mysql://"];
     schemes.into_iter().any(|scheme| text.starts_with(scheme)) || text.contains("@tcp(") || text.contains("@unix(")
+}
+
+/// Whether a text is the address of a SQLite database as other programs write it, and no path.
+pub(super) fn is_address_of_sqlite(text: &str) -> bool {
+    ["sqlite:", "sqlite3:", "file:"].into_iter().any(|scheme| text.trim_start().starts_with(scheme))
 }
 
 /// Decodes percent-encoding. Returns text that is not validly encoded unchanged, since BOSH does not encode.

@@ -297,6 +297,18 @@ fn connection_string_of_a_server_is_no_path_of_sqlite_and_is_not_shown() {
 }
 
 #[test]
+fn address_of_sqlite_is_rejected_in_the_place_of_a_path() {
+    for text in ["sqlite:///var/bbs.db", "sqlite:bbs.db", "file:bbs.db?mode=rwc"] {
+        let json = format!(r#"{{"database_connection_string":"{text}","modules_dir":"m"}}"#);
+        let shown = read(&json).unwrap_err().to_string();
+        assert!(
+            shown.contains("without `sqlite:`") && shown.contains("the path of the SQLite database file"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
 fn value_of_a_wrong_type_is_rejected_with_key_value_and_form() {
     for (key, value, part) in [
         ("migration_mode", r#""fast""#, r#"`migration_mode` is "fast"; write "offline" or "online""#),

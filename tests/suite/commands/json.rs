@@ -58,6 +58,9 @@ async fn migrations_and_rotations_have_their_results_as_json() {
     let (unusable, code) = of(&broken, &["check-config"]);
     assert_eq!((&unusable["usable"], code), (&json!(false), Some(2)));
     assert!(unusable["faults"][0].as_str().unwrap().contains("/nowhere"), "{unusable}");
+    let (misspelt, code) = of(&broken.set("migration_mod", "online"), &["check-config"]);
+    assert_eq!((&misspelt["usable"], code), (&json!(false), Some(2)));
+    assert!(misspelt["faults"][0].as_str().unwrap().contains("write `migration_mode`"), "{misspelt}");
 }
 
 #[test]
