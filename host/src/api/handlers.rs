@@ -89,7 +89,10 @@ async fn try_answer(
         // Boxed, because it is by far the largest: reads would carry its size on their stack.
         NativeMethod::Change(method) => Box::pin(change(service, method, call)).await,
         NativeMethod::Get(method) => match page {
-            Some(page) => get(service, page.reader(), method, call).await,
+            Some(page) => {
+                page.ready(service.store()).await?;
+                get(service, page.reader(), method, call).await
+            }
             None => {
                 let attempt = || async move {
                     let store = service.store();
@@ -115,11 +118,12 @@ async fn list_with_retries(
 ) -> Result<Vec<u8>, DomainError> {
     let mut pauses = pauses::of_calls().build();
     loop {
+        page.ready(service.store()).await?;
         match list(page, method, call).await {
             Err(fault) if fault.is_transient() && page.is_new() => {
                 let Some(pause) = pauses.next() else { return Err(fault) };
+                page.give_back();
                 tokio::time::sleep(pause).await;
-                page.begin_again(service.store()).await?;
             }
             listed => return listed,
         }

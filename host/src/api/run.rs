@@ -158,7 +158,7 @@ impl Api {
         let answer = self.run_chain(target, request, &mut page).await;
         let is_page_read = page.as_ref().is_some_and(Page::is_read);
         let next = page.as_ref().and_then(Page::next);
-        Run { answer, reader: page.map(Page::into_reader), next, is_page_read }
+        Run { answer, reader: page.and_then(Page::into_reader), next, is_page_read }
     }
 
     async fn run_chain(

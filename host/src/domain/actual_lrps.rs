@@ -25,7 +25,8 @@ use crate::store::ReadableSlot;
 /// # Errors
 /// Errors of the store.
 pub async fn list(page: &mut Page, filter: &ActualLrpFilter) -> Result<Vec<ActualLrp>, DomainError> {
-    let listed = page.reader.actual_lrps(filter, &page.range()).await?;
+    let range = page.range();
+    let listed = page.reader().actual_lrps(filter, &range).await?;
     Ok(page.records(listed))
 }
 

@@ -212,7 +212,8 @@ pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) 
 /// # Errors
 /// Errors of the store.
 pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<DesiredLrp>, DomainError> {
-    let listed = page.reader.desired_lrps(filter, &page.range()).await?;
+    let range = page.range();
+    let listed = page.reader().desired_lrps(filter, &range).await?;
     let mut lrps = page.records(listed);
     lrps.iter_mut().for_each(fill_source_id);
     Ok(lrps)
@@ -233,7 +234,8 @@ pub async fn get(reader: &mut Reader, process_guid: &[u8]) -> Result<DesiredLrp,
 /// # Errors
 /// Errors of the store.
 pub async fn scheduling_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<SchedulingInfo>, DomainError> {
-    let listed = page.reader.scheduling_infos(filter, &page.range()).await?;
+    let range = page.range();
+    let listed = page.reader().scheduling_infos(filter, &range).await?;
     Ok(page.records(listed))
 }
 
@@ -247,7 +249,7 @@ pub async fn scheduling_infos_of_definitions(
     filter: &DesiredLrpFilter,
 ) -> Result<Vec<SchedulingInfo>, DomainError> {
     let infos = scheduling_infos(page, filter).await?;
-    with_previous(&mut page.reader, infos).await
+    with_previous(page.reader(), infos).await
 }
 
 /// Reads the scheduling part of one desired LRP.
@@ -288,7 +290,8 @@ async fn with_previous(reader: &mut Reader, infos: Vec<SchedulingInfo>) -> Resul
 /// # Errors
 /// Errors of the store.
 pub async fn routing_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<RoutingInfo>, DomainError> {
-    let listed = page.reader.routing_infos(filter, &page.range()).await?;
+    let range = page.range();
+    let listed = page.reader().routing_infos(filter, &range).await?;
     Ok(page.records(listed))
 }
 

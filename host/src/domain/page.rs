@@ -9,7 +9,8 @@ use crate::store::{Key, Listed, Range, Reader, Store, StoreError};
 /// A range of partition keys and its read transaction.
 #[derive(Debug)]
 pub struct Page {
-    pub(super) reader: Reader,
+    /// Absent between [`Page::give_back`] and [`Page::ready`].
+    reader: Option<Reader>,
     after: Option<Key>,
     end: PageBound,
     units: u32,
@@ -34,7 +35,7 @@ impl Page {
 
     /// A page that is read in the transaction of an earlier one.
     pub fn of(reader: Reader, after: Option<Key>, units: u32) -> Self {
-        Self { reader, after, end: PageBound::Open, units }
+        Self { reader: Some(reader), after, end: PageBound::Open, units }
     }
 
     /// Opens a page of all keys.
@@ -42,15 +43,23 @@ impl Page {
     /// # Errors
     /// The read transaction cannot be opened.
     pub async fn whole(store: &Store) -> Result<Self, StoreError> {
-        Ok(Self { reader: store.reader().await?, after: None, end: PageBound::Fixed(None), units: 0 })
+        Ok(Self { reader: Some(store.reader().await?), after: None, end: PageBound::Fixed(None), units: 0 })
     }
 
-    /// Opens a page that is new in another transaction.
+    /// Ends the transaction of a page that is new, after a failure. A caller that pauses, or waits for another
+    /// transaction, holds no connection that others may need.
+    pub fn give_back(&mut self) {
+        self.reader = None;
+    }
+
+    /// Begins a transaction, if it was given back.
     ///
     /// # Errors
     /// The read transaction cannot be opened.
-    pub async fn begin_again(&mut self, store: &Store) -> Result<(), StoreError> {
-        *self = Self::begin(store, None, self.units).await?;
+    pub async fn ready(&mut self, store: &Store) -> Result<(), StoreError> {
+        if self.reader.is_none() {
+            self.reader = Some(store.reader().await?);
+        }
         Ok(())
     }
 
@@ -59,9 +68,12 @@ impl Page {
         self.after.is_none() && !self.is_read()
     }
 
-    /// For reads that are not lists and must see the same state.
+    /// Its transaction, also for reads that are not lists and must see the same state.
+    ///
+    /// # Panics
+    /// If it was given back.
     pub fn reader(&mut self) -> &mut Reader {
-        &mut self.reader
+        self.reader.as_mut().expect("a page is ready before it is read")
     }
 
     /// Whether its end is known: a list of it was read.
@@ -78,7 +90,7 @@ impl Page {
     }
 
     /// Its transaction, for the next page.
-    pub fn into_reader(self) -> Reader {
+    pub fn into_reader(self) -> Option<Reader> {
         self.reader
     }
 

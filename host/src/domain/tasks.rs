@@ -20,7 +20,8 @@ use crate::store::Reader;
 /// # Errors
 /// Errors of the store.
 pub async fn list(page: &mut Page, filter: &TaskFilter) -> Result<Vec<Task>, DomainError> {
-    let listed = page.reader.tasks(filter, &page.range()).await?;
+    let range = page.range();
+    let listed = page.reader().tasks(filter, &range).await?;
     Ok(page.records(listed))
 }
 

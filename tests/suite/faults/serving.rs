@@ -89,14 +89,14 @@ async fn calls_without_a_server_name_the_reason_and_succeed_when_it_is_back(kind
 }
 
 on_one_server!(column_that_changes_its_type_fails_no_call, postgres);
-/// Method: sessions have prepared their statements before the column has another type.
+/// Method: all sessions have prepared their statements before the column has another type, and more calls wait for one.
 async fn column_that_changes_its_type_fails_no_call() {
     let serving = Serving::on(TestDatabase::new(Kind::Postgres)).await;
     let database = serving.database.open().await;
     for kind in ["TEXT", "VARCHAR(4000)", "TEXT"] {
         execute(&database, &format!("ALTER TABLE desired_lrps ALTER COLUMN annotation TYPE {kind}")).await;
         for _ in 0..8 {
-            for listed in join_all((0..8).map(|_| serving.listed())).await {
+            for listed in join_all((0..CALLS).map(|_| serving.listed())).await {
                 assert_eq!((listed.error, listed.desired_lrps.len()), (None, 1), "{kind}");
             }
             assert_eq!(serving.annotate(kind).await, None, "{kind}");

@@ -69,14 +69,16 @@ async fn page(
     after: Option<Key>,
 ) -> Result<(BTreeMap<Text, ProcessRecords>, Option<Key>), DomainError> {
     let mut page = Page::begin(service.store(), after.clone(), PAGE_UNITS).await?;
-    let listed = page.reader.wanted(&page.range()).await?;
+    let range = page.range();
+    let listed = page.reader().wanted(&range).await?;
     let mut wanted = page.records(listed);
     // Orphaned instances may outnumber the desired LRPs, so an unbounded page is ended by their keys.
     if page.is_unbounded()
-        && let Some(last) = page.reader.instances_page_end(after.as_ref(), PAGE_UNITS).await?
+        && let Some(last) = page.reader().instances_page_end(after.as_ref(), PAGE_UNITS).await?
     {
         page.end_at(last);
-        wanted = page.reader.wanted(&page.range()).await?.records;
+        let range = page.range();
+        wanted = page.reader().wanted(&range).await?.records;
     }
     let mut units = BTreeMap::<Text, ProcessRecords>::new();
     for wanted in wanted {
@@ -84,7 +86,8 @@ async fn page(
         units.entry(guid).or_default().wanted = Some(wanted);
     }
     let mut rows = BTreeMap::<Text, Vec<ActualLrp>>::new();
-    for row in page.reader.instance_parts(&page.range()).await? {
+    let range = page.range();
+    for row in page.reader().instance_parts(&range).await? {
         rows.entry(row.process_guid.clone()).or_default().push(row);
     }
     for (guid, rows) in rows {
