@@ -1,6 +1,7 @@
 //! The meaning of each key, and the errors of files that cannot be used.
 
 mod any;
+mod connection_strings;
 mod diego;
 mod places;
 
@@ -280,32 +281,6 @@ fn unusable_values_are_rejected() {
     }
     let json = with(r#""database_driver":"oracle""#);
     assert!(matches!(read(&json), Err(ConfigError::Driver(driver)) if driver == "oracle"));
-}
-
-#[test]
-fn connection_string_of_a_server_is_no_path_of_sqlite_and_is_not_shown() {
-    for text in
-        ["postgres://u:hunter2@db/d", " mysql://u:hunter2@db/d", "u:hunter2@tcp(db:3306)/d", "u:hunter2@unix(/s)/d"]
-    {
-        for driver in ["", r#""database_driver":"sqlite","#] {
-            let json = format!(r#"{{{driver}"database_connection_string":"{text}","modules_dir":"m"}}"#);
-            let fault = read(&json).unwrap_err();
-            let shown = fault.to_string();
-            assert!(shown.contains("`database_driver`") && !shown.contains("hunter2"), "{shown}");
-        }
-    }
-}
-
-#[test]
-fn address_of_sqlite_is_rejected_in_the_place_of_a_path() {
-    for text in ["sqlite:///var/bbs.db", "sqlite:bbs.db", "file:bbs.db?mode=rwc"] {
-        let json = format!(r#"{{"database_connection_string":"{text}","modules_dir":"m"}}"#);
-        let shown = read(&json).unwrap_err().to_string();
-        assert!(
-            shown.contains("without `sqlite:`") && shown.contains("the path of the SQLite database file"),
-            "{shown}"
-        );
-    }
 }
 
 #[test]
