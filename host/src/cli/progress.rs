@@ -98,7 +98,7 @@ impl Printed {
         Self { state: Self::state(now), counts: Self::counts(now), at, interval }
     }
 
-    /// What a new line is printed for at once.
+    /// The state whose change is printed at once.
     fn state(now: &Snapshot) -> String {
         format!("{} {} {}", now.phase, now.detail, reason(now).unwrap_or_default())
     }
@@ -192,7 +192,8 @@ impl Lines {
         if now.phase.is_empty() {
             return None;
         }
-        let (state, counts) = (Printed::state(now), Printed::counts(now));
+        let state = Printed::state(now);
+        let counts = Printed::counts(now);
         let (text, interval) = match &self.last {
             Some(last) if last.state == state => {
                 if at.duration_since(last.at) < last.interval {

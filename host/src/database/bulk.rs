@@ -203,9 +203,9 @@ fn row_bytes(rows: &Rows<'_>, row: usize) -> usize {
     bytes.sum()
 }
 
-/// What a value has in a statement besides its bytes, at most: its type, and the length of a text.
+/// Most bytes of a value in a statement besides its own: its type, and the length of a text.
 const VALUE_OVERHEAD: usize = 16;
-/// What a statement has besides its values, at most.
+/// Most bytes of a statement besides its values.
 const STATEMENT_OVERHEAD: usize = 64;
 
 /// Refuses a row that the server does not accept in one statement: the session would end without a reason.

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::errors::is_unreachable;
-use super::outage::{ConnectAttempt, Outage, timed_out};
+use super::outage::{Outage, timed_out};
 use super::replacement::SessionReplacement;
 use super::{ConnectionLimits, Purpose, SqlError};
 use crate::pauses;
@@ -191,11 +191,7 @@ impl<D: Driver> Opener<D> {
     }
 
     async fn connect(&self) -> Result<Connected<D>, SqlError> {
-        let longest = match self.outage.attempt(self.longest) {
-            ConnectAttempt::For(longest) => longest,
-            ConnectAttempt::Once => Duration::ZERO,
-            ConnectAttempt::No => return Err(self.unreachable()),
-        };
+        let Some(longest) = self.outage.patience(self.longest) else { return Err(self.unreachable()) };
         let connecting = (|| self.connect_once()).retry(pauses::of_connections(longest)).when(is_unreachable);
         let Ok(connected) = timeout(self.longest, connecting).await else {
             let error = self.unreachable();

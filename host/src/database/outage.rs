@@ -22,19 +22,10 @@ pub(super) struct Outage(Mutex<Option<ConnectFailures>>);
 struct ConnectFailures {
     /// Why the last one failed.
     reason: String,
+    /// Whether the last one got no answer, which takes long to find.
+    is_silent: bool,
     first: Instant,
     last: Instant,
-}
-
-/// How a caller connects.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum ConnectAttempt {
-    /// Tries again for this long.
-    For(Duration),
-    /// Tries once.
-    Once,
-    /// Fails at once, as another caller has just failed.
-    No,
 }
 
 impl ConnectFailures {
@@ -53,27 +44,27 @@ impl Outage {
         self.lock().as_ref().map(|failures| failures.reason.clone())
     }
 
-    /// How a caller connects that has `longest` for a server to come back. The time counts from the beginning of the outage: calls
-    /// that wait for each other would add theirs.
-    pub(super) fn attempt(&self, longest: Duration) -> ConnectAttempt {
+    /// The time for which a caller tries again that gives a server `longest` to come back: none if it tries once, absent if it does
+    /// not try, as another caller has just got no answer. It counts from the beginning of the outage: calls that wait for each other would
+    /// add theirs.
+    pub(super) fn patience(&self, longest: Duration) -> Option<Duration> {
         let failures = self.lock();
-        let Some(first) = failures.as_ref().and_then(ConnectFailures::begun) else {
-            return ConnectAttempt::For(longest);
-        };
-        match longest.checked_sub(first.elapsed()) {
-            Some(remaining) if !remaining.is_zero() => ConnectAttempt::For(remaining),
-            _ if failures.as_ref().is_some_and(|failures| failures.last.elapsed() < PROBE) => ConnectAttempt::No,
-            _ => ConnectAttempt::Once,
-        }
+        let Some(first) = failures.as_ref().and_then(ConnectFailures::begun) else { return Some(longest) };
+        let remaining = longest.saturating_sub(first.elapsed());
+        let is_silent = failures.as_ref().is_some_and(|failures| failures.is_silent && failures.last.elapsed() < PROBE);
+        (!remaining.is_zero() || !is_silent).then_some(remaining)
     }
 
     pub(super) fn note(&self, error: &SqlError) {
-        let (reason, now) = (error.to_string(), Instant::now());
+        let reason = error.to_string();
+        let now = Instant::now();
         let mut failures = self.lock();
         // Where a server has no place for another connection, those that are open go on, and one may become free.
         let begun = failures.as_ref().filter(|_| !is_full(error)).and_then(ConnectFailures::begun);
         let first = begun.unwrap_or(now);
-        let is_new = failures.replace(ConnectFailures { reason: reason.clone(), first, last: now }).is_none();
+        let is_silent = matches!(error, SqlError::Io(io) if io.kind() == io::ErrorKind::TimedOut);
+        let is_new =
+            failures.replace(ConnectFailures { reason: reason.clone(), is_silent, first, last: now }).is_none();
         drop(failures);
         if is_new {
             tracing::warn!(name: "database.unreachable", %reason, "the database cannot be reached; trying again");
@@ -101,26 +92,29 @@ mod tests {
     /// An outage whose first and last failure are this long ago.
     fn outage(first: Duration, last: Duration) -> Outage {
         let ago = |time| Instant::now().checked_sub(time).expect("a machine that has run for a while");
-        Outage(Mutex::new(Some(ConnectFailures { reason: "refused".into(), first: ago(first), last: ago(last) })))
+        let reason = "no answer".to_owned();
+        Outage(Mutex::new(Some(ConnectFailures { reason, is_silent: true, first: ago(first), last: ago(last) })))
     }
 
     #[test]
     fn callers_share_the_time_in_which_a_server_has_to_come_back() {
-        assert_eq!(Outage::default().attempt(LONGEST), ConnectAttempt::For(LONGEST));
-        let begun = outage(Duration::from_secs(3), Duration::ZERO).attempt(LONGEST);
-        assert!(matches!(begun, ConnectAttempt::For(remaining) if remaining <= Duration::from_secs(2)), "{begun:?}");
-        assert_eq!(outage(LONGEST, Duration::ZERO).attempt(LONGEST), ConnectAttempt::No);
-        assert_eq!(outage(LONGEST * 2, PROBE).attempt(LONGEST), ConnectAttempt::Once);
-        assert_eq!(outage(FORGOTTEN * 2, FORGOTTEN).attempt(LONGEST), ConnectAttempt::For(LONGEST));
+        assert_eq!(Outage::default().patience(LONGEST), Some(LONGEST));
+        let begun = outage(Duration::from_secs(3), Duration::ZERO).patience(LONGEST);
+        assert!(matches!(begun, Some(remaining) if remaining <= Duration::from_secs(2)), "{begun:?}");
+        assert_eq!(outage(LONGEST, Duration::ZERO).patience(LONGEST), None);
+        assert_eq!(outage(LONGEST * 2, PROBE).patience(LONGEST), Some(Duration::ZERO));
+        assert_eq!(outage(FORGOTTEN * 2, FORGOTTEN).patience(LONGEST), Some(LONGEST));
     }
 
     #[test]
     fn outage_goes_on_from_its_first_failure_to_a_success() {
         let outage = outage(LONGEST, PROBE);
         outage.note(&timed_out("still refused".into()));
-        assert_eq!(outage.attempt(LONGEST), ConnectAttempt::No);
+        assert_eq!(outage.patience(LONGEST), None);
         assert!(outage.reason().is_some_and(|reason| reason.ends_with("still refused")));
+        outage.note(&SqlError::Io(io::ErrorKind::ConnectionRefused.into()));
+        assert_eq!(outage.patience(LONGEST), Some(Duration::ZERO), "a server that refuses answers at once");
         outage.end();
-        assert_eq!((outage.attempt(LONGEST), outage.reason()), (ConnectAttempt::For(LONGEST), None));
+        assert_eq!((outage.patience(LONGEST), outage.reason()), (Some(LONGEST), None));
     }
 }

@@ -16,10 +16,10 @@ pub(super) const STATEMENT_BYTES: usize = 2 << 20;
 /// The bytes of values that one statement may have.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StatementLimits {
-    /// Those of several rows at most.
+    /// Most bytes of several rows.
     pub(super) rows: usize,
-    /// Those that the server accepts at once, with everything that belongs to the statement. It ends the session of a client that
-    /// sends more.
+    /// Most bytes that the server accepts at once, with everything that belongs to the statement. It ends the session of a client
+    /// that sends more.
     pub(super) packet: usize,
 }
 

@@ -45,7 +45,7 @@ impl Checksum {
         Ok(Self::of(plan, &rows))
     }
 
-    /// The same of rows that were just sealed, or are in a copy.
+    /// The checksum of rows that were just sealed, or are in a copy.
     pub(super) fn of_copied(plan: &TablePlan, rows: TableRows, keyring: &Keyring) -> Result<Self, MigrateError> {
         Self::of_stored(plan, rows, keyring).map_err(|fault| MigrateError::Verify {
             table: plan.table.name.clone(),

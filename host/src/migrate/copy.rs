@@ -204,7 +204,8 @@ async fn write_batches(
 ) -> Result<(), MigrateError> {
     let mut deviations = Deviations::default();
     while let Some(batch) = batches.recv().await {
-        let (units, left_out) = (batch.units(), deviations.left_out);
+        let units = batch.units();
+        let left_out = deviations.left_out;
         let began = Instant::now();
         write_in_parts(context, fence, job, of, batch, &mut deviations).await?;
         let spent = began.elapsed().max(Duration::from_micros(1));

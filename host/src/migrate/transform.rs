@@ -136,11 +136,12 @@ pub(super) fn transform(
         }
     };
     let transformed = sifted.transformed;
+    let residue = residue::seal(keyring, transformed.residue, &transformed.batch.names());
     let mut batch = TransformedBatch {
-        units: transformed.batch.units.clone(),
+        units: transformed.batch.units,
         refused: sifted.refused.into_iter().map(at_fault).collect(),
         tables: BTreeMap::new(),
-        residue: residue::seal(keyring, transformed.residue, &transformed.batch.names()),
+        residue,
         stale: transformed.stale,
         removed: transformed.removed,
     };

@@ -39,7 +39,7 @@ impl CopyBatch {
         self.keys.len() as u64
     }
 
-    /// The same batch without its rows, of which one was refused.
+    /// The batch without its rows, of which one was refused.
     pub(super) fn left_out(self, refused: RefusedUnit) -> Self {
         Self { transformed: TransformedBatch::of_refused(refused), ..self }
     }

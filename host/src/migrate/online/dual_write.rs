@@ -139,7 +139,7 @@ impl CopyWriter {
         Ok(())
     }
 
-    /// The same for a unit of which the database has refused a row: if it does so again, the unit goes into quarantine, and the
+    /// Replacement of a unit of which the database has refused a row: if it does so again, the unit goes into quarantine, and the
     /// transaction, which is the client's, goes on. Only then, because a savepoint costs two statements.
     async fn write_suspect(
         &self,
