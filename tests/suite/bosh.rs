@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::harness::bosh::{RenderedJob, release};
 
-/// Properties of Diego's job, and the `bbs.json` that Diego's job renders from them, by a name for the combination.
+/// Properties of Diego's job, and the `bbs.json` that Diego's job renders from them, by a name for the combination. Those of
+/// `cf_deployment` are the ones that the manifest of cf-deployment sets.
 const OF_DIEGOS_JOB: &str = include_str!("../fixtures/bosh-bbs-job.json");
 /// A public key of minisign.
 const PUBLIC_KEY: &str = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3";
@@ -74,7 +75,7 @@ fn every_template_is_listed_and_every_property_is_used() {
 
 #[test]
 fn configuration_is_that_of_diegos_job_and_the_additions() {
-    for combination in ["required", "all", "some_certificates"] {
+    for combination in ["required", "all", "some_certificates", "cf_deployment"] {
         let (properties, expected) = of_diegos_job(combination);
         let mut config = rendered_config(&properties);
         let keys = config.as_object_mut().expect("an object");
