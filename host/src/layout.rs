@@ -2,6 +2,7 @@
 
 pub mod columns;
 pub mod history;
+pub mod line;
 pub mod manifest;
 pub mod schema;
 pub mod values;

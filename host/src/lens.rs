@@ -1,4 +1,4 @@
-//! The lens: the migrations between two data versions, applied to units in memory.
+//! The lens: the migrations on the way between two data versions, applied to units in memory.
 //! Owns composition and the bisection of failing batches; reads and writes no database.
 //!
 //! One walk over the steps serves planning and transforming alike: planning walks without rows and records which columns
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::layout::columns::{ColumnData, RunArguments};
-use crate::layout::history::{LayoutHistory, directed_changes};
+use crate::layout::history::{LayoutHistory, Pass, Way, directed_changes};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Literal, Table};
 use crate::layout::values::Encoding;
@@ -32,7 +32,7 @@ use column::Content;
 use contained::contained;
 use error::StepError;
 pub use error::{ComposeError, LensError};
-use frame::Frame;
+use frame::{ChangePlace, Frame};
 pub use residue::{Residue, ResidueEntry, ResidueValue};
 use step::{Step, StepScope};
 use transform::Transform;
@@ -101,7 +101,7 @@ pub struct Composed {
     /// Whether a row function may have removed, added or reordered rows.
     pub reshaped: bool,
     /// The last step that ran a row function over it.
-    pub transformed: Option<DataVersion>,
+    pub transformed: Option<Pass>,
 }
 
 /// Tables that the lens transforms together, unit by unit.
@@ -109,13 +109,20 @@ pub struct Composed {
 pub struct TableGroup {
     pub sources: Vec<String>,
     pub targets: Vec<String>,
-    /// Tables that a step creates and for which the other direction left rows, with the version of the step.
-    pub restored: Vec<(DataVersion, String)>,
+    /// Tables that a step creates and for which the other direction left rows.
+    pub restored: Vec<LeftTable>,
     /// Whether units have to be read: a step computes something, or saves what it would lose.
     pub visits_units: bool,
     /// Where the steps may leave residue: versions and tables; an empty table name for that of a row function.
     pub keeps: BTreeSet<(DataVersion, String)>,
     scopes: Vec<StepScope>,
+}
+
+/// A table of which rows may be in residue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftTable {
+    pub left_by: Pass,
+    pub table: String,
 }
 
 /// Which of the units that cannot be transformed are looked for.
@@ -135,13 +142,13 @@ pub enum Search {
 pub fn check_composition(layouts: &LayoutHistory, migrations: &[Arc<dyn Transform>]) -> Result<(), ComposeError> {
     let mut before = 0;
     for version in migrations.iter().map(|migration| migration.manifest().version) {
-        Lens::restoring(layouts, migrations, before, version)?;
-        Lens::restoring(layouts, migrations, version, before)?;
+        Lens::restoring(Way::within(layouts, before, version), migrations)?;
+        Lens::restoring(Way::within(layouts, version, before), migrations)?;
         before = version;
     }
-    Lens::restoring(layouts, migrations, 0, before)?;
+    Lens::restoring(Way::within(layouts, 0, before), migrations)?;
     // Also across migrations that are not reversible: a host composes it to find where residue may be.
-    Lens::restoring(layouts, migrations, before, 0).map(drop)
+    Lens::restoring(Way::within(layouts, before, 0), migrations).map(drop)
 }
 
 /// The arguments of each migration of the lens, by version.
@@ -157,6 +164,10 @@ pub struct Lens {
     /// By source table, the columns that the steps read, and which therefore have to be opened.
     pub needed: BTreeMap<String, BTreeSet<String>>,
     restorable: BTreeSet<(DataVersion, String)>,
+    /// Those of which residue stays when it has been applied.
+    pub leaving: Vec<Pass>,
+    /// Those whose residue it gives back.
+    pub returning: Vec<Pass>,
 }
 
 impl std::fmt::Debug for Lens {
@@ -167,28 +178,27 @@ impl std::fmt::Debug for Lens {
 }
 
 impl Lens {
-    /// Whether a row function of the other direction writes a table.
-    pub fn writes_on_the_way_back(&self, table: &str) -> bool {
-        let mut accesses = self.steps.iter().flat_map(Step::opposite);
-        accesses.any(|access| access.table == table && !access.writes.is_empty())
+    /// Whether a row function that wrote a table on the way up is undone.
+    pub fn undoes_writes(&self, table: &str) -> bool {
+        let down = self.steps.iter().filter(|step| step.direction == Direction::Down);
+        down.flat_map(Step::opposite).any(|access| access.table == table && !access.writes.is_empty())
     }
 
-    /// Composes the migrations above the lower version up to the upper one. `restorable` names the residue that earlier
-    /// steps in the other direction have left, by version and table.
+    /// Composes the migrations on a way. `restorable` names the residue that earlier steps in the other direction have left, by
+    /// version and table.
     ///
     /// # Errors
-    /// The manifests break a rule that no check of the layout history has.
+    /// The manifests break a rule that no check of the layout history has, or what a migration saves of records on its way up
+    /// would have to be saved anew.
     ///
     /// # Panics
-    /// If the history does not have both versions.
+    /// If the lines of the way do not have both versions.
     pub fn new(
-        layouts: &LayoutHistory,
+        way: Way<'_>,
         migrations: &[Arc<dyn Transform>],
-        source: DataVersion,
-        target: DataVersion,
         restorable: BTreeSet<(DataVersion, String)>,
     ) -> Result<Self, ComposeError> {
-        Self::composed(layouts, migrations, (source, target), |_| restorable)
+        Self::composed(way, migrations, |_| restorable)
     }
 
     /// The same for a lens that gives back whatever residue the other direction could have left, so that one lens serves
@@ -199,53 +209,58 @@ impl Lens {
     ///
     /// # Panics
     /// As [`Lens::new`].
-    pub fn restoring(
-        layouts: &LayoutHistory,
-        migrations: &[Arc<dyn Transform>],
-        source: DataVersion,
-        target: DataVersion,
-    ) -> Result<Self, ComposeError> {
-        Self::composed(layouts, migrations, (source, target), |steps| {
-            steps.iter().flat_map(|step| step.restorable().map(|table| (step.version(), table))).collect()
+    pub fn restoring(way: Way<'_>, migrations: &[Arc<dyn Transform>]) -> Result<Self, ComposeError> {
+        Self::composed(way, migrations, |steps| {
+            let others = steps.iter().filter(|step| step.went_down().is_none());
+            others.flat_map(|step| step.restorable().map(|table| (step.version(), table))).collect()
         })
     }
 
     fn composed(
-        layouts: &LayoutHistory,
+        way: Way<'_>,
         migrations: &[Arc<dyn Transform>],
-        (source, target): (DataVersion, DataVersion),
         restorable: impl FnOnce(&[Step]) -> BTreeSet<(DataVersion, String)>,
     ) -> Result<Self, ComposeError> {
-        let direction = Direction::between(source, target);
-        let [source_layout, target_layout] = [source, target].map(|version| layout_at(layouts, version).clone());
+        let direction = way.direction();
         let at = Cell::new(0);
+        let (source, target) = (way.source(), way.target());
         let composed = contained(|| {
-            let steps = steps_between(layouts, migrations, (source, target), &at);
+            let steps = steps_on(way, migrations, &at);
             let restorable = restorable(&steps);
             let mut lens = Self {
                 steps,
                 direction,
-                source: source_layout,
-                target: target_layout,
+                source: source.clone(),
+                target: target.clone(),
                 tables: BTreeMap::new(),
                 groups: Vec::new(),
                 needed: BTreeMap::new(),
                 restorable,
+                leaving: way.leaving(),
+                returning: way.returning(),
             };
-            lens.compose(&at);
-            lens
+            let renewed = lens.compose(&at);
+            renewed.map_or(Ok(lens), |version| {
+                at.set(version);
+                Err(error::SAVES_ANEW.to_owned())
+            })
         });
-        composed.map_err(|reason| {
+        composed.and_then(|composed| composed).map_err(|reason| {
             let version = at.get();
             let known = migrations.iter().map(|migration| migration.manifest()).find(|known| known.version == version);
             let name = known.map(|manifest| manifest.name.clone()).unwrap_or_default();
-            ComposeError { version, name, direction, source_version: source, target, reason }
+            ComposeError { version, name, direction, source_version: way.from, target: way.to, reason }
         })
     }
 
-    /// The versions of the steps in the order in which they run.
+    /// The migrations in the order in which they run.
     pub fn steps(&self) -> impl Iterator<Item = &Arc<dyn Transform>> {
         self.steps.iter().map(|step| &step.transform)
+    }
+
+    /// The migrations with their directions in the order in which they run.
+    pub fn passes(&self) -> impl Iterator<Item = Pass> {
+        self.steps.iter().map(Step::pass)
     }
 
     /// Whether a row function writes a partition key, which has to be that of the row's unit.
@@ -295,8 +310,14 @@ impl Lens {
         let mut applied = Applied::default();
         // What earlier groups of the batch have made, and the residue of its units.
         let mut others = budget.spent();
+        let (left, arguments, search) = rows;
         for (number, (step, scope)) in self.steps.iter().zip(&group.scopes).enumerate() {
             at.set(number);
+            let saved_below = step.went_down().map(|_| saved_below(step, &mut applied.residue));
+            others -= saved_below.iter().flatten().map(ResidueEntry::bytes).sum::<usize>();
+            // What has changed in between, a migration below has changed, and no client.
+            let saved_below = saved_below.map(|entries| Residue::from(entries).of_edited());
+            let rows = (saved_below.as_ref().unwrap_or(left), arguments, search);
             let entries = applied.residue.len();
             step.take(&mut frame, scope, Some(rows), &self.restorable, &mut applied)?;
             others += applied.residue[entries..].iter().map(ResidueEntry::bytes).sum::<usize>();
@@ -320,7 +341,7 @@ impl Lens {
     /// else of the last one.
     pub fn failed_for(&self, composed: &Composed, units: usize, reason: String) -> LensError {
         let last = self.steps.len() - 1;
-        let step = self.steps.iter().rposition(|step| composed.transformed == Some(step.version()));
+        let step = self.steps.iter().rposition(|step| composed.transformed == Some(step.pass()));
         self.at_fault(step.unwrap_or(last), units, reason)
     }
 
@@ -331,7 +352,9 @@ impl Lens {
     }
 
     /// Walks the steps without rows and records what happens to every table and column. `at` is set to the version of each.
-    fn compose(&mut self, at: &Cell<DataVersion>) {
+    /// Returns the migration that the way comes up through again, if it saves values on the way up: those that it saved before are
+    /// still needed until the copies are the tables.
+    fn compose(&mut self, at: &Cell<DataVersion>) -> Option<DataVersion> {
         let (nothing, budget) = (LensInput::default(), BatchBudget::default());
         let mut frame = Frame::new(&self.source, None, &nothing, &budget);
         let mut scopes = Vec::with_capacity(self.steps.len());
@@ -380,16 +403,17 @@ impl Lens {
         }
         for (step, scope) in self.steps.iter().zip(scopes) {
             for (&class, &group) in &classes {
-                let tables = frame.noted_as(step.version(), class).cloned();
+                let tables = frame.noted_as(step.place, class).cloned();
                 self.groups[group].keeps.extend(tables.map(|table| (step.version(), table)));
                 let narrowed = scope.narrowed(
                     step,
-                    |table| frame.noted(step.version(), table) == class,
-                    |change| frame.created((step.version(), *change)) == class,
+                    |table| frame.noted(step.place, table) == class,
+                    |change| frame.created(ChangePlace { step: step.place, change: *change }) == class,
                 );
                 for (_, table) in step.created().filter(|(change, _)| narrowed.creates.contains(change)) {
-                    if self.restorable.contains(&(step.version(), table.to_owned())) {
-                        self.groups[group].restored.push((step.version(), table.to_owned()));
+                    let table = table.to_owned();
+                    if step.went_down().is_none() && self.restorable.contains(&(step.version(), table.clone())) {
+                        self.groups[group].restored.push(LeftTable { left_by: step.pass().back(), table });
                         self.groups[group].visits_units = true;
                     }
                 }
@@ -400,41 +424,38 @@ impl Lens {
             }
         }
         self.needed = frame.needed();
+        let mut comes_up = self.steps.iter().filter(|step| step.went_down().is_some());
+        // Of a row function it is known only once it has run.
+        comes_up.find(|step| frame.saved(step.place).any(|name| !name.is_empty())).map(Step::version)
     }
 }
 
-/// The steps between two versions, in the order in which they run. `at` is set to the version of each.
-fn steps_between(
-    layouts: &LayoutHistory,
-    migrations: &[Arc<dyn Transform>],
-    (source, target): (DataVersion, DataVersion),
-    at: &Cell<DataVersion>,
-) -> Vec<Step> {
-    let direction = Direction::between(source, target);
-    let between = source.min(target) + 1..=source.max(target);
-    let mut steps: Vec<Step> = migrations
-        .iter()
-        .filter(|migration| between.contains(&migration.manifest().version))
-        .map(|migration| {
-            let manifest = migration.manifest();
-            at.set(manifest.version);
-            let (lower, upper) = (layouts.before(manifest.version), &layout_at(layouts, manifest.version));
-            let [changes, back] = [direction, direction.opposite()].map(|way| directed_changes(lower, manifest, way));
-            let (source, target) = match direction {
-                Direction::Up => (lower, *upper),
-                Direction::Down => (*upper, lower),
-            };
-            Step::new(Arc::clone(migration), direction, changes, &back, (source.clone(), target.clone()))
-        })
-        .collect();
-    if direction == Direction::Down {
-        steps.reverse();
-    }
-    steps
+/// Takes out what the way saved as it went down through the migration of a step, under the names that the tables have after it.
+fn saved_below(step: &Step, saved: &mut Vec<ResidueEntry>) -> Vec<ResidueEntry> {
+    let of_this = saved.extract_if(.., |entry| entry.left_by == step.pass().back());
+    of_this.map(|entry| ResidueEntry { table: step.name_after(&entry.table), ..entry }).collect()
 }
 
-fn layout_at(layouts: &LayoutHistory, version: DataVersion) -> &Layout {
-    layouts.at(version).expect("both ends of a lens are versions of the layout history")
+/// The steps of a way, in the order in which they run. `at` is set to the version of each.
+fn steps_on(way: Way<'_>, migrations: &[Arc<dyn Transform>], at: &Cell<DataVersion>) -> Vec<Step> {
+    let passes = way.passes();
+    let step = |(place, pass): (usize, &Pass)| {
+        at.set(pass.version);
+        let migration = migrations.iter().find(|migration| migration.manifest().version == pass.version);
+        let migration = migration.expect("the lines of a way are of these migrations");
+        let (lower, upper) = way.sides(*pass);
+        let [changes, back] = [pass.direction, pass.direction.opposite()]
+            .map(|direction| directed_changes(lower, migration.manifest(), direction));
+        let (source, target) = match pass.direction {
+            Direction::Up => (lower, upper),
+            Direction::Down => (upper, lower),
+        };
+        let ends = (source.clone(), target.clone());
+        let mut step = Step::new(Arc::clone(migration), (pass.direction, place), changes, &back, ends);
+        step.counterpart = passes.iter().position(|other| *other == pass.back());
+        step
+    };
+    passes.iter().enumerate().map(step).collect()
 }
 
 /// Reading a column here adds its source column to [`Lens::needed`].

@@ -16,6 +16,7 @@ pub mod filling;
 mod fresh;
 mod job;
 mod layout_sql;
+mod lines;
 mod lock_waits;
 mod look;
 pub mod online;
@@ -66,6 +67,7 @@ pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::{MigrateError, command};
 use job::{Job, Work};
 pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};
+use lines::Lines;
 pub use lock_waits::holders as lock_holders;
 pub use look::{check_way_back, look, reasons_against_rollback};
 pub use own_tables::{IMPORT, IMPORT_RUN, import_run, tables as own_tables};
@@ -173,16 +175,20 @@ impl Default for Tuning {
     }
 }
 
-fn versions(from: DataVersion, to: DataVersion) -> std::ops::RangeInclusive<DataVersion> {
-    from.min(to) + 1..=from.max(to)
-}
-
 /// The layouts of the catalog's versions.
 ///
 /// # Errors
 /// A migration does not fit the layout before it.
 pub fn layout_history(migrations: &[Arc<dyn Transform>]) -> Result<LayoutHistory, LayoutError> {
     LayoutHistory::new(migrations.iter().map(|migration| migration.manifest()))
+}
+
+/// The layouts of what ran on this database, and of what the catalog has above as far as it fits without what it has inserted.
+///
+/// # Errors
+/// A migration does not fit the layout before it, or the database cannot be read.
+pub async fn layouts_that_ran(context: &Context) -> Result<LayoutHistory, MigrateError> {
+    Ok(Lines::declared(context, &mut context.database.read().await?).await?.ran)
 }
 
 /// The arguments of the migrations of some versions: drawn and stored at the first use, the same at every later one.
@@ -251,7 +257,7 @@ async fn decided(context: &Context, fence: &Fence, intent: Intent) -> Result<Dec
         return Ok(decision);
     }
     state::create_tables(context, fence).await?;
-    let arrived = cut_over::end_arrived(context, fence, &layout_history(&context.migrations)?).await?;
+    let arrived = cut_over::end_arrived(context, fence).await?;
     // Only after a cut-over is completed the tables have the names under which they are examined.
     let was_completed = arrived.is_some_and(Phase::awaits_completion);
     let decision = if was_completed { look(context, intent).await? } else { decision };
@@ -261,23 +267,17 @@ async fn decided(context: &Context, fence: &Fence, intent: Intent) -> Result<Dec
     Ok(decision)
 }
 
-/// The migrations of the catalog that have run on a database at a version.
-fn applied_at(context: &Context, version: DataVersion) -> BTreeSet<DataVersion> {
-    let versions = context.migrations.iter().map(|migration| migration.manifest().version);
-    versions.filter(|known| *known <= version).collect()
-}
-
 /// Before serving: records which migrations have run, cleans up after a finished one, and discards an unfinished one, which is useless once clients
 /// write to the originals.
 async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
-    let applied = applied_at(context, state::current_of(&state::found(&mut reader).await?));
-    let known = state::applied_versions(&mut reader).await?;
+    let ran = lines::ran(context, &mut reader).await?;
+    let known = state::recorded_line(&mut reader).await?;
     drop(reader);
-    if known != applied {
+    if known != ran {
         let mut tx = fence.begin().await?;
-        state::write_applied_versions(&mut tx, &applied).await?;
+        state::record_line(&mut tx, &ran).await?;
         tx.commit().await.map_err(sql(own_tables::APPLIED))?;
     }
     let Some(underway) = underway else { return Ok(()) };
@@ -293,13 +293,13 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
 /// Undoes the changes that an abandoned migration has made ahead of its cut-over, if this catalog has it.
 async fn undo_abandoned(context: &Context, fence: &Fence, underway: &Underway) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    let layouts = examine::layouts_here(context, &mut reader, underway.from).await?;
+    let lines = Lines::here(context, &mut reader).await?;
     drop(reader);
-    let is_known = [underway.from, underway.to].iter().all(|version| layouts.at(*version).is_some());
+    let is_known = lines.have(underway.from, underway.to);
     if !is_known || !matches!(underway.phase, Phase::Begun | Phase::Copying) {
         return Ok(());
     }
-    let work = Work::new(context, &layouts, underway.from, underway.to, BTreeSet::new())?;
+    let work = Work::new(context, lines.way(underway.from, underway.to), BTreeSet::new())?;
     cut_over::undo_ahead(context, fence, &work).await
 }
 
@@ -312,10 +312,11 @@ async fn bring_across(
     budget: &Arc<UnitBudget>,
 ) -> Result<(Arc<Job>, bool), MigrateError> {
     let mut reader = context.database.read().await?;
-    let layouts = examine::layouts_here(context, &mut reader, from).await?;
-    let restorable = residue::restorable(&mut reader, from, to).await?;
+    let lines = Lines::here(context, &mut reader).await?;
+    let way = lines.way(from, to);
+    let restorable = residue::restorable(&mut reader, way).await?;
     drop(reader);
-    let work = Work::new(context, &layouts, from, to, restorable)?;
+    let work = Work::new(context, way, restorable)?;
     let (job, resumed) = begin(context, fence, work, going_down).await?;
     if !resumed {
         prepare(context, fence, &job, going_down).await?;

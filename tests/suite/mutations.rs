@@ -85,7 +85,7 @@ const MUTATIONS: &[FileMutations] = &[
         tests: MIGRATE,
         changes: &[
             ("        check_history(context, current, &state::applied(&mut reader).await?)?;", ""),
-            ("        check_inserted(context, current, &state::applied_versions(&mut reader).await?)?;", ""),
+            ("        check_inserted(context, &lines::ran(context, &mut reader).await?, wanted)?;", ""),
         ],
     },
     FileMutations {
@@ -93,7 +93,7 @@ const MUTATIONS: &[FileMutations] = &[
         tests: MIGRATE,
         changes: &[
             ("        note(reasons, check_record_versions(tx, layouts, at).await)?;", ""),
-            ("    sources(tx, layouts, work, &mut reasons).await?;", ""),
+            ("    sources(tx, work, &mut reasons).await?;", ""),
             ("    in_the_way(tx, work, &mut reasons).await?;", ""),
         ],
     },

@@ -5,13 +5,16 @@ pub(crate) mod access;
 mod additions;
 mod binding;
 mod change;
+mod way;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::line::Line;
 use super::manifest::{Change, DataVersion, Direction, Manifest};
 use super::schema::Layout;
 
 pub use additions::Additions;
+pub use way::{Pass, Way};
 
 /// A manifest that is not valid for the layout before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -174,7 +177,7 @@ pub fn directed_changes(before: &Layout, manifest: &Manifest, direction: Directi
     inverses
 }
 
-/// The layout at every version of a catalog, oldest first.
+/// The layout after each migration of a line, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct LayoutHistory {
     layouts: BTreeMap<DataVersion, Layout>,
@@ -205,6 +208,20 @@ impl LayoutHistory {
         self.layouts.get(&version)
     }
 
+    /// The history of those migrations that ran on a database, and of the catalog's later ones as far as they fit without others.
+    ///
+    /// # Errors
+    /// One that ran does not fit the layout before it.
+    pub fn that_ran<'a>(manifests: impl IntoIterator<Item = &'a Manifest>, ran: &Line) -> Result<Self, LayoutError> {
+        let (those, others): (Vec<_>, Vec<_>) = manifests.into_iter().partition(|manifest| ran.has(manifest.version));
+        let mut history = Self::new(those)?;
+        for manifest in others.into_iter().filter(|manifest| manifest.version > ran.newest()) {
+            let Ok(after) = history.layouts[&history.newest()].apply(manifest) else { break };
+            history.layouts.insert(manifest.version, after);
+        }
+        Ok(history)
+    }
+
     /// The layout at the highest version below `version`.
     ///
     /// # Panics
@@ -213,10 +230,9 @@ impl LayoutHistory {
         self.layouts.range(..version).next_back().expect("the empty layout is there").1
     }
 
-    /// The layouts that a migration between two versions passes, without that which it begins with.
-    pub fn passed(&self, from: DataVersion, to: DataVersion) -> impl Iterator<Item = &Layout> {
-        let between = from.min(to)..=from.max(to);
-        self.layouts.range(between).filter(move |(version, _)| **version != from).map(|(_, layout)| layout)
+    /// The migrations.
+    pub fn line(&self) -> Line {
+        self.layouts.keys().copied().filter(|version| *version > 0).collect()
     }
 
     /// The names of all tables of all versions.

@@ -42,7 +42,7 @@ impl Manifest {
 }
 
 /// The direction of a step: up to newer versions or down to older ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// To newer versions.

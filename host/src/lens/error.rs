@@ -4,6 +4,11 @@ use super::budget::OverBudget;
 use crate::layout::columns::Batch;
 use crate::layout::manifest::{DataVersion, Direction};
 
+/// Why a way cannot come up again through a migration.
+pub(super) const SAVES_ANEW: &str = "it ran before and saved values that it loses on its way up, and those that it would save \
+                                     now would take their place before the migration is complete; take the database down below \
+                                     it first, and up again from there";
+
 #[derive(Debug, thiserror::Error)]
 pub enum LensError {
     /// `unit` is its place in the batch; the caller knows its key.

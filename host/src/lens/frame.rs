@@ -1,6 +1,9 @@
 //! Units between two steps: tables whose columns are still those of the source, were written by a step, or are the same
 //! in every row. Owns what a layout change does to rows in memory.
 
+mod aside;
+mod classes;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,9 +12,20 @@ use super::column::{Content, EncodedRows, FrameColumn, PlainColumn};
 use super::error::{ChangeError, NoCounterpart};
 use super::{LensInput, UnitKeys};
 use crate::layout::columns::{ColumnData, NEW_ROW, Shape};
+use crate::layout::history::Pass;
 use crate::layout::manifest::{Change, DataVersion};
 use crate::layout::schema::{Column, Layout, Table};
 use crate::layout::values::{Encoding, Value};
+use aside::ColumnAside;
+
+/// A change of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ChangePlace {
+    /// The place of the step on the way.
+    pub(super) step: usize,
+    /// The place of the change in the step.
+    pub(super) change: usize,
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct FrameTable {
@@ -21,13 +35,15 @@ pub(super) struct FrameTable {
     pub(super) columns: Vec<FrameColumn>,
     /// Columns that the current step drops, until their values are saved.
     pub(super) leaving: Vec<FrameColumn>,
+    /// Columns that a step dropped whose migration the way comes up through again.
+    aside: Vec<ColumnAside>,
     pub(super) primary_key: Vec<String>,
     /// Tables whose rows, in their order, this one adopted in the current step.
     same_rows_as: BTreeSet<String>,
     /// Source tables whose rows came with moved columns in the current step.
     continues: BTreeSet<String>,
     pub(super) reshaped: bool,
-    pub(super) transformed: Option<DataVersion>,
+    pub(super) transformed: Option<Pass>,
     pub(super) class: usize,
 }
 
@@ -71,10 +87,15 @@ pub(super) struct Frame<'a> {
     /// Union-find over tables that share units.
     classes: Vec<usize>,
     source_classes: BTreeMap<String, usize>,
-    notes: BTreeMap<(DataVersion, String), usize>,
+    /// By the place of a step and table, the class.
+    notes: BTreeMap<(usize, String), usize>,
     /// The class of each table that a change has created.
-    created: BTreeMap<(DataVersion, usize), usize>,
+    created: BTreeMap<ChangePlace, usize>,
+    /// Tables that a migration has dropped on the way down, for its way up.
+    aside: BTreeMap<(DataVersion, String), FrameTable>,
     losing: BTreeSet<usize>,
+    /// What steps have saved: the place of the step, and the table; an empty name for the residue of a row function.
+    saved: BTreeSet<(usize, String)>,
 }
 
 impl<'a> Frame<'a> {
@@ -94,7 +115,9 @@ impl<'a> Frame<'a> {
             source_classes: BTreeMap::new(),
             notes: BTreeMap::new(),
             created: BTreeMap::new(),
+            aside: BTreeMap::new(),
             losing: BTreeSet::new(),
+            saved: BTreeSet::new(),
         };
         for (name, table) in &source.tables {
             if group.is_some_and(|group| !group.contains(name)) {
@@ -129,6 +152,7 @@ impl<'a> Frame<'a> {
                 .map(|column| FrameColumn { column: column.clone(), content: content(column) })
                 .collect(),
             leaving: Vec::new(),
+            aside: Vec::new(),
             primary_key: table.primary_key.clone(),
             same_rows_as: BTreeSet::new(),
             continues: BTreeSet::new(),
@@ -158,9 +182,11 @@ impl<'a> Frame<'a> {
         };
         let table = |table: &FrameTable| {
             let origins: usize = table.origins.values().map(Vec::len).sum();
-            (table.unit_offsets.len() + origins) * size_of::<u32>() + table.columns.iter().map(content).sum::<usize>()
+            let aside = table.aside.iter().map(|aside| &aside.column);
+            let columns = table.columns.iter().chain(aside);
+            (table.unit_offsets.len() + origins) * size_of::<u32>() + columns.map(content).sum::<usize>()
         };
-        self.tables.values().map(table).sum()
+        self.tables.values().chain(self.aside.values()).map(table).sum()
     }
 
     /// Takes a column's values out of a table that nothing reads from then on.
@@ -228,14 +254,6 @@ impl<'a> Frame<'a> {
                 PlainColumn::made(self.budget, bytes, || data.pick(encoding, origins, otherwise))
             }
         }
-    }
-
-    /// Adds a table that a change creates; `place` is the version of the change's step and the place of the change.
-    pub(super) fn create(&mut self, place: (DataVersion, usize), table: &Table) {
-        let started = self.start(table, |column| Content::Fill(column.default.clone()));
-        self.created.insert(place, started.class);
-        self.notes.insert((place.0, table.name.clone()), started.class);
-        self.tables.insert(table.name.clone(), started);
     }
 
     /// Applies one change to the tables of the frame; [`Frame::create`] adds tables.
@@ -417,7 +435,8 @@ impl<'a> Frame<'a> {
             let picked = shape.origins.iter().map(|&row| if row == NEW_ROW { NEW_ROW } else { origins[row as usize] });
             *origins = picked.collect();
         }
-        for FrameColumn { column, content } in table.columns.iter_mut().chain(&mut table.leaving) {
+        let aside = table.aside.iter_mut().map(|aside| &mut aside.column);
+        for FrameColumn { column, content } in table.columns.iter_mut().chain(&mut table.leaving).chain(aside) {
             if let Content::Given(data) = content {
                 let (encoding, otherwise) = (Encoding::from(column.kind), Value::of(column.default.as_ref()));
                 budget.spend(data.picked_bytes(encoding, &shape.origins, otherwise))?.keep();
@@ -425,65 +444,6 @@ impl<'a> Frame<'a> {
             }
         }
         Ok(())
-    }
-
-    /// Records that two tables share their units.
-    pub(super) fn join(&mut self, one: &str, other: &str) {
-        self.join_class(one, self.table(other).class);
-    }
-
-    /// Records that a table shares the units of a class.
-    pub(super) fn join_class(&mut self, table: &str, class: usize) {
-        let (one, other) = (self.find(self.table(table).class), self.find(class));
-        self.classes[one] = other;
-    }
-
-    pub(super) fn find(&self, mut class: usize) -> usize {
-        while self.classes[class] != class {
-            class = self.classes[class];
-        }
-        class
-    }
-
-    pub(super) fn source_class(&self, table: &str) -> usize {
-        self.find(self.source_classes[table])
-    }
-
-    pub(super) fn note(&mut self, version: DataVersion, table: &str) {
-        self.notes.insert((version, table.to_owned()), self.table(table).class);
-    }
-
-    /// Records the group of every table, before a step and after it.
-    pub(super) fn note_all(&mut self, version: DataVersion) {
-        let classes: Vec<_> = self.tables.iter().map(|(name, table)| (name.clone(), table.class)).collect();
-        for (name, class) in classes {
-            self.notes.insert((version, name), class);
-        }
-    }
-
-    /// The tables of a class that a step noted.
-    pub(super) fn noted_as(&self, version: DataVersion, class: usize) -> impl Iterator<Item = &String> {
-        let of_step = self.notes.range((version, String::new())..).take_while(move |((of, _), _)| *of == version);
-        of_step.filter(move |(_, noted)| self.find(**noted) == class).map(|((_, table), _)| table)
-    }
-
-    /// The class of the table that a change created.
-    pub(super) fn created(&self, place: (DataVersion, usize)) -> usize {
-        self.find(self.created[&place])
-    }
-
-    /// The class of a table that a step noted.
-    pub(super) fn noted(&self, version: DataVersion, table: &str) -> usize {
-        self.find(self.notes[&(version, table.to_owned())])
-    }
-
-    pub(super) fn note_loss(&mut self, table: &str) {
-        let class = self.table(table).class;
-        self.losing.insert(class);
-    }
-
-    pub(super) fn losing(&self) -> BTreeSet<usize> {
-        self.losing.iter().map(|&class| self.find(class)).collect()
     }
 
     pub(super) fn needed(&self) -> BTreeMap<String, BTreeSet<String>> {

@@ -8,8 +8,9 @@ use super::budget::OverBudget;
 use super::frame::Frame;
 use super::residue::{self, ResidueEntry};
 use super::step::Step;
+use crate::layout::history::Pass;
 use crate::layout::history::access::name_before;
-use crate::layout::manifest::{Change, DataVersion, Direction};
+use crate::layout::manifest::{Change, Direction};
 use crate::layout::schema::Table;
 
 /// The tables of a step whose rows are bound to records, with the records of the units.
@@ -31,6 +32,7 @@ impl Bound {
             step.transform.manifest().reversible
                 && frame.has(&table.name)
                 && !step.is_filled_on_the_way_back(&table.name)
+                && !step.sets_aside(&table.name)
         };
         let dropped = step.changes.iter().filter_map(|change| match change {
             Change::DropTable { table } => step.source_table(table),
@@ -82,8 +84,8 @@ impl Bound {
     }
 
     /// Binds the saved rows of the dropped tables.
-    pub(super) fn mark(&self, version: DataVersion, kept: &mut [ResidueEntry]) {
-        for entry in kept.iter_mut().filter(|entry| entry.version == version) {
+    pub(super) fn mark(&self, left_by: Pass, kept: &mut [ResidueEntry]) {
+        for entry in kept.iter_mut().filter(|entry| entry.left_by == left_by) {
             if let Some(identities) = self.dropped.get(&entry.table).and_then(|key| self.identities.get(key)) {
                 entry.value.digest.clone_from(&identities[entry.unit]);
             }

@@ -11,6 +11,7 @@ use super::error::StepError;
 use super::frame::{Frame, FrameTable};
 use super::step::{ColumnFate, Step};
 use crate::layout::columns::ColumnData;
+use crate::layout::history::Pass;
 use crate::layout::manifest::{Access, DataVersion};
 use crate::layout::schema::{Column, RECORD_VERSION, Sealing};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
@@ -21,7 +22,7 @@ pub struct ResidueEntry {
     pub unit: usize,
     /// Empty for residue that the row function returned.
     pub table: String,
-    pub version: DataVersion,
+    pub left_by: Pass,
     pub value: ResidueValue,
 }
 
@@ -84,8 +85,8 @@ impl Residue {
 impl From<Vec<ResidueEntry>> for Residue {
     fn from(kept: Vec<ResidueEntry>) -> Self {
         let mut left = Self::default();
-        for ResidueEntry { unit, table, version, value } in kept {
-            left.add(version, &table, unit, value);
+        for ResidueEntry { unit, table, left_by, value } in kept {
+            left.add(left_by.version, &table, unit, value);
         }
         left
     }
@@ -181,13 +182,21 @@ pub(super) fn keep_columns(
     table: &str,
     kept: &mut Vec<ResidueEntry>,
 ) -> Result<(), OverBudget> {
-    let leaving = frame.table(table).leaving.clone().into_iter().filter(|column| column.column.name != RECORD_VERSION);
+    let mut leaving = frame.table(table).leaving.clone();
+    if step.is_left_to_return() {
+        let is_aside =
+            |column: &mut FrameColumn| step.fate(table, &column.column.name) == ColumnFate::KeptUnlessDefault;
+        for column in leaving.extract_if(.., is_aside) {
+            frame.set_column_aside(step.version(), table, column);
+        }
+    }
+    let leaving = leaving.into_iter().filter(|column| column.column.name != RECORD_VERSION);
     let fated = leaving.map(|column| (step.fate(table, &column.column.name), column));
     let leaving: Vec<_> = fated.filter(|(fate, _)| *fate != ColumnFate::Lost).collect();
     if leaving.is_empty() {
         return Ok(());
     }
-    frame.note_loss(table);
+    frame.note_saved(step.place, table, table);
     let digests = row_digests(frame, table)?;
     keep(frame, step, table, &leaving, &digests, kept)
 }
@@ -233,13 +242,13 @@ pub(super) fn keep_table(
     is_filled: bool,
     kept: &mut Vec<ResidueEntry>,
 ) -> Result<(), OverBudget> {
-    frame.note_loss(table);
+    frame.note_saved(step.place, table, table);
     if is_filled {
         let held = frame.table(table);
         let empty = (0..frame.units()).filter(|&unit| held.rows_of(unit).is_empty());
         kept.extend(empty.map(|unit| {
             let value = ResidueValue { row_key: Vec::new(), digest: Vec::new(), bytes: Vec::new() };
-            ResidueEntry { unit, table: table.to_owned(), version: step.version(), value }
+            ResidueEntry { unit, table: table.to_owned(), left_by: step.pass(), value }
         }));
     }
     let columns: Vec<_> =
@@ -276,7 +285,7 @@ fn keep(
             }
             if !bytes.is_empty() {
                 let value = ResidueValue { row_key: keys[row].clone(), digest: digests[row].clone(), bytes };
-                kept.push(ResidueEntry { unit, table: table.to_owned(), version: step.version(), value });
+                kept.push(ResidueEntry { unit, table: table.to_owned(), left_by: step.pass(), value });
             }
         }
     }

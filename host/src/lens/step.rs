@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::bisect;
 use super::error::LensError;
 use super::transform::Transform;
+use crate::layout::history::Pass;
 use crate::layout::history::access::name_before;
 use crate::layout::manifest::{Access, Change, DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Table};
@@ -15,6 +16,10 @@ use crate::layout::values::Encoding;
 pub(super) struct Step {
     pub(super) transform: Arc<dyn Transform>,
     pub(super) direction: Direction,
+    /// Its place on the way.
+    pub(super) place: usize,
+    /// The place of the same migration in the other direction, if the way goes down and up again through it.
+    pub(super) counterpart: Option<usize>,
     pub(super) changes: Vec<Change>,
     source: Layout,
     pub(super) target: Layout,
@@ -65,9 +70,10 @@ impl StepScope {
 }
 
 impl Step {
+    /// The step at a place on the way.
     pub(super) fn new(
         transform: Arc<dyn Transform>,
-        direction: Direction,
+        (direction, place): (Direction, usize),
         changes: Vec<Change>,
         back: &[Change],
         (source, target): (Layout, Layout),
@@ -99,7 +105,28 @@ impl Step {
                 }
             })
             .collect();
-        Self { transform, direction, changes, source, target, encodings, taken, taken_back }
+        Self { transform, direction, place, counterpart: None, changes, source, target, encodings, taken, taken_back }
+    }
+
+    pub(super) fn pass(&self) -> Pass {
+        Pass { version: self.version(), direction: self.direction }
+    }
+
+    /// Whether the way comes up again through this migration, which it goes down through here.
+    pub(super) fn is_left_to_return(&self) -> bool {
+        self.direction == Direction::Down && self.counterpart.is_some()
+    }
+
+    /// The place of the step in which the way went down through this migration before.
+    pub(super) fn went_down(&self) -> Option<usize> {
+        self.counterpart.filter(|_| self.direction == Direction::Up)
+    }
+
+    /// Whether a table that the step drops is set aside as it is, until the way comes up again. Otherwise its rows are saved and
+    /// made anew: those that a row function makes, and those of a table that columns moved to.
+    pub(super) fn sets_aside(&self, table: &str) -> bool {
+        let gives = |change: &Change| matches!(change, Change::MoveColumn { from, .. } if from == table);
+        self.is_left_to_return() && !self.is_filled_on_the_way_back(table) && !self.changes.iter().any(gives)
     }
 
     pub(super) fn version(&self) -> DataVersion {
@@ -163,6 +190,14 @@ impl Step {
     /// Whether the row function of the other direction makes the rows of a table that the step drops.
     pub(super) fn is_filled_on_the_way_back(&self, table: &str) -> bool {
         self.opposite().iter().any(|access| access.table == table && access.reshapes)
+    }
+
+    /// The name after the step of a table that has this one before it, or is created with it.
+    pub(super) fn name_after(&self, table: &str) -> String {
+        self.changes.iter().fold(table.to_owned(), |name, change| match change {
+            Change::RenameTable { from, to } if *from == name => to.clone(),
+            _ => name,
+        })
     }
 
     /// Whether the row function writes a column.

@@ -106,7 +106,7 @@ fn access(reads: &[&str], writes: &[&str], reshapes: bool) -> Access {
 fn lens(steps: &[Arc<NativeStep>], source: DataVersion, target: DataVersion) -> Lens {
     let steps: Vec<_> = steps.iter().map(|step| Arc::clone(step) as Arc<dyn Transform>).collect();
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid layout history");
-    Lens::new(&layouts, &steps, source, target, BTreeSet::new()).expect("it composes")
+    Lens::new(Way::within(&layouts, source, target), &steps, BTreeSet::new()).expect("it composes")
 }
 
 /// Keys `apps` by a part as well, so that a unit may have several rows.
@@ -205,7 +205,7 @@ fn only_declared_columns_are_read_and_others_pass_sealed() {
     };
     assert_eq!(of("word"), Provenance::Computed);
     assert_eq!(of("secret"), Provenance::Raw { table: "apps".into(), column: "secret".into() });
-    assert_eq!(lens.tables["apps"].transformed, Some(2));
+    assert_eq!(lens.tables["apps"].transformed, Some(Pass { version: 2, direction: Direction::Up }));
     assert_eq!(lens.tables["others"].transformed, None);
     assert!(lens.groups[lens.tables["apps"].group].visits_units);
     assert!(!lens.groups[lens.tables["others"].group].visits_units);
@@ -389,7 +389,7 @@ fn restored_table_gets_a_moved_column_by_its_keys() {
     let dropped = step(4, vec![Change::DropTable { table: "others".into() }], Vec::new(), nothing);
     let steps: Vec<_> = [first(), moved, dropped].map(|step| step as Arc<dyn Transform>).into();
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
-    let down = Lens::restoring(&layouts, &steps, 4, 1).unwrap();
+    let down = Lens::restoring(Way::within(&layouts, 4, 1), &steps).unwrap();
     let mut units = source(&["a", "b"]);
     let columns = &mut units.tables.get_mut("apps").unwrap().columns;
     columns.insert("x".into(), texts(&["x0", "x1"]));

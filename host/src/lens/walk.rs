@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::bisect::RowFunctionCall;
 use super::budget::OverBudget;
 use super::column::Content;
-use super::error::{ChangeError, LensError, NoCounterpart, StepError};
-use super::frame::Frame;
+use super::error::{ChangeError, LensError, NoCounterpart, SAVES_ANEW, StepError};
+use super::frame::{ChangePlace, Frame};
 use super::owners::Bound;
 use super::residue::{self, Mark, Residue, ResidueEntry, ResidueValue};
 use super::step::{Step, StepScope};
@@ -19,6 +19,19 @@ use crate::layout::manifest::{Access, Change, DataVersion, Direction};
 use crate::layout::values::Value;
 
 impl Step {
+    /// The tables for which there may be residue of the other direction, and an empty name if for the row function: what this way
+    /// has saved itself, or what is among `restorable`.
+    pub(super) fn given_back(
+        &self,
+        frame: &Frame<'_>,
+        restorable: &BTreeSet<(DataVersion, String)>,
+    ) -> BTreeSet<String> {
+        match self.went_down() {
+            Some(place) => frame.saved(place).map(|name| self.name_after(name)).collect(),
+            None => restorable.iter().filter(|(of, _)| *of == self.version()).map(|(_, table)| table.clone()).collect(),
+        }
+    }
+
     /// Applies the step to the frame. Without `rows` it only records what would be read.
     pub(super) fn take(
         &self,
@@ -28,13 +41,13 @@ impl Step {
         restorable: &BTreeSet<(DataVersion, String)>,
         applied: &mut Applied,
     ) -> Result<(), StepError> {
-        let version = self.version();
+        let places = self.given_back(frame, restorable);
         let empty = Residue::default();
         let left = rows.map_or(&empty, |(left, ..)| left);
         if rows.is_none() {
-            frame.note_all(version);
+            frame.note_all(self.place);
         }
-        let given_back = |table: &str| restorable.contains(&(version, table.to_owned()));
+        let given_back = |table: &str| places.contains(table);
         let fills = self.target.tables.keys().any(|table| given_back(table) && self.fills(table));
         let unit_marks = if fills { residue::unit_marks(frame, &self.taken)? } else { Vec::new() };
         let mut bound = Bound::to_owners(self, frame, given_back);
@@ -57,6 +70,10 @@ impl Step {
             if let Change::DropTable { table } = change
                 && frame.has(table)
             {
+                if self.sets_aside(table) {
+                    frame.set_aside(self.version(), table);
+                    continue;
+                }
                 if self.transform.manifest().reversible {
                     let is_filled = self.is_filled_on_the_way_back(table);
                     residue::keep_table(frame, self, table, is_filled, &mut applied.residue)?;
@@ -66,7 +83,13 @@ impl Step {
             if scope.creates.contains(&place)
                 && let Change::CreateTable(table) = change
             {
-                frame.create((version, place), table);
+                frame.create(ChangePlace { step: self.place, change: place }, self.version(), table);
+            }
+            if let Change::AddColumn { table, column } = change
+                && self.went_down().is_some()
+                && frame.return_column(self.version(), table, column)
+            {
+                continue;
             }
             let changed = frame.change(change);
             changed.map_err(|fault| match fault {
@@ -81,7 +104,7 @@ impl Step {
         self.mark_kept_tables(frame, &mut applied.residue)?;
         bound.identify(self, frame, Direction::Down)?;
         bound.join_restored(frame);
-        bound.mark(self.version(), &mut applied.residue);
+        bound.mark(self.pass(), &mut applied.residue);
         for table in frame.names() {
             residue::keep_columns(frame, self, &table, &mut applied.residue)?;
             if given_back(&table) && self.fills(&table) {
@@ -92,7 +115,7 @@ impl Step {
             }
         }
         if rows.is_none() {
-            frame.note_all(version);
+            frame.note_all(self.place);
         }
         frame.settle();
         Ok(())
@@ -131,7 +154,7 @@ impl Step {
         }
         let names: Vec<_> = self.taken_back.iter().map(|(_, after)| after.clone()).collect();
         let marks = residue::unit_marks(frame, &names)?;
-        for kept in kept.iter_mut().filter(|kept| kept.version == self.version() && dropped.contains(&&kept.table)) {
+        for kept in kept.iter_mut().filter(|kept| kept.left_by == self.pass() && dropped.contains(&&kept.table)) {
             kept.value.digest.clone_from(&marks[kept.unit]);
         }
         Ok(())
@@ -195,7 +218,7 @@ impl Step {
         outcome: Outcome,
         marks: &mut BTreeMap<String, Vec<Mark>>,
         applied: &mut Applied,
-    ) -> Result<(), OverBudget> {
+    ) -> Result<(), StepError> {
         for (access, written) in self.accesses().iter().zip(outcome.tables) {
             if let Some(shape) = &written.shape {
                 let given = &frame.table(&access.table).unit_offsets;
@@ -210,20 +233,28 @@ impl Step {
                 frame.table_mut(&access.table).set(name, Content::Given(data));
             }
             if !access.writes.is_empty() || access.reshapes {
-                frame.table_mut(&access.table).transformed = Some(self.version());
+                frame.table_mut(&access.table).transformed = Some(self.pass());
             }
-            frame.note(self.version(), &access.table);
+            frame.note(self.place, &access.table);
             frame.join(&self.accesses()[0].table, &access.table);
         }
         if !self.transform.manifest().leaves_residue || !self.transform.manifest().reversible {
             return Ok(());
         }
         let digests = residue::unit_digests(frame, self.accesses())?;
-        frame.note_loss(&self.accesses()[0].table);
+        frame.note_saved(self.place, &self.accesses()[0].table, "");
+        if self.went_down().is_some() {
+            let saves = |(unit, bytes): (usize, &Option<Vec<u8>>)| bytes.as_ref().map(|_| unit);
+            let units: Vec<_> = outcome.residue.iter().enumerate().filter_map(saves).collect();
+            if !units.is_empty() {
+                let fault = |unit| self.refused((unit, 1), SAVES_ANEW.to_owned());
+                return Err(StepError::Units(units.into_iter().map(fault).collect()));
+            }
+        }
         for (unit, bytes) in outcome.residue.into_iter().enumerate() {
             if let Some(bytes) = bytes {
                 let value = ResidueValue { row_key: Vec::new(), digest: digests[unit].clone(), bytes };
-                applied.residue.push(ResidueEntry { unit, table: String::new(), version: self.version(), value });
+                applied.residue.push(ResidueEntry { unit, table: String::new(), left_by: self.pass(), value });
             }
         }
         Ok(())

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::examine::layouts_here;
 use super::look::check_ends;
 use super::readable::check_keys;
 use super::state::{self, current_of};
-use super::{Context, MigrateError, Work, layout_history, partial_run, residue};
+use super::{Context, Lines, MigrateError, Work, partial_run, residue};
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Sealing, Table};
@@ -121,11 +120,11 @@ struct CheckedStep {
 pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, MigrateError> {
     let mut reader = context.database.read().await?;
     let from = current_of(&state::found(&mut reader).await?);
-    check_ends(context, &layout_history(&context.migrations)?, from, to)?;
-    let layouts = layouts_here(context, &mut reader, from).await?;
-    let direction = Direction::between(from, to);
-    let restorable = residue::restorable(&mut reader, from, to).await?;
-    let work = Work::new(context, &layouts, from, to, restorable.clone())?;
+    let lines = Lines::here(context, &mut reader).await?;
+    check_ends(context, &lines, from, to)?;
+    let way = lines.way(from, to);
+    let restorable = residue::restorable(&mut reader, way).await?;
+    let work = Work::new(context, way, restorable.clone())?;
     check_keys(&mut reader, &work, 0..work.lens.groups.len()).await?;
     let mut arguments = Arguments::new();
     for step in work.lens.steps() {
@@ -133,10 +132,10 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
         let new = || RunArguments { started_at_ns: context.now_ns, namespace: Uuid::new_v4() };
         arguments.insert(version, state::known_arguments(&mut reader, version).await?.unwrap_or_else(new));
     }
-    let steps = work.lens.steps().map(|step| {
-        let version = step.manifest().version;
-        let found = restorable.iter().filter(|(of, _)| *of == version).cloned();
-        let round_trip = RoundTrip::new(&layouts, &context.migrations, step, direction, found, work.dialect)?;
+    let steps = work.lens.steps().zip(work.lens.passes()).map(|(step, pass)| {
+        let found = restorable.iter().filter(|(of, _)| *of == pass.version).cloned();
+        let layouts = way.layouts(pass.direction);
+        let round_trip = RoundTrip::new(layouts, &context.migrations, step, pass.direction, found, work.dialect)?;
         Ok(CheckedStep {
             round_trip: Arc::new(round_trip),
             units: 0,
@@ -153,7 +152,7 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     for group in 0..work.lens.groups.len() {
         walk.group(context, &work, group).await?;
     }
-    Ok(walk.finish(&work, direction))
+    Ok(walk.finish(&work))
 }
 
 fn unopened(work: &Work) -> BTreeMap<String, Vec<String>> {
@@ -274,14 +273,14 @@ impl Walk {
         Ok(Vec::new())
     }
 
-    fn finish(self, work: &Work, direction: Direction) -> Checked {
+    fn finish(self, work: &Work) -> Checked {
         let (from, to, unopened) = (work.from, work.to, unopened(work));
-        let migrations = self.steps.into_iter().map(|step| {
+        let migrations = self.steps.into_iter().zip(work.lens.passes()).map(|(step, pass)| {
             let manifest = step.round_trip.migration.manifest();
             CheckedMigration {
                 version: manifest.version,
                 name: manifest.name.clone(),
-                direction,
+                direction: pass.direction,
                 reversible: manifest.reversible,
                 units: step.units,
                 lost: step.lost,

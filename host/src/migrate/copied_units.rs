@@ -56,7 +56,7 @@ pub(super) async fn leave_out(
         let before = remove(&mut tx, job, plan, std::slice::from_ref(&key)).await?;
         checksum::note(&mut tx, plan, before, CopiedRows::default()).await?;
     }
-    residue::remove(&mut tx, &key.name(), residue::of(job.lens.direction, &job.versions())).await?;
+    residue::remove(&mut tx, &key.name(), residue::left_by(&job.lens.leaving)).await?;
     quarantine::store(&mut tx, job, group, &[refused], context.now_ns).await?;
     tx.commit().await.map_err(failed)?;
     context.progress.quarantined(1);

@@ -322,7 +322,7 @@ async fn write_batch(
             checksum::add(&mut tx, plan, CopiedRows { rows: rows.count() as u64, checksum: *checksum }).await?;
         }
     }
-    residue::store(&mut tx, job.lens.direction, &batch.transformed.residue).await?;
+    residue::store(&mut tx, &batch.transformed.residue).await?;
     quarantine::store(&mut tx, job, group, &batch.transformed.refused, context.now_ns).await?;
     let number = cursor_number(job, (group, pass)) as i64;
     let cursor = upsert("bbs_copy", [("group_number", number.into())], [("last_key", batch.last.to_text().into())]);

@@ -14,13 +14,10 @@ use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
 use super::{
-    Context, Job, MigrateError, RunState, Work, fault, layout_history, quarantine, residue, runs, statements,
-    unindexable,
+    Context, Job, Lines, MigrateError, RunState, Work, fault, lines, quarantine, residue, runs, statements, unindexable,
 };
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
-use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::Direction;
 use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
 use crate::pauses;
@@ -72,9 +69,8 @@ pub(super) async fn cut_over(context: &Context, fence: &Fence, job: &Job) -> Res
     match context.database.dialect() {
         Dialect::Sqlite | Dialect::Postgres => {
             at_once(context, fence, job).await?;
-            let layouts = layout_history(&context.migrations)?;
             // What follows must not do the above again.
-            patiently(context, || complete(context, fence, &layouts)).await
+            patiently(context, || complete(context, fence)).await
         }
         Dialect::Mysql => marked(context, fence, job).await,
     }
@@ -199,9 +195,9 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.map_err(failed("the cut-over"))?;
     fault::point(fault::AFTER_CUT_OVER);
-    match complete(context, fence, &layout_history(&context.migrations)?).await {
+    match complete(context, fence).await {
         Err(fault @ MigrateError::Fence(FenceError::Schema { .. })) => {
-            take_back(context, fence, job, history).await?;
+            take_back(fence, job, history).await?;
             Err(fault)
         }
         renamed => renamed,
@@ -209,11 +205,11 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
 }
 
 /// Takes the version back that was recorded for a renaming which the server has refused: no table has another name.
-async fn take_back(context: &Context, fence: &Fence, job: &Job, history: i64) -> Result<(), MigrateError> {
+async fn take_back(fence: &Fence, job: &Job, history: i64) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
     state::forget_history_after(&mut tx, history).await?;
     runs::reopen_last(&mut tx).await?;
-    state::write_applied_versions(&mut tx, &super::applied_at(context, job.from)).await?;
+    state::record_line(&mut tx, &job.ran).await?;
     state::write_version(&mut tx, job.from, job.to).await?;
     job.write_phase(&mut tx, job.to < job.from, Phase::Copying).await?;
     tx.commit().await.map_err(failed("the cut-over"))
@@ -237,15 +233,11 @@ async fn check(context: &Context, plan: &TablePlan) -> Result<(), MigrateError> 
 }
 
 /// Completes a migration whose version is durable, before anything else begins. Returns the phase in which it found one.
-pub(super) async fn end_arrived(
-    context: &Context,
-    fence: &Fence,
-    layouts: &LayoutHistory,
-) -> Result<Option<Phase>, MigrateError> {
+pub(super) async fn end_arrived(context: &Context, fence: &Fence) -> Result<Option<Phase>, MigrateError> {
     let mut reader = context.database.read().await?;
     let phase = state::phase(&mut reader).await?;
     drop(reader);
-    patiently(context, || complete(context, fence, layouts)).await?;
+    patiently(context, || complete(context, fence)).await?;
     if phase.is_some_and(Phase::has_arrived) {
         clean_up_or_postpone(context, fence).await?;
     }
@@ -271,11 +263,12 @@ pub(super) async fn clean_up_or_postpone(context: &Context, fence: &Fence) -> Re
 /// Completes the cut-over of a migration whose version is durable: changes the names that it has not changed yet, and
 /// removes the units in quarantine from the tables that were not copied. Clients are not served meanwhile: they may not
 /// read these units, nor write new ones with the same keys. Transient if another client holds a lock.
-async fn complete(context: &Context, fence: &Fence, layouts: &LayoutHistory) -> Result<(), MigrateError> {
+async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
     let Some(underway) = underway.filter(|found| found.phase.awaits_completion()) else { return Ok(()) };
-    let (Some(source), Some(target)) = (layouts.at(underway.from), layouts.at(underway.to)) else {
+    let lines = Lines::since_last(context, &mut reader, underway.from).await?;
+    let (Some(source), Some(target)) = (lines.ran.at(underway.from), lines.catalog.at(underway.to)) else {
         return Err(MigrateError::UnknownVersion { version: underway.from });
     };
     let side_tables = state::side_tables(&mut reader).await?;
@@ -326,11 +319,11 @@ async fn created(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Result<
 /// Writes the version and the history, which are true from now on, and the phase that follows; it is another one if units
 /// are in quarantine.
 async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase) -> Result<(), MigrateError> {
-    for step in job.lens.steps() {
+    for (step, pass) in job.lens.steps().zip(job.lens.passes()) {
         let manifest = step.manifest();
         let ran = Ran {
             version: manifest.version,
-            direction: job.lens.direction,
+            direction: pass.direction,
             name: &manifest.name,
             digest: step.digest(),
             at_ns: context.now_ns,
@@ -338,7 +331,7 @@ async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase
         };
         state::write_history(tx, &ran).await?;
     }
-    state::write_applied_versions(tx, &super::applied_at(context, job.to)).await?;
+    state::record_line(tx, &lines::catalog_line(context).up_to(job.to)).await?;
     let phase = if quarantine::has_pending(tx).await? { Phase::Settling } else { phase };
     state::write_version(tx, job.to, job.to).await?;
     runs::end(tx, context, job.from, job.to, RunState::Completed).await?;
@@ -359,7 +352,8 @@ pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), Mig
     context.progress.enter("clean-up", "what is not needed any more", None);
     state::drop_leftovers(context, fence).await?;
     quarantine::give_back(context, fence).await?;
-    remove_used_residue(context, fence).await?;
+    // That which was given back.
+    residue::remove_useless(context, fence).await?;
     quarantine::forget_pending(fence).await?;
     state::forget_copy_changes(fence).await?;
     let mut tx = fence.begin().await?;
@@ -368,14 +362,4 @@ pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), Mig
     tx.commit().await.map_err(failed("bbs_migration"))?;
     fault::point(fault::AFTER_CLEAN_UP);
     Ok(())
-}
-
-/// Removes the residue that was given back.
-async fn remove_used_residue(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    let mut reader = context.database.read().await?;
-    let arrived = state::underway(&mut reader).await?.filter(|underway| underway.phase == Phase::CleaningUp);
-    drop(reader);
-    let Some(arrived) = arrived else { return Ok(()) };
-    let direction = Direction::between(arrived.from, arrived.to);
-    residue::remove(fence, direction.opposite(), super::versions(arrived.from, arrived.to)).await
 }

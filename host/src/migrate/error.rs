@@ -63,10 +63,11 @@ pub enum MigrateError {
     )]
     RanAndIsMissing { version: DataVersion, ran: String },
     #[error(
-        "migration {version}-{name} did not run on this database, which is at {current}, and later ones did. Give it a version above \
-         {current}, or take the database down below {version} first, with the modules that ran"
+        "migration {version}-{name} did not run on this database, which is at {current}, and later ones did; {wanted} stands for \
+         those that ran. It can be inserted on the way to a version that the catalog did not have then: add a migration above \
+         {current} (an empty one suffices) and migrate to that, or give {name} a version above {current}"
     )]
-    Inserted { version: DataVersion, name: String, current: DataVersion },
+    Inserted { version: DataVersion, name: String, current: DataVersion, wanted: DataVersion },
     #[error(
         "table {table} has records of version {}, which no module of the catalog leads to: another catalog wrote them. \
          Nothing was written; use the modules that wrote them, or set their `record_version` to NULL if they are what \

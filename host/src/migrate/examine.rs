@@ -2,58 +2,29 @@
 //! their place or in the way, what hangs on those that are replaced, and what this user may not do. Every entry that migrates
 //! calls it, and so do `status` and `plan`, so that they promise what a start keeps. Reads only.
 
-use std::collections::BTreeMap;
-
 use super::plan::{Strategy, replaced};
 use super::readable::{check_keys, check_readable, check_record_versions};
-use super::{Context, MigrateError, Work, fresh, layout_history, same_schema, state};
+use super::{Context, Lines, MigrateError, Work, fresh, same_schema, state};
 use crate::database::schema::{self, AttachedObject, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction};
-use crate::layout::history::{Additions, LayoutHistory};
+use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Column, Index, Table};
 
-/// The layouts of the catalog with what the owner of this database, which is at a version, has added to its tables.
-pub(super) async fn layouts_here(
-    context: &Context,
-    tx: &mut Transaction,
-    at: DataVersion,
-) -> Result<LayoutHistory, MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
-    let mut additions = BTreeMap::new();
-    for name in layouts.at(at).into_iter().flat_map(|layout| layout.tables.keys()) {
-        if let Some(found) = schema::read_back(tx, name).await? {
-            additions.insert(name.clone(), additions_of(tx, &layouts, name, &found));
-        }
-    }
-    additions.retain(|_, added| *added != Additions::default());
-    let manifests = context.migrations.iter().map(|migration| migration.manifest());
-    Ok(layouts.with_additions(at, &additions, manifests)?)
-}
-
-fn additions_of(tx: &Transaction, layouts: &LayoutHistory, table: &str, found: &PhysicalTable) -> Additions {
-    let columns = found.columns.iter().filter(|column| !layouts.declares_column(table, &column.name));
-    let indexes = found.indexes.iter().filter(|index| !layouts.declares_index(&index.name));
-    Additions {
-        columns: columns.filter_map(|column| column.portable(tx.dialect())).collect(),
-        indexes: indexes.filter_map(|index| index.portable(found)).collect(),
-    }
-}
-
-/// The reasons against a migration; empty if nothing speaks against it. `layouts` are those of [`layouts_here`].
+/// The reasons against a migration; empty if nothing speaks against it. `lines` have what the owner of the database has added.
 pub(super) async fn examine(
     tx: &mut Transaction,
-    layouts: &LayoutHistory,
+    lines: &Lines,
     work: &Work,
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reasons = Vec::new();
     if work.from == 0 {
-        note(&mut reasons, fresh::check(tx, layouts).await)?;
+        note(&mut reasons, fresh::check(tx, &lines.catalog).await)?;
     }
-    sources(tx, layouts, work, &mut reasons).await?;
+    sources(tx, work, &mut reasons).await?;
     in_the_way(tx, work, &mut reasons).await?;
-    reasons.extend(hanging(tx, layouts, work).await?);
-    records(tx, layouts, work.from, &mut reasons).await?;
+    reasons.extend(hanging(tx, lines, work).await?);
+    records(tx, &lines.ran, work.from, &mut reasons).await?;
     if reasons.is_empty() {
         // Of tables that are what their version says.
         let read = (0..work.lens.groups.len()).filter(|group| work.has_copies(*group) || work.visits_units(*group));
@@ -64,8 +35,9 @@ pub(super) async fn examine(
 
 /// Looks, before the cut-over, for what has been added to the tables since they were examined.
 pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
-    MigrateError::refuse(hanging(&mut context.database.read().await?, &layouts, work).await?)
+    let mut reader = context.database.read().await?;
+    let lines = Lines::declared(context, &mut reader).await?;
+    MigrateError::refuse(hanging(&mut reader, &lines, work).await?)
 }
 
 /// The reasons against serving a database at a version, where nothing is migrated: tables that are none, or none with transactions,
@@ -111,19 +83,14 @@ fn note(reasons: &mut Vec<MigrateError>, checked: Result<(), MigrateError>) -> R
 }
 
 /// The tables that are migrated are tables, and have what their version says.
-async fn sources(
-    tx: &mut Transaction,
-    layouts: &LayoutHistory,
-    work: &Work,
-    reasons: &mut Vec<MigrateError>,
-) -> Result<(), MigrateError> {
+async fn sources(tx: &mut Transaction, work: &Work, reasons: &mut Vec<MigrateError>) -> Result<(), MigrateError> {
     for (name, table) in &work.lens.source.tables {
         if let Some(reason) = state::not_a_table(tx, name).await? {
             reasons.push(reason);
             continue;
         }
         let found = schema::read_back(tx, name).await?;
-        let table = as_it_may_be_found(tx.dialect(), layouts, work, table, found.as_ref());
+        let table = as_it_may_be_found(tx.dialect(), work, table, found.as_ref());
         note(reasons, same_schema(tx.dialect(), name, found, &table))?;
     }
     Ok(())
@@ -131,17 +98,10 @@ async fn sources(
 
 /// A table of the source as it may be found: with some of the changes that lead to the target. A start that was interrupted made
 /// them, or Diego's BBS, whose changes of a schema commit before the version on MySQL.
-fn as_it_may_be_found(
-    dialect: Dialect,
-    layouts: &LayoutHistory,
-    work: &Work,
-    source: &Table,
-    found: Option<&PhysicalTable>,
-) -> Table {
+fn as_it_may_be_found(dialect: Dialect, work: &Work, source: &Table, found: Option<&PhysicalTable>) -> Table {
     let mut table = source.clone();
     let Some(found) = found else { return table };
-    let passed: Vec<_> =
-        layouts.passed(work.from, work.to).filter_map(|layout| layout.tables.get(&source.name)).collect();
+    let passed: Vec<_> = work.passed.iter().filter_map(|layout| layout.tables.get(&source.name)).collect();
     for column in &found.columns {
         let serves = |wanted: &&Column| schema::serves(dialect, column, wanted);
         let at = table.columns.iter().position(|known| known.name == column.name);
@@ -196,11 +156,11 @@ async fn in_the_way(tx: &mut Transaction, work: &Work, reasons: &mut Vec<Migrate
     Ok(())
 }
 
-/// What would be lost with the tables that are replaced, or keeps them, and why this user may not replace them. The layouts are
-/// those of the catalog, with or without the additions that the migration carries over.
+/// What would be lost with the tables that are replaced, or keeps them, and why this user may not replace them. The lines are with
+/// or without the additions that the migration carries over.
 pub(super) async fn hanging(
     tx: &mut Transaction,
-    layouts: &LayoutHistory,
+    lines: &Lines,
     work: &Work,
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reasons = Vec::new();
@@ -208,7 +168,7 @@ pub(super) async fn hanging(
     let in_place = work.plans.iter().filter(|plan| plan.strategy == Strategy::InPlace).map(|plan| &plan.table.name);
     for table in replaced.iter().chain(in_place) {
         let objects = if replaced.contains(table) {
-            lost_with(tx, layouts, work, table).await?
+            lost_with(tx, lines, work, table).await?
         } else if work.widens(table) {
             let mut objects = schema::attached(tx, table).await.map_err(failed(table))?;
             objects.retain(|object| object.blocks_widening);
@@ -230,7 +190,7 @@ pub(super) async fn hanging(
 /// What a table has that its successor cannot be given.
 async fn lost_with(
     tx: &mut Transaction,
-    layouts: &LayoutHistory,
+    lines: &Lines,
     work: &Work,
     table: &str,
 ) -> Result<Vec<AttachedObject>, MigrateError> {
@@ -238,7 +198,7 @@ async fn lost_with(
     let mut objects = schema::attached(tx, table).await.map_err(failed(table))?;
     let dialect = tx.dialect();
     let Some(source) = work.lens.source.tables.get(table) else { return Ok(objects) };
-    let known = as_it_may_be_found(dialect, layouts, work, source, Some(&found));
+    let known = as_it_may_be_found(dialect, work, source, Some(&found));
     for column in &found.columns {
         if known.column(&column.name).is_none() {
             let special = column.special.iter().map(|special| format!(" {special}")).collect::<String>();
@@ -248,7 +208,7 @@ async fn lost_with(
     }
     for index in &found.indexes {
         let is_known = known.indexes.iter().any(|known| known.name == index.name);
-        if !is_known && !layouts.declares_index(&index.name) {
+        if !is_known && !lines.declares_index(&index.name) {
             let description = format!("index {}", index.name);
             objects.push(AttachedObject::new(description, schema::drop_index(dialect, table, &index.name)));
         }

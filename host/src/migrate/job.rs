@@ -11,12 +11,13 @@ use sha2::{Digest, Sha256};
 
 use super::plan::{self, Strategy, TablePlan};
 use super::state::{Phase, Underway};
-use super::{Context, MigrateError, RefusedUnits, Replay, Tuning, online, state, unit_locks, versions};
+use super::{Context, MigrateError, RefusedUnits, Replay, Tuning, online, state, unit_locks};
 use crate::database::{Dialect, Transaction};
 use crate::encryption::Keyring;
-use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Table;
+use crate::layout::history::Way;
+use crate::layout::line::Line;
+use crate::layout::manifest::{DataVersion, Direction};
+use crate::layout::schema::{Layout, Table};
 use crate::lens::{Arguments, ComposeError, Lens, LensError, Residue};
 use crate::log_sampling::LineLimit;
 use crate::rows::digest::to_hex;
@@ -41,6 +42,10 @@ pub(super) struct Work {
     pub(super) replays: Option<PathBuf>,
     pub(super) refused_units: RefusedUnits,
     pub(super) dialect: Dialect,
+    /// What ran on the database before.
+    pub(super) ran: Line,
+    /// The layouts between its ends, and that of the target.
+    pub(super) passed: Vec<Layout>,
     pub(super) from: DataVersion,
     pub(super) to: DataVersion,
     pub(super) tuning: Tuning,
@@ -62,35 +67,23 @@ impl std::fmt::Debug for Work {
 impl Work {
     pub(super) fn new(
         context: &Context,
-        layouts: &LayoutHistory,
-        from: DataVersion,
-        to: DataVersion,
+        way: Way<'_>,
         restorable: BTreeSet<(DataVersion, String)>,
     ) -> Result<Self, ComposeError> {
-        let lens = Lens::new(layouts, &context.migrations, from, to, restorable)?;
-        Ok(Self::through(context, layouts, lens, (from, to), None))
+        let lens = Lens::new(way, &context.migrations, restorable)?;
+        Ok(Self::through(context, way, lens, None))
     }
 
     /// The same for a migration during which clients write: they may need any residue that the other direction left.
-    pub(super) fn with_dual_writes(
-        context: &Context,
-        layouts: &LayoutHistory,
-        from: DataVersion,
-        to: DataVersion,
-    ) -> Result<Self, ComposeError> {
-        let lens = Lens::restoring(layouts, &context.migrations, from, to)?;
+    pub(super) fn with_dual_writes(context: &Context, way: Way<'_>) -> Result<Self, ComposeError> {
+        let lens = Lens::restoring(way, &context.migrations)?;
         let dual_writes = online::DualWrites::new(context.database.dialect());
-        Ok(Self::through(context, layouts, lens, (from, to), Some(dual_writes)))
+        Ok(Self::through(context, way, lens, Some(dual_writes)))
     }
 
-    fn through(
-        context: &Context,
-        layouts: &LayoutHistory,
-        lens: Lens,
-        (from, to): (DataVersion, DataVersion),
-        dual_writes: Option<online::DualWrites>,
-    ) -> Self {
-        let mut plans = plan::tables(&lens, layouts, &context.migrations, to, context.database.dialect());
+    fn through(context: &Context, way: Way<'_>, lens: Lens, dual_writes: Option<online::DualWrites>) -> Self {
+        let (from, to) = (way.from, way.to);
+        let mut plans = plan::tables(&lens, way, &context.migrations, context.database.dialect());
         for plan in &mut plans {
             plan.is_shared = dual_writes.is_some();
         }
@@ -106,6 +99,8 @@ impl Work {
             keyring: Arc::clone(&context.keyring),
             replays: context.replays.clone(),
             refused_units: context.tuning.refused_units,
+            ran: way.layouts(Direction::Down).line().up_to(from),
+            passed: way.passed().cloned().collect(),
             from,
             to,
             tuning: context.tuning.clone(),
@@ -131,10 +126,9 @@ impl Work {
         if self.lens.restorable().is_empty() {
             return Ok(Residue::default());
         }
-        let direction = self.lens.direction.opposite();
         loop {
             let names = batch.names();
-            match rows::residue::load(tx, &self.keyring, direction, &self.versions(), &names).await {
+            match rows::residue::load(tx, &self.keyring, &self.lens.returning, &names).await {
                 Err(fault) if fault.is_of_several_units() => {
                     let first: Vec<_> = (0..names.len() / 2).collect();
                     *batch = batch.only(&self.lens.source, &first);
@@ -171,11 +165,6 @@ impl Work {
     pub(super) fn visits_units(&self, group: usize) -> bool {
         let mut copied = self.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy);
         self.lens.groups[group].visits_units || copied.any(|plan| !plan.by_range())
-    }
-
-    /// The versions whose steps run.
-    pub(super) fn versions(&self) -> std::ops::RangeInclusive<DataVersion> {
-        versions(self.from, self.to)
     }
 
     /// A description for people.

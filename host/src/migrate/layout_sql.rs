@@ -3,10 +3,9 @@
 
 use serde::Serialize;
 
-use super::examine::layouts_here;
 use super::look::check_ends;
 use super::plan::{self, Strategy, TablePlan, replaced};
-use super::{Context, MigrateError, layout_history, residue, state, statements};
+use super::{Context, Lines, MigrateError, residue, state, statements};
 use crate::database::schema::{self, PhysicalTable, TableOptions};
 use crate::database::{Dialect, SqlError, Transaction};
 use crate::layout::manifest::DataVersion;
@@ -91,16 +90,17 @@ pub async fn layout_sql(
 ) -> Result<Vec<LayoutChange>, MigrateError> {
     let mut tx = context.database.read().await?;
     let from = state::current_of(&state::found(&mut tx).await?);
-    check_ends(context, &layout_history(&context.migrations)?, from, to)?;
-    let layouts = layouts_here(context, &mut tx, from).await?;
-    let restorable = residue::restorable(&mut tx, from, to).await?;
-    let lens = Lens::new(&layouts, &context.migrations, from, to, restorable)?;
+    let lines = Lines::here(context, &mut tx).await?;
+    check_ends(context, &lines, from, to)?;
+    let way = lines.way(from, to);
+    let restorable = residue::restorable(&mut tx, way).await?;
+    let lens = Lens::new(way, &context.migrations, restorable)?;
     let here = tx.dialect();
     let mut target = match dialect.filter(|dialect| *dialect != here) {
         Some(dialect) => Target::Elsewhere(dialect),
         None => Target::Here(&mut tx),
     };
-    let plans = plan::tables(&lens, &layouts, &context.migrations, to, target.dialect());
+    let plans = plan::tables(&lens, way, &context.migrations, target.dialect());
     let mut changes = copies(&mut target, &lens, &plans, to).await?;
     changes.extend(cut_over(&mut target, &lens, &plans, from, to).await?);
     changes.extend(replaced(&lens, &plans).into_iter().map(|name| LayoutChange {

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::decide::{Decision, Found, Intent, decide};
-use super::examine::{self, layouts_here};
+use super::examine;
 use super::state::{self, Phase};
-use super::{Context, MigrateError, Work, layout_history, residue};
+use super::{Context, Lines, MigrateError, Work, layout_history, lines, residue};
 use crate::database::Transaction;
-use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::DataVersion;
+use crate::layout::history::Way;
+use crate::layout::line::Line;
+use crate::layout::manifest::{DataVersion, Direction, Manifest};
 
 /// What a start with this intent may do.
 ///
@@ -23,7 +24,11 @@ pub async fn look(context: &Context, intent: Intent) -> Result<Decision, Migrate
     if !matches!(decision, Decision::ShutDown(_)) && found != Found::Fresh {
         let current = state::current_of(&found);
         check_history(context, current, &state::applied(&mut reader).await?)?;
-        check_inserted(context, current, &state::applied_versions(&mut reader).await?)?;
+        let wanted = match decision {
+            Decision::Begin { to, .. } | Decision::Continue { to, .. } => to,
+            Decision::Serve | Decision::Stay { .. } | Decision::ShutDown(_) => current,
+        };
+        check_inserted(context, &lines::ran(context, &mut reader).await?, wanted)?;
     }
     MigrateError::refuse(reasons_against(context, &mut reader, &decision).await?)?;
     Ok(decision)
@@ -43,27 +48,30 @@ async fn reasons_against(
         Decision::Begin { from, to } | Decision::Continue { from, to } => reasons_between(context, tx, from, to).await,
         Decision::Serve | Decision::Stay { .. } => {
             let at = state::current_of(&state::found(tx).await?);
-            reasons_between(context, tx, at, at).await
+            let lines = Lines::declared(context, tx).await?;
+            check_ends(context, &lines, at, at)?;
+            examine::served(tx, &lines.ran, at).await
         }
     }
 }
 
-/// The reasons against a migration from the version of the database to another, or against serving it where it is.
+/// The reasons against a migration from the version of the database to another, or against serving it there.
 pub(super) async fn reasons_between(
     context: &Context,
     tx: &mut Transaction,
     from: DataVersion,
     to: DataVersion,
 ) -> Result<Vec<MigrateError>, MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
-    check_ends(context, &layouts, from, to)?;
+    let declared = Lines::declared(context, tx).await?;
+    check_ends(context, &declared, from, to)?;
     if from == to {
-        return examine::served(tx, &layouts, from).await;
+        return examine::served(tx, &declared.ran, from).await;
     }
-    let layouts = layouts_here(context, tx, from).await?;
-    let restorable = residue::restorable(tx, from, to).await?;
-    let work = Work::new(context, &layouts, from, to, restorable)?;
-    examine::examine(tx, &layouts, &work).await
+    let lines = Lines::here(context, tx).await?;
+    let way = lines.way(from, to);
+    let restorable = residue::restorable(tx, way).await?;
+    let work = Work::new(context, way, restorable)?;
+    examine::examine(tx, &lines, &work).await
 }
 
 /// The objects for which a later migration could not replace tables of a database as it is now: those that a rollback would meet.
@@ -76,10 +84,10 @@ pub async fn reasons_against_rollback(
     to: DataVersion,
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reader = context.database.read().await?;
-    let at = state::current_of(&state::found(&mut reader).await?);
-    let layouts = layouts_here(context, &mut reader, at).await?;
-    let work = Work::new(context, &layouts, from, to, BTreeSet::new())?;
-    examine::hanging(&mut reader, &layouts, &work).await
+    let lines = Lines::here(context, &mut reader).await?;
+    // Of the line that the database has at the end of the way up.
+    let work = Work::new(context, Way::within(&lines.catalog, from, to), BTreeSet::new())?;
+    examine::hanging(&mut reader, &lines, &work).await
 }
 
 /// Checks that the catalog has the modules that ran here, and that they are the same.
@@ -102,51 +110,49 @@ fn check_history(
     Ok(())
 }
 
-/// Checks that the catalog has no migration below those that ran which was not there then: it would count as run. Above the last
-/// version that a host worked with, another BBS may have run what the catalog has.
-fn check_inserted(
-    context: &Context,
-    current: DataVersion,
-    applied: &BTreeSet<DataVersion>,
-) -> Result<(), MigrateError> {
-    let Some(&last) = applied.last() else { return Ok(()) };
-    let manifests = context.migrations.iter().map(|migration| migration.manifest());
-    let mut passed = manifests.filter(|manifest| manifest.version <= current.min(last));
-    match passed.find(|manifest| !applied.contains(&manifest.version)) {
-        Some(manifest) => {
-            Err(MigrateError::Inserted { version: manifest.version, name: manifest.name.clone(), current })
-        }
-        None => Ok(()),
-    }
+/// Checks that the version to which the database is taken, or at which it is served, does not mean other migrations than those that
+/// ran: the catalog may have inserted some. A version that it did not have before can mean them.
+fn check_inserted(context: &Context, ran: &Line, wanted: DataVersion) -> Result<(), MigrateError> {
+    let wanted = lines::catalog_line(context).up_to(wanted);
+    let Some(version) = ran.inserted(&wanted).next().filter(|_| ran.contradicts(&wanted)) else { return Ok(()) };
+    let name = context.migrations.iter().map(|migration| migration.manifest());
+    let name = name.filter(|manifest| manifest.version == version).map(|manifest| manifest.name.clone()).collect();
+    Err(MigrateError::Inserted { version, name, current: ran.newest(), wanted: wanted.newest() })
 }
 
-/// Checks that the catalog has both versions, and that no one-way migration lies between them against the direction.
+/// Checks that the lines have both versions, and that every migration can be reversed that the way goes down through.
 pub(super) fn check_ends(
     context: &Context,
-    layouts: &LayoutHistory,
+    lines: &Lines,
     from: DataVersion,
     to: DataVersion,
 ) -> Result<(), MigrateError> {
-    if layouts.at(from).is_none() {
+    if lines.ran.at(from).is_none() {
         return Err(MigrateError::UnknownVersion { version: from });
     }
-    if layouts.at(to).is_none() {
+    if lines.catalog.at(to).is_none() {
         return Err(MigrateError::UnknownTarget { version: to });
     }
-    check_way_back(context.migrations.iter().map(|migration| migration.manifest()), from, to)
+    let passes = lines.way(from, to).passes();
+    let is_undone = |version| passes.iter().any(|pass| pass.version == version && pass.direction == Direction::Down);
+    let manifests = context.migrations.iter().map(|migration| migration.manifest());
+    check_reversible(manifests.filter(|manifest| is_undone(manifest.version)))
 }
 
-/// Checks that every migration between a version and a lower one can be reversed.
+/// Checks that every migration between a version and a lower one of a catalog can be reversed.
 ///
 /// # Errors
 /// A migration on the way is not reversible; the error names the lowest one.
 pub fn check_way_back<'a>(
-    manifests: impl IntoIterator<Item = &'a crate::layout::manifest::Manifest>,
+    manifests: impl IntoIterator<Item = &'a Manifest>,
     from: DataVersion,
     to: DataVersion,
 ) -> Result<(), MigrateError> {
-    let mut undone = manifests.into_iter().filter(|manifest| manifest.version > to && manifest.version <= from);
-    match undone.find(|manifest| !manifest.reversible) {
+    check_reversible(manifests.into_iter().filter(|manifest| manifest.version > to && manifest.version <= from))
+}
+
+fn check_reversible<'a>(undone: impl IntoIterator<Item = &'a Manifest>) -> Result<(), MigrateError> {
+    match undone.into_iter().find(|manifest| !manifest.reversible) {
         Some(manifest) => Err(MigrateError::NotReversible { version: manifest.version, name: manifest.name.clone() }),
         None => Ok(()),
     }

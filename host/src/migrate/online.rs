@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub(super) use dual_write::CopyWriter;
 
 use super::copy::UnitBudget;
-use super::examine::{examine_again, layouts_here};
+use super::examine::examine_again;
 use super::unit_locks::{GroupUnit, UnitLocks};
 use super::{
-    Context, Decision, Intent, Job, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, prepare,
+    Context, Decision, Intent, Job, Lines, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, prepare,
     start_over, state, verify,
 };
 use crate::database::Dialect;
@@ -50,8 +50,8 @@ pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<S
         return Ok(Start::Done(decision));
     };
     let going_down = matches!(intent, Intent::Down { .. });
-    let layouts = layouts_here(context, &mut context.database.read().await?, from).await?;
-    let work = Work::with_dual_writes(context, &layouts, from, to)?;
+    let lines = Lines::here(context, &mut context.database.read().await?).await?;
+    let work = Work::with_dual_writes(context, lines.way(from, to))?;
     let (job, resumed) = begin(context, fence, work, going_down).await?;
     if !resumed {
         prepare(context, fence, &job, going_down).await?;

@@ -9,7 +9,7 @@ use super::MigrateError;
 use crate::database::schema::{self, ColumnChange};
 use crate::database::{Dialect, SqlError};
 use crate::encryption::Keyring;
-use crate::layout::history::LayoutHistory;
+use crate::layout::history::{Pass, Way};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
 use crate::lens::transform::Transform;
@@ -139,15 +139,14 @@ impl TablePlan {
 /// The plans of all tables of the target, by name.
 pub(super) fn tables(
     lens: &Lens,
-    layouts: &LayoutHistory,
+    way: Way<'_>,
     migrations: &[std::sync::Arc<dyn Transform>],
-    to: DataVersion,
     dialect: Dialect,
 ) -> Vec<TablePlan> {
     lens.tables
         .values()
         .map(|composed| {
-            let stamp = stamp(lens, composed, layouts, migrations, to);
+            let stamp = stamp(lens, composed, way, migrations);
             let strategy = match (strategy(lens, composed, dialect), &stamp) {
                 // Rows that stay where they are would keep the version of a row function that is undone.
                 (Strategy::Untouched | Strategy::InPlace, Some(_)) => Strategy::Copy,
@@ -176,7 +175,7 @@ pub(super) fn tables(
 fn strategy(lens: &Lens, composed: &Composed, dialect: Dialect) -> Strategy {
     let name = &composed.table.name;
     if composed.sources.is_empty() {
-        let restored = lens.groups[composed.group].restored.iter().any(|(_, table)| table == name);
+        let restored = lens.groups[composed.group].restored.iter().any(|left| left.table == *name);
         let empty = !composed.reshaped && !restored;
         return if empty { Strategy::Create } else { Strategy::Copy };
     }
@@ -218,24 +217,24 @@ fn keyed_by_source(composed: &Composed) -> bool {
         && keys.iter().all(|from| !matches!(from, Provenance::Computed))
 }
 
-/// The record version of a copied row, if a row function ran over it, or is undone. On the way down that is the last version
-/// which the row still has been through since the column exists.
+/// The record version of a copied row, if a row function ran over it, or is undone: then that is the last version which the row
+/// still has been through since the column exists.
 fn stamp(
     lens: &Lens,
     composed: &Composed,
-    layouts: &LayoutHistory,
+    way: Way<'_>,
     migrations: &[std::sync::Arc<dyn Transform>],
-    to: DataVersion,
 ) -> Option<Option<Literal>> {
     let column = composed.table.columns.iter().find(|column| column.is_record_version())?;
     let table = &composed.table.name;
-    match (lens.direction, composed.transformed) {
-        (Direction::Up, version) => return version.map(|version| Some(integer(version))),
-        (Direction::Down, None) if !lens.writes_on_the_way_back(table) => return None,
-        (Direction::Down, _) => {}
+    match composed.transformed {
+        Some(Pass { version, direction: Direction::Up }) => return Some(Some(integer(version))),
+        None if !lens.undoes_writes(table) => return None,
+        Some(_) | None => {}
     }
+    let layouts = way.layouts(Direction::Up);
     let newest = migrations.iter().rev().map(|migration| migration.manifest()).find(|manifest| {
-        manifest.version <= to
+        manifest.version <= way.to
             && manifest.up.iter().any(|access| access.table == *table && !access.writes.is_empty())
             && layouts
                 .before(manifest.version)

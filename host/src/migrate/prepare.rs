@@ -42,7 +42,7 @@ pub(super) async fn begin(
     tx.commit().await.map_err(failed("bbs_migration"))?;
     if !resumed {
         state::drop_leftovers(context, fence).await?;
-        forget_copies(fence, &work).await?;
+        forget_copies(context, fence).await?;
         if work.from == 0 {
             fresh::forget(context, fence).await?;
         }
@@ -65,10 +65,10 @@ pub(super) async fn begin(
 
 /// Removes what was kept while rows were copied into tables that are gone. Nothing needs it any more, so it may be removed in
 /// transactions of its own, before the one that records a phase.
-async fn forget_copies(fence: &Fence, work: &Work) -> Result<(), MigrateError> {
+async fn forget_copies(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     quarantine::forget_pending(fence).await?;
     state::forget_copy_changes(fence).await?;
-    residue::remove(fence, work.lens.direction, work.versions()).await
+    residue::remove_useless(context, fence).await
 }
 
 /// Creates the tables that rows are copied into.
@@ -154,7 +154,7 @@ pub(super) async fn start_over(
     state::forget_underway(&mut tx).await?;
     job.write_phase(&mut tx, going_down, Phase::Begun).await?;
     tx.commit().await.map_err(failed("bbs_migration"))?;
-    forget_copies(fence, job).await?;
+    forget_copies(context, fence).await?;
     state::drop_leftovers(context, fence).await?;
     cut_over::undo_ahead(context, fence, job).await
 }

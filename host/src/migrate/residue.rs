@@ -6,32 +6,32 @@ use std::collections::BTreeSet;
 use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 
 use super::own_tables::{QUARANTINE, RESIDUE};
-use super::state::exists;
-use super::{MigrateError, removal};
+use super::state::{self, exists, signed};
+use super::{Context, MigrateError, lines, removal};
 use crate::database::{Row, SqlError, Transaction};
+use crate::layout::history::{Pass, Way};
+use crate::layout::line::Line;
 use crate::layout::manifest::{DataVersion, Direction};
+use crate::lens::LeftTable;
 use crate::lock::fence::Fence;
 use crate::rows;
 use crate::rows::digest::digest_of;
-use crate::rows::residue::{at_any_of, of};
-
-type Versions = std::ops::RangeInclusive<DataVersion>;
+use crate::rows::residue::left_by;
 
 fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: RESIDUE.to_owned(), source }
 }
 
-/// The versions and tables for which steps of a direction have left residue.
+/// The versions and tables for which these migrations have left residue.
 pub(super) async fn present(
     tx: &mut Transaction,
-    direction: Direction,
-    versions: Versions,
+    passes: &[Pass],
 ) -> Result<BTreeSet<(DataVersion, String)>, MigrateError> {
     if !exists(tx, RESIDUE).await? {
         return Ok(BTreeSet::new());
     }
     let mut query = Query::select();
-    query.distinct().columns(["version", "table_name"]).from(RESIDUE).cond_where(of(direction, &versions));
+    query.distinct().columns(["version", "table_name"]).from(RESIDUE).cond_where(left_by(passes));
     let read = |row: &Row| -> Result<_, SqlError> {
         Ok((row.integer(0)?.unwrap_or_default().unsigned_abs(), row.text(1)?.unwrap_or_default().to_owned()))
     };
@@ -42,21 +42,18 @@ pub(super) async fn present(
 /// are gone.
 pub(super) async fn restorable(
     tx: &mut Transaction,
-    from: DataVersion,
-    to: DataVersion,
+    way: Way<'_>,
 ) -> Result<BTreeSet<(DataVersion, String)>, MigrateError> {
-    match (from, to >= from) {
-        (0, _) => Ok(BTreeSet::new()),
-        (_, true) => present(tx, Direction::Down, super::versions(from, to)).await,
-        (_, false) => present(tx, Direction::Up, super::versions(from, to)).await,
+    match way.from {
+        0 => Ok(BTreeSet::new()),
+        _ => present(tx, &way.returning()).await,
     }
 }
 
 /// Units of dropped tables of which only residue is left, after a given one.
 pub(super) async fn units_of(
     tx: &mut Transaction,
-    direction: Direction,
-    restored: &[(DataVersion, String)],
+    restored: &[LeftTable],
     after: Option<&str>,
     most: u64,
 ) -> Result<Vec<String>, MigrateError> {
@@ -65,8 +62,10 @@ pub(super) async fn units_of(
         .columns(["unit_digest", "unit"])
         .distinct()
         .from(RESIDUE)
-        .and_where(Expr::col("direction").eq(direction.to_string()))
-        .cond_where(at_any_of(restored))
+        .cond_where(restored.iter().fold(Cond::any(), |any, left| {
+            let of_table = Expr::col("table_name").eq(left.table.as_str());
+            any.add(Cond::all().add(left_by(&[left.left_by])).add(of_table))
+        }))
         .order_by("unit_digest", Order::Asc)
         .limit(most);
     if let Some(after) = after {
@@ -77,13 +76,26 @@ pub(super) async fn units_of(
     rows.iter().map(unit).collect::<Result<_, _>>().map_err(failed)
 }
 
-/// The residue of a direction at these versions, without that of units in quarantine, which was not used.
-fn used(direction: Direction, versions: &Versions) -> Cond {
+/// The residue that no migration of a database can give back on which these ran: what they saved on a way down, and what others
+/// saved on a way up. That of units in quarantine was not used, and is none of it.
+fn useless(ran: &Line) -> Cond {
+    let saved = |direction: Direction| Cond::all().add(Expr::col("direction").eq(direction.to_string()));
+    let versions = || ran.versions().map(signed);
+    let useless = Cond::any()
+        .add(saved(Direction::Down).add(Expr::col("version").is_in(versions())))
+        .add(saved(Direction::Up).add(Expr::col("version").is_not_in(versions())));
     let quarantined = Query::select().column("unit_digest").from(QUARANTINE).take();
-    of(direction, versions).add(Expr::col("unit_digest").not_in_subquery(quarantined))
+    Cond::all().add(useless).add(Expr::col("unit_digest").not_in_subquery(quarantined))
 }
 
-/// Removes it. Clients may write the same units meanwhile.
-pub(super) async fn remove(fence: &Fence, direction: Direction, versions: Versions) -> Result<(), MigrateError> {
-    removal::remove(fence, &rows::residue::table(), used(direction, &versions)).await
+/// Removes what a complete migration has given back, or what one has saved that is not completed. Clients may write the same units
+/// meanwhile.
+pub(super) async fn remove_useless(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    let mut reader = context.database.read().await?;
+    // Also what ran with another catalog.
+    let ran = lines::ran(context, &mut reader).await?;
+    let recorded = state::recorded_line(&mut reader).await?.up_to(ran.newest());
+    drop(reader);
+    let ran = ran.versions().chain(recorded.versions()).collect();
+    removal::remove(fence, &rows::residue::table(), useless(&ran)).await
 }

@@ -142,6 +142,20 @@ pub(super) async fn end(
     Ok(())
 }
 
+/// Whether the last migration that was completed led down to a version.
+pub(super) async fn last_led_down_to(tx: &mut Transaction, version: DataVersion) -> Result<bool, MigrateError> {
+    if !exists(tx, RUN).await? {
+        return Ok(false);
+    }
+    let select =
+        sql("SELECT from_version, to_version FROM bbs_migration_run WHERE state = ? ORDER BY run DESC LIMIT 1");
+    let select = select.bind(RunState::Completed.name());
+    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else { return Ok(false) };
+    let read = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs()).map_err(failed);
+    let (from, to) = (read(0)?, read(1)?);
+    Ok(to == version && Direction::between(from, to) == Direction::Down)
+}
+
 /// Takes back that the last migration has ended.
 pub(super) async fn reopen_last(tx: &mut Transaction) -> Result<(), MigrateError> {
     let last = tx.fetch_one(sql("SELECT MAX(run) FROM bbs_migration_run")).await.map_err(failed)?;

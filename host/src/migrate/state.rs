@@ -1,7 +1,7 @@
 //! The state of a migration in the database: the version, the intent, the position of a copy, the modules that ran.
 //! Owns these tables; every function works inside the caller's transaction.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Query};
 use serde::{Deserialize, Serialize};
@@ -10,10 +10,12 @@ use uuid::Uuid;
 use super::decide::Found;
 use super::lock_waits::change_schema;
 use super::own_tables::{self, APPLIED};
-use super::{Context, MigrateError, fault, layout_history, removal};
+use super::{Context, MigrateError, fault, layout_history, removal, runs};
 use crate::database::schema::{self, exists as table_exists};
 use crate::database::{Row, SqlError, Transaction, sql, upsert};
 use crate::layout::columns::RunArguments;
+use crate::layout::history::Pass;
+use crate::layout::line::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::Arguments;
 use crate::lock::fence::Fence;
@@ -307,9 +309,12 @@ pub(super) async fn side_tables(tx: &mut Transaction) -> Result<Vec<String>, Mig
     rows.map_err(failed(SIDE_TABLES))?.iter().map(name).collect::<Result<_, _>>().map_err(failed(SIDE_TABLES))
 }
 
-/// Whether the last completed migration reversed a step above the current version. If another BBS, which keeps no
-/// history, has migrated up since, that step is no longer above it.
+/// Whether the last completed migration led down to the current version: it did so on record, or its last step is reversed and
+/// above that version. If another BBS, which keeps no history, has migrated up since, it is not.
 async fn came_down(tx: &mut Transaction, current: DataVersion) -> Result<bool, MigrateError> {
+    if runs::last_led_down_to(tx, current).await? {
+        return Ok(true);
+    }
     if !exists(tx, "bbs_history").await? {
         return Ok(false);
     }
@@ -341,28 +346,25 @@ pub(super) async fn applied(tx: &mut Transaction) -> Result<BTreeMap<DataVersion
     Ok(applied)
 }
 
-/// The migrations of the catalog up to the version of the database, when a host worked with it last; empty if none has.
-pub(super) async fn applied_versions(tx: &mut Transaction) -> Result<BTreeSet<DataVersion>, MigrateError> {
+/// The migrations that had run when a host worked with the database last; empty if none has.
+pub(super) async fn recorded_line(tx: &mut Transaction) -> Result<Line, MigrateError> {
     if !exists(tx, APPLIED).await? {
-        return Ok(BTreeSet::new());
+        return Ok(Line::default());
     }
     let rows = tx.fetch(sql("SELECT version FROM bbs_applied_version")).await.map_err(failed(APPLIED))?;
     let version = |row: &Row| Ok(row.integer(0)?.unwrap_or_default().unsigned_abs());
     rows.iter().map(version).collect::<Result<_, _>>().map_err(failed(APPLIED))
 }
 
-/// Records the migrations of the catalog up to the version that the database has from now on.
-pub(super) async fn write_applied_versions(
-    tx: &mut Transaction,
-    versions: &BTreeSet<DataVersion>,
-) -> Result<(), MigrateError> {
+/// Records the migrations that have run on the database from now on.
+pub(super) async fn record_line(tx: &mut Transaction, line: &Line) -> Result<(), MigrateError> {
     tx.execute(sql("DELETE FROM bbs_applied_version")).await.map_err(failed(APPLIED))?;
     let mut insert = Query::insert();
     insert.into_table(APPLIED).columns(["version"]);
-    for version in versions {
-        insert.values_panic([signed(*version).into()]);
+    for version in line.versions() {
+        insert.values_panic([signed(version).into()]);
     }
-    if !versions.is_empty() {
+    if *line != Line::default() {
         tx.execute(&insert).await.map_err(failed(APPLIED))?;
     }
     Ok(())
@@ -376,6 +378,26 @@ pub(super) struct Ran<'a> {
     pub digest: &'a str,
     pub at_ns: i64,
     pub arguments: &'a RunArguments,
+}
+
+/// What the history says of one migration.
+pub(super) struct HistoryLine {
+    pub pass: Pass,
+    pub at_ns: i64,
+}
+
+/// The history, oldest first.
+pub(super) async fn history(tx: &mut Transaction) -> Result<Vec<HistoryLine>, MigrateError> {
+    if !exists(tx, "bbs_history").await? {
+        return Ok(Vec::new());
+    }
+    let rows = tx.fetch(sql("SELECT version, direction, ran_at_ns FROM bbs_history ORDER BY seq")).await;
+    let read = |row: &Row| -> Result<_, SqlError> {
+        let direction = if row.text(1)? == Some("down") { Direction::Down } else { Direction::Up };
+        let version = row.integer(0)?.unwrap_or_default().unsigned_abs();
+        Ok(HistoryLine { pass: Pass { version, direction }, at_ns: row.integer(2)?.unwrap_or_default() })
+    };
+    rows.map_err(failed("bbs_history"))?.iter().map(read).collect::<Result<_, _>>().map_err(failed("bbs_history"))
 }
 
 /// The number of the last line of the history; 0 if it is empty.

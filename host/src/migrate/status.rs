@@ -6,15 +6,13 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::decide::{Decision, Found, Intent, decide};
-use super::examine::layouts_here;
 use super::look::{check_ends, look, reasons_against_rollback, reasons_between};
 use super::own_tables::RESIDUE;
 use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, Work, layout_history, quarantine, residue};
+use super::{Context, Lines, MigrateError, Work, layout_history, lines, quarantine, residue};
 use crate::database::{Database, Transaction, schema};
-use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
 use crate::lens::transform::Transform;
@@ -66,6 +64,7 @@ pub struct RowCount {
 #[derive(Debug, Clone, Serialize)]
 pub struct PlannedMigration {
     pub version: DataVersion,
+    pub direction: Direction,
     pub name: String,
     pub summary: String,
     pub digest: String,
@@ -82,8 +81,11 @@ pub struct Plan {
     pub from: DataVersion,
     pub to: DataVersion,
     pub direction: Direction,
-    /// In the order in which they run.
+    /// In the order in which they run. Where the catalog has inserted some, the way goes down to the last migration below them and
+    /// up again, in memory.
     pub migrations: Vec<PlannedMigration>,
+    /// Those that run for the first time below others that ran.
+    pub inserted: Vec<DataVersion>,
     pub tables: Vec<TableChange>,
     /// Whether every migration of the plan is reversible.
     pub reversible: bool,
@@ -114,6 +116,7 @@ impl PlannedMigration {
         let manifest = migration.manifest();
         Self {
             version: manifest.version,
+            direction,
             name: manifest.name.clone(),
             summary: manifest.summary.clone(),
             digest: migration.digest().to_owned(),
@@ -156,8 +159,8 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
     };
     let mut reader = context.database.read().await?;
     let found = state::found(&mut reader).await?;
-    let current = state::current_of(&found);
-    let pending = context.migrations.iter().filter(|migration| migration.manifest().version > current);
+    let ran = lines::ran(context, &mut reader).await?;
+    let pending = context.migrations.iter().filter(|migration| !ran.has(migration.manifest().version));
     let mut history = Vec::new();
     for (version, digest) in state::applied(&mut reader).await? {
         let known = context.migrations.iter().find(|migration| migration.manifest().version == version);
@@ -175,7 +178,7 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
         rollback_refused: MigrateError::refuse(rollback).err().map(|refusal| refusal.to_string()),
         pending: pending.map(|migration| PlannedMigration::of(migration.as_ref(), Direction::Up)).collect(),
         underway: state::phase(&mut reader).await?,
-        copied: copied(context, &layouts, &mut reader).await?,
+        copied: copied(context, &mut reader).await?,
         history,
         encryption_key_label: state::encryption_key_label(&mut reader).await?,
         residue,
@@ -186,19 +189,16 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
 }
 
 /// The units that the unfinished copy has written, and all units: the host that copies may be another process.
-async fn copied(
-    context: &Context,
-    layouts: &LayoutHistory,
-    tx: &mut Transaction,
-) -> Result<Option<PartialRun>, MigrateError> {
+async fn copied(context: &Context, tx: &mut Transaction) -> Result<Option<PartialRun>, MigrateError> {
     let underway = state::underway(tx).await?.filter(|underway| underway.phase == Phase::Copying);
     let Some(Underway { from, to, fingerprint, .. }) = underway else { return Ok(None) };
-    if layouts.at(from).is_none() || layouts.at(to).is_none() {
+    let lines = Lines::declared(context, tx).await?;
+    if !lines.have(from, to) {
         return Ok(None);
     }
-    let restorable = residue::restorable(tx, from, to).await?;
-    let works =
-        [Work::new(context, layouts, from, to, restorable)?, Work::with_dual_writes(context, layouts, from, to)?];
+    let way = lines.way(from, to);
+    let restorable = residue::restorable(tx, way).await?;
+    let works = [Work::new(context, way, restorable)?, Work::with_dual_writes(context, way)?];
     match works.iter().find(|work| work.fingerprint() == fingerprint) {
         Some(work) => partial_run::counted(context, work).await.map(Some),
         None => Ok(None),
@@ -223,13 +223,14 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<RowCount>, MigrateError> {
 pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
     let mut reader = context.database.read().await?;
     let from = state::current_of(&state::found(&mut reader).await?);
-    check_ends(context, &layout_history(&context.migrations)?, from, to)?;
-    let layouts = layouts_here(context, &mut reader, from).await?;
+    let lines = Lines::here(context, &mut reader).await?;
+    check_ends(context, &lines, from, to)?;
     let reasons = reasons_between(context, &mut context.database.read().await?, from, to).await?;
     let refused = MigrateError::refuse(reasons);
     let direction = Direction::between(from, to);
-    let restorable = residue::restorable(&mut reader, from, to).await?;
-    let work = Work::new(context, &layouts, from, to, restorable)?;
+    let way = lines.way(from, to);
+    let restorable = residue::restorable(&mut reader, way).await?;
+    let work = Work::new(context, way, restorable)?;
     let mut tables = Vec::new();
     for plan in &work.plans {
         let (mut rows, mut bytes) = (0, 0);
@@ -266,13 +267,16 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     }
     let copied = tables.iter().filter(|table| table.strategy == Some(Strategy::Copy));
     let bytes_to_copy = copied.map(|table| table.bytes).sum();
-    let migrations: Vec<_> = work.lens.steps().map(|step| PlannedMigration::of(step.as_ref(), direction)).collect();
+    let migrations = work.lens.steps().zip(work.lens.passes());
+    let migrations: Vec<_> =
+        migrations.map(|(step, pass)| PlannedMigration::of(step.as_ref(), pass.direction)).collect();
     Ok(Plan {
         from,
         to,
         direction,
         reversible: migrations.iter().all(|migration| migration.reversible),
         refused: refused.err().map(|refusal| refusal.to_string()),
+        inserted: way.inserted(),
         migrations,
         tables,
         bytes_to_copy,

@@ -91,7 +91,7 @@ impl TransformedBatch {
         let flaw = refusal(source);
         let largest = self.residue.iter().max_by_key(|entry| entry.sealed_bytes());
         let unstorable = match largest.filter(|_| table == residue::TABLE) {
-            Some(entry) => rows::refused_residue(&job.lens, entry.version(), &flaw),
+            Some(entry) => rows::refused_residue(&job.lens, entry.left_by(), &flaw),
             None => rows::refused_row(&job.lens, table, &flaw),
         };
         let error = MigrateError::Unstorable { unit: key.name(), source: Box::new(unstorable) };

@@ -3,7 +3,6 @@
 //! and when they are removed, is decided in `migrate`.
 
 use std::collections::{BTreeSet, HashMap};
-use std::ops::RangeInclusive;
 
 use futures_util::TryStreamExt;
 use sea_query::{Cond, Expr, ExprTrait, Query};
@@ -12,6 +11,7 @@ use super::RowsError;
 use super::digest::{digest_of, from_hex, signed, to_hex};
 use crate::database::{Row, Transaction, bulk, of_few_lengths};
 use crate::encryption::Keyring;
+use crate::layout::history::Pass;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Value};
@@ -61,11 +61,17 @@ pub fn table() -> Table {
     }
 }
 
-/// Entries of a direction at these versions.
-pub fn of(direction: Direction, versions: &RangeInclusive<DataVersion>) -> Cond {
-    Cond::all()
-        .add(Expr::col("direction").eq(direction.to_string()))
-        .add(Expr::col("version").between(signed(*versions.start()), signed(*versions.end())))
+/// Entries that any of these migrations left.
+pub fn left_by(passes: &[Pass]) -> Cond {
+    let of = |direction| {
+        let versions = passes.iter().filter(|pass| pass.direction == direction).map(|pass| signed(pass.version));
+        of_direction(direction).add(Expr::col("version").is_in(versions))
+    };
+    Cond::any().add(of(Direction::Up)).add(of(Direction::Down))
+}
+
+fn of_direction(direction: Direction) -> Cond {
+    Cond::all().add(Expr::col("direction").eq(direction.to_string()))
 }
 
 /// Entries of either direction at any of these places.
@@ -84,7 +90,7 @@ fn digests<'a>(units: impl Iterator<Item = &'a str>) -> Vec<String> {
     digests
 }
 
-/// Loads what steps of a direction left of these units, opened. `unit` of an entry is its unit's place among the names.
+/// Loads what these migrations left of units, opened. `unit` of an entry is its unit's place among the names.
 ///
 /// # Errors
 /// An entry does not open or is damaged; the error names its unit. The entries of several units are too large to be in
@@ -92,8 +98,7 @@ fn digests<'a>(units: impl Iterator<Item = &'a str>) -> Vec<String> {
 pub async fn load(
     tx: &mut Transaction,
     keyring: &Keyring,
-    direction: Direction,
-    versions: &RangeInclusive<DataVersion>,
+    passes: &[Pass],
     names: &[String],
 ) -> Result<Vec<ResidueEntry>, RowsError> {
     let places: HashMap<&str, usize> = names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
@@ -102,10 +107,10 @@ pub async fn load(
     for chunk in names.chunks(UNITS) {
         let mut query = Query::select();
         query
-            .columns(["unit", "table_name", "row_key", "version", "digest", "sealed"])
+            .columns(["unit", "table_name", "row_key", "version", "digest", "sealed", "direction"])
             .from(TABLE)
             .and_where(Expr::col("unit_digest").is_in(of_few_lengths(digests(chunk.iter().map(String::as_str)))))
-            .cond_where(of(direction, versions));
+            .cond_where(left_by(passes));
         let mut rows = tx.stream(&query);
         while let Some(row) = rows.try_next().await.map_err(RowsError::Residue)? {
             let entry = read(&row, keyring, &places)?;
@@ -133,8 +138,9 @@ fn read(row: &Row, keyring: &Keyring, places: &HashMap<&str, usize>) -> Result<R
         bytes,
     };
     let version = row.integer(3).map_err(RowsError::Residue)?.ok_or_else(damaged)?.unsigned_abs();
+    let direction = if text(6)? == Direction::Down.to_string() { Direction::Down } else { Direction::Up };
     let unit = *places.get(unit).ok_or_else(damaged)?;
-    Ok(ResidueEntry { unit, table: text(1)?.to_owned(), version, value })
+    Ok(ResidueEntry { unit, table: text(1)?.to_owned(), left_by: Pass { version, direction }, value })
 }
 
 /// An entry as the table stores it.
@@ -143,7 +149,7 @@ pub struct SealedEntry {
     unit: String,
     table: String,
     row_key: String,
-    version: i64,
+    left_by: Pass,
     digest: String,
     sealed: String,
 }
@@ -154,9 +160,9 @@ impl SealedEntry {
         &self.unit
     }
 
-    /// The version of the migration that left it.
-    pub fn version(&self) -> DataVersion {
-        self.version.unsigned_abs()
+    /// The migration that left it.
+    pub fn left_by(&self) -> Pass {
+        self.left_by
     }
 
     /// The bytes of its content as it is stored.
@@ -171,7 +177,7 @@ pub fn seal(keyring: &Keyring, kept: Vec<ResidueEntry>, names: &[String]) -> Vec
         unit: names[entry.unit].clone(),
         table: entry.table,
         row_key: to_hex(&entry.value.row_key),
-        version: signed(entry.version),
+        left_by: entry.left_by,
         digest: to_hex(&entry.value.digest),
         sealed: String::from_utf8(keyring.seal(Sealing::Sealed, &entry.value.bytes)).expect("sealed text is ASCII"),
     };
@@ -182,37 +188,37 @@ pub fn seal(keyring: &Keyring, kept: Vec<ResidueEntry>, names: &[String]) -> Vec
 ///
 /// # Errors
 /// The database fails.
-pub async fn store(tx: &mut Transaction, direction: Direction, entries: &[SealedEntry]) -> Result<(), RowsError> {
+pub async fn store(tx: &mut Transaction, entries: &[SealedEntry]) -> Result<(), RowsError> {
     for chunk in entries.chunks(UNITS) {
         let mut units: Vec<_> = chunk.iter().map(|entry| entry.unit.as_str()).collect();
         units.dedup();
         let digests = of_few_lengths(digests(units.into_iter()));
-        for (version, table) in chunk.iter().map(|entry| (entry.version, &entry.table)).collect::<BTreeSet<_>>() {
+        for (pass, table) in chunk.iter().map(|entry| (entry.left_by, &entry.table)).collect::<BTreeSet<_>>() {
             let mut delete = Query::delete();
             delete
                 .from_table(TABLE)
                 .and_where(Expr::col("unit_digest").is_in(digests.clone()))
-                .and_where(Expr::col("version").eq(version))
+                .and_where(Expr::col("version").eq(signed(pass.version)))
                 .and_where(Expr::col("table_name").eq(table.as_str()))
-                .and_where(Expr::col("direction").eq(direction.to_string()));
+                .and_where(Expr::col("direction").eq(pass.direction.to_string()));
             tx.execute(&delete).await.map_err(RowsError::Residue)?;
         }
     }
-    insert(tx, direction, entries).await
+    insert(tx, entries).await
 }
 
-async fn insert(tx: &mut Transaction, direction: Direction, entries: &[SealedEntry]) -> Result<(), RowsError> {
+async fn insert(tx: &mut Transaction, entries: &[SealedEntry]) -> Result<(), RowsError> {
     if entries.is_empty() {
         return Ok(());
     }
     let table = table();
-    let direction = direction.to_string();
     let mut builders: Vec<_> = table.columns.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
     for entry in entries {
         let (unit, row) = (digest_of(entry.unit.as_bytes()), digest_of(entry.row_key.as_bytes()));
         let texts = [&unit, &entry.table, &row].map(|text| Value::Text(text.as_bytes()));
+        let direction = entry.left_by.direction.to_string();
         let rest = [&direction, &entry.unit, &entry.row_key, &entry.digest, &entry.sealed];
-        let values = texts.into_iter().chain([Value::Integer(entry.version)]);
+        let values = texts.into_iter().chain([Value::Integer(signed(entry.left_by.version))]);
         let values = values.chain(rest.map(|text| Value::Text(text.as_bytes())));
         builders.iter_mut().zip(values).for_each(|(builder, value)| builder.push(value));
     }
@@ -233,10 +239,9 @@ pub async fn replace(
     entries: &[SealedEntry],
 ) -> Result<(), RowsError> {
     if !places.is_empty() {
-        let of_direction = Cond::all().add(Expr::col("direction").eq(direction.to_string())).add(at_any_of(places));
-        remove(tx, name, of_direction).await?;
+        remove(tx, name, of_direction(direction).add(at_any_of(places))).await?;
     }
-    insert(tx, direction, entries).await
+    insert(tx, entries).await
 }
 
 /// Removes what steps of either direction left of a removed unit at these places.

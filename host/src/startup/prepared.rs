@@ -19,8 +19,9 @@ use crate::domain::{Policy, Service};
 use crate::encryption::Keyring;
 use crate::events::Events;
 use crate::http::Gate;
+use crate::layout::history::Way;
+use crate::layout::line::Line;
 use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Layout;
 use crate::lens::Lens;
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
@@ -35,7 +36,7 @@ use crate::modules::translate::Translate;
 use crate::progress::Progress;
 use crate::rows::RecordVersions;
 use crate::signatures::TrustedKeys;
-use crate::store::{Lenses, Store, TableAccess};
+use crate::store::{Lenses, NATIVE, Store, TableAccess};
 use crate::throttle::Throttle;
 
 /// The parts that exist before the lock is taken; building them detects every fault in files and configuration. Clones share
@@ -320,13 +321,10 @@ impl Prepared {
         Ok(RunOutcome::Done(decision))
     }
 
-    fn layout(&self, version: DataVersion) -> Result<&Layout, StartupError> {
-        Ok(self.catalog.layout_history().at(version).ok_or(MigrateError::UnknownTarget { version })?)
-    }
-
-    /// The record versions that new records are stamped with at a data version.
-    fn record_versions(&self, version: DataVersion) -> RecordVersions {
-        RecordVersions::at(self.catalog.migrations().iter().map(|module| module.manifest()), version)
+    /// The record versions that new records are stamped with at a data version of a line.
+    fn record_versions(&self, line: &Line, version: DataVersion) -> RecordVersions {
+        let manifests = self.catalog.migrations().iter().map(|module| module.manifest());
+        RecordVersions::at(manifests.filter(|manifest| line.has(manifest.version)), version)
     }
 
     /// How the store accesses tables of a version: directly, or through a lens. With `stays`, the database remains at that
@@ -339,19 +337,24 @@ impl Prepared {
     ) -> Result<TableAccess, StartupError> {
         let dialect = self.database.dialect();
         let context = self.context();
-        let line = self.catalog.layout_history();
-        if Lenses::are_needed(line, &context.migrations, version).map_err(MigrateError::from)? {
+        let layouts = migrate::layouts_that_ran(&context).await?;
+        for version in [version, NATIVE] {
+            layouts.at(version).ok_or(MigrateError::UnknownTarget { version })?;
+        }
+        let record_versions = self.record_versions(&layouts.line(), version);
+        if Lenses::are_needed(&layouts, &context.migrations, version).map_err(MigrateError::from)? {
             let arguments = migrate::arguments(&context, fence, Lenses::versions(version)).await?;
-            let lenses = Lenses::new(line, &context.migrations, version, self.record_versions(version), arguments);
+            let lenses = Lenses::new(&layouts, &context.migrations, version, record_versions, arguments);
             let lenses = lenses.map_err(MigrateError::from)?.pinned(stays);
             tracing::info!(data_version = version, "records are read and written through a lens");
             return Ok(TableAccess::through_lenses(lenses, dialect));
         }
-        let layout = self.layout(version)?;
-        let kept = Lens::new(line, &context.migrations, version, 0, BTreeSet::new()).map_err(MigrateError::from)?;
+        let layout = layouts.at(version).ok_or(MigrateError::UnknownTarget { version })?;
+        let all = Way::within(&layouts, version, 0);
+        let kept = Lens::new(all, &context.migrations, BTreeSet::new()).map_err(MigrateError::from)?;
         let places = |table: &String| kept.groups.iter().find(|group| group.sources.contains(table));
         let quarantine = ServingQuarantine::new(context, version);
-        let access = TableAccess::direct(layout, dialect, &self.record_versions(version));
+        let access = TableAccess::direct(layout, dialect, &record_versions);
         let access = access.with_quarantine(Arc::new(quarantine));
         let with_places = layout.tables.keys().filter_map(|table| Some((table, places(table)?.keeps.clone())));
         Ok(with_places.fold(access, |access, (table, places)| access.with_residue_places(table, places)))

@@ -18,7 +18,7 @@ pub(super) use write::LoadedUnits;
 use super::{NATIVE, StoreError, TABLES};
 use crate::database::{Transaction, refused_characters};
 use crate::encryption::Keyring;
-use crate::layout::history::LayoutHistory;
+use crate::layout::history::{LayoutHistory, Way};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Table};
 use crate::lens::transform::Transform;
@@ -90,7 +90,8 @@ impl Lenses {
         migrations: &[Arc<dyn Transform>],
         version: DataVersion,
     ) -> Result<bool, ComposeError> {
-        Lens::restoring(layouts, migrations, version, NATIVE).map(|to_native| !is_identity(&to_native))
+        let to_native = Lens::restoring(Way::within(layouts, version, NATIVE), migrations);
+        to_native.map(|to_native| !is_identity(&to_native))
     }
 
     /// Lenses between `version` and [`NATIVE`]. Rows that are written are stamped with `record_versions`.
@@ -107,8 +108,8 @@ impl Lenses {
         record_versions: RecordVersions,
         arguments: Arguments,
     ) -> Result<Self, ComposeError> {
-        let to_native = Lens::restoring(layouts, migrations, version, NATIVE)?;
-        let to_stored = Lens::restoring(layouts, migrations, NATIVE, version)?;
+        let to_native = Lens::restoring(Way::within(layouts, version, NATIVE), migrations)?;
+        let to_stored = Lens::restoring(Way::within(layouts, NATIVE, version), migrations)?;
         let place = Place::new(to_native.source.clone()).stamping(record_versions);
         let table_groups = table_groups(&to_native, &to_stored);
         let is_pinned = version < NATIVE;
@@ -220,10 +221,8 @@ impl Lenses {
         if residue_places.is_empty() || batch.units.is_empty() {
             return Ok(Vec::new());
         }
-        let versions = Self::versions(self.version);
-        let mut residue_entries =
-            residue::load(tx, keyring, self.to_stored.direction, &versions, &batch.names()).await?;
-        residue_entries.retain(|entry| residue_places.contains(&(entry.version, entry.table.clone())));
+        let mut residue_entries = residue::load(tx, keyring, &self.to_native.returning, &batch.names()).await?;
+        residue_entries.retain(|entry| residue_places.contains(&(entry.left_by.version, entry.table.clone())));
         Ok(residue_entries)
     }
 

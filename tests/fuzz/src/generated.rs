@@ -6,7 +6,7 @@ use std::sync::Arc;
 use libfuzzer_sys::arbitrary::Unstructured;
 
 use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written};
-use crate::layout::history::LayoutHistory;
+use crate::layout::history::{LayoutHistory, Way};
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
@@ -272,7 +272,7 @@ pub fn restore(bytes: &[u8]) {
     let manifests = [first(), second()];
     let layouts = LayoutHistory::new(&manifests).expect("a valid layout history");
     let restorable = BTreeSet::from([(2, "apps".to_owned()), (2, "others".to_owned())]);
-    let lens = Lens::new(&layouts, &transforms(manifests), 1, 2, restorable).expect("it composes");
+    let lens = Lens::new(Way::within(&layouts, 1, 2), &transforms(manifests), restorable).expect("it composes");
     let mut guids = ColumnBuilder::new(Encoding::Text);
     [b"g0", b"g1"].into_iter().for_each(|guid| guids.push(Value::Text(guid)));
     let columns = [("guid".to_owned(), guids.finish())].into();

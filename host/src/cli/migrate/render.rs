@@ -1,5 +1,6 @@
 //! Renders status and plan as text for an operator. Owns wording and columns.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::super::progress::line as progress_line;
@@ -164,11 +165,28 @@ fn next(status: &Status, wrong: &[WrongKey], beside: &Beside<'_>) -> String {
 
 fn migrations(out: &mut String, migrations: &[PlannedMigration]) {
     let width = migrations.iter().map(|migration| migration.name.len()).max().unwrap_or(0);
+    // Both only where some are inserted.
+    let directions: BTreeSet<_> = migrations.iter().map(|migration| migration.direction).collect();
     for migration in migrations {
         let kind = if migration.transforms_rows { "rows" } else { "layout" };
-        let PlannedMigration { version, name, summary, .. } = migration;
-        line!(out, "  {version}  {name:width$}  {kind:6}  {summary}");
+        let PlannedMigration { version, direction, name, summary, .. } = migration;
+        let direction = if directions.len() > 1 { format!("{direction:4}  ") } else { String::new() };
+        line!(out, "  {direction}{version}  {name:width$}  {kind:6}  {summary}");
     }
+}
+
+/// What is inserted, and what the way goes down and up again for it.
+fn inserted(out: &mut String, plan: &Plan) {
+    let named = |is_of: &dyn Fn(&PlannedMigration) -> bool| {
+        let of = plan.migrations.iter().filter(|migration| is_of(migration));
+        of.map(|migration| format!("{}-{}", migration.version, migration.name)).collect::<Vec<_>>().join(", ")
+    };
+    let inserted = named(&|migration| plan.inserted.contains(&migration.version));
+    let above = named(&|migration| migration.direction == Direction::Down);
+    line!(
+        out,
+        "\nInserted   {inserted}, below {above}, which ran before it: records are taken down and up again in memory."
+    );
 }
 
 pub(super) fn plan(plan: &Plan) -> String {
@@ -186,6 +204,9 @@ pub(super) fn plan(plan: &Plan) -> String {
     );
     line!(out, "\nMigrations, in order:");
     migrations(&mut out, &plan.migrations);
+    if !plan.inserted.is_empty() {
+        inserted(&mut out, plan);
+    }
     line!(out, "\nTables:");
     let width = plan.tables.iter().map(|table| table.table.len()).max().unwrap_or(0);
     for change in &plan.tables {
@@ -372,6 +393,7 @@ mod tests {
         };
         let migration = PlannedMigration {
             version: 2,
+            direction: Direction::Up,
             name: "split".into(),
             summary: "Splits.".into(),
             digest: "d".into(),
@@ -385,6 +407,7 @@ mod tests {
             to: 2,
             direction: Direction::Up,
             migrations: vec![migration],
+            inserted: Vec::new(),
             tables: vec![copied],
             reversible: true,
             refused: None,

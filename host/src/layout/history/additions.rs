@@ -27,9 +27,24 @@ impl LayoutHistory {
         additions: &BTreeMap<String, Additions>,
         manifests: impl IntoIterator<Item = &'a Manifest>,
     ) -> Result<Self, LayoutError> {
-        let Some(found) = self.layouts.get(&at).filter(|_| !additions.is_empty()) else { return Ok(self.clone()) };
-        let (below, above): (Vec<_>, Vec<_>) = manifests.into_iter().partition(|manifest| manifest.version <= at);
-        let extended = extended(found, additions);
+        match self.layouts.get(&at).filter(|_| !additions.is_empty()) {
+            Some(found) => self.with_layout(at, extended(found, additions), manifests),
+            None => Ok(self.clone()),
+        }
+    }
+
+    /// The same history with another layout at a version, that has additions, and with those at all others.
+    ///
+    /// # Errors
+    /// As [`with_additions`](Self::with_additions).
+    pub fn with_layout<'a>(
+        &self,
+        at: DataVersion,
+        extended: Layout,
+        manifests: impl IntoIterator<Item = &'a Manifest>,
+    ) -> Result<Self, LayoutError> {
+        let of_this = manifests.into_iter().filter(|manifest| self.layouts.contains_key(&manifest.version));
+        let (below, above): (Vec<_>, Vec<_>) = of_this.partition(|manifest| manifest.version <= at);
         let mut layouts = BTreeMap::from([(at, extended.clone())]);
         let mut layout = extended.clone();
         for manifest in above {

@@ -214,7 +214,7 @@ fn steps_of(layouts: &LayoutHistory, manifests: &[Manifest], repeats: usize) -> 
 
 /// Composes the lens and takes units through it, with the residue of the lens in the other direction.
 fn walk(layouts: &LayoutHistory, steps: &[Arc<dyn Transform>], source: DataVersion, target: DataVersion) {
-    let lens = Lens::restoring(layouts, steps, source, target).expect("it composes");
+    let lens = Lens::restoring(Way::within(layouts, source, target), steps).expect("it composes");
     for group in 0..lens.groups.len() {
         let mut left = Residue::default();
         for (version, table) in lens.restorable() {

@@ -119,7 +119,7 @@ fn restoring_a_flag() -> (Lens, LensInput) {
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
     let mut units = source(&["a"]);
     units.tables.get_mut("apps").unwrap().columns.remove("flag");
-    (Lens::restoring(&layouts, &steps, 2, 1).unwrap(), units)
+    (Lens::restoring(Way::within(&layouts, 2, 1), &steps).unwrap(), units)
 }
 
 /// Applies the lens with a saved row of these bytes.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::database::Dialect;
 use crate::encryption::Keyring;
-use crate::layout::history::LayoutHistory;
+use crate::layout::history::{LayoutHistory, Way};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Sealing, Table};
 use crate::layout::values::Value;
@@ -56,17 +56,18 @@ impl RoundTrip {
         dialect: Dialect,
     ) -> Result<Self, ComposeError> {
         let version = migration.manifest().version;
-        let below = migrations.iter().map(|known| known.manifest().version).rfind(|known| *known < version);
+        let below = layouts.line().up_to(version - 1).newest();
         let (source, target) = match direction {
-            Direction::Up => (below.unwrap_or(0), version),
-            Direction::Down => (version, below.unwrap_or(0)),
+            Direction::Up => (below, version),
+            Direction::Down => (version, below),
         };
-        let there = Lens::new(layouts, migrations, source, target, restorable.into_iter().collect())?;
+        let there = Lens::new(Way::within(layouts, source, target), migrations, restorable.into_iter().collect())?;
         // The step back may get residue wherever the step before it may leave some.
         let tables = there.source.tables.keys().map(String::as_str).chain([""]);
         let anything = tables.map(|table| (version, table.to_owned())).collect();
         let reversible = migration.manifest().reversible;
-        let back = reversible.then(|| Lens::new(layouts, migrations, target, source, anything)).transpose()?;
+        let back = Way::within(layouts, target, source);
+        let back = reversible.then(|| Lens::new(back, migrations, anything)).transpose()?;
         Ok(Self { migration: Arc::clone(migration), there, back, dialect })
     }
 

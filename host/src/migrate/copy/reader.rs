@@ -229,10 +229,9 @@ async fn kept_units(
     most: u64,
 ) -> Result<Option<(Bounds, UnitKey)>, MigrateError> {
     let restored = &job.lens.groups[group].restored;
-    let from = job.lens.direction.opposite();
     let mut after = after.map(UnitKey::name);
     loop {
-        let names = crate::migrate::residue::units_of(tx, from, restored, after.as_deref(), most).await?;
+        let names = crate::migrate::residue::units_of(tx, restored, after.as_deref(), most).await?;
         let mut units: Vec<_> = names.into_iter().map(UnitKey::text).collect();
         let Some(last) = units.last().cloned() else { return Ok(None) };
         leave_out_stored(job, tx, group, &mut units).await?;

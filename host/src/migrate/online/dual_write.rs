@@ -124,7 +124,7 @@ impl CopyWriter {
         let job = &self.job;
         quarantine::forget(tx, job, group, keys).await?;
         quarantine::store(tx, job, group, &transformed.refused, job.now_ns).await?;
-        residue::store(tx, job.lens.direction, &transformed.residue).await?;
+        residue::store(tx, &transformed.residue).await?;
         for plan in job.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
             let before = copied_units::remove(tx, job, plan, keys).await?;
             if let Some((rows, checksum)) = transformed.tables.get(&plan.table.name) {

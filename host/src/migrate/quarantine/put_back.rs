@@ -12,9 +12,9 @@ use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::transform::Transform;
 use crate::lens::{LensError, TableGroup};
 use crate::lock::fence::Fence;
-use crate::migrate::examine::layouts_here;
+use crate::migrate::lines::Lines;
 use crate::migrate::state::{self, current_of};
-use crate::migrate::{Context, MigrateError, Work, versions};
+use crate::migrate::{Context, MigrateError, Work};
 use crate::rows::{self, Passage, RowLock, RowsError, UnitBatch, residue};
 
 /// The result for a unit.
@@ -141,19 +141,20 @@ async fn try_put_back(
     current: DataVersion,
     mode: WriteMode,
 ) -> Result<Fate, MigrateError> {
-    let layouts = layouts_here(context, &mut context.database.read().await?, current).await?;
-    if layouts.at(entry.from).is_none() {
+    let mut reader = context.database.read().await?;
+    let lines = Lines::since(context, &mut reader, entry.from, entry.at_ns).await?;
+    drop(reader);
+    if lines.ran.at(entry.from).is_none() {
         return Err(MigrateError::UnknownVersion { version: entry.from });
     }
-    let versions = versions(entry.from, current);
-    let direction = Direction::between(entry.from, current);
+    let way = lines.way(entry.from, current);
     let mut settled = SettledTransaction::begin(fence).await?;
     if settled.current != current {
         return Err(MigrateError::QuarantineUnderway);
     }
     let tx = &mut settled.tx;
-    let restorable = crate::migrate::residue::present(tx, direction.opposite(), versions.clone()).await?;
-    let work = Work::new(context, &layouts, entry.from, current, restorable)?;
+    let restorable = crate::migrate::residue::present(tx, &way.returning()).await?;
+    let work = Work::new(context, way, restorable)?;
     let arguments = work.draw_arguments(tx, context.now_ns).await?;
     let content = kept(tx, entry, RowLock::Exclusive).await?;
     let unit = match content.rows(entry, &work.lens.source, &context.keyring) {
@@ -172,7 +173,7 @@ async fn try_put_back(
     let damaged = || MigrateError::DamagedQuarantine { unit: entry.unit.clone() };
     let groups = groups_of(&work, &unit).ok_or_else(damaged)?;
     let names = [entry.unit.clone()];
-    let left = residue::load(tx, &context.keyring, direction.opposite(), &versions, &names).await?;
+    let left = residue::load(tx, &context.keyring, &work.lens.returning, &names).await?;
     let (lens, keyring, writes_to) = (&work.lens, &*context.keyring, Some(work.dialect));
     let passage = Passage { lens, groups: &groups, arguments: &arguments, keyring, writes_to };
     let mut transformed = match passage.all(&unit, &left.into()) {
@@ -197,8 +198,8 @@ async fn try_put_back(
             done => done.map_err(failed)?,
         }
     }
-    residue::store(tx, direction, &residue::seal(&context.keyring, transformed.residue, &names)).await?;
-    residue::remove(tx, &entry.unit, residue::of(direction.opposite(), &versions)).await?;
+    residue::remove(tx, &entry.unit, residue::left_by(&work.lens.returning)).await?;
+    residue::store(tx, &residue::seal(&context.keyring, transformed.residue, &names)).await?;
     remove(tx, entry).await?;
     settled.end(mode).await?;
     Ok(Fate::Returned)

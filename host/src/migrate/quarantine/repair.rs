@@ -9,8 +9,7 @@ use crate::encryption::Keyring;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Sealing, Table};
 use crate::lock::fence::Fence;
-use crate::migrate::examine::layouts_here;
-use crate::migrate::state::{self, current_of};
+use crate::migrate::lines::Lines;
 use crate::migrate::{Context, MigrateError};
 use crate::rows::{self, RowLock, TableRows, UnitBatch, UnitKey, residue};
 
@@ -59,14 +58,13 @@ pub async fn export(
     sealed: SealedValues,
 ) -> Result<Vec<QuarantineDocument>, MigrateError> {
     let mut tx = context.database.read().await?;
-    let current = current_of(&state::found(&mut tx).await?);
     let mut documents = Vec::new();
     for entry in entries(&mut tx).await?.iter().filter(|entry| entry.unit == unit) {
         let content = kept(&mut tx, entry, RowLock::None).await?;
         documents.push(if entry.table == FOREIGN {
             QuarantineDocument::of_foreign(entry, &content.opened(entry, &context.keyring)?, sealed)
         } else {
-            let layout = layout_of(context, &mut tx, entry, current).await?;
+            let layout = layout_of(context, &mut tx, entry).await?;
             let rows = content.rows(entry, &layout, &context.keyring)?;
             QuarantineDocument::of(entry, &rows, &layout, &context.keyring, sealed)
         });
@@ -101,7 +99,7 @@ pub async fn import(
         }
         let content = kept(tx, entry, RowLock::Exclusive).await?;
         let key = content.key.clone();
-        let layout = layout_of(context, tx, entry, settled.current).await?;
+        let layout = layout_of(context, tx, entry).await?;
         let before = content.rows(entry, &layout, keyring)?;
         let corrected = document.corrected(&before, &layout, keyring, tx.dialect()).map_err(refused)?;
         if entry.is_of_a_serving_host() && corrected.rows() != 1 {
@@ -157,7 +155,7 @@ async fn is_in_a_table(
     current: DataVersion,
     key: &UnitKey,
 ) -> Result<bool, MigrateError> {
-    let layouts = layouts_here(context, tx, current).await?;
+    let layouts = Lines::here(context, tx).await?.ran;
     let is_of_texts = |table: &&Table| {
         let column = rows::unit_column(table).and_then(|name| table.column(name));
         column.is_some_and(|column| column.kind.is_text())
@@ -171,12 +169,8 @@ async fn is_in_a_table(
     Ok(false)
 }
 
-async fn layout_of(
-    context: &Context,
-    tx: &mut Transaction,
-    entry: &QuarantineEntry,
-    current: DataVersion,
-) -> Result<Layout, MigrateError> {
+async fn layout_of(context: &Context, tx: &mut Transaction, entry: &QuarantineEntry) -> Result<Layout, MigrateError> {
     let unknown = MigrateError::UnknownVersion { version: entry.from };
-    Ok(layouts_here(context, tx, current).await?.at(entry.from).ok_or(unknown)?.clone())
+    let lines = Lines::since(context, tx, entry.from, entry.at_ns).await?;
+    Ok(lines.ran.at(entry.from).ok_or(unknown)?.clone())
 }

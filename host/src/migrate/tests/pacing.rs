@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::line::{self, all};
 use super::world::TestEngine;
 use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
+use crate::layout::history::Way;
 use crate::layout::manifest::{Direction, Manifest};
 use crate::migrate::*;
 
@@ -54,7 +55,7 @@ async fn ranges_copied_inside_the_database_are_bounded_in_bytes() {
         world.up(5).await.unwrap();
         let fence = Fence::raise(&world.context.database).await.unwrap();
         let layouts = layout_history(&world.context.migrations).unwrap();
-        let work = Work::new(&world.context, &layouts, 5, 6, std::collections::BTreeSet::new()).unwrap();
+        let work = Work::new(&world.context, Way::within(&layouts, 5, 6), std::collections::BTreeSet::new()).unwrap();
         let (job, _) = begin(&world.context, &fence, work, false).await.unwrap();
         assert!(!job.visits_units(job.lens.tables["fixed_lrps"].group), "nothing of it is computed");
         prepare(&world.context, &fence, &job, false).await.unwrap();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use tempfile::TempDir;
 
@@ -23,6 +24,8 @@ pub(super) type TestRows = Vec<BTreeMap<String, String>>;
 pub(super) struct TestEngine {
     _folder: TempDir,
     pub(super) context: Context,
+    /// The number of runs so far.
+    runs: AtomicI64,
 }
 
 /// The failure at a unit that stopped a migration.
@@ -47,7 +50,7 @@ impl TestEngine {
             replays: Some(folder.path().join("replays")),
             tuning: Tuning::default(),
         };
-        Self { _folder: folder, context }
+        Self { _folder: folder, context, runs: AtomicI64::new(0) }
     }
 
     /// At version 1, with a number of apps, two instances each, and three domains.
@@ -85,14 +88,20 @@ impl TestEngine {
         String::from_utf8(self.context.keyring.seal(sealing, plain.as_bytes())).unwrap()
     }
 
+    /// The context of a process that starts later than those before it.
+    fn next_start(&self) -> Context {
+        let now_ns = self.context.now_ns + self.runs.fetch_add(1, Ordering::Relaxed);
+        Context { now_ns, ..self.context.clone() }
+    }
+
     pub(super) async fn up(&self, wanted: DataVersion) -> Result<Decision, MigrateError> {
         let fence = Fence::raise(&self.context.database).await.unwrap();
-        run(&self.context, &fence, Intent::Up { wanted }).await
+        run(&self.next_start(), &fence, Intent::Up { wanted }).await
     }
 
     pub(super) async fn down(&self, to: DataVersion) -> Result<Decision, MigrateError> {
         let fence = Fence::raise(&self.context.database).await.unwrap();
-        run(&self.context, &fence, Intent::Down { to }).await
+        run(&self.next_start(), &fence, Intent::Down { to }).await
     }
 
     pub(super) async fn abort(&self) -> Result<Option<GivenUp>, MigrateError> {
@@ -109,6 +118,12 @@ impl TestEngine {
     pub(super) async fn set_run_info(&self, guid: &str, run_info: &str) {
         let sealed = self.seal(Sealing::Enveloped, run_info);
         self.execute(&format!("UPDATE desired_lrps SET run_info = '{sealed}' WHERE guid = '{guid}'")).await;
+    }
+
+    /// Gives an app a text in which no tags are found.
+    pub(super) async fn spoil_run_info(&self, table: &str, guid: &str) {
+        let sealed = self.seal(Sealing::Enveloped, "nothing");
+        self.execute(&format!("UPDATE {table} SET run_info = '{sealed}' WHERE guid = '{guid}'")).await;
     }
 
     pub(super) async fn seal_routes(&self) {

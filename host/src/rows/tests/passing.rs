@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Shape, Written};
-use crate::layout::history::LayoutHistory;
+use crate::layout::history::{LayoutHistory, Way};
 use crate::layout::manifest::{Access, Direction};
 use crate::layout::values::Encoding;
 use crate::lens::transform::{Transform, TransformError};
@@ -62,7 +62,7 @@ fn lens(steps: Vec<(Manifest, Order)>, (source, target): (DataVersion, DataVersi
     let steps: Vec<_> =
         steps.map(|(manifest, order)| Arc::new(Reorder { manifest, order }) as Arc<dyn Transform>).collect();
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid history");
-    Lens::restoring(&layouts, &steps, source, target).expect("it composes")
+    Lens::restoring(Way::within(&layouts, source, target), &steps).expect("it composes")
 }
 
 fn rows_as_they_are(rows: u32) -> Vec<u32> {

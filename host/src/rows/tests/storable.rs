@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::layout::columns::{Batch, Outcome, RunArguments, Shape, Written};
-use crate::layout::history::LayoutHistory;
+use crate::layout::history::{LayoutHistory, Way};
 use crate::layout::manifest::{Access, Direction};
 use crate::lens::transform::{Transform, TransformError};
 use crate::lens::{Arguments, Lens, Residue};
@@ -72,7 +72,7 @@ fn lens(version: DataVersion) -> Lens {
         step(TWICE, Vec::new(), access("instances", &[], &[], true)),
     ];
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid history");
-    Lens::restoring(&layouts, &steps, version - 1, version).unwrap()
+    Lens::restoring(Way::within(&layouts, version - 1, version), &steps).unwrap()
 }
 
 /// The places of the refused units, and their errors.

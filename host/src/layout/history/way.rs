@@ -1,0 +1,178 @@
+//! The way of a migration: down from what ran to the last version that it has in common with what is wanted, and up from there.
+//! Where both are a part of one line, it only goes up or only down.
+
+use super::LayoutHistory;
+use crate::layout::manifest::{DataVersion, Direction};
+use crate::layout::schema::Layout;
+
+/// One migration on a way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Pass {
+    pub version: DataVersion,
+    pub direction: Direction,
+}
+
+impl Pass {
+    /// The same migration in the other direction.
+    #[must_use]
+    pub fn back(self) -> Self {
+        Self { direction: self.direction.opposite(), ..self }
+    }
+}
+
+/// The way from a version of one line to a version of another.
+#[derive(Debug, Clone, Copy)]
+pub struct Way<'a> {
+    pub from: DataVersion,
+    pub to: DataVersion,
+    /// The last version in common.
+    turn: DataVersion,
+    before: &'a LayoutHistory,
+    after: &'a LayoutHistory,
+}
+
+impl<'a> Way<'a> {
+    /// The way between two versions of one line.
+    pub fn within(layouts: &'a LayoutHistory, from: DataVersion, to: DataVersion) -> Self {
+        Self { from, to, turn: from.min(to), before: layouts, after: layouts }
+    }
+
+    /// The way from a version of the line that ran to a version of another.
+    pub fn between(before: &'a LayoutHistory, after: &'a LayoutHistory, from: DataVersion, to: DataVersion) -> Self {
+        let turn = before.line().up_to(from).last_in_common(&after.line().up_to(to));
+        Self { from, to, turn, before, after }
+    }
+
+    /// The migrations in the order in which they run.
+    pub fn passes(&self) -> Vec<Pass> {
+        let on = |layouts: &LayoutHistory, direction, last| {
+            let versions = layouts.layouts.keys().copied().filter(|version| (self.turn + 1..=last).contains(version));
+            versions.map(|version| Pass { version, direction }).collect::<Vec<_>>()
+        };
+        let down = on(self.before, Direction::Down, self.from).into_iter().rev();
+        down.chain(on(self.after, Direction::Up, self.to)).collect()
+    }
+
+    /// The migrations of which residue stays at the end of the way: what one saves on the way down is given back on the way up.
+    pub fn leaving(&self) -> Vec<Pass> {
+        self.passes_without_return(Direction::Down)
+    }
+
+    /// The migrations whose residue, of an earlier way, is given back.
+    pub fn returning(&self) -> Vec<Pass> {
+        self.passes_without_return(Direction::Up).into_iter().map(Pass::back).collect()
+    }
+
+    /// The migrations without those in a direction through which the way goes in the other one, too.
+    fn passes_without_return(&self, direction: Direction) -> Vec<Pass> {
+        let passes = self.passes();
+        let is_return = |pass: &Pass| pass.direction == direction && passes.contains(&pass.back());
+        passes.iter().copied().filter(|pass| !is_return(pass)).collect()
+    }
+
+    /// The layouts below a migration and above it.
+    ///
+    /// # Panics
+    /// If it is not on the way.
+    pub fn sides(&self, pass: Pass) -> (&'a Layout, &'a Layout) {
+        let layouts = self.layouts(pass.direction);
+        (layouts.before(pass.version), layouts.at(pass.version).expect("it is on the way"))
+    }
+
+    /// The layouts of the line in which the way goes in a direction.
+    pub fn layouts(&self, direction: Direction) -> &'a LayoutHistory {
+        match direction {
+            Direction::Up => self.after,
+            Direction::Down => self.before,
+        }
+    }
+
+    /// The layout that it begins with.
+    ///
+    /// # Panics
+    /// If its line does not have the version.
+    pub fn source(&self) -> &'a Layout {
+        self.before.at(self.from).expect("both ends of a way are versions of the layout history")
+    }
+
+    /// The layout that it leads to.
+    ///
+    /// # Panics
+    /// If its line does not have the version.
+    pub fn target(&self) -> &'a Layout {
+        self.after.at(self.to).expect("both ends of a way are versions of the layout history")
+    }
+
+    /// The layouts that it passes, without that which it begins with.
+    pub fn passed(&self) -> impl Iterator<Item = &'a Layout> {
+        let way = *self;
+        self.passes().into_iter().map(move |pass| {
+            let (below, above) = way.sides(pass);
+            match pass.direction {
+                Direction::Up => above,
+                Direction::Down => below,
+            }
+        })
+    }
+
+    /// Whether the version that it leads to is higher.
+    pub fn direction(&self) -> Direction {
+        Direction::between(self.from, self.to)
+    }
+
+    /// The migrations that run for the first time below others that ran.
+    pub fn inserted(&self) -> Vec<DataVersion> {
+        let ran = self.before.line().up_to(self.from);
+        let wanted = self.after.line().up_to(self.to);
+        ran.inserted(&wanted).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::manifest::Manifest;
+
+    fn history(versions: &[DataVersion]) -> LayoutHistory {
+        let manifests: Vec<_> = versions
+            .iter()
+            .map(|&version| Manifest {
+                version,
+                name: format!("step-{version}"),
+                summary: String::new(),
+                changes: Vec::new(),
+                up: Vec::new(),
+                down: Vec::new(),
+                reversible: true,
+                leaves_residue: false,
+                removes_rows: false,
+            })
+            .collect();
+        LayoutHistory::new(&manifests).unwrap()
+    }
+
+    fn shown(way: &Way<'_>) -> String {
+        let show = |pass: Pass| format!("{} {}", pass.direction, pass.version);
+        way.passes().into_iter().map(show).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn way_goes_down_to_the_last_version_in_common_and_up() {
+        let (ran, catalog) = (history(&[1, 2, 5, 6]), history(&[1, 2, 3, 5, 6, 9]));
+        for (from, to, passes, inserted) in [
+            (6, 9, "down 6, down 5, up 3, up 5, up 6, up 9", &[3][..]),
+            (6, 3, "down 6, down 5, up 3", &[3]),
+            (6, 2, "down 6, down 5", &[]),
+            (2, 9, "up 3, up 5, up 6, up 9", &[]),
+            (0, 2, "up 1, up 2", &[]),
+            (2, 0, "down 2, down 1", &[]),
+            (2, 2, "", &[]),
+        ] {
+            let way = Way::between(&ran, &catalog, from, to);
+            assert_eq!(shown(&way), passes);
+            assert_eq!(way.inserted(), inserted, "{passes}");
+            assert_eq!(way.passed().count(), way.passes().len());
+        }
+        assert_eq!(shown(&Way::within(&catalog, 9, 3)), "down 9, down 6, down 5");
+    }
+}

@@ -1,0 +1,210 @@
+//! A catalog with migrations below others that ran: the database equals one that ran the new line from the start.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::line::{self, all};
+use super::world::TestEngine;
+use crate::layout::manifest::{Change, DataVersion, Direction};
+use crate::layout::schema::{ColumnType, Literal};
+use crate::lens::transform::Transform;
+use crate::lock::fence::Fence;
+use crate::migrate::*;
+
+/// All migrations but one, which the catalog inserts later.
+fn without(version: DataVersion) -> Vec<Arc<dyn Transform>> {
+    all().into_iter().filter(|migration| migration.manifest().version != version).collect()
+}
+
+/// The catalog before migration 4 was inserted, and the one that is above all.
+fn older_catalog() -> Vec<Arc<dyn Transform>> {
+    let mut older = without(4);
+    older.pop();
+    older
+}
+
+/// A database on which all migrations up to a version ran but one, with the whole catalog from now on.
+async fn ran_without(version: DataVersion, up_to: DataVersion) -> TestEngine {
+    let mut world = TestEngine::with_rows(12).await;
+    world.context.migrations = without(version);
+    world.up(up_to).await.unwrap();
+    world.context.migrations = all();
+    world
+}
+
+async fn ran_from_the_start(to: DataVersion) -> TestEngine {
+    let world = TestEngine::with_rows(12).await;
+    world.up(to).await.unwrap();
+    world
+}
+
+/// What clients write into columns that migrations above the inserted ones have added or renamed.
+async fn edit(world: &TestEngine) {
+    world.execute("UPDATE fixed_lrps SET strategy = 3 WHERE guid = 'app-00002'").await;
+    world.execute("UPDATE mutable_lrps SET note = 'edited' WHERE guid = 'app-00003'").await;
+    world.execute("UPDATE actual_lrps SET zone = 'z2' WHERE guid = 'app-00004'").await;
+    world.execute("INSERT INTO bbs_health_check (id, time) VALUES (1, 7)").await;
+}
+
+#[tokio::test]
+async fn database_equals_one_that_ran_the_new_line_from_the_start() {
+    for inserted in [2, 3, 4] {
+        let world = ran_without(inserted, 6).await;
+        edit(&world).await;
+        assert_eq!(world.up(7).await.unwrap(), Decision::Begin { from: 6, to: 7 });
+        let expected = ran_from_the_start(7).await;
+        edit(&expected).await;
+        assert_eq!(world.everything().await, expected.everything().await, "{inserted}");
+        assert_eq!(world.schema().await, expected.schema().await, "{inserted}");
+        assert_eq!(world.count("bbs_residue").await, 0, "{inserted}");
+        assert!(world.leftovers().await.is_empty());
+        assert_eq!(world.up(7).await.unwrap(), Decision::Serve);
+        for to in [6, 4, 1, 7] {
+            for world in [&world, &expected] {
+                if to < 7 {
+                    world.down(to).await.unwrap()
+                } else {
+                    world.up(to).await.unwrap()
+                };
+            }
+            assert_eq!(world.everything().await, expected.everything().await, "{inserted} {to}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn way_down_may_insert_too() {
+    let world = ran_without(4, 6).await;
+    edit(&world).await;
+    let plan = plan(&world.context, 4).await.unwrap();
+    assert_eq!((plan.direction, plan.inserted), (Direction::Down, vec![4]));
+    world.down(4).await.unwrap();
+    let expected = ran_from_the_start(7).await;
+    edit(&expected).await;
+    expected.down(4).await.unwrap();
+    assert_eq!(world.everything().await, expected.everything().await);
+    // A host that goes down to this version when it ends stays there.
+    let intent = Intent::UpUntilDrained { wanted: 7, back_to: 4 };
+    assert_eq!(look(&world.context, intent).await.unwrap(), Decision::Stay { at: 4 });
+    for world in [&world, &expected] {
+        world.up(7).await.unwrap();
+    }
+    assert_eq!(world.everything().await, expected.everything().await);
+}
+
+#[tokio::test]
+async fn way_down_below_the_inserted_migration_is_straight() {
+    let world = ran_without(4, 6).await;
+    edit(&world).await;
+    assert!(plan(&world.context, 3).await.unwrap().inserted.is_empty());
+    world.down(3).await.unwrap();
+    let expected = ran_from_the_start(7).await;
+    edit(&expected).await;
+    expected.down(3).await.unwrap();
+    assert_eq!(world.everything().await, expected.everything().await);
+}
+
+#[tokio::test]
+async fn version_that_stands_for_what_ran_is_refused_before_a_write() {
+    let mut world = ran_without(4, 6).await;
+    world.context.migrations = older_catalog();
+    let (everything, master) = (world.everything().await, world.master().await);
+    world.context.migrations = all();
+    for outcome in [world.up(6).await, world.down(5).await] {
+        let error = outcome.unwrap_err();
+        assert!(matches!(&error, MigrateError::Inserted { version: 4, current: 6, .. }), "{error}");
+    }
+    world.context.migrations = older_catalog();
+    assert_eq!((world.everything().await, world.master().await), (everything, master));
+}
+
+/// A migration that only adds, and one above it.
+fn additive() -> [Arc<dyn Transform>; 2] {
+    let limit = line::defaulted("gpu_limit", ColumnType::Integer, Literal::Integer(0));
+    let added = Change::AddColumn { table: "desired_lrps".into(), column: limit };
+    [
+        line::native(line::manifest(4, "gpus", vec![added]), line::none),
+        line::native(line::manifest(8, "marker", Vec::new()), line::none),
+    ]
+}
+
+#[tokio::test]
+async fn insertion_that_only_adds_is_made_in_place() {
+    let mut world = TestEngine::with_rows(5).await;
+    let mut ran = without(4);
+    ran.truncate(4);
+    world.context.migrations.clone_from(&ran);
+    world.up(5).await.unwrap();
+    world.execute("UPDATE desired_lrps SET strategy = 3 WHERE guid = 'app-00002'").await;
+    world.execute("INSERT INTO bbs_health_check (id, time) VALUES (1, 7)").await;
+    let before = world.everything().await;
+    let [gpus, marker] = additive();
+    ran.insert(3, gpus);
+    ran.push(marker);
+    world.context.migrations = ran;
+    let plan = plan(&world.context, 8).await.unwrap();
+    assert_eq!(plan.inserted, [4]);
+    let strategies: BTreeMap<_, _> =
+        plan.tables.iter().map(|change| (change.table.as_str(), change.strategy.clone().unwrap())).collect();
+    let untouched = ["actual_lrps", "bbs_health_check", "domains"].map(|table| (table, Strategy::Untouched));
+    assert_eq!(strategies, [("desired_lrps", Strategy::InPlace)].into_iter().chain(untouched).collect());
+    world.up(8).await.unwrap();
+    let mut after = world.everything().await;
+    for app in after.get_mut("desired_lrps").unwrap() {
+        assert_eq!(app.remove("gpu_limit").as_deref(), Some("0"));
+    }
+    assert_eq!(after, before);
+}
+
+/// Another host whose catalog has not the insertion.
+#[tokio::test]
+async fn host_with_the_older_catalog_serves_until_the_cut_over_and_not_after() {
+    let mut world = ran_without(4, 6).await;
+    world.context.migrations = older_catalog();
+    let before = world.everything().await;
+    world.context.migrations = all();
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let some = run_partially(&world.context, &fence, Intent::Up { wanted: 7 }, Some(3)).await.unwrap();
+    assert!(matches!(some, RunOutcome::Partial(_)));
+    world.context.migrations = older_catalog();
+    assert_eq!(world.up(6).await.unwrap(), Decision::Serve);
+    assert_eq!(world.everything().await, before);
+    assert!(world.leftovers().await.is_empty());
+    world.context.migrations = all();
+    world.up(7).await.unwrap();
+    world.context.migrations = older_catalog();
+    let refused = world.up(6).await.unwrap();
+    assert!(matches!(refused, Decision::ShutDown(Reason::Newer { current: 7, wanted: 6 })), "{refused:?}");
+    world.context.migrations = all();
+    let expected = ran_from_the_start(7).await;
+    assert_eq!(world.everything().await, expected.everything().await);
+}
+
+#[tokio::test]
+async fn insertion_that_is_given_up_leaves_what_ran() {
+    let mut world = ran_without(4, 6).await;
+    world.context.migrations = older_catalog();
+    let before = world.everything().await;
+    world.context.migrations = all();
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    run_partially(&world.context, &fence, Intent::Up { wanted: 7 }, Some(3)).await.unwrap();
+    assert_eq!(world.abort().await.unwrap(), Some(GivenUp { from: 6, to: 7 }));
+    world.context.migrations = older_catalog();
+    assert_eq!(world.everything().await, before);
+    assert_eq!(world.up(6).await.unwrap(), Decision::Serve);
+}
+
+/// A unit that the insertion refuses waits in the form that it had, whatever the versions stand for since.
+#[tokio::test]
+async fn unit_in_quarantine_returns_by_the_line_that_it_was_taken_from() {
+    let mut world = ran_without(4, 6).await;
+    world.context.tuning.refused_units = RefusedUnits::Quarantine;
+    world.spoil_run_info("fixed_lrps", "app-00003").await;
+    world.up(7).await.unwrap();
+    assert_eq!(world.count("mutable_lrps").await, 11);
+    let waiting = quarantined(&world.context).await.unwrap();
+    assert_eq!(waiting.iter().map(|entry| entry.unit.as_str()).collect::<Vec<_>>(), ["app-00003"]);
+    world.down(3).await.unwrap();
+    assert_eq!(world.count("desired_lrps").await, 12, "the migration that refused it is undone");
+    assert!(quarantined(&world.context).await.unwrap().is_empty());
+}
