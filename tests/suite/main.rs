@@ -24,6 +24,7 @@ mod crash;
 mod databases;
 mod deployment;
 mod dev;
+mod diego_changes;
 mod dual_write;
 mod end_to_end;
 mod events;
