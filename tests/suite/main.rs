@@ -41,6 +41,7 @@ mod lrp_updates;
 mod migrate;
 mod modules;
 mod mutations;
+mod next_diego;
 mod online;
 mod plans;
 mod quarantine;
