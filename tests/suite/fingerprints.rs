@@ -49,7 +49,8 @@ impl FingerprintKind {
             }
             Self::Table => {
                 "Restore the migration that leads to this version, and make the change in a new migration of a later version \
-                 (`bbs module new NAME`)."
+                 (`bbs module new NAME`). Only a migration of Diego's that is inserted below this version may change it: \
+                 migrations-wasm/DIEGO_RELEASES.md."
             }
         }
     }
