@@ -8,6 +8,7 @@ mod bisect;
 pub mod budget;
 mod column;
 mod contained;
+mod digests;
 mod error;
 mod frame;
 mod owners;
@@ -239,10 +240,12 @@ impl Lens {
                 leaving: way.leaving(),
                 returning: way.returning(),
             };
-            let renewed = lens.compose(&at);
-            renewed.map_or(Ok(lens), |version| {
+            let renewed = lens.compose(&at).map(|version| (version, error::SAVES_ANEW));
+            let refused =
+                renewed.or_else(|| lens.changes_what_was_saved().map(|version| (version, error::CHANGES_SAVED)));
+            refused.map_or(Ok(lens), |(version, reason)| {
                 at.set(version);
-                Err(error::SAVES_ANEW.to_owned())
+                Err(reason.to_owned())
             })
         });
         composed.and_then(|composed| composed).map_err(|reason| {
@@ -251,6 +254,15 @@ impl Lens {
             let name = known.map(|manifest| manifest.name.clone()).unwrap_or_default();
             ComposeError { version, name, direction, source_version: way.from, target: way.to, reason }
         })
+    }
+
+    /// The inserted migration that would change rows for which those above have saved values on the way down, if that is where the
+    /// way ends: the values could not be given back to the rows any more.
+    fn changes_what_was_saved(&self) -> Option<DataVersion> {
+        let leaves_saved = self.leaving.iter().any(|pass| pass.direction == Direction::Down);
+        let mut inserted =
+            self.steps.iter().filter(|step| step.direction == Direction::Up && step.counterpart.is_none());
+        inserted.find(|step| leaves_saved && !step.only_adds()).map(Step::version)
     }
 
     /// The migrations in the order in which they run.

@@ -5,8 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::OverBudget;
+use super::digests;
 use super::frame::Frame;
-use super::residue::{self, ResidueEntry};
+use super::residue::ResidueEntry;
 use super::step::Step;
 use crate::layout::history::Pass;
 use crate::layout::history::access::name_before;
@@ -62,7 +63,7 @@ impl Bound {
         }
         for key in self.owners.keys() {
             let owners: Vec<_> = step.owners(key).into_iter().filter(|owner| frame.has(owner)).collect();
-            self.identities.insert(key.clone(), residue::identities(frame, &owners)?);
+            self.identities.insert(key.clone(), digests::identities(frame, &owners)?);
         }
         Ok(())
     }

@@ -3,17 +3,16 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
-
 use super::budget::OverBudget;
 use super::column::{Content, FrameColumn};
+use super::digests::{RowDigest, row_digests, row_digests_for, unit_digests, unit_digests_of_earlier_hosts};
 use super::error::StepError;
 use super::frame::{Frame, FrameTable};
 use super::step::{ColumnFate, Step};
 use crate::layout::columns::ColumnData;
 use crate::layout::history::Pass;
 use crate::layout::manifest::{Access, DataVersion};
-use crate::layout::schema::{Column, RECORD_VERSION, Sealing};
+use crate::layout::schema::{Column, RECORD_VERSION};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
 /// What a step would lose of one row or unit, for the migration in the other direction.
@@ -77,6 +76,12 @@ impl Residue {
         kept
     }
 
+    /// The digests of what residue was saved for.
+    pub(super) fn digests(&self, version: DataVersion, table: &str) -> impl Iterator<Item = &[u8]> {
+        let units = self.entries.get(&(version, table.to_owned()));
+        units.into_iter().flat_map(BTreeMap::values).flatten().map(|entry| entry.digest.as_slice())
+    }
+
     fn of(&self, version: DataVersion, table: &str, unit: usize) -> &[ResidueValue] {
         self.entries.get(&(version, table.to_owned())).and_then(|units| units.get(&unit)).map_or(&[], Vec::as_slice)
     }
@@ -90,61 +95,6 @@ impl From<Vec<ResidueEntry>> for Residue {
         }
         left
     }
-}
-
-/// The memory of a digest.
-const DIGEST_BYTES: usize = 16 + size_of::<Vec<u8>>();
-
-fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update((part.as_ref().len() as u64).to_le_bytes());
-        hash.update(part);
-    }
-    hash.finalize()[..16].to_vec()
-}
-
-/// For each unit, the digest of what a row function wrote and whose it is: keys, identity and written columns of its tables.
-pub(super) fn unit_digests(frame: &Frame<'_>, accesses: &[Access]) -> Result<Vec<Vec<u8>>, OverBudget> {
-    digests_of(frame, accesses, Column::is_identity)
-}
-
-/// The digest of [`unit_digests`] as earlier hosts computed it, without the identity.
-fn unit_digests_of_earlier_hosts(frame: &Frame<'_>, accesses: &[Access]) -> Result<Vec<Vec<u8>>, OverBudget> {
-    digests_of(frame, accesses, |_| false)
-}
-
-fn digests_of(
-    frame: &Frame<'_>,
-    accesses: &[Access],
-    is_added: impl Fn(&Column) -> bool,
-) -> Result<Vec<Vec<u8>>, OverBudget> {
-    let encoded = |access: &Access| {
-        let table = frame.table(&access.table);
-        let mut columns: Vec<_> = table.primary_key.iter().chain(&access.writes).cloned().collect();
-        let added = table.columns.iter().map(|column| &column.column).filter(|column| is_added(column));
-        columns.extend(added.map(|column| column.name.clone()));
-        Ok((access.table.clone(), frame.encoded(&access.table, &columns)?))
-    };
-    let tables = accesses.iter().map(encoded).collect::<Result<Vec<_>, OverBudget>>()?;
-    let of_unit = |unit| digest(tables.iter().flat_map(|(table, rows)| rows[frame.table(table).rows_of(unit)].iter()));
-    Ok((0..frame.units()).map(of_unit).collect())
-}
-
-/// For each row, the digest of its unsealed columns: an edit changes them, through Diego's modification tag if nothing
-/// else, and a new encryption key does not. The record version is left out: the host sets it, so it is no edit.
-fn row_digests(frame: &Frame<'_>, table: &str) -> Result<Vec<Vec<u8>>, OverBudget> {
-    let mut names: Vec<_> = frame
-        .table(table)
-        .columns
-        .iter()
-        .filter(|column| column.column.sealing == Sealing::Plain && column.column.name != RECORD_VERSION)
-        .map(|column| column.column.name.clone())
-        .collect();
-    names.sort();
-    let encoded = frame.encoded(table, &names)?;
-    frame.budget().spend(encoded.len() * DIGEST_BYTES)?.keep();
-    Ok(encoded.iter().map(|row| digest([row])).collect())
 }
 
 /// For each unit, the residue of its row function, if the unit is still what the other direction returned.
@@ -199,38 +149,6 @@ pub(super) fn keep_columns(
     frame.note_saved(step.place, table, table);
     let digests = row_digests(frame, table)?;
     keep(frame, step, table, &leaving, &digests, kept)
-}
-
-/// For each unit, the digest of its rows in some tables, in any order of rows.
-pub(super) fn unit_marks(frame: &Frame<'_>, tables: &[String]) -> Result<Vec<Vec<u8>>, OverBudget> {
-    let digests = |table: &String| Ok((table.clone(), row_digests(frame, table)?));
-    let tables = tables.iter().filter(|table| frame.has(table)).map(digests).collect::<Result<Vec<_>, OverBudget>>()?;
-    let of_unit = |unit: usize| {
-        digest(tables.iter().map(|(table, rows)| {
-            let mut rows = rows[frame.table(table).rows_of(unit)].to_vec();
-            rows.sort();
-            digest(rows)
-        }))
-    };
-    Ok((0..frame.units()).map(of_unit).collect())
-}
-
-/// For each unit, a digest of what identifies its record in the tables of the owners: another record under the same key has
-/// another one. Empty without owners.
-pub(super) fn identities(frame: &Frame<'_>, owners: &[String]) -> Result<Vec<Vec<u8>>, OverBudget> {
-    if owners.is_empty() {
-        return Ok(vec![Vec::new(); frame.units()]);
-    }
-    let encoded = |owner: &String| {
-        let columns = frame.table(owner).columns.iter().map(|column| &column.column);
-        let columns: Vec<_> = columns.filter(|column| column.is_identity()).map(|column| column.name.clone()).collect();
-        frame.encoded(owner, &columns)
-    };
-    let encoded = owners.iter().map(encoded).collect::<Result<Vec<_>, OverBudget>>()?;
-    let owners: Vec<_> = owners.iter().zip(&encoded).collect();
-    let of_unit = |unit| digest(owners.iter().flat_map(|(owner, rows)| rows[frame.table(owner).rows_of(unit)].iter()));
-    frame.budget().spend(frame.units() * DIGEST_BYTES)?.keep();
-    Ok((0..frame.units()).map(of_unit).collect())
 }
 
 /// Saves all rows of a table that is dropped. Where `is_filled`, a row function of the other direction makes its rows:
@@ -293,15 +211,19 @@ fn keep(
 }
 
 /// Identifies a row for which residue was saved: its key and its digest before the step.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Mark {
     row_key: Vec<u8>,
-    digest: Vec<u8>,
+    digest: RowDigest,
 }
 
-/// The marks of a table's rows, computed before the step changes anything.
-pub(super) fn marks(frame: &Frame<'_>, table: &str) -> Result<Vec<Mark>, OverBudget> {
-    let rows = frame.keys(table)?.into_rows().into_iter().zip(row_digests(frame, table)?);
+/// The marks of a table's rows, computed before the step changes anything. `saved` are digests of rows for which residue was saved.
+pub(super) fn marks<'a>(
+    frame: &Frame<'_>,
+    table: &str,
+    saved: impl Iterator<Item = &'a [u8]>,
+) -> Result<Vec<Mark>, OverBudget> {
+    let rows = frame.keys(table)?.into_rows().into_iter().zip(row_digests_for(frame, table, saved)?);
     Ok(rows.map(|(row_key, digest)| Mark { row_key, digest }).collect())
 }
 
@@ -325,7 +247,9 @@ pub(super) fn restore(
         None => {
             let of_units = (0..frame.units()).flat_map(|unit| held.rows_of(unit).map(move |_| unit));
             let keys = frame.keys(table)?.into_rows().into_iter();
-            keys.zip(of_units).map(|(row_key, unit)| Mark { row_key, digest: identities[unit].clone() }).collect()
+            keys.zip(of_units)
+                .map(|(row_key, unit)| Mark { row_key, digest: identities[unit].clone().into() })
+                .collect()
         }
     };
     let mut found: Vec<Option<BTreeMap<&[u8], Value<'_>>>> = vec![None; held.rows()];
@@ -337,7 +261,7 @@ pub(super) fn restore(
             let Some(entry) = entries.get(marks[row].row_key.as_slice()) else { continue };
             // Earlier hosts bound the rows of a dropped table to nothing.
             let is_unbound = entry.digest.is_empty() && step.creates(table);
-            if entry.digest == marks[row].digest || is_unbound {
+            if marks[row].digest.is(&entry.digest) || is_unbound {
                 used += 1;
                 found[row] = Some(decode(&entry.bytes, (table, held))?);
             } else if left.edited {
@@ -389,7 +313,7 @@ pub(super) fn restore_filled(
     frame: &mut Frame<'_>,
     step: &Step,
     table: &str,
-    marks: &[Vec<u8>],
+    marks: &[RowDigest],
     left: &Residue,
     stale: &mut u64,
 ) -> Result<(), StepError> {
@@ -398,7 +322,7 @@ pub(super) fn restore_filled(
     let mut rows: Vec<FilledRow<'_>> = Vec::new();
     for (unit, mark) in marks.iter().enumerate() {
         let entries = left.of(step.version(), table, unit);
-        if entries.first().is_some_and(|entry| entry.digest == *mark) {
+        if entries.first().is_some_and(|entry| mark.is(&entry.digest)) {
             let kept = entries.iter().filter(|entry| !entry.row_key.is_empty());
             for entry in kept {
                 rows.push(FilledRow { made: None, kept: decode(&entry.bytes, (table, held))? });

@@ -200,6 +200,20 @@ impl Step {
         })
     }
 
+    /// Whether it leaves rows as they are but for what it adds.
+    pub(super) fn only_adds(&self) -> bool {
+        let adds = |change: &Change| {
+            matches!(
+                change,
+                Change::AddColumn { .. }
+                    | Change::CreateTable(_)
+                    | Change::CreateIndex { .. }
+                    | Change::DropIndex { .. }
+            )
+        };
+        self.accesses().is_empty() && self.changes.iter().all(adds)
+    }
+
     /// Whether the row function writes a column.
     pub(super) fn computes(&self, table: &str, column: &[u8]) -> bool {
         let mut accesses = self.accesses().iter().filter(|access| access.table == table);

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::bisect::RowFunctionCall;
 use super::budget::OverBudget;
 use super::column::Content;
+use super::digests::{unit_digests, unit_marks, unit_marks_for};
 use super::error::{ChangeError, LensError, NoCounterpart, SAVES_ANEW, StepError};
 use super::frame::{ChangePlace, Frame};
 use super::owners::Bound;
@@ -48,8 +49,9 @@ impl Step {
             frame.note_all(self.place);
         }
         let given_back = |table: &str| places.contains(table);
-        let fills = self.target.tables.keys().any(|table| given_back(table) && self.fills(table));
-        let unit_marks = if fills { residue::unit_marks(frame, &self.taken)? } else { Vec::new() };
+        let filled: Vec<_> = self.target.tables.keys().filter(|table| given_back(table) && self.fills(table)).collect();
+        let saved = filled.iter().flat_map(|table| left.digests(self.version(), table));
+        let unit_marks = if filled.is_empty() { Vec::new() } else { unit_marks_for(frame, &self.taken, saved)? };
         let mut bound = Bound::to_owners(self, frame, given_back);
         bound.identify(self, frame, Direction::Up)?;
         let keys = if scope.calls { KeysBefore::of(self, frame)? } else { None };
@@ -61,7 +63,8 @@ impl Step {
         let mut marks = BTreeMap::new();
         for table in self.target.tables.keys().filter(|table| given_back(table)) {
             if let Some(name) = name_before(&self.changes, table).filter(|name| frame.has(name)) {
-                marks.insert(table.clone(), residue::marks(frame, &name)?);
+                let saved = left.digests(self.version(), table);
+                marks.insert(table.clone(), residue::marks(frame, &name, saved)?);
             }
         }
         self.join_taken_back(frame);
@@ -153,7 +156,7 @@ impl Step {
             return Ok(());
         }
         let names: Vec<_> = self.taken_back.iter().map(|(_, after)| after.clone()).collect();
-        let marks = residue::unit_marks(frame, &names)?;
+        let marks = unit_marks(frame, &names)?;
         for kept in kept.iter_mut().filter(|kept| kept.left_by == self.pass() && dropped.contains(&&kept.table)) {
             kept.value.digest.clone_from(&marks[kept.unit]);
         }
@@ -241,7 +244,7 @@ impl Step {
         if !self.transform.manifest().leaves_residue || !self.transform.manifest().reversible {
             return Ok(());
         }
-        let digests = residue::unit_digests(frame, self.accesses())?;
+        let digests = unit_digests(frame, self.accesses())?;
         frame.note_saved(self.place, &self.accesses()[0].table, "");
         if self.went_down().is_some() {
             let saves = |(unit, bytes): (usize, &Option<Vec<u8>>)| bytes.as_ref().map(|_| unit);

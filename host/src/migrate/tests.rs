@@ -1,5 +1,6 @@
 //! The engine on a real database, with a short list of migrations.
 
+mod any_insertion;
 mod hostile;
 mod inserted;
 mod left_out;

@@ -1,0 +1,305 @@
+//! Random catalogs of lossless and lossy migrations, of which some are inserted after the others have run: the database equals one
+//! that ran the new line from the start, or the start refuses and leaves it as it is.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::line::{self, access, column, defaulted, nullable};
+use super::world::TestEngine;
+use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
+use crate::layout::history::LayoutHistory;
+use crate::layout::manifest::{Access, Change, DataVersion, Direction, Manifest};
+use crate::layout::schema::{Column, ColumnType, Index, Layout, Literal, Sealing, Table};
+use crate::layout::values::{ColumnBuilder, Encoding, Value};
+use crate::lens::transform::Transform;
+use crate::migrate::{MigrateError, layout_history};
+
+const CASES: u32 = 48;
+const APPS: usize = 4;
+
+/// What a generated migration does.
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    AddColumn,
+    AddComputedColumn,
+    DropColumn,
+    RenameColumn,
+    RenameTable,
+    CreateTable,
+    DropTable,
+    PrefixA,
+    PrefixB,
+    LowerCase,
+    Seal,
+    MoveColumn,
+    Index,
+    Nothing,
+}
+
+fn any_kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        3 => Just(Kind::AddColumn),
+        2 => Just(Kind::AddComputedColumn),
+        1 => Just(Kind::DropColumn),
+        1 => Just(Kind::RenameColumn),
+        1 => Just(Kind::RenameTable),
+        2 => Just(Kind::CreateTable),
+        1 => Just(Kind::DropTable),
+        3 => Just(Kind::PrefixA),
+        3 => Just(Kind::PrefixB),
+        1 => Just(Kind::LowerCase),
+        1 => Just(Kind::Seal),
+        1 => Just(Kind::MoveColumn),
+        1 => Just(Kind::Index),
+        1 => Just(Kind::Nothing),
+    ]
+}
+
+fn add_prefix(prefix: &[u8], direction: Direction, text: &[u8]) -> Vec<u8> {
+    match direction {
+        Direction::Up => [prefix, text].concat(),
+        Direction::Down => text.strip_prefix(prefix).expect("it was added on the way up").to_vec(),
+    }
+}
+
+/// The first column that is read becomes the one that is written.
+fn mapped(batch: &Batch, map: impl Fn(&[u8]) -> Vec<u8>) -> Outcome {
+    let table = &batch.tables[0];
+    let mut column = ColumnBuilder::new(Encoding::Text);
+    for row in 0..*table.unit_offsets.last().unwrap() as usize {
+        match table.columns[0].get(Encoding::Text, row) {
+            Value::Text(text) => column.push(Value::Text(&map(text))),
+            other => column.push(other),
+        }
+    }
+    Outcome { tables: vec![Written { shape: None, columns: vec![column.finish()] }], ..Outcome::default() }
+}
+
+fn prefix_a(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    Ok(mapped(batch, |text| add_prefix(b"a:", direction, text)))
+}
+
+fn prefix_b(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    Ok(mapped(batch, |text| add_prefix(b"b:", direction, text)))
+}
+
+fn compute(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    Ok(mapped(batch, |text| [b"of ", text].concat()))
+}
+
+/// Up: the domain in lower case, with the one before as residue. Down: that again.
+fn lower_case(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    let table = &batch.tables[0];
+    let mut column = ColumnBuilder::new(Encoding::Text);
+    let mut residue = Vec::new();
+    for unit in 0..table.unit_offsets.len() - 1 {
+        let mut left = None;
+        for row in table.unit_offsets[unit]..table.unit_offsets[unit + 1] {
+            let Value::Text(text) = table.columns[0].get(Encoding::Text, row as usize) else {
+                return Err("NULL".into());
+            };
+            match direction {
+                Direction::Up => {
+                    left = Some(text.to_vec());
+                    column.push(Value::Text(&text.to_ascii_lowercase()));
+                }
+                Direction::Down => {
+                    let before = batch.residue.get(unit).and_then(Option::as_deref);
+                    column.push(Value::Text(before.unwrap_or(text)));
+                }
+            }
+        }
+        residue.push(left);
+    }
+    Ok(Outcome { tables: vec![Written { shape: None, columns: vec![column.finish()] }], residue, ..Outcome::default() })
+}
+
+/// The table with the apps, whatever its name is.
+fn apps(layout: &Layout) -> Option<&Table> {
+    layout.tables.values().find(|table| table.column("domain").is_some() && table.partition_key.is_some())
+}
+
+fn created(name: String, version: DataVersion) -> Table {
+    Table {
+        name,
+        columns: vec![
+            column("guid", ColumnType::Varchar(255)),
+            defaulted(&format!("of_{version}"), ColumnType::Integer, Literal::Integer(7)),
+        ],
+        primary_key: vec!["guid".into()],
+        indexes: Vec::new(),
+        partition_key: Some("guid".into()),
+    }
+}
+
+/// A migration of a kind, if the layout before it has what the kind needs.
+fn migration(kind: Kind, version: DataVersion, before: &Layout) -> Option<Arc<dyn Transform>> {
+    let table = apps(before)?;
+    let name = table.name.clone();
+    let has = |column: &str| table.columns.iter().find(|known| known.name.starts_with(column)).cloned();
+    let made = |suffix: &str| format!("{suffix}_{version}");
+    let domain = |writes: &str| vec![access(&name, &["domain"], &[writes], false)];
+    let plain = |changes| Some(line::native(line::manifest(version, "step", changes), line::none));
+    let function = |changes, up: Vec<Access>, down: Vec<Access>, leaves_residue, function| {
+        let manifest = Manifest { up, down, leaves_residue, ..line::manifest(version, "step", changes) };
+        Some(line::native(manifest, function))
+    };
+    match kind {
+        Kind::Nothing => plain(Vec::new()),
+        Kind::AddColumn => plain(vec![Change::AddColumn {
+            column: defaulted(&made("added"), ColumnType::Integer, Literal::Integer(0)),
+            table: name,
+        }]),
+        Kind::AddComputedColumn => {
+            let added = made("computed");
+            let column = nullable(&added, ColumnType::LongText);
+            function(
+                vec![Change::AddColumn { column, table: name.clone() }],
+                domain(&added),
+                Vec::new(),
+                false,
+                compute,
+            )
+        }
+        Kind::DropColumn => plain(vec![Change::DropColumn { column: has("annotation")?.name, table: name }]),
+        Kind::RenameColumn => {
+            plain(vec![Change::RenameColumn { from: has("routes")?.name, to: made("routes"), table: name }])
+        }
+        Kind::RenameTable => plain(vec![Change::RenameTable { to: made("apps"), from: name }]),
+        Kind::CreateTable => plain(vec![Change::CreateTable(created(made("table"), version))]),
+        Kind::DropTable => {
+            let dropped = before.tables.keys().find(|table| table.starts_with("table_")).cloned();
+            plain(vec![Change::DropTable { table: dropped? }])
+        }
+        Kind::PrefixA => function(Vec::new(), domain("domain"), domain("domain"), false, prefix_a),
+        Kind::PrefixB => function(Vec::new(), domain("domain"), domain("domain"), false, prefix_b),
+        Kind::LowerCase => function(Vec::new(), domain("domain"), domain("domain"), true, lower_case),
+        Kind::Seal => {
+            let routes = has("routes").filter(|column| column.sealing == Sealing::Plain)?;
+            plain(vec![Change::AlterColumn { column: Column { sealing: Sealing::Sealed, ..routes }, table: name }])
+        }
+        Kind::MoveColumn => {
+            let moved = has("run_info")?.name;
+            let to = made("fixed");
+            let table =
+                Table { columns: created(to.clone(), version).columns[..1].to_vec(), ..created(to.clone(), version) };
+            plain(vec![Change::CreateTable(table), Change::MoveColumn { column: moved, from: name, to }])
+        }
+        Kind::Index => {
+            let index = Index { name: made("index"), columns: vec!["domain".to_owned()] };
+            plain(vec![Change::CreateIndex { table: name, index }])
+        }
+    }
+}
+
+/// A catalog of these kinds at the versions from 2 on, without those that the layouts do not allow.
+fn catalog(kinds: &[Kind]) -> Vec<Arc<dyn Transform>> {
+    let mut line = vec![line::all().swap_remove(0)];
+    for (kind, version) in kinds.iter().zip(2..) {
+        let layouts = layout_history(&line).unwrap();
+        let next = migration(*kind, version, layouts.at(layouts.newest()).unwrap());
+        line.extend(next);
+        if layout_history(&line).is_err() {
+            line.pop();
+        }
+    }
+    line
+}
+
+fn versions(line: &[Arc<dyn Transform>]) -> Vec<DataVersion> {
+    line.iter().map(|migration| migration.manifest().version).collect()
+}
+
+async fn world_with(line: &[Arc<dyn Transform>], to: DataVersion) -> TestEngine {
+    let mut world = TestEngine::with_rows(APPS).await;
+    world.execute("UPDATE desired_lrps SET domain = 'Domain of ' || guid").await;
+    world.context.migrations = line.to_vec();
+    world.up(to).await.unwrap();
+    world
+}
+
+/// What clients write to columns and tables that a migration above `above` has added and that every later layout has. Only these
+/// have the same meaning before and after an insertion.
+async fn edit(world: &TestEngine, layout: &Layout, above: DataVersion, common: &Layout) {
+    let newer =
+        |name: &str| name.rsplit_once('_').is_some_and(|(_, version)| version.parse().is_ok_and(|v: u64| v > above));
+    for table in layout.tables.values() {
+        let Some(kept) = common.tables.values().find(|kept| kept.name == table.name || same_apps(kept, table)) else {
+            continue;
+        };
+        if table.name.starts_with("table_") && newer(&table.name) {
+            world
+                .execute(&format!("INSERT INTO {} (guid, of_{}) VALUES ('app-00001', 8)", table.name, &table.name[6..]))
+                .await;
+        }
+        for column in &table.columns {
+            if column.name.starts_with("added_") && newer(&column.name) && kept.column(&column.name).is_some() {
+                world.execute(&format!("UPDATE {} SET {} = 9 WHERE guid = 'app-00002'", table.name, column.name)).await;
+            }
+        }
+    }
+}
+
+fn same_apps(one: &Table, other: &Table) -> bool {
+    [one, other].iter().all(|table| table.column("domain").is_some() && table.partition_key.is_some())
+}
+
+/// Whether this case has a way; then the result is compared.
+async fn insert(kinds: &[Kind], inserted: &[bool], end: Option<usize>, back: usize) -> Result<(), TestCaseError> {
+    let whole = catalog(&[kinds, &[Kind::Nothing]].concat());
+    let (newest, last) = (whole.len() - 1, whole.len() - 2);
+    let is_inserted = |place: usize| place > 0 && place < last && inserted.get(place).copied().unwrap_or_default();
+    let ran: Vec<_> = (0..newest).filter(|place| !is_inserted(*place)).map(|place| Arc::clone(&whole[place])).collect();
+    let Some(first_inserted) = (0..last).find(|place| is_inserted(*place)) else { return Ok(()) };
+    let Ok(layouts) = LayoutHistory::new(ran.iter().map(|migration| migration.manifest())) else { return Ok(()) };
+    let (versions, from) = (versions(&whole), layouts.newest());
+    let to = versions[end.map_or(newest, |end| first_inserted.max(end % whole.len()))];
+
+    let mut world = world_with(&ran, from).await;
+    let reference = world_with(&whole, versions[newest]).await;
+    let whole_layouts = layout_history(&whole).unwrap();
+    let [source, target] = [layouts.at(from).unwrap(), whole_layouts.at(versions[newest]).unwrap()];
+    edit(&world, source, versions[first_inserted], target).await;
+    edit(&reference, target, versions[first_inserted], source).await;
+    let before = world.everything().await;
+
+    world.context.migrations.clone_from(&whole);
+    let outcome = if to > from { world.up(to).await } else { world.down(to).await };
+    if let Err(refused) = outcome {
+        let is_known =
+            matches!(refused, MigrateError::Inserted { .. } | MigrateError::Compose(_) | MigrateError::Stopped { .. });
+        prop_assert!(is_known, "{refused}");
+        world.context.migrations = ran;
+        prop_assert_eq!(world.version().await.0, from);
+        prop_assert_eq!(world.everything().await, before);
+        return Ok(());
+    }
+    for to in [to, versions[back % whole.len()], versions[newest]] {
+        for world in [&world, &reference] {
+            match world.version().await.0 {
+                current if current < to => drop(world.up(to).await.unwrap()),
+                current if current > to => drop(world.down(to).await.unwrap()),
+                _ => {}
+            }
+        }
+        prop_assert_eq!(world.everything().await, reference.everything().await, "at {}", to);
+        prop_assert_eq!(world.schema().await, reference.schema().await);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(CASES))]
+
+    #[test]
+    fn any_insertion_equals_the_new_line_from_the_start_or_is_refused(
+        kinds in proptest::collection::vec(any_kind(), 3..7),
+        inserted in proptest::collection::vec(proptest::bool::weighted(0.4), 8),
+        end in proptest::option::weighted(0.3, any::<usize>()),
+        back in any::<usize>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(insert(&kinds, &inserted, end, back))?;
+    }
+}
