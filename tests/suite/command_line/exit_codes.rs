@@ -84,6 +84,9 @@ async fn commands_end_with_1_if_they_fail_and_with_2_if_they_cannot_be_understoo
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", errors(&output));
     }
     assert_eq!(run(&["serve", "--nope"]).status.code(), Some(2));
+    let unknown = run(&["quarantine", "list"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(errors(&unknown).contains("`bbs migrate quarantine`"), "{}", errors(&unknown));
     assert_eq!(run(&["module", "check", "/nonexistent"]).status.code(), Some(1));
 }
 
