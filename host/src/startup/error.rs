@@ -98,6 +98,10 @@ pub enum StartupError {
     #[error(transparent)]
     Keys(#[from] KeysError),
     #[error(
+        "this database is empty, so nothing in it is under a key; `bbs migrate up` or `bbs serve` makes its tables"
+    )]
+    NothingToRotate,
+    #[error(
         "a migration of this database is not finished, so records are in two places; finish it with `bbs migrate up` or \
          `bbs serve`, then rotate"
     )]

@@ -7,6 +7,7 @@ use super::StartupError;
 use super::listeners::Front;
 use super::prepared::load_modules;
 use crate::config::{Config, ExaminedConfig, RepConfig};
+use crate::database::Database;
 use crate::encryption::Keyring;
 use crate::logs::Redactor;
 
@@ -26,9 +27,10 @@ pub async fn faults(examined: ExaminedConfig) -> Vec<anyhow::Error> {
         config.listeners.tls = None;
     }
     let clients = Front::faults_of_clients(&config);
+    let database = Database::check_place(&config.database).err().map(StartupError::from);
     let has_modules = !is_any_of(&faulty, &["modules_dir", "modules_dirs"]);
     let modules = if has_modules { load_modules(&mut config).await.err() } else { None };
-    let of_start = keyring.into_iter().chain(certificates).chain(clients).chain(modules);
+    let of_start = keyring.into_iter().chain(certificates).chain(clients).chain(database).chain(modules);
     of_keys.into_iter().chain(redactor).chain(of_start.map(anyhow::Error::from)).collect()
 }
 
