@@ -7,6 +7,7 @@ mod confirm;
 mod dev;
 mod drain;
 mod exit;
+mod hints;
 mod import;
 mod interrupt;
 pub mod keys;
@@ -80,7 +81,7 @@ impl Cli {
         let arguments = with_subcommand(arguments.collect());
         // Before they are parsed, which may fail with an error that has colours.
         choose_colors(&arguments);
-        Self::parse_from(arguments)
+        Self::try_parse_from(arguments).unwrap_or_else(|error| hints::with_hint(error).exit())
     }
 
     /// Runs the command of the process that compiles a component, which needs no runtime, and returns its exit code; `None` for

@@ -101,6 +101,22 @@ impl Clients {
             loggregator: loggregator.transpose().map_err(ClientsError::Loggregator)?.unwrap_or_default(),
         })
     }
+
+    /// The errors of [`Clients::new`]: one of each client that cannot be set up.
+    pub fn faults(
+        clients: &config::ClientsConfig,
+        locket: Option<&config::LocketConfig>,
+        identity: Option<&ClientTls>,
+    ) -> Vec<ClientsError> {
+        let timeout = clients.communication_timeout;
+        let auctioneer = clients.auctioneer.as_ref().and_then(|auctioneer| Auctioneer::new(auctioneer, timeout).err());
+        let reps = Reps::new(&clients.rep, timeout).err();
+        let cells = locket.and_then(|locket| CellDirectory::new(locket).err());
+        let callbacks = Callbacks::new(identity, timeout).err();
+        let loggregator = clients.loggregator.as_ref().and_then(|agent| Loggregator::new(agent).err());
+        let loggregator = loggregator.map(ClientsError::Loggregator);
+        [auctioneer, reps, cells, callbacks, loggregator].into_iter().flatten().collect()
+    }
 }
 
 /// Replaces invalid UTF-8, as Go does.

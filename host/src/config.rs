@@ -47,6 +47,8 @@ use lock::{LOCKET_FILES, UUID};
 use names::WITHOUT_MEANING;
 use tls::SERVER_FILES;
 
+/// Some editors write it at the beginning of a file.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 /// Names in the data folder.
 const ADMIN_SOCKET: &str = "admin.sock";
 const REPLAYS: &str = "replay";
@@ -101,6 +103,54 @@ pub struct Config {
     pub beside_the_file: Vec<String>,
     /// The limit of database connections, if it is too low; for one warning.
     pub raised_connections: Option<RaisedConnections>,
+}
+
+/// A configuration file whose keys may have faults.
+#[derive(Debug)]
+pub struct ExaminedConfig {
+    /// Keys with a fault have their defaults.
+    pub config: Config,
+    /// All faults of its keys.
+    pub faults: Vec<ConfigError>,
+    path: PathBuf,
+}
+
+impl ExaminedConfig {
+    /// Reads a file as [`Config::read`] does.
+    ///
+    /// # Errors
+    /// The file cannot be read or parsed.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let path = path.to_owned();
+        let text = files::read_text(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+        // It has passphrases.
+        let text = Zeroizing::new(text);
+        let file = parse(&text).map_err(|reason| ConfigError::Parse { path: path.clone(), reason })?;
+        let file_folder = path.parent().unwrap_or(Path::new(".")).to_owned();
+        let working = std::env::current_dir().unwrap_or_default();
+        Ok(examine(file, Folders { path, file: file_folder, working }))
+    }
+
+    /// The keys that have a fault, or may be meant by one that is misspelt.
+    pub fn faulty_keys(&self) -> BTreeSet<String> {
+        let meant = self.faults.iter().filter_map(|fault| match fault {
+            ConfigError::Misspelt { meant, .. } => Some(*meant),
+            _ => None,
+        });
+        self.faults.iter().filter_map(ConfigError::key).chain(meant).map(str::to_owned).collect()
+    }
+
+    /// The configuration, if no key has a fault.
+    ///
+    /// # Errors
+    /// All faults of keys.
+    pub fn without_faults(mut self) -> Result<Config, ConfigError> {
+        match self.faults.len() {
+            0 => Ok(self.config),
+            1 => Err(self.faults.remove(0)),
+            _ => Err(ConfigError::Faults { path: self.path, faults: self.faults }),
+        }
+    }
 }
 
 /// Keys that have no effect.
@@ -188,18 +238,7 @@ impl Config {
     /// # Errors
     /// If the file cannot be read or parsed; or with all keys that are missing, misspelt or have a value that cannot be used.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = files::read_text(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        // It has passphrases.
-        let text = Zeroizing::new(text);
-        let file = parse(&text).map_err(|reason| ConfigError::Parse { path: path.to_owned(), reason })?;
-        let file_folder = path.parent().unwrap_or(Path::new(".")).to_owned();
-        let working = std::env::current_dir().unwrap_or_default();
-        check(file, Folders { path: path.to_owned(), file: file_folder, working }).map_err(|mut faults| {
-            match faults.len() {
-                1 => faults.remove(0),
-                _ => ConfigError::Faults { path: path.to_owned(), faults },
-            }
-        })
+        ExaminedConfig::read(path)?.without_faults()
     }
 
     /// Peculiarities of the file that keep no host from starting, in sentences: keys without effect that are none of Diego's, and
@@ -292,18 +331,20 @@ fn check_completeness(config: &Config, keys: &mut Keys) {
 
 /// Parses the first JSON value of the text and ignores what follows it, as Go's decoder does.
 fn parse(text: &str) -> Result<Map<String, Value>, serde_json::Error> {
-    let mut values = serde_json::Deserializer::from_str(text).into_iter();
-    // For an empty text, the parser's own error names the position.
-    match values.next().unwrap_or_else(|| serde_json::from_str(text))? {
-        Value::Object(file) => Ok(file),
-        other => Err(serde::de::Error::custom(format!("it is {}", values::describe(&other)))),
+    if text.starts_with(BYTE_ORDER_MARK) {
+        return Err(serde::de::Error::custom("it begins with a byte order mark; save it without one"));
+    }
+    match serde_json::Deserializer::from_str(text).into_iter().next().transpose()? {
+        Some(Value::Object(file)) => Ok(file),
+        Some(other) => Err(serde::de::Error::custom(format!("it is {}", values::describe(&other)))),
+        None => Err(serde::de::Error::custom("it is empty")),
     }
 }
 
-/// The configuration, or all faults of its keys.
-fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, Vec<ConfigError>> {
+/// The configuration, and all faults of its keys.
+fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
     let base = &folders.file.clone();
-    let config_file = folders.path.clone();
+    let path = folders.path.clone();
     let mut keys = Keys::new(file, folders);
     let database = DatabaseKeys::read(&mut keys);
     let lock = Lock::read(&mut keys, database.connection_timeout());
@@ -311,7 +352,7 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, Vec<Confi
         database.address(&mut keys, base, &lock);
     let DataFolder { path: data_dir, earlier } = match keys.path("data_dir") {
         Some(path) => DataFolder { path, earlier: None },
-        None => folders::data(&config_file, base, &database),
+        None => folders::data(&path, base, &database),
     };
     let modules_dir = keys.path("modules_dir").map_or_else(folders::modules, Ok).unwrap_or_else(|fault| {
         keys.fault(fault);
@@ -361,7 +402,7 @@ fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, Vec<Confi
     config.ignored = Ignored { resembled: resembled(&unknown, &diegos), known, unknown };
     config.ignored.unknown.extend(ignored_parameters);
     config.beside_the_file = beside_the_file;
-    if faults.is_empty() { Ok(config) } else { Err(faults) }
+    ExaminedConfig { config, faults, path }
 }
 
 /// The unknown keys that resemble a known one, with that key. Diego's BBS ignores them, so they are no faults.

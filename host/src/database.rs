@@ -27,6 +27,7 @@ mod statistics;
 mod transaction;
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -176,7 +177,13 @@ fn is_exhausted(pool: &SqlitePool) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum DatabaseError {
-    #[error("cannot open the SQLite database {name}; check that its folder exists and can be written to")]
+    #[error("the SQLite database {name} cannot be opened: {what}; correct `database_connection_string`")]
+    NoPlace { name: String, what: &'static str },
+    #[error(
+        "{name} is not a database of SQLite; correct `database_connection_string`, or restore the file from a backup"
+    )]
+    OtherFile { name: String, source: SqlError },
+    #[error("cannot open the SQLite database {name}; check that its folder can be written to")]
     OpenFile { name: String, source: SqlError },
     #[error(
         "cannot connect to {name}; check that the server runs, and host, user, password, database and certificates in \
@@ -204,18 +211,39 @@ impl DatabaseError {
     pub fn is_outage(&self) -> bool {
         match self {
             Self::Connect { source, .. } | Self::Begin { source, .. } => errors::is_outage(source),
-            Self::OpenFile { .. } | Self::SharedSessions { .. } | Self::SeveralPrimaries { .. } => false,
+            Self::NoPlace { .. }
+            | Self::OtherFile { .. }
+            | Self::OpenFile { .. }
+            | Self::SharedSessions { .. }
+            | Self::SeveralPrimaries { .. } => false,
         }
     }
 }
 
 impl Database {
+    /// Checks that a file of SQLite can be where its address says. Opens and connects nothing.
+    ///
+    /// # Errors
+    /// [`DatabaseError::NoPlace`].
+    pub fn check_place(address: &Address) -> Result<(), DatabaseError> {
+        let Address::Sqlite(path) = address else { return Ok(()) };
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let what = match (path.is_dir(), folder.is_dir()) {
+            (true, _) => "it is a folder",
+            (false, false) => "its folder does not exist",
+            (false, true) => return Ok(()),
+        };
+        Err(DatabaseError::NoPlace { name: address.to_string(), what })
+    }
+
     /// Opens the database with at least one connection, so that a wrong address fails at once. Creates an SQLite file that
     /// does not exist.
     ///
     /// # Errors
-    /// [`DatabaseError::OpenFile`] or [`DatabaseError::Connect`], naming the database.
+    /// As [`Database::check_place`]; [`DatabaseError::OtherFile`], [`DatabaseError::OpenFile`] or [`DatabaseError::Connect`], naming
+    /// the database.
     pub async fn open(address: &Address) -> Result<Self, DatabaseError> {
+        Self::check_place(address)?;
         let name = address.to_string();
         let replacement = Arc::default();
         let pools = match address {
@@ -236,6 +264,9 @@ impl Database {
         };
         match (pools, address) {
             (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name, counters: Arc::default(), replacement }))),
+            (Err(source), Address::Sqlite(_)) if sqlite::is_other_file(&source) => {
+                Err(DatabaseError::OtherFile { name, source })
+            }
             (Err(source), Address::Sqlite(_)) => Err(DatabaseError::OpenFile { name, source }),
             (Err(source), Address::Server(_)) => Err(DatabaseError::Connect { name, source }),
         }

@@ -15,6 +15,7 @@ mod periodic;
 mod prepared;
 mod report;
 mod takeover;
+mod version_name;
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -35,6 +36,7 @@ pub use error::{HostFailure, StartupError};
 pub use offline::faults;
 use open_files::OpenFiles;
 pub use prepared::{Prepared, load_catalog, pin_release, sandbox, translators};
+pub use version_name::VersionName;
 
 /// The properties of a host that has begun to serve.
 #[derive(Debug, Clone)]

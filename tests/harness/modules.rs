@@ -91,6 +91,11 @@ pub fn modules_with_unstorable() -> PathBuf {
     modules_with("unstorable", &["tests/guests/unstorable".to_owned()])
 }
 
+/// A modules directory with those of [`modules_with_unstorable`] followed by one that loosens the layout of their results.
+pub fn modules_with_loosened() -> PathBuf {
+    modules_with("loosened", &["unstorable", "loosened"].map(|name| format!("tests/guests/{name}")))
+}
+
 /// A modules directory with the default modules followed by one that misbehaves as its input says.
 pub fn modules_with_greedy() -> PathBuf {
     modules_with("greedy", &["tests/guests/greedy".to_owned()])

@@ -49,6 +49,26 @@ async fn dry_runs_show_the_result_of_the_command_and_write_nothing(kind: Kind) {
 }
 
 #[tokio::test]
+async fn release_names_the_version_of_a_plan_and_of_a_migration() {
+    let installation = diegos(Kind::Sqlite).await;
+    let plan = installation.succeed(&["migrate", "plan", "--to", "0.1", "--json"]);
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    assert_eq!(plan["to"], 1_795_000_000_u64);
+    installation.succeed(&["migrate", "up", "--to", "0.1"]);
+    assert_eq!(installation.data_version(), 1_795_000_000);
+    installation.succeed(&["migrate", "down", "--yes", "--to", "diego"]);
+    assert_eq!(installation.data_version(), 1_772_581_987);
+    for command in [&["plan"][..], &["up"], &["up", "--dry-run"], &["down", "--yes"], &["down", "--dry-run"]] {
+        let output = installation.run(&[&["migrate"], command, &["--to", "0.9"]].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        for part in ["`--to` is \"0.9\"", "they have diego, 0.1, 0.2; name one of these, or a data version"] {
+            assert!(errors.contains(part), "{part} is not in {errors}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn way_down_is_confirmed_at_a_terminal_only() {
     let installation = diegos(Kind::Sqlite).await;
     let to = OLDEST.to_string();

@@ -19,7 +19,9 @@ use bbs::testing::progress::Progress;
 use bbs::testing::throttle::Throttle;
 use bbs_encryption::{Keyring, header};
 
+use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, texts};
+use crate::harness::modules::chain;
 
 /// Two labels that are equal under a collation that ignores case.
 const OLD: &str = "Key-2024";
@@ -383,4 +385,20 @@ async fn rows_with_keys_that_are_not_utf8_are_rotated_on_sqlite() {
     }
     assert_eq!(case.rotate().await, Rotated { was_due: true, rewritten: 2, ..Rotated::default() });
     assert_eq!(case.label().await.as_deref(), Some(NEW));
+}
+
+#[tokio::test]
+async fn rotation_fails_at_a_row_that_the_database_finds_behind_its_own_key() {
+    // Method: SQLite orders a blob behind every text, so a key that is stored as a blob is behind the same key as a text.
+    let case = RotationTest::new(Kind::Sqlite, 1).await;
+    let message = String::from_utf8(seal(OLD, b"odd")).unwrap();
+    execute(&case.database, &format!("INSERT INTO things VALUES (x'67', 0, 0, '{message}', NULL)")).await;
+    let context = case.context();
+    // Pages of one row.
+    context.throttle.limit(Some(4));
+    let rotated = tokio::time::timeout(PATIENCE, keys::rotate(&context, &case.fence)).await;
+    let fault = rotated.expect("the rotation ends").unwrap_err();
+    let text = chain(&fault);
+    assert!(text.contains("the keys do not ascend behind g/0/false"), "{text}");
+    assert_eq!(case.label().await, None);
 }

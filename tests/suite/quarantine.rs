@@ -24,18 +24,18 @@ use crate::harness::modules;
 use crate::harness::stored::{Rows, Stored};
 
 /// The fixture with the modules that split it, and with run infos that are no valid protobuf messages.
-struct Damaged {
-    installation: Installation,
-    units: Vec<String>,
+pub(super) struct Damaged {
+    pub(super) installation: Installation,
+    pub(super) units: Vec<String>,
 }
 
 /// A protobuf message that ends inside a field.
 const UNREADABLE: &[u8] = b"\x0a\x05";
-const REASON: &str = "`run_info` cannot be read: the protobuf message ends inside a field, at byte 0";
+pub(super) const REASON: &str = "`run_info` cannot be read: the protobuf message ends inside a field, at byte 0";
 
 impl Damaged {
     /// Damages the desired LRPs at these positions.
-    async fn at(kind: Kind, positions: &[usize]) -> Self {
+    pub(super) async fn at(kind: Kind, positions: &[usize]) -> Self {
         let installation = Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
         fixture::write_to(&installation.database).await;
         let stored = Stored::open(&installation.database, fixture::migrations()).await;
@@ -62,13 +62,13 @@ impl Damaged {
     }
 
     #[track_caller]
-    fn refused(&self, arguments: &[&str]) -> String {
+    pub(super) fn refused(&self, arguments: &[&str]) -> String {
         let output = self.installation.run(arguments);
         assert!(!output.status.success(), "bbs {arguments:?} succeeded");
         stderr_of(&output)
     }
 
-    fn replay_file(&self) -> PathBuf {
+    pub(super) fn replay_file(&self) -> PathBuf {
         let files = std::fs::read_dir(self.installation.folder().join("replay")).expect("a folder of replays");
         files.map(|file| file.unwrap().path()).next().expect("a replay file")
     }

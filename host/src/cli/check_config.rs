@@ -7,7 +7,7 @@ use clap::Args;
 use super::exit::Exit;
 use super::output::OutputForm;
 use super::{error_text, output, print_error};
-use crate::config::Config;
+use crate::config::{ConfigError, ExaminedConfig};
 use crate::startup;
 
 /// Check a configuration file, its keys, certificates and modules, and report all faults at once.
@@ -29,15 +29,15 @@ impl CheckConfigCommand {
     /// # Errors
     /// Standard output cannot be written to.
     pub async fn run(self) -> anyhow::Result<Exit> {
-        let config = match Config::read(&self.config) {
-            Ok(config) => config,
+        let examined = match ExaminedConfig::read(&self.config) {
+            Ok(examined) => examined,
             Err(fault) => return self.print(&[], &[fault.into()]),
         };
-        let warnings: Vec<_> = config.warnings().into_iter().map(|warning| warning.to_string()).collect();
+        let warnings = examined.config.warnings();
         for warning in &warnings {
             output::note(format_args!("warning: {warning}"));
         }
-        let faults = startup::faults(config).await;
+        let faults = startup::faults(examined).await;
         self.print(&warnings, &faults)
     }
 
@@ -45,7 +45,7 @@ impl CheckConfigCommand {
         let result = serde_json::json!({
             "usable": faults.is_empty(),
             "warnings": warnings,
-            "faults": faults.iter().map(error_text).collect::<Vec<_>>(),
+            "faults": faults.iter().flat_map(texts).collect::<Vec<_>>(),
         });
         self.form.print(&result, || match faults {
             [] => format!("{} can be used.\n", self.config.display()),
@@ -53,5 +53,13 @@ impl CheckConfigCommand {
         })?;
         faults.iter().for_each(print_error);
         Ok(if faults.is_empty() { Exit::Success } else { Exit::NotStarted })
+    }
+}
+
+/// A fault, or each of the faults of several keys.
+fn texts(fault: &anyhow::Error) -> Vec<String> {
+    match fault.downcast_ref::<ConfigError>() {
+        Some(ConfigError::Faults { faults, .. }) => faults.iter().map(ToString::to_string).collect(),
+        _ => vec![error_text(fault)],
     }
 }

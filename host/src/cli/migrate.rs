@@ -19,7 +19,7 @@ use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
 use crate::migrate::{self, Decision, GivenUp, Intent, RunOutcome};
-use crate::startup::{Prepared, StartupError};
+use crate::startup::{Prepared, StartupError, VersionName};
 
 /// Show the state of a database, plan a migration, and run it.
 ///
@@ -73,9 +73,10 @@ struct ShownArgs {
 struct Planned {
     #[command(flatten)]
     shown: ShownArgs,
-    /// The version to go to, up or down [default: the newest, or the pin of the configuration]
+    /// The version to go to, up or down: a number, or the name of a release [default: the newest, or the pin of the
+    /// configuration]
     #[arg(long, value_name = "VERSION")]
-    to: Option<DataVersion>,
+    to: Option<VersionName>,
     /// Migrate every unit there and back in memory, and list those that fail or do not come back unchanged, with the
     /// reason. Reads all rows, writes nothing, and may run beside a serving host. The exit code is 1 if there are any.
     #[arg(long)]
@@ -109,9 +110,9 @@ impl From<SqlDialect> for Dialect {
 struct Upwards {
     #[command(flatten)]
     shown: ShownArgs,
-    /// The version to go to [default: the newest, or the pin of the configuration]
+    /// The version to go to: a number, or the name of a release [default: the newest, or the pin of the configuration]
     #[arg(long, value_name = "VERSION")]
-    to: Option<DataVersion>,
+    to: Option<VersionName>,
     #[command(flatten)]
     terms: Terms,
 }
@@ -136,9 +137,9 @@ struct Terms {
 struct Downwards {
     #[command(flatten)]
     shown: ShownArgs,
-    /// The version to go to.
+    /// The version to go to: a number, or the name of a release, such as `diego`.
     #[arg(long, value_name = "VERSION")]
-    to: DataVersion,
+    to: VersionName,
     /// Skip the confirmation. Without a terminal there is none.
     #[arg(long, short)]
     yes: bool,
@@ -165,13 +166,12 @@ impl MigrateCommand {
             }
             MigrateAction::Up(Upwards { shown, to, terms }) => {
                 let prepared = Prepared::new(Config::read(&shown.config)?).await?;
-                to.map_or(Ok(()), |to| prepared.check_version("`--to`", to))?;
-                let wanted = to.unwrap_or_else(|| prepared.wanted());
+                let wanted = version(&prepared, to.as_ref())?;
                 return migrate_to(prepared, Intent::Up { wanted }, &terms, shown.form).await;
             }
             MigrateAction::Down(Downwards { shown, to, yes, terms }) => {
                 let prepared = existing(&shown.config).await?;
-                prepared.check_version("`--to`", to)?;
+                let to = version(&prepared, Some(&to))?;
                 confirm_way_down(&prepared, to, yes).await?;
                 return migrate_to(prepared, Intent::Down { to }, &terms, shown.form).await;
             }
@@ -199,6 +199,11 @@ pub(super) async fn existing(config: &Path) -> anyhow::Result<Prepared> {
     Ok(Prepared::new(config).await?)
 }
 
+/// The data version that `--to` names, or that of a host with this configuration.
+fn version(prepared: &Prepared, to: Option<&VersionName>) -> Result<DataVersion, StartupError> {
+    to.map_or_else(|| Ok(prepared.wanted()), |to| prepared.version("`--to`", to))
+}
+
 async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let status = migrate::status(&prepared.context(), prepared.intent()).await?;
@@ -220,8 +225,7 @@ async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
 
 async fn plan(Planned { shown: ShownArgs { config, form }, to, check, sql }: Planned) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    to.map_or(Ok(()), |to| prepared.check_version("`--to`", to))?;
-    let to = to.unwrap_or_else(|| prepared.wanted());
+    let to = version(&prepared, to.as_ref())?;
     let context = prepared.context();
     if let Some(dialect) = sql {
         let changes = migrate::layout_sql(&context, to, dialect.map(Dialect::from)).await?;

@@ -20,6 +20,11 @@ fn read_all(json: &str) -> Result<Config, Vec<ConfigError>> {
     check(parse(json).expect("the test's JSON parses"), folders())
 }
 
+fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, Vec<ConfigError>> {
+    let ExaminedConfig { config, faults, .. } = examine(file, folders);
+    if faults.is_empty() { Ok(config) } else { Err(faults) }
+}
+
 /// The folders of a file `/etc/bbs/bbs.json` that is read by a process elsewhere.
 fn folders() -> Folders {
     Folders { path: "/etc/bbs/bbs.json".into(), file: "/etc/bbs".into(), working: "/nonexistent".into() }

@@ -136,8 +136,10 @@ fn row_too_large(error: &SqlError) -> Option<&RowTooLarge> {
 
 /// A row of more bytes than a page holds.
 const MYSQL_ROW_SIZE: u16 = 1118;
+/// MySQL: a text that is too long for its column, in an `INSERT … SELECT`. Its SQLSTATE is that of a warning.
+const MYSQL_TRUNCATED: u16 = 1265;
 /// Errors whose messages name a column, and have no value: its range, its length, and the size of a row.
-const MYSQL_WITHOUT_VALUES: [u16; 3] = [1264, 1406, MYSQL_ROW_SIZE];
+const MYSQL_WITHOUT_VALUES: [u16; 4] = [1264, MYSQL_TRUNCATED, 1406, MYSQL_ROW_SIZE];
 /// PostgreSQL: a row, or an entry of an index, of more bytes than a page holds.
 const POSTGRES_ROW_SIZE: &str = "54000";
 
@@ -147,9 +149,7 @@ pub fn is_refused_row(error: &SqlError) -> bool {
     if refused_characters(error).is_some() || row_too_large(error).is_some() {
         return true;
     }
-    if let Some(number) = mysql_number(error)
-        && number == MYSQL_ROW_SIZE
-    {
+    if mysql_number(error).is_some_and(|number| [MYSQL_ROW_SIZE, MYSQL_TRUNCATED].contains(&number)) {
         return true;
     }
     let Some(error) = error.as_database_error() else { return false };

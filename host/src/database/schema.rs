@@ -250,6 +250,15 @@ pub fn alter_column(dialect: Dialect, table: &str, column: &Column) -> String {
     }
 }
 
+/// Whether an index of a table has an entry for every row that its columns can hold. MySQL and MariaDB refuse to create an index for
+/// which that is not so; PostgreSQL refuses the rows.
+pub fn holds_all_rows(dialect: Dialect, table: &Table, index: &Index) -> bool {
+    match dialect {
+        Dialect::Postgres => postgres::holds_all_rows(table, index),
+        Dialect::Sqlite | Dialect::Mysql => true,
+    }
+}
+
 /// `CREATE INDEX`, not unique.
 pub fn create_index(dialect: Dialect, table: &str, index: &Index) -> String {
     let mut query = IndexQuery::create();

@@ -20,6 +20,8 @@ const CHECKPOINT_PAGES: &str = "8192";
 /// For the relaxed writer, 256 MiB: pages that a migration rewrites often, such as those of an index, are copied into the
 /// file less often.
 const CHECKPOINT_PAGES_RELAXED: &str = "65536";
+/// `SQLITE_NOTADB`.
+const NOT_A_DATABASE: &str = "26";
 
 pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
     protect(path);
@@ -49,6 +51,11 @@ pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
     let readers =
         pool().max_connections(READERS).connect_with(options.create_if_missing(false).read_only(true)).await?;
     Ok(Pools::Sqlite { readers, writer, writer_relaxed })
+}
+
+/// Whether a file could not be opened because it is not a database.
+pub(super) fn is_other_file(error: &SqlError) -> bool {
+    error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == NOT_A_DATABASE)
 }
 
 /// Makes the database and the files beside it private. SQLite gives new files beside it the permissions of the database.

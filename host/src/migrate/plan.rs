@@ -193,7 +193,10 @@ fn strategy(lens: &Lens, composed: &Composed, dialect: Dialect) -> Strategy {
         source.column(&target.name).is_some_and(|column| !schema::same_column(dialect, column, target))
     });
     let added = composed.columns.iter().filter(|(column, _)| source.column(&column.name).is_none());
+    let mut new_indexes = composed.table.indexes.iter().filter(|index| !source.indexes.contains(index));
     let additive = kept
+        // The units of rows that an index does not hold are left out of a copy before the index is part of the table.
+        && new_indexes.all(|index| schema::holds_all_rows(dialect, &composed.table, index))
         && !composed.reshaped
         && source.primary_key == composed.table.primary_key
         && added.clone().all(|(column, provenance)| {

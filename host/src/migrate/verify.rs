@@ -14,7 +14,7 @@ use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::layout::values::ColumnBuilder;
 use crate::lens::Provenance;
 use crate::progress::Counted;
-use crate::rows::{BatchColumn, TableRows};
+use crate::rows::{self, BatchColumn, TableRows};
 
 /// The rows that are opened and digested at a time: so many, or so many bytes of text and the row that reaches them.
 const ROWS: u32 = 1000;
@@ -98,13 +98,19 @@ async fn unopened_agree(tx: &mut Transaction, job: &Job, plan: &TablePlan) -> Re
             Provenance::Computed | Provenance::Fill(_) => None,
         })
         .collect();
+    let dialect = tx.dialect();
     let is_key = |name: &String| plan.table.primary_key.contains(name);
     let same_key = raw.iter().filter(|(column, ..)| is_key(&column.name));
-    let same_key =
-        same_key.map(|(_, copy, original)| copy.clone().eq(original.clone())).reduce(|one, other| one.and(other));
+    let same_key = same_key.map(|(_, copy, original)| copy.clone().eq(original.clone()));
+    // The original may have another key, and rows of units that were left out with the same values in the columns of this one.
+    let unit = rows::key_columns(&plan.table);
+    let same_unit = raw.iter().filter(|(column, ..)| unit.contains(&column.name) && !is_key(&column.name));
+    let same_unit = same_unit.flat_map(|(_, copy, original)| {
+        [copy.clone().eq(original.clone()), differ(dialect, copy.clone(), original.clone()).not()]
+    });
+    let same_key = same_key.chain(same_unit).reduce(|one, other| one.and(other));
     let key = raw.iter().find(|(column, ..)| is_key(&column.name)).map(|(.., original)| original.clone());
     let lost = key.expect("a table has a key").is_null();
-    let dialect = tx.dialect();
     let differs = raw
         .iter()
         .filter(|(column, ..)| !is_key(&column.name))

@@ -53,6 +53,14 @@ pub enum StartupError {
     NoMigrations { folder: PathBuf },
     #[error("{what} is {version}, and the catalog has no migration to {version}: {}", choices(*.version, .known, .releases))]
     UnknownVersion { what: &'static str, version: DataVersion, known: Vec<DataVersion>, releases: Vec<Release> },
+    #[error(
+        "{what} is {name:?}, which is no number, and the modules have no release of that name: they have {}; name one of these, \
+         or a data version",
+        .known.join(", ")
+    )]
+    UnknownRelease { what: &'static str, name: String, known: Vec<String> },
+    #[error("{what} names a release, and the releases of the modules are not known; name a data version")]
+    NoReleases { what: &'static str, source: ReleaseError },
     #[error("`pin_release` cannot be used")]
     Release(#[from] ReleaseError),
     #[error(
@@ -89,6 +97,10 @@ pub enum StartupError {
     ShutDown(#[source] Reason),
     #[error(transparent)]
     Keys(#[from] KeysError),
+    #[error(
+        "this database is empty, so nothing in it is under a key; `bbs migrate up` or `bbs serve` makes its tables"
+    )]
+    NothingToRotate,
     #[error(
         "a migration of this database is not finished, so records are in two places; finish it with `bbs migrate up` or \
          `bbs serve`, then rotate"

@@ -78,8 +78,11 @@ impl Prepared {
     /// Checks that database and keys are ready for a rotation. Reads only.
     ///
     /// # Errors
-    /// [`StartupError::MigrationUnderWay`], or as [`check_keys`](Self::check_keys).
+    /// [`StartupError::NothingToRotate`], [`StartupError::MigrationUnderWay`], or as [`check_keys`](Self::check_keys).
     pub async fn may_rotate(&self) -> Result<(), StartupError> {
+        if migrate::found(&self.database).await? == Found::Fresh {
+            return Err(StartupError::NothingToRotate);
+        }
         if migrate::is_between(&self.database).await? {
             return Err(StartupError::MigrationUnderWay);
         }

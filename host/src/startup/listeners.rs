@@ -31,13 +31,24 @@ impl Front {
     }
 
     pub(super) fn clients(config: &Config) -> Result<Clients, StartupError> {
-        // Callback receivers see the certificate that the API's clients see.
-        let identity = config.listeners.tls.as_ref().map(|tls| ClientTls {
+        let identity = Self::identity(config);
+        Ok(Clients::new(&config.clients, config.lock.locket.as_ref(), identity.as_ref())?)
+    }
+
+    /// Why [`clients`](Self::clients) fails; one fault of each client.
+    pub(super) fn faults_of_clients(config: &Config) -> Vec<StartupError> {
+        let identity = Self::identity(config);
+        let faults = Clients::faults(&config.clients, config.lock.locket.as_ref(), identity.as_ref());
+        faults.into_iter().map(StartupError::from).collect()
+    }
+
+    /// Receivers of callbacks see the certificate that the API's clients see.
+    fn identity(config: &Config) -> Option<ClientTls> {
+        config.listeners.tls.as_ref().map(|tls| ClientTls {
             cert_file: tls.cert_file.clone(),
             key_file: tls.key_file.clone(),
             ca_file: tls.ca_file.clone(),
-        });
-        Ok(Clients::new(&config.clients, config.lock.locket.as_ref(), identity.as_ref())?)
+        })
     }
 }
 

@@ -231,16 +231,12 @@ impl Prepared {
         }
         Ok(())
     }
-
-    /// Checks that the catalog has a version. `what` names where it was configured.
-    ///
-    /// # Errors
-    /// [`StartupError::UnknownVersion`] with the versions of the catalog.
-    pub fn check_version(&self, what: &'static str, version: DataVersion) -> Result<(), StartupError> {
-        check_version(&self.config, &self.catalog, what, version)
-    }
 }
 
+/// Checks that the catalog has a version. `what` names where it was configured.
+///
+/// # Errors
+/// [`StartupError::UnknownVersion`] with the versions of the catalog.
 pub(super) fn check_version(
     config: &Config,
     catalog: &Catalog,

@@ -84,6 +84,9 @@ async fn commands_end_with_1_if_they_fail_and_with_2_if_they_cannot_be_understoo
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", errors(&output));
     }
     assert_eq!(run(&["serve", "--nope"]).status.code(), Some(2));
+    let unknown = run(&["quarantine", "list"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(errors(&unknown).contains("`bbs migrate quarantine`"), "{}", errors(&unknown));
     assert_eq!(run(&["module", "check", "/nonexistent"]).status.code(), Some(1));
 }
 
@@ -111,14 +114,51 @@ async fn check_config_reports_all_faults_at_once() {
     let unusable = Deployment::new(Kind::Sqlite)
         .set("cert_file", "/nonexistent/server.crt")
         .set("auctioneer_client_cert", "/nonexistent/client.crt")
+        .set("rep_client_cert", "/nonexistent/rep.crt")
         .set("active_key_label", "another")
         .set("pin_data_version", 7);
+    let of_values = [
+        "/nonexistent/server.crt",
+        "/nonexistent/client.crt",
+        "/nonexistent/rep.crt",
+        "\"another\" must be listed",
+        "`pin_data_version` is 7",
+    ];
     let output = unusable.run(&["check-config"]);
     assert_eq!(output.status.code(), Some(2));
-    for part in
-        ["/nonexistent/server.crt", "/nonexistent/client.crt", "\"another\" must be listed", "`pin_data_version` is 7"]
-    {
+    for part in of_values {
         assert!(errors(&output).contains(part), "{part}: {}", errors(&output));
+    }
+
+    let unusable = unusable.set("log_level", "loud").set("migration_mod", "online");
+    let output = unusable.run(&["check-config"]);
+    assert_eq!(output.status.code(), Some(2));
+    for part in of_values.into_iter().chain(["`log_level` is \"loud\"", "write `migration_mode`"]) {
+        assert!(errors(&output).contains(part), "{part}: {}", errors(&output));
+    }
+    let output = unusable.run(&["check-config", "--json"]);
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["faults"].as_array().unwrap().len(), of_values.len() + 2, "{result}");
+}
+
+/// Goal: no fault is a consequence of another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn check_config_reports_the_fault_of_a_key_alone() {
+    for (key, value) in [
+        ("encryption_keys", json!(7)),
+        ("active_key_label", json!(7)),
+        ("cert_file", json!(7)),
+        ("auctioneer_client_cert", json!(7)),
+        ("locket_ca_cert_file", json!(7)),
+        ("modules_dir", json!(7)),
+        ("modules_dirs", json!(7)),
+        ("trusted_keys", json!({ "host": ["RW"] })),
+        ("pin_data_version", json!("newest")),
+    ] {
+        let output = Deployment::new(Kind::Sqlite).set(key, value).run(&["check-config", "--json"]);
+        let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let [fault] = &result["faults"].as_array().unwrap()[..] else { panic!("{key}: {result}") };
+        assert!(fault.as_str().unwrap().contains(&format!("`{key}`")), "{fault}");
     }
 }
 

@@ -6,11 +6,14 @@ use std::process::{Command, Output};
 use serde_json::{Value, json};
 
 use super::{NEWEST, OLDEST, diegos};
-use crate::harness::bbs;
 use crate::harness::database::Kind;
+use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::fixture::VERSION;
 use crate::harness::host::Installation;
-use crate::harness::modules::modules;
+use crate::harness::modules::{authors_target, copy_folder, modules, modules_with_split};
+use crate::harness::registry::Registry;
+use crate::harness::workspace;
+use crate::quarantine::{Damaged, REASON};
 
 /// The result of a command, and its exit code.
 fn result(output: &Output) -> (Value, Option<i32>) {
@@ -23,11 +26,19 @@ fn of(installation: &Installation, arguments: &[&str]) -> (Value, Option<i32>) {
     result(&installation.run(&[arguments, &["--json"]].concat()))
 }
 
+/// The result of a command that needs no configuration, and its exit code. It has the account of the tests' registry.
+fn run_in_folder(folder: &Path, arguments: &[&str]) -> (Value, Option<i32>) {
+    let mut command = crate::harness::command();
+    command.args(arguments).arg("--json").current_dir(folder).env("CARGO_TARGET_DIR", authors_target());
+    command.env("BBS_REGISTRY_USERNAME", USER).env("BBS_REGISTRY_PASSWORD", PASSWORD).env("NO_PROXY", "127.0.0.1");
+    result(&command.output().unwrap())
+}
+
 /// The result of a command that needs no configuration and succeeds.
+#[track_caller]
 fn in_folder(folder: &Path, arguments: &[&str]) -> Value {
-    let output = Command::new(bbs()).args(arguments).arg("--json").current_dir(folder).output().unwrap();
-    let (value, code) = result(&output);
-    assert_eq!(code, Some(0), "bbs {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    let (value, code) = run_in_folder(folder, arguments);
+    assert_eq!(code, Some(0), "bbs {arguments:?}: {value}");
     value
 }
 
@@ -87,4 +98,77 @@ fn commands_of_modules_have_their_results_as_json() {
     assert_eq!((&compiled["compiled"], &compiled["present"]), (&json!(modules), &json!(0)));
     let created = in_folder(folder, &["module", "new", "add-owner", "--bosh"]);
     assert_eq!(created, json!({ "crate": "add-owner", "created": true, "release": "add-owner/bosh" }));
+}
+
+#[test]
+fn modules_are_built_and_verified_with_results_as_json() {
+    let work = tempfile::tempdir().unwrap();
+    let (folder, base) = (work.path(), modules().display().to_string());
+    let source = |name: &str| workspace().join("sdk/examples").join(name).display().to_string();
+    let (add_on, other) = (source("add-colour"), source("api-0-8"));
+    let built = in_folder(folder, &["module", "build", &add_on, "--into", "built", "--base", &base]);
+    assert_eq!(
+        (&built["folder"], &built["built"], &built["signature"]),
+        (&json!("built"), &json!(1), &json!("unaffected"))
+    );
+    let [module] = &built["modules"].as_array().unwrap()[..] else { panic!("{built}") };
+    let (file, sha256) = (&module["file"], &module["sha256"]);
+    assert!(folder.join("built").join(file.as_str().unwrap()).is_file(), "{built}");
+
+    let verified = in_folder(folder, &["module", "verify", "built", "--rebuild", &add_on]);
+    assert_eq!(verified, json!([{ "file": file, "sha256": sha256, "outcome": "equal" }]));
+    let verified = run_in_folder(folder, &["module", "verify", "built", "--rebuild", &other]);
+    assert_eq!(verified, (json!([{ "file": file, "sha256": sha256, "outcome": "no_source" }]), Some(1)));
+}
+
+#[test]
+fn modules_are_signed_with_the_result_as_json() {
+    let work = tempfile::tempdir().unwrap();
+    let folder = work.path();
+    copy_folder(&modules(), &folder.join("modules"));
+    let key = ["-G", "-W", "-p", "author.pub", "-s", "author.key"];
+    let made = Command::new("minisign").args(key).current_dir(folder).output();
+    assert!(made.expect("`minisign` is installed; `tests/run` does that").status.success());
+    let signed = in_folder(folder, &["module", "sign", "modules", "--key", "author.key", "--name", "host"]);
+    let public_key = std::fs::read_to_string(folder.join("author.pub")).unwrap();
+    assert_eq!(
+        (&signed["folder"], &signed["name"], signed["public_key"].as_str()),
+        (&json!("modules"), &json!("host"), public_key.lines().nth(1))
+    );
+    assert!(signed["serial"].is_u64() && signed["modules"].is_u64(), "{signed}");
+    assert!(public_key.contains(signed["key"].as_str().unwrap()), "{signed} is not of {public_key}");
+}
+
+#[test]
+fn modules_are_pushed_and_pulled_with_results_as_json() {
+    let (work, registry) = (tempfile::tempdir().unwrap(), Registry::start());
+    let folder = work.path();
+    copy_folder(&modules(), &folder.join("modules"));
+    let reference = format!("oci://{}/diego/modules:1.0", registry.address());
+    let pushed = in_folder(folder, &["module", "push", "modules", &reference, "--insecure-http"]);
+    assert_eq!(pushed["place"], json!(reference));
+    let pulled = in_folder(folder, &["module", "pull", &reference, "--into", "pulled", "--insecure-http"]);
+    let expected = json!({ "place": "pulled", "modules": pushed["modules"], "digest": pushed["digest"] });
+    assert_eq!(pulled, expected);
+}
+
+#[tokio::test]
+async fn unit_is_replayed_with_the_result_as_json() {
+    let damaged = Damaged::at(Kind::Sqlite, &[150]).await;
+    damaged.refused(&["migrate", "up"]);
+    let file = damaged.replay_file().display().to_string();
+    let failed = json!({
+        "unit": damaged.units[0],
+        "version": 1_795_000_200_u64,
+        "module": "image-credentials",
+        "direction": "up",
+        "same_module": true,
+        "failed": REASON,
+        "fails_now": REASON,
+    });
+    let same = modules_with_split().join("1795000200-image-credentials.wasm").display().to_string();
+    for module in [&[][..], &["--module", &same]] {
+        let replay = [&["module", "replay", &file], module].concat();
+        assert_eq!(of(&damaged.installation, &replay), (failed.clone(), Some(1)));
+    }
 }

@@ -1,5 +1,7 @@
 //! Rows of a migration that only the database can refuse: their unit is found, named with the module, and left out.
 
+use std::path::Path;
+
 use bbs::testing::database::Dialect;
 use bbs_proto::models as proto;
 
@@ -12,10 +14,15 @@ use crate::harness::on_each::on_one_server;
 use crate::tasks::definition;
 
 const MODULE: &str = "up of migration 1795000060 (unstorable";
+const UNSTORABLE: &str = "1795000060";
 
 /// The fixture, with the modules whose results a database cannot store, and the guids of its tasks in order.
 async fn with_tasks(kind: Kind) -> (Installation, Vec<String>) {
-    let installation = Installation::new(&modules::modules_with_unstorable(), kind);
+    with_tasks_and(kind, &modules::modules_with_unstorable()).await
+}
+
+async fn with_tasks_and(kind: Kind, modules: &Path) -> (Installation, Vec<String>) {
+    let installation = Installation::new(modules, kind);
     // So that the first and the last task are of different batches.
     let installation = installation.set("migration_units_per_second", 100);
     fixture::write_to(&installation.database).await;
@@ -39,6 +46,12 @@ async fn statement(installation: &Installation, statement: &str) {
     let opened = installation.database.open().await;
     execute(&opened, statement).await;
     opened.close().await;
+}
+
+/// Random characters of four bytes, which no compression makes shorter.
+fn wide(characters: usize) -> String {
+    let mut random = fastrand::Rng::with_seed(characters as u64);
+    (0..characters).map(|_| random.char('\u{20000}'..='\u{29fff}')).collect()
 }
 
 fn stopped(installation: &Installation, arguments: &[&str]) -> String {
@@ -132,4 +145,86 @@ async fn write_that_a_copy_refuses_leaves_its_unit_out(kind: Kind) {
     let kept = query(&installation, "SELECT guid FROM tasks WHERE domain = 'shared'").await;
     assert_eq!(kept, ["first"]);
     assert_eq!(query(&installation, "SELECT mark FROM task_marks").await.len(), guids.len() + 1);
+}
+
+on_each_database!(rows_that_the_layout_before_refuses_leave_their_units_out_on_the_way_down);
+/// Method: the migration lets tasks share marks. Going down, the first and the last task have the same key; on a server, others have
+/// a text that is too long for its column, or an entry that is too large for an index.
+async fn rows_that_the_layout_before_refuses_leave_their_units_out_on_the_way_down(kind: Kind) {
+    let (installation, guids) = with_tasks_and(kind, &modules::modules_with_loosened()).await;
+    installation.succeed(&["migrate", "up"]);
+    let last = guids.len() - 1;
+    let mut cases = vec![(last, "mark", "shared".to_owned(), "the same key")];
+    let too_long = |flaw| (1, "note", "n".repeat(900), flaw);
+    match (kind, kind.dialect()) {
+        (_, Dialect::Postgres) => {
+            let row_size = "index row size";
+            cases.extend([(2, "mark", wide(700), row_size), (last / 2, "note", wide(700), row_size)]);
+            cases.push(too_long("value too long"));
+        }
+        (Kind::Mariadb, _) => cases.push(too_long("Data too long for column 'note'")),
+        (_, Dialect::Mysql) => cases.push(too_long("Data truncated for column 'note'")),
+        (_, Dialect::Sqlite) => {}
+    }
+    let set = async |guid: &str, column: &str, text: &str| {
+        statement(&installation, &format!("UPDATE task_marks SET {column} = '{text}' WHERE guid = '{guid}'")).await;
+    };
+    set(&guids[0], "mark", "shared").await;
+    for (at, column, text, _) in &cases {
+        set(&guids[*at], column, text).await;
+    }
+    let marks = "SELECT mark FROM task_marks ORDER BY guid";
+    let before = query(&installation, marks).await;
+    let down = ["migrate", "down", "--yes", "--to", UNSTORABLE];
+    let refused = stopped(&installation, &down);
+    let module = "down of migration 1795000061 (loosened";
+    assert_contains(&refused, &["cannot be migrated", "the tables are as they were", module]);
+    assert!(cases.iter().any(|(at, ..)| refused.contains(&guids[*at])), "{refused}");
+    assert_eq!(query(&installation, marks).await, before);
+
+    installation.succeed(&[&down[..], &["--on-unreadable", "quarantine"]].concat());
+    let listed = installation.succeed(&["migrate", "quarantine", "list"]);
+    for (at, guid) in guids.iter().enumerate() {
+        let case = cases.iter().find(|(place, ..)| *place == at);
+        assert_eq!(listed.contains(guid.as_str()), case.is_some(), "{guid}: {listed}");
+        if let Some((_, _, _, flaw)) = case {
+            let shown = installation.succeed(&["migrate", "quarantine", "show", guid]);
+            assert_contains(&shown, &[module, "`task_marks`", flaw]);
+        }
+    }
+    assert_eq!(query(&installation, marks).await.len(), guids.len() - cases.len());
+    assert_eq!(query(&installation, "SELECT guid FROM tasks ORDER BY guid").await, guids);
+    // The way up has no such rows, and brings the units back.
+    installation.succeed(&["migrate", "up"]);
+    assert_eq!(query(&installation, marks).await, before);
+}
+
+on_each_database!(rows_that_an_index_of_an_existing_table_does_not_hold_leave_their_units_out);
+/// Method: the migration changes nothing of the table but adds an index, whose entry for a task is too large for PostgreSQL alone.
+async fn rows_that_an_index_of_an_existing_table_does_not_hold_leave_their_units_out(kind: Kind) {
+    let (installation, guids) = with_tasks_and(kind, &modules::modules_with_loosened()).await;
+    installation.succeed(&["migrate", "up", "--to", UNSTORABLE]);
+    let unit = wide(250);
+    let set = format!("guid = '{unit}', domain = '{}', cell_id = '{}'", wide(251), wide(252));
+    statement(&installation, &format!("UPDATE tasks SET {set} WHERE guid = '{}'", guids[7])).await;
+    let tasks = "SELECT guid FROM tasks ORDER BY guid";
+    let before = query(&installation, tasks).await;
+    if kind.dialect() == Dialect::Postgres {
+        let module = "up of migration 1795000061 (loosened";
+        for _ in 0..2 {
+            let refused = stopped(&installation, &["migrate", "up"]);
+            assert_contains(&refused, &[&unit, "the tables are as they were", module, "`tasks`", "index row size"]);
+            assert_eq!(query(&installation, tasks).await, before);
+        }
+        installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
+        assert_contains(&installation.succeed(&["migrate", "quarantine", "list"]), &[&unit]);
+        let shown = installation.succeed(&["migrate", "quarantine", "show", &unit]);
+        assert_contains(&shown, &[module, "`tasks`", "index row size"]);
+        assert_eq!(query(&installation, tasks).await.len(), guids.len() - 1);
+    } else {
+        installation.succeed(&["migrate", "up"]);
+        assert_eq!(query(&installation, tasks).await, before);
+    }
+    installation.succeed(&["migrate", "down", "--yes", "--to", UNSTORABLE]);
+    assert_eq!(query(&installation, tasks).await, before);
 }

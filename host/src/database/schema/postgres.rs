@@ -3,7 +3,7 @@
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
 use crate::database::{Dialect, SqlError, Transaction, sql};
-use crate::layout::schema::{Column, ColumnType};
+use crate::layout::schema::{Column, ColumnType, Index, Table};
 
 /// Returns the table's object id.
 pub(super) const EXISTS: &str = "SELECT oid::bigint FROM pg_catalog.pg_class WHERE relname = ? AND relnamespace = \
@@ -47,6 +47,26 @@ pub(super) fn type_name(kind: ColumnType) -> String {
 
 pub(super) fn identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// The size of the largest entry of an index, in bytes: a third of a page without its header.
+const LARGEST_ENTRY: u64 = 2_704;
+/// The header of an entry, with a mark for each column that is NULL.
+const ENTRY_HEADER: u64 = 16;
+/// The most bytes of a value beside its text: the header of a text, and the space that aligns it.
+const VALUE_OVERHEAD: u64 = 12;
+/// The most bytes of a character.
+const CHARACTER: u64 = 4;
+
+/// Whether every row fits into an index, however little its texts can be compressed.
+pub(super) fn holds_all_rows(table: &Table, index: &Index) -> bool {
+    let largest = |name: &String| match table.column(name)?.kind {
+        ColumnType::Boolean | ColumnType::Integer | ColumnType::BigInteger => Some(VALUE_OVERHEAD),
+        ColumnType::Varchar(characters) => Some(u64::from(characters) * CHARACTER + VALUE_OVERHEAD),
+        ColumnType::Text | ColumnType::MediumText | ColumnType::LongText => None,
+    };
+    let values: Option<u64> = index.columns.iter().map(largest).sum();
+    values.is_some_and(|values| values + ENTRY_HEADER <= LARGEST_ENTRY)
 }
 
 /// Whether only the catalog changes. Changing a 32-bit column to 64 bits rewrites every row.

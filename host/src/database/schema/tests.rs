@@ -50,6 +50,21 @@ fn created() -> [String; 2] {
     [create_table(Dialect::Sqlite, &table, "sample"), create_index(Dialect::Sqlite, "sample", &table.indexes[0])]
 }
 
+#[test]
+fn index_holds_all_rows_unless_their_texts_may_be_too_long_for_postgres() {
+    let of = |kinds: &[ColumnType]| {
+        let names = ["a", "b", "c"].into_iter().zip(kinds);
+        let columns: Vec<_> = names.map(|(name, kind)| column(name, *kind, false, None)).collect();
+        let index = Index { name: "i".into(), columns: columns.iter().map(|column| column.name.clone()).collect() };
+        let table = Table { columns, ..sample() };
+        assert!(SERVERS[1..].iter().all(|dialect| holds_all_rows(*dialect, &table, &index)));
+        holds_all_rows(Dialect::Postgres, &table, &index)
+    };
+    let name = ColumnType::Varchar(255);
+    assert!(of(&[name]) && of(&[ColumnType::BigInteger, name, name]) && of(&[ColumnType::Varchar(600)]));
+    assert!(!of(&[name, name, name]) && !of(&[ColumnType::Varchar(1024)]) && !of(&[ColumnType::LongText]));
+}
+
 #[tokio::test]
 async fn created_table_reads_back_as_expected() {
     let found = made(&created()).await;

@@ -150,6 +150,7 @@ pub(super) fn read_text(folder: &Path) -> Result<String, CatalogError> {
     let path = folder.join(CATALOG_FILE);
     files::read_text(&path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => CatalogError::NoCatalog { path },
+        std::io::ErrorKind::NotADirectory => CatalogError::NotAFolder { path: folder.to_owned() },
         _ => CatalogError::Read { path, source },
     })
 }

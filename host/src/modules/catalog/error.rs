@@ -16,6 +16,8 @@ use crate::signatures::{NAME_RULE, SignatureError};
 pub enum CatalogError {
     #[error("{} is not there; name a folder that `bbs module build --into` has written", .path.display())]
     NoCatalog { path: PathBuf },
+    #[error("{} is not a folder; name one that `bbs module build --into` has written", .path.display())]
+    NotAFolder { path: PathBuf },
     #[error("{} cannot be read; check its permissions", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
     #[error("the signature of {} cannot be accepted", .path.display())]

@@ -1,0 +1,67 @@
+//! The names of data versions on the command line: numbers, and releases of the modules.
+
+use std::convert::Infallible;
+use std::str::FromStr;
+
+use super::takeover::check_version;
+use super::{Prepared, StartupError};
+use crate::layout::manifest::DataVersion;
+use crate::modules::releases::{self, ReleaseError};
+
+/// A data version as an operator names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VersionName {
+    /// The version itself.
+    Number(DataVersion),
+    /// The release with that version, as `releases.toml` of the modules names it.
+    Release(String),
+}
+
+impl FromStr for VersionName {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(text.parse().map_or_else(|_| Self::Release(text.to_owned()), Self::Number))
+    }
+}
+
+impl Prepared {
+    /// The data version with a name, which `what` has.
+    ///
+    /// # Errors
+    /// The modules have no such version, or no such release; the error names those there are.
+    pub fn version(&self, what: &'static str, name: &VersionName) -> Result<DataVersion, StartupError> {
+        let version = match name {
+            VersionName::Number(version) => *version,
+            VersionName::Release(name) => {
+                let folders = self.config.module_folders()?;
+                let release = releases::release(&folders, self.catalog.release_digests(), name);
+                release.map(|release| release.data).map_err(|fault| match fault {
+                    ReleaseError::Unknown { name, known } => StartupError::UnknownRelease { what, name, known },
+                    source => StartupError::NoReleases { what, source },
+                })?
+            }
+        };
+        check_version(&self.config, &self.catalog, what, version)?;
+        Ok(version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_a_version_and_all_else_is_a_release() {
+        let release = |name: &str| VersionName::Release(name.to_owned());
+        for (text, name) in [
+            ("1722634733", VersionName::Number(1_722_634_733)),
+            ("diego", release("diego")),
+            ("0.1", release("0.1")),
+            ("-1", release("-1")),
+            ("99999999999999999999", release("99999999999999999999")),
+        ] {
+            assert_eq!(text.parse(), Ok(name));
+        }
+    }
+}
