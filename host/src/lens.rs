@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::layout::columns::{ColumnData, RunArguments};
-use crate::layout::history::{LayoutHistory, Pass, Way, directed_changes};
+use crate::layout::history::{LayoutHistory, Leg, Way, directed_changes};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Literal, Table};
 use crate::layout::values::Encoding;
@@ -102,7 +102,7 @@ pub struct Composed {
     /// Whether a row function may have removed, added or reordered rows.
     pub reshaped: bool,
     /// The last step that ran a row function over it.
-    pub transformed: Option<Pass>,
+    pub transformed: Option<Leg>,
 }
 
 /// Tables that the lens transforms together, unit by unit.
@@ -122,7 +122,7 @@ pub struct TableGroup {
 /// A table of which rows may be in residue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftTable {
-    pub left_by: Pass,
+    pub left_by: Leg,
     pub table: String,
 }
 
@@ -166,9 +166,9 @@ pub struct Lens {
     pub needed: BTreeMap<String, BTreeSet<String>>,
     restorable: BTreeSet<(DataVersion, String)>,
     /// Those of which residue stays when it has been applied.
-    pub leaving: Vec<Pass>,
+    pub leaving: Vec<Leg>,
     /// Those whose residue it gives back.
-    pub returning: Vec<Pass>,
+    pub returning: Vec<Leg>,
 }
 
 impl std::fmt::Debug for Lens {
@@ -259,7 +259,7 @@ impl Lens {
     /// The inserted migration that would change rows for which those above have saved values on the way down, if that is where the
     /// way ends: the values could not be given back to the rows any more.
     fn changes_what_was_saved(&self) -> Option<DataVersion> {
-        let leaves_saved = self.leaving.iter().any(|pass| pass.direction == Direction::Down);
+        let leaves_saved = self.leaving.iter().any(|leg| leg.direction == Direction::Down);
         let mut inserted =
             self.steps.iter().filter(|step| step.direction == Direction::Up && step.counterpart.is_none());
         inserted.find(|step| leaves_saved && !step.only_adds()).map(Step::version)
@@ -271,8 +271,8 @@ impl Lens {
     }
 
     /// The migrations with their directions in the order in which they run.
-    pub fn passes(&self) -> impl Iterator<Item = Pass> {
-        self.steps.iter().map(Step::pass)
+    pub fn legs(&self) -> impl Iterator<Item = Leg> {
+        self.steps.iter().map(Step::leg)
     }
 
     /// Whether a row function writes a partition key, which has to be that of the row's unit.
@@ -353,7 +353,7 @@ impl Lens {
     /// else of the last one.
     pub fn failed_for(&self, composed: &Composed, units: usize, reason: String) -> LensError {
         let last = self.steps.len() - 1;
-        let step = self.steps.iter().rposition(|step| composed.transformed == Some(step.pass()));
+        let step = self.steps.iter().rposition(|step| composed.transformed == Some(step.leg()));
         self.at_fault(step.unwrap_or(last), units, reason)
     }
 
@@ -425,7 +425,7 @@ impl Lens {
                 for (_, table) in step.created().filter(|(change, _)| narrowed.creates.contains(change)) {
                     let table = table.to_owned();
                     if step.went_down().is_none() && self.restorable.contains(&(step.version(), table.clone())) {
-                        self.groups[group].restored.push(LeftTable { left_by: step.pass().back(), table });
+                        self.groups[group].restored.push(LeftTable { left_by: step.leg().back(), table });
                         self.groups[group].visits_units = true;
                     }
                 }
@@ -444,30 +444,30 @@ impl Lens {
 
 /// Takes out what the way saved as it went down through the migration of a step, under the names that the tables have after it.
 fn saved_below(step: &Step, saved: &mut Vec<ResidueEntry>) -> Vec<ResidueEntry> {
-    let of_this = saved.extract_if(.., |entry| entry.left_by == step.pass().back());
+    let of_this = saved.extract_if(.., |entry| entry.left_by == step.leg().back());
     of_this.map(|entry| ResidueEntry { table: step.name_after(&entry.table), ..entry }).collect()
 }
 
 /// The steps of a way, in the order in which they run. `at` is set to the version of each.
 fn steps_on(way: Way<'_>, migrations: &[Arc<dyn Transform>], at: &Cell<DataVersion>) -> Vec<Step> {
-    let passes = way.passes();
-    let step = |(place, pass): (usize, &Pass)| {
-        at.set(pass.version);
-        let migration = migrations.iter().find(|migration| migration.manifest().version == pass.version);
+    let legs = way.legs();
+    let step = |(place, leg): (usize, &Leg)| {
+        at.set(leg.version);
+        let migration = migrations.iter().find(|migration| migration.manifest().version == leg.version);
         let migration = migration.expect("the lines of a way are of these migrations");
-        let (lower, upper) = way.sides(*pass);
-        let [changes, back] = [pass.direction, pass.direction.opposite()]
+        let (lower, upper) = way.sides(*leg);
+        let [changes, back] = [leg.direction, leg.direction.opposite()]
             .map(|direction| directed_changes(lower, migration.manifest(), direction));
-        let (source, target) = match pass.direction {
+        let (source, target) = match leg.direction {
             Direction::Up => (lower, upper),
             Direction::Down => (upper, lower),
         };
         let ends = (source.clone(), target.clone());
-        let mut step = Step::new(Arc::clone(migration), (pass.direction, place), changes, &back, ends);
-        step.counterpart = passes.iter().position(|other| *other == pass.back());
+        let mut step = Step::new(Arc::clone(migration), (leg.direction, place), changes, &back, ends);
+        step.counterpart = legs.iter().position(|other| *other == leg.back());
         step
     };
-    passes.iter().enumerate().map(step).collect()
+    legs.iter().enumerate().map(step).collect()
 }
 
 /// Reading a column here adds its source column to [`Lens::needed`].

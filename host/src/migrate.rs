@@ -13,6 +13,7 @@ mod error;
 mod examine;
 pub mod fault;
 pub mod filling;
+mod found;
 mod fresh;
 mod job;
 mod layout_sql;
@@ -65,9 +66,10 @@ pub use check::{Checked, Trouble, check};
 use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::{MigrateError, command};
+pub use found::found;
 use job::{Job, Work};
 pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};
-use lines::Lines;
+use lines::LinePair;
 pub use lock_waits::holders as lock_holders;
 pub use look::{check_way_back, look, reasons_against_rollback};
 pub use own_tables::{IMPORT, IMPORT_RUN, import_run, tables as own_tables};
@@ -82,7 +84,7 @@ pub use quarantine::{
 pub use replay::{REPLAY_BYTES, REPLAY_UNFINISHED, Replay, ReplayTable};
 pub use runs::{MigrationRan, MigrationRun, RunState, Runner, migrations_ran, runs};
 use state::{Phase, Underway};
-pub use status::{Plan, PlannedMigration, Status, TableChange, found, is_between, plan, status};
+pub use status::{Plan, PlannedMigration, Status, TableChange, is_between, plan, status};
 
 /// What a migration works with.
 #[derive(Clone)]
@@ -188,7 +190,7 @@ pub fn layout_history(migrations: &[Arc<dyn Transform>]) -> Result<LayoutHistory
 /// # Errors
 /// A migration does not fit the layout before it, or the database cannot be read.
 pub async fn layouts_that_ran(context: &Context) -> Result<LayoutHistory, MigrateError> {
-    Ok(Lines::declared(context, &mut context.database.read().await?).await?.ran)
+    Ok(LinePair::declared(context, &mut context.database.read().await?).await?.ran)
 }
 
 /// The arguments of the migrations of some versions: drawn and stored at the first use, the same at every later one.
@@ -293,7 +295,7 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
 /// Undoes the changes that an abandoned migration has made ahead of its cut-over, if this catalog has it.
 async fn undo_abandoned(context: &Context, fence: &Fence, underway: &Underway) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    let lines = Lines::here(context, &mut reader).await?;
+    let lines = LinePair::here(context, &mut reader).await?;
     drop(reader);
     let is_known = lines.have(underway.from, underway.to);
     if !is_known || !matches!(underway.phase, Phase::Begun | Phase::Copying) {
@@ -312,7 +314,7 @@ async fn bring_across(
     budget: &Arc<UnitBudget>,
 ) -> Result<(Arc<Job>, bool), MigrateError> {
     let mut reader = context.database.read().await?;
-    let lines = Lines::here(context, &mut reader).await?;
+    let lines = LinePair::here(context, &mut reader).await?;
     let way = lines.way(from, to);
     let restorable = residue::restorable(&mut reader, way).await?;
     drop(reader);

@@ -88,7 +88,7 @@ pub mod metrics {
 pub mod migrate {
     pub use crate::migrate::{
         Context, Decision, Intent, MigrateError, Runner, Strategy, Tuning, arguments, clean_up, fault, layout_history,
-        online, own_tables, plan, run, status,
+        migrations_ran, online, own_tables, plan, run, status,
     };
 }
 

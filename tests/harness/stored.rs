@@ -53,12 +53,18 @@ impl Stored {
 
     pub async fn up(&self, wanted: u64) -> Result<Decision, MigrateError> {
         let fence = Fence::raise(&self.context.database).await?;
-        migrate::run(&self.context, &fence, Intent::Up { wanted }).await
+        migrate::run(&self.next_start().await, &fence, Intent::Up { wanted }).await
     }
 
     pub async fn down(&self, to: u64) -> Result<Decision, MigrateError> {
         let fence = Fence::raise(&self.context.database).await?;
-        migrate::run(&self.context, &fence, Intent::Down { to }).await
+        migrate::run(&self.next_start().await, &fence, Intent::Down { to }).await
+    }
+
+    /// The context of a process that starts after all migrations that the database has been through.
+    async fn next_start(&self) -> Context {
+        let ran = migrate::migrations_ran(&self.context).await.expect("the history can be read").len();
+        Context { now_ns: self.context.now_ns + i64::try_from(ran).expect("a few"), ..self.context.clone() }
     }
 
     /// Runs a statement that bypasses the host, as an operator or another BBS might.

@@ -1,11 +1,14 @@
 //! A migration killed at every crash point, resumed, and its database compared with that of an uninterrupted migration.
 //! The killed process is this test executable, which runs one test on the database of another.
 
+mod inserted;
 mod online;
 
 use std::process::Command;
+use std::sync::Arc;
 
 use bbs::testing::database::Dialect;
+use bbs::testing::lens::transform::Transform;
 use bbs::testing::migrate::fault::{AFTER_RENAMING, POINTS};
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
@@ -15,7 +18,8 @@ use crate::harness::layouts::NEWEST;
 use crate::harness::stored::{Rows, Stored};
 
 pub(super) const OLDEST: u64 = 1_471_030_898;
-/// Direction, version and database for [`migration_reaches_the_wanted_version`] in a child process.
+/// Direction, with or without the inserted migrations, version and database for [`migration_reaches_the_wanted_version`] in a child
+/// process.
 const TASK: &str = "BBS_TEST_MIGRATE";
 
 /// The tests below run this one in child processes, which they kill, on databases of theirs.
@@ -32,10 +36,11 @@ async fn migration_reaches_the_wanted_version() {
     let (direction, rest) = task.split_once(' ').unwrap();
     let (version, database) = rest.split_once(' ').unwrap();
     let version = version.parse().unwrap();
-    let stored = Stored::open(&TestDatabase::from_word(database), fixture::migrations()).await;
-    match direction {
-        "up" => stored.up(version).await.unwrap(),
-        _ => stored.down(version).await.unwrap(),
+    let catalog = if direction.ends_with("with-inserted") { inserted::migrations() } else { fixture::migrations() };
+    let stored = Stored::open(&TestDatabase::from_word(database), catalog).await;
+    match direction.starts_with("up") {
+        true => stored.up(version).await.unwrap(),
+        false => stored.down(version).await.unwrap(),
     };
     assert_eq!(stored.version().await, version);
     stored.context.database.close().await;
@@ -70,7 +75,12 @@ pub(super) fn run(direction: &str, version: u64, database: &TestDatabase, fault:
 
 /// Asserts version, schema and the absence of temporary tables; returns all rows.
 pub(super) async fn inspect(database: &TestDatabase, version: u64) -> Rows {
-    let stored = Stored::open(database, fixture::migrations()).await;
+    inspect_with(fixture::migrations(), database, version).await
+}
+
+/// The same with a catalog.
+async fn inspect_with(catalog: Vec<Arc<dyn Transform>>, database: &TestDatabase, version: u64) -> Rows {
+    let stored = Stored::open(database, catalog).await;
     assert_eq!(stored.version().await, version);
     stored.assert_layout(version).await;
     let leftovers: Vec<_> = stored.tables().await.into_iter().filter(|name| name.contains("__")).collect();

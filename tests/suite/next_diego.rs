@@ -4,9 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use bbs::testing::migrate::{self, MigrateError};
 use bbs_proto::models as proto;
 
 use crate::api::{desire, get, lrp};
+use crate::crash::ARCHIVED;
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::modules;
@@ -14,8 +16,12 @@ use crate::harness::server::{Options, Server};
 use crate::harness::stored::{Rows, Stored};
 
 /// Diego's next version.
-const GPU: u64 = 1_789_335_377;
-const NEWEST: u64 = 1_795_000_020;
+pub(crate) const GPU: u64 = 1_789_335_377;
+pub(crate) const NEWEST: u64 = 1_795_000_020;
+/// The newest version of the default catalog.
+const OURS: u64 = 1_795_000_010;
+/// The newest version of Diego's today.
+const TODAYS: u64 = 1_772_581_987;
 const TABLE: &str = "desired_lrps";
 
 async fn with_fixture(kind: Kind) -> (TestDatabase, Stored) {
@@ -108,4 +114,67 @@ async fn columns_that_the_host_does_not_know_keep_their_values_or_get_their_defa
         assert!(rows[TABLE].iter().any(|row| row["process_guid"] == format!("new-{version}")));
         assert_gpus(&rows, &guid);
     }
+}
+
+/// Gives all desired LRPs placement tags that the other author's migration leaves as they are.
+pub(crate) async fn sort_placement_tags(database: &TestDatabase) {
+    let stored = Stored::open(database, fixture::migrations()).await;
+    stored.execute(&format!("UPDATE {TABLE} SET placement_tags = '[\"a\",\"b\"]'")).await;
+    stored.context.database.close().await;
+}
+
+/// What Diego's next release does at its start.
+async fn run_diegos_migration(stored: &Stored) {
+    for column in ["gpu_limit INT NOT NULL DEFAULT 0", "gpu_type VARCHAR(255) NOT NULL DEFAULT ''"] {
+        stored.execute(&format!("ALTER TABLE {TABLE} ADD COLUMN {column}")).await;
+    }
+    let version = format!("{{\"CurrentVersion\":{GPU},\"TargetVersion\":{GPU}}}");
+    stored.execute(&format!("UPDATE configurations SET value = '{version}' WHERE id = 'version'")).await;
+}
+
+on_each_database!(migrations_are_inserted_below_those_that_ran_and_each_diego_gets_its_rows_back);
+async fn migrations_are_inserted_below_those_that_ran_and_each_diego_gets_its_rows_back(kind: Kind) {
+    let (database, stored) = with_fixture(kind).await;
+    let original = stored.rows(VERSION).await;
+    let guid = original[TABLE][7]["process_guid"].clone();
+    let ours = Stored::open(&database, fixture::migrations()).await;
+    ours.up(OURS).await.unwrap();
+    ours.execute(ARCHIVED).await;
+    ours.execute("INSERT INTO bbs_lrp_updates (process_guid, started_at, cancelled) SELECT process_guid, 3, false FROM desired_lrps").await;
+    let before = ours.rows(OURS).await;
+
+    let refused = stored.up(OURS).await.unwrap_err();
+    assert!(matches!(refused, MigrateError::Inserted { version: GPU, current: OURS, .. }), "{refused}");
+    let plan = migrate::plan(&stored.context, NEWEST).await.unwrap();
+    assert_eq!((plan.inserted, plan.refused), (vec![GPU, 1_790_000_000], None));
+    stored.up(NEWEST).await.unwrap();
+    stored.assert_layout(NEWEST).await;
+    let migrated = stored.rows(NEWEST).await;
+    assert_kept(&migrated, &before, Some("placement_tags"));
+    assert!(!placement_tags(&migrated).contains_key("null"));
+    assert_gpus(&migrated, "");
+    set_gpus(&stored, &guid).await;
+
+    // To Diego's next release, and to today's, which its next one replaces.
+    stored.down(GPU).await.unwrap();
+    let handed_back = stored.rows(GPU).await;
+    assert_kept(&handed_back, &original, None);
+    assert_gpus(&handed_back, &guid);
+    stored.down(VERSION).await.unwrap();
+    assert_eq!(stored.rows(VERSION).await, original);
+    stored.up(TODAYS).await.unwrap();
+    run_diegos_migration(&stored).await;
+    stored.up(NEWEST).await.unwrap();
+    stored.assert_layout(NEWEST).await;
+    assert_kept(&stored.rows(NEWEST).await, &before, Some("placement_tags"));
+
+    // To Diego's next release, without a migration to the newest version first.
+    stored.down(VERSION).await.unwrap();
+    ours.up(OURS).await.unwrap();
+    assert_eq!(ours.rows(OURS).await, before);
+    stored.down(GPU).await.unwrap();
+    stored.assert_layout(GPU).await;
+    assert_kept(&stored.rows(GPU).await, &original, None);
+    stored.up(NEWEST).await.unwrap();
+    assert_kept(&stored.rows(NEWEST).await, &before, Some("placement_tags"));
 }

@@ -21,6 +21,7 @@ use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::stored::Stored;
 use crate::harness::{modules, pause};
+use crate::next_diego;
 
 /// The version before a migration that decrypts, splits and re-encrypts every desired LRP.
 const FROM: u64 = 1_698_182_853;
@@ -123,6 +124,27 @@ async fn large_table_without_statistics_is_not_read_whole_for_each_write() {
     let scans: u64 = texts(&database, scans).await[0].parse().unwrap();
     assert!(scans < 20, "bbs_residue was scanned sequentially {scans} times");
     database.close().await;
+}
+
+on_each_database!(no_call_fails_while_migrations_are_inserted_online);
+async fn no_call_fails_while_migrations_are_inserted_online(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    let older = Installation::on(database.clone(), &modules::modules());
+    fixture::write_to(&older.database).await;
+    next_diego::sort_placement_tags(&older.database).await;
+    let host = older.serve();
+    let before = Model::of(&Caller::new(watch::channel(host.url("")).1)).await.unwrap();
+    assert!(host.terminate().success());
+    let newer = Installation::on(database, &modules::modules_with_next_diego());
+    let newer = newer.set("migration_mode", "online").set("migration_units_per_second", UNITS_PER_SECOND);
+    let mut host = newer.serve();
+    let settings = Settings { clients: 8, calls_per_second: 50.0, seed: 9 };
+    let outcome = migration(&newer, &mut host, before, next_diego::NEWEST, settings).await;
+    let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}: {:#?}", host.output()));
+    let report = &outcome.report;
+    assert_eq!((report.failures, report.differences), (0, 0), "{report}\n{:#?}", host.output());
+    assert_eq!(outcome.differences, Vec::<String>::new());
+    assert!(host.terminate().success());
 }
 
 /// An online installation whose copies are complete, and a transaction of another client that has read a table, as a backup does.

@@ -15,6 +15,7 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 use crate::harness::stored::{Rows, Stored};
 use crate::lock::standby;
+use crate::next_diego;
 use crate::split::{LISTS, listed};
 
 /// The newest version of the older release.
@@ -39,15 +40,27 @@ struct Releases {
 impl Releases {
     /// On a database that Diego's BBS wrote.
     async fn on_diego_database(kind: Kind) -> Self {
+        Self::with_modules(kind, &modules::modules_with_split()).await
+    }
+
+    async fn with_modules(kind: Kind, newer: &Path) -> Self {
         let database = TestDatabase::new(kind);
         fixture::write_to(&database).await;
         let install = |modules: &Path| Installation::on(database.clone(), modules).set("lock_ttl", LOCK_TTL);
-        Self { older: install(&modules::modules()), newer: install(&modules::modules_with_split()) }
+        Self { older: install(&modules::modules()), newer: install(newer) }
     }
 
     /// On that database, migrated by the older release.
     async fn on_older_database(kind: Kind) -> Self {
         let releases = Self::on_diego_database(kind).await;
+        releases.older.succeed(&["migrate", "up"]);
+        releases
+    }
+
+    /// The newer release has Diego's next migration below those of the older one.
+    async fn with_next_diego(kind: Kind) -> Self {
+        let releases = Self::with_modules(kind, &modules::modules_with_next_diego()).await;
+        next_diego::sort_placement_tags(&releases.older.database).await;
         releases.older.succeed(&["migrate", "up"]);
         releases
     }
@@ -203,9 +216,11 @@ async fn older_host_completes_its_own_part_of_a_migration_that_a_newer_one_began
     let expected = lists(&host).await;
     assert!(host.terminate().success());
     assert_eq!(releases.versions(), (OLDER, OLDER));
+    // It stays there, and is served through the lens.
     let host = releases.newer.serve();
     assert_same_lists(&lists(&host).await, &expected);
     assert!(host.terminate().success());
+    assert_eq!(releases.versions().0, next_diego::GPU);
     releases.newer.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     assert_eq!(releases.rows(VERSION).await, original);
 }
@@ -267,4 +282,44 @@ async fn pinned_newer_host_and_older_host_take_turns_until_the_pin_is_removed(ki
     assert_same_lists(&lists(&host).await, &expected);
     assert!(host.terminate().success());
     assert_eq!(releases.versions(), (NEWER, NEWER));
+}
+
+// Section "Migrations below those that ran".
+on_each_database!(hosts_share_a_database_until_inserted_migrations_are_complete);
+async fn hosts_share_a_database_until_inserted_migrations_are_complete(kind: Kind) {
+    let Releases { older, newer } = Releases::with_next_diego(kind).await;
+    let releases = Releases { older, newer: newer.set("rollback_on_drain_to_version", next_diego::GPU) };
+    migrate_a_part(&releases.newer);
+    assert_eq!(releases.versions(), (OLDER, next_diego::NEWEST));
+    let host = releases.older.serve();
+    write(&host, "first").await;
+    let expected = lists(&host).await;
+    assert!(host.terminate().success());
+    let host = releases.newer.serve();
+    assert_same_lists(&lists(&host).await, &expected);
+    assert_eq!(releases.versions(), (next_diego::NEWEST, next_diego::NEWEST));
+    let refused = releases.older.run(&["migrate", "up"]);
+    assert!(!refused.status.success());
+    assert!(host.terminate().success());
+    assert_eq!(releases.versions().0, next_diego::GPU, "the drain hands the database to Diego's next release");
+    // It stays there, and is served through the lens.
+    let host = releases.newer.serve();
+    assert_same_lists(&lists(&host).await, &expected);
+    assert!(host.terminate().success());
+    assert_eq!(releases.versions().0, next_diego::GPU);
+    releases.newer.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    let host = releases.older.serve();
+    assert_same_lists(&lists(&host).await, &expected);
+}
+
+on_each_database!(pinned_host_names_the_inserted_migration_that_its_version_does_not_have);
+async fn pinned_host_names_the_inserted_migration_that_its_version_does_not_have(kind: Kind) {
+    let Releases { older, newer } = Releases::with_next_diego(kind).await;
+    let releases = Releases { older, newer: newer.set("pin_data_version", OLDER) };
+    let refused = releases.newer.run(&["serve"]);
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && message.contains("1789335377"), "{message}");
+    let plan = releases.newer.succeed(&["migrate", "plan", "--to", &next_diego::NEWEST.to_string()]);
+    assert!(plan.contains("Inserted   1789335377-"), "{plan}");
+    assert_eq!(releases.versions(), (OLDER, OLDER));
 }

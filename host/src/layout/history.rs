@@ -14,7 +14,7 @@ use super::manifest::{Change, DataVersion, Direction, Manifest};
 use super::schema::Layout;
 
 pub use additions::Additions;
-pub use way::{Pass, Way};
+pub use way::{Leg, Way};
 
 /// A manifest that is not valid for the layout before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -12,7 +12,7 @@ use super::column::{Content, EncodedRows, FrameColumn, PlainColumn};
 use super::error::{ChangeError, NoCounterpart};
 use super::{LensInput, UnitKeys};
 use crate::layout::columns::{ColumnData, NEW_ROW, Shape};
-use crate::layout::history::Pass;
+use crate::layout::history::Leg;
 use crate::layout::manifest::{Change, DataVersion};
 use crate::layout::schema::{Column, Layout, Table};
 use crate::layout::values::{Encoding, Value};
@@ -43,7 +43,7 @@ pub(super) struct FrameTable {
     /// Source tables whose rows came with moved columns in the current step.
     continues: BTreeSet<String>,
     pub(super) reshaped: bool,
-    pub(super) transformed: Option<Pass>,
+    pub(super) transformed: Option<Leg>,
     pub(super) class: usize,
 }
 

@@ -9,7 +9,7 @@ use super::digests;
 use super::frame::Frame;
 use super::residue::ResidueEntry;
 use super::step::Step;
-use crate::layout::history::Pass;
+use crate::layout::history::Leg;
 use crate::layout::history::access::name_before;
 use crate::layout::manifest::{Change, Direction};
 use crate::layout::schema::Table;
@@ -85,7 +85,7 @@ impl Bound {
     }
 
     /// Binds the saved rows of the dropped tables.
-    pub(super) fn mark(&self, left_by: Pass, kept: &mut [ResidueEntry]) {
+    pub(super) fn mark(&self, left_by: Leg, kept: &mut [ResidueEntry]) {
         for entry in kept.iter_mut().filter(|entry| entry.left_by == left_by) {
             if let Some(identities) = self.dropped.get(&entry.table).and_then(|key| self.identities.get(key)) {
                 entry.value.digest.clone_from(&identities[entry.unit]);

@@ -10,7 +10,7 @@ use super::error::StepError;
 use super::frame::{Frame, FrameTable};
 use super::step::{ColumnFate, Step};
 use crate::layout::columns::ColumnData;
-use crate::layout::history::Pass;
+use crate::layout::history::Leg;
 use crate::layout::manifest::{Access, DataVersion};
 use crate::layout::schema::{Column, RECORD_VERSION};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
@@ -21,7 +21,7 @@ pub struct ResidueEntry {
     pub unit: usize,
     /// Empty for residue that the row function returned.
     pub table: String,
-    pub left_by: Pass,
+    pub left_by: Leg,
     pub value: ResidueValue,
 }
 
@@ -166,7 +166,7 @@ pub(super) fn keep_table(
         let empty = (0..frame.units()).filter(|&unit| held.rows_of(unit).is_empty());
         kept.extend(empty.map(|unit| {
             let value = ResidueValue { row_key: Vec::new(), digest: Vec::new(), bytes: Vec::new() };
-            ResidueEntry { unit, table: table.to_owned(), left_by: step.pass(), value }
+            ResidueEntry { unit, table: table.to_owned(), left_by: step.leg(), value }
         }));
     }
     let columns: Vec<_> =
@@ -203,7 +203,7 @@ fn keep(
             }
             if !bytes.is_empty() {
                 let value = ResidueValue { row_key: keys[row].clone(), digest: digests[row].clone(), bytes };
-                kept.push(ResidueEntry { unit, table: table.to_owned(), left_by: step.pass(), value });
+                kept.push(ResidueEntry { unit, table: table.to_owned(), left_by: step.leg(), value });
             }
         }
     }

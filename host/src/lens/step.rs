@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::bisect;
 use super::error::LensError;
 use super::transform::Transform;
-use crate::layout::history::Pass;
+use crate::layout::history::Leg;
 use crate::layout::history::access::name_before;
 use crate::layout::manifest::{Access, Change, DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Table};
@@ -108,8 +108,8 @@ impl Step {
         Self { transform, direction, place, counterpart: None, changes, source, target, encodings, taken, taken_back }
     }
 
-    pub(super) fn pass(&self) -> Pass {
-        Pass { version: self.version(), direction: self.direction }
+    pub(super) fn leg(&self) -> Leg {
+        Leg { version: self.version(), direction: self.direction }
     }
 
     /// Whether the way comes up again through this migration, which it goes down through here.

@@ -205,7 +205,7 @@ fn only_declared_columns_are_read_and_others_pass_sealed() {
     };
     assert_eq!(of("word"), Provenance::Computed);
     assert_eq!(of("secret"), Provenance::Raw { table: "apps".into(), column: "secret".into() });
-    assert_eq!(lens.tables["apps"].transformed, Some(Pass { version: 2, direction: Direction::Up }));
+    assert_eq!(lens.tables["apps"].transformed, Some(Leg { version: 2, direction: Direction::Up }));
     assert_eq!(lens.tables["others"].transformed, None);
     assert!(lens.groups[lens.tables["apps"].group].visits_units);
     assert!(!lens.groups[lens.tables["others"].group].visits_units);

@@ -107,7 +107,7 @@ impl Step {
         self.mark_kept_tables(frame, &mut applied.residue)?;
         bound.identify(self, frame, Direction::Down)?;
         bound.join_restored(frame);
-        bound.mark(self.pass(), &mut applied.residue);
+        bound.mark(self.leg(), &mut applied.residue);
         for table in frame.names() {
             residue::keep_columns(frame, self, &table, &mut applied.residue)?;
             if given_back(&table) && self.fills(&table) {
@@ -157,7 +157,7 @@ impl Step {
         }
         let names: Vec<_> = self.taken_back.iter().map(|(_, after)| after.clone()).collect();
         let marks = unit_marks(frame, &names)?;
-        for kept in kept.iter_mut().filter(|kept| kept.left_by == self.pass() && dropped.contains(&&kept.table)) {
+        for kept in kept.iter_mut().filter(|kept| kept.left_by == self.leg() && dropped.contains(&&kept.table)) {
             kept.value.digest.clone_from(&marks[kept.unit]);
         }
         Ok(())
@@ -236,7 +236,7 @@ impl Step {
                 frame.table_mut(&access.table).set(name, Content::Given(data));
             }
             if !access.writes.is_empty() || access.reshapes {
-                frame.table_mut(&access.table).transformed = Some(self.pass());
+                frame.table_mut(&access.table).transformed = Some(self.leg());
             }
             frame.note(self.place, &access.table);
             frame.join(&self.accesses()[0].table, &access.table);
@@ -257,7 +257,7 @@ impl Step {
         for (unit, bytes) in outcome.residue.into_iter().enumerate() {
             if let Some(bytes) = bytes {
                 let value = ResidueValue { row_key: Vec::new(), digest: digests[unit].clone(), bytes };
-                applied.residue.push(ResidueEntry { unit, table: String::new(), left_by: self.pass(), value });
+                applied.residue.push(ResidueEntry { unit, table: String::new(), left_by: self.leg(), value });
             }
         }
         Ok(())

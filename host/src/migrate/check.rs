@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::look::check_ends;
 use super::readable::check_keys;
 use super::state::{self, current_of};
-use super::{Context, Lines, MigrateError, Work, partial_run, residue};
+use super::{Context, LinePair, MigrateError, Work, found, partial_run, residue};
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Sealing, Table};
@@ -119,8 +119,8 @@ struct CheckedStep {
 /// The migration cannot be planned, or the database fails. Units at fault are in the result.
 pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, MigrateError> {
     let mut reader = context.database.read().await?;
-    let from = current_of(&state::found(&mut reader).await?);
-    let lines = Lines::here(context, &mut reader).await?;
+    let from = current_of(&found::read(&mut reader).await?);
+    let lines = LinePair::here(context, &mut reader).await?;
     check_ends(context, &lines, from, to)?;
     let way = lines.way(from, to);
     let restorable = residue::restorable(&mut reader, way).await?;
@@ -132,10 +132,10 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
         let new = || RunArguments { started_at_ns: context.now_ns, namespace: Uuid::new_v4() };
         arguments.insert(version, state::known_arguments(&mut reader, version).await?.unwrap_or_else(new));
     }
-    let steps = work.lens.steps().zip(work.lens.passes()).map(|(step, pass)| {
-        let found = restorable.iter().filter(|(of, _)| *of == pass.version).cloned();
-        let layouts = way.layouts(pass.direction);
-        let round_trip = RoundTrip::new(layouts, &context.migrations, step, pass.direction, found, work.dialect)?;
+    let steps = work.lens.steps().zip(work.lens.legs()).map(|(step, leg)| {
+        let found = restorable.iter().filter(|(of, _)| *of == leg.version).cloned();
+        let layouts = way.layouts(leg.direction);
+        let round_trip = RoundTrip::new(layouts, &context.migrations, step, leg.direction, found, work.dialect)?;
         Ok(CheckedStep {
             round_trip: Arc::new(round_trip),
             units: 0,
@@ -275,12 +275,12 @@ impl Walk {
 
     fn finish(self, work: &Work) -> Checked {
         let (from, to, unopened) = (work.from, work.to, unopened(work));
-        let migrations = self.steps.into_iter().zip(work.lens.passes()).map(|(step, pass)| {
+        let migrations = self.steps.into_iter().zip(work.lens.legs()).map(|(step, leg)| {
             let manifest = step.round_trip.migration.manifest();
             CheckedMigration {
                 version: manifest.version,
                 name: manifest.name.clone(),
-                direction: pass.direction,
+                direction: leg.direction,
                 reversible: manifest.reversible,
                 units: step.units,
                 lost: step.lost,

@@ -14,7 +14,8 @@ use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
 use super::{
-    Context, Job, Lines, MigrateError, RunState, Work, fault, lines, quarantine, residue, runs, statements, unindexable,
+    Context, Job, LinePair, MigrateError, RunState, Work, fault, lines, quarantine, residue, runs, statements,
+    unindexable,
 };
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
@@ -267,7 +268,7 @@ async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> 
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
     let Some(underway) = underway.filter(|found| found.phase.awaits_completion()) else { return Ok(()) };
-    let lines = Lines::since_last(context, &mut reader, underway.from).await?;
+    let lines = LinePair::since_last(context, &mut reader, underway.from).await?;
     let (Some(source), Some(target)) = (lines.ran.at(underway.from), lines.catalog.at(underway.to)) else {
         return Err(MigrateError::UnknownVersion { version: underway.from });
     };
@@ -319,11 +320,11 @@ async fn created(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Result<
 /// Writes the version and the history, which are true from now on, and the phase that follows; it is another one if units
 /// are in quarantine.
 async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase) -> Result<(), MigrateError> {
-    for (step, pass) in job.lens.steps().zip(job.lens.passes()) {
+    for (step, leg) in job.lens.steps().zip(job.lens.legs()) {
         let manifest = step.manifest();
         let ran = Ran {
             version: manifest.version,
-            direction: pass.direction,
+            direction: leg.direction,
             name: &manifest.name,
             digest: step.digest(),
             at_ns: context.now_ns,

@@ -4,7 +4,7 @@
 
 use super::plan::{Strategy, replaced};
 use super::readable::{check_keys, check_readable, check_record_versions};
-use super::{Context, Lines, MigrateError, Work, fresh, same_schema, state};
+use super::{Context, LinePair, MigrateError, Work, fresh, same_schema, state};
 use crate::database::schema::{self, AttachedObject, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction};
 use crate::layout::history::LayoutHistory;
@@ -14,7 +14,7 @@ use crate::layout::schema::{Column, Index, Table};
 /// The reasons against a migration; empty if nothing speaks against it. `lines` have what the owner of the database has added.
 pub(super) async fn examine(
     tx: &mut Transaction,
-    lines: &Lines,
+    lines: &LinePair,
     work: &Work,
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reasons = Vec::new();
@@ -36,7 +36,7 @@ pub(super) async fn examine(
 /// Looks, before the cut-over, for what has been added to the tables since they were examined.
 pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    let lines = Lines::declared(context, &mut reader).await?;
+    let lines = LinePair::declared(context, &mut reader).await?;
     MigrateError::refuse(hanging(&mut reader, &lines, work).await?)
 }
 
@@ -160,7 +160,7 @@ async fn in_the_way(tx: &mut Transaction, work: &Work, reasons: &mut Vec<Migrate
 /// or without the additions that the migration carries over.
 pub(super) async fn hanging(
     tx: &mut Transaction,
-    lines: &Lines,
+    lines: &LinePair,
     work: &Work,
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reasons = Vec::new();
@@ -190,7 +190,7 @@ pub(super) async fn hanging(
 /// What a table has that its successor cannot be given.
 async fn lost_with(
     tx: &mut Transaction,
-    lines: &Lines,
+    lines: &LinePair,
     work: &Work,
     table: &str,
 ) -> Result<Vec<AttachedObject>, MigrateError> {

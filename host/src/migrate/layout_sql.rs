@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::look::check_ends;
 use super::plan::{self, Strategy, TablePlan, replaced};
-use super::{Context, Lines, MigrateError, residue, state, statements};
+use super::{Context, LinePair, MigrateError, found, residue, state, statements};
 use crate::database::schema::{self, PhysicalTable, TableOptions};
 use crate::database::{Dialect, SqlError, Transaction};
 use crate::layout::manifest::DataVersion;
@@ -89,8 +89,8 @@ pub async fn layout_sql(
     dialect: Option<Dialect>,
 ) -> Result<Vec<LayoutChange>, MigrateError> {
     let mut tx = context.database.read().await?;
-    let from = state::current_of(&state::found(&mut tx).await?);
-    let lines = Lines::here(context, &mut tx).await?;
+    let from = state::current_of(&found::read(&mut tx).await?);
+    let lines = LinePair::here(context, &mut tx).await?;
     check_ends(context, &lines, from, to)?;
     let way = lines.way(from, to);
     let restorable = residue::restorable(&mut tx, way).await?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::state::{self, HistoryLine};
-use super::{Context, MigrateError, layout_history};
+use super::{Context, MigrateError, found, layout_history};
 use crate::database::Transaction;
 use crate::database::schema::{self, PhysicalTable};
 use crate::layout::history::{Additions, LayoutHistory, Way};
@@ -13,12 +13,12 @@ use crate::layout::manifest::{DataVersion, Direction};
 
 /// The layouts of what ran on a database, and those of the catalog. They are the same unless the catalog has inserted migrations.
 #[derive(Debug, Clone)]
-pub(super) struct Lines {
+pub(super) struct LinePair {
     pub(super) ran: LayoutHistory,
     pub(super) catalog: LayoutHistory,
 }
 
-impl Lines {
+impl LinePair {
     /// Those of the migrations, whatever else the tables of the database have.
     pub(super) async fn declared(context: &Context, tx: &mut Transaction) -> Result<Self, MigrateError> {
         let ran = ran(context, tx).await?;
@@ -33,7 +33,7 @@ impl Lines {
 
     /// The same with what the owner of the database, which is at a version, has added to its tables.
     pub(super) async fn here(context: &Context, tx: &mut Transaction) -> Result<Self, MigrateError> {
-        let at = state::current_of(&state::found(tx).await?);
+        let at = state::current_of(&found::read(tx).await?);
         let declared = Self::declared(context, tx).await?;
         let mut additions = BTreeMap::new();
         for name in declared.ran.at(at).into_iter().flat_map(|layout| layout.tables.keys()) {
@@ -89,7 +89,7 @@ pub(super) fn catalog_line(context: &Context) -> Line {
 
 /// The migrations of the catalog that ran on this database.
 pub(super) async fn ran(context: &Context, tx: &mut Transaction) -> Result<Line, MigrateError> {
-    let current = state::current_of(&state::found(tx).await?);
+    let current = state::current_of(&found::read(tx).await?);
     Ok(Line::that_ran(&catalog_line(context), current, &state::recorded_line(tx).await?))
 }
 
@@ -97,15 +97,15 @@ pub(super) async fn ran(context: &Context, tx: &mut Transaction) -> Result<Line,
 /// the history had run: another BBS keeps none.
 fn ran_before(catalog: &Line, version: DataVersion, history: &[HistoryLine], at_ns: i64) -> Line {
     let had_run = |version: &DataVersion| {
-        let lines = || history.iter().filter(|line| line.pass.version == *version);
-        let last_before = lines().rfind(|line| line.at_ns < at_ns).map(|line| line.pass.direction);
-        let first_after = lines().find(|line| line.at_ns >= at_ns).map(|line| line.pass.direction.opposite());
+        let lines = || history.iter().filter(|line| line.leg.version == *version);
+        let last_before = lines().rfind(|line| line.at_ns < at_ns).map(|line| line.leg.direction);
+        let first_after = lines().find(|line| line.at_ns >= at_ns).map(|line| line.leg.direction.opposite());
         last_before.or(first_after).is_none_or(|direction| direction == Direction::Up)
     };
     catalog.up_to(version).versions().filter(had_run).collect()
 }
 
-impl Lines {
+impl LinePair {
     /// The line of the database before a time, when it was at a version, and the one that it has now.
     pub(super) async fn since(
         context: &Context,
@@ -135,12 +135,12 @@ impl Lines {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::history::Pass;
+    use crate::layout::history::Leg;
 
     #[test]
     fn history_says_what_had_run_before_a_time() {
         let catalog = [1, 2, 3, 5, 9].into_iter().collect();
-        let line = |direction, version, at_ns| HistoryLine { pass: Pass { version, direction }, at_ns };
+        let line = |direction, version, at_ns| HistoryLine { leg: Leg { version, direction }, at_ns };
         let (up, down) = (Direction::Up, Direction::Down);
         // 1 and 2 were another BBS's; 3 was inserted at 20 with 9 above.
         let history =

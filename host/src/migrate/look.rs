@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::decide::{Decision, Found, Intent, decide};
 use super::examine;
 use super::state::{self, Phase};
-use super::{Context, Lines, MigrateError, Work, layout_history, lines, residue};
+use super::{Context, LinePair, MigrateError, Work, found, layout_history, lines, residue};
 use crate::database::Transaction;
 use crate::layout::history::Way;
 use crate::layout::line::Line;
@@ -19,7 +19,7 @@ use crate::layout::manifest::{DataVersion, Direction, Manifest};
 pub async fn look(context: &Context, intent: Intent) -> Result<Decision, MigrateError> {
     let mut reader = context.database.read().await?;
     let layouts = layout_history(&context.migrations)?;
-    let found = state::found(&mut reader).await?;
+    let found = found::read(&mut reader).await?;
     let decision = decide(&found, intent).explained(|version| layouts.at(version).is_some());
     if !matches!(decision, Decision::ShutDown(_)) && found != Found::Fresh {
         let current = state::current_of(&found);
@@ -47,8 +47,8 @@ async fn reasons_against(
         _ if awaits_completion => Ok(Vec::new()),
         Decision::Begin { from, to } | Decision::Continue { from, to } => reasons_between(context, tx, from, to).await,
         Decision::Serve | Decision::Stay { .. } => {
-            let at = state::current_of(&state::found(tx).await?);
-            let lines = Lines::declared(context, tx).await?;
+            let at = state::current_of(&found::read(tx).await?);
+            let lines = LinePair::declared(context, tx).await?;
             check_ends(context, &lines, at, at)?;
             examine::served(tx, &lines.ran, at).await
         }
@@ -62,12 +62,12 @@ pub(super) async fn reasons_between(
     from: DataVersion,
     to: DataVersion,
 ) -> Result<Vec<MigrateError>, MigrateError> {
-    let declared = Lines::declared(context, tx).await?;
+    let declared = LinePair::declared(context, tx).await?;
     check_ends(context, &declared, from, to)?;
     if from == to {
         return examine::served(tx, &declared.ran, from).await;
     }
-    let lines = Lines::here(context, tx).await?;
+    let lines = LinePair::here(context, tx).await?;
     let way = lines.way(from, to);
     let restorable = residue::restorable(tx, way).await?;
     let work = Work::new(context, way, restorable)?;
@@ -84,7 +84,7 @@ pub async fn reasons_against_rollback(
     to: DataVersion,
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reader = context.database.read().await?;
-    let lines = Lines::here(context, &mut reader).await?;
+    let lines = LinePair::here(context, &mut reader).await?;
     // Of the line that the database has at the end of the way up.
     let work = Work::new(context, Way::within(&lines.catalog, from, to), BTreeSet::new())?;
     examine::hanging(&mut reader, &lines, &work).await
@@ -123,7 +123,7 @@ fn check_inserted(context: &Context, ran: &Line, wanted: DataVersion) -> Result<
 /// Checks that the lines have both versions, and that every migration can be reversed that the way goes down through.
 pub(super) fn check_ends(
     context: &Context,
-    lines: &Lines,
+    lines: &LinePair,
     from: DataVersion,
     to: DataVersion,
 ) -> Result<(), MigrateError> {
@@ -133,8 +133,8 @@ pub(super) fn check_ends(
     if lines.catalog.at(to).is_none() {
         return Err(MigrateError::UnknownTarget { version: to });
     }
-    let passes = lines.way(from, to).passes();
-    let is_undone = |version| passes.iter().any(|pass| pass.version == version && pass.direction == Direction::Down);
+    let legs = lines.way(from, to).legs();
+    let is_undone = |version| legs.iter().any(|leg| leg.version == version && leg.direction == Direction::Down);
     let manifests = context.migrations.iter().map(|migration| migration.manifest());
     check_reversible(manifests.filter(|manifest| is_undone(manifest.version)))
 }

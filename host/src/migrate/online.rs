@@ -13,8 +13,8 @@ use super::copy::UnitBudget;
 use super::examine::examine_again;
 use super::unit_locks::{GroupUnit, UnitLocks};
 use super::{
-    Context, Decision, Intent, Job, Lines, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault, prepare,
-    start_over, state, verify,
+    Context, Decision, Intent, Job, LinePair, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault,
+    prepare, start_over, state, verify,
 };
 use crate::database::Dialect;
 use crate::layout::manifest::DataVersion;
@@ -50,7 +50,7 @@ pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<S
         return Ok(Start::Done(decision));
     };
     let going_down = matches!(intent, Intent::Down { .. });
-    let lines = Lines::here(context, &mut context.database.read().await?).await?;
+    let lines = LinePair::here(context, &mut context.database.read().await?).await?;
     let work = Work::with_dual_writes(context, lines.way(from, to))?;
     let (job, resumed) = begin(context, fence, work, going_down).await?;
     if !resumed {

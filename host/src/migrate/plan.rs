@@ -9,7 +9,7 @@ use super::MigrateError;
 use crate::database::schema::{self, ColumnChange};
 use crate::database::{Dialect, SqlError};
 use crate::encryption::Keyring;
-use crate::layout::history::{Pass, Way};
+use crate::layout::history::{Leg, Way};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
 use crate::lens::transform::Transform;
@@ -231,7 +231,7 @@ fn stamp(
     let column = composed.table.columns.iter().find(|column| column.is_record_version())?;
     let table = &composed.table.name;
     match composed.transformed {
-        Some(Pass { version, direction: Direction::Up }) => return Some(Some(integer(version))),
+        Some(Leg { version, direction: Direction::Up }) => return Some(Some(integer(version))),
         None if !lens.undoes_writes(table) => return None,
         Some(_) | None => {}
     }

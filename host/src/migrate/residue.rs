@@ -9,7 +9,7 @@ use super::own_tables::{QUARANTINE, RESIDUE};
 use super::state::{self, exists, signed};
 use super::{Context, MigrateError, lines, removal};
 use crate::database::{Row, SqlError, Transaction};
-use crate::layout::history::{Pass, Way};
+use crate::layout::history::{Leg, Way};
 use crate::layout::line::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::LeftTable;
@@ -25,13 +25,13 @@ fn failed(source: SqlError) -> MigrateError {
 /// The versions and tables for which these migrations have left residue.
 pub(super) async fn present(
     tx: &mut Transaction,
-    passes: &[Pass],
+    legs: &[Leg],
 ) -> Result<BTreeSet<(DataVersion, String)>, MigrateError> {
     if !exists(tx, RESIDUE).await? {
         return Ok(BTreeSet::new());
     }
     let mut query = Query::select();
-    query.distinct().columns(["version", "table_name"]).from(RESIDUE).cond_where(left_by(passes));
+    query.distinct().columns(["version", "table_name"]).from(RESIDUE).cond_where(left_by(legs));
     let read = |row: &Row| -> Result<_, SqlError> {
         Ok((row.integer(0)?.unwrap_or_default().unsigned_abs(), row.text(1)?.unwrap_or_default().to_owned()))
     };

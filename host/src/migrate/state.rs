@@ -10,11 +10,11 @@ use uuid::Uuid;
 use super::decide::Found;
 use super::lock_waits::change_schema;
 use super::own_tables::{self, APPLIED};
-use super::{Context, MigrateError, fault, layout_history, removal, runs};
+use super::{Context, MigrateError, fault, layout_history, removal};
 use crate::database::schema::{self, exists as table_exists};
 use crate::database::{Row, SqlError, Transaction, sql, upsert};
 use crate::layout::columns::RunArguments;
-use crate::layout::history::Pass;
+use crate::layout::history::Leg;
 use crate::layout::line::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::Arguments;
@@ -34,10 +34,10 @@ const SIDE_TABLES: &str = "bbs_side_table";
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct VersionRow {
-    current_version: DataVersion,
+pub(super) struct VersionRow {
+    pub current_version: DataVersion,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    target_version: Option<DataVersion>,
+    pub target_version: Option<DataVersion>,
 }
 
 /// The phase of a migration.
@@ -129,18 +129,11 @@ pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<()
     change_schema(context, fence, &statements).await
 }
 
-/// The input of [`super::decide::decide`]. Reads only.
-pub(super) async fn found(tx: &mut Transaction) -> Result<Found, MigrateError> {
+/// What the database says of its version.
+pub(super) async fn version_row(tx: &mut Transaction) -> Result<Option<VersionRow>, MigrateError> {
     let version = configuration(tx, VERSION).await?;
     let row = version.as_deref().map(serde_json::from_str::<VersionRow>).transpose();
-    let row = row.map_err(|source| MigrateError::UnreadableVersion { text: version.unwrap_or_default(), source })?;
-    // Diego writes version 0 before its first migration: no table exists yet.
-    let Some(row) = row.filter(|row| row.current_version > 0) else { return found_without_version(tx).await };
-    let current = row.current_version;
-    let underway = underway(tx).await?;
-    let going_down = underway.filter(|found| found.going_down).map(|found| found.to);
-    let came_down = came_down(tx, current).await?;
-    Ok(Found::Versioned { current, target: row.target_version.unwrap_or(current), going_down, came_down })
+    row.map_err(|source| MigrateError::UnreadableVersion { text: version.unwrap_or_default(), source })
 }
 
 /// A row of Diego's `configurations`; NULL reads as empty.
@@ -152,20 +145,6 @@ async fn configuration(tx: &mut Transaction, id: &'static str) -> Result<Option<
     let row = tx.fetch_optional(sql("SELECT value FROM configurations WHERE id = ?").bind(id)).await;
     let Some(row) = row.map_err(failed(TABLE))? else { return Ok(None) };
     Ok(Some(row.text(0).map_err(failed(TABLE))?.unwrap_or_default().to_owned()))
-}
-
-async fn found_without_version(tx: &mut Transaction) -> Result<Found, MigrateError> {
-    let mut tables = Vec::new();
-    for table in COUNTED_TABLES {
-        if exists(tx, table).await? && !is_empty(tx, table).await? {
-            tables.push(table.to_owned());
-        }
-    }
-    Ok(if tables.is_empty() { Found::Fresh } else { Found::Unversioned { tables } })
-}
-
-async fn is_empty(tx: &mut Transaction, table: &str) -> Result<bool, MigrateError> {
-    Ok(count(tx, table).await? == 0)
 }
 
 pub(super) async fn count(tx: &mut Transaction, table: &str) -> Result<i64, MigrateError> {
@@ -309,22 +288,6 @@ pub(super) async fn side_tables(tx: &mut Transaction) -> Result<Vec<String>, Mig
     rows.map_err(failed(SIDE_TABLES))?.iter().map(name).collect::<Result<_, _>>().map_err(failed(SIDE_TABLES))
 }
 
-/// Whether the last completed migration led down to the current version: it did so on record, or its last step is reversed and
-/// above that version. If another BBS, which keeps no history, has migrated up since, it is not.
-async fn came_down(tx: &mut Transaction, current: DataVersion) -> Result<bool, MigrateError> {
-    if runs::last_led_down_to(tx, current).await? {
-        return Ok(true);
-    }
-    if !exists(tx, "bbs_history").await? {
-        return Ok(false);
-    }
-    let select = sql("SELECT version, direction FROM bbs_history ORDER BY seq DESC LIMIT 1");
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed("bbs_history"))? else { return Ok(false) };
-    let read = || -> Result<_, SqlError> { Ok((row.integer(0)?.unwrap_or_default(), row.text(1)? == Some("down"))) };
-    let (version, is_down) = read().map_err(failed("bbs_history"))?;
-    Ok(is_down && version.unsigned_abs() > current)
-}
-
 /// The last run of each version that is applied: the digest of its module.
 pub(super) async fn applied(tx: &mut Transaction) -> Result<BTreeMap<DataVersion, String>, MigrateError> {
     if !exists(tx, "bbs_history").await? {
@@ -382,7 +345,7 @@ pub(super) struct Ran<'a> {
 
 /// What the history says of one migration.
 pub(super) struct HistoryLine {
-    pub pass: Pass,
+    pub leg: Leg,
     pub at_ns: i64,
 }
 
@@ -395,7 +358,7 @@ pub(super) async fn history(tx: &mut Transaction) -> Result<Vec<HistoryLine>, Mi
     let read = |row: &Row| -> Result<_, SqlError> {
         let direction = if row.text(1)? == Some("down") { Direction::Down } else { Direction::Up };
         let version = row.integer(0)?.unwrap_or_default().unsigned_abs();
-        Ok(HistoryLine { pass: Pass { version, direction }, at_ns: row.integer(2)?.unwrap_or_default() })
+        Ok(HistoryLine { leg: Leg { version, direction }, at_ns: row.integer(2)?.unwrap_or_default() })
     };
     rows.map_err(failed("bbs_history"))?.iter().map(read).collect::<Result<_, _>>().map_err(failed("bbs_history"))
 }

@@ -11,7 +11,7 @@ use super::own_tables::RESIDUE;
 use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase, Underway};
-use super::{Context, Lines, MigrateError, Work, layout_history, lines, quarantine, residue};
+use super::{Context, LinePair, MigrateError, Work, found, layout_history, lines, quarantine, residue};
 use crate::database::{Database, Transaction, schema};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
@@ -128,14 +128,6 @@ impl PlannedMigration {
     }
 }
 
-/// What the database says of its version. Reads only.
-///
-/// # Errors
-/// The database fails, or its version entry is damaged.
-pub async fn found(database: &Database) -> Result<Found, MigrateError> {
-    state::found(&mut database.read().await?).await
-}
-
 /// Whether there may be copies of records. An abandoned target is only a number: a host that serves below it has
 /// removed its copies.
 ///
@@ -143,7 +135,7 @@ pub async fn found(database: &Database) -> Result<Found, MigrateError> {
 /// The database fails, or its version entry is damaged.
 pub async fn is_between(database: &Database) -> Result<bool, MigrateError> {
     let mut tx = database.read().await?;
-    Ok(state::underway(&mut tx).await?.is_some() || !matches!(state::found(&mut tx).await?, Found::Versioned { .. }))
+    Ok(state::underway(&mut tx).await?.is_some() || !matches!(found::read(&mut tx).await?, Found::Versioned { .. }))
 }
 
 /// The state of the database, and what a start with this intent would do.
@@ -158,7 +150,7 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
         Intent::Up { .. } | Intent::Down { .. } => Vec::new(),
     };
     let mut reader = context.database.read().await?;
-    let found = state::found(&mut reader).await?;
+    let found = found::read(&mut reader).await?;
     let ran = lines::ran(context, &mut reader).await?;
     let pending = context.migrations.iter().filter(|migration| !ran.has(migration.manifest().version));
     let mut history = Vec::new();
@@ -192,7 +184,7 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
 async fn copied(context: &Context, tx: &mut Transaction) -> Result<Option<PartialRun>, MigrateError> {
     let underway = state::underway(tx).await?.filter(|underway| underway.phase == Phase::Copying);
     let Some(Underway { from, to, fingerprint, .. }) = underway else { return Ok(None) };
-    let lines = Lines::declared(context, tx).await?;
+    let lines = LinePair::declared(context, tx).await?;
     if !lines.have(from, to) {
         return Ok(None);
     }
@@ -222,8 +214,8 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<RowCount>, MigrateError> {
 /// The migrations do not lead from the database's version to the other one, or the database fails.
 pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
     let mut reader = context.database.read().await?;
-    let from = state::current_of(&state::found(&mut reader).await?);
-    let lines = Lines::here(context, &mut reader).await?;
+    let from = state::current_of(&found::read(&mut reader).await?);
+    let lines = LinePair::here(context, &mut reader).await?;
     check_ends(context, &lines, from, to)?;
     let reasons = reasons_between(context, &mut context.database.read().await?, from, to).await?;
     let refused = MigrateError::refuse(reasons);
@@ -267,9 +259,8 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     }
     let copied = tables.iter().filter(|table| table.strategy == Some(Strategy::Copy));
     let bytes_to_copy = copied.map(|table| table.bytes).sum();
-    let migrations = work.lens.steps().zip(work.lens.passes());
-    let migrations: Vec<_> =
-        migrations.map(|(step, pass)| PlannedMigration::of(step.as_ref(), pass.direction)).collect();
+    let migrations = work.lens.steps().zip(work.lens.legs());
+    let migrations: Vec<_> = migrations.map(|(step, leg)| PlannedMigration::of(step.as_ref(), leg.direction)).collect();
     Ok(Plan {
         from,
         to,

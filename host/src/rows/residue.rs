@@ -11,7 +11,7 @@ use super::RowsError;
 use super::digest::{digest_of, from_hex, signed, to_hex};
 use crate::database::{Row, Transaction, bulk, of_few_lengths};
 use crate::encryption::Keyring;
-use crate::layout::history::Pass;
+use crate::layout::history::Leg;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Value};
@@ -62,9 +62,9 @@ pub fn table() -> Table {
 }
 
 /// Entries that any of these migrations left.
-pub fn left_by(passes: &[Pass]) -> Cond {
+pub fn left_by(legs: &[Leg]) -> Cond {
     let of = |direction| {
-        let versions = passes.iter().filter(|pass| pass.direction == direction).map(|pass| signed(pass.version));
+        let versions = legs.iter().filter(|leg| leg.direction == direction).map(|leg| signed(leg.version));
         of_direction(direction).add(Expr::col("version").is_in(versions))
     };
     Cond::any().add(of(Direction::Up)).add(of(Direction::Down))
@@ -98,7 +98,7 @@ fn digests<'a>(units: impl Iterator<Item = &'a str>) -> Vec<String> {
 pub async fn load(
     tx: &mut Transaction,
     keyring: &Keyring,
-    passes: &[Pass],
+    legs: &[Leg],
     names: &[String],
 ) -> Result<Vec<ResidueEntry>, RowsError> {
     let places: HashMap<&str, usize> = names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
@@ -110,7 +110,7 @@ pub async fn load(
             .columns(["unit", "table_name", "row_key", "version", "digest", "sealed", "direction"])
             .from(TABLE)
             .and_where(Expr::col("unit_digest").is_in(of_few_lengths(digests(chunk.iter().map(String::as_str)))))
-            .cond_where(left_by(passes));
+            .cond_where(left_by(legs));
         let mut rows = tx.stream(&query);
         while let Some(row) = rows.try_next().await.map_err(RowsError::Residue)? {
             let entry = read(&row, keyring, &places)?;
@@ -140,7 +140,7 @@ fn read(row: &Row, keyring: &Keyring, places: &HashMap<&str, usize>) -> Result<R
     let version = row.integer(3).map_err(RowsError::Residue)?.ok_or_else(damaged)?.unsigned_abs();
     let direction = if text(6)? == Direction::Down.to_string() { Direction::Down } else { Direction::Up };
     let unit = *places.get(unit).ok_or_else(damaged)?;
-    Ok(ResidueEntry { unit, table: text(1)?.to_owned(), left_by: Pass { version, direction }, value })
+    Ok(ResidueEntry { unit, table: text(1)?.to_owned(), left_by: Leg { version, direction }, value })
 }
 
 /// An entry as the table stores it.
@@ -149,7 +149,7 @@ pub struct SealedEntry {
     unit: String,
     table: String,
     row_key: String,
-    left_by: Pass,
+    left_by: Leg,
     digest: String,
     sealed: String,
 }
@@ -161,7 +161,7 @@ impl SealedEntry {
     }
 
     /// The migration that left it.
-    pub fn left_by(&self) -> Pass {
+    pub fn left_by(&self) -> Leg {
         self.left_by
     }
 
@@ -193,14 +193,14 @@ pub async fn store(tx: &mut Transaction, entries: &[SealedEntry]) -> Result<(), 
         let mut units: Vec<_> = chunk.iter().map(|entry| entry.unit.as_str()).collect();
         units.dedup();
         let digests = of_few_lengths(digests(units.into_iter()));
-        for (pass, table) in chunk.iter().map(|entry| (entry.left_by, &entry.table)).collect::<BTreeSet<_>>() {
+        for (leg, table) in chunk.iter().map(|entry| (entry.left_by, &entry.table)).collect::<BTreeSet<_>>() {
             let mut delete = Query::delete();
             delete
                 .from_table(TABLE)
                 .and_where(Expr::col("unit_digest").is_in(digests.clone()))
-                .and_where(Expr::col("version").eq(signed(pass.version)))
+                .and_where(Expr::col("version").eq(signed(leg.version)))
                 .and_where(Expr::col("table_name").eq(table.as_str()))
-                .and_where(Expr::col("direction").eq(pass.direction.to_string()));
+                .and_where(Expr::col("direction").eq(leg.direction.to_string()));
             tx.execute(&delete).await.map_err(RowsError::Residue)?;
         }
     }

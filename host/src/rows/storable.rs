@@ -10,7 +10,7 @@ use super::batch::{BatchColumn, TableRows, UnitBatch};
 use super::{Capacity, RowsError};
 use crate::database::Dialect;
 use crate::encryption::Keyring;
-use crate::layout::history::Pass;
+use crate::layout::history::Leg;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
@@ -79,18 +79,18 @@ pub fn refused_row(lens: &Lens, table: &str, flaw: &str) -> Unstorable {
 }
 
 /// Residue of a migration that the database has refused.
-pub fn refused_residue(lens: &Lens, left_by: Pass, flaw: &str) -> Unstorable {
+pub fn refused_residue(lens: &Lens, left_by: Leg, flaw: &str) -> Unstorable {
     unstorable(lens, Some(left_by), format!("its residue: {flaw}"))
 }
 
-fn unstorable(lens: &Lens, transformed: Option<Pass>, flaw: String) -> Unstorable {
+fn unstorable(lens: &Lens, transformed: Option<Leg>, flaw: String) -> Unstorable {
     // Without a row function, a change of the layout is at fault, such as a shorter column.
-    let mut steps: Vec<_> = lens.steps().zip(lens.passes()).collect();
-    steps.retain(|(_, pass)| transformed.is_none_or(|transformed| *pass == transformed));
-    let (step, pass) = steps.pop().expect("a lens that changes a table has steps");
+    let mut steps: Vec<_> = lens.steps().zip(lens.legs()).collect();
+    steps.retain(|(_, leg)| transformed.is_none_or(|transformed| *leg == transformed));
+    let (step, leg) = steps.pop().expect("a lens that changes a table has steps");
     let manifest = step.manifest();
     Unstorable {
-        direction: pass.direction,
+        direction: leg.direction,
         version: manifest.version,
         module: manifest.name.clone(),
         digest: step.digest().to_owned(),

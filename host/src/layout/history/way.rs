@@ -7,12 +7,12 @@ use crate::layout::schema::Layout;
 
 /// One migration on a way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Pass {
+pub struct Leg {
     pub version: DataVersion,
     pub direction: Direction,
 }
 
-impl Pass {
+impl Leg {
     /// The same migration in the other direction.
     #[must_use]
     pub fn back(self) -> Self {
@@ -44,39 +44,39 @@ impl<'a> Way<'a> {
     }
 
     /// The migrations in the order in which they run.
-    pub fn passes(&self) -> Vec<Pass> {
+    pub fn legs(&self) -> Vec<Leg> {
         let on = |layouts: &LayoutHistory, direction, last| {
             let versions = layouts.layouts.keys().copied().filter(|version| (self.turn + 1..=last).contains(version));
-            versions.map(|version| Pass { version, direction }).collect::<Vec<_>>()
+            versions.map(|version| Leg { version, direction }).collect::<Vec<_>>()
         };
         let down = on(self.before, Direction::Down, self.from).into_iter().rev();
         down.chain(on(self.after, Direction::Up, self.to)).collect()
     }
 
     /// The migrations of which residue stays at the end of the way: what one saves on the way down is given back on the way up.
-    pub fn leaving(&self) -> Vec<Pass> {
-        self.passes_without_return(Direction::Down)
+    pub fn leaving(&self) -> Vec<Leg> {
+        self.legs_without_return(Direction::Down)
     }
 
     /// The migrations whose residue, of an earlier way, is given back.
-    pub fn returning(&self) -> Vec<Pass> {
-        self.passes_without_return(Direction::Up).into_iter().map(Pass::back).collect()
+    pub fn returning(&self) -> Vec<Leg> {
+        self.legs_without_return(Direction::Up).into_iter().map(Leg::back).collect()
     }
 
     /// The migrations without those in a direction through which the way goes in the other one, too.
-    fn passes_without_return(&self, direction: Direction) -> Vec<Pass> {
-        let passes = self.passes();
-        let is_return = |pass: &Pass| pass.direction == direction && passes.contains(&pass.back());
-        passes.iter().copied().filter(|pass| !is_return(pass)).collect()
+    fn legs_without_return(&self, direction: Direction) -> Vec<Leg> {
+        let legs = self.legs();
+        let is_return = |leg: &Leg| leg.direction == direction && legs.contains(&leg.back());
+        legs.iter().copied().filter(|leg| !is_return(leg)).collect()
     }
 
     /// The layouts below a migration and above it.
     ///
     /// # Panics
     /// If it is not on the way.
-    pub fn sides(&self, pass: Pass) -> (&'a Layout, &'a Layout) {
-        let layouts = self.layouts(pass.direction);
-        (layouts.before(pass.version), layouts.at(pass.version).expect("it is on the way"))
+    pub fn sides(&self, leg: Leg) -> (&'a Layout, &'a Layout) {
+        let layouts = self.layouts(leg.direction);
+        (layouts.before(leg.version), layouts.at(leg.version).expect("it is on the way"))
     }
 
     /// The layouts of the line in which the way goes in a direction.
@@ -106,9 +106,9 @@ impl<'a> Way<'a> {
     /// The layouts that it passes, without that which it begins with.
     pub fn passed(&self) -> impl Iterator<Item = &'a Layout> {
         let way = *self;
-        self.passes().into_iter().map(move |pass| {
-            let (below, above) = way.sides(pass);
-            match pass.direction {
+        self.legs().into_iter().map(move |leg| {
+            let (below, above) = way.sides(leg);
+            match leg.direction {
                 Direction::Up => above,
                 Direction::Down => below,
             }
@@ -152,14 +152,14 @@ mod tests {
     }
 
     fn shown(way: &Way<'_>) -> String {
-        let show = |pass: Pass| format!("{} {}", pass.direction, pass.version);
-        way.passes().into_iter().map(show).collect::<Vec<_>>().join(", ")
+        let show = |leg: Leg| format!("{} {}", leg.direction, leg.version);
+        way.legs().into_iter().map(show).collect::<Vec<_>>().join(", ")
     }
 
     #[test]
     fn way_goes_down_to_the_last_version_in_common_and_up() {
         let (ran, catalog) = (history(&[1, 2, 5, 6]), history(&[1, 2, 3, 5, 6, 9]));
-        for (from, to, passes, inserted) in [
+        for (from, to, legs, inserted) in [
             (6, 9, "down 6, down 5, up 3, up 5, up 6, up 9", &[3][..]),
             (6, 3, "down 6, down 5, up 3", &[3]),
             (6, 2, "down 6, down 5", &[]),
@@ -169,9 +169,9 @@ mod tests {
             (2, 2, "", &[]),
         ] {
             let way = Way::between(&ran, &catalog, from, to);
-            assert_eq!(shown(&way), passes);
-            assert_eq!(way.inserted(), inserted, "{passes}");
-            assert_eq!(way.passed().count(), way.passes().len());
+            assert_eq!(shown(&way), legs);
+            assert_eq!(way.inserted(), inserted, "{legs}");
+            assert_eq!(way.passed().count(), way.legs().len());
         }
         assert_eq!(shown(&Way::within(&catalog, 9, 3)), "down 9, down 6, down 5");
     }

@@ -12,9 +12,9 @@ use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::transform::Transform;
 use crate::lens::{LensError, TableGroup};
 use crate::lock::fence::Fence;
-use crate::migrate::lines::Lines;
+use crate::migrate::lines::LinePair;
 use crate::migrate::state::{self, current_of};
-use crate::migrate::{Context, MigrateError, Work};
+use crate::migrate::{Context, MigrateError, Work, found};
 use crate::rows::{self, Passage, RowLock, RowsError, UnitBatch, residue};
 
 /// The result for a unit.
@@ -32,7 +32,7 @@ pub enum Fate {
 /// Puts back units of a migration that has been reversed since. Logs those that stay.
 pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    let current = current_of(&state::found(&mut reader).await?);
+    let current = current_of(&found::read(&mut reader).await?);
     let waiting = entries(&mut reader).await?;
     drop(reader);
     let is_back = |entry: &&QuarantineEntry| {
@@ -77,7 +77,7 @@ pub async fn retry(
     mode: WriteMode,
 ) -> Result<Vec<(QuarantineEntry, Fate)>, MigrateError> {
     let mut reader = context.database.read().await?;
-    let found = state::found(&mut reader).await?;
+    let found = found::read(&mut reader).await?;
     let underway = state::underway(&mut reader).await?.is_some();
     let waiting = entries(&mut reader).await?;
     drop(reader);
@@ -142,7 +142,7 @@ async fn try_put_back(
     mode: WriteMode,
 ) -> Result<Fate, MigrateError> {
     let mut reader = context.database.read().await?;
-    let lines = Lines::since(context, &mut reader, entry.from, entry.at_ns).await?;
+    let lines = LinePair::since(context, &mut reader, entry.from, entry.at_ns).await?;
     drop(reader);
     if lines.ran.at(entry.from).is_none() {
         return Err(MigrateError::UnknownVersion { version: entry.from });

@@ -9,7 +9,7 @@ use crate::encryption::Keyring;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Layout, Sealing, Table};
 use crate::lock::fence::Fence;
-use crate::migrate::lines::Lines;
+use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};
 use crate::rows::{self, RowLock, TableRows, UnitBatch, UnitKey, residue};
 
@@ -155,7 +155,7 @@ async fn is_in_a_table(
     current: DataVersion,
     key: &UnitKey,
 ) -> Result<bool, MigrateError> {
-    let layouts = Lines::here(context, tx).await?.ran;
+    let layouts = LinePair::here(context, tx).await?.ran;
     let is_of_texts = |table: &&Table| {
         let column = rows::unit_column(table).and_then(|name| table.column(name));
         column.is_some_and(|column| column.kind.is_text())
@@ -171,6 +171,6 @@ async fn is_in_a_table(
 
 async fn layout_of(context: &Context, tx: &mut Transaction, entry: &QuarantineEntry) -> Result<Layout, MigrateError> {
     let unknown = MigrateError::UnknownVersion { version: entry.from };
-    let lines = Lines::since(context, tx, entry.from, entry.at_ns).await?;
+    let lines = LinePair::since(context, tx, entry.from, entry.at_ns).await?;
     Ok(lines.ran.at(entry.from).ok_or(unknown)?.clone())
 }

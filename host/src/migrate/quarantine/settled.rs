@@ -5,8 +5,8 @@ use super::failed;
 use crate::database::Transaction;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
-use crate::migrate::MigrateError;
 use crate::migrate::state::{self, Phase, current_of};
+use crate::migrate::{MigrateError, found};
 
 /// Whether a transaction that changes entries is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl SettledTransaction {
         if underway.is_some_and(|underway| underway.phase != Phase::CleaningUp) {
             return Err(MigrateError::QuarantineUnderway);
         }
-        let current = current_of(&state::found(&mut tx).await?);
+        let current = current_of(&found::read(&mut tx).await?);
         Ok(Self { tx, current })
     }
 

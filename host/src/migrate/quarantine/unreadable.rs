@@ -11,7 +11,7 @@ use crate::database::Transaction;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Table;
 use crate::layout::values::Value;
-use crate::migrate::lines::Lines;
+use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};
 use crate::rows::{self, ByteLimits, Place, RowLock, TableRows, UnitKey};
 use crate::store::{Key, Quarantine, QuarantineError, QuarantinedRow};
@@ -31,7 +31,7 @@ impl ServingQuarantine {
 
     async fn keep_row(&self, tx: &mut Transaction, row: QuarantinedRow<'_>) -> Result<(), MigrateError> {
         let unknown = MigrateError::UnknownVersion { version: self.version };
-        let layouts = Lines::here(&self.context, tx).await?.ran;
+        let layouts = LinePair::here(&self.context, tx).await?.ran;
         let place = Place::new(layouts.at(self.version).ok_or(unknown)?.clone());
         let table = &place.layout.tables[row.table];
         let key = UnitKey::text(row.unit);

@@ -2,7 +2,7 @@
 
 use super::residue::{SealedEntry, forget, load, remove, replace, seal, store};
 use super::*;
-use crate::layout::history::Pass;
+use crate::layout::history::Leg;
 use crate::layout::manifest::Direction;
 use crate::lens::{ResidueEntry, ResidueValue};
 
@@ -11,11 +11,11 @@ const ROWS: &str = "SELECT unit || ' ' || table_name || ' ' || version || ' ' ||
 /// Of a step up.
 fn entry(unit: usize, version: DataVersion, table: &str, bytes: &[u8]) -> ResidueEntry {
     let value = ResidueValue { row_key: vec![1, 2], digest: vec![0xd1], bytes: bytes.to_vec() };
-    ResidueEntry { unit, table: table.into(), left_by: Pass { version, direction: Direction::Up }, value }
+    ResidueEntry { unit, table: table.into(), left_by: Leg { version, direction: Direction::Up }, value }
 }
 
-fn up_to(version: DataVersion) -> Vec<Pass> {
-    (1..=version).map(|version| Pass { version, direction: Direction::Up }).collect()
+fn up_to(version: DataVersion) -> Vec<Leg> {
+    (1..=version).map(|version| Leg { version, direction: Direction::Up }).collect()
 }
 
 fn names(count: usize) -> Vec<String> {
