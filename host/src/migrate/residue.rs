@@ -7,7 +7,7 @@ use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 
 use super::own_tables::{QUARANTINE, RESIDUE};
 use super::state::{self, exists, signed};
-use super::{Context, MigrateError, lines, removal};
+use super::{Context, MigrateError, found, lines, removal};
 use crate::database::{Row, SqlError, Transaction};
 use crate::layout::history::{Leg, Way};
 use crate::layout::line::Line;
@@ -94,7 +94,8 @@ pub(super) async fn remove_useless(context: &Context, fence: &Fence) -> Result<(
     let mut reader = context.database.read().await?;
     // Also what ran with another catalog.
     let ran = lines::ran(context, &mut reader).await?;
-    let recorded = state::recorded_line(&mut reader).await?.up_to(ran.newest());
+    let current = state::current_of(&found::read(&mut reader).await?);
+    let recorded = state::recorded_line(&mut reader).await?.up_to(current);
     drop(reader);
     let ran = ran.versions().chain(recorded.versions()).collect();
     removal::remove(fence, &rows::residue::table(), useless(&ran)).await

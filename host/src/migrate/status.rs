@@ -33,6 +33,8 @@ pub struct Status {
     pub rollback_refused: Option<String>,
     /// Migrations that have not run here, oldest first.
     pub pending: Vec<PlannedMigration>,
+    /// Those of them that the catalog has inserted below others that ran.
+    pub inserted: Vec<DataVersion>,
     /// The phase of a migration that has begun.
     pub underway: Option<Phase>,
     /// The progress of its copy, if this catalog can resume it.
@@ -169,6 +171,7 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
         refused,
         rollback_refused: MigrateError::refuse(rollback).err().map(|refusal| refusal.to_string()),
         pending: pending.map(|migration| PlannedMigration::of(migration.as_ref(), Direction::Up)).collect(),
+        inserted: ran.inserted(&layouts.line()).collect(),
         underway: state::phase(&mut reader).await?,
         copied: copied(context, &mut reader).await?,
         history,

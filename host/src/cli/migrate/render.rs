@@ -80,6 +80,14 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey], beside
         line!(out, "\nMigrations that have not run here, oldest first:");
         migrations(&mut out, &status.pending);
     }
+    if !status.inserted.is_empty() {
+        let inserted: Vec<_> = status.inserted.iter().map(ToString::to_string).collect();
+        line!(
+            out,
+            "\nInserted   {} below others that ran: a migration to a version that is new here takes them in",
+            inserted.join(", ")
+        );
+    }
     line!(out, "\nNext       {}", next(status, wrong, beside));
     if let Some(refused) = &status.rollback_refused {
         line!(out, "Rollback   a drain could not roll back as `rollback_on_drain_to_version` says: {refused}");

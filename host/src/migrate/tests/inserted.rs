@@ -51,6 +51,11 @@ async fn database_equals_one_that_ran_the_new_line_from_the_start() {
     for inserted in [2, 3, 4] {
         let world = ran_without(inserted, 6).await;
         edit(&world).await;
+        let status = status(&world.context, Intent::Up { wanted: 7 }).await.unwrap();
+        assert_eq!((status.inserted, status.pending.len(), status.refused), (vec![inserted], 2, None));
+        let checked = check(&world.context, 7).await.unwrap();
+        let troubles: Vec<_> = checked.migrations.iter().flat_map(|migration| &migration.troubles).collect();
+        assert!(troubles.is_empty() && checked.unreadable.is_empty(), "{troubles:?}");
         assert_eq!(world.up(7).await.unwrap(), Decision::Begin { from: 6, to: 7 });
         let expected = ran_from_the_start(7).await;
         edit(&expected).await;
@@ -73,23 +78,44 @@ async fn database_equals_one_that_ran_the_new_line_from_the_start() {
 }
 
 #[tokio::test]
-async fn way_down_may_insert_too() {
-    let world = ran_without(4, 6).await;
+async fn way_down_may_insert_what_only_adds() {
+    let [gpus, marker] = additive();
+    let [mut ran, mut line] = [without(4), without(4)];
+    ran.truncate(5);
+    line.insert(3, gpus);
+    line.push(marker);
+    let mut world = TestEngine::with_rows(12).await;
+    world.context.migrations = ran;
+    world.up(6).await.unwrap();
     edit(&world).await;
+    world.context.migrations.clone_from(&line);
     let plan = plan(&world.context, 4).await.unwrap();
     assert_eq!((plan.direction, plan.inserted), (Direction::Down, vec![4]));
     world.down(4).await.unwrap();
-    let expected = ran_from_the_start(7).await;
+    let mut expected = TestEngine::with_rows(12).await;
+    expected.context.migrations = line;
+    expected.up(8).await.unwrap();
     edit(&expected).await;
     expected.down(4).await.unwrap();
     assert_eq!(world.everything().await, expected.everything().await);
     // A host that goes down to this version when it ends stays there.
-    let intent = Intent::UpUntilDrained { wanted: 7, back_to: 4 };
+    let intent = Intent::UpUntilDrained { wanted: 8, back_to: 4 };
     assert_eq!(look(&world.context, intent).await.unwrap(), Decision::Stay { at: 4 });
     for world in [&world, &expected] {
-        world.up(7).await.unwrap();
+        world.up(8).await.unwrap();
     }
     assert_eq!(world.everything().await, expected.everything().await);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
+/// Values that are saved for rows could not be given back to rows that an insertion has changed meanwhile.
+#[tokio::test]
+async fn way_down_does_not_insert_what_changes_rows() {
+    let world = ran_without(4, 6).await;
+    let error = world.down(4).await.unwrap_err();
+    assert!(matches!(&error, MigrateError::Compose(_)), "{error}");
+    assert!(error.to_string().contains("take the database up with it first"), "{error}");
+    assert_eq!(world.version().await, (6, 6));
 }
 
 #[tokio::test]
