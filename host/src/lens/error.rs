@@ -9,6 +9,10 @@ pub(super) const SAVES_ANEW: &str = "it ran before and saved values that it lose
                                      now would take their place before the migration is complete; take the database down below \
                                      it first, and up again from there";
 
+/// Why a way cannot come up again through a migration with a unit.
+pub(super) const LOSES_SAVED: &str = "what it saved of the unit on the way down does not belong to the unit any more, which an \
+                                      inserted migration has changed";
+
 /// Why a way cannot end below migrations that it goes down through, when it comes up through one.
 pub(super) const CHANGES_SAVED: &str = "it would change rows for which migrations above it save values on the way down; take the \
                                         database up with it first, to a version above those that ran, and down from there";

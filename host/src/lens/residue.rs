@@ -124,6 +124,14 @@ pub(super) fn given_back(
     Ok(residue)
 }
 
+/// The units of which a row function saved something that it does not get back.
+pub(super) fn not_given_back(version: DataVersion, left: &Residue, given: &[Option<Vec<u8>>]) -> Vec<usize> {
+    let is_lost = |(unit, given): (usize, &Option<Vec<u8>>)| {
+        (given.is_none() && !left.of(version, "", unit).is_empty()).then_some(unit)
+    };
+    given.iter().enumerate().filter_map(is_lost).collect()
+}
+
 /// Saves the columns that the step drops from a table, except values that the other direction, or the host, would set
 /// anyway.
 pub(super) fn keep_columns(

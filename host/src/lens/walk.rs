@@ -7,7 +7,7 @@ use super::bisect::RowFunctionCall;
 use super::budget::OverBudget;
 use super::column::Content;
 use super::digests::{unit_digests, unit_marks, unit_marks_for};
-use super::error::{ChangeError, LensError, NoCounterpart, SAVES_ANEW, StepError};
+use super::error::{ChangeError, LOSES_SAVED, LensError, NoCounterpart, SAVES_ANEW, StepError};
 use super::frame::{ChangePlace, Frame};
 use super::owners::Bound;
 use super::residue::{self, Mark, Residue, ResidueEntry, ResidueValue};
@@ -163,6 +163,12 @@ impl Step {
         Ok(())
     }
 
+    /// Refuses units for a reason, if there are any.
+    fn refuse(&self, units: Vec<usize>, reason: &str) -> Result<(), StepError> {
+        let fault = |unit| self.refused((unit, 1), reason.to_owned());
+        if units.is_empty() { Ok(()) } else { Err(StepError::Units(units.into_iter().map(fault).collect())) }
+    }
+
     fn without_counterpart(&self, NoCounterpart { units, from, to }: NoCounterpart) -> Vec<LensError> {
         let (version, direction) = (self.version(), self.direction);
         let fault = |unit| LensError::Counterpart { unit, version, direction, from: from.clone(), to: to.clone() };
@@ -182,6 +188,9 @@ impl Step {
             let empty = Residue::default();
             let left = rows.map_or(&empty, |(left, ..)| left);
             batch.residue = residue::given_back(frame, self.version(), self.opposite(), left, &mut applied.stale)?;
+            if self.went_down().is_some() {
+                self.refuse(residue::not_given_back(self.version(), left, &batch.residue), LOSES_SAVED)?;
+            }
         }
         let Some((_, arguments, search)) = rows.filter(|_| frame.units() > 0) else { return Ok(self.nothing()) };
         let run = &arguments[&self.version()];
@@ -248,11 +257,7 @@ impl Step {
         frame.note_saved(self.place, &self.accesses()[0].table, "");
         if self.went_down().is_some() {
             let saves = |(unit, bytes): (usize, &Option<Vec<u8>>)| bytes.as_ref().map(|_| unit);
-            let units: Vec<_> = outcome.residue.iter().enumerate().filter_map(saves).collect();
-            if !units.is_empty() {
-                let fault = |unit| self.refused((unit, 1), SAVES_ANEW.to_owned());
-                return Err(StepError::Units(units.into_iter().map(fault).collect()));
-            }
+            self.refuse(outcome.residue.iter().enumerate().filter_map(saves).collect(), SAVES_ANEW)?;
         }
         for (unit, bytes) in outcome.residue.into_iter().enumerate() {
             if let Some(bytes) = bytes {

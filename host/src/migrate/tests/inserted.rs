@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use super::line::{self, all};
 use super::world::TestEngine;
-use crate::layout::manifest::{Change, DataVersion, Direction};
+use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
+use crate::layout::manifest::{Change, DataVersion, Direction, Manifest};
 use crate::layout::schema::{ColumnType, Literal};
+use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::migrate::*;
@@ -233,4 +235,32 @@ async fn unit_in_quarantine_returns_by_the_line_that_it_was_taken_from() {
     world.down(3).await.unwrap();
     assert_eq!(world.count("desired_lrps").await, 12, "the migration that refused it is undone");
     assert!(quarantined(&world.context).await.unwrap().is_empty());
+}
+
+/// Turns the marks of evacuating instances around.
+fn turn_around(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    let table = &batch.tables[0];
+    let mut marks = ColumnBuilder::new(Encoding::Boolean);
+    for row in 0..*table.unit_offsets.last().unwrap() as usize {
+        marks.push(Value::Boolean(table.columns[0].get(Encoding::Boolean, row) == Value::Boolean(false)));
+    }
+    Ok(Outcome { tables: vec![Written { shape: None, columns: vec![marks.finish()] }], ..Outcome::default() })
+}
+
+/// What migration 3 cannot express on its way down belongs to the rows that it returns.
+#[tokio::test]
+async fn unit_whose_saved_values_no_longer_fit_stops_the_insertion() {
+    let mut world = ran_without(2, 3).await;
+    world.execute("UPDATE actual_lrps SET presence = 2 WHERE guid = 'app-00003' AND place = 0").await;
+    world.context.migrations = without(2);
+    let before = world.everything().await;
+    let marks = vec![line::access("actual_lrps", &["evacuating"], &["evacuating"], false)];
+    let manifest = Manifest { up: marks.clone(), down: marks, ..line::manifest(2, "turn-around", Vec::new()) };
+    world.context.migrations.insert(1, line::native(manifest, turn_around));
+    let error = world.up(5).await.unwrap_err();
+    assert!(matches!(&error, MigrateError::Stopped { .. }), "{error}");
+    let texts = crate::causes::with_causes(&error).to_string();
+    assert!(texts.contains("app-00003") && texts.contains("does not belong to the unit any more"), "{texts}");
+    world.context.migrations = without(2);
+    assert_eq!((world.version().await.0, world.everything().await), (3, before));
 }
