@@ -4,9 +4,9 @@
 //!
 //! - `BBS_BENCH_ROWS`: the largest number of desired LRPs (200,000)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
-//! - `BBS_BENCH_PARTS`: of `table,records,chain,definitions,upward`, by default all but the last; `definitions` fills the
-//!   ids of definitions, with an instance of each desired LRP; `upward` doubles the rows until the disk or [`PATIENCE`] is
-//!   exhausted
+//! - `BBS_BENCH_PARTS`: of `table,records,chain,definitions,inserted,upward`, by default all but the last; `definitions` fills
+//!   the ids of definitions, with an instance of each desired LRP; `inserted` has a module below this project's migrations, and
+//!   the same above all; `upward` doubles the rows until the disk or [`PATIENCE`] is exhausted
 //! - `BBS_BENCH_BATCH_MB`: bytes per batch, in MiB (the host's default)
 //! - `TMPDIR`: the folder of the databases
 
@@ -20,7 +20,10 @@ mod plot;
 mod subject;
 
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
+
+use bbs::testing::lens::transform::Transform;
 
 use harness::database::Kind;
 use plot::{Series, draw};
@@ -40,7 +43,7 @@ const BEFORE_DEFINITIONS: u64 = 1_795_000_000;
 async fn main() {
     let rows: u64 = std::env::var("BBS_BENCH_ROWS").map_or(200_000, |rows| rows.parse().expect("a number"));
     let chosen = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
-    let parts = chosen("BBS_BENCH_PARTS", "table,records,chain,definitions");
+    let parts = chosen("BBS_BENCH_PARTS", "table,records,chain,definitions,inserted");
     let catalog = BenchCatalog::load();
     for kind in kinds() {
         let server = BenchServer::new(kind);
@@ -52,9 +55,12 @@ async fn main() {
                 "records" => records(&server, &catalog, rows).await,
                 "chain" => chain(&server, &catalog, rows.min(CHAIN_ROWS)).await,
                 "definitions" => definitions(&server, &catalog, rows).await,
+                "inserted" => inserted(&server, &catalog, rows).await,
                 "upward" => upward(&server, &catalog, rows).await,
                 other => {
-                    panic!("BBS_BENCH_PARTS has {other:?}; it may have table, records, chain, definitions and upward")
+                    panic!(
+                        "BBS_BENCH_PARTS has {other:?}; it may have table, records, chain, definitions, inserted and upward"
+                    )
                 }
             }
         }
@@ -146,6 +152,22 @@ async fn definitions(server: &BenchServer, catalog: &BenchCatalog, rows: u64) {
     println!("  without verify     {:8.2} s   {:.2} x", s(&filled.copying), ratio(filled.copying, own));
     println!("  with verify        {:8.2} s   {:.2} x", s(&filled.whole), ratio(filled.whole, own));
     println!("  peak memory        {:8} MB (bound 256)", filled.peak_memory_mb);
+}
+
+async fn inserted(server: &BenchServer, catalog: &BenchCatalog, rows: u64) {
+    let subject = Subject::fill(server, catalog, rows).await;
+    let [above, below] = [catalog.chain(1), catalog.inserted()];
+    let newest = |modules: &[Arc<dyn Transform>]| [modules.last().expect("one at least").manifest().version];
+    // Each runs twice, alternating, and the faster run counts.
+    let mut times = Vec::new();
+    for modules in [&above, &below, &above, &below] {
+        times.push(subject.migrate(catalog, modules, &newest(modules)).await.whole);
+    }
+    let (above, below) = (times[0].min(times[2]), times[1].min(times[3]));
+    let (kind, s) = (server.kind.name(), Duration::as_secs_f64);
+    println!("{kind}, {rows} desired LRPs, a module that rewrites a column");
+    println!("  above all          {:8.2} s", s(&above));
+    println!("  inserted           {:8.2} s   {:.2} x (bound 1.3)", s(&below), ratio(below, above));
 }
 
 /// Doubles the rows until the disk or [`PATIENCE`] is exhausted.

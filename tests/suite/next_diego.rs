@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bbs::testing::migrate::{self, MigrateError};
+use bbs::testing::migrate::{self, MigrateError, RefusedUnits};
 use bbs_proto::models as proto;
 
 use crate::api::{desire, get, lrp};
@@ -177,4 +177,23 @@ async fn migrations_are_inserted_below_those_that_ran_and_each_diego_gets_its_ro
     assert_kept(&stored.rows(GPU).await, &original, None);
     stored.up(NEWEST).await.unwrap();
     assert_kept(&stored.rows(NEWEST).await, &before, Some("placement_tags"));
+}
+
+on_each_database!(record_that_an_inserted_migration_refuses_is_handed_back_as_it_was);
+async fn record_that_an_inserted_migration_refuses_is_handed_back_as_it_was(kind: Kind) {
+    let (database, mut stored) = with_fixture(kind).await;
+    let guid = stored.rows(VERSION).await[TABLE][7]["process_guid"].clone();
+    stored.execute(&format!("UPDATE {TABLE} SET placement_tags = '{{not a list' WHERE process_guid = '{guid}'")).await;
+    let original = stored.rows(VERSION).await;
+    let ours = Stored::open(&database, fixture::migrations()).await;
+    ours.up(OURS).await.unwrap();
+    stored.context.tuning.refused_units = RefusedUnits::Quarantine;
+    stored.up(NEWEST).await.unwrap();
+    let migrated = stored.rows(NEWEST).await;
+    assert_eq!(migrated[TABLE].len() + 1, original[TABLE].len());
+    assert!(migrated[TABLE].iter().all(|row| row["process_guid"] != guid));
+    stored.down(GPU).await.unwrap();
+    assert_kept(&stored.rows(GPU).await, &original, None);
+    stored.down(VERSION).await.unwrap();
+    assert_eq!(stored.rows(VERSION).await, original);
 }

@@ -55,14 +55,30 @@ impl BenchCatalog {
 
     /// A chain of `length` modules that alternate between two columns.
     pub fn chain(&self, length: u64) -> Vec<Arc<dyn Transform>> {
-        let module = |number: u64| {
-            let inner = Arc::clone(&self.three[usize::from(number % 2 == 1)]);
-            let mut manifest = inner.manifest().clone();
-            manifest.version = 1_910_000_000 + number;
-            manifest.name = format!("{}-{number}", manifest.name);
-            Arc::new(Renumbered { inner, manifest }) as Arc<dyn Transform>
-        };
+        let module = |number: u64| self.numbered(usize::from(number % 2 == 1), 1_910_000_000 + number);
         (0..length).map(module).collect()
+    }
+
+    /// The first module of a chain below this project's migrations, and one above all that does nothing.
+    pub fn inserted(&self) -> Vec<Arc<dyn Transform>> {
+        let below = self.numbered(0, 1_789_335_377);
+        let manifest = Manifest {
+            version: 1_910_000_000,
+            name: "nothing".to_owned(),
+            up: Vec::new(),
+            down: Vec::new(),
+            changes: Vec::new(),
+            ..below.manifest().clone()
+        };
+        vec![Arc::clone(&below), Arc::new(Renumbered { inner: below, manifest })]
+    }
+
+    fn numbered(&self, module: usize, version: u64) -> Arc<dyn Transform> {
+        let inner = Arc::clone(&self.three[module]);
+        let mut manifest = inner.manifest().clone();
+        manifest.version = version;
+        manifest.name = format!("{}-{version}", manifest.name);
+        Arc::new(Renumbered { inner, manifest })
     }
 }
 
@@ -245,7 +261,8 @@ impl Subject {
         versions: &[u64],
     ) -> MigrationTimes {
         let copy = self.database.copy();
-        let migrations = catalog.base.iter().chain(modules).cloned().collect();
+        let mut migrations: Vec<_> = catalog.base.iter().chain(modules).cloned().collect();
+        migrations.sort_by_key(|module| module.manifest().version);
         let mut stored = Stored::open(&copy, migrations).await;
         stored.context.tuning = Tuning::default();
         if let Ok(megabytes) = std::env::var("BBS_BENCH_BATCH_MB") {
