@@ -33,5 +33,6 @@ pub mod trial;
 
 pub use self::migration::MigrationModule;
 pub use self::module::{AnyManifest, Inspection, Module};
+pub use self::placement::Insertions;
 pub use self::translator::TranslatorModule;
 pub use self::trial::Trial;

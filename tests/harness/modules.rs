@@ -54,21 +54,21 @@ pub fn modules_with_split() -> PathBuf {
 /// A modules directory with the default modules, and two migrations that are not part of the default catalog at the places of
 /// their versions: Diego's next one and another author's. The newest migration is one that changes nothing.
 pub fn modules_with_next_diego() -> PathBuf {
-    let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain(["migrations-wasm/proof"]).collect();
-    made_once("next-diego", hash_of_files(&sources), |folder| {
-        let list = workspace().join("migrations-wasm/catalog.toml");
-        let mut request = BuildRequest::listed(&list, folder).expect("the source list");
-        let is_migration = |path: &&PathBuf| path.parent().is_some_and(|folder| folder.ends_with("data"));
-        let migrations = request.crates.iter().filter(is_migration).count();
-        let proof = ["1789335377-add_gpu_to_desired_lrps", "1790000000-sort_placement_tags", "1795000020-after_gpu"];
-        let proof = proof.map(|name| workspace().join("migrations-wasm/proof").join(name));
-        let translators = request.crates.split_off(migrations);
-        request.crates.extend(proof);
-        // Names of crates begin with their versions, which have the same number of digits.
-        request.crates.sort_by_key(|path| path.file_name().map(std::ffi::OsStr::to_owned));
-        request.crates.extend(translators);
-        build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
-    })
+    modules_with("next-diego", &[GPU_SOURCE, SORTED_TAGS_SOURCE, AFTER_GPU_SOURCE].map(str::to_owned))
+}
+
+const GPU_SOURCE: &str = "migrations-wasm/proof/1789335377-add_gpu_to_desired_lrps";
+
+/// The source of another author's migration below the newest ones of the default modules.
+pub const SORTED_TAGS_SOURCE: &str = "migrations-wasm/proof/1790000000-sort_placement_tags";
+
+const AFTER_GPU_SOURCE: &str = "migrations-wasm/proof/1795000020-after_gpu";
+
+/// Three add-ons of the default modules, each made without the others: two with a migration below their newest ones, and one
+/// with an empty migration above.
+pub fn add_ons_at_places_of_their_own() -> [PathBuf; 3] {
+    [("gpu", GPU_SOURCE), ("sorted-tags", SORTED_TAGS_SOURCE), ("after-gpu", AFTER_GPU_SOURCE)]
+        .map(|(name, source)| add_on(&format!("add-on-{name}"), source))
 }
 
 /// The translators of the default catalog after that of the SDK's README, oldest first.

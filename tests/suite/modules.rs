@@ -13,7 +13,7 @@ use bbs_proto::prost::Message;
 use crate::harness::database::Kind;
 use crate::harness::host::{Host, Installation};
 use crate::harness::http_client;
-use crate::harness::modules::{copy_folder, guest, modules, modules_with_split, sandbox};
+use crate::harness::modules::{copy_folder, guest, modules, modules_with_next_diego, modules_with_split, sandbox};
 
 const SPLIT: &str = "1795000100-split-desired-lrps.wasm";
 const CREDENTIALS: &str = "1795000200-image-credentials.wasm";
@@ -177,9 +177,27 @@ fn folder_is_created_for_accepted_modules_only() {
 }
 
 #[test]
-fn migration_older_than_the_newest_is_not_added() {
+fn built_migration_is_inserted_below_others_and_the_command_names_them() {
+    let bench = Workbench::new();
+    let together = modules_with_next_diego();
+    let [gpu, tags, newest] =
+        ["1789335377-add-gpu-to-desired-lrps", "1790000000-sort-placement-tags", "1795000020-after-gpu"]
+            .map(|name| together.join(format!("{name}.wasm")).display().to_string());
+    let report = bench.succeed(&["add", &gpu, "--into", "modules"]);
+    assert!(report.contains("migration 1789335377 is inserted below 1795000000, 1795000010\n"), "{report}");
+    assert!(report.contains("databases that are at 1795000010, the newest version, refuse"), "{report}");
+    let report = bench.succeed(&["add", &newest, &tags, "--into", "modules", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let inserted = serde_json::json!([{ "version": 1_790_000_000, "below": [1_795_000_000, 1_795_000_010] }]);
+    assert_eq!((&report["inserted"], &report["refused_at"]), (&inserted, &serde_json::Value::Null));
+    let digests = |catalog: &Catalog| catalog.migration_digests().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(digests(&bench.catalog()), digests(&Catalog::load(&together, &sandbox()).unwrap()));
+}
+
+#[test]
+fn migration_older_than_the_first_is_not_added() {
     let things = guest("things").display().to_string();
-    let words = ["migration 50 is older than 1795000010", "a later version"];
+    let words = ["migration 50 is older than 1461790966", "a later version"];
     Workbench::new().refused(&["add", &things, "--into", "modules"], &words);
 }
 

@@ -24,6 +24,8 @@ use clap::{Args, Subcommand};
 
 use super::output::OutputForm;
 use crate::config::shared_module_cache;
+use crate::layout::manifest::DataVersion;
+use crate::modules::Insertions;
 use crate::modules::oci::OciArtifact;
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox, SandboxError};
 
@@ -91,6 +93,24 @@ impl ModuleCommand {
             ModuleAction::Sign(command) => command.run(),
         }
     }
+}
+
+/// Lines about migrations that were added below others.
+fn insertion_lines(insertions: &Insertions) -> String {
+    let inserted = insertions.migrations.iter();
+    let lines = inserted
+        .map(|inserted| format!("migration {} is inserted below {}\n", inserted.version, listed(&inserted.below)));
+    let refused = insertions.refused_at.map(|newest| {
+        format!(
+            "databases that are at {newest}, the newest version, refuse these modules until there is a migration above {newest}; an \
+             empty one suffices\n"
+        )
+    });
+    lines.chain(refused).collect()
+}
+
+fn listed(versions: &[DataVersion]) -> String {
+    versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Prints the place that a folder of modules was carried to, and its digest.

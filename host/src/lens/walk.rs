@@ -69,37 +69,7 @@ impl Step {
         }
         self.join_taken_back(frame);
         bound.join_dropped(frame);
-        for (place, change) in self.changes.iter().enumerate() {
-            if let Change::DropTable { table } = change
-                && frame.has(table)
-            {
-                if self.sets_aside(table) {
-                    frame.set_aside(self.version(), table);
-                    continue;
-                }
-                if self.transform.manifest().reversible {
-                    let is_filled = self.is_filled_on_the_way_back(table);
-                    residue::keep_table(frame, self, table, is_filled, &mut applied.residue)?;
-                }
-                frame.remove(table);
-            }
-            if scope.creates.contains(&place)
-                && let Change::CreateTable(table) = change
-            {
-                frame.create(ChangePlace { step: self.place, change: place }, self.version(), table);
-            }
-            if let Change::AddColumn { table, column } = change
-                && self.went_down().is_some()
-                && frame.return_column(self.version(), table, column)
-            {
-                continue;
-            }
-            let changed = frame.change(change);
-            changed.map_err(|fault| match fault {
-                ChangeError::NoCounterpart(missing) => StepError::Units(self.without_counterpart(missing)),
-                ChangeError::OverBudget(fault) => StepError::from(fault),
-            })?;
-        }
+        self.change_layout(frame, scope, &mut applied.residue)?;
         if let Some(outcome) = outcome {
             self.accept(frame, outcome, &mut marks, applied)?;
             recognised_by.into_iter().for_each(|class| frame.join_class(&self.accesses()[0].table, class));
@@ -121,6 +91,47 @@ impl Step {
             frame.note_all(self.place);
         }
         frame.settle();
+        Ok(())
+    }
+
+    /// Applies the changes of the layout, and saves or sets aside the tables that they drop.
+    fn change_layout(
+        &self,
+        frame: &mut Frame<'_>,
+        scope: &StepScope,
+        kept: &mut Vec<ResidueEntry>,
+    ) -> Result<(), StepError> {
+        for (place, change) in self.changes.iter().enumerate() {
+            if let Change::DropTable { table } = change
+                && frame.has(table)
+            {
+                if self.sets_aside(table) {
+                    frame.set_aside(self.version(), table);
+                    continue;
+                }
+                if self.transform.manifest().reversible {
+                    let is_filled = self.is_filled_on_the_way_back(table);
+                    residue::keep_table(frame, self, table, is_filled, kept)?;
+                }
+                frame.remove(table);
+            }
+            if scope.creates.contains(&place)
+                && let Change::CreateTable(table) = change
+            {
+                frame.create(ChangePlace { step: self.place, change: place }, self.version(), table);
+            }
+            if let Change::AddColumn { table, column } = change
+                && self.went_down().is_some()
+                && frame.return_column(self.version(), table, column)
+            {
+                continue;
+            }
+            let changed = frame.change(change);
+            changed.map_err(|fault| match fault {
+                ChangeError::NoCounterpart(missing) => StepError::Units(self.without_counterpart(missing)),
+                ChangeError::OverBudget(fault) => StepError::from(fault),
+            })?;
+        }
         Ok(())
     }
 

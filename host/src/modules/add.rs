@@ -9,7 +9,7 @@ use super::catalog::{
     self, CATALOG_FILE, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature, is_file_name,
 };
 use super::module::{ModuleError, ModuleSource};
-use super::placement::{self, NotNewest};
+use super::placement::{self, BelowFirst, Insertions};
 use super::sandbox::{ComponentError, Sandbox};
 use crate::files;
 use crate::signatures::TrustedKeys;
@@ -22,7 +22,7 @@ pub enum AddError {
     #[error("{} cannot be added", .file.display())]
     Module { file: PathBuf, source: ModuleError },
     #[error("{} cannot be added; get a build with a later version from its author", .file.display())]
-    NotNewest { file: PathBuf, source: NotNewest },
+    BelowFirst { file: PathBuf, source: BelowFirst },
     #[error(
         "{} is {added}, and the folder has another file of it, {listed} (sha256 {sha256}); a module that has run is never \
          changed: ship the correction under a later version, or rebuild the folder if this one has run nowhere",
@@ -55,6 +55,8 @@ pub struct Added {
     pub present: Vec<String>,
     /// All modules of the folder, in catalog order.
     pub entries: Vec<CatalogEntry>,
+    /// The migrations that were added below others.
+    pub insertions: Insertions,
     /// What became of the signature of the catalog.
     pub signature: PreviousSignature,
 }
@@ -104,13 +106,18 @@ fn add_to(
         true => catalog::read(into).map_err(AddError::Before)?,
         false => CatalogContent::default(),
     };
-    let base_version = Catalog::newest_of(base).map_err(AddError::Before)?;
+    let base_line = Catalog::line_of(base).map_err(AddError::Before)?;
     let mut candidates =
         files.iter().map(|file| Candidate::read(file, into, sandbox)).collect::<Result<Vec<_>, _>>()?;
     candidates.sort_by_key(|candidate| candidate.entry.position.order());
     let entries = before.entries.clone();
-    let mut result =
-        Added { added: Vec::new(), present: Vec::new(), entries, signature: PreviousSignature::Unaffected };
+    let mut result = Added {
+        added: Vec::new(),
+        present: Vec::new(),
+        entries,
+        insertions: Insertions::default(),
+        signature: PreviousSignature::Unaffected,
+    };
     let mut new = Vec::new();
     for candidate in candidates {
         if let Some(listed) = same_version(&result.entries, &candidate)? {
@@ -118,14 +125,17 @@ fn add_to(
             continue;
         }
         refuse_taken_name(into, &candidate)?;
-        let merged = placement::merge(result.entries, [candidate.entry.clone()].into_iter(), base_version);
-        result.entries = merged.map_err(|source| AddError::NotNewest { file: candidate.file.clone(), source })?;
+        let merged = placement::merge(result.entries, [candidate.entry.clone()].into_iter(), &base_line);
+        result.entries = merged.map_err(|source| AddError::BelowFirst { file: candidate.file.clone(), source })?;
         result.added.push(candidate.entry.file.clone());
         new.push(candidate);
     }
     if new.is_empty() {
         return Ok(result);
     }
+    let all_before = placement::union(&base_line, &placement::line_of(&before.entries));
+    let all_after = placement::union(&base_line, &placement::line_of(&result.entries));
+    result.insertions = Insertions::between(&all_before, &all_after);
     let after = CatalogContent { entries: result.entries.clone(), ..before };
     rehearse(into, base, &after, &new, check_api, sandbox)?;
     let mut placed = Vec::new();

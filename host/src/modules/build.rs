@@ -14,7 +14,7 @@ use wit_component::ComponentEncoder;
 
 use super::catalog::{self, CATALOG_FILE, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature};
 use super::module::{Module, ModuleError};
-use super::placement::{self, NotNewest};
+use super::placement::{self, BelowFirst, Insertions};
 use super::releases::RELEASES_FILE;
 use super::sandbox::{self, Sandbox};
 use crate::files;
@@ -115,7 +115,7 @@ pub enum BuildError {
     )]
     Deletes { file: String, position: String },
     #[error(transparent)]
-    NotNewest(#[from] NotNewest),
+    BelowFirst(#[from] BelowFirst),
     #[error("the modules do not form a valid catalog")]
     Catalog(#[from] CatalogError),
 }
@@ -125,6 +125,8 @@ pub enum BuildError {
 pub struct BuiltFolder {
     /// All modules of the folder, in catalog order.
     pub entries: Vec<CatalogEntry>,
+    /// The migrations that were added below others.
+    pub insertions: Insertions,
     /// What became of the signature of the catalog.
     pub signature: PreviousSignature,
 }
@@ -149,13 +151,13 @@ pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress
             .or_else(|error| if *others == Others::Drop { Ok(CatalogContent::default()) } else { Err(error) })?,
         false => CatalogContent::default(),
     };
-    let base_version = Catalog::newest_of(base)?;
+    let base_line = Catalog::line_of(base)?;
     let built = built(crates, into, sandbox, progress)?;
     let entries = match others {
         Others::Keep => {
-            placement::merge(before.entries.clone(), built.iter().map(|built| built.entry.clone()), base_version)?
+            placement::merge(before.entries.clone(), built.iter().map(|built| built.entry.clone()), &base_line)?
         }
-        Others::Drop => placement::chain(built.iter().map(|built| built.entry.clone()).collect(), base_version),
+        Others::Drop => placement::chain(built.iter().map(|built| built.entry.clone()).collect(), &base_line),
     };
     if !replace {
         refuse_changes(&before.entries, &entries)?;
@@ -176,7 +178,10 @@ pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress
     for gone in before.entries.iter().filter(|old| entries.iter().all(|entry| entry.file != old.file)) {
         std::fs::remove_file(into.join(&gone.file)).map_err(failed)?;
     }
-    Ok(BuiltFolder { entries, signature })
+    let all_before = placement::union(&base_line, &placement::line_of(&before.entries));
+    let all_after = placement::union(&base_line, &placement::line_of(&entries));
+    let insertions = Insertions::between(&all_before, &all_after);
+    Ok(BuiltFolder { entries, insertions, signature })
 }
 
 /// Refuses a change or the absence of a module that is listed.

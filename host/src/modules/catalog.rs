@@ -19,7 +19,7 @@ use super::sandbox::{ComponentError, Sandbox};
 use super::translate::{ApiVersion, Translate};
 use super::translator::TranslatorModule;
 use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::DataVersion;
+use crate::layout::line::Line;
 use crate::lens::check_composition;
 use crate::lens::transform::Transform;
 use crate::signatures::{ClaimedCatalog, TrustedKeys};
@@ -154,16 +154,13 @@ impl Catalog {
         Ok(merge::merge(unverified(folders)?)?.into_iter().map(|module| module.entry).collect())
     }
 
-    /// The newest version of the migrations in several folders.
+    /// The versions of the migrations in several folders.
     ///
     /// # Errors
     /// As [`Catalog::entries`].
-    pub(super) fn newest_of(folders: &[PathBuf]) -> Result<Option<DataVersion>, CatalogError> {
-        let versions = Self::merged_entries(folders)?.into_iter().filter_map(|entry| match entry.position {
-            CatalogPosition::Migration { version, .. } => Some(version),
-            CatalogPosition::Translator { .. } => None,
-        });
-        Ok(versions.max())
+    pub(super) fn line_of(folders: &[PathBuf]) -> Result<Line, CatalogError> {
+        let entries = Self::merged_entries(folders)?;
+        Ok(entries.into_iter().filter_map(|entry| entry.position.data_version()).collect())
     }
 
     /// Returns the entries of a folder's catalog in order, each with the content of its file, which has the listed digest. Runs

@@ -1,14 +1,19 @@
 //! Several folders of modules: the catalogs of a host and of add-ons, merged into one sequence.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use bbs::testing::signatures::TrustedKeys;
 
 use super::*;
 use crate::harness::database::on_each_database;
-use crate::harness::modules::{ADD_ON_VERSION, migration_add_on, modules, translator_add_on};
+use crate::harness::modules::{
+    ADD_ON_VERSION, SORTED_TAGS_SOURCE, add_ons_at_places_of_their_own, migration_add_on, modules,
+    modules_with_next_diego, translator_add_on,
+};
 use crate::harness::packages::Packages;
+use crate::harness::workspace;
 
 /// A digest of no file: sequences are checked before files are opened.
 const SOME_DIGEST: &str = "00000000000000000000000000000000000000000000000000000000000000aa";
@@ -76,15 +81,77 @@ fn two_modules_of_one_version_are_refused_with_both_names() {
 }
 
 #[test]
-fn two_migrations_that_follow_the_same_one_are_refused_with_both_names() {
-    let other = listed("200-other.wasm", "version = 200\nfollows = 50");
+fn second_migration_that_follows_nothing_is_refused_with_both_names() {
+    let second = listed("60-second.wasm", "version = 60");
     refused(
-        &[&host(), &add_on(), &other],
-        &[(1, "100-well-behaved.wasm"), (2, "200-other.wasm")],
-        &["both built to follow 50", "migration 200", "build it again on top"],
+        &[&host(), &second],
+        &[(0, "50-things.wasm"), (1, "60-second.wasm")],
+        &["both built to follow nothing", "migration 60", "build it again on top"],
     );
-    let first = listed("60-first.wasm", "version = 60");
-    refused(&[&host(), &first], &[(1, "60-first.wasm")], &["both built to follow nothing"]);
+}
+
+#[test]
+fn gap_within_one_of_several_folders_is_refused() {
+    let gap = add_on().listing("200-other.wasm", SOME_DIGEST, "version = 200\nfollows = 50");
+    std::fs::write(gap.path().join("200-other.wasm"), "").unwrap();
+    let words = ["200-other.wasm (migration 200) was built to follow 50", "follows 100", "restore the migrations"];
+    refused(&[&host(), &gap], &[(1, "200-other.wasm")], &words);
+}
+
+/// Goal: add-ons whose authors do not know of each other run together, each at the place of its version.
+#[test]
+fn migrations_of_add_ons_are_inserted_at_their_versions() {
+    let load = |folders: &[PathBuf]| {
+        let catalog = Catalog::merge(folders, &TrustedKeys::default(), &sandbox());
+        let catalog = catalog.unwrap_or_else(|error| panic!("{}", chain(&error)));
+        catalog.migrations().iter().map(|module| module.manifest().version).collect::<Vec<_>>()
+    };
+    let [gpu, tags, newest] = add_ons_at_places_of_their_own();
+    let together = load(&[modules_with_next_diego()]);
+    for folders in [[modules(), gpu.clone(), tags.clone(), newest.clone()], [newest, tags.clone(), modules(), gpu]] {
+        assert_eq!(load(&folders), together);
+    }
+    let without = together.into_iter().filter(|version| ![1_789_335_377, 1_795_000_020].contains(version));
+    assert_eq!(load(&[tags, modules()]), without.collect::<Vec<_>>());
+}
+
+on_each_database!(add_on_below_the_newest_version_runs_on_the_way_to_a_version_above);
+async fn add_on_below_the_newest_version_runs_on_the_way_to_a_version_above(kind: Kind) {
+    let packages = Packages::new();
+    let installation = packages.installation(kind);
+    assert!(installation.serve().terminate().success());
+    let [_, tags, newest] = add_ons_at_places_of_their_own();
+    packages.install("sorted-tags", &tags);
+    let refused = installation.run(&["serve"]);
+    assert!(!refused.status.success());
+    let words = ["1790000000-sort-placement-tags did not run", "above 1795000010", "an empty one suffices"];
+    assert_contains(&String::from_utf8_lossy(&refused.stderr), &words);
+
+    packages.install("after-gpu", &newest);
+    let plan = installation.succeed(&["migrate", "plan"]);
+    assert_contains(&plan, &["1790000000"]);
+    assert!(installation.serve().terminate().success());
+    assert_eq!(installation.data_version(), 1_795_000_020);
+}
+
+/// Goal: the author and the operator read which migrations an add-on is inserted below, and what it takes for it to run.
+#[test]
+fn commands_for_an_add_on_name_the_migrations_above_it() {
+    let work = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| {
+        let output = command().arg("module").args(arguments).current_dir(work.path()).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (source, base) = (workspace().join(SORTED_TAGS_SOURCE).display().to_string(), modules().display().to_string());
+    let built = run(&["build", &source, "--into", "add-on", "--base", &base]);
+    let check = ["check", "add-on", "--base", &base, "--only", "sort-placement-tags"];
+    for report in [&built, &run(&check)] {
+        assert_contains(report, &["migration 1790000000 is inserted below 1795000000, 1795000010\n"]);
+        assert_contains(report, &["that are at 1795000010, the newest version, refuse", "an empty one suffices"]);
+    }
+    let findings: serde_json::Value = serde_json::from_str(&run(&[&check[..], &["--json"]].concat())).unwrap();
+    assert_eq!(findings[0]["inserted_below"], serde_json::json!([1_795_000_000, 1_795_000_010]));
 }
 
 #[test]

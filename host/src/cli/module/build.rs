@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::insertion_lines;
 use super::sign::signature_line;
 use crate::cli::output::OutputForm;
 use crate::cli::progress;
@@ -13,10 +14,10 @@ use crate::progress::Progress;
 /// Build crates into a folder of modules with its catalog.
 ///
 /// Each crate is compiled for WebAssembly, made a component and named after its manifest, and the catalog gets its
-/// sha256. With crates named, the rest of the folder stays: a migration of a later version is appended, an earlier one is
-/// refused. Without, all modules of this repository are built and the folder contains nothing else. A module that the folder
-/// has already is replaced or deleted with `--replace` alone, since it may have run. The same source gives the same digests on
-/// every machine.
+/// sha256. With crates named, the rest of the folder stays: a migration of a later version is appended, one below others is
+/// inserted, and the command names those above it. Without, all modules of this repository are built and the folder contains
+/// nothing else. A module that the folder has already is replaced or deleted with `--replace` alone, since it may have run. The
+/// same source gives the same digests on every machine.
 #[derive(Debug, Args)]
 pub(super) struct BuildCommand {
     /// Folders of crates; all modules of this repository if none is named.
@@ -47,17 +48,22 @@ impl BuildCommand {
         let working = progress.clone();
         let (built, into) = (request.crates.len(), request.into.clone());
         let work = tokio::task::spawn_blocking(move || build::build(&request, &sandbox, &working));
-        let BuiltFolder { entries, signature } = progress::shown(&progress, work).await??;
+        let BuiltFolder { entries, insertions, signature } = progress::shown(&progress, work).await??;
         let result = serde_json::json!({
             "folder": into,
             "built": built,
+            "inserted": insertions.migrations,
+            "refused_at": insertions.refused_at,
             "modules": entries,
             "signature": signature,
         });
         self.form.print(&result, || {
             let count = format!("{built} built; {} has {} modules\n", into.display(), entries.len());
             let lines = entries.iter().map(|entry| format!("{}  {}\n", &entry.sha256[..12], entry.file));
-            std::iter::once(count).chain(lines).chain([signature_line(signature, &into)]).collect::<String>()
+            std::iter::once(count)
+                .chain(lines)
+                .chain([insertion_lines(&insertions), signature_line(signature, &into)])
+                .collect::<String>()
         })?;
         Ok(())
     }

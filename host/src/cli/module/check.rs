@@ -8,10 +8,12 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::output::OutputForm;
+use crate::layout::manifest::DataVersion;
 use crate::lens::transform::Transform;
+use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::Sandbox;
 use crate::modules::translate::Translate;
-use crate::modules::{MigrationModule, Module, TranslatorModule, Trial, trial};
+use crate::modules::{Insertions, MigrationModule, Module, TranslatorModule, Trial, trial};
 use crate::signatures::TrustedKeys;
 use crate::startup;
 
@@ -21,6 +23,7 @@ use crate::startup;
 /// once in one that has run before. A row function that gives two answers to the same rows keeps state between calls;
 /// one that traps would trap on an operator's database. It may refuse rows that it cannot read, but not all. What a migration keeps for the
 /// way back must belong to a record, so that another record which a client makes under the same key gets nothing of it.
+/// Of an add-on, it names the migrations that are inserted below those of other folders.
 /// Signatures are not verified: which keys are trusted is in the configuration of a host.
 #[derive(Debug, Args)]
 pub(super) struct CheckCommand {
@@ -45,6 +48,8 @@ struct Finding {
     sha256: String,
     /// One for each direction with a row function.
     trials: Vec<Trial>,
+    /// The migrations of other folders below which an add-on inserts it.
+    inserted_below: Vec<DataVersion>,
     /// Residue and rows that it keeps for the way back without a record to bind them to.
     unbound: Vec<String>,
 }
@@ -58,13 +63,19 @@ impl Finding {
 impl CheckCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let sandbox = super::sandbox()?;
+        let mut insertions = Insertions::default();
         let findings = if self.path.is_dir() {
-            check_folders([self.base, vec![self.path]].concat(), &self.only, &sandbox)?
+            let folders = [&self.base[..], std::slice::from_ref(&self.path)].concat();
+            let catalog = startup::load_catalog(&folders, &TrustedKeys::default(), &sandbox)?;
+            insertions = Insertions::of_add_on(&self.path, &self.base)?;
+            check_catalog(&catalog, &insertions, &self.only)?
         } else {
             ensure!(self.only.is_empty(), "`--only` chooses modules of a folder; {} is a file", self.path.display());
             check_file(&self.path, &sandbox)?
         };
-        self.form.print(&findings, || findings.iter().map(text).collect::<String>())?;
+        self.form.print(&findings, || {
+            findings.iter().map(text).chain([super::insertion_lines(&insertions)]).collect::<String>()
+        })?;
         match findings.iter().filter(|finding| !finding.is_good()).count() {
             0 => Ok(()),
             bad => bail!("{bad} of {} modules break a rule", findings.len()),
@@ -73,8 +84,7 @@ impl CheckCommand {
 }
 
 /// Checks the modules of these names; all of them if none is given.
-fn check_folders(folders: Vec<PathBuf>, only: &[String], sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding>> {
-    let catalog = startup::load_catalog(&folders, &TrustedKeys::default(), sandbox)?;
+fn check_catalog(catalog: &Catalog, insertions: &Insertions, only: &[String]) -> anyhow::Result<Vec<Finding>> {
     let (migrations, translators) = (catalog.migrations().iter(), catalog.translators().iter());
     let names: Vec<_> = migrations.map(migration_names).chain(translators.map(translator_names)).collect();
     if let Some(unknown) = only.iter().find(|name| !names.iter().flatten().any(|known| known == *name)) {
@@ -88,6 +98,7 @@ fn check_folders(folders: Vec<PathBuf>, only: &[String], sandbox: &Arc<Sandbox>)
         module: format!("migration {} {}", module.manifest().version, module.manifest().name),
         sha256: module.digest().to_owned(),
         trials: trial::run(module, catalog.layout_history()),
+        inserted_below: insertions.of(module.manifest().version).to_vec(),
         unbound: catalog.layout_history().unbound(module.manifest()).iter().map(ToString::to_string).collect(),
     });
     let translators = catalog.translators().iter().filter(|module| is_chosen(translator_names(module)));
@@ -96,6 +107,7 @@ fn check_folders(folders: Vec<PathBuf>, only: &[String], sandbox: &Arc<Sandbox>)
         module: format!("translator {} to {}", module.manifest().serves, module.manifest().onto),
         sha256: module.digest().to_owned(),
         trials: Vec::new(),
+        inserted_below: Vec::new(),
         unbound: Vec::new(),
     });
     Ok(migrations.chain(translators).collect())
@@ -124,7 +136,14 @@ fn check_file(file: &Path, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding
             (format!("translator {} to {}", manifest.serves, manifest.onto), module.digest().to_owned())
         }
     };
-    Ok(vec![Finding { file: file.display().to_string(), module, sha256, trials: Vec::new(), unbound: Vec::new() }])
+    Ok(vec![Finding {
+        file: file.display().to_string(),
+        module,
+        sha256,
+        trials: Vec::new(),
+        inserted_below: Vec::new(),
+        unbound: Vec::new(),
+    }])
 }
 
 fn text(finding: &Finding) -> String {

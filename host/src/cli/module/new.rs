@@ -53,8 +53,8 @@ pub(super) struct NewCommand {
     /// The newer API version in terms of which a translator is written [default: the oldest of the folder of modules]
     #[arg(long, value_name = "VERSION", value_parser = api_version)]
     onto: Option<ApiVersion>,
-    /// The data version a migration leads to: a timestamp in seconds, later than all before it [default: now, or just
-    /// after the newest of the folder of modules]
+    /// The data version a migration leads to: a timestamp in seconds. One below others is inserted there [default: now, or
+    /// just after the newest of the folder of modules]
     #[arg(long, value_name = "N")]
     version: Option<u64>,
     /// The folder of modules that the new one will be added to [default without --base: `modules` in the current folder,

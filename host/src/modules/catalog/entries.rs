@@ -65,7 +65,7 @@ pub enum CatalogPosition {
     Migration {
         /// The version that it leads to.
         version: DataVersion,
-        /// The version of the migration before it; none for the first.
+        /// The version of the migration before it when the entry was written; none for the first.
         follows: Option<DataVersion>,
     },
     /// A translator, which serves an API version in terms of a newer one, `onto`.
@@ -81,6 +81,14 @@ impl CatalogPosition {
             Self::Translator { serves, .. } => {
                 (if serves.side.is_none() { 1 } else { 2 }, serves.major.into(), serves.minor)
             }
+        }
+    }
+
+    /// The version of a migration.
+    pub(in crate::modules) fn data_version(self) -> Option<DataVersion> {
+        match self {
+            Self::Migration { version, .. } => Some(version),
+            Self::Translator { .. } => None,
         }
     }
 

@@ -76,11 +76,11 @@ pub enum CatalogError {
     )]
     SamePosition { position: String, one: PathBuf, other: PathBuf },
     #[error(
-        "{} and {} (migration {version}) were both built to follow {}; only one of them can: remove the package of the other, \
-         and let its author build it again on top of these modules",
-        .one.display(), .other.display(), version_or_nothing(*.follows)
+        "{} and {} (migration {version}) were both built to follow nothing; only the first migration does: remove the package of \
+         the other, and let its author build it again on top of these modules",
+        .one.display(), .other.display()
     )]
-    Fork { one: PathBuf, other: PathBuf, version: DataVersion, follows: Option<DataVersion> },
+    TwoFirst { one: PathBuf, other: PathBuf, version: DataVersion },
     #[error(
         "{} (migration {version}) was built to follow migration {missing}, which no folder of modules has; install the package \
          that has it, or remove this one",

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::entries::{CatalogEntry, CatalogPosition};
 use super::{CatalogError, sequence};
-use crate::layout::manifest::DataVersion;
 
 /// A folder's catalog.
 #[derive(Debug, Clone)]
@@ -33,8 +32,8 @@ impl ListedModule {
     }
 }
 
-/// Merges the catalogs of folders into one sequence: a migration follows the one that its entry names, whatever folder has it.
-/// The same module in two folders is listed once.
+/// Merges the catalogs of folders into one sequence: a migration comes after the one that its entry names, whatever folder has it,
+/// and after those of other folders that are older than itself. The same module in two folders is listed once.
 ///
 /// # Errors
 /// If two catalogs have one name, two modules claim one position, or the sequence has a gap.
@@ -48,6 +47,12 @@ pub(super) fn merge(catalogs: Vec<ListedCatalog>) -> Result<Vec<ListedModule>, C
         sequence::check(&modules.iter().map(|module| module.entry.clone()).collect::<Vec<_>>())?;
         return Ok(modules);
     }
+    // The faults of sequences name the file with its folder.
+    let named =
+        |module: &ListedModule| CatalogEntry { file: module.path().display().to_string(), ..module.entry.clone() };
+    for catalog in &catalogs {
+        sequence::check_migrations_of_part(&listed(catalog.clone()).map(|module| named(&module)).collect::<Vec<_>>())?;
+    }
     let mut merged: Vec<ListedModule> = Vec::new();
     for module in catalogs.into_iter().flat_map(listed) {
         match merged.iter().find(|other| other.entry.position.is_same(module.entry.position)) {
@@ -60,11 +65,8 @@ pub(super) fn merge(catalogs: Vec<ListedCatalog>) -> Result<Vec<ListedModule>, C
         }
     }
     merged.sort_by_key(|module| module.entry.position.order());
-    refuse_forks(&merged)?;
-    // The faults that remain name the file with its folder.
-    let named =
-        |module: &ListedModule| CatalogEntry { file: module.path().display().to_string(), ..module.entry.clone() };
-    sequence::check(&merged.iter().map(named).collect::<Vec<_>>())?;
+    check_predecessors(&merged)?;
+    sequence::check_translators(&merged.iter().map(named).collect::<Vec<_>>())?;
     Ok(merged)
 }
 
@@ -80,25 +82,20 @@ fn refuse_same_names(catalogs: &[ListedCatalog]) -> Result<(), CatalogError> {
     Ok(())
 }
 
-/// Checks that each migration follows one that is there, and that no two follow the same one.
-fn refuse_forks(merged: &[ListedModule]) -> Result<(), CatalogError> {
-    let versions: Vec<_> = migrations(merged).map(|(_, version, _)| version).collect();
-    let mut followers = BTreeMap::<Option<DataVersion>, &Path>::new();
-    let paths: Vec<_> = merged.iter().map(ListedModule::path).collect();
-    for (at, version, follows) in migrations(merged) {
-        if let Some(missing) = follows.filter(|follows| !versions.contains(follows)) {
-            return Err(CatalogError::Predecessor { path: paths[at].clone(), version, missing });
+/// Checks that each migration follows one that is there, and only the first follows none. Several may follow the same one: their
+/// authors did not know of each other, and each is inserted where its version is.
+fn check_predecessors(merged: &[ListedModule]) -> Result<(), CatalogError> {
+    let has = |version| merged.iter().any(|module| module.entry.position.data_version() == Some(version));
+    let mut first: Option<&ListedModule> = None;
+    for module in merged {
+        let CatalogPosition::Migration { version, follows } = module.entry.position else { continue };
+        if let Some(missing) = follows.filter(|follows| !has(*follows)) {
+            return Err(CatalogError::Predecessor { path: module.path(), version, missing });
         }
-        if let Some(one) = followers.insert(follows, &paths[at]) {
-            return Err(CatalogError::Fork { one: one.to_owned(), other: paths[at].clone(), version, follows });
+        let first = first.get_or_insert(module);
+        if follows.is_none() && !std::ptr::eq(*first, module) {
+            return Err(CatalogError::TwoFirst { one: first.path(), other: module.path(), version });
         }
     }
     Ok(())
-}
-
-fn migrations(merged: &[ListedModule]) -> impl Iterator<Item = (usize, DataVersion, Option<DataVersion>)> {
-    merged.iter().enumerate().filter_map(|(at, module)| match module.entry.position {
-        CatalogPosition::Migration { version, follows } => Some((at, version, follows)),
-        CatalogPosition::Translator { .. } => None,
-    })
 }

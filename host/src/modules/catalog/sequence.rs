@@ -8,22 +8,27 @@ use crate::modules::translate::ApiVersion;
 
 /// Checks that both sequences are ordered and have no gap.
 pub(super) fn check(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
-    check_migrations(entries, None)?;
+    check_migrations(entries, |follows, before| follows == before)?;
     check_translators(entries)
 }
 
-/// The same for a part: its first migration may follow one that is not in it.
+/// The same for a part: its migrations may follow ones that are not in it.
 pub(in crate::modules) fn check_part(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
-    let follows = entries.iter().find_map(|entry| match entry.position {
-        CatalogPosition::Migration { follows, .. } => Some(follows),
-        CatalogPosition::Translator { .. } => None,
-    });
-    check_migrations(entries, follows.flatten())?;
+    check_migrations_of_part(entries)?;
     check_translators(entries)
 }
 
-fn check_migrations(entries: &[CatalogEntry], first: Option<DataVersion>) -> Result<(), CatalogError> {
-    let mut before = first;
+/// Checks the migrations of one folder among several.
+pub(super) fn check_migrations_of_part(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
+    check_migrations(entries, |follows, before| follows >= before)
+}
+
+/// Checks that migrations are ordered, and that each follows an older one which is acceptable, given the one before it.
+fn check_migrations(
+    entries: &[CatalogEntry],
+    is_accepted: impl Fn(Option<DataVersion>, Option<DataVersion>) -> bool,
+) -> Result<(), CatalogError> {
+    let mut before = None;
     for entry in entries {
         let CatalogPosition::Migration { version, follows } = entry.position else { continue };
         let file = entry.file.clone();
@@ -40,7 +45,7 @@ fn check_migrations(entries: &[CatalogEntry], first: Option<DataVersion>) -> Res
                     }
                 });
             }
-            Some(_) | None if follows == before => {}
+            Some(_) | None if is_accepted(follows, before) && follows < Some(version) => {}
             Some(_) | None => {
                 return Err(CatalogError::DataGap { file, version, follows, before });
             }
@@ -50,7 +55,8 @@ fn check_migrations(entries: &[CatalogEntry], first: Option<DataVersion>) -> Res
     Ok(())
 }
 
-fn check_translators(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
+/// Checks that translators are ordered and have no gap.
+pub(super) fn check_translators(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
     let mut before: Option<(ApiVersion, ApiVersion)> = None;
     let mut served: Vec<ApiVersion> = Vec::new();
     for entry in entries {
