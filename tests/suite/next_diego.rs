@@ -91,45 +91,6 @@ async fn database_of_diego_is_taken_over_through_them_and_handed_back(kind: Kind
     assert_gpus(&stored.rows(NEWEST).await, &guid);
 }
 
-/// A database on which this project's newest migrations ran before the two existed, with the rows from before.
-async fn with_the_newest_alone(kind: Kind) -> (TestDatabase, Stored, Rows) {
-    let (database, mut stored) = with_fixture(kind).await;
-    let original = stored.rows(VERSION).await;
-    let next = std::mem::replace(&mut stored.context.migrations, fixture::migrations());
-    stored.up(OURS).await.unwrap();
-    stored.context.migrations = next;
-    (database, stored, original)
-}
-
-/// Takes a database to the next release of Diego's BBS, and to today's.
-async fn assert_handed_back(stored: &Stored, original: &Rows) {
-    stored.down(GPU).await.unwrap();
-    stored.assert_layout(GPU).await;
-    let handed_back = stored.rows(GPU).await;
-    assert_kept(&handed_back, original, None);
-    assert_gpus(&handed_back, "");
-    stored.down(VERSION).await.unwrap();
-    assert_eq!(stored.rows(VERSION).await, *original);
-}
-
-on_each_database!(database_that_ran_the_newest_has_them_inserted_and_is_handed_back_to_either_diego);
-async fn database_that_ran_the_newest_has_them_inserted_and_is_handed_back_to_either_diego(kind: Kind) {
-    let (_database, stored, original) = with_the_newest_alone(kind).await;
-    stored.up(NEWEST).await.unwrap();
-    stored.assert_layout(NEWEST).await;
-    let migrated = stored.rows(NEWEST).await;
-    assert_kept(&migrated, &original, Some("placement_tags"));
-    assert!(!placement_tags(&migrated).contains_key("null"));
-    assert_gpus(&migrated, "");
-    assert_handed_back(&stored, &original).await;
-}
-
-on_each_database!(database_that_ran_the_newest_is_handed_back_to_either_diego_directly);
-async fn database_that_ran_the_newest_is_handed_back_to_either_diego_directly(kind: Kind) {
-    let (_database, stored, original) = with_the_newest_alone(kind).await;
-    assert_handed_back(&stored, &original).await;
-}
-
 on_each_database!(columns_that_the_host_does_not_know_keep_their_values_or_get_their_defaults);
 async fn columns_that_the_host_does_not_know_keep_their_values_or_get_their_defaults(kind: Kind) {
     let (database, stored) = with_fixture(kind).await;

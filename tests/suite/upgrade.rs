@@ -284,7 +284,7 @@ async fn pinned_newer_host_and_older_host_take_turns_until_the_pin_is_removed(ki
     assert_eq!(releases.versions(), (NEWER, NEWER));
 }
 
-// Section "Migrations below those that ran".
+// Section "A migration below those that ran".
 on_each_database!(hosts_share_a_database_until_inserted_migrations_are_complete);
 async fn hosts_share_a_database_until_inserted_migrations_are_complete(kind: Kind) {
     let Releases { older, newer } = Releases::with_next_diego(kind).await;
