@@ -76,18 +76,7 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey], beside
             "History    {changed} modules differ from those that ran here; restore those files before you migrate"
         );
     }
-    if !status.pending.is_empty() {
-        line!(out, "\nMigrations that have not run here, oldest first:");
-        migrations(&mut out, &status.pending);
-    }
-    if !status.inserted.is_empty() {
-        let inserted: Vec<_> = status.inserted.iter().map(ToString::to_string).collect();
-        line!(
-            out,
-            "\nInserted   {} below others that ran: a migration to a version that is new here takes them in",
-            inserted.join(", ")
-        );
-    }
+    not_run(&mut out, status);
     line!(out, "\nNext       {}", next(status, wrong, beside));
     if let Some(refused) = &status.rollback_refused {
         line!(out, "Rollback   a drain could not roll back as `rollback_on_drain_to_version` says: {refused}");
@@ -100,6 +89,22 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey], beside
         (None, None) => {}
     }
     out
+}
+
+/// What has not run here.
+fn not_run(out: &mut String, status: &Status) {
+    if !status.pending.is_empty() {
+        line!(out, "\nMigrations that have not run here, oldest first:");
+        migrations(out, &status.pending);
+    }
+    if !status.inserted.is_empty() {
+        let inserted: Vec<_> = status.inserted.iter().map(ToString::to_string).collect();
+        line!(
+            out,
+            "\nInserted   {} below others that ran: a migration to a version that is new here takes them in",
+            inserted.join(", ")
+        );
+    }
 }
 
 /// That a pin holds nothing back, if the database is below it.
@@ -386,6 +391,41 @@ mod tests {
     #[test]
     fn sizes_have_a_unit_of_their_magnitude() {
         assert_eq!([0, 1_023, 1_024, 5 << 20, 3 << 29].map(bytes), ["0 B", "1023 B", "1 KiB", "5 MiB", "1.5 GiB"]);
+    }
+
+    #[test]
+    fn plan_names_what_is_inserted_and_what_ran_above_it() {
+        let migration = |version, direction| PlannedMigration {
+            version,
+            direction,
+            name: format!("m{version}"),
+            summary: "It changes.".into(),
+            digest: "d".into(),
+            reversible: true,
+            transforms_rows: false,
+            leaves_residue: false,
+            removes_rows: false,
+        };
+        let (up, down) = (Direction::Up, Direction::Down);
+        let text = plan(&Plan {
+            from: 5,
+            to: 9,
+            direction: up,
+            migrations: [(5, down), (3, up), (5, up), (9, up)].map(|(version, way)| migration(version, way)).into(),
+            inserted: vec![3],
+            tables: Vec::new(),
+            reversible: true,
+            refused: None,
+            bytes_to_copy: 0,
+            estimated_seconds: 0,
+        });
+        for part in [
+            "  down  5  m5  layout  It changes.",
+            "  up    3  m3  layout  It changes.",
+            "Inserted   3-m3, below 5-m5, which ran before it: records are taken down and up again in memory.",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[test]
