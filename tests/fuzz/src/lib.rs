@@ -10,6 +10,7 @@ mod generated;
 #[path = "../../../host/src"]
 mod host {
     pub mod admin;
+    pub mod causes;
     pub mod files;
     pub mod layout;
     pub mod lens;
@@ -24,7 +25,7 @@ mod host {
 
 pub use bbs_encryption as encryption;
 pub use generated::restore;
-pub use host::{admin, files, layout, lens, model, progress, protobuf, reload, shutdown, signatures, throttle};
+pub use host::{admin, causes, files, layout, lens, model, progress, protobuf, reload, shutdown, signatures, throttle};
 
 /// Reads a command of the admin socket from the bytes that a client sends.
 pub fn read_command(bytes: &[u8]) -> Option<admin::Command> {

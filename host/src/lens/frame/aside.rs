@@ -14,7 +14,7 @@ pub(super) struct ColumnAside {
 
 impl Frame<'_> {
     /// Adds a table that a change creates: that which its migration has set aside, or a new one.
-    pub(in crate::lens) fn create(&mut self, place: ChangePlace, version: DataVersion, table: &Table) {
+    pub(in super::super) fn create(&mut self, place: ChangePlace, version: DataVersion, table: &Table) {
         let returned = self.aside.remove(&(version, table.name.clone()));
         let created = returned.unwrap_or_else(|| self.start(table, |column| Content::Fill(column.default.clone())));
         self.created.insert(place, created.class);
@@ -23,7 +23,7 @@ impl Frame<'_> {
     }
 
     /// Sets a table aside that a migration drops, until the way comes up through it again.
-    pub(in crate::lens) fn set_aside(&mut self, version: DataVersion, table: &str) {
+    pub(in super::super) fn set_aside(&mut self, version: DataVersion, table: &str) {
         if let Some(mut held) = self.tables.remove(table) {
             held.aside.extend(held.leaving.drain(..).map(|column| ColumnAside { version, column }));
             self.aside.insert((version, table.to_owned()), held);
@@ -31,12 +31,12 @@ impl Frame<'_> {
     }
 
     /// Sets a column aside that a migration has dropped, until the way comes up through it again.
-    pub(in crate::lens) fn set_column_aside(&mut self, version: DataVersion, table: &str, column: FrameColumn) {
+    pub(in super::super) fn set_column_aside(&mut self, version: DataVersion, table: &str, column: FrameColumn) {
         self.table_mut(table).aside.push(ColumnAside { version, column });
     }
 
     /// Returns a column that a migration has set aside; whether there is such a one.
-    pub(in crate::lens) fn return_column(&mut self, version: DataVersion, table: &str, column: &Column) -> bool {
+    pub(in super::super) fn return_column(&mut self, version: DataVersion, table: &str, column: &Column) -> bool {
         let Some(table) = self.tables.get_mut(table) else { return false };
         let is_it = |aside: &ColumnAside| aside.version == version && aside.column.column.name == column.name;
         let Some(at) = table.aside.iter().position(is_it) else { return false };

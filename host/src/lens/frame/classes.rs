@@ -6,33 +6,33 @@ use super::{ChangePlace, Frame};
 
 impl Frame<'_> {
     /// Records that two tables share their units.
-    pub(in crate::lens) fn join(&mut self, one: &str, other: &str) {
+    pub(in super::super) fn join(&mut self, one: &str, other: &str) {
         self.join_class(one, self.table(other).class);
     }
 
     /// Records that a table shares the units of a class.
-    pub(in crate::lens) fn join_class(&mut self, table: &str, class: usize) {
+    pub(in super::super) fn join_class(&mut self, table: &str, class: usize) {
         let (one, other) = (self.find(self.table(table).class), self.find(class));
         self.classes[one] = other;
     }
 
-    pub(in crate::lens) fn find(&self, mut class: usize) -> usize {
+    pub(in super::super) fn find(&self, mut class: usize) -> usize {
         while self.classes[class] != class {
             class = self.classes[class];
         }
         class
     }
 
-    pub(in crate::lens) fn source_class(&self, table: &str) -> usize {
+    pub(in super::super) fn source_class(&self, table: &str) -> usize {
         self.find(self.source_classes[table])
     }
 
-    pub(in crate::lens) fn note(&mut self, step: usize, table: &str) {
+    pub(in super::super) fn note(&mut self, step: usize, table: &str) {
         self.notes.insert((step, table.to_owned()), self.table(table).class);
     }
 
     /// Records the group of every table, before a step and after it.
-    pub(in crate::lens) fn note_all(&mut self, step: usize) {
+    pub(in super::super) fn note_all(&mut self, step: usize) {
         let classes: Vec<_> = self.tables.iter().map(|(name, table)| (name.clone(), table.class)).collect();
         for (name, class) in classes {
             self.notes.insert((step, name), class);
@@ -40,34 +40,34 @@ impl Frame<'_> {
     }
 
     /// The tables of a class that a step noted.
-    pub(in crate::lens) fn noted_as(&self, step: usize, class: usize) -> impl Iterator<Item = &String> {
+    pub(in super::super) fn noted_as(&self, step: usize, class: usize) -> impl Iterator<Item = &String> {
         let of_step = self.notes.range((step, String::new())..).take_while(move |((of, _), _)| *of == step);
         of_step.filter(move |(_, noted)| self.find(**noted) == class).map(|((_, table), _)| table)
     }
 
     /// The class of the table that a change created.
-    pub(in crate::lens) fn created(&self, place: ChangePlace) -> usize {
+    pub(in super::super) fn created(&self, place: ChangePlace) -> usize {
         self.find(self.created[&place])
     }
 
     /// The class of a table that a step noted.
-    pub(in crate::lens) fn noted(&self, step: usize, table: &str) -> usize {
+    pub(in super::super) fn noted(&self, step: usize, table: &str) -> usize {
         self.find(self.notes[&(step, table.to_owned())])
     }
 
     /// Records that a step saves values of a table's units, under the table's name or, for those of a row function, an empty one.
-    pub(in crate::lens) fn note_saved(&mut self, step: usize, table: &str, name: &str) {
+    pub(in super::super) fn note_saved(&mut self, step: usize, table: &str, name: &str) {
         let class = self.table(table).class;
         self.losing.insert(class);
         self.saved.insert((step, name.to_owned()));
     }
 
     /// The names under which a step saves values.
-    pub(in crate::lens) fn saved(&self, step: usize) -> impl Iterator<Item = &String> {
+    pub(in super::super) fn saved(&self, step: usize) -> impl Iterator<Item = &String> {
         self.saved.iter().filter(move |(of, _)| *of == step).map(|(_, name)| name)
     }
 
-    pub(in crate::lens) fn losing(&self) -> BTreeSet<usize> {
+    pub(in super::super) fn losing(&self) -> BTreeSet<usize> {
         self.losing.iter().map(|&class| self.find(class)).collect()
     }
 }
