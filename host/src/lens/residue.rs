@@ -11,6 +11,7 @@ use super::frame::{Frame, FrameTable};
 use super::step::{ColumnFate, Step};
 use crate::layout::columns::ColumnData;
 use crate::layout::history::Leg;
+use crate::layout::history::access::name_before;
 use crate::layout::manifest::{Access, DataVersion};
 use crate::layout::schema::{Column, RECORD_VERSION};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
@@ -154,9 +155,14 @@ pub(super) fn keep_columns(
     if leaving.is_empty() {
         return Ok(());
     }
-    frame.note_saved(step.place, table, table);
+    // The migration in the other direction looks for it under the name that the table has after it.
+    let name = name_before(&step.changes, table).unwrap_or_else(|| table.to_owned());
+    frame.note_saved(step.place, table, &name);
     let digests = row_digests(frame, table)?;
-    keep(frame, step, table, &leaving, &digests, kept)
+    let before = kept.len();
+    keep(frame, step, table, &leaving, &digests, kept)?;
+    kept[before..].iter_mut().for_each(|entry| entry.table.clone_from(&name));
+    Ok(())
 }
 
 /// Saves all rows of a table that is dropped. Where `is_filled`, a row function of the other direction makes its rows:

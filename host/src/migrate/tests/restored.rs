@@ -216,3 +216,21 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
     assert_eq!(world.count("desired_lrps").await, 4);
     assert_eq!(world.count("bbs_residue").await, 0);
 }
+
+/// A table that a migration renames as well: what is saved has one name below the migration and another above it.
+#[tokio::test]
+async fn values_of_a_column_are_given_back_to_a_table_that_is_renamed_with_it() {
+    let mut world = TestEngine::with_rows(3).await;
+    let changes = vec![
+        Change::RenameTable { from: "desired_lrps".into(), to: "apps".into() },
+        Change::AddColumn { table: "apps".into(), column: line::nullable("note", ColumnType::LongText) },
+    ];
+    world.context.migrations =
+        vec![Arc::clone(&all()[0]), line::native(line::manifest(2, "renames", changes), line::none)];
+    world.up(2).await.unwrap();
+    world.execute("UPDATE apps SET note = 'kept' WHERE guid = 'app-00001'").await;
+    let before = world.everything().await;
+    world.down(1).await.unwrap();
+    world.up(2).await.unwrap();
+    assert_eq!(world.everything().await, before);
+}
