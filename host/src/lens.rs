@@ -165,9 +165,9 @@ pub struct Lens {
     /// By source table, the columns that the steps read, and which therefore have to be opened.
     pub needed: BTreeMap<String, BTreeSet<String>>,
     restorable: BTreeSet<(DataVersion, String)>,
-    /// Those of which residue stays when it has been applied.
+    /// Migrations of which residue stays when the lens has been applied.
     pub leaving: Vec<Leg>,
-    /// Those whose residue it gives back.
+    /// Migrations whose residue the lens gives back.
     pub returning: Vec<Leg>,
 }
 

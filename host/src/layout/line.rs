@@ -1,5 +1,5 @@
-//! What ran on a database is a set of migrations, and not all of a catalog up to a version: the catalog may have inserted others
-//! since. Owns that set, and how it is found out; reads no database.
+//! The migrations that ran on a database: a set, and not all of a catalog up to a version, since the catalog may have inserted
+//! others. Owns that set, and how it is found out; reads no database.
 
 use std::collections::BTreeSet;
 

@@ -19,19 +19,19 @@ pub(super) struct LinePair {
 }
 
 impl LinePair {
-    /// Those of the migrations, whatever else the tables of the database have.
+    /// The layouts that the migrations declare, whatever else the tables of the database have.
     pub(super) async fn declared(context: &Context, tx: &mut Transaction) -> Result<Self, MigrateError> {
         let ran = ran(context, tx).await?;
         Self::after(context, &ran)
     }
 
-    /// Those of a database on which these migrations ran.
+    /// The declared layouts for a database on which these migrations ran.
     pub(super) fn after(context: &Context, ran: &Line) -> Result<Self, MigrateError> {
         let manifests = context.migrations.iter().map(|migration| migration.manifest());
         Ok(Self { ran: LayoutHistory::that_ran(manifests, ran)?, catalog: layout_history(&context.migrations)? })
     }
 
-    /// The same with what the owner of the database, which is at a version, has added to its tables.
+    /// The layouts with what the owner of the database has added to its tables.
     pub(super) async fn here(context: &Context, tx: &mut Transaction) -> Result<Self, MigrateError> {
         let at = state::current_of(&found::read(tx).await?);
         let declared = Self::declared(context, tx).await?;

@@ -91,7 +91,7 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey], beside
     out
 }
 
-/// What has not run here.
+/// The migrations that have not run here.
 fn not_run(out: &mut String, status: &Status) {
     if !status.pending.is_empty() {
         line!(out, "\nMigrations that have not run here, oldest first:");
@@ -188,7 +188,7 @@ fn migrations(out: &mut String, migrations: &[PlannedMigration]) {
     }
 }
 
-/// What is inserted, and what the way goes down and up again for it.
+/// The migrations that are inserted, and those that run down and up again for them.
 fn inserted(out: &mut String, plan: &Plan) {
     let named = |is_of: &dyn Fn(&PlannedMigration) -> bool| {
         let of = plan.migrations.iter().filter(|migration| is_of(migration));

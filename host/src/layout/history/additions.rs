@@ -33,7 +33,7 @@ impl LayoutHistory {
         }
     }
 
-    /// The same history with another layout at a version, that has additions, and with those at all others.
+    /// This history with another layout at a version, one with additions, which become part of the layouts at all others.
     ///
     /// # Errors
     /// As [`with_additions`](Self::with_additions).

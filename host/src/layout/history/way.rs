@@ -13,7 +13,7 @@ pub struct Leg {
 }
 
 impl Leg {
-    /// The same migration in the other direction.
+    /// This migration in the other direction.
     #[must_use]
     pub fn back(self) -> Self {
         Self { direction: self.direction.opposite(), ..self }
