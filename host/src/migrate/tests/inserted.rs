@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::line::{self, all};
-use super::world::TestEngine;
+use super::world::{TestEngine, TestRows};
 use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
 use crate::layout::manifest::{Change, DataVersion, Direction, Manifest};
 use crate::layout::schema::{ColumnType, Literal};
@@ -32,6 +32,18 @@ async fn ran_without(version: DataVersion, up_to: DataVersion) -> TestEngine {
     world.up(up_to).await.unwrap();
     world.context.migrations = all();
     world
+}
+
+/// A database of which a part of the units is copied for the insertion of migration 4, and its rows before.
+async fn partly_inserted() -> (TestEngine, BTreeMap<String, TestRows>) {
+    let mut world = ran_without(4, 6).await;
+    world.context.migrations = older_catalog();
+    let before = world.everything().await;
+    world.context.migrations = all();
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let some = run_partially(&world.context, &fence, Intent::Up { wanted: 7 }, Some(3)).await.unwrap();
+    assert!(matches!(some, RunOutcome::Partial(_)));
+    (world, before)
 }
 
 async fn ran_from_the_start(to: DataVersion) -> TestEngine {
@@ -187,13 +199,7 @@ async fn insertion_that_only_adds_is_made_in_place() {
 /// Another host whose catalog has not the insertion.
 #[tokio::test]
 async fn host_with_the_older_catalog_serves_until_the_cut_over_and_not_after() {
-    let mut world = ran_without(4, 6).await;
-    world.context.migrations = older_catalog();
-    let before = world.everything().await;
-    world.context.migrations = all();
-    let fence = Fence::raise(&world.context.database).await.unwrap();
-    let some = run_partially(&world.context, &fence, Intent::Up { wanted: 7 }, Some(3)).await.unwrap();
-    assert!(matches!(some, RunOutcome::Partial(_)));
+    let (mut world, before) = partly_inserted().await;
     world.context.migrations = older_catalog();
     assert_eq!(world.up(6).await.unwrap(), Decision::Serve);
     assert_eq!(world.everything().await, before);
@@ -210,12 +216,7 @@ async fn host_with_the_older_catalog_serves_until_the_cut_over_and_not_after() {
 
 #[tokio::test]
 async fn insertion_that_is_given_up_leaves_what_ran() {
-    let mut world = ran_without(4, 6).await;
-    world.context.migrations = older_catalog();
-    let before = world.everything().await;
-    world.context.migrations = all();
-    let fence = Fence::raise(&world.context.database).await.unwrap();
-    run_partially(&world.context, &fence, Intent::Up { wanted: 7 }, Some(3)).await.unwrap();
+    let (mut world, before) = partly_inserted().await;
     assert_eq!(world.abort().await.unwrap(), Some(GivenUp { from: 6, to: 7 }));
     world.context.migrations = older_catalog();
     assert_eq!(world.everything().await, before);
