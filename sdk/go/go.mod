@@ -1,0 +1,3 @@
+module bbs/sdk/go
+
+go 1.19
