@@ -14,7 +14,8 @@ fn dev(data: &Path) -> Host {
     dev_with_cells(data, 1)
 }
 
-fn dev_with_cells(data: &Path, cells: u16) -> Host {
+/// Starts `bbs dev` with this number of simulated cells.
+pub(crate) fn dev_with_cells(data: &Path, cells: u16) -> Host {
     let mut command = harness::command();
     command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).arg("--modules").arg(modules::modules());
     command.args(["--cells", &cells.to_string()]);

@@ -32,6 +32,7 @@ mod faults;
 mod fence;
 mod fingerprints;
 mod galera;
+mod go_client;
 mod import;
 mod keys;
 mod lens;

@@ -64,7 +64,7 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     for entry in std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
         let path = entry.expect("an entry").path();
         let is_text = path.extension().is_some_and(|extension| {
-            ["rs", "md", "wit", "proto", "toml", "tsv", "template"].iter().any(|known| extension == *known)
+            ["rs", "go", "md", "wit", "proto", "toml", "tsv", "template"].iter().any(|known| extension == *known)
         });
         if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
             found.extend(files_below(&path));
