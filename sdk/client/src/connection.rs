@@ -99,6 +99,14 @@ impl Client {
         Ok(Self { http, root, retries, timeout, version: Version::Diego, trace_id: None })
     }
 
+    /// A client over connections that the caller has set up, with its certificates and timeouts.
+    ///
+    /// # Errors
+    /// The address is no URL.
+    pub fn over(http: reqwest::Client, url: &str, retries: Retries) -> Result<Self, ConnectError> {
+        Ok(Self { http, root: root(url)?, retries, timeout: None, version: Version::Diego, trace_id: None })
+    }
+
     /// The same client calling a version of the API where it has the method.
     #[must_use]
     pub fn speaking(&self, version: Version) -> Self {
@@ -126,14 +134,23 @@ impl Client {
     /// Calls a method.
     ///
     /// # Errors
-    /// The BBS answers with an error, which wins over records beside it: a list with an error is not complete. Or there is
-    /// no answer of the API at any attempt.
+    /// The BBS answers with an error, which wins over what is beside it: a list with an error is not complete. Or there is no
+    /// answer of the API at any attempt.
     pub async fn call<Q: Message, A: Answer>(&self, method: Method<Q, A>, request: &Q) -> Result<A, CallError> {
+        let mut answer = self.exchange(method, request).await?;
+        answer.take_error().map_or(Ok(answer), |error| Err(CallError::Refused(error.into())))
+    }
+
+    /// [`Self::call`] for an answer whose error is a part of it: that of an evacuation says whether to keep the container
+    /// in either case.
+    ///
+    /// # Errors
+    /// There is no answer of the API at any attempt.
+    pub async fn exchange<Q: Message, A: Answer>(&self, method: Method<Q, A>, request: &Q) -> Result<A, CallError> {
         let version = method.route.only.unwrap_or(self.version);
         let (path, body) = (format!("{}/{}", version.root(), method.route.path), request.encode_to_vec());
         let attempt = || self.attempt(&path, &body);
-        let mut answer: A = attempt.retry(self.retries.builder()).when(CallError::is_transient).await?;
-        answer.take_error().map_or(Ok(answer), |error| Err(CallError::Refused(error.into())))
+        attempt.retry(self.retries.builder()).when(CallError::is_transient).await
     }
 
     async fn attempt<A: Answer>(&self, path: &str, body: &[u8]) -> Result<A, CallError> {
@@ -187,7 +204,7 @@ impl Client {
     }
 
     fn join(&self, path: &str) -> String {
-        format!("{}{path}", self.root)
+        format!("{}{}", self.root, path.trim_start_matches('/'))
     }
 }
 

@@ -124,6 +124,16 @@ async fn error_beside_records_wins() {
     assert_eq!(error.kind(), Some(Type::UnknownError));
 }
 
+/// The answer of Diego's BBS to a cell whose request it cannot read.
+#[tokio::test]
+async fn evacuation_says_beside_an_error_whether_to_keep_the_container() {
+    let error = Some(refusal(Type::InvalidRequest, "the request received is invalid"));
+    let answer = models::EvacuationResponse { error, keep_container: true };
+    let (client, _) = server(vec![message(&answer)]).await;
+    let request = models::EvacuateClaimedActualLrpRequest::default();
+    assert_eq!(client.exchange(methods::EVACUATE_CLAIMED_ACTUAL_LRP, &request).await.unwrap(), answer);
+}
+
 #[tokio::test]
 async fn lost_answer_is_requested_again_until_the_third_attempt() {
     let found = models::PingResponse { available: true };
