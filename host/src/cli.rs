@@ -1,16 +1,20 @@
 //! The command line: one file per command, `output` and `exit` for all of them. Owns arguments, output and exit codes.
 
 pub mod api;
+mod bbs;
+mod cells;
 mod check_config;
 mod compile_component;
 mod confirm;
 mod dev;
+mod domains;
 mod drain;
 mod exit;
 mod hints;
 mod import;
 mod interrupt;
 pub mod keys;
+pub mod lrp;
 pub mod migrate;
 pub mod module;
 #[cfg(test)]
@@ -18,6 +22,7 @@ mod named_commands;
 mod output;
 pub mod progress;
 pub mod serve;
+pub mod task;
 mod version;
 
 use std::ffi::OsString;
@@ -70,6 +75,10 @@ enum CliCommand {
     Import(import::ImportCommand),
     Keys(keys::KeysCommand),
     Module(module::ModuleCommand),
+    Lrp(lrp::LrpCommand),
+    Task(task::TaskCommand),
+    Cells(cells::CellsCommand),
+    Domains(domains::DomainsCommand),
     #[command(name = COMPILE_COMMAND, hide = true)]
     CompileComponent(compile_component::CompileComponentCommand),
 }
@@ -109,6 +118,10 @@ impl Cli {
             CliCommand::Import(command) => command.run().await?,
             CliCommand::Keys(command) => command.run().await?,
             CliCommand::Module(command) => command.run().await?,
+            CliCommand::Lrp(command) => command.run().await?,
+            CliCommand::Task(command) => command.run().await?,
+            CliCommand::Cells(command) => command.run().await?,
+            CliCommand::Domains(command) => command.run().await?,
             CliCommand::CompileComponent(command) => return Ok(command.run()),
         }
         Ok(Exit::Success.into())

@@ -27,6 +27,7 @@ use zeroize::Zeroizing;
 pub use clients::{AuctioneerConfig, ClientsConfig, LoggregatorConfig, RepConfig};
 pub use database::RaisedConnections;
 pub use dsn::DsnError;
+pub use duration::GoDuration;
 pub use etcd::EtcdConfig;
 pub use folders::{ModuleFoldersError, modules as found_modules, shared_module_cache, shipped_module_cache};
 pub use listeners::{HealthCheck, Listeners};

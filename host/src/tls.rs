@@ -11,7 +11,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::VerifierBuilderError;
-use x509_parser::prelude::{FromDer, X509Certificate, X509Version};
+use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Version};
 
 pub use server::{Certificates, handshake_failure};
 
@@ -69,6 +69,24 @@ fn chain(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsEr
         Some(X509Version(number)) => Err(TlsError::OldVersion { path: path.to_owned(), version: number + 1 }),
         None => Ok(chain),
     }
+}
+
+/// The first DNS name that a server's certificate is made out to; `None` if it has addresses alone.
+///
+/// # Errors
+/// The file cannot be read, or has no certificate.
+pub fn name_of_server(cert_file: &Path) -> Result<Option<String>, TlsError> {
+    let chain = chain(cert_file, &read(cert_file)?)?;
+    let names = chain.first().and_then(|certificate| {
+        let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+        let names = &certificate.subject_alternative_name().ok()??.value.general_names;
+        names.iter().find_map(|name| match name {
+            // A wildcard is no name of a machine.
+            GeneralName::DNSName(name) if !name.starts_with('*') => Some((*name).to_owned()),
+            _ => None,
+        })
+    });
+    Ok(names)
 }
 
 fn authorities(path: &Path, text: &[u8]) -> Result<RootCertStore, TlsError> {

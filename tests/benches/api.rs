@@ -15,8 +15,8 @@
 
 #![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
 
-#[path = "parts/bbs_client.rs"]
-mod bbs_client;
+#[path = "parts/bench_client.rs"]
+mod bench_client;
 #[path = "../harness/mod.rs"]
 mod harness;
 #[path = "parts/requests.rs"]
@@ -30,8 +30,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bbs_client::BenchClient;
+use bbs_client::{Identity, TlsFiles};
 use bbs_proto::models as proto;
+use bench_client::BenchClient;
 use futures_util::{StreamExt, stream};
 use harness::database::Kind;
 use harness::host::{Host, Installation};
@@ -75,10 +76,10 @@ async fn main() {
         }
         if let Ok(url) = std::env::var("BBS_BENCH_URL") {
             let file = |name| std::env::var_os(name).map(PathBuf::from);
-            let files = ["BBS_BENCH_CA", "BBS_BENCH_CERT", "BBS_BENCH_KEY"].map(file);
+            let tls = tls_files(["BBS_BENCH_CA", "BBS_BENCH_CERT", "BBS_BENCH_KEY"].map(file));
             let pid = std::env::var("BBS_BENCH_PID").ok().map(|pid| pid.parse().expect("BBS_BENCH_PID is a number"));
             println!("the BBS at {url}, {size} desired LRPs, {clients} calls at once");
-            Load { bbs: BenchClient { url, client: client(files), pid }, clients }.measure_other(*size).await;
+            Load { bbs: BenchClient::at(&url, tls, pid), clients }.measure_other(*size).await;
         }
     }
 }
@@ -92,25 +93,16 @@ async fn as_part_of_a_diego(kind: Kind, size: u64, clients: usize) {
     let host = stub_diego::serve(&installation);
     println!("this host on {} as part of a Diego, {size} desired LRPs, {clients} calls at once", kind.name());
     let url = format!("https://{}", host.address);
-    let client = BenchClient { url, client: client(diego.files().map(Some)), pid: Some(host.pid()) };
+    let client = BenchClient::at(&url, tls_files(diego.files().map(Some)), Some(host.pid()));
     let load = Load { bbs: client, clients };
     load.measure_other(size).await;
     host.terminate();
 }
 
-/// A client that trusts the first of these files and presents the certificate and key of the others.
-fn client([ca, certificate, key]: [Option<PathBuf>; 3]) -> reqwest::Client {
-    let read = |path: Option<PathBuf>| path.map(|path| std::fs::read(path).expect("a file of a certificate or key"));
-    let mut builder = reqwest::Client::builder();
-    if let Some(ca) = read(ca) {
-        let roots = reqwest::Certificate::from_pem_bundle(&ca).expect("BBS_BENCH_CA has certificates");
-        builder = builder.tls_certs_only(roots);
-    }
-    if let (Some(certificate), Some(key)) = (read(certificate), read(key)) {
-        let identity = reqwest::Identity::from_pem(&[certificate, key].concat()).expect("BBS_BENCH_CERT and _KEY fit");
-        builder = builder.identity(identity);
-    }
-    builder.build().expect("a client with these certificates")
+/// The authority of the BBS, and the certificate and key of its client.
+fn tls_files([ca_file, certificate, key]: [Option<PathBuf>; 3]) -> TlsFiles {
+    let identity = certificate.zip(key).map(|(cert_file, key_file)| Identity { cert_file, key_file });
+    TlsFiles { ca_file, identity }
 }
 
 /// A BBS under load.

@@ -15,8 +15,8 @@
 
 #![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
 
-#[path = "parts/bbs_client.rs"]
-mod bbs_client;
+#[path = "parts/bench_client.rs"]
+mod bench_client;
 #[path = "../harness/mod.rs"]
 mod harness;
 #[path = "parts/requests.rs"]
@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
-use bbs_client::BenchClient;
+use bench_client::BenchClient;
 use futures_util::{StreamExt, stream};
 use harness::database::Kind;
 use harness::host::{Host, Installation};

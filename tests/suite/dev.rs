@@ -57,68 +57,62 @@ async fn dev_serves_and_the_requests_that_it_prints_work() {
     assert!(contains(&follow(&running).await, "dev-cell-1"));
 }
 
-/// The requests of the README's section about updates, in order.
-fn requests_of_the_readme() -> Vec<String> {
+/// The commands of the README's section about updates, in order, without the one that starts the host.
+fn commands_of_the_readme() -> Vec<String> {
     let readme = std::fs::read_to_string(harness::workspace().join("README.md")).unwrap();
     let section = readme.split("## Update what an LRP runs").nth(1).and_then(|rest| rest.split("\n## ").next());
-    let lines = section.expect("the section").lines().filter(|line| line.contains("| curl "));
-    lines.map(|line| line.trim().trim_end_matches("| strings").to_owned()).collect()
+    let lines = section.expect("the section").lines().filter_map(|line| line.strip_prefix("    cargo run -- lrp "));
+    lines.map(|words| format!("cargo run -- lrp {words}")).collect()
+}
+
+/// Runs a command of the README as it stands there, in the repository, with the executable that is there already in the place of
+/// `cargo run`, and the host at an address of its own.
+fn as_a_reader(line: &str, address: &str) -> std::process::Output {
+    let script = format!("cargo() {{ shift 2; \"$BBS\" \"$@\"; }}\n{line}");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script]).current_dir(harness::workspace());
+    shell.env("BBS", harness::bbs()).env("BBS_URL", address).output().expect("a shell starts")
 }
 
 /// Goal: what the README says about updates happens.
-/// Method: makes its requests against `bbs dev` and waits for what the terminal shows after each.
 #[tokio::test(flavor = "multi_thread")]
 async fn readme_updates_cancels_and_rolls_back_an_lrp() {
     let folder = tempfile::tempdir().unwrap();
     let mut host = dev_with_cells(folder.path(), 3);
     let address = host.url("");
-    let requests = requests_of_the_readme().into_iter();
-    let mut requests = requests.map(|line| line.replace("http://127.0.0.1:8889", &address));
-    let mut next = || requests.next().expect("a request");
-    let status = async || {
-        let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"hello".to_vec() };
-        let body = bbs_proto::prost::Message::encode_to_vec(&request);
-        let url = format!("{address}/v1.2/desired_lrp/update_status");
-        let answer = harness::http_client().post(url).body(body).send().await.unwrap().bytes().await.unwrap();
-        let answer: proto::DesiredLrpUpdateStatusResponse = bbs_proto::prost::Message::decode(&answer[..]).unwrap();
-        answer.status.unwrap()
+    let mut commands = commands_of_the_readme().into_iter();
+    let mut next = |expected: &str, code: i32| {
+        let line = commands.next().expect("a command");
+        assert!(line.contains(expected), "{line}");
+        let output = as_a_reader(&line, &address);
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        assert_eq!(output.status.code(), Some(code), "{line}: {text}");
+        text
     };
-    let ended = async || {
-        while !status().await.previous_definition_id.is_empty() {
-            harness::pause().await
-        }
-    };
-
-    assert_eq!(follow(&next()).await, b"");
-    assert_eq!(follow(&next()).await, b"");
+    next("desire", 0);
+    next("scale", 0);
     host.wait_for_line(|line| line.ends_with("instance 2 of hello runs"));
-    let first = String::from_utf8(status().await.definition_id).unwrap();
-    assert_eq!(follow(&next()).await, b"");
-    assert!(contains(&follow(&next()).await, "version-2"));
-    assert!(contains(&follow(&next()).await, "/bin/true"));
+    next("version-2.yaml", 0);
+    assert!(next("watch", 0).contains("the update is complete; all 3 instances run the definition version-2"));
     host.wait_for_line(|line| line == "hello: the update to the definition version-2 is complete");
-    assert!(status().await.previous_definition_id.is_empty());
-    assert_eq!(status().await.definition_id, b"version-2");
 
-    assert_eq!(follow(&next()).await, b"");
+    next("version-3.yaml", 0);
+    let halted = next("watch", 1);
+    assert!(halted.contains("is halted: ") && halted.contains("exit status 1"), "{halted}");
     host.wait_for_line(|line| line.starts_with("hello: the update to the definition version-3 is halted: "));
-    assert!(contains(&follow(&next()).await, "exit status 1"));
-    assert_eq!(status().await.running_previous, 3);
-    assert_eq!(follow(&next()).await, b"");
-    host.wait_for_line(|line| {
-        line == "hello: the cancelled update is undone; all instances run the definition version-2"
-    });
-    assert_eq!(status().await.definition_id, b"version-2");
+    next("cancel", 0);
+    assert!(next("watch", 0).contains("all 3 instances run the definition version-2"));
 
-    assert_eq!(follow(&next().replace("ID", &first)).await, b"");
+    next("rollback hello version-1", 0);
+    let definitions = next("definitions", 0);
+    for part in ["version-1", "version-2", "version-3", "/bin/true", "/bin/cat", "/bin/false"] {
+        assert!(definitions.contains(part), "{part} is not in {definitions}");
+    }
     for index in 0..3 {
         host.wait_for_line(|line| line.ends_with(&format!("instance {index} of hello runs")));
     }
-    host.wait_for_line(|line| line.ends_with("instance 2 of hello stopped"));
-    ended().await;
-    let status = status().await;
-    assert_eq!((status.definition_id, status.running), (first.into_bytes(), 3));
-    assert_eq!(requests.next(), None);
+    host.wait_for_line(|line| line == "hello: the update to the definition version-1 is complete");
+    assert_eq!(commands.next(), None);
 }
 
 /// Goal: without the repository, the modules that were shipped with the executable are used, as by `bbs serve`.

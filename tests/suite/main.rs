@@ -14,6 +14,7 @@ mod bosh;
 mod build;
 mod carrying;
 mod catalog;
+mod client;
 mod clients;
 mod command_line;
 mod commands;

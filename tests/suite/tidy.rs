@@ -18,6 +18,7 @@ const LONGEST_FILE: usize = 500;
 /// Crates that only the named modules may use.
 const CONFINED: &[(&str, &[&str])] = &[
     ("axum", &["http", "startup"]),
+    ("bbs_client", &["cli"]),
     ("hyper", &["http"]),
     ("minisign", &["signatures"]),
     ("oci_client", &["modules"]),

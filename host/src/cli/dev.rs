@@ -81,11 +81,13 @@ impl DevCommand {
         if let Some(request) = sources {
             build_modules(request, &config).await?;
         }
-        let client = cells::client()?;
         let announce = |served: &startup::Served| {
             output::announce(welcome(served).trim_end());
             if self.cells > 0 {
-                tokio::spawn(SimulatedCells::new(client, served.address, self.cells).run());
+                match SimulatedCells::new(served.address, self.cells) {
+                    Ok(cells) => drop(tokio::spawn(cells.run())),
+                    Err(error) => drop(output::note(format_args!("cannot simulate cells: {error}"))),
+                }
             }
         };
         startup::serve(config, logs.level(), announce).await?;

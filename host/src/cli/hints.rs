@@ -51,7 +51,7 @@ mod tests {
             ("bbs rotate", "elsewhere: `bbs keys rotate`\n"),
             ("bbs pull oci://a", "elsewhere: `bbs module pull`\n"),
             ("bbs keys plan", "elsewhere: `bbs migrate plan`\n"),
-            ("bbs status", "elsewhere: `bbs migrate status`, or `bbs keys status`\n"),
+            ("bbs status", "elsewhere: `bbs migrate status`, or `bbs keys status`, or `bbs lrp status`\n"),
         ] {
             assert!(hinted(line).contains(hint), "{line}: {}", hinted(line));
         }

@@ -63,7 +63,10 @@ fn named(text: &str) -> Vec<String> {
         line.strip_prefix("bbs ").map(|_| line.split("  ").next().unwrap_or(line))
     });
     let is_command = |command: &&str| {
-        command.split_whitespace().nth(1).is_some_and(|word| word.starts_with(['-', 'a', 'c', 'd', 'i', 'k', 'm', 's']))
+        command
+            .split_whitespace()
+            .nth(1)
+            .is_some_and(|word| word.starts_with(['-', 'a', 'c', 'd', 'i', 'k', 'l', 'm', 's', 't']))
     };
     let one_command = |command: &str| {
         let ends = [" | ", " > ", " && ", " # ", ", ", "\\n"];

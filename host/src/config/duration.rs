@@ -22,6 +22,14 @@ impl<'de> Deserialize<'de> for GoDuration {
     }
 }
 
+impl std::str::FromStr for GoDuration {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse(text).map(Self).ok_or("write it as in 10s, 1m30s or 500ms")
+    }
+}
+
 fn parse(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use ::bbs_client::{Answer, Client, Retries};
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use proto::error::Type;
@@ -28,38 +29,6 @@ pub struct BbsClient {
 /// The error field of a response.
 pub type Refusal = proto::Error;
 
-/// A response message with an error field.
-pub trait ApiResponse: Message + Default {
-    /// Takes the error out of the response.
-    fn refusal(&mut self) -> Option<Refusal>;
-}
-
-macro_rules! api_responses {
-    ($($name:ident),* $(,)?) => {
-        $(impl ApiResponse for proto::$name {
-            fn refusal(&mut self) -> Option<Refusal> {
-                self.error.take()
-            }
-        })*
-    };
-}
-
-api_responses!(
-    ActualLrpLifecycleResponse,
-    ActualLrPsResponse,
-    DesiredLrpLifecycleResponse,
-    DesiredLrpResponse,
-    DesiredLrpSchedulingInfosResponse,
-    EvacuationResponse,
-    LrpDefinitionsResponse,
-    RemoveEvacuatingActualLrpResponse,
-    StartTaskResponse,
-    TaskLifecycleResponse,
-    TaskResponse,
-    TasksResponse,
-    UpsertDomainResponse,
-);
-
 impl BbsClient {
     pub fn new(client: reqwest::Client, address: SocketAddr) -> Self {
         Self { client, address: Arc::new(RwLock::new(address)), requests: Arc::default() }
@@ -75,18 +44,20 @@ impl BbsClient {
         *self.address.write().expect("no lock holder panics") = address;
     }
 
-    fn url(&self, path: &str) -> String {
-        format!("https://{}{path}", self.address.read().expect("no lock holder panics"))
+    /// A client of the host at its present address.
+    fn now(&self) -> Client {
+        let url = format!("https://{}", self.address.read().expect("no lock holder panics"));
+        Client::over(self.client.clone(), &url, Retries::NONE).expect("an address is a URL")
     }
 
     /// Calls until there is an answer; a host that is killed or not ready gives none. Returns the answer, its error, and
     /// whether an earlier attempt may have been carried out although its answer was lost.
-    pub async fn call<A: ApiResponse>(&self, path: &str, request: &impl Message) -> (A, Option<Refusal>, bool) {
+    pub async fn call<A: Answer>(&self, path: &str, request: &impl Message) -> (A, Option<Refusal>, bool) {
         let body = request.encode_to_vec();
         let (mut retried, began) = (false, Instant::now());
         loop {
             if let Some(mut answer) = self.attempt::<A>(path, body.clone()).await {
-                let refusal = answer.refusal();
+                let refusal = answer.take_error();
                 // Errors of a host that lost the lock or its database are transient.
                 if refusal.as_ref().is_none_or(|refusal| is_final(refusal.r#type())) {
                     return (answer, refusal, retried);
@@ -99,15 +70,14 @@ impl BbsClient {
     }
 
     /// [`Self::call`] for a response without content.
-    pub async fn submit<A: ApiResponse>(&self, path: &str, request: &impl Message) -> Result<(), Refusal> {
+    pub async fn submit<A: Answer>(&self, path: &str, request: &impl Message) -> Result<(), Refusal> {
         self.call::<A>(path, request).await.1.map_or(Ok(()), Err)
     }
 
-    async fn attempt<A: Message + Default>(&self, path: &str, body: Vec<u8>) -> Option<A> {
+    async fn attempt<A: Answer>(&self, path: &str, body: Vec<u8>) -> Option<A> {
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let sent = self.client.post(self.url(path)).timeout(DEADLINE).body(body).send().await.ok()?;
-        let sent = sent.error_for_status().ok()?;
-        A::decode(sent.bytes().await.ok()?).ok()
+        let answered = async { self.now().send(path, body).await.ok()?.bytes().await.ok() };
+        A::decode(tokio::time::timeout(DEADLINE, answered).await.ok()??).ok()
     }
 
     /// Whether the host and its database answer.
@@ -118,8 +88,7 @@ impl BbsClient {
 
     /// Subscribes to an event stream. `None` if the host does not answer.
     pub async fn subscribe(&self, path: &str) -> Option<reqwest::Response> {
-        let sent = self.client.post(self.url(path)).send().await.ok()?;
-        sent.error_for_status().ok()
+        self.now().send(path, Vec::new()).await.ok()
     }
 }
 

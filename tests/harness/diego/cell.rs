@@ -12,7 +12,7 @@ use bbs_proto::models as proto;
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::bbs_client::{ApiResponse, BbsClient, Refusal};
+use super::bbs_client::{BbsClient, Refusal};
 use super::fault_switch::{Behaviour, FaultSwitch};
 use super::trace::{Step, Trace};
 use super::trust::{HttpServer, Trust};
@@ -280,7 +280,7 @@ impl Inner {
         Some(container.clone())
     }
 
-    async fn submit<A: ApiResponse>(
+    async fn submit<A: bbs_client::Answer>(
         &self,
         path: &str,
         request: &impl bbs_proto::prost::Message,

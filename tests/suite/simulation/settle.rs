@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use bbs_proto::models as proto;
 
 use super::diego::Diego;
-use crate::harness::diego::bbs_client::ApiResponse;
 use crate::harness::diego::cell::{KnownBy, Text};
 use crate::harness::diego::controller::Wanted;
 use crate::harness::diego::emitter::{InstanceRow, row};
@@ -120,7 +119,7 @@ impl Diego {
         found
     }
 
-    async fn list<A: ApiResponse>(&self, path: &str, request: &impl bbs_proto::prost::Message) -> A {
+    async fn list<A: bbs_client::Answer>(&self, path: &str, request: &impl bbs_proto::prost::Message) -> A {
         let (answer, refusal, _) = self.home.call(path, request).await;
         assert_eq!(refusal, None, "{path}");
         answer

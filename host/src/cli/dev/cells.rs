@@ -8,15 +8,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use bbs_client::{CallError, Client, ConnectError, Options, Retries};
 use bbs_proto::models as proto;
-use prost::Message;
-use reqwest::Client;
 use uuid::Uuid;
 
 use crate::cli::output::announce;
 use crate::clock::{Clock, SystemClock};
-use crate::tls;
 use steps::{FAILURE, InstanceStep, Load, TaskStep, fails};
 use updates::SeenUpdates;
 
@@ -25,9 +22,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// The port of the cell's machine that leads to the first port of each container.
 const FIRST_HOST_PORT: u32 = 61_001;
-
-/// The version of the API with definitions.
-const DEFINITIONS: &str = "v1.2";
 
 /// A desired LRP, as far as cells use it.
 struct DesiredByCells {
@@ -39,32 +33,22 @@ struct DesiredByCells {
 
 pub(super) struct SimulatedCells {
     client: Client,
-    host: String,
     cells: u16,
     /// What runs on the cells, by instance guid.
     running: BTreeMap<Vec<u8>, String>,
     updates: SeenUpdates,
 }
 
-/// The client that the cells reach the host with.
-///
-/// # Errors
-/// No connections can be made in this process.
-pub(super) fn client() -> anyhow::Result<Client> {
-    tls::choose_cryptography();
-    Client::builder().no_proxy().timeout(TIMEOUT).build().context("cannot simulate cells")
-}
-
 impl SimulatedCells {
     /// This number of cells for the host at an address.
-    pub(super) fn new(client: Client, host: SocketAddr, cells: u16) -> Self {
-        Self {
-            client,
-            host: format!("http://{host}"),
-            cells,
-            running: BTreeMap::new(),
-            updates: SeenUpdates::default(),
-        }
+    ///
+    /// # Errors
+    /// No connections can be made in this process.
+    pub(super) fn new(host: SocketAddr, cells: u16) -> Result<Self, ConnectError> {
+        // The next round is the next attempt.
+        let options = Options { retries: Retries::NONE, timeout: Some(TIMEOUT), ..Options::default() };
+        let client = Client::new(&format!("http://{host}"), options)?;
+        Ok(Self { client, cells, running: BTreeMap::new(), updates: SeenUpdates::default() })
     }
 
     /// Works until it is dropped.
@@ -72,7 +56,10 @@ impl SimulatedCells {
         loop {
             let began = Instant::now();
             if let Err(error) = self.round().await {
-                tracing::warn!(error = &*error, "the simulated cells cannot reach the host; they try again");
+                tracing::warn!(
+                    error = &error as &(dyn std::error::Error + 'static),
+                    "the simulated cells cannot reach the host; they try again"
+                );
             }
             // A large database is not listed all the time.
             tokio::time::sleep(PAUSE.max(began.elapsed() * 9)).await;
@@ -80,14 +67,11 @@ impl SimulatedCells {
     }
 
     /// Makes the steps that are due for all instances and tasks.
-    async fn round(&mut self) -> anyhow::Result<()> {
-        let instances: proto::ActualLrPsResponse =
-            self.call("actual_lrps/list", &proto::ActualLrPsRequest::default()).await?;
-        complete(instances.error)?;
+    async fn round(&mut self) -> Result<(), CallError> {
+        let instances = self.client.actual_lrps(&proto::ActualLrPsRequest::default()).await?;
         // Listed later than the instances, so that each of them is among these unless it is not desired any more.
         let desired = self.desired_lrps().await?;
-        let tasks: proto::TasksResponse = self.call("tasks/list.r3", &proto::TasksRequest::default()).await?;
-        complete(tasks.error)?;
+        let tasks = self.client.tasks(&proto::TasksRequest::default()).await?;
         self.print_stopped(&instances.actual_lrps);
         self.print_updates(&desired).await?;
         let mut load = Load::of(self.cells, &instances.actual_lrps, &tasks.tasks);
@@ -110,11 +94,9 @@ impl SimulatedCells {
     }
 
     /// The instances and definitions of each desired LRP.
-    async fn desired_lrps(&self) -> anyhow::Result<BTreeMap<Vec<u8>, DesiredByCells>> {
+    async fn desired_lrps(&self) -> Result<BTreeMap<Vec<u8>, DesiredByCells>, CallError> {
         let request = proto::DesiredLrPsRequest::default();
-        let answer: proto::DesiredLrpSchedulingInfosResponse =
-            self.call_at(DEFINITIONS, "desired_lrp_scheduling_infos/list.r1", &request).await?;
-        complete(answer.error)?;
+        let answer = self.client.desired_lrp_scheduling_infos_of_definitions(&request).await?;
         let mut desired = BTreeMap::new();
         for info in answer.desired_lrp_scheduling_infos {
             let Some(key) = info.desired_lrp_key else { continue };
@@ -130,18 +112,16 @@ impl SimulatedCells {
     }
 
     /// Prints which updates have begun, are halted or complete since the last round.
-    async fn print_updates(&mut self, desired: &BTreeMap<Vec<u8>, DesiredByCells>) -> anyhow::Result<()> {
+    async fn print_updates(&mut self, desired: &BTreeMap<Vec<u8>, DesiredByCells>) -> Result<(), CallError> {
         let mut now = BTreeMap::new();
         for (guid, lrp) in desired {
             let mut status =
                 proto::DesiredLrpUpdateStatus { definition_id: lrp.definition_id.clone(), ..Default::default() };
             if lrp.is_updated {
                 let request = proto::DesiredLrpUpdateStatusRequest { process_guid: guid.clone() };
-                let answer: proto::DesiredLrpUpdateStatusResponse =
-                    self.call_at(DEFINITIONS, "desired_lrp/update_status", &request).await?;
                 // Removed since it was listed.
-                let Some(underway) = answer.status else { continue };
-                status = underway;
+                let Some(answer) = accepted(self.client.desired_lrp_update_status(&request).await)? else { continue };
+                status = answer.status.unwrap_or_default();
             }
             now.insert(guid.clone(), status);
         }
@@ -159,7 +139,7 @@ impl SimulatedCells {
         }
     }
 
-    async fn advance(&self, row: &proto::ActualLrp, step: InstanceStep, load: &mut Load) -> anyhow::Result<()> {
+    async fn advance(&self, row: &proto::ActualLrp, step: InstanceStep, load: &mut Load) -> Result<(), CallError> {
         match step {
             InstanceStep::Claim => self.claim(row, load.place()).await,
             InstanceStep::Start => self.start(row).await,
@@ -168,7 +148,7 @@ impl SimulatedCells {
         }
     }
 
-    async fn claim(&self, row: &proto::ActualLrp, cell_id: String) -> anyhow::Result<()> {
+    async fn claim(&self, row: &proto::ActualLrp, cell_id: String) -> Result<(), CallError> {
         let instance =
             proto::ActualLrpInstanceKey { instance_guid: Uuid::new_v4().to_string().into(), cell_id: cell_id.into() };
         let key = row.actual_lrp_key.clone().unwrap_or_default();
@@ -177,17 +157,17 @@ impl SimulatedCells {
             index: key.index,
             actual_lrp_instance_key: Some(instance),
         };
-        self.submit("actual_lrps/claim", &request).await?;
+        accepted(self.client.claim_actual_lrp(&request).await)?;
         Ok(())
     }
 
     /// Runs an instance whose start time is over, or has it fail, as its desired LRP says.
-    async fn start(&self, row: &proto::ActualLrp) -> anyhow::Result<()> {
+    async fn start(&self, row: &proto::ActualLrp) -> Result<(), CallError> {
         let key = row.actual_lrp_key.clone().unwrap_or_default();
         let request = proto::DesiredLrpByProcessGuidRequest { process_guid: key.process_guid.clone() };
-        let answer: proto::DesiredLrpResponse = self.call("desired_lrps/get_by_process_guid.r3", &request).await?;
         // Removed since it was listed; the next round stops the instance.
-        let Some(desired) = answer.desired_lrp else { return Ok(()) };
+        let Some(answer) = accepted(self.client.desired_lrp(&request).await)? else { return Ok(()) };
+        let desired = answer.desired_lrp.unwrap_or_default();
         if fails(desired.action.as_ref()) {
             return self.crash(row, FAILURE).await;
         }
@@ -199,46 +179,45 @@ impl SimulatedCells {
             availability_zone: b"dev".to_vec(),
             ..Default::default()
         };
-        if self.submit("actual_lrps/start.r1", &request).await? {
+        if accepted(self.client.start_actual_lrp(&request).await)?.is_some() {
             announce(format_args!("{} runs", label(row)));
         }
         Ok(())
     }
 
-    async fn crash(&self, row: &proto::ActualLrp, reason: &str) -> anyhow::Result<()> {
+    async fn crash(&self, row: &proto::ActualLrp, reason: &str) -> Result<(), CallError> {
         let request = proto::CrashActualLrpRequest {
             actual_lrp_key: row.actual_lrp_key.clone(),
             actual_lrp_instance_key: row.actual_lrp_instance_key.clone(),
             error_message: reason.into(),
         };
-        if self.submit("actual_lrps/crash", &request).await? {
+        if accepted(self.client.crash_actual_lrp(&request).await)?.is_some() {
             announce(format_args!("{} crashed: {reason}", label(row)));
         }
         Ok(())
     }
 
-    async fn remove(&self, row: &proto::ActualLrp) -> anyhow::Result<()> {
+    async fn remove(&self, row: &proto::ActualLrp) -> Result<(), CallError> {
         let key = row.actual_lrp_key.clone().unwrap_or_default();
         let request = proto::RemoveActualLrpRequest {
             process_guid: key.process_guid,
             index: key.index,
             actual_lrp_instance_key: row.actual_lrp_instance_key.clone(),
         };
-        self.submit("actual_lrps/remove", &request).await?;
+        accepted(self.client.remove_actual_lrp(&request).await)?;
         Ok(())
     }
 
-    async fn start_task(&self, task: &proto::Task, cell_id: String) -> anyhow::Result<()> {
+    async fn start_task(&self, task: &proto::Task, cell_id: String) -> Result<(), CallError> {
         let what = format!("{cell_id}: task {}", text(&task.task_guid));
         let request = proto::StartTaskRequest { task_guid: task.task_guid.clone(), cell_id: cell_id.into() };
-        let answer: proto::StartTaskResponse = self.call("tasks/start", &request).await?;
-        if answer.should_start {
+        if accepted(self.client.start_task(&request).await)?.is_some_and(|answer| answer.should_start) {
             announce(format_args!("{what} runs"));
         }
         Ok(())
     }
 
-    async fn complete_task(&self, task: &proto::Task) -> anyhow::Result<()> {
+    async fn complete_task(&self, task: &proto::Task) -> Result<(), CallError> {
         let definition = task.task_definition.clone().unwrap_or_default();
         let failed = fails(definition.action.as_ref());
         let request = proto::CompleteTaskRequest {
@@ -248,44 +227,20 @@ impl SimulatedCells {
             failure_reason: if failed { FAILURE.into() } else { Vec::new() },
             result: if failed || definition.result_file.is_empty() { Vec::new() } else { b"simulated".to_vec() },
         };
-        if self.submit("tasks/complete", &request).await? {
+        if accepted(self.client.complete_task(&request).await)?.is_some() {
             let result = if failed { "failed" } else { "completed" };
             announce(format_args!("{}: task {} {result}", text(&task.cell_id), text(&task.task_guid)));
         }
         Ok(())
     }
-
-    /// Makes a call that changes a record. `false` if the host refuses it, because the record has changed since it was
-    /// listed.
-    async fn submit(&self, method: &str, request: &impl Message) -> anyhow::Result<bool> {
-        // The answers of all calls that change an instance or a task have their error in the same field.
-        let answer: proto::ActualLrpLifecycleResponse = self.call(method, request).await?;
-        Ok(answer.error.is_none())
-    }
-
-    async fn call<A: Message + Default>(&self, method: &str, request: &impl Message) -> anyhow::Result<A> {
-        self.call_at("v1", method, request).await
-    }
-
-    /// Calls a method of a version of the API.
-    async fn call_at<A: Message + Default>(
-        &self,
-        version: &str,
-        method: &str,
-        request: &impl Message,
-    ) -> anyhow::Result<A> {
-        let url = format!("{}/{version}/{method}", self.host);
-        let answer = self.client.post(&url).body(request.encode_to_vec()).send().await?;
-        if !answer.status().is_success() {
-            bail!("{url} was answered {}", answer.status());
-        }
-        Ok(A::decode(answer.bytes().await?)?)
-    }
 }
 
-/// Whether a list has all records. What is missing must not be taken for removed.
-fn complete(error: Option<proto::Error>) -> anyhow::Result<()> {
-    error.map_or(Ok(()), |error| bail!("a list ended early: {}", text(&error.message)))
+/// The answer of a call about a record; `None` if the host refuses it, because the record has changed since it was listed.
+fn accepted<A>(answer: Result<A, CallError>) -> Result<Option<A>, CallError> {
+    match answer {
+        Err(CallError::Refused(_)) => Ok(None),
+        answer => answer.map(Some),
+    }
 }
 
 fn net_info(container_ports: &[u32]) -> proto::ActualLrpNetInfo {

@@ -1,5 +1,6 @@
 //! The client of a BBS that is measured, and what its process has spent.
 
+use bbs_client::{Client, Options, Retries, TlsFiles};
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
@@ -7,22 +8,25 @@ use crate::harness::host::Host;
 
 /// A BBS that is measured: this host or another one.
 pub struct BenchClient {
-    pub url: String,
-    pub client: reqwest::Client,
+    client: Client,
     /// Of its process, if that can be measured.
-    pub pid: Option<u32>,
+    pid: Option<u32>,
 }
 
 impl BenchClient {
     pub fn of(host: &Host) -> Self {
-        Self { url: host.url(""), client: crate::harness::http_client(), pid: Some(host.pid()) }
+        Self::at(&host.url(""), TlsFiles::default(), Some(host.pid()))
+    }
+
+    /// A client of the BBS at an address. A failed call is none that is measured, so none is made again.
+    pub fn at(url: &str, tls: TlsFiles, pid: Option<u32>) -> Self {
+        let options = Options { tls, retries: Retries::NONE, ..Options::default() };
+        Self { client: Client::new(url, options).unwrap_or_else(|fault| panic!("{url}: {fault}")), pid }
     }
 
     pub async fn send(&self, method: &str, body: Vec<u8>) -> reqwest::Response {
-        let request = self.client.post(format!("{}/v1/{method}", self.url)).body(body);
-        let response = request.send().await.unwrap_or_else(|fault| panic!("{method}: {fault:?}"));
-        assert_eq!(response.status(), 200, "{method}");
-        response
+        let response = self.client.send(&format!("v1/{method}"), body).await;
+        response.unwrap_or_else(|fault| panic!("{method}: {fault:?}"))
     }
 
     pub async fn call(&self, method: &str, body: Vec<u8>) -> Vec<u8> {

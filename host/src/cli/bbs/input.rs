@@ -1,0 +1,102 @@
+//! The JSON or YAML that a user gives a command, as a message of the API.
+
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use bbs_client::json::{self, JsonError, JsonMessage};
+use serde_json::Value;
+
+use crate::files;
+
+/// The path that stands for standard input.
+const STANDARD_INPUT: &str = "-";
+
+/// Why a file is no message.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum MessageFileError {
+    #[error("cannot read {}", .path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("standard input has more than {} bytes", files::TEXT_BYTES)]
+    TooLarge,
+    #[error("{} is not valid JSON", .path.display())]
+    Json { path: PathBuf, source: serde_json::Error },
+    #[error("{} is not valid YAML", .path.display())]
+    Yaml { path: PathBuf, source: Box<serde_saphyr::Error> },
+    #[error("{} cannot be used: {fault}", .path.display())]
+    Form { path: PathBuf, fault: JsonError },
+}
+
+/// Reads a message in Diego's JSON form from a file of JSON or YAML, or from standard input.
+///
+/// # Errors
+/// The file cannot be read, is neither, or has a field that the message does not have.
+pub(in crate::cli) fn message<M: JsonMessage>(path: &Path) -> Result<M, MessageFileError> {
+    let shown = if path.as_os_str() == STANDARD_INPUT { Path::new("standard input") } else { path };
+    let value = value(path, shown)?;
+    json::from_value(value).map_err(|fault| MessageFileError::Form { path: shown.to_owned(), fault })
+}
+
+fn value(path: &Path, shown: &Path) -> Result<Value, MessageFileError> {
+    let owned = || shown.to_owned();
+    let is_stdin = path.as_os_str() == STANDARD_INPUT;
+    let text = if is_stdin { standard_input() } else { files::read_text(path) };
+    let text = text.map_err(|source| MessageFileError::Read { path: owned(), source })?;
+    if text.len() as u64 > files::TEXT_BYTES {
+        return Err(MessageFileError::TooLarge);
+    }
+    let is_json =
+        path.extension().is_some_and(|extension| extension == "json") || is_stdin && text.trim_start().starts_with('{');
+    if is_json {
+        serde_json::from_str(&text).map_err(|source| MessageFileError::Json { path: owned(), source })
+    } else {
+        serde_saphyr::from_str(&text)
+            .map_err(|source| MessageFileError::Yaml { path: owned(), source: Box::new(source) })
+    }
+}
+
+fn standard_input() -> io::Result<String> {
+    let mut text = String::new();
+    // A byte more, so that one that is too large is noticed.
+    io::stdin().lock().take(files::TEXT_BYTES + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use bbs_client::models;
+
+    use super::*;
+
+    fn read(name: &str, text: &str) -> Result<models::DesiredLrp, MessageFileError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        message(&path)
+    }
+
+    #[test]
+    fn json_and_yaml_are_the_same_message() {
+        let yaml = "process_guid: hello\ninstances: 3\nports: [8080]\naction:\n  run: { path: /bin/true, user: me }\n";
+        let json = r#"{"process_guid":"hello","instances":3,"ports":[8080],"action":{"run":{"path":"/bin/true","user":"me"}}}"#;
+        let lrp = read("hello.yaml", yaml).unwrap();
+        assert_eq!((lrp.instances, &lrp.ports[..]), (3, &[8080][..]));
+        assert_eq!(read("hello.json", json).unwrap(), lrp);
+        assert_eq!(read("hello.yml", json).unwrap(), lrp);
+    }
+
+    #[test]
+    fn faults_name_the_file_and_the_place() {
+        for (name, text, expected) in [
+            ("a.json", "{", "a.json is not valid JSON"),
+            ("a.yaml", "a: [", "a.yaml is not valid YAML"),
+            ("a.yaml", "instnaces: 3", "there is no field \"instnaces\"; there is \"instances\""),
+            ("a.yaml", "process_guid: 7", "process_guid: 7 is not a text; put it in quotes"),
+            ("a.yaml", "", "null is not an object"),
+        ] {
+            let error = read(name, text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        let error = message::<models::DesiredLrp>(Path::new("absent.yaml")).unwrap_err().to_string();
+        assert_eq!(error, "cannot read absent.yaml");
+    }
+}

@@ -1,0 +1,178 @@
+//! `bbs lrp watch`: follows the update of an LRP by the events of its instances and by its status, which says when it is
+//! complete or halted.
+
+mod lines;
+
+use std::time::Duration;
+
+use anyhow::bail;
+use bbs_client::{CallError, Client, EventStream, LrpInstanceEvent, Version, json, models};
+use serde_json::json;
+
+use super::super::bbs::{explained, printable};
+use super::super::output::{self, OutputReader};
+use super::change::status_of;
+use super::status::counts;
+use super::{NamedLrp, failed};
+use lines::InstanceLine;
+
+/// The time after which the status is read again without an event. An update may end without one of an instance.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The end of a watch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WatchEnd {
+    Complete,
+    Halted,
+}
+
+pub(super) async fn watch(NamedLrp { process_guid, form, bbs }: NamedLrp) -> anyhow::Result<()> {
+    let client = bbs.client()?.speaking(Version::Definitions);
+    let printer = Printer { process_guid: &process_guid, is_json: form.json };
+    // Before the first status, so that no change falls between the two.
+    let mut events = client.lrp_instance_events("").await.map_err(explained)?;
+    let mut seen: Option<models::DesiredLrpUpdateStatus> = None;
+    loop {
+        let status = status_of(&client, &process_guid).await.map_err(|error| failed(error, &process_guid))?;
+        if seen.as_ref() != Some(&status) && printer.status(seen.as_ref(), &status)? == OutputReader::Gone {
+            return Ok(());
+        }
+        match end(&status) {
+            Some(WatchEnd::Complete) => return Ok(()),
+            Some(WatchEnd::Halted) => bail!(
+                "the update of {guid} to the definition {} is halted: {}; correct it with `bbs lrp update`, or undo it with \
+                 `bbs lrp cancel {guid}`",
+                printable(&status.definition_id),
+                printable(&status.halt_reason),
+                guid = process_guid.escape_debug()
+            ),
+            None => {}
+        }
+        seen = Some(status);
+        match tokio::time::timeout(STATUS_INTERVAL, next_line(&mut events, &process_guid)).await {
+            Ok(Ok(Some(line))) => {
+                if printer.instance(&line)? == OutputReader::Gone {
+                    return Ok(());
+                }
+            }
+            // The BBS has ended the stream, or another one is the master by now.
+            Ok(Ok(None) | Err(_)) => events = subscribed_again(&client).await.map_err(explained)?,
+            // No event until the next status is due.
+            Err(_) => {}
+        }
+    }
+}
+
+/// A new subscription. A host that ends its stream serves no longer for a moment, so the attempts of a call may be too few.
+async fn subscribed_again(client: &Client) -> Result<EventStream<LrpInstanceEvent>, CallError> {
+    const MORE_ATTEMPTS: usize = 20;
+    for _ in 0..MORE_ATTEMPTS {
+        if let Ok(events) = client.lrp_instance_events("").await {
+            return Ok(events);
+        }
+    }
+    client.lrp_instance_events("").await
+}
+
+/// The next event about an instance of an LRP, as a line; `None` at the end of the stream.
+async fn next_line(
+    events: &mut EventStream<LrpInstanceEvent>,
+    process_guid: &str,
+) -> Result<Option<InstanceLine>, CallError> {
+    while let Some(event) = events.next().await? {
+        if let Some(line) = InstanceLine::of(&event).filter(|line| line.process_guid == process_guid.as_bytes()) {
+            return Ok(Some(line));
+        }
+    }
+    Ok(None)
+}
+
+fn end(status: &models::DesiredLrpUpdateStatus) -> Option<WatchEnd> {
+    if status.previous_definition_id.is_empty() {
+        Some(WatchEnd::Complete)
+    } else if status.halt_reason.is_empty() {
+        None
+    } else {
+        Some(WatchEnd::Halted)
+    }
+}
+
+struct Printer<'a> {
+    process_guid: &'a str,
+    is_json: bool,
+}
+
+impl Printer<'_> {
+    fn status(
+        &self,
+        before: Option<&models::DesiredLrpUpdateStatus>,
+        now: &models::DesiredLrpUpdateStatus,
+    ) -> anyhow::Result<OutputReader> {
+        if self.is_json {
+            return output::json_line(&json!({ "status": json::to_value(now) }));
+        }
+        Ok(output::line(status_line(self.process_guid, before, now))?)
+    }
+
+    fn instance(&self, line: &InstanceLine) -> anyhow::Result<OutputReader> {
+        if self.is_json {
+            return output::json_line(&json!({ "event": line.name, "content": line.content }));
+        }
+        Ok(output::line(&line.text)?)
+    }
+}
+
+fn status_line(
+    process_guid: &str,
+    before: Option<&models::DesiredLrpUpdateStatus>,
+    now: &models::DesiredLrpUpdateStatus,
+) -> String {
+    let (guid, definition) = (process_guid.escape_debug(), printable(&now.definition_id));
+    let all = format!("all {} instances run the definition {definition}", now.instances);
+    match before {
+        None if end(now) == Some(WatchEnd::Complete) => format!("{guid}: no update is under way; {all}"),
+        Some(before) if end(now) == Some(WatchEnd::Complete) && before.cancelled => {
+            format!("{guid}: the cancelled update is undone; {all}")
+        }
+        Some(_) if end(now) == Some(WatchEnd::Complete) => format!("{guid}: the update is complete; {all}"),
+        _ if now.cancelled => format!("{guid}: back to the definition {definition}: {}", counts(now)),
+        _ => format!("{guid}: to the definition {definition}: {}", counts(now)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(definition: &str, previous: &str) -> models::DesiredLrpUpdateStatus {
+        models::DesiredLrpUpdateStatus {
+            definition_id: definition.into(),
+            previous_definition_id: previous.into(),
+            instances: 3,
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn update_ends_when_there_is_no_previous_definition_or_a_reason_to_halt() {
+        let halted = models::DesiredLrpUpdateStatus { halt_reason: b"crashed".to_vec(), ..status("2", "1") };
+        assert_eq!(end(&status("2", "1")), None);
+        assert_eq!(end(&status("2", "")), Some(WatchEnd::Complete));
+        assert_eq!(end(&halted), Some(WatchEnd::Halted));
+    }
+
+    #[test]
+    fn status_line_says_what_an_update_is_and_how_it_ended() {
+        let (one, two, under_way) = (status("1", ""), status("2", ""), status("2", "1"));
+        let cancelled = models::DesiredLrpUpdateStatus { cancelled: true, running: 1, ..status("1", "2") };
+        let line = |before, now| status_line("app", before, now);
+        assert_eq!(line(None, &one), "app: no update is under way; all 3 instances run the definition 1");
+        assert_eq!(line(None, &under_way), "app: to the definition 2: 0 of 3 run it");
+        assert_eq!(line(Some(&under_way), &two), "app: the update is complete; all 3 instances run the definition 2");
+        assert_eq!(line(Some(&under_way), &cancelled), "app: back to the definition 1: 1 of 3 run it");
+        assert_eq!(
+            line(Some(&cancelled), &one),
+            "app: the cancelled update is undone; all 3 instances run the definition 1"
+        );
+    }
+}

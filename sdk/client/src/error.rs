@@ -1,0 +1,140 @@
+//! The errors of a client and of its calls. Owns which failures may pass, so that a call is tried again.
+
+use std::time::Duration;
+
+use bbs_proto::models;
+use bbs_proto::prost::DecodeError;
+
+use crate::tls::TlsFilesError;
+
+/// Why a client cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The address is no URL of a server.
+    #[error("{url:?} is not the URL of a BBS; write it as in https://bbs.example.com:8889")]
+    Url {
+        /// The address.
+        url: String,
+    },
+    /// A server with TLS, and no authority to verify it with.
+    #[error("{url} has TLS, and there is no authority to verify it with; name the file of its certificate authority")]
+    NoAuthority {
+        /// The address.
+        url: String,
+    },
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsFilesError),
+    /// The process cannot make connections.
+    #[error("no connections can be made in this process")]
+    Client(#[source] reqwest::Error),
+}
+
+/// An error that the BBS answered with.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{} ({})", .message.escape_debug(), .kind.as_str_name())]
+pub struct Refusal {
+    /// The type; `UnknownError` for one that this client does not know.
+    pub kind: models::error::Type,
+    /// The text.
+    pub message: String,
+}
+
+impl From<models::Error> for Refusal {
+    fn from(error: models::Error) -> Self {
+        Self { kind: error.r#type(), message: String::from_utf8_lossy(&error.message).into_owned() }
+    }
+}
+
+/// Why a call has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The BBS answered with an error.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// There was no answer, or not all of it; the call may have been carried out.
+    #[error("no answer from {url}")]
+    NoAnswer {
+        /// The address of the method.
+        url: String,
+        /// The failure of the connection.
+        source: reqwest::Error,
+    },
+    /// The answer did not come in time; the call may have been carried out.
+    #[error("no answer from {url} in time")]
+    TimedOut {
+        /// The address of the method.
+        url: String,
+        /// The failure of the connection.
+        source: reqwest::Error,
+    },
+    /// The BBS does not serve at the moment: it migrates its database, or has too much to do.
+    #[error("{url} does not serve at the moment{}", in_parentheses(.reason))]
+    NotReady {
+        /// The address of the method.
+        url: String,
+        /// The time after which the BBS wishes to receive the next request.
+        retry_after: Option<Duration>,
+        /// The body of the answer, such as the progress of a migration as JSON.
+        reason: String,
+    },
+    /// The BBS does not have the method, or not its version of the API.
+    #[error("{url} is not served by this BBS{}", in_parentheses(.reason))]
+    NotServed {
+        /// The address of the method.
+        url: String,
+        /// The body of the answer.
+        reason: String,
+    },
+    /// Cloud Foundry's router answered instead of the BBS.
+    #[error("the router in front of {url} answered: {reason}")]
+    Router {
+        /// The address of the method.
+        url: String,
+        /// The router's reason.
+        reason: String,
+    },
+    /// Any other answer that is none of the API.
+    #[error("{url} was answered with status {status}{}", in_parentheses(.reason))]
+    Status {
+        /// The address of the method.
+        url: String,
+        /// The status of HTTP.
+        status: u16,
+        /// The body of the answer.
+        reason: String,
+    },
+    /// The answer is not the expected message.
+    #[error("the answer of {url} cannot be decoded")]
+    Undecodable {
+        /// The address of the method.
+        url: String,
+        /// The failure of the decoder.
+        source: DecodeError,
+    },
+    /// An event stream has an event that cannot be read.
+    #[error("the event stream {url} has an event that cannot be read: {reason}")]
+    Event {
+        /// The address of the stream.
+        url: String,
+        /// The fault of the event.
+        reason: String,
+    },
+}
+
+impl CallError {
+    /// The type of the error that the BBS answered with; `None` if there was no answer of the API.
+    #[must_use]
+    pub fn kind(&self) -> Option<models::error::Type> {
+        if let Self::Refused(refusal) = self { Some(refusal.kind) } else { None }
+    }
+
+    /// Whether the failure may pass, so that the next attempt may have an answer.
+    pub(crate) fn is_transient(&self) -> bool {
+        !matches!(self, Self::Refused(_) | Self::NotServed { .. })
+    }
+}
+
+fn in_parentheses(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(" ({})", reason.trim_end()) }
+}

@@ -1,0 +1,95 @@
+//! The TLS configuration of a client, from files.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+/// Files with certificates, as PEM.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The authority of the server. Required for a server with TLS.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate of the client, and its key, which the BBS of a Diego requires.
+    pub identity: Option<Identity>,
+}
+
+/// The certificate of a client, and its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The certificate, and those of its issuers.
+    pub cert_file: PathBuf,
+    /// The key of the certificate.
+    pub key_file: PathBuf,
+}
+
+/// Why certificates cannot be used; each names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsFilesError {
+    /// A file cannot be read, or is no PEM.
+    #[error("cannot read {}; it has to be a file of PEM that this user may read", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The failure.
+        source: pem::Error,
+    },
+    /// A file without a certificate.
+    #[error("there is no certificate in {}; it has to hold at least one, as PEM", .path.display())]
+    NoCertificate {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An authority cannot be used.
+    #[error("an authority in {} cannot be used", .path.display())]
+    Authority {
+        /// The file.
+        path: PathBuf,
+        /// The failure.
+        source: rustls::Error,
+    },
+    /// Certificate and key do not match.
+    #[error("the certificate in {} and the key in {} cannot be used together", .cert.display(), .key.display())]
+    Pair {
+        /// The file of the certificate.
+        cert: PathBuf,
+        /// The file of the key.
+        key: PathBuf,
+        /// The failure.
+        source: rustls::Error,
+    },
+    /// The library refuses its defaults.
+    #[error("TLS cannot be set up in this process")]
+    Defaults(#[source] rustls::Error),
+}
+
+/// Reads the files.
+pub(crate) fn config(files: &TlsFiles) -> Result<ClientConfig, TlsFilesError> {
+    let mut roots = RootCertStore::empty();
+    if let Some(path) = &files.ca_file {
+        for authority in certificates(path)? {
+            roots.add(authority).map_err(|source| TlsFilesError::Authority { path: path.clone(), source })?;
+        }
+    }
+    // Named, so that the process need not have a default.
+    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(TlsFilesError::Defaults)?
+        .with_root_certificates(roots);
+    let Some(Identity { cert_file, key_file }) = &files.identity else { return Ok(builder.with_no_client_auth()) };
+    let key = PrivateKeyDer::from_pem_file(key_file)
+        .map_err(|source| TlsFilesError::Read { path: key_file.clone(), source })?;
+    builder.with_client_auth_cert(certificates(cert_file)?, key).map_err(|source| TlsFilesError::Pair {
+        cert: cert_file.clone(),
+        key: key_file.clone(),
+        source,
+    })
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let found = read.map_err(|source| TlsFilesError::Read { path: path.to_owned(), source })?;
+    if found.is_empty() { Err(TlsFilesError::NoCertificate { path: path.to_owned() }) } else { Ok(found) }
+}
