@@ -25,6 +25,8 @@ fn recording_shows_a_migration_from_its_command_to_its_end() {
     for text in ["$ bbs migrate watch", "/40 units up from 1722634733", "The host serves.", "40 desired_lrps"] {
         assert!(shown.contains(text), "{text} is not in {shown}");
     }
+    // A phase that counts nothing has no number.
+    assert!(!shown.contains("fence 0") && !shown.contains("serving 0"), "{shown}");
 
     let picture = std::fs::read_to_string(folder.path().join("migrate-watch.svg")).unwrap();
     let first = picture.lines().position(|line| line == "<g>").expect("the frames") + 1;

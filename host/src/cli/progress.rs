@@ -108,11 +108,12 @@ impl Printed {
     }
 }
 
-/// A bar, with one style for a known total and one without.
+/// A bar, with a style for a known total, one for a count alone, and one for a phase that counts nothing.
 struct Bar {
     bar: ClearOnDrop,
     counted: ProgressStyle,
     open: ProgressStyle,
+    uncounted: ProgressStyle,
 }
 
 impl Screen {
@@ -125,6 +126,7 @@ impl Screen {
             bar: ClearOnDrop(ProgressBar::new_spinner()),
             counted: style("{spinner} {prefix} [{bar:30}] {pos}/{len} {msg}"),
             open: style("{spinner} {prefix} {pos} {msg}"),
+            uncounted: style("{spinner} {prefix} {msg}"),
         }))
     }
 
@@ -143,19 +145,21 @@ impl Screen {
             // Before the first phase there is nothing to name.
             Self::Bar(_) if now.phase.is_empty() => OutputReader::Present,
             Self::Bar(bar) => {
-                let Bar { bar, counted, open } = &mut **bar;
-                // Each setter may draw, so the words come before the numbers.
-                bar.0.set_prefix(now.phase.clone());
-                bar.0.set_message(format!("{}{}", self::counted(now).trim_start(), spaced(&details(now))));
-                match now.total {
-                    Some(total) => {
-                        bar.0.set_length(total);
-                        bar.0.set_style(counted.clone());
+                let Bar { bar, counted, open, uncounted } = &mut **bar;
+                let message = format!("{}{}", self::counted(now).trim_start(), spaced(&details(now)));
+                let style = match now.total {
+                    Some(_) => counted,
+                    None if now.done > 0 => open,
+                    None => uncounted,
+                };
+                // Setters would draw the new words beside the old numbers; these do not, and `update` draws once.
+                let bar = bar.0.clone().with_style(style.clone()).with_prefix(now.phase.clone()).with_message(message);
+                bar.update(|state| {
+                    if let Some(total) = now.total {
+                        state.set_len(total);
                     }
-                    None => bar.0.set_style(open.clone()),
-                }
-                bar.0.set_position(now.done);
-                bar.0.tick();
+                    state.set_pos(now.done);
+                });
                 OutputReader::Present
             }
             Self::Lines(lines) => lines.due(now, Instant::now()).map_or(OutputReader::Present, output::note),
