@@ -32,6 +32,7 @@ mod faults;
 mod fence;
 mod fingerprints;
 mod galera;
+mod identity;
 mod import;
 mod keys;
 mod lens;
