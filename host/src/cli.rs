@@ -5,6 +5,7 @@ mod check_config;
 mod compile_component;
 mod confirm;
 mod dev;
+mod documentation;
 mod drain;
 mod exit;
 mod hints;
@@ -17,6 +18,7 @@ pub mod module;
 mod named_commands;
 mod output;
 pub mod progress;
+mod ready;
 pub mod serve;
 mod version;
 
@@ -65,6 +67,7 @@ enum CliCommand {
     Dev(dev::DevCommand),
     Serve(serve::ServeCommand),
     CheckConfig(check_config::CheckConfigCommand),
+    Ready(ready::ReadyCommand),
     Drain(drain::DrainCommand),
     Migrate(migrate::MigrateCommand),
     Import(import::ImportCommand),
@@ -72,6 +75,8 @@ enum CliCommand {
     Module(module::ModuleCommand),
     #[command(name = COMPILE_COMMAND, hide = true)]
     CompileComponent(compile_component::CompileComponentCommand),
+    #[command(hide = true)]
+    Documentation(documentation::DocumentationCommand),
 }
 
 impl Cli {
@@ -104,12 +109,14 @@ impl Cli {
             CliCommand::Dev(command) => command.run().await?,
             CliCommand::Serve(command) => command.run().await?,
             CliCommand::CheckConfig(command) => return Ok(command.run().await?.into()),
+            CliCommand::Ready(command) => return Ok(command.run().await?.into()),
             CliCommand::Drain(command) => command.run().await?,
             CliCommand::Migrate(command) => return Ok(command.run().await?.into()),
             CliCommand::Import(command) => command.run().await?,
             CliCommand::Keys(command) => command.run().await?,
             CliCommand::Module(command) => command.run().await?,
             CliCommand::CompileComponent(command) => return Ok(command.run()),
+            CliCommand::Documentation(command) => command.run()?,
         }
         Ok(Exit::Success.into())
     }

@@ -47,6 +47,7 @@ mod online;
 mod plans;
 mod quarantine;
 mod random;
+mod ready;
 mod reload;
 mod removal;
 mod revisions;

@@ -52,7 +52,7 @@ pub(super) struct SimulatedCells {
 /// No connections can be made in this process.
 pub(super) fn client() -> anyhow::Result<Client> {
     tls::choose_cryptography();
-    Client::builder().no_proxy().timeout(TIMEOUT).build().context("cannot simulate cells")
+    tls::client::plain(Client::builder().no_proxy().timeout(TIMEOUT)).context("cannot simulate cells")
 }
 
 impl SimulatedCells {
