@@ -48,6 +48,7 @@ mod plans;
 mod quarantine;
 mod random;
 mod ready;
+mod release;
 mod reload;
 mod removal;
 mod revisions;
