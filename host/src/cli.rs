@@ -7,6 +7,7 @@ mod check_config;
 mod compile_component;
 mod confirm;
 mod dev;
+mod documentation;
 mod domains;
 mod drain;
 mod exit;
@@ -21,6 +22,7 @@ pub mod module;
 mod named_commands;
 mod output;
 pub mod progress;
+mod ready;
 pub mod serve;
 pub mod task;
 mod version;
@@ -70,6 +72,7 @@ enum CliCommand {
     Dev(dev::DevCommand),
     Serve(serve::ServeCommand),
     CheckConfig(check_config::CheckConfigCommand),
+    Ready(ready::ReadyCommand),
     Drain(drain::DrainCommand),
     Migrate(migrate::MigrateCommand),
     Import(import::ImportCommand),
@@ -81,6 +84,8 @@ enum CliCommand {
     Domains(domains::DomainsCommand),
     #[command(name = COMPILE_COMMAND, hide = true)]
     CompileComponent(compile_component::CompileComponentCommand),
+    #[command(hide = true)]
+    Documentation(documentation::DocumentationCommand),
 }
 
 impl Cli {
@@ -113,6 +118,7 @@ impl Cli {
             CliCommand::Dev(command) => command.run().await?,
             CliCommand::Serve(command) => command.run().await?,
             CliCommand::CheckConfig(command) => return Ok(command.run().await?.into()),
+            CliCommand::Ready(command) => return Ok(command.run().await?.into()),
             CliCommand::Drain(command) => command.run().await?,
             CliCommand::Migrate(command) => return Ok(command.run().await?.into()),
             CliCommand::Import(command) => command.run().await?,
@@ -123,6 +129,7 @@ impl Cli {
             CliCommand::Cells(command) => command.run().await?,
             CliCommand::Domains(command) => command.run().await?,
             CliCommand::CompileComponent(command) => return Ok(command.run()),
+            CliCommand::Documentation(command) => command.run()?,
         }
         Ok(Exit::Success.into())
     }

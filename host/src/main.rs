@@ -1,5 +1,10 @@
 //! The executable. Diego's post-start script looks for a process of this name, so it is called `bbs`.
 
+/// The allocator of a static executable, whose C library has one that takes a lock for all threads.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> std::process::ExitCode {
     let cli = bbs::Cli::of(std::env::args_os());
     // Before the runtime, whose threads would count as memory of the compiler.

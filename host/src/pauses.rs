@@ -22,6 +22,8 @@ const CONNECTION: [Duration; 2] = [Duration::from_millis(20), Duration::from_mil
 const LOCKET: Duration = Duration::from_millis(250);
 /// Shortest and longest pause of a change that waits for locks of other clients.
 const LOCK: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+/// Pause between two requests to the health port of a host that is not ready.
+const READINESS: Duration = Duration::from_millis(200);
 /// Shortest and longest pause of work beside the service; the longest is for what an operator has to remove.
 const BACKGROUND: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
@@ -48,6 +50,12 @@ pub fn of_batches() -> ExponentialBuilder {
 /// Pauses between the attempts to connect to the database, for at most this time.
 pub fn of_connections(longest: Duration) -> ExponentialBuilder {
     growing(CONNECTION).without_max_times().with_total_delay(Some(longest))
+}
+
+/// Pauses between the requests to the health port of a host that is not ready, for at most this time.
+pub fn of_readiness(longest: Duration) -> ConstantBuilder {
+    let requests = longest.as_millis() / READINESS.as_millis();
+    ConstantBuilder::new().with_delay(READINESS).with_max_times(usize::try_from(requests).unwrap_or(usize::MAX))
 }
 
 /// Pauses between this number of further attempts to connect to Locket.

@@ -99,7 +99,7 @@ pub mod model {
 
 /// Catalog, sandbox and building of modules.
 pub mod modules {
-    pub use crate::modules::{MigrationModule, Module, TranslatorModule, build, catalog, sandbox, translate};
+    pub use crate::modules::{MigrationModule, Module, TranslatorModule, build, catalog, releases, sandbox, translate};
 }
 
 /// Progress of a migration.

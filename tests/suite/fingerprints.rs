@@ -1,16 +1,18 @@
-//! Fingerprints of released versions: of every method, message and enumeration at each version of the API, and of every
-//! table at each version of the database. `tests/fingerprints.tsv` has those of all versions; a change without a version
-//! step fails, and the failure states what to do.
+//! Fingerprints of all versions: of every method, message and enumeration at each version of the API, of every table at each
+//! version of the database, and of every release's versions. `tests/fingerprints.tsv` has them. A change of a released one
+//! without a version step fails, and the failure states what to do; one in development has its line replaced.
 
 mod layouts;
 mod messages;
 mod methods;
+mod releases;
 
 use std::collections::BTreeMap;
 
 use sha2::{Digest, Sha256};
 
 use crate::harness::workspace;
+use releases::Frozen;
 
 const FILE: &str = "tests/fingerprints.tsv";
 const HEADER: &str = "kind\tversion\tname\tfingerprint";
@@ -21,10 +23,11 @@ enum FingerprintKind {
     Message,
     Enumeration,
     Table,
+    Release,
 }
 
 impl FingerprintKind {
-    const ALL: [Self; 4] = [Self::Method, Self::Message, Self::Enumeration, Self::Table];
+    const ALL: [Self; 5] = [Self::Method, Self::Message, Self::Enumeration, Self::Table, Self::Release];
 
     fn name(self) -> &'static str {
         match self {
@@ -32,6 +35,7 @@ impl FingerprintKind {
             Self::Message => "message",
             Self::Enumeration => "enumeration",
             Self::Table => "table",
+            Self::Release => "release",
         }
     }
 
@@ -52,6 +56,7 @@ impl FingerprintKind {
                  (`bbs module new NAME`). Only a migration of Diego's that is inserted below this version may change it: \
                  migrations-wasm/DIEGO_RELEASES.md."
             }
+            Self::Release => "Name other versions in a new entry of migrations-wasm/releases.toml.",
         }
     }
 }
@@ -105,12 +110,19 @@ fn of(descriptions: BTreeMap<Subject, String>) -> Fingerprints {
 }
 
 /// One problem for each difference, with what to do about it.
-fn differences(released: &Fingerprints, found: &Fingerprints) -> Vec<String> {
+fn differences(recorded: &Fingerprints, found: &Fingerprints, frozen: &Frozen) -> Vec<String> {
     let mut problems = Vec::new();
-    for (subject, fingerprint) in released {
+    for (subject, fingerprint) in recorded {
         let step = subject.kind.version_step();
         match found.get(subject) {
             Some(same) if same == fingerprint => {}
+            Some(changed) if !frozen.has(subject) => problems.push(format!(
+                "{subject} has changed, and is in development. Replace its line in {FILE} by this one:\n{}",
+                line((subject, changed))
+            )),
+            None if !frozen.has(subject) => {
+                problems.push(format!("{subject} is missing, and was in development. Delete its line from {FILE}."));
+            }
             Some(changed) => problems.push(format!(
                 "{subject} has changed: its fingerprint is {changed}, and was {fingerprint}. Clients and databases of a released \
                  version depend on it; restore it. {step}"
@@ -121,7 +133,7 @@ fn differences(released: &Fingerprints, found: &Fingerprints) -> Vec<String> {
             )),
         }
     }
-    for entry in found.iter().filter(|(subject, _)| !released.contains_key(*subject)) {
+    for entry in found.iter().filter(|(subject, _)| !recorded.contains_key(*subject)) {
         problems.push(format!("{} is new. Add this line to {FILE}:\n{}", entry.0, line(entry)));
     }
     problems
@@ -131,14 +143,15 @@ fn descriptions() -> BTreeMap<Subject, String> {
     let mut descriptions = methods::descriptions();
     descriptions.extend(messages::descriptions());
     descriptions.extend(layouts::descriptions());
+    descriptions.extend(releases::descriptions());
     descriptions
 }
 
 #[test]
 fn released_methods_messages_and_tables_are_unchanged() {
     let path = workspace().join(FILE);
-    let released = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let problems = differences(&parse(&released), &of(descriptions()));
+    let recorded = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let problems = differences(&parse(&recorded), &of(descriptions()), &Frozen::of_this_repository());
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -165,6 +178,8 @@ fn every_difference_is_reported_with_what_to_do() {
         (tasks.clone(), "POST tasks/list.r3".to_owned()),
         (subject(FingerprintKind::Table, "1461790966", "tasks"), "column guid".to_owned()),
     ]));
+    let frozen = Frozen { data: 1_461_790_966, api: "1.1".to_owned().try_into().unwrap() };
+    let differences = |recorded: &Fingerprints, found: &Fingerprints| differences(recorded, found, &frozen);
     assert_eq!(differences(&released, &released), [""; 0]);
 
     let mut changed = released.clone();
@@ -186,4 +201,16 @@ fn every_difference_is_reported_with_what_to_do() {
     assert_eq!(text, format!("message models.Task at version 1.2 is new. Add this line to {FILE}:"));
     let lines: Vec<_> = released.iter().map(line).chain([added.to_owned()]).collect();
     assert_eq!(parse(&format!("{HEADER}\n{}\n", lines.join("\n"))), extended, "the added line settles the problem");
+
+    let of_development = subject(FingerprintKind::Table, "1461790967", "tasks");
+    let mut recorded = released.clone();
+    recorded.insert(of_development.clone(), fingerprint("column guid"));
+    let mut changed = released.clone();
+    changed.insert(of_development, fingerprint("column name"));
+    let [problem] = <[_; 1]>::try_from(differences(&recorded, &changed)).unwrap();
+    let (text, replaced) = problem.split_once('\n').unwrap();
+    assert!(text.contains("is in development. Replace its line"), "{problem}");
+    assert!(changed.iter().any(|entry| line(entry) == replaced), "{problem}");
+    let [problem] = <[_; 1]>::try_from(differences(&recorded, &released)).unwrap();
+    assert!(problem.contains("is missing, and was in development. Delete its line"), "{problem}");
 }

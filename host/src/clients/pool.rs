@@ -61,12 +61,12 @@ impl Pool {
         tls::choose_cryptography();
         let paths = files.iter().flat_map(tls::client::paths).collect();
         let client = Reloading::new(paths, move || {
-            let client = Client::builder().http1_only().redirect(Policy::limited(REDIRECTS));
+            let client = || Client::builder().http1_only().redirect(Policy::limited(REDIRECTS));
             let client = match &files {
-                Some(files) => client.tls_backend_preconfigured(tls::client::config(files, sessions)?),
-                None => client,
+                Some(files) => client().tls_backend_preconfigured(tls::client::config(files, sessions)?).build(),
+                None => tls::client::of_system(client),
             };
-            client.build().map_err(PoolError::Client)
+            client.map_err(PoolError::Client)
         })?;
         Ok(Self(Arc::new(Inner { client, timeout })))
     }

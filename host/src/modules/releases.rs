@@ -25,6 +25,9 @@ pub struct Release {
     pub data: DataVersion,
     /// The newest API version that it serves.
     pub api: ApiVersion,
+    /// Whether its versions may still change, until it is released.
+    #[serde(default)]
+    pub in_development: bool,
 }
 
 /// Why a release cannot be pinned.
@@ -99,19 +102,33 @@ pub fn all(folders: &[PathBuf], digests: &ReleaseDigests) -> Result<Vec<Release>
     Ok(releases)
 }
 
-/// The release of this name.
+/// The release of this name, or the one that a version of the program, as `bbs --version` prints it, belongs to.
 ///
 /// # Errors
-/// As [`all`], or if no list has a release of this name.
+/// As [`all`], or if no list has such a release.
 pub fn release(folders: &[PathBuf], digests: &ReleaseDigests, name: &str) -> Result<Release, ReleaseError> {
     let releases = all(folders, digests)?;
     let known = || releases.iter().map(|release| release.name.clone()).collect();
-    // The last one of a name: releases are only appended.
-    let found = releases.iter().rfind(|release| release.name == name);
+    // The last one of a name: an add-on may name a release anew.
+    let named = |name: &str| releases.iter().rfind(|release| release.name == name);
+    let found = named(name).or_else(|| named(minor_version(name)?));
     found.cloned().ok_or_else(|| ReleaseError::Unknown { name: name.to_owned(), known: known() })
 }
 
-pub(super) fn parse(text: &str) -> Result<Vec<Release>, toml::de::Error> {
+/// The first two numbers of a version of the program: `0.2` of `0.2.1` and of `0.2.0-dev`. Patches of a release change neither its
+/// data version nor its API.
+pub fn minor_version(version: &str) -> Option<&str> {
+    let (minor, patch) = version.match_indices('.').nth(1).map(|(dot, _)| (&version[..dot], &version[dot + 1..]))?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let patch = patch.split_once(['-', '+']).map_or(patch, |(number, _)| number);
+    minor.split('.').chain([patch]).all(is_number).then_some(minor)
+}
+
+/// The releases of a list.
+///
+/// # Errors
+/// If the text is no list of releases.
+pub fn parse(text: &str) -> Result<Vec<Release>, toml::de::Error> {
     toml::from_str::<ReleasesFile>(text).map(|file| file.release)
 }
 
@@ -128,7 +145,7 @@ mod tests {
             Err(ReleaseError::Read { .. })
         ));
         write("[[release]]\nname = \"one\"\ndata = 1_000\napi = \"1.0\"\n");
-        let one = Release { name: "one".to_owned(), data: 1_000, api: ApiVersion::new(1, 0) };
+        let one = Release { name: "one".to_owned(), data: 1_000, api: ApiVersion::new(1, 0), in_development: false };
         assert_eq!(release(&[folder.path().to_owned()], &ReleaseDigests::default(), "one").unwrap(), one);
         let error = release(&[folder.path().to_owned()], &ReleaseDigests::default(), "two").unwrap_err().to_string();
         assert!(error.contains("no release \"two\": they have one"), "{error}");
@@ -143,6 +160,22 @@ mod tests {
                 ),
                 "{wrong}"
             );
+        }
+    }
+
+    #[test]
+    fn version_of_the_program_belongs_to_the_release_of_its_first_two_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "[[release]]\nname = \"0.2\"\ndata = 2\napi = \"1.2\"\nin_development = true\n\
+                    [[release]]\nname = \"0.2.7\"\ndata = 7\napi = \"1.2\"\n";
+        std::fs::write(folder.path().join(RELEASES_FILE), text).unwrap();
+        let found = |name| release(&[folder.path().to_owned()], &ReleaseDigests::default(), name);
+        for version in ["0.2", "0.2.0", "0.2.13", "0.2.0-dev", "0.2.0-rc.1+build.5"] {
+            assert!(found(version).is_ok_and(|release| release.data == 2 && release.in_development), "{version}");
+        }
+        assert_eq!(found("0.2.7").unwrap().data, 7, "a name goes before a version");
+        for unknown in ["0.3.0", "0.2.x", "0.2.", "0.2.0.0", "v0.2.0", "a.b.c", ""] {
+            assert!(matches!(found(unknown), Err(ReleaseError::Unknown { .. })), "{unknown}");
         }
     }
 

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use reqwest::{Client, ClientBuilder};
 use rustls::ClientConfig;
 use rustls::client::Resumption;
 
@@ -34,6 +35,23 @@ pub fn config(files: &ClientTls, sessions: Option<usize>) -> Result<ClientConfig
         config.resumption = Resumption::in_memory_sessions(sessions);
     }
     Ok(config)
+}
+
+/// A client of other servers than those of a deployment, verified by the authorities of the system. A system without any, such as a
+/// container image, has a client for which no TLS connection can be verified; plain HTTP needs none.
+///
+/// # Errors
+/// No connections can be made in this process.
+pub fn of_system(client: impl Fn() -> ClientBuilder) -> reqwest::Result<Client> {
+    client().build().or_else(|_| plain(client()))
+}
+
+/// A client for plain HTTP alone, which reads no authorities.
+///
+/// # Errors
+/// No connections can be made in this process.
+pub fn plain(client: ClientBuilder) -> reqwest::Result<Client> {
+    client.tls_certs_only([]).build()
 }
 
 /// The same for gRPC. Validates the files first, because tonic reads them only when it connects and reports little.

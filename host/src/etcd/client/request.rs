@@ -24,16 +24,18 @@ pub(super) struct Members {
 impl Members {
     pub(super) fn new(config: &EtcdConfig) -> Result<Self, EtcdError> {
         tls::choose_cryptography();
-        let client = Client::builder()
-            .http1_only()
-            .redirect(Policy::none())
-            .connect_timeout(config.connect_timeout)
-            .read_timeout(config.answer_timeout);
-        let client = match &config.tls {
-            Some(files) => client.tls_backend_preconfigured(tls::client::config(files, None)?),
-            None => client,
+        let client = || {
+            Client::builder()
+                .http1_only()
+                .redirect(Policy::none())
+                .connect_timeout(config.connect_timeout)
+                .read_timeout(config.answer_timeout)
         };
-        let client = client.build().map_err(EtcdError::Client)?;
+        let client = match &config.tls {
+            Some(files) => client().tls_backend_preconfigured(tls::client::config(files, None)?).build(),
+            None => tls::client::of_system(client),
+        };
+        let client = client.map_err(EtcdError::Client)?;
         Ok(Self { client, urls: config.urls.clone(), answer_timeout: config.answer_timeout })
     }
 
