@@ -24,7 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("signatures", &["files"]),
     ("protobuf", &[]),
     ("log_sampling", &[]),
-    ("pauses", &[]),
+    ("pauses", &["causes", "progress"]),
     ("causes", &[]),
     ("model", &[]),
     ("layout", &[]),
