@@ -422,8 +422,8 @@ impl Lens {
                     |table| frame.noted(step.place, table) == class,
                     |change| frame.created(ChangePlace { step: step.place, change: *change }) == class,
                 );
-                for (_, table) in step.created().filter(|(change, _)| narrowed.creates.contains(change)) {
-                    let table = table.to_owned();
+                for (change, table) in step.created().filter(|(change, _)| narrowed.creates.contains(change)) {
+                    let table = step.name_after(change, table);
                     if step.went_down().is_none() && self.restorable.contains(&(step.version(), table.clone())) {
                         self.groups[group].restored.push(LeftTable { left_by: step.leg().back(), table });
                         self.groups[group].visits_units = true;
@@ -442,10 +442,9 @@ impl Lens {
     }
 }
 
-/// Takes out what the way saved as it went down through the migration of a step, under the names that the tables have after it.
+/// Takes out what the way saved as it went down through the migration of a step.
 fn saved_below(step: &Step, saved: &mut Vec<ResidueEntry>) -> Vec<ResidueEntry> {
-    let of_this = saved.extract_if(.., |entry| entry.left_by == step.leg().back());
-    of_this.map(|entry| ResidueEntry { table: step.name_after(&entry.table), ..entry }).collect()
+    saved.extract_if(.., |entry| entry.left_by == step.leg().back()).collect()
 }
 
 /// The steps of a way, in the order in which they run. `at` is set to the version of each.
