@@ -36,8 +36,8 @@ use sqlx::SqlitePool;
 pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
 pub use connection_check::ConnectionCheck;
 pub use errors::{
-    READ_ONLY, first_write_advice, is_denied, is_missing_table, is_outage, is_read_only, is_refused_row, is_repeatable,
-    is_transient, is_unique_violation, message_of_server, refusal, refused_characters,
+    READ_ONLY, first_write_advice, is_denied, is_missing_table, is_not_at_once, is_outage, is_read_only,
+    is_refused_row, is_repeatable, is_transient, is_unique_violation, message_of_server, refusal, refused_characters,
 };
 pub use lock_holders::{end_holders_of_rows, lock_holders};
 pub use row::Row;
@@ -77,6 +77,25 @@ impl Dialect {
             Self::Postgres => "BIGINT",
             Self::Mysql => "SIGNED",
         }
+    }
+}
+
+/// The properties of a server on which it depends how a table is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerKind {
+    /// Its SQL dialect.
+    pub dialect: Dialect,
+    /// Whether it is MariaDB, whose dialect is that of MySQL.
+    pub is_mariadb: bool,
+    /// Whether it is a node of a Galera cluster: all commits in the cluster wait until each node has run a statement that changes
+    /// the schema.
+    pub is_in_cluster: bool,
+}
+
+impl ServerKind {
+    /// A server of this dialect about which no more is known.
+    pub fn of(dialect: Dialect) -> Self {
+        Self { dialect, is_mariadb: false, is_in_cluster: false }
     }
 }
 
@@ -257,7 +276,7 @@ impl Database {
         };
         // The address does not show which of the two it is.
         let name = match &pools {
-            Ok(Pools::Mysql(connections)) if connections.is_mariadb => {
+            Ok(Pools::Mysql(connections)) if connections.kind.is_mariadb => {
                 name.replacen(&Dialect::Mysql.to_string(), "MariaDB", 1)
             }
             _ => name,
@@ -305,6 +324,14 @@ impl Database {
     pub async fn is_in_cluster(&self) -> Result<bool, SqlError> {
         let Pools::Mysql(connections) = &self.0.pools else { return Ok(false) };
         Ok(connections.variables().await?.is_in_cluster())
+    }
+
+    /// The kind of its server, as it was when the database was opened.
+    pub fn server_kind(&self) -> ServerKind {
+        match &self.0.pools {
+            Pools::Mysql(connections) => connections.kind,
+            Pools::Sqlite { .. } | Pools::Postgres(_) => ServerKind::of(self.dialect()),
+        }
     }
 
     /// The database's dialect.

@@ -11,6 +11,7 @@ mod contained;
 mod digests;
 mod error;
 mod frame;
+mod last_change;
 mod owners;
 mod residue;
 mod step;
@@ -34,6 +35,7 @@ use contained::contained;
 use error::StepError;
 pub use error::{ComposeError, LensError};
 use frame::{ChangePlace, Frame};
+pub use last_change::TablePart;
 pub use residue::{Residue, ResidueEntry, ResidueValue};
 use step::{Step, StepScope};
 use transform::Transform;
@@ -349,12 +351,11 @@ impl Lens {
         Ok(applied)
     }
 
-    /// The error of a table of the target whose rows cannot be made: of the last step that ran a row function over it, or
-    /// else of the last one.
-    pub fn failed_for(&self, composed: &Composed, units: usize, reason: String) -> LensError {
-        let last = self.steps.len() - 1;
-        let step = self.steps.iter().rposition(|step| composed.transformed == Some(step.leg()));
-        self.at_fault(step.unwrap_or(last), units, reason)
+    /// The error of a table of the target whose rows cannot be made.
+    pub fn failed_for(&self, table: &str, units: usize, reason: String) -> LensError {
+        let leg = self.last_change(table, TablePart::Rows);
+        let step = self.legs().position(|of_step| of_step == leg).expect("a step of the lens");
+        self.at_fault(step, units, reason)
     }
 
     /// An error of a step that is not one of the module's answer.
@@ -422,8 +423,8 @@ impl Lens {
                     |table| frame.noted(step.place, table) == class,
                     |change| frame.created(ChangePlace { step: step.place, change: *change }) == class,
                 );
-                for (_, table) in step.created().filter(|(change, _)| narrowed.creates.contains(change)) {
-                    let table = table.to_owned();
+                for (change, table) in step.created().filter(|(change, _)| narrowed.creates.contains(change)) {
+                    let table = step.name_after(change, table);
                     if step.went_down().is_none() && self.restorable.contains(&(step.version(), table.clone())) {
                         self.groups[group].restored.push(LeftTable { left_by: step.leg().back(), table });
                         self.groups[group].visits_units = true;
@@ -442,10 +443,9 @@ impl Lens {
     }
 }
 
-/// Takes out what the way saved as it went down through the migration of a step, under the names that the tables have after it.
+/// Takes out what the way saved as it went down through the migration of a step.
 fn saved_below(step: &Step, saved: &mut Vec<ResidueEntry>) -> Vec<ResidueEntry> {
-    let of_this = saved.extract_if(.., |entry| entry.left_by == step.leg().back());
-    of_this.map(|entry| ResidueEntry { table: step.name_after(&entry.table), ..entry }).collect()
+    saved.extract_if(.., |entry| entry.left_by == step.leg().back()).collect()
 }
 
 /// The steps of a way, in the order in which they run. `at` is set to the version of each.

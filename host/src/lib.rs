@@ -73,6 +73,7 @@ mod migrate;
 mod model;
 mod modules;
 mod pauses;
+mod printable;
 mod progress;
 mod protobuf;
 mod reload;

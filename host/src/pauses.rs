@@ -1,9 +1,13 @@
 //! The pauses between attempts, of everything that is tried again: how often, and for how long. Which failures pass is decided where
 //! they occur.
 
+use std::error::Error;
 use std::time::Duration;
 
-use backon::{ConstantBuilder, ExponentialBuilder};
+use backon::{BackoffBuilder, ConstantBuilder, ExponentialBuilder};
+
+use crate::causes::with_causes;
+use crate::progress::{Progress, Wait};
 
 /// Pause of a call whose transaction lost a conflict or its session: three attempts, as in Diego.
 pub const CALL: Duration = Duration::from_millis(500);
@@ -42,9 +46,31 @@ pub fn of_fence() -> ConstantBuilder {
     ConstantBuilder::new().with_delay(FENCE).without_max_times()
 }
 
-/// Pauses between the attempts to write a batch that lost a conflict with a call.
-pub fn of_batches() -> ExponentialBuilder {
-    growing(BATCH).with_max_times(BATCH_RETRIES)
+/// Writes a batch again, after pauses, while it loses conflicts with calls: nothing of it is written then.
+///
+/// # Errors
+/// The last attempt's, if it is no conflict or the attempts are used up.
+pub async fn retry_batch<T, E, A>(
+    progress: &Progress,
+    is_conflict: impl Fn(&E) -> bool,
+    mut attempt: impl FnMut() -> A,
+) -> Result<T, E>
+where
+    E: Error + 'static,
+    A: Future<Output = Result<T, E>>,
+{
+    let mut pauses = growing(BATCH).with_max_times(BATCH_RETRIES).build();
+    loop {
+        let fault = match attempt().await {
+            Err(fault) if is_conflict(&fault) => fault,
+            done => return done,
+        };
+        let Some(pause) = pauses.next() else { return Err(fault) };
+        tracing::info!(reason = %with_causes(&fault), "a batch lost to another transaction and is written again");
+        progress.retried();
+        let _waiting = progress.wait(Wait::Retry);
+        tokio::time::sleep(pause).await;
+    }
 }
 
 /// Pauses between the attempts to connect to the database, for at most this time.

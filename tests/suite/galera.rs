@@ -8,7 +8,7 @@ use bbs::testing::lock::fence::{Fence, FenceError};
 use bbs::testing::migrate::fault;
 use tokio::sync::watch;
 
-use super::crash::{OLDEST, command, inspect, migrate_to_newest, run};
+use super::crash::{OLDEST, SHARE, command, inspect, migrate_to_newest, run};
 use super::faults::{signal, stops};
 use crate::harness::database::{IDLE_LIMIT_S, Kind, TestDatabase, execute, texts};
 use crate::harness::fixture;
@@ -21,7 +21,7 @@ use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
 use crate::harness::modules;
 use crate::harness::proxy::Proxy;
-use crate::harness::stored::Rows;
+use crate::harness::stored::{Rows, Stored};
 
 const SETTINGS: Settings = Settings { clients: 4, calls_per_second: 100.0, seed: 11 };
 
@@ -80,6 +80,40 @@ async fn copies_have_their_indexes_before_they_are_filled() {
     opened.close().await;
     assert!(!run("down", OLDEST, &database, None));
     assert!(inspect(&database, OLDEST).await == oldest_rows().await);
+}
+
+/// Goal: a node that would rewrite a table to add a column refuses, since all commits of the cluster would wait for it. Method: a
+/// compressed table, which no server changes at once; an operator then adds the column.
+#[tokio::test(flavor = "multi_thread")]
+async fn column_that_is_not_added_at_once_is_left_to_the_operator() {
+    const BEFORE_ZONE: u64 = 1_686_692_176;
+    const WITH_ZONE: u64 = 1_698_182_853;
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    fixture::write_share_to(&database, SHARE).await;
+    let through_percona = cluster.percona_node(0);
+    let stored = Stored::open(&database.through(through_percona.address()), fixture::migrations()).await;
+    let down_without_residue = async || {
+        stored.down(BEFORE_ZONE).await.unwrap();
+        // Otherwise the table is copied, to give the values back.
+        stored.execute("DELETE FROM bbs_residue").await;
+    };
+    down_without_residue().await;
+    stored.up(WITH_ZONE).await.unwrap();
+    stored.assert_layout(WITH_ZONE).await;
+
+    down_without_residue().await;
+    stored.execute("ALTER TABLE actual_lrps ROW_FORMAT = COMPRESSED").await;
+    let add = "ALTER TABLE `actual_lrps` ADD COLUMN `availability_zone` VARCHAR(255) NOT NULL DEFAULT ''";
+    let refusal = modules::chain(&stored.up(WITH_ZONE).await.unwrap_err());
+    assert!(refusal.contains("does not change table actual_lrps at once"), "{refusal}");
+    assert!(refusal.contains(&format!("{add}, ALGORITHM=INSTANT")), "{refusal}");
+    assert_eq!(stored.version().await, BEFORE_ZONE);
+
+    stored.execute(add).await;
+    stored.up(WITH_ZONE).await.unwrap();
+    stored.assert_layout(WITH_ZONE).await;
+    stored.context.database.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

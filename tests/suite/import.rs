@@ -5,6 +5,7 @@ mod faults;
 mod kills;
 mod members;
 mod refusals;
+mod sizes;
 pub(super) mod stores;
 mod vectors;
 mod whole_stores;

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bbs::testing::database::{Database, Dialect, Transaction, sql};
@@ -11,7 +13,7 @@ use bbs_proto::models as proto;
 use tokio::sync::watch;
 
 use crate::api::lrp;
-use crate::harness::database::{Kind, TestDatabase, on_each_database, on_each_server, texts};
+use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on_each_server, texts};
 use crate::harness::fixture;
 use crate::harness::host::Installation;
 use crate::harness::load::Settings;
@@ -94,6 +96,56 @@ async fn row_that_a_copy_rejects_ends_the_migration_but_not_the_call(kind: Kind)
     let expected = before.keys.into_keys().chain(["one", "another"].map(|guid| guid.as_bytes().to_vec()));
     assert!(keys == expected.collect(), "the records are not the previous ones and the two desired ones");
     database.close().await;
+    assert!(host.terminate().success());
+}
+
+on_each_server!(call_loses_no_conflict_with_a_change_of_a_copy);
+/// Goal: a copy gets its indexes while clients write, and a call that has read rows of it can go on to change them. Method: an index is
+/// made and removed again and again while calls write units of the copy.
+async fn call_loses_no_conflict_with_a_change_of_a_copy(kind: Kind) {
+    const CHANGES: usize = 30;
+    const CLIENTS: usize = 6;
+    let (installation, _, newest) = migrated_down(TestDatabase::new(kind)).await;
+    let database = installation.database.open().await;
+    let installation = installation.set("migration_units_per_second", 5);
+    let mut host = installation.serve();
+    let copy = format!("desired_lrps__{newest}");
+    let dropped = match database.dialect() {
+        Dialect::Mysql => format!("DROP INDEX tried ON {copy}"),
+        Dialect::Sqlite | Dialect::Postgres => "DROP INDEX tried".to_owned(),
+    };
+    let changing = tokio::spawn(async move {
+        for _ in 0..CHANGES {
+            execute(&database, &format!("CREATE INDEX tried ON {copy} (domain)")).await;
+            execute(&database, &dropped).await;
+        }
+        database.close().await;
+    });
+    let is_changing = Arc::new(AtomicBool::new(true));
+    let url = watch::channel(host.url("")).1;
+    let clients = (0..CLIENTS).map(|client| {
+        let (caller, is_changing) = (Caller::new(url.clone()), Arc::clone(&is_changing));
+        tokio::spawn(async move {
+            let mut written = 0;
+            while is_changing.load(Ordering::Relaxed) {
+                let guid = format!("changing-{client}");
+                caller.desire(&lrp(&guid)).await.unwrap();
+                caller.remove(guid.as_bytes()).await.unwrap();
+                written += 2;
+            }
+            written
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+    changing.await.unwrap();
+    is_changing.store(false, Ordering::Relaxed);
+    let mut written = 0;
+    for client in clients {
+        written += client.await.unwrap();
+    }
+    assert!(written > 0, "no call was made");
+    let lost: Vec<_> = host.output().iter().filter(|line| line.contains("lost a conflict")).collect();
+    assert!(lost.is_empty(), "{} of {written} calls: {lost:#?}", lost.len());
     assert!(host.terminate().success());
 }
 

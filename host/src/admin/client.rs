@@ -10,6 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use super::{Command, Reply, Report};
+use crate::printable;
 use crate::reload::ReloadReport;
 
 /// Longest reply in bytes; a report of many modules has some kilobytes.
@@ -166,23 +167,13 @@ fn is_trusted(uid: u32, own: u32, folder: Option<u32>) -> bool {
     uid == own || uid == 0 || (own == 0 && folder == Some(uid))
 }
 
-/// Whether a terminal would do something else with a character than to show it. Texts of reports have line ends.
-fn is_obeyed(c: char) -> bool {
-    c.is_control() && c != '\n'
-}
-
-/// Replaces the characters that a terminal would obey by their escapes.
+/// Replaces control characters by their escapes. Texts of reports have line ends.
 fn escape_controls(value: &mut Value) {
     match value {
-        Value::String(text) if text.contains(is_obeyed) => {
-            *text = text
-                .chars()
-                .map(|c| if is_obeyed(c) { c.escape_default().to_string() } else { c.to_string() })
-                .collect();
-        }
+        Value::String(text) => *text = printable::lines(text),
         Value::Array(values) => values.iter_mut().for_each(escape_controls),
         Value::Object(fields) => fields.values_mut().for_each(escape_controls),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 
@@ -229,8 +220,8 @@ mod tests {
     #[tokio::test]
     async fn replies_are_bounded_and_without_control_characters() {
         assert!(matches!(failed(vec![b'x'; 2 << 20]).await, AdminClientError::TooLong));
-        let forged = failed(b"{\"refused\":\"a\\u001b[31m\\rforged\"}\n".to_vec()).await.to_string();
-        assert_eq!(forged, "the host refused: a\\u{1b}[31m\\rforged");
+        let forged = failed(b"{\"refused\":\"a\\u001b[31m\\rforged\\u202e\"}\n".to_vec()).await.to_string();
+        assert_eq!(forged, "the host refused: a\\u{1b}[31m\\rforged\\u{202e}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -165,8 +165,7 @@ impl MigrateCommand {
                 plan(Planned { shown, to: Some(to), check: true, sql: None }).await?;
             }
             MigrateAction::Up(Upwards { shown, to, terms }) => {
-                let prepared = Prepared::new(Config::read(&shown.config)?).await?;
-                let wanted = version(&prepared, to.as_ref())?;
+                let (prepared, wanted) = Prepared::going_to(Config::read(&shown.config)?, to.as_ref()).await?;
                 return migrate_to(prepared, Intent::Up { wanted }, &terms, shown.form).await;
             }
             MigrateAction::Down(Downwards { shown, to, yes, terms }) => {
@@ -201,7 +200,7 @@ pub(super) async fn existing(config: &Path) -> anyhow::Result<Prepared> {
 
 /// The data version that `--to` names, or that of a host with this configuration.
 fn version(prepared: &Prepared, to: Option<&VersionName>) -> Result<DataVersion, StartupError> {
-    to.map_or_else(|| Ok(prepared.wanted()), |to| prepared.version("`--to`", to))
+    to.map_or_else(|| Ok(prepared.wanted()), |to| prepared.version(to))
 }
 
 async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {

@@ -70,6 +70,14 @@ pub fn message_of_server<'a>(error: &'a (dyn std::error::Error + 'static)) -> Op
     Some(error.downcast_ref::<SqlError>()?.as_database_error()?.message())
 }
 
+/// Whether MySQL or MariaDB refuses a change of a table because it cannot make it at once.
+pub fn is_not_at_once(error: &SqlError) -> bool {
+    mysql_number(error).is_some_and(|number| MYSQL_NOT_AT_ONCE.contains(&number))
+}
+
+/// The algorithm is not supported, without a reason or with one; the table has been changed at once too often.
+const MYSQL_NOT_AT_ONCE: [u16; 3] = [1845, 1846, 4092];
+
 /// Whether a statement failed because a row with that key exists.
 pub fn is_unique_violation(error: &SqlError) -> bool {
     error.as_database_error().is_some_and(|error| error.is_unique_violation())

@@ -15,7 +15,7 @@ use super::outage::Outage;
 use super::pool::SessionPool;
 use super::replacement::SessionReplacement;
 use super::statement::{STATEMENT_BYTES, StatementLimits};
-use super::{ConnectionLimits, Server, SqlError, Tls};
+use super::{ConnectionLimits, Dialect, Server, ServerKind, SqlError, Tls};
 use crate::pauses;
 
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
@@ -47,7 +47,7 @@ const NAME: &str = "SELECT CONNECTION_ID(), CONCAT_WS(':', @@hostname, @@port, @
 pub(super) struct MysqlConnections {
     pub(super) pool: SessionPool<MysqlDriver>,
     pub(super) statements: StatementLimits,
-    pub(super) is_mariadb: bool,
+    pub(super) kind: ServerKind,
 }
 
 /// A MariaDB or MySQL server.
@@ -63,6 +63,7 @@ pub(super) struct MysqlDriver {
 /// The properties of a server that stay while it runs.
 struct Properties {
     is_mariadb: bool,
+    is_in_cluster: bool,
     /// The most bytes that it accepts at once, with everything that belongs to a statement.
     packet_bytes: usize,
     /// The most statements that all of its clients together may keep prepared.
@@ -88,7 +89,7 @@ impl MysqlConnections {
         let pool = SessionPool::open(driver, limits, replacement, outage).await?;
         let packet = properties.packet_bytes;
         let statements = StatementLimits { rows: STATEMENT_BYTES.min(packet / 2), packet };
-        Ok(Self { pool, statements, is_mariadb: properties.is_mariadb })
+        Ok(Self { pool, statements, kind: properties.kind() })
     }
 
     pub(super) async fn variables(&self) -> Result<Variables, SqlError> {
@@ -128,6 +129,11 @@ impl Driver for MysqlDriver {
 }
 
 impl Properties {
+    fn kind(&self) -> ServerKind {
+        let Self { is_mariadb, is_in_cluster, .. } = *self;
+        ServerKind { dialect: Dialect::Mysql, is_mariadb, is_in_cluster }
+    }
+
     fn cached_statements(&self, connections: u32) -> usize {
         let share = self.prepared_statements / SHARE_OF_PREPARED / u64::from(connections.max(1));
         share.min(MOST_PREPARED) as usize
@@ -223,6 +229,7 @@ async fn properties(mut connection: MySqlConnection) -> Result<Properties, SqlEr
     let version: String = row.try_get_unchecked(0)?;
     let properties = Properties {
         is_mariadb: version.contains("MariaDB"),
+        is_in_cluster: Variables::read(&mut connection).await?.is_in_cluster(),
         packet_bytes: number(&row, 1)?,
         prepared_statements: number(&row, 2)?,
     };

@@ -17,14 +17,14 @@ use sea_query::{
     SqliteQueryBuilder, Table as TableQuery,
 };
 
-use super::{Dialect, SqlError, Transaction, sql};
+use super::{Dialect, ServerKind, SqlError, Transaction, sql};
 use crate::layout::schema::{Column, ColumnType, Index, Literal, Table};
 
 pub use attached::{
     AttachedObject, Relation, TableOptions, attached, belongings, missing_rights, options, options_beside, relation,
 };
 pub use difference::{differences, serves};
-pub use mysql::rename_tables;
+pub use mysql::{at_once, rename_tables};
 pub use names::{before_filling, index_ahead, set_aside, take_place, waiting};
 
 /// The definition of a table could not be read from the database.
@@ -225,15 +225,9 @@ pub fn add_column(dialect: Dialect, table: &str, column: &Column) -> String {
 
 /// Whether the server rewrites a table to add these columns, while its rows cannot be changed: MySQL does if the default of one is
 /// an expression.
-///
-/// # Errors
-/// If the query fails.
-pub async fn rewrites_to_add(tx: &mut Transaction, columns: &[Column]) -> Result<bool, SqlError> {
+pub fn rewrites_to_add<'a>(server: ServerKind, columns: impl IntoIterator<Item = &'a Column>) -> bool {
     let is_expression = |column: &Column| column.default.is_some() && is_long_text(column.kind);
-    if tx.dialect() != Dialect::Mysql || !columns.iter().any(is_expression) {
-        return Ok(false);
-    }
-    mysql::is_mariadb(tx).await.map(|is_mariadb| !is_mariadb)
+    server.dialect == Dialect::Mysql && !server.is_mariadb && columns.into_iter().any(is_expression)
 }
 
 fn is_long_text(kind: ColumnType) -> bool {

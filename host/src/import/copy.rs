@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use backon::BackoffBuilder;
 use bbs_proto::models::DesiredLrpSchedulingInfo;
 use futures_util::{StreamExt, pin_mut};
 use sea_query::{Alias, Expr, ExprTrait, Order, Query};
@@ -18,7 +17,6 @@ use super::rows::{ImportedRow, stored};
 use super::state::{ImportPhase, ImportState, write};
 use super::survey::{ALONE_RUN, ALONE_SCHEDULING, KeyOrder, Survey, classified, classifier, run_info_key};
 use super::{ImportError, VERSION};
-use crate::causes::with_causes;
 use crate::database::{SqlError, Transaction, bulk, of_few_lengths};
 use crate::etcd::Leaf;
 use crate::etcd::client::EtcdClient;
@@ -27,15 +25,13 @@ use crate::layout::schema::Sealing;
 use crate::layout::values::{ColumnBuilder, Value};
 use crate::lock::fence::Fence;
 use crate::migrate::filling::{self, ExistingRows};
-use crate::migrate::{self, Context, ForeignRecord, IMPORT_RUN, fault};
+use crate::migrate::{self, Context, ForeignRecord, IMPORT_RUN, MigrateError, fault};
 use crate::pauses;
-use crate::progress::{Counted, Wait};
-use crate::rows;
+use crate::progress::Counted;
+use crate::rows::{self, Measure};
 
-/// Leaves that one transaction writes, unless they are large.
+/// Leaves that one transaction writes, unless they have [`migrate::Tuning::batch_bytes`] before.
 const BATCH_LEAVES: usize = 2000;
-/// Bytes of values after which a batch is written.
-const BATCH_BYTES: usize = 4 << 20;
 /// Leaves that are looked up or deleted by one statement.
 const CHUNK: usize = 256;
 
@@ -121,10 +117,10 @@ impl Filler<'_> {
                 for leaf in batch? {
                     order.check(&leaf.leaf.key)?;
                     fingerprint.add(&leaf.leaf);
-                    bytes += leaf.leaf.value.len();
+                    bytes += leaf.leaf.value.len() as u64;
                     waiting.push(leaf);
                 }
-                if waiting.len() >= BATCH_LEAVES || bytes >= BATCH_BYTES {
+                if waiting.len() >= BATCH_LEAVES || bytes >= self.context.tuning.batch_bytes {
                     self.write(std::mem::take(&mut waiting)).await?;
                     bytes = 0;
                 }
@@ -139,18 +135,69 @@ impl Filler<'_> {
         }
     }
 
-    /// Writes a batch in one transaction, or, if the database takes two of its keys for the same, leaf by leaf.
-    async fn write(&mut self, leaves: Vec<Classified>) -> Result<(), ImportError> {
-        if leaves.is_empty() {
-            return Ok(());
+    /// Writes leaves in as many transactions as they need: a scheduling information brings a run information with it, which is
+    /// in the database and may be much larger.
+    async fn write(&mut self, mut leaves: Vec<Classified>) -> Result<(), ImportError> {
+        let run_bytes = self.run_bytes(&leaves).await?;
+        while !leaves.is_empty() {
+            let rest = leaves.split_off(self.fitting(&leaves, &run_bytes));
+            self.write_batch(&leaves).await?;
+            leaves = rest;
         }
+        Ok(())
+    }
+
+    /// The number of leaves that fill a batch, the one that reaches its limit among them.
+    fn fitting(&self, leaves: &[Classified], run_bytes: &HashMap<String, u64>) -> usize {
+        let bytes = |leaf: &Classified| {
+            let joined = match &leaf.class {
+                Class::SchedulingInfo { guid, .. } => run_bytes.get(guid).copied(),
+                _ => None,
+            };
+            leaf.leaf.value.len() as u64 + joined.unwrap_or_default()
+        };
+        let sums = leaves.iter().map(bytes).scan(0, |sum: &mut u64, bytes| {
+            *sum = sum.saturating_add(bytes);
+            Some(*sum)
+        });
+        sums.take_while(|sum| *sum < self.context.tuning.batch_bytes).count().saturating_add(1).min(leaves.len())
+    }
+
+    /// The lengths of the run information that leaves are joined with, by process guid.
+    async fn run_bytes(&self, leaves: &[Classified]) -> Result<HashMap<String, u64>, ImportError> {
+        let guids = leaves.iter().filter_map(|leaf| match &leaf.class {
+            Class::SchedulingInfo { guid, .. } => Some(guid.as_str()),
+            _ => None,
+        });
+        // Halves of one desired LRP may be in the same batch.
+        let in_batch = leaves.iter().filter_map(|leaf| match &leaf.class {
+            Class::RunInfo { guid } => Some((guid.clone(), leaf.leaf.value.len() as u64)),
+            _ => None,
+        });
+        let mut found: HashMap<_, _> = in_batch.collect();
+        let mut reader = self.context.database.read().await?;
+        for chunk in guids.collect::<Vec<_>>().chunks(CHUNK) {
+            let length = rows::text_length(["leaf"].into_iter()).expect("one column");
+            let mut select = Query::select();
+            select.column("process_guid").expr(length.cast_as(Alias::new(reader.dialect().integer_cast())));
+            select.from(IMPORT_RUN).and_where(Expr::col("process_guid").is_in(of_few_lengths(chunk.to_vec())));
+            for row in reader.fetch(&select).await.map_err(runs)? {
+                let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
+                found.insert(guid, row.integer(1).map_err(runs)?.unwrap_or_default().unsigned_abs());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Writes a batch in one transaction, or, if the database takes two of its keys for the same, leaf by leaf.
+    async fn write_batch(&mut self, leaves: &[Classified]) -> Result<(), ImportError> {
         let throttle = &self.context.throttle;
         throttle.ready(&self.context.progress).await;
         throttle.take(leaves.len() as u64);
         let began = Instant::now();
-        match self.write_retrying(&leaves).await {
+        match self.write_retrying(leaves).await {
             Err(fault) if fault.is_unique_violation() => {
-                for leaf in &leaves {
+                for leaf in leaves {
                     self.write_alone(leaf).await?;
                 }
             }
@@ -177,22 +224,10 @@ impl Filler<'_> {
     }
 
     async fn write_retrying(&mut self, leaves: &[Classified]) -> Result<(), ImportError> {
-        let mut pauses = pauses::of_batches().build();
-        loop {
-            let fault = match self.write_once(leaves).await {
-                Ok(outcome) => {
-                    self.accept(outcome);
-                    return Ok(());
-                }
-                Err(fault) if fault.is_transient() => fault,
-                Err(fault) => return Err(fault),
-            };
-            let Some(pause) = pauses.next() else { return Err(fault) };
-            tracing::info!(reason = %with_causes(&fault), "a batch lost to another transaction and is written again");
-            self.context.progress.retried();
-            let _waiting = self.context.progress.wait(Wait::Retry);
-            tokio::time::sleep(pause).await;
-        }
+        let attempt = || self.write_once(leaves);
+        let outcome = pauses::retry_batch(&self.context.progress, ImportError::is_transient, attempt).await?;
+        self.accept(outcome);
+        Ok(())
     }
 
     /// Adds what is durable to the counts.
@@ -314,33 +349,42 @@ impl Filler<'_> {
     /// Keeps the run information whose scheduling information was not in the store.
     async fn keep_runs_alone(&mut self) -> Result<(), ImportError> {
         loop {
-            let mut outcome = BatchOutcome::default();
-            let mut tx = self.fence.begin().await?;
-            let mut select = Query::select();
-            select.columns(["process_guid", "leaf"]).from(Alias::new(IMPORT_RUN));
-            select.order_by("process_guid", Order::Asc).limit(CHUNK as u64);
-            let mut alone = Vec::new();
-            for row in tx.fetch(&select).await.map_err(runs)? {
-                let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
-                let value = self.opened(&guid, row.bytes(1).map_err(runs)?.unwrap_or_default())?;
-                let leaf = Leaf { key: run_info_key(&guid), value, modified_index: 0, expires_at_ns: None };
-                alone.push((guid, leaf));
-            }
-            if alone.is_empty() {
-                return Ok(());
-            }
-            for (_, leaf) in &alone {
-                self.quarantine(&mut tx, RecordKind::RunInfo, leaf, ALONE_RUN, &mut outcome).await?;
-            }
-            let mut delete = Query::delete();
-            let guids = alone.iter().map(|(guid, _)| guid.as_str());
-            delete
-                .from_table(Alias::new(IMPORT_RUN))
-                .and_where(Expr::col("process_guid").is_in(of_few_lengths(guids.collect())));
-            tx.execute(&delete).await.map_err(runs)?;
-            tx.commit().await.map_err(runs)?;
+            let attempt = || self.keep_next_runs_alone();
+            let kept = pauses::retry_batch(&self.context.progress, ImportError::is_transient, attempt).await?;
+            let Some(outcome) = kept else { return Ok(()) };
             self.accept(outcome);
         }
+    }
+
+    /// Keeps the first of them in one transaction. `None` if there is none.
+    async fn keep_next_runs_alone(&self) -> Result<Option<BatchOutcome>, ImportError> {
+        let mut outcome = BatchOutcome::default();
+        let mut tx = self.fence.begin().await?;
+        let measure = Measure::Bytes { most: self.context.tuning.batch_bytes };
+        let found = rows::next_units(&mut tx, &[&migrate::import_run()], None, CHUNK as u64, measure).await;
+        let found = found.map_err(MigrateError::from)?;
+        if found.units.is_empty() {
+            return Ok(None);
+        }
+        let mut select = Query::select();
+        select.columns(["process_guid", "leaf"]).from(IMPORT_RUN);
+        select.order_by("process_guid", Order::Asc).limit(found.units.len() as u64);
+        let mut guids = Vec::new();
+        for row in tx.fetch(&select).await.map_err(runs)? {
+            let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
+            let value = self.opened(&guid, row.bytes(1).map_err(runs)?.unwrap_or_default())?;
+            let leaf = Leaf { key: run_info_key(&guid), value, modified_index: 0, expires_at_ns: None };
+            self.quarantine(&mut tx, RecordKind::RunInfo, &leaf, ALONE_RUN, &mut outcome).await?;
+            guids.push(guid);
+        }
+        let mut delete = Query::delete();
+        let guids = of_few_lengths(guids.iter().map(String::as_str).collect());
+        delete.from_table(IMPORT_RUN).and_where(Expr::col("process_guid").is_in(guids));
+        tx.execute(&delete).await.map_err(runs)?;
+        fault::point(fault::BEFORE_IMPORT_BATCH);
+        tx.commit().await.map_err(runs)?;
+        fault::point(fault::AFTER_IMPORT_BATCH);
+        Ok(Some(outcome))
     }
 
     async fn quarantine(

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use backon::Retryable;
 use futures_util::TryStreamExt;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -224,14 +223,11 @@ async fn write_batch(
     table: &SealedTable,
     batch: &SealedBatch,
 ) -> Result<u64, KeysError> {
-    (|| try_write_batch(context, fence, table, batch))
-        .retry(pauses::of_batches())
-        .when(|fault| match fault {
-            KeysError::Sql { source, .. } | KeysError::Fence(FenceError::Read(source)) => is_transient(source),
-            _ => false,
-        })
-        .notify(|_, _| context.progress.retried())
-        .await
+    let is_transient = |fault: &KeysError| match fault {
+        KeysError::Sql { source, .. } | KeysError::Fence(FenceError::Read(source)) => is_transient(source),
+        _ => false,
+    };
+    pauses::retry_batch(&context.progress, is_transient, || try_write_batch(context, fence, table, batch)).await
 }
 
 async fn try_write_batch(

@@ -8,10 +8,10 @@ use super::budget::OverBudget;
 use super::digests;
 use super::frame::Frame;
 use super::residue::ResidueEntry;
-use super::step::Step;
+use super::step::{DroppedTable, Step};
 use crate::layout::history::Leg;
 use crate::layout::history::access::name_before;
-use crate::layout::manifest::{Change, Direction};
+use crate::layout::manifest::Direction;
 use crate::layout::schema::Table;
 
 /// The tables of a step whose rows are bound to records, with the records of the units.
@@ -29,19 +29,16 @@ pub(super) struct Bound {
 impl Bound {
     /// Before the changes of the step. `given_back` is whether there is residue for a table.
     pub(super) fn to_owners(step: &Step, frame: &Frame<'_>, given_back: impl Fn(&str) -> bool) -> Self {
-        let is_kept = |table: &&Table| {
+        let is_kept = |dropped: &DroppedTable<'_>| {
             step.transform.manifest().reversible
-                && frame.has(&table.name)
-                && !step.is_filled_on_the_way_back(&table.name)
-                && !step.sets_aside(&table.name)
+                && frame.has(&dropped.name)
+                && !step.is_filled_on_the_way_back(&dropped.name)
+                && !step.sets_aside(dropped)
         };
-        let dropped = step.changes.iter().filter_map(|change| match change {
-            Change::DropTable { table } => step.source_table(table),
-            _ => None,
-        });
+        let dropped = step.dropped().filter(is_kept).filter_map(|dropped| step.source_table(&dropped.name));
         let is_restored =
             |table: &&Table| given_back(&table.name) && step.creates(&table.name) && !step.fills(&table.name);
-        let dropped = by_partition_key(dropped.filter(is_kept));
+        let dropped = by_partition_key(dropped);
         let restored = by_partition_key(step.target.tables.values().filter(is_restored));
         let keys: BTreeSet<_> = dropped.values().chain(restored.values()).collect();
         let class = |owner: String| {

@@ -8,7 +8,7 @@ use super::column::{Content, FrameColumn};
 use super::digests::{RowDigest, row_digests, row_digests_for, unit_digests, unit_digests_of_earlier_hosts};
 use super::error::StepError;
 use super::frame::{Frame, FrameTable};
-use super::step::{ColumnFate, Step};
+use super::step::{ColumnFate, DroppedTable, Step};
 use crate::layout::columns::ColumnData;
 use crate::layout::history::Leg;
 use crate::layout::history::access::name_before;
@@ -159,40 +159,37 @@ pub(super) fn keep_columns(
     let name = name_before(&step.changes, table).unwrap_or_else(|| table.to_owned());
     frame.note_saved(step.place, table, &name);
     let digests = row_digests(frame, table)?;
-    let before = kept.len();
-    keep(frame, step, table, &leaving, &digests, kept)?;
-    kept[before..].iter_mut().for_each(|entry| entry.table.clone_from(&name));
-    Ok(())
+    keep(frame, step, (table, &name), &leaving, &digests, kept)
 }
 
-/// Saves all rows of a table that is dropped. Where `is_filled`, a row function of the other direction makes its rows:
-/// then a unit without rows is saved as such.
+/// Saves all rows of a table that is dropped. Where a row function of the other direction makes its rows, a unit without rows is
+/// saved as such.
 pub(super) fn keep_table(
     frame: &mut Frame<'_>,
     step: &Step,
-    table: &str,
-    is_filled: bool,
+    DroppedTable { table, name }: &DroppedTable<'_>,
     kept: &mut Vec<ResidueEntry>,
 ) -> Result<(), OverBudget> {
-    frame.note_saved(step.place, table, table);
-    if is_filled {
+    frame.note_saved(step.place, table, name);
+    if step.is_filled_on_the_way_back(name) {
         let held = frame.table(table);
         let empty = (0..frame.units()).filter(|&unit| held.rows_of(unit).is_empty());
         kept.extend(empty.map(|unit| {
             let value = ResidueValue { row_key: Vec::new(), digest: Vec::new(), bytes: Vec::new() };
-            ResidueEntry { unit, table: table.to_owned(), left_by: step.leg(), value }
+            ResidueEntry { unit, table: name.clone(), left_by: step.leg(), value }
         }));
     }
     let columns: Vec<_> =
         frame.table(table).columns.iter().map(|column| (ColumnFate::ResidueEntry, column.clone())).collect();
     let digests = vec![Vec::new(); frame.table(table).rows()];
-    keep(frame, step, table, &columns, &digests, kept)
+    keep(frame, step, (table, name), &columns, &digests, kept)
 }
 
+/// Saves rows of a table under a name.
 fn keep(
     frame: &Frame<'_>,
     step: &Step,
-    table: &str,
+    (table, name): (&str, &str),
     columns: &[(ColumnFate, FrameColumn)],
     digests: &[Vec<u8>],
     kept: &mut Vec<ResidueEntry>,
@@ -217,7 +214,7 @@ fn keep(
             }
             if !bytes.is_empty() {
                 let value = ResidueValue { row_key: keys[row].clone(), digest: digests[row].clone(), bytes };
-                kept.push(ResidueEntry { unit, table: table.to_owned(), left_by: step.leg(), value });
+                kept.push(ResidueEntry { unit, table: name.to_owned(), left_by: step.leg(), value });
             }
         }
     }

@@ -41,6 +41,14 @@ pub(super) enum ColumnFate {
     ResidueEntry,
 }
 
+/// A table that a step drops.
+pub(super) struct DroppedTable<'a> {
+    /// The name that the change gives it, after those before it.
+    pub(super) table: &'a str,
+    /// The name before the step, by which the migration in the other direction gives its rows back.
+    pub(super) name: String,
+}
+
 /// The part of a step that concerns one group.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StepScope {
@@ -124,9 +132,20 @@ impl Step {
 
     /// Whether a table that the step drops is set aside as it is, until the way comes up again. Otherwise its rows are saved and
     /// made anew: those that a row function makes, and those of a table that columns moved to.
-    pub(super) fn sets_aside(&self, table: &str) -> bool {
-        let gives = |change: &Change| matches!(change, Change::MoveColumn { from, .. } if from == table);
-        self.is_left_to_return() && !self.is_filled_on_the_way_back(table) && !self.changes.iter().any(gives)
+    pub(super) fn sets_aside(&self, dropped: &DroppedTable<'_>) -> bool {
+        let gives = |change: &Change| matches!(change, Change::MoveColumn { from, .. } if from == dropped.table);
+        self.is_left_to_return() && !self.is_filled_on_the_way_back(&dropped.name) && !self.changes.iter().any(gives)
+    }
+
+    /// The table that a change drops.
+    pub(super) fn dropped_by(&self, place: usize) -> Option<DroppedTable<'_>> {
+        let Change::DropTable { table } = &self.changes[place] else { return None };
+        let name = name_before(&self.changes[..place], table).unwrap_or_else(|| table.clone());
+        Some(DroppedTable { table, name })
+    }
+
+    pub(super) fn dropped(&self) -> impl Iterator<Item = DroppedTable<'_>> {
+        (0..self.changes.len()).filter_map(|place| self.dropped_by(place))
     }
 
     pub(super) fn version(&self) -> DataVersion {
@@ -192,9 +211,9 @@ impl Step {
         self.opposite().iter().any(|access| access.table == table && access.reshapes)
     }
 
-    /// The name after the step of a table that has this one before it, or is created with it.
-    pub(super) fn name_after(&self, table: &str) -> String {
-        self.changes.iter().fold(table.to_owned(), |name, change| match change {
+    /// The name after the step of the table that a change creates as `table`.
+    pub(super) fn name_after(&self, place: usize, table: &str) -> String {
+        self.changes[place..].iter().fold(table.to_owned(), |name, change| match change {
             Change::RenameTable { from, to } if *from == name => to.clone(),
             _ => name,
         })

@@ -28,7 +28,7 @@ impl Step {
         restorable: &BTreeSet<(DataVersion, String)>,
     ) -> BTreeSet<String> {
         match self.went_down() {
-            Some(place) => frame.saved(place).map(|name| self.name_after(name)).collect(),
+            Some(place) => frame.saved(place).cloned().collect(),
             None => restorable.iter().filter(|(of, _)| *of == self.version()).map(|(_, table)| table.clone()).collect(),
         }
     }
@@ -102,18 +102,15 @@ impl Step {
         kept: &mut Vec<ResidueEntry>,
     ) -> Result<(), StepError> {
         for (place, change) in self.changes.iter().enumerate() {
-            if let Change::DropTable { table } = change
-                && frame.has(table)
-            {
-                if self.sets_aside(table) {
-                    frame.set_aside(self.version(), table);
+            if let Some(dropped) = self.dropped_by(place).filter(|dropped| frame.has(dropped.table)) {
+                if self.sets_aside(&dropped) {
+                    frame.set_aside(self.version(), dropped.table);
                     continue;
                 }
                 if self.transform.manifest().reversible {
-                    let is_filled = self.is_filled_on_the_way_back(table);
-                    residue::keep_table(frame, self, table, is_filled, kept)?;
+                    residue::keep_table(frame, self, &dropped, kept)?;
                 }
-                frame.remove(table);
+                frame.remove(dropped.table);
             }
             if scope.creates.contains(&place)
                 && let Change::CreateTable(table) = change
@@ -140,21 +137,18 @@ impl Step {
         self.opposite().iter().map(|access| frame.table(&access.table).class).collect()
     }
 
-    /// Tables that the step drops and whose rows the row function of the other direction makes. Their rows are saved, and
-    /// given back only to units that are then still what this step returned.
-    fn dropped_to_be_filled(&self) -> impl Iterator<Item = &String> {
-        self.changes.iter().filter_map(|change| match change {
-            Change::DropTable { table } if self.is_filled_on_the_way_back(table) => Some(table),
-            _ => None,
-        })
+    /// The names before the step of tables that it drops and whose rows the row function of the other direction makes. Their rows
+    /// are saved, and given back only to units that are then still what this step returned.
+    fn dropped_to_be_filled(&self) -> impl Iterator<Item = String> {
+        self.dropped().map(|dropped| dropped.name).filter(|name| self.is_filled_on_the_way_back(name))
     }
 
     /// Joins such tables with those by which the other direction recognises their units.
     fn join_taken_back(&self, frame: &mut Frame<'_>) {
         for table in self.dropped_to_be_filled() {
             for other in self.taken_back.iter().filter_map(|(before, _)| before.as_ref()) {
-                if frame.has(table) && frame.has(other) {
-                    frame.join(table, other);
+                if frame.has(&table) && frame.has(other) {
+                    frame.join(&table, other);
                 }
             }
         }
@@ -168,7 +162,7 @@ impl Step {
         }
         let names: Vec<_> = self.taken_back.iter().map(|(_, after)| after.clone()).collect();
         let marks = unit_marks(frame, &names)?;
-        for kept in kept.iter_mut().filter(|kept| kept.left_by == self.leg() && dropped.contains(&&kept.table)) {
+        for kept in kept.iter_mut().filter(|kept| kept.left_by == self.leg() && dropped.contains(&kept.table)) {
             kept.value.digest.clone_from(&marks[kept.unit]);
         }
         Ok(())

@@ -14,7 +14,9 @@ fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql { what: "rows of a copy".to_owned(), source }
 }
 
-/// Removes a unit from a copy and returns its rows there.
+/// Removes a unit from a copy and returns its rows there. They are read with the lock with which they are changed: otherwise MySQL
+/// grants the transaction a weaker lock on the table first, and a change of the copy's schema that waits for its end between the
+/// two, such as a new index, deadlocks with it.
 pub(super) async fn remove(
     tx: &mut Transaction,
     job: &Job,
@@ -24,7 +26,7 @@ pub(super) async fn remove(
     let name = &plan.table.name;
     let columns = plan.digested().into_iter().map(|(column, _)| column.name.clone()).collect();
     let wanted = WantedColumns::from([(name.clone(), columns)]);
-    let mut stored = rows::load(tx, &job.copies, &wanted, keys, RowLock::None, ByteLimits::NONE).await?;
+    let mut stored = rows::load(tx, &job.copies, &wanted, keys, RowLock::Exclusive, ByteLimits::NONE).await?;
     let stored = stored.tables.remove(name).expect("it was loaded");
     let count = stored.count() as u64;
     if count == 0 {

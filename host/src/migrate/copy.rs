@@ -10,18 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use backon::BackoffBuilder;
 use tokio::sync::mpsc;
 
 use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::Strategy;
 use super::transform::{ReadBatch, TransformedBatch, transform};
 use super::{Context, Job, MigrateError, PartialRun, RefusedUnits, fault, partial_run, quarantine, state};
-use crate::causes::with_causes;
 use crate::database::{SqlError, refusal, upsert};
 use crate::lock::fence::Fence;
 use crate::pauses;
-use crate::progress::{Counted, Wait};
+use crate::progress::Counted;
 use crate::rows::{self, residue};
 use reader::{BatchReader, CopyBatch, Pass};
 
@@ -242,7 +240,8 @@ async fn write_in_parts(
     // In the order of their keys, the next one last.
     let mut waiting = vec![batch];
     while let Some(batch) = waiting.pop() {
-        match until_it_is_written(context, fence, job, of, &batch).await {
+        let attempt = || write_batch(context, fence, job, of, &batch);
+        match pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await {
             Err(MigrateError::RefusedRow { table, source }) if batch.keys.len() > 1 => {
                 tracing::info!(
                     table,
@@ -269,28 +268,6 @@ async fn write_in_parts(
         }
     }
     Ok(())
-}
-
-/// Retries a batch that lost a conflict with another transaction; nothing of it was written.
-async fn until_it_is_written(
-    context: &Context,
-    fence: &Fence,
-    job: &Job,
-    of: (usize, Pass),
-    batch: &CopyBatch,
-) -> Result<(), MigrateError> {
-    let mut pauses = pauses::of_batches().build();
-    loop {
-        let fault = match write_batch(context, fence, job, of, batch).await {
-            Err(fault) if fault.is_transient() => fault,
-            written => return written,
-        };
-        let Some(pause) = pauses.next() else { return Err(fault) };
-        tracing::info!(reason = %with_causes(&fault), "a batch lost to another transaction and is written again");
-        context.progress.retried();
-        let _waiting = context.progress.wait(Wait::Retry);
-        tokio::time::sleep(pause).await;
-    }
 }
 
 async fn write_batch(

@@ -92,7 +92,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
             Strategy::Untouched => continue,
             Strategy::InPlace => {
                 let found = schema::read_back(&mut tx, name).await?;
-                found.map(|found| statements::in_place(dialect, &job.lens, plan, &found)).unwrap_or_default()
+                found.map(|found| statements::in_place(job.server, &job.lens, plan, &found)).unwrap_or_default()
             }
             Strategy::Create => created(&mut tx, job, plan).await?,
             Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(job.to)),
@@ -135,18 +135,17 @@ pub(super) async fn change_ahead(context: &Context, fence: &Fence, job: &Job) ->
     for plan in &job.plans {
         let name = &plan.table.name;
         let mut reader = context.database.read().await?;
-        let dialect = reader.dialect();
         let found = schema::read_back(&mut reader, name).await?;
         let statements = match plan.strategy {
             Strategy::Untouched | Strategy::Copy => continue,
             Strategy::InPlace => {
-                found.map(|found| statements::in_place(dialect, &job.lens, plan, &found)).unwrap_or_default()
+                found.map(|found| statements::in_place(job.server, &job.lens, plan, &found)).unwrap_or_default()
             }
             Strategy::Create if found.is_some() => continue,
             Strategy::Create => created(&mut reader, job, plan).await?,
         };
         drop(reader);
-        change_schema(context, fence, &statements).await?;
+        change_schema(context, fence, &statements).await.map_err(|fault| fault.of_change_in_place(name))?;
         check(context, plan).await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);

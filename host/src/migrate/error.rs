@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::causes::with_causes;
 use crate::database::schema::{AttachedObject, ReadBackError};
-use crate::database::{DatabaseError, SqlError, is_outage, is_refused_row, is_transient};
+use crate::database::{DatabaseError, SqlError, is_not_at_once, is_outage, is_refused_row, is_transient};
 use crate::encryption::EncryptionError;
 use crate::layout::history::LayoutError;
 use crate::layout::manifest::{DataVersion, Direction};
@@ -132,6 +132,12 @@ pub enum MigrateError {
          database, then start again. The statement that failed: {statement}"
     )]
     Trial { statement: String, source: SqlError },
+    #[error(
+        "the server does not change table {table} at once, and all commits of the cluster would wait for it. Nothing is lost; make \
+         the change on one node after the other (`SET SESSION wsrep_OSU_method = RSU`) without its ALGORITHM, and start again to \
+         continue: {statement}"
+    )]
+    NotAtOnce { table: String, statement: String, source: SqlError },
     #[error("there are {} reasons against a migration:{}", .0.len(), .0.iter().map(listed).collect::<String>())]
     Several(Vec<MigrateError>),
     #[error("cannot open column {column} of table {table} in unit {unit:?}")]
@@ -281,6 +287,16 @@ impl MigrateError {
             Self::RefusedRow { table: table.to_owned(), source }
         } else {
             Self::Sql { what, source }
+        }
+    }
+
+    /// The error of a change of a table that is not copied.
+    pub(super) fn of_change_in_place(self, table: &str) -> Self {
+        match self {
+            Self::Fence(FenceError::Schema { statement, source }) if is_not_at_once(&source) => {
+                Self::NotAtOnce { table: table.to_owned(), statement, source }
+            }
+            other => other,
         }
     }
 

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::plan::{self, Strategy, TablePlan};
 use super::state::{Phase, Underway};
 use super::{Context, MigrateError, RefusedUnits, Replay, Tuning, online, state, unit_locks};
-use crate::database::{Dialect, Transaction};
+use crate::database::{Dialect, ServerKind, Transaction};
 use crate::encryption::Keyring;
 use crate::layout::history::Way;
 use crate::layout::line::Line;
@@ -41,6 +41,7 @@ pub(super) struct Work {
     pub(super) keyring: Arc<Keyring>,
     pub(super) replays: Option<PathBuf>,
     pub(super) refused_units: RefusedUnits,
+    pub(super) server: ServerKind,
     pub(super) dialect: Dialect,
     /// What ran on the database before.
     pub(super) ran: Line,
@@ -83,7 +84,7 @@ impl Work {
 
     fn through(context: &Context, way: Way<'_>, lens: Lens, dual_writes: Option<online::DualWrites>) -> Self {
         let (from, to) = (way.from, way.to);
-        let mut plans = plan::tables(&lens, way, &context.migrations, context.database.dialect());
+        let mut plans = plan::tables(&lens, way, &context.migrations, context.database.server_kind());
         for plan in &mut plans {
             plan.is_shared = dual_writes.is_some();
         }
@@ -104,6 +105,7 @@ impl Work {
             from,
             to,
             tuning: context.tuning.clone(),
+            server: context.database.server_kind(),
             dialect: context.database.dialect(),
             now_ns: context.now_ns,
             quarantine_lines: LineLimit::new(QUARANTINE_BURST, QUARANTINE_LINES_PER_MINUTE),
@@ -176,7 +178,8 @@ impl Work {
     }
 
     /// A digest of the two versions, of every module between them, and of whether clients write to the copies too: then
-    /// the copies have rows beyond the cursor, and only a copier that expects them may resume the copy.
+    /// the copies have rows beyond the cursor, and only a copier that expects them may resume the copy. In a cluster also of the
+    /// tables that are copied, which are more there.
     pub(super) fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(format!("{} {} to {}", self.lens.direction, self.from, self.to));
@@ -185,6 +188,11 @@ impl Work {
         }
         for step in self.lens.steps() {
             hash.update(format!("\n{} {}", step.manifest().version, step.digest()));
+        }
+        if self.server.is_in_cluster {
+            for plan in self.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
+                hash.update(format!("\n{}", plan.table.name));
+            }
         }
         to_hex(&hash.finalize())
     }

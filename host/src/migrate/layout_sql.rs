@@ -7,7 +7,7 @@ use super::look::check_ends;
 use super::plan::{self, Strategy, TablePlan, replaced};
 use super::{Context, LinePair, MigrateError, found, residue, state, statements};
 use crate::database::schema::{self, PhysicalTable, TableOptions};
-use crate::database::{Dialect, SqlError, Transaction};
+use crate::database::{Dialect, ServerKind, SqlError, Transaction};
 use crate::layout::manifest::DataVersion;
 use crate::lens::Lens;
 
@@ -39,23 +39,27 @@ pub struct LayoutChange {
 /// Where the statements would run.
 enum Target<'a> {
     /// This database, whose tables have options, comments and objects of their own.
-    Here(&'a mut Transaction),
+    Here(&'a mut Transaction, ServerKind),
     /// A database of another kind with the same layout, and nothing else.
     Elsewhere(Dialect),
 }
 
 impl Target<'_> {
-    fn dialect(&self) -> Dialect {
+    fn server(&self) -> ServerKind {
         match self {
-            Self::Here(tx) => tx.dialect(),
-            Self::Elsewhere(dialect) => *dialect,
+            Self::Here(_, server) => *server,
+            Self::Elsewhere(dialect) => ServerKind::of(*dialect),
         }
+    }
+
+    fn dialect(&self) -> Dialect {
+        self.server().dialect
     }
 
     async fn options(&mut self, lens: &Lens, plan: &TablePlan, staged: &str) -> Result<TableOptions, SqlError> {
         let tx = match self {
             Self::Elsewhere(dialect) => return Ok(TableOptions::new(*dialect)),
-            Self::Here(tx) => tx,
+            Self::Here(tx, _) => tx,
         };
         match plan.replaces(lens).filter(|_| plan.strategy == Strategy::Copy) {
             Some(replaced) => schema::options(tx, replaced, staged).await,
@@ -65,14 +69,14 @@ impl Target<'_> {
 
     async fn found(&mut self, lens: &Lens, name: &str) -> Result<Option<PhysicalTable>, MigrateError> {
         match self {
-            Self::Here(tx) => Ok(schema::read_back(tx, name).await?),
+            Self::Here(tx, _) => Ok(schema::read_back(tx, name).await?),
             Self::Elsewhere(dialect) => Ok(lens.source.tables.get(name).map(|table| schema::expected(*dialect, table))),
         }
     }
 
     async fn belongings(&mut self, lens: &Lens, plan: &TablePlan, staged: &str) -> Result<Vec<String>, SqlError> {
         match (self, plan.replaces(lens)) {
-            (Self::Here(tx), Some(replaced)) => schema::belongings(tx, replaced, &plan.table, staged).await,
+            (Self::Here(tx, _), Some(replaced)) => schema::belongings(tx, replaced, &plan.table, staged).await,
             _ => Ok(Vec::new()),
         }
     }
@@ -98,9 +102,9 @@ pub async fn layout_sql(
     let here = tx.dialect();
     let mut target = match dialect.filter(|dialect| *dialect != here) {
         Some(dialect) => Target::Elsewhere(dialect),
-        None => Target::Here(&mut tx),
+        None => Target::Here(&mut tx, context.database.server_kind()),
     };
-    let plans = plan::tables(&lens, way, &context.migrations, target.dialect());
+    let plans = plan::tables(&lens, way, &context.migrations, target.server());
     let mut changes = copies(&mut target, &lens, &plans, to).await?;
     changes.extend(cut_over(&mut target, &lens, &plans, from, to).await?);
     changes.extend(replaced(&lens, &plans).into_iter().map(|name| LayoutChange {
@@ -160,7 +164,7 @@ async fn cut_over(
             Strategy::Untouched => continue,
             Strategy::InPlace => {
                 let found = target.found(lens, name).await?;
-                found.map(|found| statements::in_place(dialect, lens, plan, &found)).unwrap_or_default()
+                found.map(|found| statements::in_place(target.server(), lens, plan, &found)).unwrap_or_default()
             }
             Strategy::Create => {
                 let options = target.options(lens, plan, name).await.map_err(failed(name))?;

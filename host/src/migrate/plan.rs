@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::MigrateError;
 use crate::database::schema::{self, ColumnChange};
-use crate::database::{Dialect, SqlError};
+use crate::database::{Dialect, ServerKind, SqlError};
 use crate::encryption::Keyring;
 use crate::layout::history::{Leg, Way};
 use crate::layout::manifest::{DataVersion, Direction};
@@ -141,13 +141,13 @@ pub(super) fn tables(
     lens: &Lens,
     way: Way<'_>,
     migrations: &[std::sync::Arc<dyn Transform>],
-    dialect: Dialect,
+    server: ServerKind,
 ) -> Vec<TablePlan> {
     lens.tables
         .values()
         .map(|composed| {
             let stamp = stamp(lens, composed, way, migrations);
-            let strategy = match (strategy(lens, composed, dialect), &stamp) {
+            let strategy = match (strategy(lens, composed, server), &stamp) {
                 // Rows that stay where they are would keep the version of a row function that is undone.
                 (Strategy::Untouched | Strategy::InPlace, Some(_)) => Strategy::Copy,
                 (strategy, _) => strategy,
@@ -172,7 +172,8 @@ pub(super) fn tables(
         .collect()
 }
 
-fn strategy(lens: &Lens, composed: &Composed, dialect: Dialect) -> Strategy {
+fn strategy(lens: &Lens, composed: &Composed, server: ServerKind) -> Strategy {
+    let dialect = server.dialect;
     let name = &composed.table.name;
     if composed.sources.is_empty() {
         let restored = lens.groups[composed.group].restored.iter().any(|left| left.table == *name);
@@ -193,16 +194,18 @@ fn strategy(lens: &Lens, composed: &Composed, dialect: Dialect) -> Strategy {
         source.column(&target.name).is_some_and(|column| !schema::same_column(dialect, column, target))
     });
     let added = composed.columns.iter().filter(|(column, _)| source.column(&column.name).is_none());
-    let mut new_indexes = composed.table.indexes.iter().filter(|index| !source.indexes.contains(index));
+    let new_indexes = composed.table.indexes.iter().filter(|index| !source.indexes.contains(index));
     let additive = kept
         // The units of rows that an index does not hold are left out of a copy before the index is part of the table.
-        && new_indexes.all(|index| schema::holds_all_rows(dialect, &composed.table, index))
+        && new_indexes.clone().all(|index| schema::holds_all_rows(dialect, &composed.table, index))
         && !composed.reshaped
         && source.primary_key == composed.table.primary_key
         && added.clone().all(|(column, provenance)| {
             *provenance == Provenance::Fill(column.default.clone()) && (column.nullable || column.default.is_some())
         });
-    if !additive {
+    let takes_time =
+        new_indexes.count() > 0 || schema::rewrites_to_add(server, added.clone().map(|(column, _)| column));
+    if !additive || (server.is_in_cluster && takes_time) {
         return Strategy::Copy;
     }
     let same_indexes = source.indexes.iter().collect::<Vec<_>>() == composed.table.indexes.iter().collect::<Vec<_>>();

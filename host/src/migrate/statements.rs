@@ -2,10 +2,10 @@
 //! their names. Pure: what the database has is given. Both the steps that run them and the plan that shows them call this.
 
 use super::plan::TablePlan;
-use crate::database::Dialect;
 use crate::database::schema::{self, PhysicalTable, TableOptions};
+use crate::database::{Dialect, ServerKind};
 use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Index, Layout};
+use crate::layout::schema::{Column, Index, Layout};
 use crate::lens::Lens;
 
 /// The name of a replaced table from the cut-over to its removal.
@@ -34,9 +34,12 @@ pub(super) fn table_and_indexes(dialect: Dialect, plan: &TablePlan, options: &Ta
     schema::create_table_like(dialect, &plan.table, name, options).into_iter().chain(indexes).collect()
 }
 
-/// The changes in place that are not made yet: an interrupted start, or Diego's BBS, may have made some.
-pub(super) fn in_place(dialect: Dialect, lens: &Lens, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
+/// The changes in place that are not made yet: an interrupted start, or Diego's BBS, may have made some. None of them takes time
+/// for each row in a cluster, where all commits would wait for it: the server refuses to add a column otherwise, and the plan of
+/// a table has no new index there.
+pub(super) fn in_place(server: ServerKind, lens: &Lens, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
     let name = &plan.table.name;
+    let dialect = server.dialect;
     let source = lens.source.tables.get(name);
     let (columns, new, old) = plan.additions(source);
     let old = old.iter().filter(|index| found.has_index(&index.name));
@@ -44,9 +47,14 @@ pub(super) fn in_place(dialect: Dialect, lens: &Lens, plan: &TablePlan, found: &
     let columns = columns.iter().filter(|column| !found.has_column(&column.name));
     old.map(|index| schema::drop_index(dialect, name, &index.name))
         .chain(plan.widened(source, dialect).map(|column| schema::alter_column(dialect, name, column)))
-        .chain(columns.map(|column| schema::add_column(dialect, name, column)))
+        .chain(columns.map(|column| add_column(server, name, column)))
         .chain(new.map(|index| schema::create_index(dialect, name, index)))
         .collect()
+}
+
+fn add_column(server: ServerKind, table: &str, column: &Column) -> String {
+    let statement = schema::add_column(server.dialect, table, column);
+    if server.is_in_cluster { schema::at_once(&statement) } else { statement }
 }
 
 /// Where one statement changes all names: the old and the new name of each table that is there and has to change.

@@ -240,9 +240,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
         }
         let copied = plan.strategy == Strategy::Copy;
         let (added, ..) = plan.additions(work.lens.source.tables.get(&plan.table.name));
-        let rewrites = schema::rewrites_to_add(&mut reader, &added)
-            .await
-            .map_err(|source| MigrateError::Sql { what: "the version of the server".to_owned(), source })?;
+        let rewrites = schema::rewrites_to_add(work.server, &added);
         tables.push(TableChange {
             table: plan.table.name.clone(),
             strategy: Some(plan.strategy.clone()),

@@ -1,6 +1,7 @@
 //! The engine on a real database, with a short list of migrations.
 
 mod any_insertion;
+mod cluster;
 mod hostile;
 mod inserted;
 mod left_out;

@@ -1,12 +1,14 @@
-//! Removes a module from a folder and its catalog. Owns the rule that nothing may follow it; that it has run nowhere is the
-//! caller's to know, and whether the result is a valid catalog is decided by loading it as a host does.
+//! Removes a module from a folder and its catalog: the migrations above it then follow the one below it, as they did before it
+//! was added. That it has run nowhere is the caller's to know, and whether the result is a valid catalog is decided by loading it
+//! as a host does.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::add::{AddError, ApiCheck, rehearse};
-use super::catalog::{self, CatalogContent, CatalogEntry, CatalogError, CatalogPosition, PreviousSignature};
+use super::catalog::{self, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature};
+use super::placement;
 use super::sandbox::Sandbox;
 
 /// Why a module was not removed; the folder is unchanged, unless the error is [`RemoveError::Write`].
@@ -17,8 +19,6 @@ pub enum RemoveError {
     Catalog(#[source] CatalogError),
     #[error("the catalog of {} does not list {file}; it lists {}", .folder.display(), .listed.join(", "))]
     NotListed { folder: PathBuf, file: String, listed: Vec<String> },
-    #[error("{file} cannot be removed, since {follower} follows it; remove that one first")]
-    Followed { file: String, follower: String },
     #[error(transparent)]
     After(#[from] AddError),
     #[error("the folder {} cannot be written to; check its permissions", .folder.display())]
@@ -52,7 +52,7 @@ pub fn listed(file: &str, folder: &Path) -> Result<CatalogEntry, RemoveError> {
 /// Removes a module from a folder, which continues those of `base`, if a host would then start with the folder.
 ///
 /// # Errors
-/// If the catalog does not list the file, another migration follows it, or a host would refuse the folder without it.
+/// If the catalog does not list the file, or a host would refuse the folder without it.
 pub fn remove(
     file: &str,
     folder: &Path,
@@ -67,14 +67,8 @@ pub fn remove(
     locked.lock().map_err(failed)?;
     let entry = listed(file, folder)?;
     let mut after = catalog::read(folder).map_err(RemoveError::Catalog)?;
-    if let CatalogPosition::Migration { version, .. } = entry.position {
-        let follows = |other: &&CatalogEntry| matches!(other.position, CatalogPosition::Migration { follows: Some(follows), .. } if follows == version);
-        if let Some(follower) = after.entries.iter().find(follows) {
-            let (file, follower) = (file.to_owned(), follower.file.clone());
-            return Err(RemoveError::Followed { file, follower });
-        }
-    }
     after.entries.retain(|other| *other != entry);
+    after.entries = placement::chain(after.entries, &Catalog::line_of(base).map_err(RemoveError::Catalog)?);
     rehearse(folder, base, &after, &[], check_api, sandbox)?;
     let signature = catalog::write(folder, &after).map_err(failed)?;
     // After the catalog, so that it never lists a missing file.

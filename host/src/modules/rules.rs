@@ -9,9 +9,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::call::CallError;
-use super::text::is_control;
 use super::translate::{TranslatedEvent, TranslatorManifest, Verb};
 use crate::layout::manifest::Manifest;
+use crate::printable::is_control;
 
 const NAME_BYTES: usize = 64;
 const SUMMARY_BYTES: usize = 200;

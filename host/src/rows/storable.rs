@@ -14,7 +14,7 @@ use crate::layout::history::Leg;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
-use crate::lens::{Composed, Lens, Provenance};
+use crate::lens::{Composed, Lens, Provenance, TablePart};
 
 /// A unit has rows that the database cannot store, and the module that made them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,17 +36,19 @@ pub(super) fn refused(lens: &Lens, batch: &UnitBatch, keyring: &Keyring, dialect
     let mut refused = BTreeMap::new();
     for (name, rows) in &batch.tables {
         let composed = &lens.tables[name];
-        let mut flaws = Vec::new();
+        let mut flaws: Vec<(usize, TablePart<'_>, String)> = Vec::new();
         for (column, provenance) in &composed.columns {
             if let Some(values) = rows.columns.get(&column.name)
                 && is_new(lens, column, provenance)
             {
-                flaws.extend(text_flaws((name, column), values, keyring, dialect));
+                let of_column = text_flaws((name, column), values, keyring, dialect).into_iter();
+                flaws.extend(of_column.map(|(row, flaw)| (row, TablePart::Column(&column.name), flaw)));
             }
         }
-        flaws.extend(repeated_keys(lens, composed, rows));
-        for (row, flaw) in flaws {
-            let new = || RowsError::Unstorable(Box::new(unstorable(lens, composed.transformed, flaw)));
+        let keys = repeated_keys(lens, composed, rows).into_iter();
+        flaws.extend(keys.map(|(row, flaw)| (row, TablePart::Key, flaw)));
+        for (row, part, flaw) in flaws {
+            let new = || RowsError::Unstorable(Box::new(unstorable(lens, lens.last_change(name, part), flaw)));
             refused.entry(rows.unit_of(row)).or_insert_with(new);
         }
     }
@@ -74,20 +76,16 @@ pub fn flaws(table: &Table, rows: &TableRows, keyring: &Keyring, dialect: Dialec
 
 /// A row of a table of the target that the database has refused.
 pub fn refused_row(lens: &Lens, table: &str, flaw: &str) -> Unstorable {
-    let transformed = lens.tables.get(table).and_then(|composed| composed.transformed);
-    unstorable(lens, transformed, format!("`{table}`: {flaw}"))
+    unstorable(lens, lens.last_change(table, TablePart::Rows), format!("`{table}`: {flaw}"))
 }
 
 /// Residue of a migration that the database has refused.
 pub fn refused_residue(lens: &Lens, left_by: Leg, flaw: &str) -> Unstorable {
-    unstorable(lens, Some(left_by), format!("its residue: {flaw}"))
+    unstorable(lens, left_by, format!("its residue: {flaw}"))
 }
 
-fn unstorable(lens: &Lens, transformed: Option<Leg>, flaw: String) -> Unstorable {
-    // Without a row function, a change of the layout is at fault, such as a shorter column.
-    let mut steps: Vec<_> = lens.steps().zip(lens.legs()).collect();
-    steps.retain(|(_, leg)| transformed.is_none_or(|transformed| *leg == transformed));
-    let (step, leg) = steps.pop().expect("a lens that changes a table has steps");
+fn unstorable(lens: &Lens, leg: Leg, flaw: String) -> Unstorable {
+    let (step, _) = lens.steps().zip(lens.legs()).find(|(_, of_step)| *of_step == leg).expect("a step of the lens");
     let manifest = step.manifest();
     Unstorable {
         direction: leg.direction,

@@ -103,7 +103,7 @@ impl Passage<'_> {
             for (name, table) in applied.tables {
                 let composed = &self.lens.tables[&name];
                 let rows = target_rows(composed, table, source, &budget).map_err(|fault| {
-                    let fault = self.lens.failed_for(composed, source.units.len(), fault.to_string());
+                    let fault = self.lens.failed_for(&name, source.units.len(), fault.to_string());
                     vec![(0, RowsError::Lens(Box::new(fault)))]
                 })?;
                 target.batch.tables.insert(name, rows);

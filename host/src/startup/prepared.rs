@@ -9,6 +9,7 @@ use tracing::Instrument;
 
 use super::StartupError;
 use super::takeover::check_version;
+use super::version_name::{VersionName, version_to_go_to};
 use crate::admin;
 use crate::api::{self, Api, LINE_END};
 use crate::clients::Clients;
@@ -201,11 +202,21 @@ impl Prepared {
     ///
     /// # Errors
     /// If keys, modules, versions or the database cannot be used.
-    pub async fn new(mut config: Config) -> Result<Self, StartupError> {
+    pub async fn new(config: Config) -> Result<Self, StartupError> {
+        Self::going_to(config, None).await.map(|(prepared, _)| prepared)
+    }
+
+    /// The same for a command that migrates to a version, which is returned: the one that its argument `--to` names, or that of a
+    /// host with this configuration. A database that is not there yet is made only if there is such a version.
+    ///
+    /// # Errors
+    /// As [`Self::new`], or the modules do not have the version.
+    pub async fn going_to(mut config: Config, to: Option<&VersionName>) -> Result<(Self, DataVersion), StartupError> {
         let keys = std::mem::take(&mut config.encryption_keys);
         let keyring = Keyring::new(keys, &config.active_key_label)?;
         let LoadedModules { sandbox, catalog } = load_modules(&mut config).await?;
         note_unverified(&config, &catalog);
+        let to = to.map(|to| version_to_go_to(&config, &catalog, to)).transpose()?;
         let database = Database::open(&config.database).await?;
         database.check_sessions().await?;
         let (progress, throttle) = (Progress::default(), Throttle::new(config.migration.units_per_second));
@@ -216,7 +227,9 @@ impl Prepared {
         let metrics = Metrics::new(progress.clone(), throttle.clone(), measures);
         let gate = Gate::new(progress.clone());
         let keyring = Arc::new(keyring);
-        Ok(Self { config, catalog, keyring, database, progress, throttle, sandbox, metrics, gate })
+        let prepared = Self { config, catalog, keyring, database, progress, throttle, sandbox, metrics, gate };
+        let to = to.unwrap_or_else(|| prepared.wanted());
+        Ok((prepared, to))
     }
 
     /// Continues with the same parts and other modules. Folders that are new among them are noted as the first ones were.
@@ -225,6 +238,14 @@ impl Prepared {
             note_unverified(&next.config, &next.catalog);
         }
         *self = next;
+    }
+
+    /// The data version that the argument `--to` names.
+    ///
+    /// # Errors
+    /// The modules do not have it.
+    pub fn version(&self, to: &VersionName) -> Result<DataVersion, StartupError> {
+        version_to_go_to(&self.config, &self.catalog, to)
     }
 
     /// The data version to migrate to: the operator's pin, or the newest of the catalog.

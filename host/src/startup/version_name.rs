@@ -3,9 +3,11 @@
 use std::convert::Infallible;
 use std::str::FromStr;
 
+use super::StartupError;
 use super::takeover::check_version;
-use super::{Prepared, StartupError};
+use crate::config::Config;
 use crate::layout::manifest::DataVersion;
+use crate::modules::catalog::Catalog;
 use crate::modules::releases::{self, ReleaseError};
 
 /// A data version as an operator names it.
@@ -25,26 +27,29 @@ impl FromStr for VersionName {
     }
 }
 
-impl Prepared {
-    /// The data version with a name, which `what` has.
-    ///
-    /// # Errors
-    /// The modules have no such version, or no such release; the error names those there are.
-    pub fn version(&self, what: &'static str, name: &VersionName) -> Result<DataVersion, StartupError> {
-        let version = match name {
-            VersionName::Number(version) => *version,
-            VersionName::Release(name) => {
-                let folders = self.config.module_folders()?;
-                let release = releases::release(&folders, self.catalog.release_digests(), name);
-                release.map(|release| release.data).map_err(|fault| match fault {
-                    ReleaseError::Unknown { name, known } => StartupError::UnknownRelease { what, name, known },
-                    source => StartupError::NoReleases { what, source },
-                })?
-            }
-        };
-        check_version(&self.config, &self.catalog, what, version)?;
-        Ok(version)
-    }
+/// The data version with the name that the argument `--to` has.
+///
+/// # Errors
+/// The modules have no such version, or no such release; the error names those there are.
+pub(super) fn version_to_go_to(
+    config: &Config,
+    catalog: &Catalog,
+    name: &VersionName,
+) -> Result<DataVersion, StartupError> {
+    let what = "`--to`";
+    let version = match name {
+        VersionName::Number(version) => *version,
+        VersionName::Release(name) => {
+            let folders = config.module_folders()?;
+            let release = releases::release(&folders, catalog.release_digests(), name);
+            release.map(|release| release.data).map_err(|fault| match fault {
+                ReleaseError::Unknown { name, known } => StartupError::UnknownRelease { what, name, known },
+                source => StartupError::NoReleases { what, source },
+            })?
+        }
+    };
+    check_version(config, catalog, what, version)?;
+    Ok(version)
 }
 
 #[cfg(test)]

@@ -62,6 +62,17 @@ async fn database_file_that_cannot_be_where_it_is_configured_is_found_without_op
 }
 
 #[tokio::test]
+async fn migration_to_an_unknown_version_makes_no_database() {
+    let installation = Installation::new(&modules(), Kind::Sqlite);
+    let file = installation.folder().join("new.db");
+    let installation = installation.set("database_connection_string", file.display().to_string());
+    for to in ["17", "tomorrow"] {
+        fails(&installation.run(&["migrate", "up", "--to", to]), 1, &["`--to`", to]);
+        assert!(!file.exists(), "{to}: the file of a database was made");
+    }
+}
+
+#[tokio::test]
 async fn file_in_the_place_of_a_folder_of_modules_is_refused_as_such() {
     let installation = Installation::new(&modules().join("catalog.toml"), Kind::Sqlite);
     fails(&installation.run(&["check-config"]), 2, &["catalog.toml is not a folder; name one that"]);

@@ -8,7 +8,7 @@ use crate::harness::workspace;
 
 /// The dependencies that each top-level module of the host may have.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("admin", &["files", "reload", "shutdown", "throttle", "progress"]),
+    ("admin", &["files", "printable", "reload", "shutdown", "throttle", "progress"]),
     ("clients", &["clock", "config", "locket", "metrics", "model", "log_sampling", "tls", "pauses"]),
     ("clock", &[]),
     ("etcd", &["config", "model", "protobuf", "tls"]),
@@ -24,8 +24,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("signatures", &["files"]),
     ("protobuf", &[]),
     ("log_sampling", &[]),
-    ("pauses", &[]),
+    ("pauses", &["causes", "progress"]),
     ("causes", &[]),
+    ("printable", &[]),
     ("model", &[]),
     ("layout", &[]),
     ("database", &["causes", "files", "layout", "pauses"]),
@@ -34,7 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("lens", &["layout"]),
     ("lock", &["clock", "config", "database", "files", "layout", "locket", "pauses"]),
     ("locket", &["config", "pauses", "protobuf", "tls"]),
-    ("modules", &["causes", "files", "layout", "lens", "progress", "log_sampling", "signatures"]),
+    ("modules", &["causes", "files", "layout", "lens", "printable", "progress", "log_sampling", "signatures"]),
     ("tls", &["clock", "config", "files"]),
     ("rows", &["database", "layout", "lens", "encryption"]),
     (

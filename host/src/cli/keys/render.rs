@@ -4,21 +4,15 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use crate::keys::{KeysStatus, Rotated};
+use crate::printable;
 
 /// `writeln!` into a string, which cannot fail.
 macro_rules! line {
     ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
 }
 
-/// A text with what a terminal would execute escaped: labels come from sealed texts, which may be damaged, and clients choose
-/// the keys of rows.
-fn printable(text: &str) -> String {
-    let escaped = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
-    text.chars().map(escaped).collect()
-}
-
 fn joined<'a>(labels: impl IntoIterator<Item = &'a str>) -> String {
-    labels.into_iter().map(printable).collect::<Vec<_>>().join(", ")
+    labels.into_iter().map(printable::line).collect::<Vec<_>>().join(", ")
 }
 
 pub(super) fn status(status: &KeysStatus, survey: &Rotated, database: &str) -> String {
@@ -44,7 +38,7 @@ pub(super) fn status(status: &KeysStatus, survey: &Rotated, database: &str) -> S
 
 fn label(status: &KeysStatus) -> String {
     match &status.label {
-        Some(label) => format!("everything is sealed under {}", printable(label)),
+        Some(label) => format!("everything is sealed under {}", printable::line(label)),
         None => "none: texts may be under several keys until a rotation is complete".to_owned(),
     }
 }
@@ -55,7 +49,7 @@ fn table(status: &KeysStatus) -> String {
     let labels: BTreeSet<&str> = used.chain(&status.known).map(String::as_str).collect();
     let nameless = status.places.iter().any(|place| place.nameless > 0);
     let mut rows = vec![vec![String::new()]];
-    rows[0].extend(labels.iter().map(|label| printable(label)));
+    rows[0].extend(labels.iter().map(|label| printable::line(label)));
     rows[0].extend(nameless.then(|| "(no key)".to_owned()));
     for place in &status.places {
         let mut row = vec![place.place.clone()];
@@ -111,7 +105,7 @@ fn next(status: &KeysStatus, survey: &Rotated) -> String {
     let others: Vec<_> = status.known.iter().filter(|label| **label != status.active).collect();
     match others.first() {
         Some(label) => {
-            let label = printable(label);
+            let label = printable::line(label);
             format!("`bbs keys verify --label {label}` proves whether {label} may be removed.")
         }
         None => "nothing to do.".to_owned(),
@@ -135,7 +129,8 @@ pub(super) fn unreadable_now(survey: &Rotated) -> String {
 }
 
 fn examples(rotated: &Rotated) -> String {
-    let mut lines: String = rotated.examples.iter().map(|example| format!("\n  {}", printable(example))).collect();
+    let mut lines: String =
+        rotated.examples.iter().map(|example| format!("\n  {}", printable::line(example))).collect();
     let named = rotated.examples.len() as u64;
     if rotated.unreadable > named {
         let _ = write!(lines, "\n  and {} more", rotated.unreadable - named);
@@ -219,6 +214,6 @@ mod tests {
         status.unknown = vec!["lost".into()];
         assert!(next(&status, &survey).starts_with("put lost back"));
         status.unknown = vec!["\0\u{4}B4".into()];
-        assert!(next(&status, &survey).starts_with("put \\0\\u{4}B4 back"), "{}", next(&status, &survey));
+        assert!(next(&status, &survey).starts_with("put \\u{0}\\u{4}B4 back"), "{}", next(&status, &survey));
     }
 }

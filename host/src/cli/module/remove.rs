@@ -14,8 +14,8 @@ use crate::modules::remove::{self, Removed};
 
 /// Remove a module that has run nowhere, such as a draft, from a folder and its catalog.
 ///
-/// Later migrations must not follow it. The whole folder is then loaded as a host would load it without the module. If a host
-/// would refuse it, nothing is changed. A migration that has run on a database stays: hosts refuse a folder without it. With
+/// The whole folder is loaded as a host would load it without the module, which may be below others. If a host would refuse it, as
+/// it does if a later migration needs the module's tables, nothing is changed. A migration that has run on a database stays: hosts refuse a folder without it. With
 /// `--config`, the history of that database shows whether it has.
 #[derive(Debug, Args)]
 pub(super) struct RemoveCommand {

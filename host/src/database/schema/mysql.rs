@@ -49,8 +49,9 @@ pub(super) fn widens(from: ColumnType, to: ColumnType) -> bool {
     }
 }
 
-pub(super) async fn is_mariadb(tx: &mut Transaction) -> Result<bool, SqlError> {
-    Ok(tx.fetch_one(sql("SELECT VERSION() LIKE '%MariaDB%'")).await?.flag(0)? == Some(true))
+/// The same change of a table, which the server refuses if it takes time for each row.
+pub fn at_once(alter_table: &str) -> String {
+    format!("{alter_table}, ALGORITHM=INSTANT")
 }
 
 /// Renames all tables in one statement, which is atomic.

@@ -116,6 +116,61 @@ async fn rows_made_by_down_replace_the_kept_rows_of_units_edited_since() {
     assert_eq!(world.count("bbs_residue").await, 0);
 }
 
+/// The table of words, created under another name.
+fn created_and_renamed() -> Vec<Change> {
+    let staging = Table { name: "staging".into(), ..words_table() };
+    vec![Change::CreateTable(staging), Change::RenameTable { from: "staging".into(), to: "words".into() }]
+}
+
+#[tokio::test]
+async fn rows_of_a_table_that_was_renamed_as_it_was_created_come_back() {
+    let mut world = TestEngine::with_rows(4).await;
+    world.context.migrations =
+        vec![Arc::clone(&all()[0]), line::native(line::manifest(2, "words", created_and_renamed()), line::none)];
+    world.up(2).await.unwrap();
+    world.execute("INSERT INTO words (guid, word) SELECT guid, domain FROM desired_lrps").await;
+    world.execute("INSERT INTO words (guid, word) VALUES ('of-no-app', 'alone')").await;
+    let before = words(&world).await;
+    world.down(1).await.unwrap();
+    world.up(2).await.unwrap();
+    assert_eq!(words(&world).await, before);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
+#[tokio::test]
+async fn rows_made_for_a_table_that_was_renamed_as_it_was_created_replace_kept_rows_of_edited_units() {
+    let mut world = TestEngine::with_rows(4).await;
+    let manifest = Manifest { up: accesses(), ..line::manifest(2, "makes-words", created_and_renamed()) };
+    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, shout)];
+    world.up(2).await.unwrap();
+    edit_words(&world).await;
+    world.down(1).await.unwrap();
+    edit_apps(&world).await;
+    world.up(2).await.unwrap();
+    assert_words(&words(&world).await);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
+#[tokio::test]
+async fn rows_of_a_table_that_was_renamed_as_it_was_dropped_come_back() {
+    let mut world = TestEngine::with_rows(4).await;
+    let created = line::manifest(2, "words", vec![Change::CreateTable(words_table())]);
+    let dropped = vec![
+        Change::RenameTable { from: "words".into(), to: "old_words".into() },
+        Change::DropTable { table: "old_words".into() },
+    ];
+    let dropped = line::manifest(3, "drops-words", dropped);
+    world.context.migrations =
+        vec![Arc::clone(&all()[0]), line::native(created, line::none), line::native(dropped, line::none)];
+    world.up(2).await.unwrap();
+    world.execute("INSERT INTO words (guid, word) SELECT guid, domain FROM desired_lrps").await;
+    let before = words(&world).await;
+    world.up(3).await.unwrap();
+    world.down(2).await.unwrap();
+    assert_eq!(words(&world).await, before);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
 /// Leaves both tables as they are.
 fn pass(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let word = Written { shape: None, columns: batch.tables[1].columns.clone() };

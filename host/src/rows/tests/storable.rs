@@ -15,6 +15,10 @@ const FIRST: DataVersion = 1;
 const LABELS: DataVersion = 2;
 /// Returns each row of `instances` twice.
 const TWICE: DataVersion = 3;
+/// Makes the column of notes shorter, without a row function.
+const SHORTER: DataVersion = 4;
+/// Adds a column to another table.
+const UNRELATED: DataVersion = 5;
 
 struct LabelStep(Manifest);
 
@@ -49,6 +53,10 @@ fn access(table: &str, reads: &[&str], writes: &[&str], reshapes: bool) -> Vec<A
 
 /// The lens of one migration.
 fn lens(version: DataVersion) -> Lens {
+    lens_between(version - 1, version)
+}
+
+fn lens_between(from: DataVersion, to: DataVersion) -> Lens {
     let step = |version, changes, up| {
         let (name, summary) = (format!("step-{version}"), String::new());
         let manifest = Manifest {
@@ -64,21 +72,24 @@ fn lens(version: DataVersion) -> Lens {
         };
         Arc::new(LabelStep(manifest)) as Arc<dyn Transform>
     };
-    let label = |name, kind| Change::AddColumn { table: "apps".into(), column: column(name, kind) };
-    let labels = vec![label("label", ColumnType::Varchar(5))];
+    let added = |table: &str, name, kind| Change::AddColumn { table: table.into(), column: column(name, kind) };
+    let labels = vec![added("apps", "label", ColumnType::Varchar(5))];
+    let shorter = Change::AlterColumn { table: "apps".into(), column: column("note", ColumnType::Varchar(5)) };
     let steps = [
         step(FIRST, layout().tables.into_values().map(Change::CreateTable).collect(), Vec::new()),
         step(LABELS, labels, access("apps", &["note"], &["label"], false)),
         step(TWICE, Vec::new(), access("instances", &[], &[], true)),
+        step(SHORTER, vec![shorter], Vec::new()),
+        step(UNRELATED, vec![added("apps", "more", ColumnType::Integer)], Vec::new()),
     ];
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid history");
-    Lens::restoring(Way::within(&layouts, version - 1, version), &steps).unwrap()
+    Lens::restoring(Way::within(&layouts, from, to), &steps).unwrap()
 }
 
 /// The places of the refused units, and their errors.
 fn refused(lens: &Lens, batch: &UnitBatch, writes_to: Option<Dialect>) -> Vec<(usize, String)> {
     let run = RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() };
-    let arguments: Arguments = (FIRST..=TWICE).map(|version| (version, run.clone())).collect();
+    let arguments: Arguments = (FIRST..=UNRELATED).map(|version| (version, run.clone())).collect();
     let groups: Vec<_> = (0..lens.groups.len()).collect();
     let passage = Passage { lens, groups: &groups, arguments: &arguments, keyring: &keyring(), writes_to };
     let sifted = passage.sift(batch, &Residue::default()).unwrap();
@@ -102,6 +113,23 @@ fn text_that_a_database_cannot_store_is_refused_by_unit_and_module() {
     for (at, words) in [(0, "`label` of `apps` has a NUL character"), (1, "longer than the column holds")] {
         let error = &errors[at].1;
         assert!(error.contains(words) && error.contains("up of migration 2 (step-2, sha256 d1935)"), "{error}");
+    }
+}
+
+/// Whatever migrations ran over the table before, and change it after it.
+#[test]
+fn text_that_a_shorter_column_cannot_store_is_refused_by_the_migration_that_shortens_it() {
+    for from in [FIRST, LABELS, TWICE] {
+        let mut batch = apps(&[("a", Some(("short", 1, ""))), ("b", Some(("longer", 1, "")))]);
+        if from >= LABELS {
+            let label = BatchColumn::repeated(&column("label", ColumnType::Varchar(5)), None, 2);
+            let apps = batch.tables.get_mut("apps").expect("it has apps");
+            apps.columns.insert("label".into(), label);
+        }
+        let errors = refused(&lens_between(from, UNRELATED), &batch, Some(Dialect::Sqlite));
+        let [(1, error)] = errors.as_slice() else { panic!("{from}: {errors:?}") };
+        assert!(error.contains("up of migration 4 (step-4, sha256 d1935)"), "{from}: {error}");
+        assert!(error.contains("`note` of `apps` has a text that is longer"), "{from}: {error}");
     }
 }
 
