@@ -83,7 +83,9 @@ fn checked_out(root: &Path) -> Option<String> {
             println!("cargo::rerun-if-changed={path}");
         }
     }
-    for source in ["host/src", "host/encryption", "sdk/go-json", "sdk/src", "sdk/proto", "Cargo.toml", "Cargo.lock"] {
+    for source in
+        ["host/src", "host/encryption", "sdk/client", "sdk/go-json", "sdk/src", "sdk/proto", "Cargo.toml", "Cargo.lock"]
+    {
         println!("cargo::rerun-if-changed={}", root.join(source).display());
     }
     let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
