@@ -116,6 +116,8 @@ impl Compiler {
             // Without the secrets of the host's environment.
             .env_clear()
             .env("RAYON_NUM_THREADS", threads.to_string())
+            // The allocator of a static executable would make 1 GiB writable at once, which counts as memory of the process.
+            .env("MIMALLOC_ARENA_EAGER_COMMIT", "0")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
