@@ -146,7 +146,7 @@ impl Screen {
             Self::Bar(_) if now.phase.is_empty() => OutputReader::Present,
             Self::Bar(bar) => {
                 let Bar { bar, counted, open, uncounted } = &mut **bar;
-                let message = format!("{}{}", self::counted(now).trim_start(), spaced(&details(now)));
+                let message = format!("{} {}", self::counted(now), details(now)).trim().to_owned();
                 let style = match now.total {
                     Some(_) => counted,
                     None if now.done > 0 => open,
@@ -223,11 +223,6 @@ pub(super) fn line(now: &Snapshot) -> String {
         None => String::new(),
     };
     format!("{}{count} {}", now.phase, details(now)).trim_end().to_owned()
-}
-
-/// A text after a space, unless it is empty.
-fn spaced(text: &str) -> String {
-    if text.is_empty() { String::new() } else { format!(" {text}") }
 }
 
 /// The noun of the phase's numbers, after a space.
