@@ -13,6 +13,7 @@ use bbs_client::{CallError, Client, Identity, Options, TlsFiles, Version};
 use clap::Args;
 
 use crate::config::{Config, Listeners, ServerTls};
+use crate::printable;
 use crate::tls;
 
 /// The address of `bbs dev`.
@@ -134,10 +135,9 @@ impl Error for FailedCall {
     }
 }
 
-/// Text of a client of the BBS, without control characters, which a terminal may execute.
+/// Text of a client of the BBS, as one line.
 pub(super) fn printable(text: &[u8]) -> String {
-    let escaped = |c: char| if c.is_control() { c.escape_debug().to_string() } else { c.to_string() };
-    String::from_utf8_lossy(text).chars().map(escaped).collect()
+    printable::line(&String::from_utf8_lossy(text))
 }
 
 /// Rows in columns, the first row being the heads.
@@ -170,6 +170,5 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_text() {
         let rows = [vec!["A".into(), "B".into()], vec!["long".into(), "é".into()], vec!["x".into(), String::new()]];
         assert_eq!(columns(&rows), "A     B\nlong  é\nx\n");
-        assert_eq!(printable(b"a\x1b[2Jb\n"), "a\\u{1b}[2Jb\\n");
     }
 }
