@@ -15,6 +15,7 @@ mod host {
     pub mod layout;
     pub mod lens;
     pub mod model;
+    pub mod printable;
     pub mod progress;
     pub mod protobuf;
     pub mod reload;
@@ -25,7 +26,9 @@ mod host {
 
 pub use bbs_encryption as encryption;
 pub use generated::restore;
-pub use host::{admin, causes, files, layout, lens, model, progress, protobuf, reload, shutdown, signatures, throttle};
+pub use host::{
+    admin, causes, files, layout, lens, model, printable, progress, protobuf, reload, shutdown, signatures, throttle,
+};
 
 /// Reads a command of the admin socket from the bytes that a client sends.
 pub fn read_command(bytes: &[u8]) -> Option<admin::Command> {

@@ -124,6 +124,45 @@ fn every_dependency_in_the_table_is_used() {
     assert_none(unused.map(|(user, name)| format!("`{user}` uses nothing of `{name}`")).collect());
 }
 
+/// Goal: the fuzz targets, which only the nightly run builds, go on compiling. They include files of the host, and those may
+/// use no module that is not included.
+#[test]
+fn modules_in_the_fuzz_targets_use_no_others() {
+    let targets = read(&workspace().join("tests/fuzz/src/lib.rs"));
+    let included = included_modules(&targets);
+    assert!(included.contains(&vec!["rows".to_owned(), "digest".to_owned()]), "{included:?}");
+    let names: BTreeSet<_> = included.iter().map(|module| module[0].as_str()).chain(["encryption"]).collect();
+    let sources = sources(Tests::Excluded);
+    let mut problems = Vec::new();
+    for (module, source) in sources.iter().filter(|(module, _)| included.iter().any(|found| module.starts_with(found)))
+    {
+        let used = used_paths(source).into_iter().filter_map(|used| resolved(module, &used, &sources));
+        let missing = used.filter(|used| !names.contains(used[0].as_str()));
+        problems.extend(missing.map(|used| format!("{} uses {}: include it", module.join("::"), used.join("::"))));
+    }
+    assert_none(problems);
+}
+
+/// The modules of the host whose files a source declares, within the blocks that they are in.
+fn included_modules(source: &str) -> Vec<Path> {
+    let mut blocks = Vec::new();
+    let mut found = Vec::new();
+    for line in source.lines() {
+        let text = line.trim_start();
+        let depth = (line.len() - text.len()) / 4;
+        let declared = text.strip_prefix("pub ").unwrap_or(text).strip_prefix("mod ");
+        if let Some(name) = declared.and_then(|declared| declared.strip_suffix(" {")) {
+            blocks.truncate(depth);
+            blocks.push(name.to_owned());
+        } else if let Some(name) = declared.and_then(|declared| declared.strip_suffix(';')) {
+            blocks.truncate(depth);
+            let within = blocks.iter().filter(|block| *block != "host");
+            found.push(within.cloned().chain([name.to_owned()]).collect());
+        }
+    }
+    found
+}
+
 /// Goal: a reader of the code map finds every part of the host.
 #[test]
 fn every_top_level_module_is_in_the_code_map() {
