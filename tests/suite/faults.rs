@@ -275,7 +275,11 @@ impl Disk {
                 for size in [1_000_000, 100_000] {
                     let mut full = false;
                     while !full {
-                        let mut tx = opened.write().await.unwrap();
+                        // MariaDB 11.8 ends when there is no room.
+                        let Ok(mut tx) = opened.write().await else {
+                            self.server.as_ref().unwrap().restart_with(&[SMALLER_DISK]);
+                            break;
+                        };
                         let row = sql("INSERT INTO ballast (b) VALUES (REPEAT('x', ?))").bind(size);
                         full = tx.execute(row).await.is_err();
                         if !full {
