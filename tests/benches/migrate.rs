@@ -170,7 +170,8 @@ async fn inserted(server: &BenchServer, catalog: &BenchCatalog, rows: u64) {
         let [one, other] = [&times[one], &times[other]];
         if one.whole < other.whole { one } else { other }
     };
-    let (above, below) = (faster(0, 2), faster(1, 3));
+    let above = faster(0, 2);
+    let below = faster(1, 3);
     let (kind, s) = (server.kind.name(), Duration::as_secs_f64);
     println!(
         "{kind}, {rows} desired LRPs with an instance each: a module that rewrites a column, and ids of definitions"

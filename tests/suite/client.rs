@@ -96,7 +96,8 @@ fn hello() -> models::DesiredLrp {
 async fn lrp_lives_from_desire_to_removal_and_its_events_arrive() {
     let installation = Installation::new(&modules(), Kind::Sqlite);
     let host = installation.serve();
-    let (client, newest) = (client(&host), client(&host).speaking(Version::Definitions));
+    let client = client(&host);
+    let newest = client.speaking(Version::Definitions);
     assert!(client.ping(&()).await.unwrap().available);
     let mut events = newest.lrp_instance_events("").await.unwrap();
     let desire = models::DesireLrpRequest { desired_lrp: Some(hello()) };

@@ -52,7 +52,7 @@ enum LrpAction {
     Desire(DesiredFile),
     /// Change an LRP as a file says: instances, routes, annotation, metric tags, or what it runs.
     ///
-    /// What an instance runs is its definition. One in the file replaces the present one as a whole, and the instances one after
+    /// A definition is what an instance runs. One in the file replaces the present one as a whole, and the instances one after
     /// the other, each once its successor runs and is routable:
     ///
     ///   lrp_definition:

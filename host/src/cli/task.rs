@@ -208,7 +208,8 @@ async fn delete(EndedTask { yes, named: NamedTask { task_guid, form, bbs } }: En
     if !yes {
         confirm::confirmed(&format!("This deletes the task {} and its result.", task_guid.escape_debug()))?;
     }
-    let (client, request) = (bbs.client()?, models::TaskGuidRequest { task_guid: task_guid.clone().into() });
+    let client = bbs.client()?;
+    let request = models::TaskGuidRequest { task_guid: task_guid.clone().into() };
     client.resolving_task(&request).await.map_err(|error| failed(error, &task_guid))?;
     client.delete_task(&request).await.map_err(|error| failed(error, &task_guid))?;
     print(form, &task_guid, "is deleted")

@@ -206,8 +206,8 @@ impl Prepared {
         Self::going_to(config, None).await.map(|(prepared, _)| prepared)
     }
 
-    /// The same for a command that migrates to a version, which is returned: the one that its argument `--to` names, or that of a
-    /// host with this configuration. A database that is not there yet is made only if there is such a version.
+    /// Loads the modules, looks up the version that `--to` names, or else that of a host with this configuration, and opens the
+    /// database. A database that is not there yet is made only if there is such a version.
     ///
     /// # Errors
     /// As [`Self::new`], or the modules do not have the version.

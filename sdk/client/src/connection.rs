@@ -47,7 +47,7 @@ pub struct Retries {
 }
 
 impl Default for Retries {
-    /// Those of Diego's client.
+    /// The attempts of Diego's client.
     fn default() -> Self {
         Self { attempts: 3, pause: Duration::from_millis(500) }
     }
@@ -107,19 +107,19 @@ impl Client {
         Ok(Self { http, root: root(url)?, retries, timeout: None, version: Version::Diego, trace_id: None })
     }
 
-    /// The same client calling a version of the API where it has the method.
+    /// A copy of this client that calls a version of the API where it has the method.
     #[must_use]
     pub fn speaking(&self, version: Version) -> Self {
         Self { version, ..self.clone() }
     }
 
-    /// The same client naming its requests in the logs and events of the BBS (`X-Vcap-Request-Id`).
+    /// A copy of this client that names its requests in the logs and events of the BBS (`X-Vcap-Request-Id`).
     #[must_use]
     pub fn traced(&self, id: impl Into<String>) -> Self {
         Self { trace_id: Some(id.into()), ..self.clone() }
     }
 
-    /// The same client with other attempts.
+    /// A copy of this client with other attempts.
     #[must_use]
     pub fn with_retries(&self, retries: Retries) -> Self {
         Self { retries, ..self.clone() }
@@ -148,7 +148,8 @@ impl Client {
     /// There is no answer of the API at any attempt.
     pub async fn exchange<Q: Message, A: Answer>(&self, method: Method<Q, A>, request: &Q) -> Result<A, CallError> {
         let version = method.route.only.unwrap_or(self.version);
-        let (path, body) = (format!("{}/{}", version.root(), method.route.path), request.encode_to_vec());
+        let path = format!("{}/{}", version.root(), method.route.path);
+        let body = request.encode_to_vec();
         let attempt = || self.attempt(&path, &body);
         attempt.retry(self.retries.builder()).when(CallError::is_transient).await
     }

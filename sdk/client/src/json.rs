@@ -53,7 +53,7 @@ pub enum JsonFault {
     UnknownName {
         /// The name.
         found: String,
-        /// Those that there are.
+        /// The names of the enumeration.
         names: Vec<&'static str>,
     },
 }

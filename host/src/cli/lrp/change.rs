@@ -82,7 +82,8 @@ pub(super) async fn roll_back(RolledBack { process_guid, definition_id, form, bb
 /// Prints the update that a change has begun or cancelled.
 async fn print_status(client: &Client, process_guid: &str, form: OutputForm) -> anyhow::Result<()> {
     let status = status_of(client, process_guid).await.map_err(|error| failed(error, process_guid))?;
-    let (guid, definition) = (process_guid.escape_debug(), printable(&status.definition_id));
+    let guid = process_guid.escape_debug();
+    let definition = printable(&status.definition_id);
     let text = if status.previous_definition_id.is_empty() {
         format!("all instances of {guid} run the definition {definition}")
     } else if status.cancelled {

@@ -127,7 +127,8 @@ fn status_line(
     before: Option<&models::DesiredLrpUpdateStatus>,
     now: &models::DesiredLrpUpdateStatus,
 ) -> String {
-    let (guid, definition) = (process_guid.escape_debug(), printable(&now.definition_id));
+    let guid = process_guid.escape_debug();
+    let definition = printable(&now.definition_id);
     let all = format!("all {} instances run the definition {definition}", now.instances);
     match before {
         None if end(now) == Some(WatchEnd::Complete) => format!("{guid}: no update is under way; {all}"),
@@ -163,7 +164,9 @@ mod tests {
 
     #[test]
     fn status_line_says_what_an_update_is_and_how_it_ended() {
-        let (one, two, under_way) = (status("1", ""), status("2", ""), status("2", "1"));
+        let one = status("1", "");
+        let two = status("2", "");
+        let under_way = status("2", "1");
         let cancelled = models::DesiredLrpUpdateStatus { cancelled: true, running: 1, ..status("1", "2") };
         let line = |before, now| status_line("app", before, now);
         assert_eq!(line(None, &one), "app: no update is under way; all 3 instances run the definition 1");

@@ -49,7 +49,7 @@ pub(super) fn widens(from: ColumnType, to: ColumnType) -> bool {
     }
 }
 
-/// The same change of a table, which the server refuses if it takes time for each row.
+/// The statement of a change that the server refuses if it takes time for each row.
 pub fn at_once(alter_table: &str) -> String {
     format!("{alter_table}, ALGORITHM=INSTANT")
 }

@@ -5,7 +5,7 @@ use bbs_proto::models::{self, actual_lrp, actual_lrp_net_info, desired_lrp, imag
 use serde_json::{Map, Value};
 
 use super::forms::{FieldForm, Inlined, Named, NamedOmitted, Numbered, Omitted, Routable, Shown};
-use super::values::FieldValue;
+use super::values::{FieldValue, message_value};
 use super::{JsonError, JsonMessage, Members};
 
 macro_rules! key {
@@ -30,19 +30,7 @@ macro_rules! json {
             }
         }
 
-        impl FieldValue for models::$message {
-            fn write(&self) -> Value {
-                super::to_value(self)
-            }
-
-            fn is_empty(&self) -> bool {
-                false
-            }
-
-            fn read(value: Value) -> Result<Self, JsonError> {
-                super::from_value(value)
-            }
-        })*
+        message_value!($message);)*
     };
 }
 

@@ -163,55 +163,51 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-impl FieldValue for Vec<models::TextEntry> {
-    fn write(&self) -> Value {
-        let entries = self.iter().map(|entry| (text(&entry.key), entry.value.write()));
-        Value::Object(entries.collect())
-    }
+macro_rules! entries {
+    ($($entry:ident),*) => {
+        $(impl FieldValue for Vec<models::$entry> {
+            fn write(&self) -> Value {
+                let entries = self.iter().map(|entry| (text(&entry.key), entry.value.write()));
+                Value::Object(entries.collect())
+            }
 
-    fn is_empty(&self) -> bool {
-        self.is_empty()
-    }
+            fn is_empty(&self) -> bool {
+                self.is_empty()
+            }
 
-    fn read(value: Value) -> Result<Self, JsonError> {
-        read_entries(value, |key, value| {
-            Ok(models::TextEntry { key: key.into_bytes(), value: FieldValue::read(value)? })
-        })
-    }
+            fn read(value: Value) -> Result<Self, JsonError> {
+                read_entries(value, |key, value| {
+                    Ok(models::$entry { key: key.into_bytes(), value: FieldValue::read(value)? })
+                })
+            }
+        })*
+    };
 }
 
-impl FieldValue for Vec<models::MetricTagEntry> {
-    fn write(&self) -> Value {
-        let entries = self.iter().map(|entry| (text(&entry.key), entry.value.write()));
-        Value::Object(entries.collect())
-    }
+entries!(TextEntry, MetricTagEntry);
 
-    fn is_empty(&self) -> bool {
-        self.is_empty()
-    }
+/// The value of a field that is a message with a JSON form.
+macro_rules! message_value {
+    ($message:ident) => {
+        impl FieldValue for models::$message {
+            fn write(&self) -> Value {
+                super::to_value(self)
+            }
 
-    fn read(value: Value) -> Result<Self, JsonError> {
-        read_entries(value, |key, value| {
-            Ok(models::MetricTagEntry { key: key.into_bytes(), value: FieldValue::read(value)? })
-        })
-    }
+            fn is_empty(&self) -> bool {
+                false
+            }
+
+            fn read(value: Value) -> Result<Self, JsonError> {
+                super::from_value(value)
+            }
+        }
+    };
 }
+pub(super) use message_value;
 
-impl FieldValue for models::ProtoRoutes {
-    fn write(&self) -> Value {
-        super::to_value(self)
-    }
+message_value!(ProtoRoutes);
 
-    fn is_empty(&self) -> bool {
-        false
-    }
-
-    fn read(value: Value) -> Result<Self, JsonError> {
-        super::from_value(value)
-    }
-}
-
-/// An object of the JSON texts of its entries. One that is no JSON, which no BBS stores, is shown as text.
 impl JsonMessage for models::ProtoRoutes {
     fn write(&self, object: &mut Map<String, Value>) {
         for entry in &self.routes {

@@ -28,8 +28,8 @@ impl InstanceLine {
             }
             LrpInstanceEvent::InstanceRemoved(removed) => {
                 let row = removed.actual_lrp.as_ref()?;
-                let (definition, cell) =
-                    (printable(&row.desired_lrp_definition_id), on_cell(&row.actual_lrp_instance_key));
+                let definition = printable(&row.desired_lrp_definition_id);
+                let cell = on_cell(&row.actual_lrp_instance_key);
                 (row.actual_lrp_key.as_ref()?, to_value(&**removed), format!("{definition}{cell} is gone"))
             }
             LrpInstanceEvent::InstanceChanged(changed) => {
@@ -38,7 +38,8 @@ impl InstanceLine {
             }
             LrpInstanceEvent::Crashed(crashed) => {
                 let definition = printable(&crashed.desired_lrp_definition_id);
-                let (cell, reason) = (on_cell(&crashed.actual_lrp_instance_key), printable(&crashed.crash_reason));
+                let cell = on_cell(&crashed.actual_lrp_instance_key);
+                let reason = printable(&crashed.crash_reason);
                 let text = format!("{definition}{cell} crashed, the {}. time: {reason}", crashed.crash_count);
                 (crashed.actual_lrp_key.as_ref()?, to_value(&**crashed), text)
             }
