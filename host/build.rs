@@ -1,5 +1,5 @@
-//! Embeds two facts about the source in the executable: the SDK's files, which `bbs module new` writes beside a new
-//! crate, and the commit, which `bbs --version` prints.
+//! Embeds two facts about the source in the executable: the SDK's files, which `bbs module new`
+//! writes beside a new crate, and the commit, which `bbs --version` prints.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,10 @@ type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
 
 fn main() -> Outcome<()> {
     println!("cargo::rerun-if-changed=build.rs");
-    let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?).parent().ok_or("the host has no workspace")?.to_owned();
+    let root = Path::new(&std::env::var("CARGO_MANIFEST_DIR")?)
+        .parent()
+        .ok_or("the host has no workspace")?
+        .to_owned();
     embed_sdk(&root)?;
     let commit = match std::env::var("PROFILE")?.as_str() {
         "release" => release_commit(&root).unwrap_or_else(|| "unknown".to_owned()),
@@ -27,13 +30,17 @@ fn embed_sdk(root: &Path) -> Outcome<()> {
         println!("cargo::rerun-if-changed={}", sdk.join(folder).display());
         files_below(&sdk.join(folder), &mut files)?;
     }
-    // `read_dir` returns files in an order of the file system's choice; the generated file must not depend on it.
+    // `read_dir` returns files in an order of the file system's choice; the generated file must not
+    // depend on it.
     files.sort();
     let mut code = String::from(
         "/// Of the SDK: path within its folder, content.\npub(super) const FILES: &[(&str, &str)] = &[\n",
     );
     for file in &files {
-        let name = file.strip_prefix(&sdk)?.to_str().ok_or("a file of the SDK has no plain name")?;
+        let name = file
+            .strip_prefix(&sdk)?
+            .to_str()
+            .ok_or("a file of the SDK has no plain name")?;
         writeln!(code, "    ({name:?}, include_str!({file:?})),")?;
     }
     code += "];\n";
@@ -43,7 +50,11 @@ fn embed_sdk(root: &Path) -> Outcome<()> {
         ("WORKSPACE", "Cargo.toml"),
         ("LOCK", "Cargo.lock"),
     ] {
-        writeln!(code, "pub(super) const {name}: &str = include_str!({:?});", root.join(file))?;
+        writeln!(
+            code,
+            "pub(super) const {name}: &str = include_str!({:?});",
+            root.join(file)
+        )?;
     }
     std::fs::write(Path::new(&std::env::var("OUT_DIR")?).join("sdk.rs"), code)?;
     Ok(())
@@ -52,26 +63,40 @@ fn embed_sdk(root: &Path) -> Outcome<()> {
 fn files_below(folder: &Path, files: &mut Vec<PathBuf>) -> Outcome<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
-        if path.is_dir() { files_below(&path, files)? } else { files.push(path) }
+        if path.is_dir() {
+            files_below(&path, files)?
+        } else {
+            files.push(path)
+        }
     }
     Ok(())
 }
 
-/// The commit of a release build. Other builds leave it out: it changes with every commit, and would recompile the host
-/// each time.
+/// The commit of a release build. Other builds leave it out: it changes with every commit, and
+/// would recompile the host each time.
 fn release_commit(root: &Path) -> Option<String> {
     // Set by packagers who build from a source tree without git.
     println!("cargo::rerun-if-env-changed=BBS_BUILD_COMMIT");
     println!("cargo::rerun-if-changed=commit.txt");
-    let given = std::env::var("BBS_BUILD_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let given = std::env::var("BBS_BUILD_COMMIT")
+        .ok()
+        .filter(|commit| !commit.is_empty());
     given.or_else(|| checked_out(root)).or_else(archived)
 }
 
 /// The commit of a git checkout, with a suffix if tracked files differ from it.
 fn checked_out(root: &Path) -> Option<String> {
     let git = |arguments: &[&str]| {
-        let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
-        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(root)
+            .args(arguments)
+            .output()
+            .ok()?;
+        output
+            .status
+            .success()
+            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
     // The folder may lie inside an unrelated repository, which does not track this file.
     git(&["ls-files", "--error-unmatch", "host/build.rs"])?;
@@ -83,13 +108,24 @@ fn checked_out(root: &Path) -> Option<String> {
             println!("cargo::rerun-if-changed={path}");
         }
     }
-    for source in
-        ["host/src", "host/encryption", "sdk/client", "sdk/go-json", "sdk/src", "sdk/proto", "Cargo.toml", "Cargo.lock"]
-    {
+    for source in [
+        "host/src",
+        "host/encryption",
+        "sdk/client",
+        "sdk/go-json",
+        "sdk/src",
+        "sdk/proto",
+        "Cargo.toml",
+        "Cargo.lock",
+    ] {
         println!("cargo::rerun-if-changed={}", root.join(source).display());
     }
     let changed = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    Some(if changed.is_empty() { commit } else { format!("{commit}, with changes") })
+    Some(if changed.is_empty() {
+        commit
+    } else {
+        format!("{commit}, with changes")
+    })
 }
 
 /// The commit of a source archive: `git archive` writes it into this file (`export-subst`).

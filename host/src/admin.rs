@@ -1,6 +1,7 @@
-//! The admin socket: inspects and controls a running host over a Unix socket that only the host's own user may open.
-//! Owns the socket, its commands and its replies, which are one line of JSON each, so that `nc -U` works as a client. It
-//! is never reachable from another machine, and changes nothing that outlives the process.
+//! The admin socket: inspects and controls a running host over a Unix socket that only the host's
+//! own user may open. Owns the socket, its commands and its replies, which are one line of JSON
+//! each, so that `nc -U` works as a client. It is never reachable from another machine, and changes
+//! nothing that outlives the process.
 
 mod client;
 mod endpoint;
@@ -53,7 +54,9 @@ impl Command {
     /// If the connection is lost, or the line is not UTF-8.
     pub(crate) async fn read(stream: impl AsyncRead + Unpin) -> io::Result<Result<Self, String>> {
         let mut line = String::new();
-        BufReader::new(stream.take(LONGEST_LINE)).read_line(&mut line).await?;
+        BufReader::new(stream.take(LONGEST_LINE))
+            .read_line(&mut line)
+            .await?;
         Ok(serde_json::from_str(&line).map_err(|error| format!("this is not a command: {error}")))
     }
 }
@@ -95,33 +98,58 @@ pub struct Control {
 
 impl Host {
     fn report(&self) -> Report {
-        Report { pid: std::process::id(), progress: self.progress.snapshot(), throttle: self.throttle.settings() }
+        Report {
+            pid: std::process::id(),
+            progress: self.progress.snapshot(),
+            throttle: self.throttle.settings(),
+        }
     }
 
-    /// Executes a command and returns its reply. The socket repeats the report for [`Command::Watch`].
+    /// Executes a command and returns its reply. The socket repeats the report for
+    /// [`Command::Watch`].
     async fn execute(&self, command: Command) -> Reply {
-        let no_host =
-            || Reply::Refused("a command of `bbs` runs, no host; interrupt it, the next one continues".to_owned());
+        let no_host = || {
+            Reply::Refused(
+                "a command of `bbs` runs, no host; interrupt it, the next one continues".to_owned(),
+            )
+        };
         match command {
             Command::Status | Command::Watch => {}
             Command::Pause => self.throttle.pause(),
             Command::Resume => self.throttle.resume(),
             Command::Drain => {
-                let Some(Control { shutdown, .. }) = &self.control else { return no_host() };
+                let Some(Control { shutdown, .. }) = &self.control else {
+                    return no_host();
+                };
                 tracing::info!(name: "drain.requested", "an operator requested the end of this host");
                 shutdown.drain();
             }
             Command::Reload => {
-                let Some(Control { reload, .. }) = &self.control else { return no_host() };
-                return reload.request().await.map_or_else(Reply::Refused, Reply::Reloaded);
+                let Some(Control { reload, .. }) = &self.control else {
+                    return no_host();
+                };
+                return reload
+                    .request()
+                    .await
+                    .map_or_else(Reply::Refused, Reply::Reloaded);
             }
-            Command::Rate { units_per_second: Some(0) } => {
-                return Reply::Refused("at 0 units a second the work would never end; pause it instead".to_owned());
+            Command::Rate {
+                units_per_second: Some(0),
+            } => {
+                return Reply::Refused(
+                    "at 0 units a second the work would never end; pause it instead".to_owned(),
+                );
             }
             Command::Rate { units_per_second } => self.throttle.limit(units_per_second),
         }
-        if matches!(command, Command::Pause | Command::Resume | Command::Rate { .. }) {
-            let ThrottleSettings { paused, units_per_second } = self.throttle.settings();
+        if matches!(
+            command,
+            Command::Pause | Command::Resume | Command::Rate { .. }
+        ) {
+            let ThrottleSettings {
+                paused,
+                units_per_second,
+            } = self.throttle.settings();
             tracing::info!(paused, units_per_second, "an operator changed the throttle");
         }
         Reply::Report(self.report())

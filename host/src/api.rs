@@ -1,5 +1,5 @@
-//! The API as a set of methods: the methods of each version, the chain of translators between a client's version and the
-//! host's, and the native handlers at its end. Independent of HTTP.
+//! The API as a set of methods: the methods of each version, the chain of translators between a
+//! client's version and the host's, and the native handlers at its end. Independent of HTTP.
 
 mod chain;
 mod errors;
@@ -35,7 +35,8 @@ pub const NATIVE: ApiVersion = NativeVersion::Definitions.number();
 /// The version at which the line of translators ends.
 pub const LINE_END: ApiVersion = NativeVersion::Diego.number();
 
-/// Partition keys on one page of a list: as many as a cell has instances, so that one page covers a cell.
+/// Partition keys on one page of a list: as many as a cell has instances, so that one page covers a
+/// cell.
 const PAGE_UNITS: u32 = 500;
 
 const FAILED_BURST: u32 = 100;
@@ -54,7 +55,10 @@ pub struct Api {
 
 impl std::fmt::Debug for Api {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Api").field("service", &self.service).field("chain", &self.chain).finish_non_exhaustive()
+        f.debug_struct("Api")
+            .field("service", &self.service)
+            .field("chain", &self.chain)
+            .finish_non_exhaustive()
     }
 }
 
@@ -82,7 +86,8 @@ impl From<Result<Vec<u8>, RunError>> for Answer {
     }
 }
 
-/// The request holds a value that the database, at its pinned version, has no column for; the text names it.
+/// The request holds a value that the database, at its pinned version, has no column for; the text
+/// names it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotHeld(String);
@@ -94,8 +99,8 @@ pub struct Request {
     pub body: Bytes,
     /// Empty if the client sent none.
     pub trace_id: TraceId,
-    /// Cancelled when the client has disconnected. Ends what a translator computes for it; a change that a native handler
-    /// has begun is completed.
+    /// Cancelled when the client has disconnected. Ends what a translator computes for it; a change
+    /// that a native handler has begun is completed.
     pub abandoned: CancellationToken,
 }
 
@@ -104,33 +109,45 @@ pub fn decoded_bytes(body: &[u8]) -> usize {
     protobuf::elements(body).unwrap_or(protobuf::MOST_ELEMENTS) * protobuf::ELEMENT_BYTES
 }
 
-/// The first native version of a host that no longer serves clients of `version`: one serves its own major version and the
-/// one before.
+/// The first native version of a host that no longer serves clients of `version`: one serves its
+/// own major version and the one before.
 pub const fn served_until(version: ApiVersion) -> ApiVersion {
     ApiVersion::new(version.major + 2, 0)
 }
 
-/// The versions that a host with these translators and this pin serves: those of the line, oldest first, and then side
-/// shapes. Needs no store.
+/// The versions that a host with these translators and this pin serves: those of the line, oldest
+/// first, and then side shapes. Needs no store.
 ///
 /// # Errors
 /// The same as [`Api::new`].
-pub fn served(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Vec<ApiVersion>, ApiError> {
+pub fn served(
+    translators: Vec<Arc<dyn Translate>>,
+    pin: Option<&str>,
+) -> Result<Vec<ApiVersion>, ApiError> {
     pinned_chain(translators, pin).map(|chain| chain.served().to_vec())
 }
 
-fn pinned_chain(translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<TranslatorChain, ApiError> {
+fn pinned_chain(
+    translators: Vec<Arc<dyn Translate>>,
+    pin: Option<&str>,
+) -> Result<TranslatorChain, ApiError> {
     let mut chain = TranslatorChain::new(translators)?;
     pin.map_or(Ok(()), |pin| chain.pin(pin))?;
     Ok(chain)
 }
 
 impl Api {
-    /// `translators` lead from the oldest version to Diego's current one. With a pin, versions above it are not served.
+    /// `translators` lead from the oldest version to Diego's current one. With a pin, versions
+    /// above it are not served.
     ///
     /// # Errors
-    /// [`ApiError`] if the translators have a gap or do not end at [`LINE_END`], or if the pin is malformed or not served.
-    pub fn new(service: Service, translators: Vec<Arc<dyn Translate>>, pin: Option<&str>) -> Result<Self, ApiError> {
+    /// [`ApiError`] if the translators have a gap or do not end at [`LINE_END`], or if the pin is
+    /// malformed or not served.
+    pub fn new(
+        service: Service,
+        translators: Vec<Arc<dyn Translate>>,
+        pin: Option<&str>,
+    ) -> Result<Self, ApiError> {
         let chain = Arc::new(pinned_chain(translators, pin)?);
         let permits = RunPermits::new(&chain, service.store().readers());
         Ok(Self {
@@ -159,9 +176,15 @@ impl Api {
         self.chain.served()
     }
 
-    /// The method at this path for a client of `version`, which is one of the served versions. Without a version, that of
-    /// Diego's current version, or of an older one that has the path among Diego's. Returns the version with it.
-    pub fn find(&self, version: Option<ApiVersion>, verb: Verb, path: &str) -> Option<(ApiVersion, CallTarget)> {
+    /// The method at this path for a client of `version`, which is one of the served versions.
+    /// Without a version, that of Diego's current version, or of an older one that has the path
+    /// among Diego's. Returns the version with it.
+    pub fn find(
+        &self,
+        version: Option<ApiVersion>,
+        verb: Verb,
+        path: &str,
+    ) -> Option<(ApiVersion, CallTarget)> {
         match version {
             Some(version) => Some((version, self.chain.by_path(version, verb, path)?)),
             None => self.chain.by_diego_path(verb, path),
@@ -178,14 +201,21 @@ impl Api {
         if target.is_paged() {
             return Pages::begin(Arc::clone(self), target, request).await;
         }
-        self.run(target, &request, Extent::Whole).await.answer.into()
+        self.run(target, &request, Extent::Whole)
+            .await
+            .answer
+            .into()
     }
 
     /// Subscribes to events from now on; `body` is the subscriber's encoded filter.
     ///
     /// # Errors
     /// [`SubscribeError`] if the body cannot be decoded or the host is stopping.
-    pub fn subscribe(&self, stream: StreamTarget, body: &[u8]) -> Result<EventStream, SubscribeError> {
+    pub fn subscribe(
+        &self,
+        stream: StreamTarget,
+        body: &[u8],
+    ) -> Result<EventStream, SubscribeError> {
         EventStream::begin(self.service.events(), &self.streams, stream, body)
     }
 
@@ -197,7 +227,11 @@ impl Api {
     /// Logs that a run failed, or has an answer that is no message.
     fn log_failed(&self, error: &TranslateError) {
         if let Some(left_out) = self.failed_runs.admit() {
-            tracing::error!(reason = error.reason, left_out, "a call of an older version failed");
+            tracing::error!(
+                reason = error.reason,
+                left_out,
+                "a call of an older version failed"
+            );
         }
     }
 }

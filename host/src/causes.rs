@@ -15,12 +15,14 @@ pub fn with_causes(error: &dyn Error) -> WithCauses<'_> {
 impl Display for WithCauses<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         Display::fmt(self.0, f)?;
-        causes(self.0, |_| None).iter().try_for_each(|cause| write!(f, ": {cause}"))
+        causes(self.0, |_| None)
+            .iter()
+            .try_for_each(|cause| write!(f, ": {cause}"))
     }
 }
 
-/// The texts of an error's causes, outermost first, each once: some libraries repeat that of the next one. A cause for which
-/// `in_own_words` has a text is the last, with that text.
+/// The texts of an error's causes, outermost first, each once: some libraries repeat that of the
+/// next one. A cause for which `in_own_words` has a text is the last, with that text.
 pub fn causes(
     error: &dyn Error,
     in_own_words: impl for<'a> Fn(&'a (dyn Error + 'static)) -> Option<&'a str>,
@@ -59,6 +61,9 @@ mod tests {
         assert_eq!(with_causes(&cause).to_string(), "cause");
         let effect = Effect(cause);
         assert_eq!(with_causes(&effect).to_string(), "effect: cause");
-        assert_eq!(with_causes(&Repeating(effect)).to_string(), "repeats: effect: cause");
+        assert_eq!(
+            with_causes(&Repeating(effect)).to_string(),
+            "repeats: effect: cause"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The command line: one file per command, `output` and `exit` for all of them. Owns arguments, output and exit codes.
+//! The command line: one file per command, `output` and `exit` for all of them. Owns arguments,
+//! output and exit codes.
 
 pub mod api;
 mod bbs;
@@ -45,7 +46,8 @@ use exit::Exit;
 #[command(name = "bbs", version, long_version = version::LONG.as_str(), max_term_width = 100)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{EXAMPLES}\n\n{}", Exit::table()))]
 pub struct Cli {
-    /// Whether help, errors and the log have colours [default: on a terminal, unless NO_COLOR is set]
+    /// Whether help, errors and the log have colours [default: on a terminal, unless NO_COLOR is
+    /// set]
     #[arg(long, global = true, value_name = "WHEN")]
     color: Option<Colors>,
     #[command(subcommand)]
@@ -89,8 +91,8 @@ enum CliCommand {
 }
 
 impl Cli {
-    /// Parses the arguments; also accepts the command line of Diego's BBS, `bbs -config=FILE`, as `bbs serve`. Prints help or
-    /// an error and ends the process where clap does.
+    /// Parses the arguments; also accepts the command line of Diego's BBS, `bbs -config=FILE`, as
+    /// `bbs serve`. Prints help or an error and ends the process where clap does.
     pub fn of(arguments: impl Iterator<Item = OsString>) -> Self {
         let arguments = with_subcommand(arguments.collect());
         // Before they are parsed, which may fail with an error that has colours.
@@ -98,16 +100,18 @@ impl Cli {
         Self::try_parse_from(arguments).unwrap_or_else(|error| hints::with_hint(error).exit())
     }
 
-    /// Runs the command of the process that compiles a component, which needs no runtime, and returns its exit code; `None` for
-    /// every other command.
+    /// Runs the command of the process that compiles a component, which needs no runtime, and
+    /// returns its exit code; `None` for every other command.
     pub fn compile_component(&self) -> Option<ExitCode> {
-        let CliCommand::CompileComponent(command) = &self.command else { return None };
+        let CliCommand::CompileComponent(command) = &self.command else {
+            return None;
+        };
         without_core_dumps();
         Some(command.run())
     }
 
-    /// Runs the command and returns the exit code of the process. The process leaves no core dump, which would have its
-    /// keys.
+    /// Runs the command and returns the exit code of the process. The process leaves no core dump,
+    /// which would have its keys.
     ///
     /// # Errors
     /// Whatever made the command fail; [`failed`] prints it.
@@ -135,10 +139,14 @@ impl Cli {
     }
 }
 
-/// One byte is less than any dump has, and at this limit alone Linux does not pipe dumps to a program either (core(5)). The
-/// process stays readable to its own user in `/proc`, where it looks up its owner and its open files.
+/// One byte is less than any dump has, and at this limit alone Linux does not pipe dumps to a
+/// program either (core(5)). The process stays readable to its own user in `/proc`, where it looks
+/// up its owner and its open files.
 fn without_core_dumps() {
-    let one = Rlimit { current: Some(1), maximum: Some(1) };
+    let one = Rlimit {
+        current: Some(1),
+        maximum: Some(1),
+    };
     // Fails only if the limit is 0 already.
     let _ = setrlimit(Resource::Core, one);
 }
@@ -154,21 +162,30 @@ fn print_error(error: &anyhow::Error) {
     output::note(format_args!("bbs: {}", error_text(error)));
 }
 
-/// An error and its sources, each source on a line: an error's own `Display` never contains its source.
+/// An error and its sources, each source on a line: an error's own `Display` never contains its
+/// source.
 fn error_text(error: &anyhow::Error) -> String {
-    let causes = causes(error.as_ref(), message_of_server).into_iter().map(|cause| format!("\n  because: {cause}"));
+    let causes = causes(error.as_ref(), message_of_server)
+        .into_iter()
+        .map(|cause| format!("\n  because: {cause}"));
     std::iter::once(error.to_string()).chain(causes).collect()
 }
 
-/// Sets the colours of the process to the value of `--color`, which may be anywhere in the arguments.
+/// Sets the colours of the process to the value of `--color`, which may be anywhere in the
+/// arguments.
 fn choose_colors(arguments: &[OsString]) {
     let is_after_option = |at: usize| at > 0 && arguments[at - 1] == "--color";
     let mut values = arguments.iter().enumerate().filter_map(|(at, argument)| {
         let argument = argument.to_str()?;
-        argument.strip_prefix("--color=").or_else(|| is_after_option(at).then_some(argument))
+        argument
+            .strip_prefix("--color=")
+            .or_else(|| is_after_option(at).then_some(argument))
     });
     // The parser reports a value that is none of these.
-    let choice = match values.next_back().and_then(|value| Colors::from_str(value, false).ok()) {
+    let choice = match values
+        .next_back()
+        .and_then(|value| Colors::from_str(value, false).ok())
+    {
         Some(Colors::Always) => ColorChoice::Always,
         Some(Colors::Never) => ColorChoice::Never,
         Some(Colors::Auto) | None => ColorChoice::Auto,
@@ -178,8 +195,14 @@ fn choose_colors(arguments: &[OsString]) {
 
 /// Turns `-config` into `serve --config`: Go accepts options with one dash or two.
 fn with_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
-    let first = arguments.get(1).and_then(|first| first.to_str()).unwrap_or_default();
-    let option = first.strip_prefix("--").or_else(|| first.strip_prefix('-')).unwrap_or_default();
+    let first = arguments
+        .get(1)
+        .and_then(|first| first.to_str())
+        .unwrap_or_default();
+    let option = first
+        .strip_prefix("--")
+        .or_else(|| first.strip_prefix('-'))
+        .unwrap_or_default();
     if option == "config" || option.starts_with("config=") {
         let option = format!("--{option}");
         arguments.splice(1..2, ["serve".into(), option.into()]);
@@ -194,7 +217,9 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(with_subcommand(line.split(' ').map(OsString::from).collect()))
+        Cli::try_parse_from(with_subcommand(
+            line.split(' ').map(OsString::from).collect(),
+        ))
     }
 
     #[test]
@@ -219,30 +244,59 @@ mod tests {
 
     /// The commands without subcommands, each with its words.
     fn leaves(command: &clap::Command, words: &str) -> Vec<(String, clap::Command)> {
-        let below: Vec<_> = command.get_subcommands().filter(|below| !below.is_hide_set()).collect();
+        let below: Vec<_> = command
+            .get_subcommands()
+            .filter(|below| !below.is_hide_set())
+            .collect();
         if below.is_empty() {
             return vec![(words.to_owned(), command.clone())];
         }
-        below.into_iter().flat_map(|below| leaves(below, &format!("{words} {}", below.get_name()))).collect()
+        below
+            .into_iter()
+            .flat_map(|below| leaves(below, &format!("{words} {}", below.get_name())))
+            .collect()
     }
 
     /// Goal: a program can read the result of every command.
     #[test]
     fn every_command_with_a_result_prints_it_as_json_on_request() {
         let leaves = leaves(&<Cli as clap::CommandFactory>::command(), "bbs");
-        let has_json = |command: &clap::Command| command.get_arguments().any(|argument| argument.get_id() == "json");
-        let without: Vec<_> = leaves.iter().filter(|(_, command)| !has_json(command)).map(|(words, _)| words).collect();
+        let has_json = |command: &clap::Command| {
+            command
+                .get_arguments()
+                .any(|argument| argument.get_id() == "json")
+        };
+        let without: Vec<_> = leaves
+            .iter()
+            .filter(|(_, command)| !has_json(command))
+            .map(|(words, _)| words)
+            .collect();
         assert_eq!(without, WITHOUT_RESULT);
-        assert!(leaves.iter().any(|(words, _)| words == "bbs migrate quarantine export"), "{}", leaves.len());
+        assert!(
+            leaves
+                .iter()
+                .any(|(words, _)| words == "bbs migrate quarantine export"),
+            "{}",
+            leaves.len()
+        );
     }
 
     #[test]
     fn long_version_names_commit_api_and_data_version() {
         let text = <Cli as clap::CommandFactory>::command().render_long_version();
         let lines: Vec<_> = text.lines().collect();
-        assert!(lines[0].starts_with(concat!("bbs ", env!("CARGO_PKG_VERSION"), " (commit ")), "{text}");
-        let (api, data) = (crate::api::NATIVE.to_string(), crate::store::NATIVE.to_string());
-        assert!(lines[1].contains(&api) && lines[2].contains(&data), "{text}");
+        assert!(
+            lines[0].starts_with(concat!("bbs ", env!("CARGO_PKG_VERSION"), " (commit ")),
+            "{text}"
+        );
+        let (api, data) = (
+            crate::api::NATIVE.to_string(),
+            crate::store::NATIVE.to_string(),
+        );
+        assert!(
+            lines[1].contains(&api) && lines[2].contains(&data),
+            "{text}"
+        );
     }
 
     #[test]

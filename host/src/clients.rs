@@ -1,5 +1,5 @@
-//! Clients of other components: auctioneer, reps, Locket's presences, task callbacks, Loggregator. Owns connections,
-//! timeouts and protocols; decides nothing about what is sent.
+//! Clients of other components: auctioneer, reps, Locket's presences, task callbacks, Loggregator.
+//! Owns connections, timeouts and protocols; decides nothing about what is sent.
 
 pub mod auctioneer;
 pub mod callbacks;
@@ -49,16 +49,26 @@ pub enum ClientError {
     #[error("the completion callback URL {url:?} is not a URL; desire the task with one that is")]
     NoCallback { url: String },
     #[error("cannot {what}; check that it runs, and that the certificates of both belong together")]
-    Unreachable { what: &'static str, source: reqwest::Error },
+    Unreachable {
+        what: &'static str,
+        source: reqwest::Error,
+    },
     #[error("cannot {what}: the answer of {address} was {status}; see the log of that component")]
-    Status { what: &'static str, address: String, status: u16 },
+    Status {
+        what: &'static str,
+        address: String,
+        status: u16,
+    },
 }
 
 impl ClientError {
-    /// Whether the same request may succeed at once: the component did not take it, and did not wait for its time limit.
+    /// Whether the same request may succeed at once: the component did not take it, and did not
+    /// wait for its time limit.
     fn may_pass(&self) -> bool {
         match self {
-            Self::NoSecureAddress { .. } | Self::MalformedAddress { .. } | Self::NoCallback { .. } => false,
+            Self::NoSecureAddress { .. }
+            | Self::MalformedAddress { .. }
+            | Self::NoCallback { .. } => false,
             Self::Unreachable { source, .. } => !source.is_timeout(),
             Self::Status { status, .. } => *status >= 500,
         }
@@ -73,7 +83,10 @@ pub enum ClientsError {
     )]
     Address { key: &'static str, address: String },
     #[error("the certificates named by `{keys}` cannot be used; correct them")]
-    Pool { keys: &'static str, source: Box<PoolError> },
+    Pool {
+        keys: &'static str,
+        source: Box<PoolError>,
+    },
     #[error(transparent)]
     Locket(ConnectError),
     #[error("metrics cannot be sent as `loggregator` says")]
@@ -81,7 +94,8 @@ pub enum ClientsError {
 }
 
 impl Clients {
-    /// Sets up the clients. `identity` is the host's own server certificate, which task callbacks present.
+    /// Sets up the clients. `identity` is the host's own server certificate, which task callbacks
+    /// present.
     ///
     /// # Errors
     /// An address is malformed, or certificates cannot be used.
@@ -91,14 +105,23 @@ impl Clients {
         identity: Option<&ClientTls>,
     ) -> Result<Self, ClientsError> {
         let timeout = clients.communication_timeout;
-        let auctioneer = clients.auctioneer.as_ref().map(|auctioneer| Auctioneer::new(auctioneer, timeout));
+        let auctioneer = clients
+            .auctioneer
+            .as_ref()
+            .map(|auctioneer| Auctioneer::new(auctioneer, timeout));
         let loggregator = clients.loggregator.as_ref().map(Loggregator::new);
         Ok(Self {
             auctioneer: auctioneer.transpose()?.unwrap_or_default(),
             reps: Reps::new(&clients.rep, timeout)?,
-            cells: locket.map(CellDirectory::new).transpose()?.unwrap_or_default(),
+            cells: locket
+                .map(CellDirectory::new)
+                .transpose()?
+                .unwrap_or_default(),
             callbacks: Callbacks::new(identity, timeout)?,
-            loggregator: loggregator.transpose().map_err(ClientsError::Loggregator)?.unwrap_or_default(),
+            loggregator: loggregator
+                .transpose()
+                .map_err(ClientsError::Loggregator)?
+                .unwrap_or_default(),
         })
     }
 
@@ -109,13 +132,22 @@ impl Clients {
         identity: Option<&ClientTls>,
     ) -> Vec<ClientsError> {
         let timeout = clients.communication_timeout;
-        let auctioneer = clients.auctioneer.as_ref().and_then(|auctioneer| Auctioneer::new(auctioneer, timeout).err());
+        let auctioneer = clients
+            .auctioneer
+            .as_ref()
+            .and_then(|auctioneer| Auctioneer::new(auctioneer, timeout).err());
         let reps = Reps::new(&clients.rep, timeout).err();
         let cells = locket.and_then(|locket| CellDirectory::new(locket).err());
         let callbacks = Callbacks::new(identity, timeout).err();
-        let loggregator = clients.loggregator.as_ref().and_then(|agent| Loggregator::new(agent).err());
+        let loggregator = clients
+            .loggregator
+            .as_ref()
+            .and_then(|agent| Loggregator::new(agent).err());
         let loggregator = loggregator.map(ClientsError::Loggregator);
-        [auctioneer, reps, cells, callbacks, loggregator].into_iter().flatten().collect()
+        [auctioneer, reps, cells, callbacks, loggregator]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 }
 

@@ -1,5 +1,6 @@
-//! The configuration: one JSON file with Diego's key names and a few of this project's own. Owns parsing, defaults and
-//! the checks that need no other part; opens no file but its own, and no connection.
+//! The configuration: one JSON file with Diego's key names and a few of this project's own. Owns
+//! parsing, defaults and the checks that need no other part; opens no file but its own, and no
+//! connection.
 
 mod clients;
 mod database;
@@ -29,7 +30,9 @@ pub use database::RaisedConnections;
 pub use dsn::DsnError;
 pub use duration::GoDuration;
 pub use etcd::EtcdConfig;
-pub use folders::{ModuleFoldersError, modules as found_modules, shared_module_cache, shipped_module_cache};
+pub use folders::{
+    ModuleFoldersError, modules as found_modules, shared_module_cache, shipped_module_cache,
+};
 pub use listeners::{HealthCheck, Listeners};
 pub use lock::{Lock, LocketConfig};
 pub use logging::{LogFormat, LogLevel, Logging, TimeFormat};
@@ -54,7 +57,8 @@ const BYTE_ORDER_MARK: char = '\u{feff}';
 const ADMIN_SOCKET: &str = "admin.sock";
 const REPLAYS: &str = "replay";
 
-/// The parsed and validated configuration file. Absent keys have the defaults documented in `host/README.md`.
+/// The parsed and validated configuration file. Absent keys have the defaults documented in
+/// `host/README.md`.
 #[derive(Clone, PartialEq)]
 pub struct Config {
     pub listeners: Listeners,
@@ -62,7 +66,8 @@ pub struct Config {
     pub is_bosh_job: bool,
     /// The Unix socket through which `bbs migrate pause` and similar commands reach a running host.
     pub admin_socket: PathBuf,
-    /// The default place of the admin socket until it was one host's own: a host of that time may still run.
+    /// The default place of the admin socket until it was one host's own: a host of that time may
+    /// still run.
     pub earlier_admin_socket: Option<PathBuf>,
     pub database: Address,
     pub lock: Lock,
@@ -88,7 +93,8 @@ pub struct Config {
     pub accept_older_catalogs: Vec<String>,
     /// Folders for compiled modules, in order of preference; safe to delete at any time.
     pub module_caches: Vec<PathBuf>,
-    /// The folder for replay files: units that a migration could not transform, sealed, for the SDK to run again.
+    /// The folder for replay files: units that a migration could not transform, sealed, for the SDK
+    /// to run again.
     pub replay_dir: PathBuf,
     /// The data version to migrate to, instead of the catalog's newest.
     pub pin_data_version: Option<u64>,
@@ -99,8 +105,8 @@ pub struct Config {
     pub logging: Logging,
     /// Keys in the file that have no effect, for one warning.
     pub ignored: Ignored,
-    /// Keys whose relative path exists beside the file but not in the working directory, where Diego's BBS looks; for one
-    /// warning.
+    /// Keys whose relative path exists beside the file but not in the working directory, where
+    /// Diego's BBS looks; for one warning.
     pub beside_the_file: Vec<String>,
     /// The limit of database connections, if it is too low; for one warning.
     pub raised_connections: Option<RaisedConnections>,
@@ -123,13 +129,26 @@ impl ExaminedConfig {
     /// The file cannot be read or parsed.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let path = path.to_owned();
-        let text = files::read_text(&path).map_err(|source| ConfigError::Read { path: path.clone(), source })?;
+        let text = files::read_text(&path).map_err(|source| ConfigError::Read {
+            path: path.clone(),
+            source,
+        })?;
         // It has passphrases.
         let text = Zeroizing::new(text);
-        let file = parse(&text).map_err(|reason| ConfigError::Parse { path: path.clone(), reason })?;
+        let file = parse(&text).map_err(|reason| ConfigError::Parse {
+            path: path.clone(),
+            reason,
+        })?;
         let file_folder = path.parent().unwrap_or(Path::new(".")).to_owned();
         let working = std::env::current_dir().unwrap_or_default();
-        Ok(examine(file, Folders { path, file: file_folder, working }))
+        Ok(examine(
+            file,
+            Folders {
+                path,
+                file: file_folder,
+                working,
+            },
+        ))
     }
 
     /// The keys that have a fault, or may be meant by one that is misspelt.
@@ -138,7 +157,12 @@ impl ExaminedConfig {
             ConfigError::Misspelt { meant, .. } => Some(*meant),
             _ => None,
         });
-        self.faults.iter().filter_map(ConfigError::key).chain(meant).map(str::to_owned).collect()
+        self.faults
+            .iter()
+            .filter_map(ConfigError::key)
+            .chain(meant)
+            .map(str::to_owned)
+            .collect()
     }
 
     /// The configuration, if no key has a fault.
@@ -149,7 +173,10 @@ impl ExaminedConfig {
         match self.faults.len() {
             0 => Ok(self.config),
             1 => Err(self.faults.remove(0)),
-            _ => Err(ConfigError::Faults { path: self.path, faults: self.faults }),
+            _ => Err(ConfigError::Faults {
+                path: self.path,
+                faults: self.faults,
+            }),
         }
     }
 }
@@ -181,33 +208,65 @@ impl std::fmt::Debug for Config {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read the configuration file {}; give its path with --config", .path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("the configuration file {} is not a JSON object: {reason}", .path.display())]
-    Parse { path: PathBuf, reason: serde_json::Error },
+    Parse {
+        path: PathBuf,
+        reason: serde_json::Error,
+    },
     #[error("the configuration file {} has {} faults:{}", .path.display(), .faults.len(), list(.faults))]
-    Faults { path: PathBuf, faults: Vec<ConfigError> },
+    Faults {
+        path: PathBuf,
+        faults: Vec<ConfigError>,
+    },
     #[error("`{key}` is {value}; write {form}")]
-    Value { key: &'static str, value: String, form: &'static str },
-    #[error("`{key}` is not an address to listen on: {text:?}; write it as IP:port, such as \"127.0.0.1:8889\"")]
+    Value {
+        key: &'static str,
+        value: String,
+        form: &'static str,
+    },
+    #[error(
+        "`{key}` is not an address to listen on: {text:?}; write it as IP:port, such as \"127.0.0.1:8889\""
+    )]
     Address { key: &'static str, text: String },
     #[error("`{key}` is required: {what}")]
-    Missing { key: &'static str, what: &'static str },
+    Missing {
+        key: &'static str,
+        what: &'static str,
+    },
     #[error(
         "`modules_dir` is required: there is no folder of modules in {places}; name the one that `bbs module build` wrote"
     )]
     NoModules { places: String },
-    #[error("`database_driver` {0:?} is not served; use \"sqlite\", \"postgres\" or \"mysql\" (also for MariaDB)")]
+    #[error(
+        "`database_driver` {0:?} is not served; use \"sqlite\", \"postgres\" or \"mysql\" (also for MariaDB)"
+    )]
     Driver(String),
     #[error("`database_connection_string` cannot be used: {reason}; write it as {form}")]
-    ConnectionString { form: &'static str, reason: DsnError },
+    ConnectionString {
+        form: &'static str,
+        reason: DsnError,
+    },
     #[error(
         "`{written}` is not a key of the configuration; write `{meant}`, which it resembles, or take it out of the file"
     )]
-    Misspelt { written: String, meant: &'static str },
+    Misspelt {
+        written: String,
+        meant: &'static str,
+    },
     #[error("`{key}` has catalogs that cannot be used: {reason}")]
-    Catalogs { key: &'static str, reason: TrustedKeyError },
+    Catalogs {
+        key: &'static str,
+        reason: TrustedKeyError,
+    },
     #[error("`{key}` cannot be honoured: {why}")]
-    Refused { key: &'static str, why: &'static str },
+    Refused {
+        key: &'static str,
+        why: &'static str,
+    },
 }
 
 impl ConfigError {
@@ -233,22 +292,30 @@ fn list(faults: &[ConfigError]) -> String {
 }
 
 impl Config {
-    /// Reads a file. Relative paths in it are relative to the file, so that they do not depend on the working directory;
-    /// except those of certificates and keys, which are first looked up in the working directory, as Diego's BBS does.
+    /// Reads a file. Relative paths in it are relative to the file, so that they do not depend on
+    /// the working directory; except those of certificates and keys, which are first looked up in
+    /// the working directory, as Diego's BBS does.
     ///
     /// # Errors
-    /// If the file cannot be read or parsed; or with all keys that are missing, misspelt or have a value that cannot be used.
+    /// If the file cannot be read or parsed; or with all keys that are missing, misspelt or have a
+    /// value that cannot be used.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         ExaminedConfig::read(path)?.without_faults()
     }
 
-    /// Peculiarities of the file that keep no host from starting, in sentences: keys without effect that are none of Diego's, and
-    /// values that are not used as they are.
+    /// Peculiarities of the file that keep no host from starting, in sentences: keys without effect
+    /// that are none of Diego's, and values that are not used as they are.
     pub fn warnings(&self) -> Vec<String> {
-        let unknown = self.ignored.unknown.iter().map(|written| match self.ignored.resembled.get(written) {
-            Some(meant) => format!("`{written}` has no meaning here and is ignored; it resembles `{meant}`"),
-            None => format!("`{written}` has no meaning here and is ignored"),
-        });
+        let unknown =
+            self.ignored
+                .unknown
+                .iter()
+                .map(|written| match self.ignored.resembled.get(written) {
+                    Some(meant) => format!(
+                        "`{written}` has no meaning here and is ignored; it resembles `{meant}`"
+                    ),
+                    None => format!("`{written}` has no meaning here and is ignored"),
+                });
         let beside = self.beside_the_file.iter().map(|key| {
             format!(
                 "the file that `{key}` names is not in the working directory, where Diego's BBS looks for it, and was found \
@@ -311,13 +378,25 @@ impl Config {
     }
 }
 
-/// Keys without which a host that is part of a Diego would start, but never run anything that clients desire; each with its
-/// meaning, beside [`SERVER_FILES`], [`LOCKET_FILES`] and [`UUID`].
+/// Keys without which a host that is part of a Diego would start, but never run anything that
+/// clients desire; each with its meaning, beside [`SERVER_FILES`], [`LOCKET_FILES`] and [`UUID`].
 const REQUIRED_IN_A_DIEGO: [(&str, &str); 4] = [
-    ("database_driver", "\"postgres\", or \"mysql\" (also for MariaDB)"),
-    ("auctioneer_address", "the URL of the auctioneer, which places LRPs and tasks on cells"),
-    ("locket_address", "the address of Locket, which has the master lock and the presences of cells"),
-    ("health_address", "the address at which a supervisor checks the health of this host"),
+    (
+        "database_driver",
+        "\"postgres\", or \"mysql\" (also for MariaDB)",
+    ),
+    (
+        "auctioneer_address",
+        "the URL of the auctioneer, which places LRPs and tasks on cells",
+    ),
+    (
+        "locket_address",
+        "the address of Locket, which has the master lock and the presences of cells",
+    ),
+    (
+        "health_address",
+        "the address at which a supervisor checks the health of this host",
+    ),
 ];
 
 /// Validates that the configuration of a host that is part of a Diego is complete.
@@ -325,7 +404,12 @@ fn check_completeness(config: &Config, keys: &mut Keys) {
     if config.listeners.tls.is_none() && config.clients.auctioneer.is_none() {
         return;
     }
-    for (key, what) in SERVER_FILES.into_iter().chain(REQUIRED_IN_A_DIEGO).chain(LOCKET_FILES).chain([UUID]) {
+    for (key, what) in SERVER_FILES
+        .into_iter()
+        .chain(REQUIRED_IN_A_DIEGO)
+        .chain(LOCKET_FILES)
+        .chain([UUID])
+    {
         keys.required(keys.is_given(key).then_some(()), key, what);
     }
 }
@@ -333,11 +417,20 @@ fn check_completeness(config: &Config, keys: &mut Keys) {
 /// Parses the first JSON value of the text and ignores what follows it, as Go's decoder does.
 fn parse(text: &str) -> Result<Map<String, Value>, serde_json::Error> {
     if text.starts_with(BYTE_ORDER_MARK) {
-        return Err(serde::de::Error::custom("it begins with a byte order mark; save it without one"));
+        return Err(serde::de::Error::custom(
+            "it begins with a byte order mark; save it without one",
+        ));
     }
-    match serde_json::Deserializer::from_str(text).into_iter().next().transpose()? {
+    match serde_json::Deserializer::from_str(text)
+        .into_iter()
+        .next()
+        .transpose()?
+    {
         Some(Value::Object(file)) => Ok(file),
-        Some(other) => Err(serde::de::Error::custom(format!("it is {}", values::describe(&other)))),
+        Some(other) => Err(serde::de::Error::custom(format!(
+            "it is {}",
+            values::describe(&other)
+        ))),
         None => Err(serde::de::Error::custom("it is empty")),
     }
 }
@@ -349,18 +442,34 @@ fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
     let mut keys = Keys::new(file, folders);
     let database = DatabaseKeys::read(&mut keys);
     let lock = Lock::read(&mut keys, database.connection_timeout());
-    let ConfiguredAddress { address: database, ignored: ignored_parameters, raised_connections } =
-        database.address(&mut keys, base, &lock);
-    let DataFolder { path: data_dir, earlier } = match keys.path("data_dir") {
-        Some(path) => DataFolder { path, earlier: None },
+    let ConfiguredAddress {
+        address: database,
+        ignored: ignored_parameters,
+        raised_connections,
+    } = database.address(&mut keys, base, &lock);
+    let DataFolder {
+        path: data_dir,
+        earlier,
+    } = match keys.path("data_dir") {
+        Some(path) => DataFolder {
+            path,
+            earlier: None,
+        },
         None => folders::data(&path, base, &database),
     };
-    let modules_dir = keys.path("modules_dir").map_or_else(folders::modules, Ok).unwrap_or_else(|fault| {
-        keys.fault(fault);
-        PathBuf::new()
-    });
+    let modules_dir = keys
+        .path("modules_dir")
+        .map_or_else(folders::modules, Ok)
+        .unwrap_or_else(|fault| {
+            keys.fault(fault);
+            PathBuf::new()
+        });
     let mut default = Config::smallest(database, modules_dir, &data_dir);
-    if let Some(replays) = earlier.as_ref().map(|folder| folder.join(REPLAYS)).filter(|folder| folder.is_dir()) {
+    if let Some(replays) = earlier
+        .as_ref()
+        .map(|folder| folder.join(REPLAYS))
+        .filter(|folder| folder.is_dir())
+    {
         // Its files are re-sealed when keys are rotated.
         default.replay_dir = replays;
     }
@@ -381,10 +490,16 @@ fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
         etcd: EtcdConfig::read(&mut keys),
         encryption_keys: encryption_keys(&mut keys),
         active_key_label: keys.take("active_key_label").unwrap_or_default(),
-        add_on_dirs: keys.texts("modules_dirs").into_iter().map(|folder| base.join(folder)).collect(),
+        add_on_dirs: keys
+            .texts("modules_dirs")
+            .into_iter()
+            .map(|folder| base.join(folder))
+            .collect(),
         trusted_keys: trusted_keys(&mut keys),
         accept_older_catalogs: accept_older_catalogs(&mut keys),
-        module_caches: keys.path("module_cache_dir").map_or(default.module_caches, |folder| vec![folder]),
+        module_caches: keys
+            .path("module_cache_dir")
+            .map_or(default.module_caches, |folder| vec![folder]),
         replay_dir: keys.path("replay_dir").unwrap_or(default.replay_dir),
         pin_data_version: keys.take("pin_data_version"),
         pin_api_version: keys.text("pin_api_version"),
@@ -394,22 +509,46 @@ fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
         ..default
     };
     check_completeness(&config, &mut keys);
-    let Leftover { names, known: diegos, beside_the_file, mut faults } = keys.leftover();
-    let (known, unknown): (Vec<_>, Vec<_>) = names.into_iter().partition(|key| WITHOUT_MEANING.contains(&&**key));
+    let Leftover {
+        names,
+        known: diegos,
+        beside_the_file,
+        mut faults,
+    } = keys.leftover();
+    let (known, unknown): (Vec<_>, Vec<_>) = names
+        .into_iter()
+        .partition(|key| WITHOUT_MEANING.contains(&&**key));
     let misspelt = unknown.iter().filter_map(|written| {
-        Some(ConfigError::Misspelt { written: written.clone(), meant: names::resembled(written, names::OURS)? })
+        Some(ConfigError::Misspelt {
+            written: written.clone(),
+            meant: names::resembled(written, names::OURS)?,
+        })
     });
     faults.extend(misspelt);
-    config.ignored = Ignored { resembled: resembled(&unknown, &diegos), known, unknown };
+    config.ignored = Ignored {
+        resembled: resembled(&unknown, &diegos),
+        known,
+        unknown,
+    };
     config.ignored.unknown.extend(ignored_parameters);
     config.beside_the_file = beside_the_file;
-    ExaminedConfig { config, faults, path }
+    ExaminedConfig {
+        config,
+        faults,
+        path,
+    }
 }
 
-/// The unknown keys that resemble a known one, with that key. Diego's BBS ignores them, so they are no faults.
+/// The unknown keys that resemble a known one, with that key. Diego's BBS ignores them, so they are
+/// no faults.
 fn resembled(unknown: &[String], known: &BTreeSet<String>) -> BTreeMap<String, String> {
     let candidates = || known.iter().map(String::as_str).chain(WITHOUT_MEANING);
-    let similar = |written: &String| Some((written.clone(), names::resembled(written, candidates())?.to_owned()));
+    let similar = |written: &String| {
+        Some((
+            written.clone(),
+            names::resembled(written, candidates())?.to_owned(),
+        ))
+    };
     unknown.iter().filter_map(similar).collect()
 }
 
@@ -417,18 +556,30 @@ fn resembled(unknown: &[String], known: &BTreeSet<String>) -> BTreeMap<String, S
 fn encryption_keys(keys: &mut Keys) -> BTreeMap<String, Zeroizing<String>> {
     let key = "encryption_keys";
     let why = "it is an object of labels and passphrases, all of them texts";
-    let texts: Option<BTreeMap<String, Option<String>>> = keys.take_or(key, |_| ConfigError::Refused { key, why });
+    let texts: Option<BTreeMap<String, Option<String>>> =
+        keys.take_or(key, |_| ConfigError::Refused { key, why });
     let texts = texts.unwrap_or_default().into_iter();
-    texts.map(|(label, passphrase)| (label, Zeroizing::new(passphrase.unwrap_or_default()))).collect()
+    texts
+        .map(|(label, passphrase)| (label, Zeroizing::new(passphrase.unwrap_or_default())))
+        .collect()
 }
 
 fn trusted_keys(keys: &mut Keys) -> TrustedKeys {
     let key = "trusted_keys";
-    let texts = keys.take::<BTreeMap<String, Option<Vec<Option<String>>>>>(key).unwrap_or_default();
+    let texts = keys
+        .take::<BTreeMap<String, Option<Vec<Option<String>>>>>(key)
+        .unwrap_or_default();
     let of_catalog = |texts: Option<Vec<Option<String>>>| {
-        texts.unwrap_or_default().into_iter().map(Option::unwrap_or_default).collect()
+        texts
+            .unwrap_or_default()
+            .into_iter()
+            .map(Option::unwrap_or_default)
+            .collect()
     };
-    let texts = texts.into_iter().map(|(name, texts)| (name, of_catalog(texts))).collect();
+    let texts = texts
+        .into_iter()
+        .map(|(name, texts)| (name, of_catalog(texts)))
+        .collect();
     TrustedKeys::parse(texts).unwrap_or_else(|reason| {
         keys.fault(ConfigError::Catalogs { key, reason });
         TrustedKeys::default()
@@ -439,7 +590,10 @@ fn accept_older_catalogs(keys: &mut Keys) -> Vec<String> {
     let key = "accept_older_catalogs";
     let names = keys.texts(key);
     if let Some(name) = names.iter().find(|name| !is_catalog_name(name)) {
-        keys.fault(ConfigError::Catalogs { key, reason: TrustedKeyError::Name { name: name.clone() } });
+        keys.fault(ConfigError::Catalogs {
+            key,
+            reason: TrustedKeyError::Name { name: name.clone() },
+        });
     }
     names
 }

@@ -1,10 +1,11 @@
-//! Access to the database, whichever of the three it is: connections, transactions, statements and rows. The only module
-//! that uses sqlx. Owns every difference between the databases that callers need not know; which statements run, and why,
-//! is decided by the layers above.
+//! Access to the database, whichever of the three it is: connections, transactions, statements and
+//! rows. The only module that uses sqlx. Owns every difference between the databases that callers
+//! need not know; which statements run, and why, is decided by the layers above.
 //!
-//! SQLite allows one writer at a time, so writes share one connection: they queue in the process instead of failing with
-//! `SQLITE_BUSY`, and are committed in groups (`group_commit.rs`). Its readers have a pool of their own and, with
-//! write-ahead logging, never wait for the writer. PostgreSQL and MySQL have one pool for both.
+//! SQLite allows one writer at a time, so writes share one connection: they queue in the process
+//! instead of failing with `SQLITE_BUSY`, and are committed in groups (`group_commit.rs`). Its
+//! readers have a pool of their own and, with write-ahead logging, never wait for the writer.
+//! PostgreSQL and MySQL have one pool for both.
 
 mod address;
 pub mod bulk;
@@ -36,8 +37,9 @@ use sqlx::SqlitePool;
 pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
 pub use connection_check::ConnectionCheck;
 pub use errors::{
-    READ_ONLY, first_write_advice, is_denied, is_missing_table, is_not_at_once, is_outage, is_read_only,
-    is_refused_row, is_repeatable, is_transient, is_unique_violation, message_of_server, refusal, refused_characters,
+    READ_ONLY, first_write_advice, is_denied, is_missing_table, is_not_at_once, is_outage,
+    is_read_only, is_refused_row, is_repeatable, is_transient, is_unique_violation,
+    message_of_server, refusal, refused_characters,
 };
 pub use lock_holders::{end_holders_of_rows, lock_holders};
 pub use row::Row;
@@ -70,7 +72,8 @@ pub enum Dialect {
 }
 
 impl Dialect {
-    /// The type to cast a sum of integers to, so that the database returns an integer and not a decimal.
+    /// The type to cast a sum of integers to, so that the database returns an integer and not a
+    /// decimal.
     pub fn integer_cast(self) -> &'static str {
         match self {
             Self::Sqlite => "INTEGER",
@@ -87,15 +90,19 @@ pub struct ServerKind {
     pub dialect: Dialect,
     /// Whether it is MariaDB, whose dialect is that of MySQL.
     pub is_mariadb: bool,
-    /// Whether it is a node of a Galera cluster: all commits in the cluster wait until each node has run a statement that changes
-    /// the schema.
+    /// Whether it is a node of a Galera cluster: all commits in the cluster wait until each node
+    /// has run a statement that changes the schema.
     pub is_in_cluster: bool,
 }
 
 impl ServerKind {
     /// A server of this dialect about which no more is known.
     pub fn of(dialect: Dialect) -> Self {
-        Self { dialect, is_mariadb: false, is_in_cluster: false }
+        Self {
+            dialect,
+            is_mariadb: false,
+            is_in_cluster: false,
+        }
     }
 }
 
@@ -127,7 +134,11 @@ struct Inner {
 
 #[derive(Debug)]
 enum Pools {
-    Sqlite { readers: SqlitePool, writer: GroupCommit, writer_relaxed: SqlitePool },
+    Sqlite {
+        readers: SqlitePool,
+        writer: GroupCommit,
+        writer_relaxed: SqlitePool,
+    },
     Postgres(SessionPool<PostgresDriver>),
     Mysql(Box<MysqlConnections>),
 }
@@ -150,12 +161,25 @@ impl Pools {
 
     async fn begin(&self, purpose: Purpose) -> Result<(Begun, Option<Attachment>), SqlError> {
         let begun = match (self, purpose) {
-            (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => readers.begin().await?.into(),
+            (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => {
+                readers.begin().await?.into()
+            }
             (Self::Sqlite { writer, .. }, Purpose::Write) => writer.begin().await?.into(),
-            (Self::Sqlite { writer, writer_relaxed, .. }, Purpose::WriteRelaxed) => {
-                // Queues behind the other writer here: in SQLite itself both would poll for the lock.
+            (
+                Self::Sqlite {
+                    writer,
+                    writer_relaxed,
+                    ..
+                },
+                Purpose::WriteRelaxed,
+            ) => {
+                // Queues behind the other writer here: in SQLite itself both would poll for the
+                // lock.
                 let waiting = writer.pool().acquire().await?;
-                return Ok((writer_relaxed.begin_with(group_commit::WRITE).await?.into(), Some(Box::new(waiting))));
+                return Ok((
+                    writer_relaxed.begin_with(group_commit::WRITE).await?.into(),
+                    Some(Box::new(waiting)),
+                ));
             }
             (Self::Postgres(pool), purpose) => pool.begin(purpose).await?.into(),
             (Self::Mysql(connections), purpose) => connections.pool.begin(purpose).await?.into(),
@@ -167,7 +191,9 @@ impl Pools {
     fn is_exhausted(&self, purpose: Purpose) -> bool {
         match (self, purpose) {
             (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => is_exhausted(readers),
-            (Self::Sqlite { writer, .. }, Purpose::Write | Purpose::WriteRelaxed) => is_exhausted(writer.pool()),
+            (Self::Sqlite { writer, .. }, Purpose::Write | Purpose::WriteRelaxed) => {
+                is_exhausted(writer.pool())
+            }
             (Self::Postgres(pool), _) => pool.is_exhausted(),
             (Self::Mysql(connections), _) => connections.pool.is_exhausted(),
         }
@@ -175,9 +201,11 @@ impl Pools {
 
     fn open_connections(&self) -> u64 {
         match self {
-            Self::Sqlite { readers, writer, writer_relaxed } => {
-                u64::from(readers.size() + writer.pool().size() + writer_relaxed.size())
-            }
+            Self::Sqlite {
+                readers,
+                writer,
+                writer_relaxed,
+            } => u64::from(readers.size() + writer.pool().size() + writer_relaxed.size()),
             Self::Postgres(pool) => pool.open_sessions(),
             Self::Mysql(connections) => connections.pool.open_sessions(),
         }
@@ -196,7 +224,9 @@ fn is_exhausted(pool: &SqlitePool) -> bool {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum DatabaseError {
-    #[error("the SQLite database {name} cannot be opened: {what}; correct `database_connection_string`")]
+    #[error(
+        "the SQLite database {name} cannot be opened: {what}; correct `database_connection_string`"
+    )]
     NoPlace { name: String, what: &'static str },
     #[error(
         "{name} is not a database of SQLite; correct `database_connection_string`, or restore the file from a backup"
@@ -245,22 +275,30 @@ impl Database {
     /// # Errors
     /// [`DatabaseError::NoPlace`].
     pub fn check_place(address: &Address) -> Result<(), DatabaseError> {
-        let Address::Sqlite(path) = address else { return Ok(()) };
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let Address::Sqlite(path) = address else {
+            return Ok(());
+        };
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let what = match (path.is_dir(), folder.is_dir()) {
             (true, _) => "it is a folder",
             (false, false) => "its folder does not exist",
             (false, true) => return Ok(()),
         };
-        Err(DatabaseError::NoPlace { name: address.to_string(), what })
+        Err(DatabaseError::NoPlace {
+            name: address.to_string(),
+            what,
+        })
     }
 
-    /// Opens the database with at least one connection, so that a wrong address fails at once. Creates an SQLite file that
-    /// does not exist.
+    /// Opens the database with at least one connection, so that a wrong address fails at once.
+    /// Creates an SQLite file that does not exist.
     ///
     /// # Errors
-    /// As [`Database::check_place`]; [`DatabaseError::OtherFile`], [`DatabaseError::OpenFile`] or [`DatabaseError::Connect`], naming
-    /// the database.
+    /// As [`Database::check_place`]; [`DatabaseError::OtherFile`], [`DatabaseError::OpenFile`] or
+    /// [`DatabaseError::Connect`], naming the database.
     pub async fn open(address: &Address) -> Result<Self, DatabaseError> {
         Self::check_place(address)?;
         let name = address.to_string();
@@ -268,10 +306,12 @@ impl Database {
         let pools = match address {
             Address::Sqlite(path) => sqlite::open(path).await,
             Address::Server(server) => match server.dialect {
-                Dialect::Postgres => postgres::open(server, &replacement).await.map(Pools::Postgres),
-                Dialect::Mysql | Dialect::Sqlite => {
-                    MysqlConnections::open(server, &replacement).await.map(|opened| Pools::Mysql(Box::new(opened)))
-                }
+                Dialect::Postgres => postgres::open(server, &replacement)
+                    .await
+                    .map(Pools::Postgres),
+                Dialect::Mysql | Dialect::Sqlite => MysqlConnections::open(server, &replacement)
+                    .await
+                    .map(|opened| Pools::Mysql(Box::new(opened))),
             },
         };
         // The address does not show which of the two it is.
@@ -282,7 +322,12 @@ impl Database {
             _ => name,
         };
         match (pools, address) {
-            (Ok(pools), _) => Ok(Self(Arc::new(Inner { pools, name, counters: Arc::default(), replacement }))),
+            (Ok(pools), _) => Ok(Self(Arc::new(Inner {
+                pools,
+                name,
+                counters: Arc::default(),
+                replacement,
+            }))),
             (Err(source), Address::Sqlite(_)) if sqlite::is_other_file(&source) => {
                 Err(DatabaseError::OtherFile { name, source })
             }
@@ -291,20 +336,28 @@ impl Database {
         }
     }
 
-    /// Checks that a session is this host's alone: that its settings stay, and those of another are not seen in it; and that
-    /// one server accepts writes, so that the fence holds. Changes nothing in the database.
+    /// Checks that a session is this host's alone: that its settings stay, and those of another are
+    /// not seen in it; and that one server accepts writes, so that the fence holds. Changes nothing
+    /// in the database.
     ///
     /// # Errors
-    /// [`DatabaseError::SharedSessions`], [`DatabaseError::SeveralPrimaries`], or [`DatabaseError::Connect`] if a statement
-    /// fails.
+    /// [`DatabaseError::SharedSessions`], [`DatabaseError::SeveralPrimaries`], or
+    /// [`DatabaseError::Connect`] if a statement fails.
     pub async fn check_sessions(&self) -> Result<(), DatabaseError> {
         let name = || self.0.name.clone();
-        let failed = |source| DatabaseError::Connect { name: name(), source };
+        let failed = |source| DatabaseError::Connect {
+            name: name(),
+            source,
+        };
         match &self.0.pools {
             Pools::Sqlite { .. } => Ok(()),
             Pools::Postgres(pool) => {
                 let is_own = postgres::keeps_settings(pool).await.map_err(failed)?;
-                if is_own { Ok(()) } else { Err(DatabaseError::SharedSessions { name: name() }) }
+                if is_own {
+                    Ok(())
+                } else {
+                    Err(DatabaseError::SharedSessions { name: name() })
+                }
             }
             Pools::Mysql(connections) => {
                 let variables = connections.variables().await.map_err(failed)?;
@@ -322,7 +375,9 @@ impl Database {
     /// # Errors
     /// If a statement fails.
     pub async fn is_in_cluster(&self) -> Result<bool, SqlError> {
-        let Pools::Mysql(connections) = &self.0.pools else { return Ok(false) };
+        let Pools::Mysql(connections) = &self.0.pools else {
+            return Ok(false);
+        };
         Ok(connections.variables().await?.is_in_cluster())
     }
 
@@ -366,8 +421,8 @@ impl Database {
         self.begin(Purpose::Read).await
     }
 
-    /// A connection for a single read-only statement, which sees one snapshot by itself. A second statement may see a later
-    /// one. Saves the round trips of `BEGIN` and `COMMIT`.
+    /// A connection for a single read-only statement, which sees one snapshot by itself. A second
+    /// statement may see a later one. Saves the round trips of `BEGIN` and `COMMIT`.
     ///
     /// # Errors
     /// [`DatabaseError::Begin`] if no connection can be had.
@@ -375,8 +430,9 @@ impl Database {
         self.begin(Purpose::Look).await
     }
 
-    /// Begins a transaction that may write. On SQLite it takes the write lock at once, since upgrading a read transaction
-    /// later could fail. Writes under the master lock begin with `lock::Fence::begin` instead.
+    /// Begins a transaction that may write. On SQLite it takes the write lock at once, since
+    /// upgrading a read transaction later could fail. Writes under the master lock begin with
+    /// `lock::Fence::begin` instead.
     ///
     /// # Errors
     /// [`DatabaseError::Begin`] if no connection can be had or the transaction cannot begin.
@@ -384,9 +440,9 @@ impl Database {
         self.begin(Purpose::Write).await
     }
 
-    /// Like [`write`](Self::write), with a commit that does not wait for the disk where the database supports it. A crash of
-    /// the machine may undo the commit, as a whole and together with every later relaxed one; a later durable commit makes it
-    /// durable too.
+    /// Like [`write`](Self::write), with a commit that does not wait for the disk where the
+    /// database supports it. A crash of the machine may undo the commit, as a whole and together
+    /// with every later relaxed one; a later durable commit makes it durable too.
     ///
     /// # Errors
     /// [`DatabaseError::Begin`] if no connection can be had or the transaction cannot begin.
@@ -394,13 +450,18 @@ impl Database {
         self.begin(Purpose::WriteRelaxed).await
     }
 
-    /// Runs in a task of its own, which completes even if the caller is cancelled: the drivers treat a connection whose
-    /// `BEGIN` was abandoned halfway as one without a transaction.
+    /// Runs in a task of its own, which completes even if the caller is cancelled: the drivers
+    /// treat a connection whose `BEGIN` was abandoned halfway as one without a transaction.
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, DatabaseError> {
         let inner = Arc::clone(&self.0);
         let begun = tokio::spawn(async move { inner.begin(purpose).await }).await;
-        let failed = |source| DatabaseError::Begin { name: self.0.name.clone(), source };
-        begun.map_err(|_| failed(SqlError::WorkerCrashed))?.map_err(failed)
+        let failed = |source| DatabaseError::Begin {
+            name: self.0.name.clone(),
+            source,
+        };
+        begun
+            .map_err(|_| failed(SqlError::WorkerCrashed))?
+            .map_err(failed)
     }
 
     /// The counters since the database was opened; peaks are those of the current window.
@@ -408,16 +469,22 @@ impl Database {
         self.0.counters.read(self.0.pools.open_connections())
     }
 
-    /// Like [`statistics`](Self::statistics), and ends the current window: later peaks belong to the next one.
+    /// Like [`statistics`](Self::statistics), and ends the current window: later peaks belong to
+    /// the next one.
     pub fn end_statistics_window(&self) -> Statistics {
         self.0.counters.end_window(self.0.pools.open_connections())
     }
 
-    /// Closes all connections, and waits up to 5 s for those in use. Connections that remain end with the process.
+    /// Closes all connections, and waits up to 5 s for those in use. Connections that remain end
+    /// with the process.
     pub async fn close(&self) {
         let closed = async {
             match &self.0.pools {
-                Pools::Sqlite { readers, writer, writer_relaxed } => {
+                Pools::Sqlite {
+                    readers,
+                    writer,
+                    writer_relaxed,
+                } => {
                     readers.close().await;
                     writer_relaxed.close().await;
                     writer.pool().close().await;
@@ -448,6 +515,12 @@ impl Inner {
         if waits {
             self.counters.waited(began.elapsed());
         }
-        Ok(Transaction::new(begun, kept, &self.counters, &self.replacement, self.pools.statement_limits()))
+        Ok(Transaction::new(
+            begun,
+            kept,
+            &self.counters,
+            &self.replacement,
+            self.pools.statement_limits(),
+        ))
     }
 }

@@ -1,5 +1,5 @@
-//! What the service does: desired LRPs, actual LRPs, tasks, domains. Defines what calls mean and accept; independent of HTTP
-//! and of how records are stored.
+//! What the service does: desired LRPs, actual LRPs, tasks, domains. Defines what calls mean and
+//! accept; independent of HTTP and of how records are stored.
 
 pub mod actual_lrps;
 pub mod cells;
@@ -59,7 +59,11 @@ pub enum DomainError {
         "{unreadable} of {all} records in {table} cannot be read, too many to be damaged, so this host ends and moves none \
          into quarantine; check the encryption keys with `bbs keys status`, or raise `quarantine_limit`"
     )]
-    TooManyUnreadable { table: &'static str, unreadable: u64, all: u64 },
+    TooManyUnreadable {
+        table: &'static str,
+        unreadable: u64,
+        all: u64,
+    },
     /// The state of the instance does not allow the call.
     #[error(transparent)]
     NotAllowed(slot::SlotError),
@@ -89,9 +93,9 @@ impl From<StoreError> for DomainError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Exists => Self::Exists,
-            StoreError::TooLarge { .. } | StoreError::IndexTooHigh { .. } | StoreError::Characters { .. } => {
-                Self::Invalid(error.to_string())
-            }
+            StoreError::TooLarge { .. }
+            | StoreError::IndexTooHigh { .. }
+            | StoreError::Characters { .. } => Self::Invalid(error.to_string()),
             StoreError::NotText { .. }
             | StoreError::TooLong { .. }
             | StoreError::DoesNotFit { .. }
@@ -113,7 +117,9 @@ impl From<StoreError> for DomainError {
 impl DomainError {
     /// The database's error, if no call can succeed any more: a table is missing.
     pub fn unrecoverable(&self) -> Option<String> {
-        let Self::Store(fault) = self else { return None };
+        let Self::Store(fault) = self else {
+            return None;
+        };
         fault.missing_table().map(ToString::to_string)
     }
 

@@ -1,6 +1,6 @@
-//! Events: publishes every committed change to the subscribers. Owns the queues and their bounds, so that a slow subscriber
-//! delays neither another one nor the publisher. `derive` maps changes to events; subscribers choose how an event is
-//! rendered.
+//! Events: publishes every committed change to the subscribers. Owns the queues and their bounds,
+//! so that a slow subscriber delays neither another one nor the publisher. `derive` maps changes to
+//! events; subscribers choose how an event is rendered.
 
 mod derive;
 mod queue;
@@ -16,8 +16,8 @@ pub use derive::{Audience, Event};
 use crate::model::change::RecordChange;
 use queue::Queue;
 
-/// Changes that wait for a subscriber, per kind of record of its topic, before the subscriber is dropped as too slow.
-/// Diego counts events; each change has at least one.
+/// Changes that wait for a subscriber, per kind of record of its topic, before the subscriber is
+/// dropped as too slow. Diego counts events; each change has at least one.
 pub const QUEUE: usize = 1024;
 
 /// The records that a subscription is about.
@@ -64,8 +64,8 @@ struct Subscriber {
     queue: Arc<Queue>,
 }
 
-/// Receives every change published after it was created, until it is too slow or the hub is closed. Dropping it
-/// unsubscribes.
+/// Receives every change published after it was created, until it is too slow or the hub is closed.
+/// Dropping it unsubscribes.
 #[derive(Debug)]
 pub struct Subscription(Arc<Queue>);
 
@@ -78,7 +78,9 @@ impl Drop for Subscription {
 impl Topic {
     const fn of(change: &RecordChange) -> Self {
         match change {
-            RecordChange::DesiredLrp { .. } | RecordChange::UpdateHalt { .. } | RecordChange::Slot { .. } => Self::Lrps,
+            RecordChange::DesiredLrp { .. }
+            | RecordChange::UpdateHalt { .. }
+            | RecordChange::Slot { .. } => Self::Lrps,
             RecordChange::Task { .. } => Self::Tasks,
         }
     }
@@ -93,7 +95,11 @@ impl Topic {
 
 impl PublishedChange {
     fn new(change: RecordChange) -> Self {
-        Self { bytes: size::bytes(&change), change, renderings: Mutex::default() }
+        Self {
+            bytes: size::bytes(&change),
+            change,
+            renderings: Mutex::default(),
+        }
     }
 
     /// The events of the change, in order.
@@ -101,26 +107,36 @@ impl PublishedChange {
         derive::events(&self.change)
     }
 
-    /// The events of the change as a stream sends them, in order; `None` if they cannot be rendered. Rendered once for all
-    /// subscribers of the stream.
+    /// The events of the change as a stream sends them, in order; `None` if they cannot be
+    /// rendered. Rendered once for all subscribers of the stream.
     pub async fn rendered(
         &self,
         stream: &Arc<str>,
         render: impl AsyncFnOnce() -> Option<Vec<Rendered>>,
     ) -> Option<Arc<[Rendered]>> {
         let rendering = self.rendering(stream);
-        let rendered = rendering.get_or_init(async || render().await.map(Arc::from)).await.clone();
-        // What the queues count is an estimate from the records. A translator may return more, which is not kept for them.
-        let bytes: usize =
-            rendered.iter().flat_map(|events: &Arc<[Rendered]>| events.iter()).map(|event| event.text.len()).sum();
+        let rendered = rendering
+            .get_or_init(async || render().await.map(Arc::from))
+            .await
+            .clone();
+        // What the queues count is an estimate from the records. A translator may return more,
+        // which is not kept for them.
+        let bytes: usize = rendered
+            .iter()
+            .flat_map(|events: &Arc<[Rendered]>| events.iter())
+            .map(|event| event.text.len())
+            .sum();
         if bytes > self.bytes {
-            self.renderings().retain(|(_, kept)| !Arc::ptr_eq(kept, &rendering));
+            self.renderings()
+                .retain(|(_, kept)| !Arc::ptr_eq(kept, &rendering));
         }
         rendered
     }
 
     fn renderings(&self) -> MutexGuard<'_, Vec<(Arc<str>, Rendering)>> {
-        self.renderings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.renderings
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn rendering(&self, stream: &Arc<str>) -> Rendering {
@@ -135,17 +151,23 @@ impl PublishedChange {
 }
 
 impl Events {
-    /// Publishes a committed change. The caller holds the key lock, so that events keep commit order. Never blocks, and
-    /// returns at once without subscribers.
+    /// Publishes a committed change. The caller holds the key lock, so that events keep commit
+    /// order. Never blocks, and returns at once without subscribers.
     pub fn publish(&self, change: RecordChange) {
         let topic = Topic::of(&change);
-        if !self.hub().subscribers.iter().any(|subscriber| subscriber.topic == topic) {
+        if !self
+            .hub()
+            .subscribers
+            .iter()
+            .any(|subscriber| subscriber.topic == topic)
+        {
             return;
         }
         // Not while the hub is locked: its size is found by encoding it.
         let published = Arc::new(PublishedChange::new(change));
         let mut hub = self.hub();
-        hub.subscribers.retain(|subscriber| subscriber.topic != topic || subscriber.queue.push(&published));
+        hub.subscribers
+            .retain(|subscriber| subscriber.topic != topic || subscriber.queue.push(&published));
     }
 
     /// Subscribes to a topic; `None` once the hub is closed.
@@ -154,9 +176,13 @@ impl Events {
         if hub.closed {
             return None;
         }
-        hub.subscribers.retain(|subscriber| !subscriber.queue.is_ended());
+        hub.subscribers
+            .retain(|subscriber| !subscriber.queue.is_ended());
         let queue = Queue::new(topic.queue());
-        hub.subscribers.push(Subscriber { topic, queue: Arc::clone(&queue) });
+        hub.subscribers.push(Subscriber {
+            topic,
+            queue: Arc::clone(&queue),
+        });
         Some(Subscription(queue))
     }
 
@@ -164,12 +190,18 @@ impl Events {
     pub fn close(&self) {
         let mut hub = self.hub();
         hub.closed = true;
-        hub.subscribers.drain(..).for_each(|subscriber| subscriber.queue.end());
+        hub.subscribers
+            .drain(..)
+            .for_each(|subscriber| subscriber.queue.end());
     }
 
     /// The number of subscriptions.
     pub fn subscribers(&self) -> usize {
-        self.hub().subscribers.iter().filter(|subscriber| !subscriber.queue.is_ended()).count()
+        self.hub()
+            .subscribers
+            .iter()
+            .filter(|subscriber| !subscriber.queue.is_ended())
+            .count()
     }
 
     fn hub(&self) -> MutexGuard<'_, Hub> {

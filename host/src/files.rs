@@ -1,8 +1,10 @@
-//! Files on disk: reads a regular file up to a limit, and makes files and folders that only the host's user may read. Owns
-//! how a file is opened, replaced and protected; what is in it is up to the caller.
+//! Files on disk: reads a regular file up to a limit, and makes files and folders that only the
+//! host's user may read. Owns how a file is opened, replaced and protected; what is in it is up to
+//! the caller.
 //!
-//! A path can lead to anything that the file system has. Reading a FIFO waits for its writer, and reading a device such as
-//! `/dev/zero` does not end, so the file is opened without waiting and its kind is checked before it is read.
+//! A path can lead to anything that the file system has. Reading a FIFO waits for its writer, and
+//! reading a device such as `/dev/zero` does not end, so the file is opened without waiting and its
+//! kind is checked before it is read.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,11 +14,12 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use tempfile::TempDir;
 
-/// Largest size of a file that is read as text: a configuration, a list of modules, certificates. A large bundle of
-/// authorities has 0.3 MB.
+/// Largest size of a file that is read as text: a configuration, a list of modules, certificates. A
+/// large bundle of authorities has 0.3 MB.
 pub const TEXT_BYTES: u64 = 4 << 20;
 
-/// The permissions of what may hold an app's secrets, or whose lock stops the host: only the host's user reads and writes it.
+/// The permissions of what may hold an app's secrets, or whose lock stops the host: only the host's
+/// user reads and writes it.
 const PRIVATE_FILE: u32 = 0o600;
 const PRIVATE_FOLDER: u32 = 0o700;
 const OTHER_USERS: u32 = 0o077;
@@ -32,7 +35,10 @@ pub fn open(path: &Path) -> io::Result<File> {
     let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file"));
+        return Err(io::Error::new(
+            ErrorKind::InvalidInput,
+            "it is not a regular file",
+        ));
     }
     Ok(file)
 }
@@ -51,7 +57,8 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// As [`read`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let bytes = read(path, TEXT_BYTES)?;
-    String::from_utf8(bytes).map_err(|error| io::Error::new(ErrorKind::InvalidData, error.utf8_error()))
+    String::from_utf8(bytes)
+        .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.utf8_error()))
 }
 
 /// Reads the first `length` bytes of a regular file, or all of a shorter one.
@@ -73,7 +80,10 @@ pub fn read_open(file: File, limit: u64) -> io::Result<Vec<u8>> {
     // The size that the file states may be outdated, so what is read is limited.
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {limit} bytes")));
+        return Err(io::Error::new(
+            ErrorKind::FileTooLarge,
+            format!("it is larger than {limit} bytes"),
+        ));
     }
     Ok(bytes)
 }
@@ -85,7 +95,8 @@ pub fn private() -> OpenOptions {
     options
 }
 
-/// The user that the host runs as: the owner of its process entry, since the standard library has no other way.
+/// The user that the host runs as: the owner of its process entry, since the standard library has
+/// no other way.
 ///
 /// # Errors
 /// `/proc` is not mounted.
@@ -93,17 +104,22 @@ pub fn own_user() -> io::Result<u32> {
     Ok(std::fs::metadata("/proc/self")?.uid())
 }
 
-/// Creates a folder and those above it, all private. A folder that exists stays as it is: it may be shared on purpose.
+/// Creates a folder and those above it, all private. A folder that exists stays as it is: it may be
+/// shared on purpose.
 ///
 /// # Errors
-/// The folder cannot be created. [`ErrorKind::PermissionDenied`] if it, or one above it, was made by another user where every
-/// user may make folders, such as in `/var/tmp`: that user could read and replace what is written there.
+/// The folder cannot be created. [`ErrorKind::PermissionDenied`] if it, or one above it, was made
+/// by another user where every user may make folders, such as in `/var/tmp`: that user could read
+/// and replace what is written there.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     // The parent of a name alone.
     if path.as_os_str().is_empty() {
         return Ok(());
     }
-    DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)?;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(PRIVATE_FOLDER)
+        .create(path)?;
     let path = std::path::absolute(path)?;
     for (folder, parent) in path.ancestors().zip(path.ancestors().skip(1)) {
         if std::fs::metadata(parent)?.mode() & ANY_USER_WRITES == 0 {
@@ -111,25 +127,34 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
         }
         let owner = std::fs::symlink_metadata(folder)?.uid();
         if owner != ROOT && owner != own_user()? {
-            let reason = format!("{} belongs to user {owner}, not to this one", folder.display());
+            let reason = format!(
+                "{} belongs to user {owner}, not to this one",
+                folder.display()
+            );
             return Err(io::Error::new(ErrorKind::PermissionDenied, reason));
         }
     }
     Ok(())
 }
 
-/// A private folder among the temporary ones, which is removed with all that is in it when it is dropped.
+/// A private folder among the temporary ones, which is removed with all that is in it when it is
+/// dropped.
 ///
 /// # Errors
 /// The folder cannot be created.
 pub fn private_temporary_folder() -> io::Result<TempDir> {
-    tempfile::Builder::new().prefix("bbs-").permissions(Permissions::from_mode(PRIVATE_FOLDER)).tempdir()
+    tempfile::Builder::new()
+        .prefix("bbs-")
+        .permissions(Permissions::from_mode(PRIVATE_FOLDER))
+        .tempdir()
 }
 
-/// Makes an existing file private, if this user owns it; otherwise logs a warning. The file is not opened: closing it would
-/// release the locks that an SQLite connection of this process has on it.
+/// Makes an existing file private, if this user owns it; otherwise logs a warning. The file is not
+/// opened: closing it would release the locks that an SQLite connection of this process has on it.
 pub fn make_private(path: &Path) {
-    let Ok(found) = std::fs::metadata(path) else { return };
+    let Ok(found) = std::fs::metadata(path) else {
+        return;
+    };
     let mode = found.permissions().mode() & 0o7777;
     if !found.is_file() || mode & OTHER_USERS == 0 {
         return;
@@ -145,15 +170,23 @@ pub fn make_private(path: &Path) {
     }
 }
 
-/// Replaces a file by a private one, atomically: a crash leaves the old or the new content. A link is replaced, not
-/// followed. Until then the new file has another name, which ends in `unfinished`; `before` is called before it gets its own.
+/// Replaces a file by a private one, atomically: a crash leaves the old or the new content. A link
+/// is replaced, not followed. Until then the new file has another name, which ends in `unfinished`;
+/// `before` is called before it gets its own.
 ///
 /// # Errors
 /// The file cannot be written; the old one is unchanged.
-pub fn replace_private(path: &Path, bytes: &[u8], unfinished: &str, before: impl FnOnce()) -> io::Result<()> {
+pub fn replace_private(
+    path: &Path,
+    bytes: &[u8],
+    unfinished: &str,
+    before: impl FnOnce(),
+) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     // Created with a name of its own and for this user alone.
-    let mut file = tempfile::Builder::new().suffix(unfinished).tempfile_in(folder)?;
+    let mut file = tempfile::Builder::new()
+        .suffix(unfinished)
+        .tempfile_in(folder)?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
     before();
@@ -184,12 +217,24 @@ mod tests {
     fn only_regular_files_are_read() {
         let folder = tempfile::tempdir().unwrap();
         let fifo = folder.path().join("fifo");
-        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(&fifo)
+                .status()
+                .unwrap()
+                .success()
+        );
         for path in [&fifo, Path::new("/dev/zero"), folder.path()] {
             let error = read_text(path).unwrap_err();
-            assert_eq!((error.kind(), &*error.to_string()), (ErrorKind::InvalidInput, "it is not a regular file"));
+            assert_eq!(
+                (error.kind(), &*error.to_string()),
+                (ErrorKind::InvalidInput, "it is not a regular file")
+            );
         }
-        assert_eq!(read(&folder.path().join("absent"), 1).unwrap_err().kind(), ErrorKind::NotFound);
+        assert_eq!(
+            read(&folder.path().join("absent"), 1).unwrap_err().kind(),
+            ErrorKind::NotFound
+        );
     }
 
     #[test]
@@ -198,11 +243,24 @@ mod tests {
         let [other, path] = ["other", "file"].map(|name| folder.path().join(name));
         std::fs::write(&other, "other").unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
-        replace_private(&path, b"new", ".unfinished", || assert_eq!(std::fs::read(&path).unwrap(), b"other")).unwrap();
-        assert_eq!((std::fs::read(&path).unwrap(), std::fs::read(&other).unwrap()), (b"new".into(), b"other".into()));
+        replace_private(&path, b"new", ".unfinished", || {
+            assert_eq!(std::fs::read(&path).unwrap(), b"other")
+        })
+        .unwrap();
+        assert_eq!(
+            (
+                std::fs::read(&path).unwrap(),
+                std::fs::read(&other).unwrap()
+            ),
+            (b"new".into(), b"other".into())
+        );
         let found = std::fs::symlink_metadata(&path).unwrap();
         assert!(found.is_file() && found.permissions().mode() & 0o777 == PRIVATE_FILE);
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "the temporary name is gone");
+        assert_eq!(
+            std::fs::read_dir(folder.path()).unwrap().count(),
+            2,
+            "the temporary name is gone"
+        );
     }
 
     #[test]

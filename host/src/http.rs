@@ -1,5 +1,5 @@
-//! The API over HTTP: the gate that answers 503 until the host serves, the version of a request, and answers as bodies.
-//! Decides status codes and headers; knows no resource.
+//! The API over HTTP: the gate that answers 503 until the host serves, the version of a request,
+//! and answers as bodies. Decides status codes and headers; knows no resource.
 
 mod access;
 mod bodies;
@@ -61,8 +61,15 @@ const NO_METHOD: &str = "none";
 /// As of [`serve_clients`].
 pub async fn serve_metrics(port: Port, metrics: Metrics, gate: Gate) -> io::Result<()> {
     let text = move |headers: HeaderMap| async move {
-        let exposition = Exposition::accepted(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
-        ([(header::CONTENT_TYPE, exposition.media_type())], metrics.text(gate.left_out(), exposition))
+        let exposition = Exposition::accepted(
+            headers
+                .get(header::ACCEPT)
+                .and_then(|accept| accept.to_str().ok()),
+        );
+        (
+            [(header::CONTENT_TYPE, exposition.media_type())],
+            metrics.text(gate.left_out(), exposition),
+        )
     };
     serve(port, Router::new().route("/metrics", get(text))).await
 }
@@ -74,7 +81,11 @@ async fn serve(port: Port, router: Router) -> io::Result<()> {
 
 /// One handler for every path, because the set of paths depends on the translators behind the gate.
 pub fn router(gate: Gate, metrics: Metrics) -> Router {
-    Router::new().fallback(handle).with_state(ApiState { gate, metrics, memory: Memory::default() })
+    Router::new().fallback(handle).with_state(ApiState {
+        gate,
+        metrics,
+        memory: Memory::default(),
+    })
 }
 
 #[derive(Clone)]
@@ -88,7 +99,8 @@ struct ApiState {
 #[derive(Clone)]
 struct AnsweredMethod(CallTarget);
 
-/// Measures a request until its body is sent or its client disconnects, which is what Diego's latency covers.
+/// Measures a request until its body is sent or its client disconnects, which is what Diego's
+/// latency covers.
 struct Answering {
     route: Cow<'static, str>,
     measures: Measures,
@@ -104,11 +116,26 @@ impl Drop for Answering {
 async fn handle(State(state): State<ApiState>, request: Request) -> Response {
     let metrics = state.metrics.clone();
     let began = Instant::now();
-    let trace_id = request.headers().get(TRACE_ID).and_then(|id| id.to_str().ok()).unwrap_or_default().to_owned();
+    let trace_id = request
+        .headers()
+        .get(TRACE_ID)
+        .and_then(|id| id.to_str().ok())
+        .unwrap_or_default()
+        .to_owned();
     let trace = Trace::of(&trace_id);
-    let (id, span_id) = (trace.as_ref().map(|trace| &*trace.id), trace.as_ref().map(|trace| &*trace.span_id));
-    let span = tracing::info_span!("request", path = request.uri().path(), trace_id = id, span_id);
-    let response = respond(state, request, TraceId(trace_id)).instrument(span).await;
+    let (id, span_id) = (
+        trace.as_ref().map(|trace| &*trace.id),
+        trace.as_ref().map(|trace| &*trace.span_id),
+    );
+    let span = tracing::info_span!(
+        "request",
+        path = request.uri().path(),
+        trace_id = id,
+        span_id
+    );
+    let response = respond(state, request, TraceId(trace_id))
+        .instrument(span)
+        .await;
     let response = response.unwrap_or_else(IntoResponse::into_response);
     let (status, spent) = (response.status().as_u16(), began.elapsed());
     let guard = match response.extensions().get::<AnsweredMethod>() {
@@ -116,7 +143,11 @@ async fn handle(State(state): State<ApiState>, request: Request) -> Response {
         Some(AnsweredMethod(CallTarget::Stream(_))) => return response,
         Some(AnsweredMethod(target)) => {
             metrics.answered(target.name(), status, spent);
-            Answering { route: target.diego_name(), measures: metrics.measures().clone(), began }
+            Answering {
+                route: target.diego_name(),
+                measures: metrics.measures().clone(),
+                began,
+            }
         }
         None => {
             metrics.answered(NO_METHOD, status, spent);
@@ -126,21 +157,36 @@ async fn handle(State(state): State<ApiState>, request: Request) -> Response {
     response.map(|body| Body::new(GuardedBody { body, guard }))
 }
 
-async fn respond(state: ApiState, request: Request, trace_id: TraceId) -> Result<Response, HttpError> {
-    let ApiState { gate, metrics, memory } = state;
+async fn respond(
+    state: ApiState,
+    request: Request,
+    trace_id: TraceId,
+) -> Result<Response, HttpError> {
+    let ApiState {
+        gate,
+        metrics,
+        memory,
+    } = state;
     let api = gate.api().map_err(HttpError::NotServing)?;
     let (version, target) = find(&api, &request)?;
     if NativeVersion::of(version).is_none() {
-        let client = request.extensions().get::<Peer>().map(Peer::common_name).unwrap_or_default();
+        let client = request
+            .extensions()
+            .get::<Peer>()
+            .map(Peer::common_name)
+            .unwrap_or_default();
         metrics.called_older_version(&version.to_string(), target.name(), client);
     }
     let route = AnsweredMethod(target.clone());
     let version = HeaderValue::try_from(version.to_string()).expect("a version is header text");
     let connection = request.extensions().get::<ConnectionHandle>().cloned();
-    let body = memory.read(request.into_body(), target.largest_body()).await;
+    let body = memory
+        .read(request.into_body(), target.largest_body())
+        .await;
     if let CallTarget::Stream(stream) = target {
-        let open =
-            connection.map(|connection| connection.begin_stream().ok_or(HttpError::TooManyStreams)).transpose()?;
+        let open = connection
+            .map(|connection| connection.begin_stream().ok_or(HttpError::TooManyStreams))
+            .transpose()?;
         let mut response = subscribe(&api, stream, body, &metrics, open)?;
         response.extensions_mut().insert(route);
         response.headers_mut().insert(ANSWERED_VERSION, version);
@@ -151,25 +197,38 @@ async fn respond(state: ApiState, request: Request, trace_id: TraceId) -> Result
     let (answer, read) = match body {
         Ok(read) => {
             let counted = memory.for_call(&read.bytes).await?;
-            let request = api::Request { body: read.bytes.clone(), trace_id, abandoned };
-            (run_detached(api, target, request, counted).await?, Some(read))
+            let request = api::Request {
+                body: read.bytes.clone(),
+                trace_id,
+                abandoned,
+            };
+            (
+                run_detached(api, target, request, counted).await?,
+                Some(read),
+            )
         }
         Err(BodyError::Interrupted(_)) => (api.interrupted_body(), None),
         Err(rejected) => return Err(rejected.into()),
     };
-    let response =
-        Response::builder().header(header::CONTENT_TYPE, PROTOBUF).header(ANSWERED_VERSION, version).extension(route);
+    let response = Response::builder()
+        .header(header::CONTENT_TYPE, PROTOBUF)
+        .header(ANSWERED_VERSION, version)
+        .extension(route);
     let body = match answer {
         Answer::Whole(answer) => Body::from(answer),
         // Each page reads the request again.
-        Answer::Pages(pages) => Body::new(GuardedBody { body: body::streamed(pages, gate, client), guard: read }),
+        Answer::Pages(pages) => Body::new(GuardedBody {
+            body: body::streamed(pages, gate, client),
+            guard: read,
+        }),
         Answer::NotHeld(refused) => return Err(HttpError::NotHeld(refused)),
         Answer::Busy => return Err(HttpError::Busy),
     };
     Ok(response.body(body).expect("constant headers are valid"))
 }
 
-/// Keeps no reference to the API once the stream has started, so that open streams do not delay the host's exit.
+/// Keeps no reference to the API once the stream has started, so that open streams do not delay the
+/// host's exit.
 fn subscribe(
     api: &Api,
     stream: StreamTarget,
@@ -182,7 +241,9 @@ fn subscribe(
         rejected => rejected.into(),
     })?;
     let route = stream.name().to_owned();
-    let events = api.subscribe(stream, &body.bytes).map_err(|reason| HttpError::NoEventStream(Box::new(reason)))?;
+    let events = api
+        .subscribe(stream, &body.bytes)
+        .map_err(|reason| HttpError::NoEventStream(Box::new(reason)))?;
     Ok(stream::response(events, route, metrics.clone(), open))
 }
 
@@ -190,18 +251,31 @@ fn subscribe(
 fn find(api: &Api, request: &Request) -> Result<(ApiVersion, CallTarget), HttpError> {
     let VersionedPath { version, path } = VersionedPath::of(request)?;
     if let Some(version) = version.filter(|version| !api.served().contains(version)) {
-        return Err(HttpError::NotAcceptable { version, served: api.served().to_vec() });
+        return Err(HttpError::NotAcceptable {
+            version,
+            served: api.served().to_vec(),
+        });
     }
     let target = |verb: Verb| api.find(version, verb, path);
-    let verb = Verb::ALL.into_iter().find(|verb| verb.name() == request.method().as_str());
+    let verb = Verb::ALL
+        .into_iter()
+        .find(|verb| verb.name() == request.method().as_str());
     verb.and_then(target).ok_or_else(|| {
-        let allowed: Vec<_> = Verb::ALL.into_iter().filter(|verb| target(*verb).is_some()).map(Verb::name).collect();
-        if allowed.is_empty() { HttpError::NotFound } else { HttpError::WrongVerb { allowed } }
+        let allowed: Vec<_> = Verb::ALL
+            .into_iter()
+            .filter(|verb| target(*verb).is_some())
+            .map(Verb::name)
+            .collect();
+        if allowed.is_empty() {
+            HttpError::NotFound
+        } else {
+            HttpError::WrongVerb { allowed }
+        }
     })
 }
 
-/// Runs the call in a task of its own: a client that disconnects does not cancel a change half way. `counted` is the memory
-/// of the call.
+/// Runs the call in a task of its own: a client that disconnects does not cancel a change half way.
+/// `counted` is the memory of the call.
 async fn run_detached(
     api: Arc<Api>,
     target: CallTarget,
@@ -213,5 +287,7 @@ async fn run_detached(
         drop(counted);
         answer
     };
-    tokio::spawn(call.in_current_span()).await.map_err(HttpError::Panicked)
+    tokio::spawn(call.in_current_span())
+        .await
+        .map_err(HttpError::Panicked)
 }

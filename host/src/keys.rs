@@ -1,9 +1,10 @@
-//! Key rotation: re-seals everything under the active key while the host serves, reports where each key is used, and
-//! verifies that a key is unused. Owns the row `encryption_key_label`; encrypts and decrypts through `encryption`, and never
-//! changes a plaintext.
+//! Key rotation: re-seals everything under the active key while the host serves, reports where each
+//! key is used, and verifies that a key is unused. Owns the row `encryption_key_label`; encrypts
+//! and decrypts through `encryption`, and never changes a plaintext.
 //!
-//! Invariant: while the label is present, everything is sealed under its key. So the label is deleted before the first text
-//! is sealed under another key, and written again once a scan has found nothing under other keys.
+//! Invariant: while the label is present, everything is sealed under its key. So the label is
+//! deleted before the first text is sealed under another key, and written again once a scan has
+//! found nothing under other keys.
 
 mod count;
 mod replays;
@@ -57,7 +58,8 @@ pub struct RotationContext {
     pub clock: Arc<dyn Clock>,
 }
 
-/// Counts of the sealed texts in one place. Each non-empty sealed column of a row counts as one text.
+/// Counts of the sealed texts in one place. Each non-empty sealed column of a row counts as one
+/// text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct LabelCounts {
     /// The name of a table, or `replay files`.
@@ -70,7 +72,10 @@ pub struct LabelCounts {
 
 impl LabelCounts {
     fn new(place: &str) -> Self {
-        Self { place: place.to_owned(), ..Self::default() }
+        Self {
+            place: place.to_owned(),
+            ..Self::default()
+        }
     }
 
     fn add(&mut self, text: &[u8]) {
@@ -112,11 +117,18 @@ impl SealedScope {
         let mut tables = Vec::new();
         let mut tx = database.read().await?;
         for table in SealedTable::all(layout, own) {
-            if schema::exists(&mut tx, &table.name).await.map_err(KeysError::sql(&table.name))? {
+            if schema::exists(&mut tx, &table.name)
+                .await
+                .map_err(KeysError::sql(&table.name))?
+            {
                 tables.push(table);
             }
         }
-        Ok(Self { data_version, tables, replays })
+        Ok(Self {
+            data_version,
+            tables,
+            replays,
+        })
     }
 }
 
@@ -135,13 +147,22 @@ pub enum KeysError {
          rotation to the new key is incomplete. Put the key back into `encryption_keys`, and remove it once \
          `bbs keys verify --label {label}` succeeds"
     )]
-    KeyRemoved { label: String, texts: u64, places: String },
+    KeyRemoved {
+        label: String,
+        texts: u64,
+        places: String,
+    },
     #[error(transparent)]
     WrongKey(#[from] WrongKey),
-    #[error("cannot read or write {what} during key rotation; nothing is lost, start again to continue")]
+    #[error(
+        "cannot read or write {what} during key rotation; nothing is lost, start again to continue"
+    )]
     Sql { what: String, source: SqlError },
     #[error("cannot read or write the replay file {}; check its permissions, or remove it, then start again", .path.display())]
-    Replay { path: PathBuf, source: std::io::Error },
+    Replay {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("bbs_key_rotation is damaged; empty it, and the rotation starts from the beginning")]
     DamagedRotation { source: serde_json::Error },
     #[error(transparent)]
@@ -157,7 +178,10 @@ pub enum KeysError {
 impl KeysError {
     /// Whether the configured keys are the reason, and not the database.
     pub fn is_about_keys(&self) -> bool {
-        matches!(self, Self::UnknownLabel { .. } | Self::KeyRemoved { .. } | Self::WrongKey(_))
+        matches!(
+            self,
+            Self::UnknownLabel { .. } | Self::KeyRemoved { .. } | Self::WrongKey(_)
+        )
     }
 
     fn sql(what: &str) -> impl FnOnce(SqlError) -> Self + use<> {

@@ -1,4 +1,5 @@
-//! The schema of the database at each data version: layouts, manifests, the layout history, and rows as columns. No I/O.
+//! The schema of the database at each data version: layouts, manifests, the layout history, and
+//! rows as columns. No I/O.
 
 pub mod columns;
 pub mod history;

@@ -1,8 +1,8 @@
 //! The lens: the migrations on the way between two data versions, applied to units in memory.
 //! Owns composition and the bisection of failing batches; reads and writes no database.
 //!
-//! One walk over the steps serves planning and transforming alike: planning walks without rows and records which columns
-//! are read, so a plan cannot differ from what is done later.
+//! One walk over the steps serves planning and transforming alike: planning walks without rows and
+//! records which columns are read, so a plan cannot differ from what is done later.
 
 mod bisect;
 pub mod budget;
@@ -116,7 +116,8 @@ pub struct TableGroup {
     pub restored: Vec<LeftTable>,
     /// Whether units have to be read: a step computes something, or saves what it would lose.
     pub visits_units: bool,
-    /// Where the steps may leave residue: versions and tables; an empty table name for that of a row function.
+    /// Where the steps may leave residue: versions and tables; an empty table name for that of a
+    /// row function.
     pub keeps: BTreeSet<(DataVersion, String)>,
     scopes: Vec<StepScope>,
 }
@@ -131,26 +132,34 @@ pub struct LeftTable {
 /// Which of the units that cannot be transformed are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Search {
-    /// One, with the fewest calls. Others that a module named in the same call are returned with it.
+    /// One, with the fewest calls. Others that a module named in the same call are returned with
+    /// it.
     First,
     /// Every unit that fails at the first step at which one fails.
     Every,
 }
 
-/// Composes what a host composes of a catalog: each migration with the layouts beside it, in both directions, and all of
-/// them.
+/// Composes what a host composes of a catalog: each migration with the layouts beside it, in both
+/// directions, and all of them.
 ///
 /// # Errors
 /// The first lens that cannot be composed.
-pub fn check_composition(layouts: &LayoutHistory, migrations: &[Arc<dyn Transform>]) -> Result<(), ComposeError> {
+pub fn check_composition(
+    layouts: &LayoutHistory,
+    migrations: &[Arc<dyn Transform>],
+) -> Result<(), ComposeError> {
     let mut before = 0;
-    for version in migrations.iter().map(|migration| migration.manifest().version) {
+    for version in migrations
+        .iter()
+        .map(|migration| migration.manifest().version)
+    {
         Lens::restoring(Way::within(layouts, before, version), migrations)?;
         Lens::restoring(Way::within(layouts, version, before), migrations)?;
         before = version;
     }
     Lens::restoring(Way::within(layouts, 0, before), migrations)?;
-    // Also across migrations that are not reversible: a host composes it to find where residue may be.
+    // Also across migrations that are not reversible: a host composes it to find where residue may
+    // be.
     Lens::restoring(Way::within(layouts, before, 0), migrations).map(drop)
 }
 
@@ -176,23 +185,30 @@ pub struct Lens {
 impl std::fmt::Debug for Lens {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let versions: Vec<_> = self.steps.iter().map(Step::version).collect();
-        f.debug_struct("Lens").field("direction", &self.direction).field("versions", &versions).finish_non_exhaustive()
+        f.debug_struct("Lens")
+            .field("direction", &self.direction)
+            .field("versions", &versions)
+            .finish_non_exhaustive()
     }
 }
 
 impl Lens {
     /// Whether a row function that wrote a table on the way up is undone.
     pub fn undoes_writes(&self, table: &str) -> bool {
-        let down = self.steps.iter().filter(|step| step.direction == Direction::Down);
-        down.flat_map(Step::opposite).any(|access| access.table == table && !access.writes.is_empty())
+        let down = self
+            .steps
+            .iter()
+            .filter(|step| step.direction == Direction::Down);
+        down.flat_map(Step::opposite)
+            .any(|access| access.table == table && !access.writes.is_empty())
     }
 
-    /// Composes the migrations on a way. `restorable` names the residue that earlier steps in the other direction have left, by
-    /// version and table.
+    /// Composes the migrations on a way. `restorable` names the residue that earlier steps in the
+    /// other direction have left, by version and table.
     ///
     /// # Errors
-    /// The manifests break a rule that no check of the layout history has, or what a migration saves of records on its way up
-    /// would have to be saved anew.
+    /// The manifests break a rule that no check of the layout history has, or what a migration
+    /// saves of records on its way up would have to be saved anew.
     ///
     /// # Panics
     /// If the lines of the way do not have both versions.
@@ -204,18 +220,23 @@ impl Lens {
         Self::composed(way, migrations, |_| restorable)
     }
 
-    /// The same for a lens that gives back whatever residue the other direction could have left, so that one lens serves
-    /// a database in which residue comes and goes.
+    /// The same for a lens that gives back whatever residue the other direction could have left, so
+    /// that one lens serves a database in which residue comes and goes.
     ///
     /// # Errors
     /// As [`Lens::new`].
     ///
     /// # Panics
     /// As [`Lens::new`].
-    pub fn restoring(way: Way<'_>, migrations: &[Arc<dyn Transform>]) -> Result<Self, ComposeError> {
+    pub fn restoring(
+        way: Way<'_>,
+        migrations: &[Arc<dyn Transform>],
+    ) -> Result<Self, ComposeError> {
         Self::composed(way, migrations, |steps| {
             let others = steps.iter().filter(|step| step.went_down().is_none());
-            others.flat_map(|step| step.restorable().map(|table| (step.version(), table))).collect()
+            others
+                .flat_map(|step| step.restorable().map(|table| (step.version(), table)))
+                .collect()
         })
     }
 
@@ -242,9 +263,13 @@ impl Lens {
                 leaving: way.leaving(),
                 returning: way.returning(),
             };
-            let renewed = lens.compose(&at).map(|version| (version, error::SAVES_ANEW));
-            let refused =
-                renewed.or_else(|| lens.changes_what_was_saved().map(|version| (version, error::CHANGES_SAVED)));
+            let renewed = lens
+                .compose(&at)
+                .map(|version| (version, error::SAVES_ANEW));
+            let refused = renewed.or_else(|| {
+                lens.changes_what_was_saved()
+                    .map(|version| (version, error::CHANGES_SAVED))
+            });
             refused.map_or(Ok(lens), |(version, reason)| {
                 at.set(version);
                 Err(reason.to_owned())
@@ -252,19 +277,39 @@ impl Lens {
         });
         composed.and_then(|composed| composed).map_err(|reason| {
             let version = at.get();
-            let known = migrations.iter().map(|migration| migration.manifest()).find(|known| known.version == version);
-            let name = known.map(|manifest| manifest.name.clone()).unwrap_or_default();
-            ComposeError { version, name, direction, source_version: way.from, target: way.to, reason }
+            let known = migrations
+                .iter()
+                .map(|migration| migration.manifest())
+                .find(|known| known.version == version);
+            let name = known
+                .map(|manifest| manifest.name.clone())
+                .unwrap_or_default();
+            ComposeError {
+                version,
+                name,
+                direction,
+                source_version: way.from,
+                target: way.to,
+                reason,
+            }
         })
     }
 
-    /// The inserted migration that would change rows for which those above have saved values on the way down, if that is where the
-    /// way ends: the values could not be given back to the rows any more.
+    /// The inserted migration that would change rows for which those above have saved values on the
+    /// way down, if that is where the way ends: the values could not be given back to the rows any
+    /// more.
     fn changes_what_was_saved(&self) -> Option<DataVersion> {
-        let leaves_saved = self.leaving.iter().any(|leg| leg.direction == Direction::Down);
-        let mut inserted =
-            self.steps.iter().filter(|step| step.direction == Direction::Up && step.counterpart.is_none());
-        inserted.find(|step| leaves_saved && !step.only_adds()).map(Step::version)
+        let leaves_saved = self
+            .leaving
+            .iter()
+            .any(|leg| leg.direction == Direction::Down);
+        let mut inserted = self
+            .steps
+            .iter()
+            .filter(|step| step.direction == Direction::Up && step.counterpart.is_none());
+        inserted
+            .find(|step| leaves_saved && !step.only_adds())
+            .map(Step::version)
     }
 
     /// The migrations in the order in which they run.
@@ -279,7 +324,11 @@ impl Lens {
 
     /// Whether a row function writes a partition key, which has to be that of the row's unit.
     pub fn writes_keys(&self) -> bool {
-        self.steps.iter().any(|step| step.accesses().iter().any(|access| step.partition_key_written(access).is_some()))
+        self.steps.iter().any(|step| {
+            step.accesses()
+                .iter()
+                .any(|access| step.partition_key_written(access).is_some())
+        })
     }
 
     /// The residue of the other direction that this lens gives back.
@@ -290,8 +339,8 @@ impl Lens {
     /// Transforms one batch of a group's units.
     ///
     /// # Errors
-    /// The units that cannot be transformed: at least one, and as many as `search` requests. Any other unit may still be
-    /// refused by a later step.
+    /// The units that cannot be transformed: at least one, and as many as `search` requests. Any
+    /// other unit may still be refused by a later step.
     pub fn apply(
         &self,
         group: usize,
@@ -302,12 +351,15 @@ impl Lens {
         budget: &BatchBudget,
     ) -> Result<Applied, Vec<LensError>> {
         let at = Cell::new(0);
-        let applied = contained(|| self.applied(group, input, (left, arguments, search), budget, &at));
-        applied.unwrap_or_else(|panic| Err(StepError::Batch(panic))).map_err(|fault| match fault {
-            StepError::Units(faults) => faults,
-            StepError::Module(fault) => vec![fault],
-            StepError::Batch(reason) => vec![self.at_fault(at.get(), input.units, reason)],
-        })
+        let applied =
+            contained(|| self.applied(group, input, (left, arguments, search), budget, &at));
+        applied
+            .unwrap_or_else(|panic| Err(StepError::Batch(panic)))
+            .map_err(|fault| match fault {
+                StepError::Units(faults) => faults,
+                StepError::Module(fault) => vec![fault],
+                StepError::Batch(reason) => vec![self.at_fault(at.get(), input.units, reason)],
+            })
     }
 
     /// `at` is the step that is being applied.
@@ -327,26 +379,55 @@ impl Lens {
         let (left, arguments, search) = rows;
         for (number, (step, scope)) in self.steps.iter().zip(&group.scopes).enumerate() {
             at.set(number);
-            let saved_below = step.went_down().map(|_| saved_below(step, &mut applied.residue));
-            others -= saved_below.iter().flatten().map(ResidueEntry::bytes).sum::<usize>();
+            let saved_below = step
+                .went_down()
+                .map(|_| saved_below(step, &mut applied.residue));
+            others -= saved_below
+                .iter()
+                .flatten()
+                .map(ResidueEntry::bytes)
+                .sum::<usize>();
             // What has changed in between, a migration below has changed, and no client.
             let saved_below = saved_below.map(|entries| Residue::from(entries).of_edited());
             let rows = (saved_below.as_ref().unwrap_or(left), arguments, search);
             let entries = applied.residue.len();
-            step.take(&mut frame, scope, Some(rows), &self.restorable, &mut applied)?;
-            others += applied.residue[entries..].iter().map(ResidueEntry::bytes).sum::<usize>();
+            step.take(
+                &mut frame,
+                scope,
+                Some(rows),
+                &self.restorable,
+                &mut applied,
+            )?;
+            others += applied.residue[entries..]
+                .iter()
+                .map(ResidueEntry::bytes)
+                .sum::<usize>();
             budget.settle(others + frame.bytes())?;
         }
         for target in &group.targets {
             let composed = &self.tables[target];
-            let computed = composed.columns.iter().filter(|(_, provenance)| *provenance == Provenance::Computed);
-            let computed = computed.map(|(column, _)| Ok((column.name.clone(), frame.take(target, &column.name)?)));
+            let computed = composed
+                .columns
+                .iter()
+                .filter(|(_, provenance)| *provenance == Provenance::Computed);
+            let computed = computed
+                .map(|(column, _)| Ok((column.name.clone(), frame.take(target, &column.name)?)));
             let computed = computed.collect::<Result<_, OverBudget>>()?;
             let table = frame.table_mut(target);
-            let origins = composed.sources.iter().map(|source| table.origins.remove(source).expect("it was composed"));
+            let origins = composed
+                .sources
+                .iter()
+                .map(|source| table.origins.remove(source).expect("it was composed"));
             let origins = origins.collect();
             let unit_offsets = std::mem::take(&mut table.unit_offsets);
-            applied.tables.insert(target.clone(), AppliedTable { unit_offsets, origins, computed });
+            applied.tables.insert(
+                target.clone(),
+                AppliedTable {
+                    unit_offsets,
+                    origins,
+                    computed,
+                },
+            );
         }
         Ok(applied)
     }
@@ -354,19 +435,25 @@ impl Lens {
     /// The error of a table of the target whose rows cannot be made.
     pub fn failed_for(&self, table: &str, units: usize, reason: String) -> LensError {
         let leg = self.last_change(table, TablePart::Rows);
-        let step = self.legs().position(|of_step| of_step == leg).expect("a step of the lens");
+        let step = self
+            .legs()
+            .position(|of_step| of_step == leg)
+            .expect("a step of the lens");
         self.at_fault(step, units, reason)
     }
 
     /// An error of a step that is not one of the module's answer.
     fn at_fault(&self, step: usize, units: usize, reason: String) -> LensError {
-        let Some(step) = self.steps.get(step) else { panic!("a lens without steps failed: {reason}") };
+        let Some(step) = self.steps.get(step) else {
+            panic!("a lens without steps failed: {reason}")
+        };
         step.refused((0, units), reason)
     }
 
-    /// Walks the steps without rows and records what happens to every table and column. `at` is set to the version of each.
-    /// Returns the migration that the way comes up through again, if it saves values on the way up: those that it saved before are
-    /// still needed until the copies are the tables.
+    /// Walks the steps without rows and records what happens to every table and column. `at` is set
+    /// to the version of each. Returns the migration that the way comes up through again, if it
+    /// saves values on the way up: those that it saved before are still needed until the copies are
+    /// the tables.
     fn compose(&mut self, at: &Cell<DataVersion>) -> Option<DataVersion> {
         let (nothing, budget) = (LensInput::default(), BatchBudget::default());
         let mut frame = Frame::new(&self.source, None, &nothing, &budget);
@@ -374,19 +461,32 @@ impl Lens {
         for step in &self.steps {
             at.set(step.version());
             let scope = StepScope::everything(step);
-            let walked = step.take(&mut frame, &scope, None, &self.restorable, &mut Applied::default());
+            let walked = step.take(
+                &mut frame,
+                &scope,
+                None,
+                &self.restorable,
+                &mut Applied::default(),
+            );
             walked.expect("no row, so none can fail");
             scopes.push(scope);
         }
         let mut classes: BTreeMap<usize, usize> = BTreeMap::new();
-        let sources: Vec<_> = self.source.tables.keys().map(|name| (name.clone(), frame.source_class(name))).collect();
+        let sources: Vec<_> = self
+            .source
+            .tables
+            .keys()
+            .map(|name| (name.clone(), frame.source_class(name)))
+            .collect();
         for &(_, class) in &sources {
             let next = classes.len();
             classes.entry(class).or_insert(next);
         }
         for target in self.target.tables.keys() {
             let next = classes.len();
-            classes.entry(frame.find(frame.table(target).class)).or_insert(next);
+            classes
+                .entry(frame.find(frame.table(target).class))
+                .or_insert(next);
         }
         self.groups = vec![TableGroup::default(); classes.len()];
         for (name, class) in sources {
@@ -394,12 +494,17 @@ impl Lens {
         }
         for (name, table) in &self.target.tables {
             let group = classes[&frame.find(frame.table(name).class)];
-            let columns: Vec<_> =
-                table.columns.iter().map(|column| (column.clone(), provenance(&frame, name, column))).collect();
+            let columns: Vec<_> = table
+                .columns
+                .iter()
+                .map(|column| (column.clone(), provenance(&frame, name, column)))
+                .collect();
             let traced = frame.table(name);
             self.groups[group].targets.push(name.clone());
-            self.groups[group].visits_units |=
-                traced.reshaped || columns.iter().any(|(_, provenance)| *provenance == Provenance::Computed);
+            self.groups[group].visits_units |= traced.reshaped
+                || columns
+                    .iter()
+                    .any(|(_, provenance)| *provenance == Provenance::Computed);
             let composed = Composed {
                 table: table.clone(),
                 group,
@@ -417,21 +522,38 @@ impl Lens {
         for (step, scope) in self.steps.iter().zip(scopes) {
             for (&class, &group) in &classes {
                 let tables = frame.noted_as(step.place, class).cloned();
-                self.groups[group].keeps.extend(tables.map(|table| (step.version(), table)));
+                self.groups[group]
+                    .keeps
+                    .extend(tables.map(|table| (step.version(), table)));
                 let narrowed = scope.narrowed(
                     step,
                     |table| frame.noted(step.place, table) == class,
-                    |change| frame.created(ChangePlace { step: step.place, change: *change }) == class,
+                    |change| {
+                        frame.created(ChangePlace {
+                            step: step.place,
+                            change: *change,
+                        }) == class
+                    },
                 );
-                for (change, table) in step.created().filter(|(change, _)| narrowed.creates.contains(change)) {
+                for (change, table) in step
+                    .created()
+                    .filter(|(change, _)| narrowed.creates.contains(change))
+                {
                     let table = step.name_after(change, table);
-                    if step.went_down().is_none() && self.restorable.contains(&(step.version(), table.clone())) {
-                        self.groups[group].restored.push(LeftTable { left_by: step.leg().back(), table });
+                    if step.went_down().is_none()
+                        && self.restorable.contains(&(step.version(), table.clone()))
+                    {
+                        self.groups[group].restored.push(LeftTable {
+                            left_by: step.leg().back(),
+                            table,
+                        });
                         self.groups[group].visits_units = true;
                     }
                 }
                 if narrowed.calls {
-                    self.groups[group].keeps.insert((step.version(), String::new()));
+                    self.groups[group]
+                        .keeps
+                        .insert((step.version(), String::new()));
                 }
                 self.groups[group].scopes.push(narrowed);
             }
@@ -439,13 +561,17 @@ impl Lens {
         self.needed = frame.needed();
         let mut comes_up = self.steps.iter().filter(|step| step.went_down().is_some());
         // Of a row function it is known only once it has run.
-        comes_up.find(|step| frame.saved(step.place).any(|name| !name.is_empty())).map(Step::version)
+        comes_up
+            .find(|step| frame.saved(step.place).any(|name| !name.is_empty()))
+            .map(Step::version)
     }
 }
 
 /// Takes out what the way saved as it went down through the migration of a step.
 fn saved_below(step: &Step, saved: &mut Vec<ResidueEntry>) -> Vec<ResidueEntry> {
-    saved.extract_if(.., |entry| entry.left_by == step.leg().back()).collect()
+    saved
+        .extract_if(.., |entry| entry.left_by == step.leg().back())
+        .collect()
 }
 
 /// The steps of a way, in the order in which they run. `at` is set to the version of each.
@@ -453,7 +579,9 @@ fn steps_on(way: Way<'_>, migrations: &[Arc<dyn Transform>], at: &Cell<DataVersi
     let legs = way.legs();
     let step = |(place, leg): (usize, &Leg)| {
         at.set(leg.version);
-        let migration = migrations.iter().find(|migration| migration.manifest().version == leg.version);
+        let migration = migrations
+            .iter()
+            .find(|migration| migration.manifest().version == leg.version);
         let migration = migration.expect("the lines of a way are of these migrations");
         let (lower, upper) = way.sides(*leg);
         let [changes, back] = [leg.direction, leg.direction.opposite()]
@@ -463,7 +591,13 @@ fn steps_on(way: Way<'_>, migrations: &[Arc<dyn Transform>], at: &Cell<DataVersi
             Direction::Down => (upper, lower),
         };
         let ends = (source.clone(), target.clone());
-        let mut step = Step::new(Arc::clone(migration), (leg.direction, place), changes, &back, ends);
+        let mut step = Step::new(
+            Arc::clone(migration),
+            (leg.direction, place),
+            changes,
+            &back,
+            ends,
+        );
         step.counterpart = legs.iter().position(|other| *other == leg.back());
         step
     };
@@ -473,9 +607,14 @@ fn steps_on(way: Way<'_>, migrations: &[Arc<dyn Transform>], at: &Cell<DataVersi
 /// Reading a column here adds its source column to [`Lens::needed`].
 fn provenance(frame: &Frame<'_>, table: &str, column: &Column) -> Provenance {
     match &frame.column(table, &column.name).content {
-        Content::Source { table, column: name, sealing } if *sealing == column.sealing => {
-            Provenance::Raw { table: table.clone(), column: name.clone() }
-        }
+        Content::Source {
+            table,
+            column: name,
+            sealing,
+        } if *sealing == column.sealing => Provenance::Raw {
+            table: table.clone(),
+            column: name.clone(),
+        },
         Content::Fill(literal) => Provenance::Fill(literal.clone()),
         Content::Source { .. } | Content::Given(_) => {
             frame.read(table, &column.name).expect("it has no row");

@@ -1,8 +1,9 @@
-//! The master lock: one host at a time changes the database. Owns the kinds of lock, their renewal and the fence; the
-//! master's work is elsewhere.
+//! The master lock: one host at a time changes the database. Owns the kinds of lock, their renewal
+//! and the fence; the master's work is elsewhere.
 //!
-//! A lock alone depends on time, and a process that was suspended can outlive its lock without noticing. The fence makes it
-//! safe: a new master raises it, and every transaction checks inside itself that the fence was not raised since.
+//! A lock alone depends on time, and a process that was suspended can outlive its lock without
+//! noticing. The fence makes it safe: a new master raises it, and every transaction checks inside
+//! itself that the fence was not raised since.
 
 pub mod fence;
 pub mod file;
@@ -71,8 +72,8 @@ pub enum MasterLock {
 }
 
 impl MasterLock {
-    /// Locket if it is configured; otherwise the kind that fits the database. `database` is the one at this address, whose
-    /// connections the holder of the lock works with.
+    /// Locket if it is configured; otherwise the kind that fits the database. `database` is the one
+    /// at this address, whose connections the holder of the lock works with.
     ///
     /// # Errors
     /// Locket or the database cannot be reached, or the configured name is not valid.
@@ -83,17 +84,25 @@ impl MasterLock {
         purpose: LockPurpose,
     ) -> Result<Self, LockError> {
         Ok(match (&config.locket, address) {
-            (Some(locket), _) => Self::Locket(LocketLock::connect(config, locket, database, purpose).await?),
+            (Some(locket), _) => {
+                Self::Locket(LocketLock::connect(config, locket, database, purpose).await?)
+            }
             (None, Address::Sqlite(path)) => {
                 let holder = Holder::this(config.uuid.as_deref().unwrap_or("a host")).to_string();
-                Self::File { path: FileLock::path_for(path), retry_interval: config.retry_interval, holder }
+                Self::File {
+                    path: FileLock::path_for(path),
+                    retry_interval: config.retry_interval,
+                    holder,
+                }
             }
-            (None, Address::Server(server)) => Self::Lease(Lease::open(config, server, database).await?),
+            (None, Address::Server(server)) => {
+                Self::Lease(Lease::open(config, server, database).await?)
+            }
         })
     }
 
-    /// Whether the lock is a lease that no host holds. Then taking it would be this host's first write, so the database can
-    /// be inspected before that.
+    /// Whether the lock is a lease that no host holds. Then taking it would be this host's first
+    /// write, so the database can be inspected before that.
     ///
     /// # Errors
     /// The database cannot be read.
@@ -113,8 +122,8 @@ impl MasterLock {
         }
     }
 
-    /// Takes the lock unless another host holds it. For a lease, waits until a dead holder can be distinguished from a slow
-    /// one.
+    /// Takes the lock unless another host holds it. For a lease, waits until a dead holder can be
+    /// distinguished from a slow one.
     ///
     /// # Errors
     /// The lock cannot be read or written.
@@ -134,16 +143,21 @@ impl MasterLock {
     /// The lock file cannot be opened, or the lease's table cannot be created.
     pub async fn take(&self) -> Result<HeldLock, LockError> {
         Ok(match self {
-            Self::File { path, retry_interval, holder } => {
-                HeldLock(LockKind::File(FileLock::take(path, *retry_interval).await?.held_by(holder)))
-            }
+            Self::File {
+                path,
+                retry_interval,
+                holder,
+            } => HeldLock(LockKind::File(
+                FileLock::take(path, *retry_interval).await?.held_by(holder),
+            )),
             Self::Lease(lease) => HeldLock::renewed(lease.take().await?),
             Self::Locket(locket) => HeldLock::renewed(locket.take().await),
         })
     }
 }
 
-/// The lock while it is held. Dropping it without [`HeldLock::release`] makes standbys wait until it expires.
+/// The lock while it is held. Dropping it without [`HeldLock::release`] makes standbys wait until
+/// it expires.
 #[derive(Debug)]
 pub struct HeldLock(LockKind);
 
@@ -166,7 +180,8 @@ impl HeldLock {
         }
     }
 
-    /// Releases the lock, so that a standby takes it at once. Call only when this host writes nothing any more.
+    /// Releases the lock, so that a standby takes it at once. Call only when this host writes
+    /// nothing any more.
     pub async fn release(self) {
         match self.0 {
             LockKind::File(lock) => drop(lock),

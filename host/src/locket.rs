@@ -1,5 +1,5 @@
-//! Connection to Locket, Diego's lock and presence service. Owns addresses and calls; the lock is `lock`'s, and
-//! presences are `clients`'.
+//! Connection to Locket, Diego's lock and presence service. Owns addresses and calls; the lock is
+//! `lock`'s, and presences are `clients`'.
 
 pub mod messages;
 
@@ -31,27 +31,46 @@ pub enum ConnectError {
     #[error("the files that the `locket_*` keys name cannot be used; correct them")]
     Files(#[from] TlsError),
     #[error("`locket_address` {address:?} is not an address; write it as host:port")]
-    Address { address: String, source: tonic::transport::Error },
+    Address {
+        address: String,
+        source: tonic::transport::Error,
+    },
     #[error(
         "cannot connect to Locket at {address}; check that it runs, and that the `locket_*` certificates belong together"
     )]
-    Connect { address: String, source: tonic::transport::Error },
+    Connect {
+        address: String,
+        source: tonic::transport::Error,
+    },
 }
 
 /// Connects to Locket. Retries while the connection is refused.
 ///
 /// # Errors
 /// Files cannot be read, the address is malformed, or the connection fails.
-pub async fn connect(locket: &config::LocketConfig, retries: usize) -> Result<Channel, ConnectError> {
+pub async fn connect(
+    locket: &config::LocketConfig,
+    retries: usize,
+) -> Result<Channel, ConnectError> {
     let endpoint = endpoint(locket)?;
-    let connected = (|| endpoint.connect()).retry(pauses::of_locket(retries)).when(is_refused).await;
-    connected.map_err(|source| ConnectError::Connect { address: locket.address.clone(), source })
+    let connected = (|| endpoint.connect())
+        .retry(pauses::of_locket(retries))
+        .when(is_refused)
+        .await;
+    connected.map_err(|source| ConnectError::Connect {
+        address: locket.address.clone(),
+        source,
+    })
 }
 
 /// Whether nothing listens at the address, or not yet.
 fn is_refused(error: &tonic::transport::Error) -> bool {
-    let sources = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
-    let mut kinds = sources.filter_map(|error| error.downcast_ref::<std::io::Error>()).map(std::io::Error::kind);
+    let sources = std::iter::successors(Some(error as &dyn std::error::Error), |error| {
+        error.source()
+    });
+    let mut kinds = sources
+        .filter_map(|error| error.downcast_ref::<std::io::Error>())
+        .map(std::io::Error::kind);
     kinds.any(|kind| kind == std::io::ErrorKind::ConnectionRefused)
 }
 
@@ -70,37 +89,64 @@ fn endpoint(locket: &config::LocketConfig) -> Result<Endpoint, ConnectError> {
         cert_file: locket.client_cert_file.clone(),
         key_file: locket.client_key_file.clone(),
     })?;
-    let malformed = |source| ConnectError::Address { address: address.clone(), source };
-    let mut endpoint = Endpoint::from_shared(format!("https://{}", host_and_port(address))).map_err(malformed)?;
+    let malformed = |source| ConnectError::Address {
+        address: address.clone(),
+        source,
+    };
+    let mut endpoint =
+        Endpoint::from_shared(format!("https://{}", host_and_port(address))).map_err(malformed)?;
     if let Some(time) = locket.keepalive_time {
-        endpoint = endpoint.http2_keep_alive_interval(time).keep_alive_while_idle(true);
+        endpoint = endpoint
+            .http2_keep_alive_interval(time)
+            .keep_alive_while_idle(true);
     }
     if let Some(timeout) = locket.keepalive_timeout {
         endpoint = endpoint.keep_alive_timeout(timeout);
     }
-    let failed = |source| ConnectError::Connect { address: address.clone(), source };
-    endpoint.connect_timeout(CONNECT_TIMEOUT).tls_config(tls).map_err(failed)
+    let failed = |source| ConnectError::Connect {
+        address: address.clone(),
+        source,
+    };
+    endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tls_config(tls)
+        .map_err(failed)
 }
 
-/// The host and port of an address in the notation of gRPC, which may begin with the scheme of a resolver, such as
-/// `dns:///locket:8891`. Names are always resolved by the system.
+/// The host and port of an address in the notation of gRPC, which may begin with the scheme of a
+/// resolver, such as `dns:///locket:8891`. Names are always resolved by the system.
 fn host_and_port(address: &str) -> &str {
     let schemes = ["dns:///", "passthrough:///", "dns:", "passthrough:"];
-    schemes.iter().find_map(|scheme| address.strip_prefix(scheme)).unwrap_or(address)
+    schemes
+        .iter()
+        .find_map(|scheme| address.strip_prefix(scheme))
+        .unwrap_or(address)
 }
 
 /// Makes a unary call.
 ///
 /// # Errors
 /// The status of the call, also for a connection that fails.
-pub async fn call<Q, A>(channel: &Channel, method: &'static str, request: Request<Q>) -> Result<A, Status>
+pub async fn call<Q, A>(
+    channel: &Channel,
+    method: &'static str,
+    request: Request<Q>,
+) -> Result<A, Status>
 where
     Q: prost::Message + Send + Sync + 'static,
     A: LocketAnswer + Send + Sync + 'static,
 {
     let mut grpc = Grpc::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER);
-    grpc.ready().await.map_err(|fault| Status::from_error(fault.into()))?;
-    let answer = grpc.unary(request, PathAndQuery::from_static(method), CountingCodec(PhantomData)).await?;
+    grpc.ready()
+        .await
+        .map_err(|fault| Status::from_error(fault.into()))?;
+    let answer = grpc
+        .unary(
+            request,
+            PathAndQuery::from_static(method),
+            CountingCodec(PhantomData),
+        )
+        .await?;
     Ok(answer.into_inner())
 }
 
@@ -136,7 +182,10 @@ impl<A: LocketAnswer> Decoder for CountingDecoder<A> {
     fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<A>, Status> {
         // The buffer of a message is in one piece.
         if protobuf::elements_in(A::SHAPE, source.chunk()).is_none() {
-            let reason = format!("Locket's answer has more than {} elements", protobuf::MOST_ELEMENTS);
+            let reason = format!(
+                "Locket's answer has more than {} elements",
+                protobuf::MOST_ELEMENTS
+            );
             return Err(Status::resource_exhausted(reason));
         }
         self.0.decode(source)
@@ -149,17 +198,33 @@ mod tests {
 
     #[test]
     fn address_may_begin_with_a_scheme_of_grpc() {
-        for address in ["locket:8891", "dns:///locket:8891", "dns:locket:8891", "passthrough:///locket:8891"] {
+        for address in [
+            "locket:8891",
+            "dns:///locket:8891",
+            "dns:locket:8891",
+            "passthrough:///locket:8891",
+        ] {
             assert_eq!(host_and_port(address), "locket:8891", "{address}");
         }
     }
 
     #[test]
     fn presence_with_any_text_is_within_the_limit_of_elements() {
-        let resource = messages::Resource { value: "z".repeat(200_000), ..messages::Resource::default() };
-        let answer = prost::Message::encode_to_vec(&messages::FetchAllResponse { resources: vec![resource; 2] });
-        assert_eq!(protobuf::elements_in(messages::FetchAllResponse::SHAPE, &answer), Some(4));
+        let resource = messages::Resource {
+            value: "z".repeat(200_000),
+            ..messages::Resource::default()
+        };
+        let answer = prost::Message::encode_to_vec(&messages::FetchAllResponse {
+            resources: vec![resource; 2],
+        });
+        assert_eq!(
+            protobuf::elements_in(messages::FetchAllResponse::SHAPE, &answer),
+            Some(4)
+        );
         let many = [0x0a, 0].repeat(protobuf::MOST_ELEMENTS + 1);
-        assert_eq!(protobuf::elements_in(messages::FetchAllResponse::SHAPE, &many), None);
+        assert_eq!(
+            protobuf::elements_in(messages::FetchAllResponse::SHAPE, &many),
+            None
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! Log sampling, so that the number of lines stays small whatever the number of events, which metrics and status report. Of
-//! similar events, either the first ten are logged, and then one each time their number has doubled; or a burst, and then so
-//! many each minute.
+//! Log sampling, so that the number of lines stays small whatever the number of events, which
+//! metrics and status report. Of similar events, either the first ten are logged, and then one each
+//! time their number has doubled; or a burst, and then so many each minute.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -33,25 +33,42 @@ struct LineLimitState {
 impl LineLimit {
     /// Allows `burst` lines at once and `per_minute` later.
     pub fn new(burst: u32, per_minute: u32) -> Self {
-        let state = LineLimitState { allowed: burst, until: Instant::now(), left_out: 0 };
-        Self { burst, interval: Duration::from_secs(60) / per_minute, state: Mutex::new(state) }
+        let state = LineLimitState {
+            allowed: burst,
+            until: Instant::now(),
+            left_out: 0,
+        };
+        Self {
+            burst,
+            interval: Duration::from_secs(60) / per_minute,
+            state: Mutex::new(state),
+        }
     }
 
-    /// Counts an event. If it is logged, returns the number of those before it that were left out since the last line.
+    /// Counts an event. If it is logged, returns the number of those before it that were left out
+    /// since the last line.
     pub fn admit(&self) -> Option<u64> {
         self.admit_at(Instant::now())
     }
 
     /// The number of events that were left out since the last line.
     pub fn left_out(&self) -> u64 {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).left_out
+        self.state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .left_out
     }
 
     fn admit_at(&self, now: Instant) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let passed = now.saturating_duration_since(state.until).as_nanos() / self.interval.as_nanos();
+        let passed =
+            now.saturating_duration_since(state.until).as_nanos() / self.interval.as_nanos();
         let more = u32::try_from(passed).unwrap_or(u32::MAX);
-        state.until = if more < self.burst { state.until + self.interval * more } else { now };
+        state.until = if more < self.burst {
+            state.until + self.interval * more
+        } else {
+            now
+        };
         state.allowed = state.allowed.saturating_add(more).min(self.burst);
         match state.allowed.checked_sub(1) {
             Some(left) => {
@@ -72,7 +89,10 @@ mod tests {
 
     #[test]
     fn a_million_events_make_26_lines() {
-        assert_eq!((1..=1_000_000).filter(|count| is_sampled(*count)).count(), 26);
+        assert_eq!(
+            (1..=1_000_000).filter(|count| is_sampled(*count)).count(),
+            26
+        );
         assert!((1..=10).all(is_sampled) && !is_sampled(11) && is_sampled(16));
     }
 
@@ -84,10 +104,18 @@ mod tests {
         let admitted: Vec<_> = (0..5).map(|_| limit.admit_at(at(1))).collect();
         assert_eq!(admitted, [Some(0), Some(0), Some(0), None, None]);
         assert_eq!(limit.left_out(), 2);
-        assert_eq!((limit.admit_at(at(31)), limit.admit_at(at(31))), (Some(2), None));
-        assert_eq!((limit.admit_at(at(59)), limit.admit_at(at(61))), (None, Some(2)));
+        assert_eq!(
+            (limit.admit_at(at(31)), limit.admit_at(at(31))),
+            (Some(2), None)
+        );
+        assert_eq!(
+            (limit.admit_at(at(59)), limit.admit_at(at(61))),
+            (None, Some(2))
+        );
         // A long pause allows a burst again, and no more.
-        let admitted: Vec<_> = (0..5).map(|_| limit.admit_at(at(100_000)).is_some()).collect();
+        let admitted: Vec<_> = (0..5)
+            .map(|_| limit.admit_at(at(100_000)).is_some())
+            .collect();
         assert_eq!(admitted, [true, true, true, false, false]);
     }
 }

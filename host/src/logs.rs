@@ -1,8 +1,10 @@
-//! The log of the process: lines for people, or lager's JSON, which Diego's log parsers read. Owns the format, the output
-//! and the level, which can change while the host runs; the events themselves belong to the modules that emit them.
+//! The log of the process: lines for people, or lager's JSON, which Diego's log parsers read. Owns
+//! the format, the output and the level, which can change while the host runs; the events
+//! themselves belong to the modules that emit them.
 //!
-//! An event's text is a sentence for people. In lager's form its message is the name that the event was given, such as
-//! `migration-manager.finished-migrations`, or else the module that emitted it; the sentence is then part of the data.
+//! An event's text is a sentence for people. In lager's form its message is the name that the event
+//! was given, such as `migration-manager.finished-migrations`, or else the module that emitted it;
+//! the sentence is then part of the data.
 
 mod lager;
 pub mod line;
@@ -45,7 +47,8 @@ pub struct LevelHandle {
 impl LevelHandle {
     /// Sets the level, from now on.
     pub fn set(&self, level: LogLevel) {
-        self.fatal_only.store(level == LogLevel::Fatal, Ordering::Relaxed);
+        self.fatal_only
+            .store(level == LogLevel::Fatal, Ordering::Relaxed);
         // Fails only if the subscriber is gone, and with it the log.
         let _ = self.filter.reload(filter(level));
     }
@@ -63,8 +66,9 @@ fn filter(level: LogLevel) -> EnvFilter {
 }
 
 impl Logs {
-    /// Starts the log: lager's lines on standard output, or lines for people on standard error. Without a format, lager's if the
-    /// file has a `session_name`, as Diego's files have, and standard output is no terminal.
+    /// Starts the log: lager's lines on standard output, or lines for people on standard error.
+    /// Without a format, lager's if the file has a `session_name`, as Diego's files have, and
+    /// standard output is no terminal.
     ///
     /// # Errors
     /// If one of `redact_patterns` is not a regular expression.
@@ -82,18 +86,34 @@ impl Logs {
         let redactor = Redactor::new(logging.max_data_string_length, logging.redact.as_deref())?;
         let lines = LineWriter::start("log", std::io::stdout());
         let (filter, level) = LevelHandle::new(logging.level);
-        let lager =
-            lager::Lager::new(source, logging.time_format, redactor, lines.clone(), Arc::clone(&level.fatal_only));
-        tracing_subscriber::registry().with(filter).with(lager).init();
-        Ok(Self { level, lines: Some(lines) })
+        let lager = lager::Lager::new(
+            source,
+            logging.time_format,
+            redactor,
+            lines.clone(),
+            Arc::clone(&level.fatal_only),
+        );
+        tracing_subscriber::registry()
+            .with(filter)
+            .with(lager)
+            .init();
+        Ok(Self {
+            level,
+            lines: Some(lines),
+        })
     }
 
     /// Starts a log with lines for people, on standard error.
     pub fn readable(level: LogLevel) -> Self {
         let (filter, level) = LevelHandle::new(level);
         let has_colors = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
-        let lines = fmt::layer().with_ansi(has_colors).with_writer(std::io::stderr);
-        tracing_subscriber::registry().with(filter).with(lines).init();
+        let lines = fmt::layer()
+            .with_ansi(has_colors)
+            .with_writer(std::io::stderr);
+        tracing_subscriber::registry()
+            .with(filter)
+            .with(lines)
+            .init();
         Self { level, lines: None }
     }
 
@@ -121,6 +141,12 @@ impl LevelHandle {
     fn new(level: LogLevel) -> (reload::Layer<EnvFilter, Registry>, Self) {
         let wanted = EnvFilter::try_from_default_env().unwrap_or_else(|_| filter(level));
         let (layer, handle) = reload::Layer::new(wanted);
-        (layer, Self { filter: handle, fatal_only: Arc::new(AtomicBool::new(level == LogLevel::Fatal)) })
+        (
+            layer,
+            Self {
+                filter: handle,
+                fatal_only: Arc::new(AtomicBool::new(level == LogLevel::Fatal)),
+            },
+        )
     }
 }

@@ -1,4 +1,5 @@
-//! The executable. Diego's post-start script looks for a process of this name, so it is called `bbs`.
+//! The executable. Diego's post-start script looks for a process of this name, so it is called
+//! `bbs`.
 
 /// The allocator of a static executable, whose C library has one that takes a lock for all threads.
 #[cfg(target_env = "musl")]
@@ -12,7 +13,10 @@ fn main() -> std::process::ExitCode {
         return code;
     }
     bbs::choose_cryptography();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => return bbs::failed(&error.into()),
     };

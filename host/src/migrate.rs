@@ -1,5 +1,5 @@
-//! Migrations: decides what to do about the versions that were found, and does it. Owns the order of the steps, each of
-//! which is durable and safe to repeat; each step has a file of its own.
+//! Migrations: decides what to do about the versions that were found, and does it. Owns the order
+//! of the steps, each of which is durable and safe to repeat; each step has a file of its own.
 
 mod abort;
 mod catalog_serials;
@@ -77,9 +77,9 @@ pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
 use prepare::{begin, prepare, start_over};
 pub use quarantine::{
-    Fate, ForeignRecord, QuarantineDocument, QuarantineEntry, SealedValues, ServingQuarantine, WriteMode,
-    delete as delete_quarantined, export as export_quarantined, import as import_quarantined, json_of_bytes,
-    keep_foreign, list as quarantined, retry,
+    Fate, ForeignRecord, QuarantineDocument, QuarantineEntry, SealedValues, ServingQuarantine,
+    WriteMode, delete as delete_quarantined, export as export_quarantined,
+    import as import_quarantined, json_of_bytes, keep_foreign, list as quarantined, retry,
 };
 pub use replay::{REPLAY_BYTES, REPLAY_UNFINISHED, Replay, ReplayTable};
 pub use runs::{MigrationRan, MigrationRun, RunState, Runner, migrations_ran, runs};
@@ -105,7 +105,8 @@ pub struct Context {
     pub runner: Runner,
     /// The start of this run, in nanoseconds since 1970: the time in the history and of first uses.
     pub now_ns: i64,
-    /// The folder in which a unit that cannot be transformed is saved, sealed. Absent: units are not saved.
+    /// The folder in which a unit that cannot be transformed is saved, sealed. Absent: units are
+    /// not saved.
     pub replays: Option<PathBuf>,
     /// Bounds of batches and units.
     pub tuning: Tuning,
@@ -129,13 +130,13 @@ pub struct Tuning {
     pub batch_units: u64,
     /// The time that writing a batch should take; batches grow or shrink towards it.
     pub batch_time: Duration,
-    /// A larger unit is refused by name: it has to fit into memory, and into that of a module. Far above what the API
-    /// accepts of one guid: `model/bounds.rs`.
+    /// A larger unit is refused by name: it has to fit into memory, and into that of a module. Far
+    /// above what the API accepts of one guid: `model/bounds.rs`.
     pub unit_bytes: u64,
     /// What happens to a unit that cannot be transformed.
     pub refused_units: RefusedUnits,
-    /// The most units of a group of tables that go into quarantine, unless one in a hundred is more; never more than half of
-    /// several.
+    /// The most units of a group of tables that go into quarantine, unless one in a hundred is
+    /// more; never more than half of several.
     pub quarantine_limit: u64,
     /// How long a change of the schema is tried again while other clients hold locks.
     pub lock_timeout: Duration,
@@ -153,7 +154,10 @@ pub enum RefusedUnits {
 
 impl Tuning {
     fn limits(&self) -> ByteLimits {
-        ByteLimits { batch: self.batch_bytes, unit: self.unit_bytes }
+        ByteLimits {
+            batch: self.batch_bytes,
+            unit: self.unit_bytes,
+        }
     }
 
     /// The number of units that fill a batch if they are as large as these.
@@ -185,15 +189,21 @@ pub fn layout_history(migrations: &[Arc<dyn Transform>]) -> Result<LayoutHistory
     LayoutHistory::new(migrations.iter().map(|migration| migration.manifest()))
 }
 
-/// The layouts of what ran on this database, and of what the catalog has above as far as it fits without what it has inserted.
+/// The layouts of what ran on this database, and of what the catalog has above as far as it fits
+/// without what it has inserted.
 ///
 /// # Errors
 /// A migration does not fit the layout before it, or the database cannot be read.
 pub async fn layouts_that_ran(context: &Context) -> Result<LayoutHistory, MigrateError> {
-    Ok(LinePair::declared(context, &mut context.database.read().await?).await?.ran)
+    Ok(
+        LinePair::declared(context, &mut context.database.read().await?)
+            .await?
+            .ran,
+    )
 }
 
-/// The arguments of the migrations of some versions: drawn and stored at the first use, the same at every later one.
+/// The arguments of the migrations of some versions: drawn and stored at the first use, the same at
+/// every later one.
 ///
 /// # Errors
 /// Another host has raised the fence, the database fails, or a stored namespace is no UUID.
@@ -203,7 +213,10 @@ pub async fn arguments(
     versions: std::ops::RangeInclusive<DataVersion>,
 ) -> Result<Arguments, MigrateError> {
     let mut tx = fence.begin().await?;
-    let known = context.migrations.iter().map(|migration| migration.manifest().version);
+    let known = context
+        .migrations
+        .iter()
+        .map(|migration| migration.manifest().version);
     let known = known.filter(|version| versions.contains(version));
     let arguments = state::arguments(&mut tx, known, context.now_ns).await?;
     tx.commit().await.map_err(sql("bbs_run_arguments"))?;
@@ -213,10 +226,14 @@ pub async fn arguments(
 /// Reads the version, decides, and does what was decided. Does not serve.
 ///
 /// # Errors
-/// The migration cannot be planned, a unit cannot be transformed, the copies do not pass verification, another host has
-/// raised the fence, or the database fails. The next run continues after what is committed. A decision to shut down is
-/// no error.
-pub async fn run(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
+/// The migration cannot be planned, a unit cannot be transformed, the copies do not pass
+/// verification, another host has raised the fence, or the database fails. The next run continues
+/// after what is committed. A decision to shut down is no error.
+pub async fn run(
+    context: &Context,
+    fence: &Fence,
+    intent: Intent,
+) -> Result<Decision, MigrateError> {
     match run_partially(context, fence, intent, None).await? {
         RunOutcome::Done(decision) => Ok(decision),
         RunOutcome::Partial(_) => unreachable!("nothing bounds it"),
@@ -241,9 +258,12 @@ pub async fn run_partially(
             let going_down = matches!(intent, Intent::Down { .. });
             let budget = Arc::new(UnitBudget::of(most));
             let brought = bring_across(context, fence, (from, to), going_down, &budget).await;
-            let (job, complete) = brought.map_err(|fault| fault.stopping(Direction::between(from, to), to))?;
+            let (job, complete) =
+                brought.map_err(|fault| fault.stopping(Direction::between(from, to), to))?;
             if !complete {
-                return Ok(RunOutcome::Partial(partial_run::counted(context, &job).await?));
+                return Ok(RunOutcome::Partial(
+                    partial_run::counted(context, &job).await?,
+                ));
             }
             finish(context, fence, &job, going_down).await?;
         }
@@ -252,8 +272,13 @@ pub async fn run_partially(
 }
 
 /// Decides once no cut-over is unfinished.
-async fn decided(context: &Context, fence: &Fence, intent: Intent) -> Result<Decision, MigrateError> {
-    // Looks again, now that no other host writes: what was seen before the fence was raised may have changed since.
+async fn decided(
+    context: &Context,
+    fence: &Fence,
+    intent: Intent,
+) -> Result<Decision, MigrateError> {
+    // Looks again, now that no other host writes: what was seen before the fence was raised may
+    // have changed since.
     let decision = look(context, intent).await?;
     if matches!(decision, Decision::ShutDown(_)) {
         return Ok(decision);
@@ -262,15 +287,19 @@ async fn decided(context: &Context, fence: &Fence, intent: Intent) -> Result<Dec
     let arrived = cut_over::end_arrived(context, fence).await?;
     // Only after a cut-over is completed the tables have the names under which they are examined.
     let was_completed = arrived.is_some_and(Phase::awaits_completion);
-    let decision = if was_completed { look(context, intent).await? } else { decision };
+    let decision = if was_completed {
+        look(context, intent).await?
+    } else {
+        decision
+    };
     if matches!(decision, Decision::Begin { .. } | Decision::Continue { .. }) {
         trial::try_schema_changes(context, fence).await?;
     }
     Ok(decision)
 }
 
-/// Before serving: records which migrations have run, cleans up after a finished one, and discards an unfinished one, which is useless once clients
-/// write to the originals.
+/// Before serving: records which migrations have run, cleans up after a finished one, and discards
+/// an unfinished one, which is useless once clients write to the originals.
 async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
@@ -282,18 +311,32 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         state::record_line(&mut tx, &ran).await?;
         tx.commit().await.map_err(sql(own_tables::APPLIED))?;
     }
-    let Some(underway) = underway else { return Ok(()) };
+    let Some(underway) = underway else {
+        return Ok(());
+    };
     undo_abandoned(context, fence, &underway).await?;
     if !underway.phase.has_arrived() {
         let mut tx = fence.begin().await?;
-        runs::end(&mut tx, context, underway.from, underway.to, RunState::GivenUp).await?;
+        runs::end(
+            &mut tx,
+            context,
+            underway.from,
+            underway.to,
+            RunState::GivenUp,
+        )
+        .await?;
         tx.commit().await.map_err(sql(own_tables::RUN))?;
     }
     cut_over::clean_up_or_postpone(context, fence).await
 }
 
-/// Undoes the changes that an abandoned migration has made ahead of its cut-over, if this catalog has it.
-async fn undo_abandoned(context: &Context, fence: &Fence, underway: &Underway) -> Result<(), MigrateError> {
+/// Undoes the changes that an abandoned migration has made ahead of its cut-over, if this catalog
+/// has it.
+async fn undo_abandoned(
+    context: &Context,
+    fence: &Fence,
+    underway: &Underway,
+) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let lines = LinePair::here(context, &mut reader).await?;
     drop(reader);
@@ -301,11 +344,16 @@ async fn undo_abandoned(context: &Context, fence: &Fence, underway: &Underway) -
     if !is_known || !matches!(underway.phase, Phase::Begun | Phase::Copying) {
         return Ok(());
     }
-    let work = Work::new(context, lines.way(underway.from, underway.to), BTreeSet::new())?;
+    let work = Work::new(
+        context,
+        lines.way(underway.from, underway.to),
+        BTreeSet::new(),
+    )?;
     cut_over::undo_ahead(context, fence, &work).await
 }
 
-/// Everything up to a finished copy, from where an earlier start stopped, or up to the limit of units.
+/// Everything up to a finished copy, from where an earlier start stopped, or up to the limit of
+/// units.
 async fn bring_across(
     context: &Context,
     fence: &Fence,
@@ -333,7 +381,12 @@ async fn bring_across(
 }
 
 /// Makes a finished copy real once it is verified.
-async fn finish(context: &Context, fence: &Fence, job: &Arc<Job>, going_down: bool) -> Result<(), MigrateError> {
+async fn finish(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+    going_down: bool,
+) -> Result<(), MigrateError> {
     match verify::verify(context, job).await {
         Err(fault @ MigrateError::Verify { .. }) => {
             start_over(context, fence, job, going_down).await?;
@@ -354,10 +407,19 @@ async fn finish(context: &Context, fence: &Fence, job: &Arc<Job>, going_down: bo
 /// A table cannot be dropped, another host has raised the fence, or the database fails.
 pub async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let phase = state::phase(&mut context.database.read().await?).await?;
-    if phase == Some(Phase::CleaningUp) { cut_over::clean_up(context, fence).await } else { Ok(()) }
+    if phase == Some(Phase::CleaningUp) {
+        cut_over::clean_up(context, fence).await
+    } else {
+        Ok(())
+    }
 }
 
-fn same_schema(dialect: Dialect, name: &str, found: Option<PhysicalTable>, table: &Table) -> Result<(), MigrateError> {
+fn same_schema(
+    dialect: Dialect,
+    name: &str,
+    found: Option<PhysicalTable>,
+    table: &Table,
+) -> Result<(), MigrateError> {
     let differences = found.map_or_else(
         || vec!["it is missing".to_owned()],
         |found| schema::differences(&found, &schema::expected(dialect, table)),
@@ -365,12 +427,18 @@ fn same_schema(dialect: Dialect, name: &str, found: Option<PhysicalTable>, table
     if differences.is_empty() {
         Ok(())
     } else {
-        Err(MigrateError::SchemaDiffers { table: name.to_owned(), differences })
+        Err(MigrateError::SchemaDiffers {
+            table: name.to_owned(),
+            differences,
+        })
     }
 }
 
 fn sql(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
-    move |source| MigrateError::Sql { what: what.to_owned(), source }
+    move |source| MigrateError::Sql {
+        what: what.to_owned(),
+        source,
+    }
 }
 
 #[cfg(test)]

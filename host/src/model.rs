@@ -1,5 +1,5 @@
-//! The model: desired LRPs, actual LRPs, tasks and domains as plain values, their transitions, and the stored JSON of their
-//! parts. Pure: no I/O, no messages of API calls.
+//! The model: desired LRPs, actual LRPs, tasks and domains as plain values, their transitions, and
+//! the stored JSON of their parts. Pure: no I/O, no messages of API calls.
 //!
 //! Parts that the service stores whole and never interprets (the definition of a run) stay protobuf
 //! messages.
@@ -35,7 +35,10 @@ pub struct ModificationTag {
 impl ModificationTag {
     /// The tag of a new record.
     pub fn begin() -> Self {
-        Self { epoch: uuid::Uuid::new_v4().to_string().into(), index: 0 }
+        Self {
+            epoch: uuid::Uuid::new_v4().to_string().into(),
+            index: 0,
+        }
     }
 }
 

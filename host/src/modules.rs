@@ -1,4 +1,5 @@
-//! WebAssembly modules: the catalog, the sandbox and the bindings. The only module that uses wasmtime.
+//! WebAssembly modules: the catalog, the sandbox and the bindings. The only module that uses
+//! wasmtime.
 
 pub mod add;
 mod answer;

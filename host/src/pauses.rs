@@ -1,5 +1,5 @@
-//! The pauses between attempts, of everything that is tried again: how often, and for how long. Which failures pass is decided where
-//! they occur.
+//! The pauses between attempts, of everything that is tried again: how often, and for how long.
+//! Which failures pass is decided where they occur.
 
 use std::error::Error;
 use std::time::Duration;
@@ -17,7 +17,8 @@ const REQUEST: Duration = Duration::from_millis(100);
 const RETRIES: usize = 2;
 /// Pause of the fence, which a transaction of the previous master still holds.
 const FENCE: Duration = Duration::from_millis(200);
-/// Shortest and longest pause of a batch: some 6 s in all, after which the holder of the conflicting lock is assumed stuck.
+/// Shortest and longest pause of a batch: some 6 s in all, after which the holder of the
+/// conflicting lock is assumed stuck.
 const BATCH: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(2)];
 const BATCH_RETRIES: usize = 7;
 /// Shortest and longest pause of a connection to the database.
@@ -28,17 +29,25 @@ const LOCKET: Duration = Duration::from_millis(250);
 const LOCK: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
 /// Pause between two requests to the health port of a host that is not ready.
 const READINESS: Duration = Duration::from_millis(200);
-/// Shortest and longest pause of work beside the service; the longest is for what an operator has to remove.
+/// Shortest and longest pause of work beside the service; the longest is for what an operator has
+/// to remove.
 const BACKGROUND: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 
-/// Pauses between the attempts of a call, with jitter, so that transactions that conflicted do not meet again.
+/// Pauses between the attempts of a call, with jitter, so that transactions that conflicted do not
+/// meet again.
 pub fn of_calls() -> ConstantBuilder {
-    ConstantBuilder::new().with_delay(CALL).with_max_times(RETRIES).with_jitter()
+    ConstantBuilder::new()
+        .with_delay(CALL)
+        .with_max_times(RETRIES)
+        .with_jitter()
 }
 
 /// Pauses between the attempts of a request to another component.
 pub fn of_requests() -> ConstantBuilder {
-    ConstantBuilder::new().with_delay(REQUEST).with_max_times(RETRIES).with_jitter()
+    ConstantBuilder::new()
+        .with_delay(REQUEST)
+        .with_max_times(RETRIES)
+        .with_jitter()
 }
 
 /// Pauses between the attempts to raise the fence.
@@ -46,7 +55,8 @@ pub fn of_fence() -> ConstantBuilder {
     ConstantBuilder::new().with_delay(FENCE).without_max_times()
 }
 
-/// Writes a batch again, after pauses, while it loses conflicts with calls: nothing of it is written then.
+/// Writes a batch again, after pauses, while it loses conflicts with calls: nothing of it is
+/// written then.
 ///
 /// # Errors
 /// The last attempt's, if it is no conflict or the attempts are used up.
@@ -65,7 +75,9 @@ where
             Err(fault) if is_conflict(&fault) => fault,
             done => return done,
         };
-        let Some(pause) = pauses.next() else { return Err(fault) };
+        let Some(pause) = pauses.next() else {
+            return Err(fault);
+        };
         tracing::info!(reason = %with_causes(&fault), "a batch lost to another transaction and is written again");
         progress.retried();
         let _waiting = progress.wait(Wait::Retry);
@@ -75,23 +87,33 @@ where
 
 /// Pauses between the attempts to connect to the database, for at most this time.
 pub fn of_connections(longest: Duration) -> ExponentialBuilder {
-    growing(CONNECTION).without_max_times().with_total_delay(Some(longest))
+    growing(CONNECTION)
+        .without_max_times()
+        .with_total_delay(Some(longest))
 }
 
-/// Pauses between the requests to the health port of a host that is not ready, for at most this time.
+/// Pauses between the requests to the health port of a host that is not ready, for at most this
+/// time.
 pub fn of_readiness(longest: Duration) -> ConstantBuilder {
     let requests = longest.as_millis() / READINESS.as_millis();
-    ConstantBuilder::new().with_delay(READINESS).with_max_times(usize::try_from(requests).unwrap_or(usize::MAX))
+    ConstantBuilder::new()
+        .with_delay(READINESS)
+        .with_max_times(usize::try_from(requests).unwrap_or(usize::MAX))
 }
 
 /// Pauses between this number of further attempts to connect to Locket.
 pub fn of_locket(retries: usize) -> ConstantBuilder {
-    ConstantBuilder::new().with_delay(LOCKET).with_max_times(retries)
+    ConstantBuilder::new()
+        .with_delay(LOCKET)
+        .with_max_times(retries)
 }
 
 /// Pauses between the attempts to get the locks for a change, for at most this time.
 pub fn of_locks(longest: Duration) -> ExponentialBuilder {
-    growing(LOCK).without_max_times().with_total_delay(Some(longest)).with_jitter()
+    growing(LOCK)
+        .without_max_times()
+        .with_total_delay(Some(longest))
+        .with_jitter()
 }
 
 /// Pauses between the attempts of work beside the service, without end.
@@ -100,5 +122,7 @@ pub fn of_background_work() -> ExponentialBuilder {
 }
 
 fn growing([shortest, longest]: [Duration; 2]) -> ExponentialBuilder {
-    ExponentialBuilder::new().with_min_delay(shortest).with_max_delay(longest)
+    ExponentialBuilder::new()
+        .with_min_delay(shortest)
+        .with_max_delay(longest)
 }

@@ -1,5 +1,6 @@
-//! Progress of long-running work. The terminal, the 503 body, the metrics and the admin socket read the same snapshot.
-//! Owns counts, rates and the reason for waiting; rendering and throttling happen elsewhere.
+//! Progress of long-running work. The terminal, the 503 body, the metrics and the admin socket read
+//! the same snapshot. Owns counts, rates and the reason for waiting; rendering and throttling
+//! happen elsewhere.
 
 mod rate;
 
@@ -22,7 +23,8 @@ pub const ENDED: &str = "ended";
 /// The phase of a host that has ended for another reason, which the detail has.
 pub const FAILED: &str = "failed";
 
-/// The most phases that are remembered: far above those of a command, and a bound for a host that runs for years.
+/// The most phases that are remembered: far above those of a command, and a bound for a host that
+/// runs for years.
 const MOST_ENTERED: usize = 1000;
 
 /// A handle to the progress; clones share it.
@@ -48,12 +50,18 @@ pub enum Counted {
 impl Counted {
     /// As many of them as there are.
     pub fn total(self, total: u64) -> Amount {
-        Amount { counted: self, total: Some(total) }
+        Amount {
+            counted: self,
+            total: Some(total),
+        }
     }
 
     /// An unknown number of them.
     pub fn unknown(self) -> Amount {
-        Amount { counted: self, total: None }
+        Amount {
+            counted: self,
+            total: None,
+        }
     }
 }
 
@@ -127,17 +135,19 @@ pub struct Snapshot {
     pub phase: String,
     /// A description for people.
     pub detail: String,
-    /// What `done`, `total`, `units_per_second` and the rate limit of the phase count; absent in a phase that counts nothing.
+    /// What `done`, `total`, `units_per_second` and the rate limit of the phase count; absent in a
+    /// phase that counts nothing.
     #[serde(default)]
     pub counted: Option<Counted>,
     /// How many of them are done.
     pub done: u64,
     /// Unknown if absent.
     pub total: Option<u64>,
-    /// Rate of the last seconds, not of the whole phase. Its name predates phases that count something else.
+    /// Rate of the last seconds, not of the whole phase. Its name predates phases that count
+    /// something else.
     pub units_per_second: Option<f64>,
-    /// Time until the phase ends at this rate. Absent without a total or a rate, and while the work waits for the lock
-    /// or is paused.
+    /// Time until the phase ends at this rate. Absent without a total or a rate, and while the work
+    /// waits for the lock or is paused.
     pub eta_seconds: Option<f64>,
     /// Time since the phase began.
     pub elapsed_seconds: f64,
@@ -181,14 +191,25 @@ impl Snapshot {
 }
 
 impl Progress {
-    /// Enters a phase and resets the counts of the previous one. Without an amount the phase counts nothing.
-    pub fn enter(&self, phase: impl Into<String>, detail: impl Into<String>, amount: Option<Amount>) {
+    /// Enters a phase and resets the counts of the previous one. Without an amount the phase counts
+    /// nothing.
+    pub fn enter(
+        &self,
+        phase: impl Into<String>,
+        detail: impl Into<String>,
+        amount: Option<Amount>,
+    ) {
         let now = Instant::now();
         let mut state = self.lock();
         let (retries, set_aside) = (state.retries, state.set_aside);
-        let (waiting, mut entered) = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.entered));
+        let (waiting, mut entered) = (
+            std::mem::take(&mut state.waiting),
+            std::mem::take(&mut state.entered),
+        );
         let (phase, detail) = (phase.into(), detail.into());
-        let is_repeated = entered.last().is_some_and(|(last, of_last)| (last, of_last) == (&phase, &detail));
+        let is_repeated = entered
+            .last()
+            .is_some_and(|(last, of_last)| (last, of_last) == (&phase, &detail));
         if !is_repeated && entered.len() < MOST_ENTERED {
             entered.push((phase.clone(), detail.clone()));
         }
@@ -206,8 +227,8 @@ impl Progress {
         };
     }
 
-    /// The phases that were entered so far, each with its detail, except for the first `seen` of them. A phase may have ended
-    /// between two snapshots.
+    /// The phases that were entered so far, each with its detail, except for the first `seen` of
+    /// them. A phase may have ended between two snapshots.
     pub fn entered_after(&self, seen: usize) -> Vec<(String, String)> {
         self.lock().entered.iter().skip(seen).cloned().collect()
     }
@@ -231,7 +252,10 @@ impl Progress {
     pub fn batch_done(&self, units: u64, spent: Duration) {
         self.advance(units);
         let mut state = self.lock();
-        state.batch = Some(BatchTiming { units, seconds: spent.as_secs_f64() });
+        state.batch = Some(BatchTiming {
+            units,
+            seconds: spent.as_secs_f64(),
+        });
         state.checkpoint = Some(Instant::now());
     }
 
@@ -249,20 +273,33 @@ impl Progress {
     #[must_use = "the work counts as waiting until this is dropped"]
     pub fn wait(&self, reason: Wait) -> WaitGuard {
         self.lock().waiting.push((reason, Instant::now()));
-        WaitGuard { progress: self.clone(), reason }
+        WaitGuard {
+            progress: self.clone(),
+            reason,
+        }
     }
 
-    /// The progress at this moment. No estimate of the time left while the work waits for the lock or is paused.
+    /// The progress at this moment. No estimate of the time left while the work waits for the lock
+    /// or is paused.
     pub fn snapshot(&self) -> Snapshot {
         let now = Instant::now();
         let since = |then: Instant| now.saturating_duration_since(then).as_secs_f64();
         let state = self.lock();
         let rate = state.rate.per_second(now);
         // Clients that are served meanwhile may add more.
-        let total = state.amount.and_then(|amount| amount.total).map(|total| total.max(state.done));
+        let total = state
+            .amount
+            .and_then(|amount| amount.total)
+            .map(|total| total.max(state.done));
         let left = total.map(|total| total - state.done);
-        let waiting = state.waiting.last().map(|(reason, then)| WaitStatus { reason: *reason, seconds: since(*then) });
-        let stands_still = state.waiting.iter().any(|(reason, _)| matches!(reason, Wait::Lock | Wait::Paused));
+        let waiting = state.waiting.last().map(|(reason, then)| WaitStatus {
+            reason: *reason,
+            seconds: since(*then),
+        });
+        let stands_still = state
+            .waiting
+            .iter()
+            .any(|(reason, _)| matches!(reason, Wait::Lock | Wait::Paused));
         Snapshot {
             phase: state.phase.clone(),
             detail: state.detail.clone(),
@@ -270,7 +307,10 @@ impl Progress {
             done: state.done,
             total,
             units_per_second: rate,
-            eta_seconds: rate.zip(left).filter(|_| !stands_still).map(|(rate, left)| left as f64 / rate),
+            eta_seconds: rate
+                .zip(left)
+                .filter(|_| !stands_still)
+                .map(|(rate, left)| left as f64 / rate),
             elapsed_seconds: state.began.map_or(0.0, since),
             batch: state.batch,
             checkpoint_age_seconds: state.checkpoint.map(since),
@@ -295,7 +335,11 @@ pub struct WaitGuard {
 impl Drop for WaitGuard {
     fn drop(&mut self) {
         let mut state = self.progress.lock();
-        if let Some(at) = state.waiting.iter().rposition(|(reason, _)| *reason == self.reason) {
+        if let Some(at) = state
+            .waiting
+            .iter()
+            .rposition(|(reason, _)| *reason == self.reason)
+        {
             state.waiting.remove(at);
         }
     }
@@ -312,12 +356,28 @@ mod tests {
         progress.batch_done(4, Duration::from_millis(20));
         let copying = progress.snapshot();
         assert_eq!((copying.done, copying.total), (4, Some(10)));
-        assert_eq!(copying.batch, Some(BatchTiming { units: 4, seconds: 0.02 }));
+        assert_eq!(
+            copying.batch,
+            Some(BatchTiming {
+                units: 4,
+                seconds: 0.02
+            })
+        );
         assert!(copying.checkpoint_age_seconds.is_some());
         progress.enter("verify", "desired_lrps", None);
         let snapshot = progress.snapshot();
-        assert_eq!((snapshot.phase.as_str(), snapshot.done, snapshot.total), ("verify", 0, None));
-        assert_eq!((snapshot.eta_seconds, snapshot.batch, snapshot.checkpoint_age_seconds), (None, None, None));
+        assert_eq!(
+            (snapshot.phase.as_str(), snapshot.done, snapshot.total),
+            ("verify", 0, None)
+        );
+        assert_eq!(
+            (
+                snapshot.eta_seconds,
+                snapshot.batch,
+                snapshot.checkpoint_age_seconds
+            ),
+            (None, None, None)
+        );
     }
 
     #[test]
@@ -328,18 +388,30 @@ mod tests {
         progress.quarantined(2);
         progress.enter("verify", "", None);
         progress.quarantined(1);
-        assert_eq!((progress.snapshot().retries, progress.snapshot().quarantined), (1, 3));
+        assert_eq!(
+            (progress.snapshot().retries, progress.snapshot().quarantined),
+            (1, 3)
+        );
     }
 
     #[test]
     fn work_is_waiting_while_a_guard_lives() {
         let progress = Progress::default();
         let waiting = progress.wait(Wait::Paused);
-        assert_eq!(progress.snapshot().waiting.map(|waiting| waiting.reason), Some(Wait::Paused));
+        assert_eq!(
+            progress.snapshot().waiting.map(|waiting| waiting.reason),
+            Some(Wait::Paused)
+        );
         let retrying = progress.wait(Wait::Retry);
-        assert_eq!(progress.snapshot().waiting.map(|waiting| waiting.reason), Some(Wait::Retry));
+        assert_eq!(
+            progress.snapshot().waiting.map(|waiting| waiting.reason),
+            Some(Wait::Retry)
+        );
         drop(retrying);
-        assert_eq!(progress.snapshot().waiting.map(|waiting| waiting.reason), Some(Wait::Paused));
+        assert_eq!(
+            progress.snapshot().waiting.map(|waiting| waiting.reason),
+            Some(Wait::Paused)
+        );
         drop(waiting);
         assert_eq!(progress.snapshot().waiting, None);
     }
@@ -366,9 +438,15 @@ mod tests {
             units_per_second: Some(2.5),
             eta_seconds: Some(2.0),
             elapsed_seconds: 2.0,
-            batch: Some(BatchTiming { units: 5, seconds: 0.25 }),
+            batch: Some(BatchTiming {
+                units: 5,
+                seconds: 0.25,
+            }),
             checkpoint_age_seconds: None,
-            waiting: Some(WaitStatus { reason: Wait::Rate, seconds: 0.5 }),
+            waiting: Some(WaitStatus {
+                reason: Wait::Rate,
+                seconds: 0.5,
+            }),
             retries: 1,
             quarantined: 0,
         };

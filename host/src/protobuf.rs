@@ -1,29 +1,33 @@
-//! The encoding of protobuf messages: counts the elements of a message before it is decoded, because an empty submessage
-//! takes two encoded bytes and hundreds decoded. Decoding itself is `prost`'s.
+//! The encoding of protobuf messages: counts the elements of a message before it is decoded,
+//! because an empty submessage takes two encoded bytes and hundreds decoded. Decoding itself is
+//! `prost`'s.
 //!
-//! Before a message is decoded, its type is known, so that a text is one element, whatever it contains. The bound of a message of
-//! unknown type takes content for a message or for a text, whichever has more elements.
+//! Before a message is decoded, its type is known, so that a text is one element, whatever it
+//! contains. The bound of a message of unknown type takes content for a message or for a text,
+//! whichever has more elements.
 
 use bbs_proto::prost::Name;
 use bbs_proto::shapes::{FieldShape, MessageShape, shape_of};
 
-/// The most elements of a message that is decoded. A desired LRP has some hundreds, the filter of a list one for each guid.
+/// The most elements of a message that is decoded. A desired LRP has some hundreds, the filter of a
+/// list one for each guid.
 pub const MOST_ELEMENTS: usize = 65_536;
 
-/// Upper bound of what an element takes in memory, in bytes, while it is decoded: the largest repeated submessage of a
-/// request has 696, and a list that grows is held up to three times.
+/// Upper bound of what an element takes in memory, in bytes, while it is decoded: the largest
+/// repeated submessage of a request has 696, and a list that grows is held up to three times.
 pub const ELEMENT_BYTES: usize = 2048;
 
 /// Nesting below which `prost` does not decode.
 const DEPTH: u32 = 100;
 
-/// The elements, submessages and texts at all depths, that decoding a message as this type makes before it ends or fails; `None` if
-/// they are more than [`MOST_ELEMENTS`].
+/// The elements, submessages and texts at all depths, that decoding a message as this type makes
+/// before it ends or fails; `None` if they are more than [`MOST_ELEMENTS`].
 pub fn elements_of<M: Name>(message: &[u8]) -> Option<usize> {
     elements_in(shape_of::<M>(), message)
 }
 
-/// The same for a message of this shape. Linear in the length: it reads as the decoder does, which never goes back.
+/// The same for a message of this shape. Linear in the length: it reads as the decoder does, which
+/// never goes back.
 pub fn elements_in(shape: &MessageShape, mut message: &[u8]) -> Option<usize> {
     let mut sum = 0;
     // None where decoding fails.
@@ -31,12 +35,20 @@ pub fn elements_in(shape: &MessageShape, mut message: &[u8]) -> Option<usize> {
     Some(sum).filter(|sum| *sum <= MOST_ELEMENTS)
 }
 
-/// Counts the elements of a message that ends where this many bytes remain. Content may go on behind the end of its message: the
-/// decoder notices that afterwards.
-fn count(rest: &mut &[u8], end: usize, shape: &MessageShape, depth: u32, sum: &mut usize) -> Option<()> {
+/// Counts the elements of a message that ends where this many bytes remain. Content may go on
+/// behind the end of its message: the decoder notices that afterwards.
+fn count(
+    rest: &mut &[u8],
+    end: usize,
+    shape: &MessageShape,
+    depth: u32,
+    sum: &mut usize,
+) -> Option<()> {
     while rest.len() > end && *sum <= MOST_ELEMENTS {
         let key = varint(rest)?;
-        let field = u32::try_from(key >> 3).ok().and_then(|number| shape.field(number));
+        let field = u32::try_from(key >> 3)
+            .ok()
+            .and_then(|number| shape.field(number));
         match field.filter(|_| key & 7 == LENGTH) {
             None => drop(skip_field(rest, key, depth)?),
             Some(FieldShape::Text) => {
@@ -60,17 +72,20 @@ fn count(rest: &mut &[u8], end: usize, shape: &MessageShape, depth: u32, sum: &m
 /// The wire type of content with a length.
 const LENGTH: u64 = 2;
 
-/// The most elements that decoding an encoded message of any type makes; `None` if they are more than [`MOST_ELEMENTS`]. Without a
-/// type, content may be a submessage or a text: it is counted as what makes more.
+/// The most elements that decoding an encoded message of any type makes; `None` if they are more
+/// than [`MOST_ELEMENTS`]. Without a type, content may be a submessage or a text: it is counted as
+/// what makes more.
 ///
-/// Linear in the length, since a byte is part of a key or a length at one depth at most, and ends at the limit.
+/// Linear in the length, since a byte is part of a key or a length at one depth at most, and ends
+/// at the limit.
 pub fn elements(message: &[u8]) -> Option<usize> {
     Some(scan(message, DEPTH).most).filter(|most| *most <= MOST_ELEMENTS)
 }
 
 /// The elements of content, if it is a message.
 struct Scan {
-    /// `None` if the message has an error. Decoding ends there, so if decoding goes on, the content is a text.
+    /// `None` if the message has an error. Decoding ends there, so if decoding goes on, the content
+    /// is a text.
     whole: Option<usize>,
     /// Until decoding ends, here or at an error, or until there are too many.
     most: usize,
@@ -80,7 +95,12 @@ fn scan(mut rest: &[u8], depth: u32) -> Scan {
     let (mut sum, mut most) = (0, 0);
     while !rest.is_empty() && most.max(sum) <= MOST_ELEMENTS {
         match next(&mut rest, depth) {
-            None => return Scan { whole: None, most: most.max(sum) },
+            None => {
+                return Scan {
+                    whole: None,
+                    most: most.max(sum),
+                };
+            }
             Some(None) => {}
             Some(Some(_)) if depth == 0 => sum += 1,
             Some(Some(content)) => {
@@ -90,7 +110,10 @@ fn scan(mut rest: &[u8], depth: u32) -> Scan {
             }
         }
     }
-    Scan { whole: Some(sum), most: most.max(sum) }
+    Scan {
+        whole: Some(sum),
+        most: most.max(sum),
+    }
 }
 
 /// Skips one field; returns its content if it has a length. `None` at an error.
@@ -99,14 +122,16 @@ fn next<'a>(rest: &mut &'a [u8], depth: u32) -> Option<Option<&'a [u8]>> {
     skip_field(rest, key, depth)
 }
 
-/// Skips the rest of a field behind its key; returns its content if it has a length. `None` at an error.
+/// Skips the rest of a field behind its key; returns its content if it has a length. `None` at an
+/// error.
 fn skip_field<'a>(rest: &mut &'a [u8], key: u64, depth: u32) -> Option<Option<&'a [u8]>> {
     match key & 7 {
         0 => varint(rest).map(|_| None),
         1 => skip(rest, 8),
         LENGTH => {
             let length = usize::try_from(varint(rest)?).ok()?;
-            // Decoding would go on behind the end of the outer message, where the outer scan goes on as well.
+            // Decoding would go on behind the end of the outer message, where the outer scan goes
+            // on as well.
             let (content, after) = rest.split_at(length.min(rest.len()));
             *rest = after;
             Some(Some(content))
@@ -158,13 +183,23 @@ mod tests {
     fn elements_of_all_depths_are_counted() {
         assert_eq!(elements(b""), Some(0));
         let action = |user: &str| proto::Action {
-            run_action: Some(proto::RunAction { user: user.into(), ..Default::default() }),
+            run_action: Some(proto::RunAction {
+                user: user.into(),
+                ..Default::default()
+            }),
             ..Default::default()
         };
-        let parallel = proto::ParallelAction { actions: vec![action("a"), action("b")], log_source: b"\x07".to_vec() };
+        let parallel = proto::ParallelAction {
+            actions: vec![action("a"), action("b")],
+            log_source: b"\x07".to_vec(),
+        };
         // Two actions with a run action and its user each, and the log source.
         assert_eq!(elements(&parallel.encode_to_vec()), Some(7));
-        let numbers = proto::DesiredLrp { ports: vec![8080; 100], instances: 7, ..Default::default() };
+        let numbers = proto::DesiredLrp {
+            ports: vec![8080; 100],
+            instances: 7,
+            ..Default::default()
+        };
         assert!(elements(&numbers.encode_to_vec()).unwrap() <= 2);
     }
 
@@ -179,31 +214,60 @@ mod tests {
             "j".repeat(140_000),
         ];
         for text in texts {
-            let variable = proto::EnvironmentVariable { name: b"A".to_vec(), value: text.clone().into_bytes() };
-            let lrp = proto::DesiredLrp { environment_variables: vec![variable], ..Default::default() };
-            let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) }.encode_to_vec();
+            let variable = proto::EnvironmentVariable {
+                name: b"A".to_vec(),
+                value: text.clone().into_bytes(),
+            };
+            let lrp = proto::DesiredLrp {
+                environment_variables: vec![variable],
+                ..Default::default()
+            };
+            let request = proto::DesireLrpRequest {
+                desired_lrp: Some(lrp),
+            }
+            .encode_to_vec();
             // The LRP, the variable, its name and its value.
-            assert_eq!(elements_of::<proto::DesireLrpRequest>(&request), Some(4), "{}", &text[..10]);
+            assert_eq!(
+                elements_of::<proto::DesireLrpRequest>(&request),
+                Some(4),
+                "{}",
+                &text[..10]
+            );
         }
     }
 
     #[test]
     fn elements_of_a_type_are_those_that_decoding_makes() {
         let action = |user: &str| proto::Action {
-            run_action: Some(proto::RunAction { user: user.into(), ..Default::default() }),
+            run_action: Some(proto::RunAction {
+                user: user.into(),
+                ..Default::default()
+            }),
             ..Default::default()
         };
-        let parallel = |actions| proto::ParallelAction { actions, ..Default::default() };
+        let parallel = |actions| proto::ParallelAction {
+            actions,
+            ..Default::default()
+        };
         let of_type = |message: &[u8]| elements_of::<proto::ParallelAction>(message);
-        assert_eq!(of_type(&parallel(vec![action("a"), action("b")]).encode_to_vec()), Some(6));
+        assert_eq!(
+            of_type(&parallel(vec![action("a"), action("b")]).encode_to_vec()),
+            Some(6)
+        );
         let empty = |count| parallel(vec![proto::Action::default(); count]).encode_to_vec();
         assert_eq!(of_type(&empty(MOST_ELEMENTS)), Some(MOST_ELEMENTS));
         assert_eq!(of_type(&empty(MOST_ELEMENTS + 1)), None);
         // Empty messages in a field that the type does not have are skipped.
-        assert_eq!(elements_of::<proto::TasksRequest>(&[0x7a, 0].repeat(100_000)), Some(0));
-        // The decoder reads an inner message to its end, behind that of the outer one, before it fails.
-        let inner =
-            proto::Action { parallel_action: Some(parallel(vec![proto::Action::default(); 64])), ..Default::default() };
+        assert_eq!(
+            elements_of::<proto::TasksRequest>(&[0x7a, 0].repeat(100_000)),
+            Some(0)
+        );
+        // The decoder reads an inner message to its end, behind that of the outer one, before it
+        // fails.
+        let inner = proto::Action {
+            parallel_action: Some(parallel(vec![proto::Action::default(); 64])),
+            ..Default::default()
+        };
         let mut message = parallel(vec![inner]).encode_to_vec();
         // The length in two bytes: of the key and the length of the inner message alone.
         message[2] = 0;
@@ -214,8 +278,16 @@ mod tests {
     #[test]
     fn elements_before_an_error_are_counted() {
         let empty = [0x0a, 0].repeat(1000);
-        for end in [&b"\x0a\xff\x7f"[..], b"\x0f", b"\x0a", b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"] {
-            assert!(elements(&[&empty, end].concat()).unwrap() >= 1000, "{end:?}");
+        for end in [
+            &b"\x0a\xff\x7f"[..],
+            b"\x0f",
+            b"\x0a",
+            b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        ] {
+            assert!(
+                elements(&[&empty, end].concat()).unwrap() >= 1000,
+                "{end:?}"
+            );
         }
         let mut nested = empty.clone();
         for _ in 0..50 {
@@ -240,17 +312,35 @@ mod tests {
         assert_eq!(elements(&empty(MOST_ELEMENTS)), Some(MOST_ELEMENTS));
         assert_eq!(elements(&empty(MOST_ELEMENTS + 1)), None);
         // In a submessage of 131,070 bytes, beside the element that it is itself.
-        let nested = |count: usize| [&[0x0a, 0xfe, 0xff, 0x07], &empty(65_535)[..], &empty(count)].concat();
-        assert_eq!((elements(&nested(0)), elements(&nested(1))), (Some(MOST_ELEMENTS), None));
+        let nested =
+            |count: usize| [&[0x0a, 0xfe, 0xff, 0x07], &empty(65_535)[..], &empty(count)].concat();
+        assert_eq!(
+            (elements(&nested(0)), elements(&nested(1))),
+            (Some(MOST_ELEMENTS), None)
+        );
     }
 
     #[test]
     fn content_that_is_no_message_is_one_element() {
-        let json = r#"{"route":[{"hostnames":["a.example.com"],"port":8080}],"tcp":{"ports":[1,2]}}"#;
-        for text in [json, "the quick brown fox\n", "AAECAwQ=", "0", "key=value;", "http://10.0.0.1/?a=b"] {
+        let json =
+            r#"{"route":[{"hostnames":["a.example.com"],"port":8080}],"tcp":{"ports":[1,2]}}"#;
+        for text in [
+            json,
+            "the quick brown fox\n",
+            "AAECAwQ=",
+            "0",
+            "key=value;",
+            "http://10.0.0.1/?a=b",
+        ] {
             let value = text.repeat(100_000 / text.len()).into_bytes();
-            let variable = proto::EnvironmentVariable { name: b"A".to_vec(), value };
-            let lrp = proto::DesiredLrp { environment_variables: vec![variable; 10], ..Default::default() };
+            let variable = proto::EnvironmentVariable {
+                name: b"A".to_vec(),
+                value,
+            };
+            let lrp = proto::DesiredLrp {
+                environment_variables: vec![variable; 10],
+                ..Default::default()
+            };
             let found = elements(&lrp.encode_to_vec()).unwrap();
             assert!(found <= 30 + 100, "{found} in {text}");
         }
@@ -265,7 +355,13 @@ mod tests {
             size_of::<proto::SecurityGroupRule>(),
             size_of::<proto::CachedDependency>(),
         ];
-        // 696 bytes, three times, are 40 bytes more than the bound: the list's old half is freed when it has grown.
-        assert!(largest.into_iter().all(|size| size * 5 / 2 <= ELEMENT_BYTES), "{largest:?}");
+        // 696 bytes, three times, are 40 bytes more than the bound: the list's old half is freed
+        // when it has grown.
+        assert!(
+            largest
+                .into_iter()
+                .all(|size| size * 5 / 2 <= ELEMENT_BYTES),
+            "{largest:?}"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Requests to load the modules again while the process runs: by SIGHUP, and through the admin socket. Owns how a request gets its
-//! result; the work is that of `startup`.
+//! Requests to load the modules again while the process runs: by SIGHUP, and through the admin
+//! socket. Owns how a request gets its result; the work is that of `startup`.
 
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
@@ -76,7 +76,10 @@ mod tests {
     #[tokio::test]
     async fn request_gets_its_result_and_one_of_a_host_that_ended_an_error() {
         let (sender, mut receiver) = queue();
-        let report = ReloadReport { added: vec!["one.wasm".to_owned()], ..ReloadReport::default() };
+        let report = ReloadReport {
+            added: vec!["one.wasm".to_owned()],
+            ..ReloadReport::default()
+        };
         let (result, ()) = tokio::join!(sender.request(), async {
             receiver.next().await.send(Ok(report.clone())).unwrap();
         });

@@ -1,13 +1,15 @@
-//! Units of rows between the database and memory: loaded as columns, taken through a lens, compared, and written. Used
-//! alike by migrations, dual writes, reads and writes through a lens, checks and quarantine.
+//! Units of rows between the database and memory: loaded as columns, taken through a lens,
+//! compared, and written. Used alike by migrations, dual writes, reads and writes through a lens,
+//! checks and quarantine.
 //!
-//! Owns loading, opening, sealing and writing whole units and their residue. Decides neither which units, nor when, nor
-//! what changes.
+//! Owns loading, opening, sealing and writing whole units and their residue. Decides neither which
+//! units, nor when, nor what changes.
 //!
-//! A row has five representations on its way: a [`crate::database::Row`] as the driver returns it; columns of a
-//! [`UnitBatch`], at either end of a lens, sealed as stored or plain; the plain columns of a
-//! [`crate::lens::LensInput`], which the lens reads; a [`crate::layout::columns::Batch`], the input of a module; and
-//! [`crate::lens::Applied`], the plain columns that the lens computed, which become part of the next [`UnitBatch`].
+//! A row has five representations on its way: a [`crate::database::Row`] as the driver returns it;
+//! columns of a [`UnitBatch`], at either end of a lens, sealed as stored or plain; the plain
+//! columns of a [`crate::lens::LensInput`], which the lens reads; a
+//! [`crate::layout::columns::Batch`], the input of a module; and [`crate::lens::Applied`], the
+//! plain columns that the lens computed, which become part of the next [`UnitBatch`].
 
 mod batch;
 mod capacity;
@@ -36,7 +38,8 @@ pub use diff::{Difference, differences, matched, same};
 pub use index::{places_among, places_between, units_among, units_where};
 pub use key::{UnitKey, collation_class, is_unit, key_columns, operand, unit_column, within};
 pub use load::{
-    Bounds, ByteLimits, KeyRange, Measure, RowLock, WantedColumns, load, load_range, next_units, text_length,
+    Bounds, ByteLimits, KeyRange, Measure, RowLock, WantedColumns, load, load_range, next_units,
+    text_length,
 };
 pub use storable::{Unstorable, flaws, refused_residue, refused_row};
 pub use transform::{Passage, Sifted, Transformed, halves, whole};
@@ -52,8 +55,8 @@ pub struct Place {
     record_versions: RecordVersions,
 }
 
-/// The newest migration whose row function ran over each table: the record version of its new rows. By table, so that a
-/// migration leaves no mark in tables that it does not touch.
+/// The newest migration whose row function ran over each table: the record version of its new rows.
+/// By table, so that a migration leaves no mark in tables that it does not touch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecordVersions(BTreeMap<String, DataVersion>);
 
@@ -61,7 +64,10 @@ impl RecordVersions {
     /// At a version of the line of these manifests, oldest first.
     pub fn at<'a>(manifests: impl IntoIterator<Item = &'a Manifest>, version: DataVersion) -> Self {
         let mut versions = BTreeMap::new();
-        for manifest in manifests.into_iter().take_while(|manifest| manifest.version <= version) {
+        for manifest in manifests
+            .into_iter()
+            .take_while(|manifest| manifest.version <= version)
+        {
             for change in &manifest.changes {
                 if let Change::RenameTable { from, to } = change
                     && let Some(version) = versions.remove(from)
@@ -69,7 +75,10 @@ impl RecordVersions {
                     versions.insert(to.clone(), version);
                 }
             }
-            let transformed = manifest.up.iter().filter(|access| !access.writes.is_empty() || access.reshapes);
+            let transformed = manifest
+                .up
+                .iter()
+                .filter(|access| !access.writes.is_empty() || access.reshapes);
             versions.extend(transformed.map(|access| (access.table.clone(), manifest.version)));
         }
         Self(versions)
@@ -89,7 +98,11 @@ impl FromIterator<(String, DataVersion)> for RecordVersions {
 
 impl Place {
     pub fn new(layout: Layout) -> Self {
-        Self { layout, names: BTreeMap::new(), record_versions: RecordVersions::default() }
+        Self {
+            layout,
+            names: BTreeMap::new(),
+            record_versions: RecordVersions::default(),
+        }
     }
 
     /// Marks each row that is written with these record versions.
@@ -117,14 +130,25 @@ pub enum RowsError {
     Rows { table: String, source: SqlError },
     #[error("cannot read or write what was kept of records in bbs_residue")]
     Residue(#[source] SqlError),
-    #[error("bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept")]
+    #[error(
+        "bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept"
+    )]
     DamagedResidue { unit: String },
-    #[error("what was kept of unit {unit:?} in bbs_residue does not open; add its key, or delete the entry")]
-    SealedResidue { unit: String, source: EncryptionError },
+    #[error(
+        "what was kept of unit {unit:?} in bbs_residue does not open; add its key, or delete the entry"
+    )]
+    SealedResidue {
+        unit: String,
+        source: EncryptionError,
+    },
     #[error("what was kept of {units} units in bbs_residue has more than {limit} bytes")]
     ResidueTooLarge { units: usize, limit: usize },
     #[error("column {column} of table {table} does not open")]
-    Sealed { table: String, column: String, source: EncryptionError },
+    Sealed {
+        table: String,
+        column: String,
+        source: EncryptionError,
+    },
     #[error(transparent)]
     Lens(Box<LensError>),
     #[error("the work was interrupted; the host is stopping")]
@@ -133,18 +157,31 @@ pub enum RowsError {
     Unstorable(Box<Unstorable>),
     #[error("the value is longer than {table}.{column} holds")]
     TooLong { table: String, column: String },
-    #[error("unit {unit:?} has {bytes} bytes, above the limit of {limit}; make it smaller, then start again")]
-    UnitTooLarge { unit: String, bytes: u64, limit: u64 },
+    #[error(
+        "unit {unit:?} has {bytes} bytes, above the limit of {limit}; make it smaller, then start again"
+    )]
+    UnitTooLarge {
+        unit: String,
+        bytes: u64,
+        limit: u64,
+    },
     #[error(
         "the units of table {table} are not in order: {next:?} comes after {key:?}. Look for keys of another type than their column"
     )]
-    Unordered { table: String, key: String, next: String },
-    #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
+    Unordered {
+        table: String,
+        key: String,
+        next: String,
+    },
+    #[error(
+        "table {table} was written to while it was copied; stop what writes to it, then start again"
+    )]
     WrittenMeanwhile { table: String },
 }
 
 impl RowsError {
-    /// Whether it is not known which of several units is at fault: the same work for fewer of them succeeds, or shows it.
+    /// Whether it is not known which of several units is at fault: the same work for fewer of them
+    /// succeeds, or shows it.
     pub fn is_of_several_units(&self) -> bool {
         match self {
             Self::Lens(fault) => fault.is_of_several_units(),
@@ -165,7 +202,10 @@ impl RowsError {
 }
 
 fn failed(table: &str) -> impl FnOnce(SqlError) -> RowsError {
-    move |source| RowsError::Rows { table: table.to_owned(), source }
+    move |source| RowsError::Rows {
+        table: table.to_owned(),
+        source,
+    }
 }
 
 #[cfg(test)]

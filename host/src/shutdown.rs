@@ -1,5 +1,5 @@
-//! Requests to end the process: by signals, and through the admin socket. Owns how urgent they are; the work that they start is
-//! that of `startup`.
+//! Requests to end the process: by signals, and through the admin socket. Owns how urgent they are;
+//! the work that they start is that of `startup`.
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -45,7 +45,10 @@ impl Shutdown {
         self.0.send_if_modified(|requests| {
             let is_first = requests.count == 0;
             if is_first {
-                *requests = Requests { count: 1, is_drain: true };
+                *requests = Requests {
+                    count: 1,
+                    is_drain: true,
+                };
             }
             is_first
         });
@@ -64,7 +67,11 @@ impl Shutdown {
     /// Returns once there were `count` requests.
     pub async fn reach(&self, count: u32) {
         // This sender outlives the receiver, so the wait cannot fail.
-        let _ = self.0.subscribe().wait_for(|requests| requests.count >= count).await;
+        let _ = self
+            .0
+            .subscribe()
+            .wait_for(|requests| requests.count >= count)
+            .await;
     }
 }
 
@@ -78,8 +85,17 @@ mod tests {
         shutdown.drain();
         shutdown.drain();
         shutdown.reach(1).await;
-        assert_eq!(*shutdown.0.borrow(), Requests { count: 1, is_drain: true });
-        let signalled = Shutdown(watch::Sender::new(Requests { count: 1, is_drain: false }));
+        assert_eq!(
+            *shutdown.0.borrow(),
+            Requests {
+                count: 1,
+                is_drain: true
+            }
+        );
+        let signalled = Shutdown(watch::Sender::new(Requests {
+            count: 1,
+            is_drain: false,
+        }));
         signalled.drain();
         assert!(!signalled.is_drain());
     }

@@ -1,8 +1,10 @@
-//! Signatures of catalogs of modules, in minisign's format (Ed25519), and the public keys that are trusted for each catalog.
-//! Owns every reason to refuse a signature; what a catalog lists is up to `modules`.
+//! Signatures of catalogs of modules, in minisign's format (Ed25519), and the public keys that are
+//! trusted for each catalog. Owns every reason to refuse a signature; what a catalog lists is up to
+//! `modules`.
 //!
-//! A catalog pins the digest of every file, so one signature over it is enough. Keys are trusted for a catalog of one name, so
-//! that the author of one add-on cannot replace the modules of another.
+//! A catalog pins the digest of every file, so one signature over it is enough. Keys are trusted
+//! for a catalog of one name, so that the author of one add-on cannot replace the modules of
+//! another.
 
 mod signing;
 
@@ -22,7 +24,8 @@ pub const SIGNATURE_FILE: &str = "catalog.toml.minisig";
 /// Largest size of a signature. minisign limits its two comments to 1 KiB and 8 KiB.
 pub const SIGNATURE_BYTES: u64 = 16 << 10;
 
-/// The names of an algorithm in a public key and in a signature: Ed25519, of the content's BLAKE2b digest in a signature.
+/// The names of an algorithm in a public key and in a signature: Ed25519, of the content's BLAKE2b
+/// digest in a signature.
 const ED25519: &[u8] = b"Ed";
 const ED25519_OF_DIGEST: &[u8] = b"ED";
 
@@ -46,8 +49,7 @@ pub enum TrustedKeyError {
 }
 
 /// What [`is_catalog_name`] accepts.
-pub const NAME_RULE: &str =
-    "write 1 to 64 lower-case letters, digits and `-`, beginning with a letter, as `name` in its catalog.toml";
+pub const NAME_RULE: &str = "write 1 to 64 lower-case letters, digits and `-`, beginning with a letter, as `name` in its catalog.toml";
 
 /// Why the signature of a catalog is not accepted.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +68,13 @@ pub enum SignatureError {
         "the catalog has no `name`, so there are no keys for it; sign it with `bbs module sign DIR --key FILE --name NAME`"
     )]
     Unnamed,
-    #[error("the catalog {name} has no `serial`, so an older one could replace it; sign it with `bbs module sign`")]
+    #[error(
+        "the catalog {name} has no `serial`, so an older one could replace it; sign it with `bbs module sign`"
+    )]
     Unnumbered { name: String },
-    #[error("{SIGNATURE_FILE} is not a signature of minisign: {reason}; sign the catalog with `bbs module sign`")]
+    #[error(
+        "{SIGNATURE_FILE} is not a signature of minisign: {reason}; sign the catalog with `bbs module sign`"
+    )]
     Malformed { reason: &'static str },
     #[error(
         "no key is trusted for the catalog {name}; list its author's public key in `trusted_keys` under \"{name}\""
@@ -79,7 +85,11 @@ pub enum SignatureError {
          of them signed, or list the public key of {id} in `trusted_keys` under \"{name}\" if its author has a new one",
         list(.trusted)
     )]
-    OtherKey { name: String, id: KeyId, trusted: Vec<KeyId> },
+    OtherKey {
+        name: String,
+        id: KeyId,
+        trusted: Vec<KeyId>,
+    },
     #[error(
         "the signature by key {id} is not of this content: the catalog {name} or its signature was altered. Restore both files \
          as they were signed, or sign the catalog with `bbs module sign` if the change is intended"
@@ -88,7 +98,10 @@ pub enum SignatureError {
 }
 
 fn list(ids: &[KeyId]) -> String {
-    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    ids.iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The id of a pair of keys, which a signature names. Printed as minisign prints it.
@@ -118,7 +131,9 @@ impl std::fmt::Display for KeyId {
 pub fn is_catalog_name(text: &str) -> bool {
     text.len() <= LONGEST_NAME
         && text.starts_with(|c: char| c.is_ascii_lowercase())
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
 /// A catalog whose signature is verified.
@@ -144,7 +159,10 @@ impl TrustedKeys {
                 return Err(TrustedKeyError::Name { name });
             }
             let parsed = texts.iter().enumerate().map(|(at, text)| {
-                public_key(text).ok_or_else(|| TrustedKeyError::Key { name: name.clone(), position: at + 1 })
+                public_key(text).ok_or_else(|| TrustedKeyError::Key {
+                    name: name.clone(),
+                    position: at + 1,
+                })
             });
             let parsed = parsed.collect::<Result<Vec<_>, _>>()?;
             keys.insert(name, parsed);
@@ -152,7 +170,8 @@ impl TrustedKeys {
         Ok(Self(keys))
     }
 
-    /// Whether no catalog is named. Otherwise every catalog has to be signed, also one that has an empty list.
+    /// Whether no catalog is named. Otherwise every catalog has to be signed, also one that has an
+    /// empty list.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -161,11 +180,18 @@ impl TrustedKeys {
     ///
     /// # Errors
     /// If no key that is trusted for a catalog of this name has signed this content.
-    pub fn verify<'a>(&self, folder: &Path, claimed: ClaimedCatalog<'a>) -> Result<(&'a str, u64), SignatureError> {
-        let text = files::read(&folder.join(SIGNATURE_FILE), SIGNATURE_BYTES).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => SignatureError::Unsigned,
-            _ => SignatureError::Read(error),
-        })?;
+    pub fn verify<'a>(
+        &self,
+        folder: &Path,
+        claimed: ClaimedCatalog<'a>,
+    ) -> Result<(&'a str, u64), SignatureError> {
+        let text =
+            files::read(&folder.join(SIGNATURE_FILE), SIGNATURE_BYTES).map_err(
+                |error| match error.kind() {
+                    ErrorKind::NotFound => SignatureError::Unsigned,
+                    _ => SignatureError::Read(error),
+                },
+            )?;
         self.verify_text(&text, claimed)
     }
 
@@ -181,44 +207,74 @@ impl TrustedKeys {
         let keys = self.0.get(name).filter(|keys| !keys.is_empty());
         let keys = keys.ok_or_else(|| SignatureError::NoKeys { name: owned() })?;
         let id = KeyId::of(signature.keynum());
-        let mut of_this_id = keys.iter().filter(|key| KeyId::of_key(key) == id).peekable();
+        let mut of_this_id = keys
+            .iter()
+            .filter(|key| KeyId::of_key(key) == id)
+            .peekable();
         if of_this_id.peek().is_none() {
             let trusted = keys.iter().map(KeyId::of_key).collect();
-            return Err(SignatureError::OtherKey { name: owned(), id, trusted });
+            return Err(SignatureError::OtherKey {
+                name: owned(),
+                id,
+                trusted,
+            });
         }
-        let fits = |key| minisign::verify(key, &signature, Cursor::new(claimed.content), true, false, false).is_ok();
+        let fits = |key| {
+            minisign::verify(
+                key,
+                &signature,
+                Cursor::new(claimed.content),
+                true,
+                false,
+                false,
+            )
+            .is_ok()
+        };
         if !of_this_id.any(fits) {
             return Err(SignatureError::Altered { name: owned(), id });
         }
-        let serial = claimed.serial.ok_or_else(|| SignatureError::Unnumbered { name: owned() })?;
+        let serial = claimed
+            .serial
+            .ok_or_else(|| SignatureError::Unnumbered { name: owned() })?;
         Ok((name, serial))
     }
 }
 
 fn public_key(text: &str) -> Option<PublicKey> {
     // The crate does not check the algorithm.
-    PublicKey::from_base64(text).ok().filter(|key| key.to_bytes().starts_with(ED25519))
+    PublicKey::from_base64(text)
+        .ok()
+        .filter(|key| key.to_bytes().starts_with(ED25519))
 }
 
-/// Parses a signature. The crate's own parser accepts a second signature, that of the comment, of any length, and its
-/// verification panics if that has less than 64 bytes; so the forms of all lines are checked here first.
+/// Parses a signature. The crate's own parser accepts a second signature, that of the comment, of
+/// any length, and its verification panics if that has less than 64 bytes; so the forms of all
+/// lines are checked here first.
 fn parse(text: &[u8]) -> Result<SignatureBox, &'static str> {
     let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8")?;
     let lines: Vec<_> = text.lines().collect();
-    let &[_, signature, _, of_comment] = &lines[..] else { return Err("it has more or fewer than four lines") };
-    let signature = decoded(signature).filter(|bytes| bytes.len() == 74).ok_or("its second line is no signature")?;
+    let &[_, signature, _, of_comment] = &lines[..] else {
+        return Err("it has more or fewer than four lines");
+    };
+    let signature = decoded(signature)
+        .filter(|bytes| bytes.len() == 74)
+        .ok_or("its second line is no signature")?;
     match &signature[..2] {
         ED25519_OF_DIGEST => {}
         ED25519 => return Err("it is of the legacy form, without a digest"),
         _ => return Err("it is of an unknown algorithm"),
     }
-    decoded(of_comment).filter(|bytes| bytes.len() == 64).ok_or("its fourth line is no signature")?;
+    decoded(of_comment)
+        .filter(|bytes| bytes.len() == 64)
+        .ok_or("its fourth line is no signature")?;
     SignatureBox::from_string(text).map_err(|_| "it has no comments where minisign writes them")
 }
 
 fn decoded(line: &str) -> Option<Vec<u8>> {
     use base64::Engine;
-    base64::engine::general_purpose::STANDARD.decode(line.trim()).ok()
+    base64::engine::general_purpose::STANDARD
+        .decode(line.trim())
+        .ok()
 }
 
 #[cfg(test)]

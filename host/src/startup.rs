@@ -1,5 +1,6 @@
-//! The start sequence of the host, from a configuration to a served API: the order of the stages, and the meaning of each
-//! failure. The only place where all parts are connected; the work itself is done by the other modules.
+//! The start sequence of the host, from a configuration to a served API: the order of the stages,
+//! and the meaning of each failure. The only place where all parts are connected; the work itself
+//! is done by the other modules.
 
 mod background;
 mod drain;
@@ -51,11 +52,16 @@ pub struct Served {
     pub translators: usize,
 }
 
-/// Serves until a signal, a lost lock or a failure ends the host; calls `announce` once the API answers.
+/// Serves until a signal, a lost lock or a failure ends the host; calls `announce` once the API
+/// answers.
 ///
 /// # Errors
 /// Whatever ended the host other than a signal.
-pub async fn serve(config: Config, level: &LevelHandle, announce: impl FnOnce(&Served)) -> Result<(), HostFailure> {
+pub async fn serve(
+    config: Config,
+    level: &LevelHandle,
+    announce: impl FnOnce(&Served),
+) -> Result<(), HostFailure> {
     let no_signals = |source| HostFailure::Start(StartupError::Signals(source));
     let shutdown = Shutdown::listen().map_err(no_signals)?;
     let (reload, reloads) = crate::reload::queue();
@@ -66,15 +72,20 @@ pub async fn serve(config: Config, level: &LevelHandle, announce: impl FnOnce(&S
         has_served.store(true, Ordering::Relaxed);
         announce(served);
     };
-    let control = Control { shutdown: shutdown.clone(), reload };
-    run(config, level, &control, reloads, announce).await.map_err(|error| {
-        // What fails once the host was requested to end belongs to its end.
-        if has_served.load(Ordering::Relaxed) || shutdown.is_requested() {
-            HostFailure::Service(error)
-        } else {
-            HostFailure::Start(error)
-        }
-    })?;
+    let control = Control {
+        shutdown: shutdown.clone(),
+        reload,
+    };
+    run(config, level, &control, reloads, announce)
+        .await
+        .map_err(|error| {
+            // What fails once the host was requested to end belongs to its end.
+            if has_served.load(Ordering::Relaxed) || shutdown.is_requested() {
+                HostFailure::Service(error)
+            } else {
+                HostFailure::Start(error)
+            }
+        })?;
     tracing::info!(name: "exited", "the host has ended as requested");
     Ok(())
 }
@@ -95,7 +106,8 @@ async fn run(
         prepared = Prepared::with_tried_keys(config) => prepared?,
         () = shutdown.reach(1) => return Ok(()),
     };
-    // As the health port of Diego's BBS, which opens once its database was reached: a deployment goes on to the next instance.
+    // As the health port of Diego's BBS, which opens once its database was reached: a deployment
+    // goes on to the next instance.
     health.report_healthy();
     listeners::open_metrics(&prepared, open_files).await?;
     tokio::spawn(report::MetricsReporter::new(&prepared, &front).publish_host_metrics());
@@ -114,7 +126,12 @@ async fn run(
     };
     tracing::info!(name: "locket-lock.acquired-lock", "took the lock");
     prepared.metrics.measures().lock_held(true);
-    let stage = master::MasterStage { front: &front, open_files, lock: &lock, shutdown };
+    let stage = master::MasterStage {
+        front: &front,
+        open_files,
+        lock: &lock,
+        shutdown,
+    };
     let served = stage.serve(&mut prepared, &mut reloads, announce).await;
     prepared.metrics.measures().lock_held(false);
     // Before the lock is released, so that the next master can open the socket.
@@ -130,7 +147,10 @@ async fn run(
 }
 
 /// Waits for the lock, and loads the modules again whenever that is requested.
-async fn wait_for_lock(prepared: &mut Prepared, reloads: &mut ReloadReceiver) -> Result<HeldLock, StartupError> {
+async fn wait_for_lock(
+    prepared: &mut Prepared,
+    reloads: &mut ReloadReceiver,
+) -> Result<HeldLock, StartupError> {
     let waiting = prepared.clone();
     let mut taken = pin!(waiting.wait_for_lock());
     loop {
@@ -142,7 +162,11 @@ async fn wait_for_lock(prepared: &mut Prepared, reloads: &mut ReloadReceiver) ->
 }
 
 /// Shows how the host ended to the operators that watch it.
-async fn report_end(progress: &Progress, clients: Option<RemainingClients>, served: &Result<(), StartupError>) {
+async fn report_end(
+    progress: &Progress,
+    clients: Option<RemainingClients>,
+    served: &Result<(), StartupError>,
+) {
     match served {
         Ok(()) => progress.enter(ENDED, "", None),
         Err(error) => progress.enter(FAILED, with_causes(error).to_string(), None),
@@ -153,5 +177,7 @@ async fn report_end(progress: &Progress, clients: Option<RemainingClients>, serv
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, StartupError> {
-    TcpListener::bind(address).await.map_err(|source| StartupError::Listen { address, source })
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| StartupError::Listen { address, source })
 }

@@ -1,5 +1,5 @@
-//! Storage of the entities: get, list, insert, update, delete. Owns the mapping between entities and columns, including
-//! encryption; decides nothing about the meaning of a call.
+//! Storage of the entities: get, list, insert, update, delete. Owns the mapping between entities
+//! and columns, including encryption; decides nothing about the meaning of a call.
 //!
 //! A record that cannot be read is left out of lists, counted, logged and noted (`unreadable.rs`).
 
@@ -32,7 +32,9 @@ pub use record::RecordReadError;
 pub use transactions::{Reader, Writer};
 pub use unreadable::{EntityKind, Quarantine, QuarantineError, QuarantinedRow, UnreadableRow};
 
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore};
+use tokio::sync::{
+    OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore,
+};
 
 use crate::causes::with_causes;
 use crate::clock::Clock;
@@ -49,15 +51,33 @@ pub enum StoreError {
     #[error("the record already exists")]
     Exists,
     #[error("the record {:?} in {table} cannot be read", String::from_utf8_lossy(.key))]
-    Unreadable { table: &'static str, key: Key, source: RecordReadError },
+    Unreadable {
+        table: &'static str,
+        key: Key,
+        source: RecordReadError,
+    },
     #[error("the unreadable record cannot be put in quarantine")]
     Quarantine(#[from] QuarantineError),
-    #[error("the value for {table}.{column} is not UTF-8 or contains a NUL, which this column cannot hold")]
-    NotText { table: &'static str, column: &'static str },
+    #[error(
+        "the value for {table}.{column} is not UTF-8 or contains a NUL, which this column cannot hold"
+    )]
+    NotText {
+        table: &'static str,
+        column: &'static str,
+    },
     #[error("the value for {table}.{column} exceeds the column's capacity")]
-    TooLong { table: &'static str, column: &'static str },
-    #[error("the values for {table} have {bytes} bytes, above the limit of {limit}; make them smaller")]
-    TooLarge { table: &'static str, bytes: usize, limit: usize },
+    TooLong {
+        table: &'static str,
+        column: &'static str,
+    },
+    #[error(
+        "the values for {table} have {bytes} bytes, above the limit of {limit}; make them smaller"
+    )]
+    TooLarge {
+        table: &'static str,
+        bytes: usize,
+        limit: usize,
+    },
     #[error("index {index} is not below {limit}, the most instances of one LRP")]
     IndexTooHigh { index: i32, limit: i32 },
     #[error(
@@ -69,20 +89,33 @@ pub enum StoreError {
     #[error("a value exceeds its column's capacity")]
     DoesNotFit { source: SqlError },
     #[error("the value for {table}.{column} is not JSON")]
-    NotJson { table: &'static str, column: &'static str, source: crate::model::json::Malformed },
+    NotJson {
+        table: &'static str,
+        column: &'static str,
+        source: crate::model::json::Malformed,
+    },
     #[error(transparent)]
     Fence(#[from] FenceError),
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error("cannot {what}; see the database's own log")]
-    Statement { what: &'static str, source: SqlError },
+    Statement {
+        what: &'static str,
+        source: SqlError,
+    },
     #[error("cannot {what}")]
-    Units { what: &'static str, source: Box<RowsError> },
+    Units {
+        what: &'static str,
+        source: Box<RowsError>,
+    },
     #[error(
         "the database is at data version {version}, which cannot hold {fields}; leave it out, or repeat the call once \
          the pin is raised or the migration is complete"
     )]
-    NotHeld { fields: String, version: DataVersion },
+    NotHeld {
+        fields: String,
+        version: DataVersion,
+    },
     #[error("another transaction wrote the same record first")]
     Raced,
     #[error(transparent)]
@@ -94,13 +127,15 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the transaction may succeed when retried from its start: it conflicted with another one, or its session was lost,
-    /// and it was rolled back.
+    /// Whether the transaction may succeed when retried from its start: it conflicted with another
+    /// one, or its session was lost, and it was rolled back.
     pub fn is_transient(&self) -> bool {
         match self {
             // Without its session, the outcome of a commit is unknown.
             Self::Commit { source } => database::is_transient(source),
-            Self::Statement { source, .. } | Self::Fence(FenceError::Read(source)) => database::is_repeatable(source),
+            Self::Statement { source, .. } | Self::Fence(FenceError::Read(source)) => {
+                database::is_repeatable(source)
+            }
             Self::Units { source, .. } => source.is_transient(),
             Self::DualWrite(fault) => fault.is_transient,
             Self::Quarantine(fault) => fault.is_transient,
@@ -125,7 +160,9 @@ impl StoreError {
     /// The database's error, if a table is missing. Then this host cannot serve any more.
     pub fn missing_table(&self) -> Option<&SqlError> {
         let source = match self {
-            Self::Statement { source, .. } | Self::Commit { source } | Self::Fence(FenceError::Read(source)) => source,
+            Self::Statement { source, .. }
+            | Self::Commit { source }
+            | Self::Fence(FenceError::Read(source)) => source,
             Self::Units { source, .. } => match &**source {
                 RowsError::Rows { source, .. } | RowsError::Residue(source) => source,
                 _ => return None,
@@ -169,7 +206,14 @@ struct EntityTable {
 }
 
 /// The names of the tables of the entities.
-const TABLES: [&str; 6] = ["actual_lrps", "bbs_lrp_definitions", "bbs_lrp_updates", "desired_lrps", "domains", "tasks"];
+const TABLES: [&str; 6] = [
+    "actual_lrps",
+    "bbs_lrp_definitions",
+    "bbs_lrp_updates",
+    "desired_lrps",
+    "domains",
+    "tasks",
+];
 
 /// The entities of one database. Only the host that holds the lock can write.
 #[derive(Debug, Clone)]
@@ -217,7 +261,9 @@ impl DerefMut for Switch {
 
 /// The most readers that may be kept: half of them, and short reads have the others.
 fn most_kept(database: &Database) -> u32 {
-    u32::try_from(database.readers() / 2).unwrap_or(u32::MAX).max(1)
+    u32::try_from(database.readers() / 2)
+        .unwrap_or(u32::MAX)
+        .max(1)
 }
 
 /// A transaction of the store.
@@ -250,13 +296,18 @@ impl Store {
         }))
     }
 
-    /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones until the guard is
-    /// dropped. For a cut-over, which replaces the tables and the way of access. First for the readers that are kept, during which
-    /// others go on.
+    /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones
+    /// until the guard is dropped. For a cut-over, which replaces the tables and the way of access.
+    /// First for the readers that are kept, during which others go on.
     pub async fn switch(&self) -> Switch {
-        let kept = Arc::clone(&self.0.kept).acquire_many_owned(most_kept(&self.0.database)).await;
+        let kept = Arc::clone(&self.0.kept)
+            .acquire_many_owned(most_kept(&self.0.database))
+            .await;
         let access = Arc::clone(&self.0.access).write_owned().await;
-        Switch { access, _kept: kept.expect("the semaphore is never closed") }
+        Switch {
+            access,
+            _kept: kept.expect("the semaphore is never closed"),
+        }
     }
 
     /// The right to keep a reader, if it is free.
@@ -265,10 +316,13 @@ impl Store {
         Some(KeptReader { _permit: permit })
     }
 
-    /// Waits for the right to keep a reader. To be called without a reader, which others may need, or a switch.
+    /// Waits for the right to keep a reader. To be called without a reader, which others may need,
+    /// or a switch.
     pub async fn keep_reader(&self) -> KeptReader {
         let permit = Arc::clone(&self.0.kept).acquire_owned().await;
-        KeptReader { _permit: permit.expect("the semaphore is never closed") }
+        KeptReader {
+            _permit: permit.expect("the semaphore is never closed"),
+        }
     }
 
     async fn access(&self) -> OwnedRwLockReadGuard<TableAccess> {
@@ -303,7 +357,8 @@ impl Store {
         self.0.database.readers()
     }
 
-    /// A reader with one snapshot of the database. Holds a transaction open, so keep it short, or with [`Self::keep_reader`].
+    /// A reader with one snapshot of the database. Holds a transaction open, so keep it short, or
+    /// with [`Self::keep_reader`].
     ///
     /// # Errors
     /// If the database has no connection, or the transaction cannot begin.
@@ -312,7 +367,8 @@ impl Store {
         Reader::begin(self.clone(), access, self.0.database.read().await?).await
     }
 
-    /// A reader for a single query; without a transaction, if access is direct and the database permits it.
+    /// A reader for a single query; without a transaction, if access is direct and the database
+    /// permits it.
     ///
     /// # Errors
     /// As [`reader`](Self::reader).
@@ -322,7 +378,8 @@ impl Store {
         Reader::begin(self.clone(), access, tx).await
     }
 
-    /// A fenced transaction on the unit of this key. Under dual writes, waits for the copier to release the unit first.
+    /// A fenced transaction on the unit of this key. Under dual writes, waits for the copier to
+    /// release the unit first.
     ///
     /// # Errors
     /// If this host is no longer the master, or the database fails.
@@ -332,15 +389,20 @@ impl Store {
             Some(dual_write) => Some(dual_write.hold(access.stored(&TABLES), key).await),
             None => None,
         };
-        Ok(Writer::new(self.clone(), access, held, self.0.fence.begin().await?))
+        Ok(Writer::new(
+            self.clone(),
+            access,
+            held,
+            self.0.fence.begin().await?,
+        ))
     }
 
     fn keyring(&self) -> &Arc<Keyring> {
         &self.0.keyring
     }
 
-    /// Counts and logs a record that is left out of a list because a translator cannot carry it. Its key is not given if
-    /// it is the last one.
+    /// Counts and logs a record that is left out of a list because a translator cannot carry it.
+    /// Its key is not given if it is the last one.
     pub fn leave_out(&self, key: Option<&[u8]>, reason: &dyn std::error::Error) {
         let left_out = self.0.left_out.fetch_add(1, Ordering::Relaxed) + 1;
         if is_sampled(left_out) {
@@ -356,7 +418,10 @@ impl Store {
     }
 
     /// Returns the readable records; counts and logs the others.
-    fn readable<T>(&self, records: impl Iterator<Item = Result<T, StoreError>>) -> Result<Vec<T>, StoreError> {
+    fn readable<T>(
+        &self,
+        records: impl Iterator<Item = Result<T, StoreError>>,
+    ) -> Result<Vec<T>, StoreError> {
         let mut readable = Vec::new();
         for record in records {
             match record {

@@ -1,5 +1,5 @@
-//! What the tests and benchmarks in `tests/` use of the host, by module. Everything else is private, so that the compiler
-//! reports what is no longer used.
+//! What the tests and benchmarks in `tests/` use of the host, by module. Everything else is
+//! private, so that the compiler reports what is no longer used.
 
 /// The admin socket's client.
 pub mod admin {
@@ -13,7 +13,9 @@ pub mod api {
 
 /// Clients of the rest of Diego.
 pub mod clients {
-    pub use crate::clients::{ClientError, Clients, Loggregator, auctioneer, cells, loggregator, reps};
+    pub use crate::clients::{
+        ClientError, Clients, Loggregator, auctioneer, cells, loggregator, reps,
+    };
 }
 
 /// The present time, and a clock that stands still.
@@ -24,15 +26,16 @@ pub mod clock {
 /// Sections of the configuration file.
 pub mod config {
     pub use crate::config::{
-        AuctioneerConfig, ClientTls, ClientsConfig, LocketConfig, LoggregatorConfig, RepConfig, ServerTls,
+        AuctioneerConfig, ClientTls, ClientsConfig, LocketConfig, LoggregatorConfig, RepConfig,
+        ServerTls,
     };
 }
 
 /// Connections, transactions and schemas.
 pub mod database {
     pub use crate::database::{
-        Address, ConnectionLimits, Database, DatabaseError, Dialect, Row, Server, Sql, Tls, Transaction, is_transient,
-        schema, sql,
+        Address, ConnectionLimits, Database, DatabaseError, Dialect, Row, Server, Sql, Tls,
+        Transaction, is_transient, schema, sql,
     };
 }
 
@@ -54,8 +57,8 @@ pub mod http {
 /// Key rotation.
 pub mod keys {
     pub use crate::keys::{
-        KeyColumn, KeysError, LabelCounts, Rotated, RotationContext, SealedScope, SealedTable, begin, check, rotate,
-        status, verify,
+        KeyColumn, KeysError, LabelCounts, Rotated, RotationContext, SealedScope, SealedTable,
+        begin, check, rotate, status, verify,
     };
 }
 
@@ -87,8 +90,8 @@ pub mod metrics {
 /// Migrations of a database.
 pub mod migrate {
     pub use crate::migrate::{
-        Context, Decision, Intent, MigrateError, RefusedUnits, Runner, Strategy, Tuning, arguments, clean_up, fault,
-        layout_history, migrations_ran, online, own_tables, plan, run, status,
+        Context, Decision, Intent, MigrateError, RefusedUnits, Runner, Strategy, Tuning, arguments,
+        clean_up, fault, layout_history, migrations_ran, online, own_tables, plan, run, status,
     };
 }
 
@@ -99,7 +102,9 @@ pub mod model {
 
 /// Catalog, sandbox and building of modules.
 pub mod modules {
-    pub use crate::modules::{MigrationModule, Module, TranslatorModule, build, catalog, releases, sandbox, translate};
+    pub use crate::modules::{
+        MigrationModule, Module, TranslatorModule, build, catalog, releases, sandbox, translate,
+    };
 }
 
 /// Progress of a migration.

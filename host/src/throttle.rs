@@ -1,5 +1,6 @@
-//! Throttle for long-running work, which calls it before each batch. Owns pausing and the upper bound of the rate. An
-//! operator changes both while the work runs; neither survives a restart, so that no work stays paused by accident.
+//! Throttle for long-running work, which calls it before each batch. Owns pausing and the upper
+//! bound of the rate. An operator changes both while the work runs; neither survives a restart, so
+//! that no work stays paused by accident.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use tokio::time::Instant;
 
 use crate::progress::{Progress, Wait};
 
-/// A batch uses at most this fraction of a second's rate, so that the work proceeds in many small steps.
+/// A batch uses at most this fraction of a second's rate, so that the work proceeds in many small
+/// steps.
 const BATCHES_PER_SECOND: u64 = 4;
 
 /// The throttle's settings, as an operator made them.
@@ -37,8 +39,14 @@ impl Default for Throttle {
 impl Throttle {
     /// Creates a throttle that is not paused; no bound of the rate if absent.
     pub fn new(units_per_second: Option<u64>) -> Self {
-        let settings = ThrottleSettings { paused: false, units_per_second };
-        Self { settings: watch::Sender::new(settings), free_at: watch::Sender::new(None) }
+        let settings = ThrottleSettings {
+            paused: false,
+            units_per_second,
+        };
+        Self {
+            settings: watch::Sender::new(settings),
+            free_at: watch::Sender::new(None),
+        }
     }
 
     /// The current settings.
@@ -53,18 +61,23 @@ impl Throttle {
 
     /// Lets paused work continue.
     pub fn resume(&self) {
-        self.settings.send_modify(|settings| settings.paused = false);
+        self.settings
+            .send_modify(|settings| settings.paused = false);
     }
 
-    /// Sets the upper bound of the rate, which must not be 0, and resets the debt; no bound if absent.
+    /// Sets the upper bound of the rate, which must not be 0, and resets the debt; no bound if
+    /// absent.
     pub fn limit(&self, units_per_second: Option<u64>) {
         self.free_at.send_replace(None);
-        self.settings.send_modify(|settings| settings.units_per_second = units_per_second);
+        self.settings
+            .send_modify(|settings| settings.units_per_second = units_per_second);
     }
 
     /// The upper bound of the next batch, in what the phase counts; at least 1.
     pub fn most_units(&self) -> u64 {
-        self.settings().units_per_second.map_or(u64::MAX, |rate| (rate / BATCHES_PER_SECOND).max(1))
+        self.settings()
+            .units_per_second
+            .map_or(u64::MAX, |rate| (rate / BATCHES_PER_SECOND).max(1))
     }
 
     /// Waits until the next batch may begin, and reports the reason for the wait to `progress`.
@@ -78,8 +91,8 @@ impl Throttle {
                 let _ = changes.changed().await;
                 continue;
             }
-            let free_at =
-                (*self.free_at.borrow()).filter(|at| settings.units_per_second.is_some() && *at > Instant::now());
+            let free_at = (*self.free_at.borrow())
+                .filter(|at| settings.units_per_second.is_some() && *at > Instant::now());
             let Some(free_at) = free_at else { return };
             let _waiting = progress.wait(Wait::Rate);
             tokio::select! {
@@ -91,7 +104,9 @@ impl Throttle {
 
     /// Charges a batch of `units` to the rate: the next batch waits until they are paid for.
     pub fn take(&self, units: u64) {
-        let Some(rate) = self.settings().units_per_second else { return };
+        let Some(rate) = self.settings().units_per_second else {
+            return;
+        };
         let share = Duration::from_secs_f64(units as f64 / rate as f64);
         self.free_at.send_modify(|free_at| {
             let now = Instant::now();
@@ -126,7 +141,10 @@ mod tests {
         while progress.snapshot().waiting.is_none() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(progress.snapshot().waiting.map(|waiting| waiting.reason), Some(Wait::Paused));
+        assert_eq!(
+            progress.snapshot().waiting.map(|waiting| waiting.reason),
+            Some(Wait::Paused)
+        );
         assert!(!work.is_finished());
         throttle.resume();
         work.await.unwrap();
@@ -144,7 +162,10 @@ mod tests {
         while progress.snapshot().waiting.is_none() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(progress.snapshot().waiting.map(|waiting| waiting.reason), Some(Wait::Rate));
+        assert_eq!(
+            progress.snapshot().waiting.map(|waiting| waiting.reason),
+            Some(Wait::Rate)
+        );
         throttle.limit(None);
         work.await.unwrap();
     }
@@ -166,7 +187,11 @@ mod tests {
     async fn changing_the_rate_resets_the_debt() {
         let (throttle, progress) = (Throttle::new(Some(1)), Progress::default());
         throttle.take(1_000_000);
-        assert_eq!(throttle.ready(&progress).now_or_never(), None, "the units are not paid for");
+        assert_eq!(
+            throttle.ready(&progress).now_or_never(),
+            None,
+            "the units are not paid for"
+        );
         throttle.limit(Some(1_000));
         assert_eq!(throttle.ready(&progress).now_or_never(), Some(()));
     }

@@ -1,5 +1,6 @@
-//! TLS of this process: certificates and their reload, and the configuration of the server and of clients. Owns the errors
-//! of the files and the one cryptography provider; connections are made by `http`, `clients` and `locket`.
+//! TLS of this process: certificates and their reload, and the configuration of the server and of
+//! clients. Owns the errors of the files and the one cryptography provider; connections are made by
+//! `http`, `clients` and `locket`.
 
 pub mod client;
 pub mod reloading;
@@ -21,7 +22,10 @@ use crate::files;
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("cannot read {}; check that the file is there and that this host may read it", .path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("there is no certificate in {}; it has to hold at least one, as PEM", .path.display())]
     NoCertificate { path: PathBuf },
     #[error("what is in {} cannot be read; it has to be PEM", .path.display())]
@@ -29,7 +33,11 @@ pub enum TlsError {
     #[error("there is no certificate that can be read in {}; have it made again", .path.display())]
     NotACertificate { path: PathBuf },
     #[error("the certificate in {} is valid from {from} to {to}, and that is not now; have it made again", .path.display())]
-    NotNow { path: PathBuf, from: String, to: String },
+    NotNow {
+        path: PathBuf,
+        from: String,
+        to: String,
+    },
     #[error(
         "a certificate in {} is of X.509 version {version}, and only version 3 is supported; have it made again, with an \
          extension such as `subjectAltName`",
@@ -37,11 +45,21 @@ pub enum TlsError {
     )]
     OldVersion { path: PathBuf, version: u32 },
     #[error("an authority in {} cannot be used; have it made again", .path.display())]
-    Authority { path: PathBuf, source: rustls::Error },
+    Authority {
+        path: PathBuf,
+        source: rustls::Error,
+    },
     #[error("the authorities in {} cannot verify client certificates; it has to hold a certificate authority", .path.display())]
-    Authorities { path: PathBuf, source: VerifierBuilderError },
+    Authorities {
+        path: PathBuf,
+        source: VerifierBuilderError,
+    },
     #[error("the certificate in {} and the key in {} cannot be used together", .cert.display(), .key.display())]
-    Pair { cert: PathBuf, key: PathBuf, source: rustls::Error },
+    Pair {
+        cert: PathBuf,
+        key: PathBuf,
+        source: rustls::Error,
+    },
 }
 
 /// Installs the provider as the process default, for libraries that use the default. Idempotent.
@@ -51,22 +69,43 @@ pub fn choose_cryptography() {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    files::read(path, files::TEXT_BYTES).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+    files::read(path, files::TEXT_BYTES).map_err(|source| TlsError::Read {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-    let found = found.map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
-    if found.is_empty() { Err(TlsError::NoCertificate { path: path.to_owned() }) } else { Ok(found) }
+    let found = found.map_err(|source| TlsError::Pem {
+        path: path.to_owned(),
+        source,
+    })?;
+    if found.is_empty() {
+        Err(TlsError::NoCertificate {
+            path: path.to_owned(),
+        })
+    } else {
+        Ok(found)
+    }
 }
 
 /// The certificate of this host, and those of its issuers.
 fn chain(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let chain = certificates(path, text)?;
-    let version = |certificate: &CertificateDer<'_>| Some(X509Certificate::from_der(certificate).ok()?.1.version());
+    let version = |certificate: &CertificateDer<'_>| {
+        Some(X509Certificate::from_der(certificate).ok()?.1.version())
+    };
     // Those of issuers are not used by this host.
-    match chain.first().and_then(version).filter(|version| *version != X509Version::V3) {
-        Some(X509Version(number)) => Err(TlsError::OldVersion { path: path.to_owned(), version: number + 1 }),
+    match chain
+        .first()
+        .and_then(version)
+        .filter(|version| *version != X509Version::V3)
+    {
+        Some(X509Version(number)) => Err(TlsError::OldVersion {
+            path: path.to_owned(),
+            version: number + 1,
+        }),
         None => Ok(chain),
     }
 }
@@ -79,7 +118,11 @@ pub fn name_of_server(cert_file: &Path) -> Result<Option<String>, TlsError> {
     let chain = chain(cert_file, &read(cert_file)?)?;
     let names = chain.first().and_then(|certificate| {
         let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
-        let names = &certificate.subject_alternative_name().ok()??.value.general_names;
+        let names = &certificate
+            .subject_alternative_name()
+            .ok()??
+            .value
+            .general_names;
         names.iter().find_map(|name| match name {
             // A wildcard is no name of a machine.
             GeneralName::DNSName(name) if !name.starts_with('*') => Some((*name).to_owned()),
@@ -92,11 +135,17 @@ pub fn name_of_server(cert_file: &Path) -> Result<Option<String>, TlsError> {
 fn authorities(path: &Path, text: &[u8]) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(path, text)? {
-        roots.add(authority).map_err(|source| TlsError::Authority { path: path.to_owned(), source })?;
+        roots.add(authority).map_err(|source| TlsError::Authority {
+            path: path.to_owned(),
+            source,
+        })?;
     }
     Ok(roots)
 }
 
 fn key(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(text).map_err(|source| TlsError::Pem { path: path.to_owned(), source })
+    PrivateKeyDer::from_pem_slice(text).map_err(|source| TlsError::Pem {
+        path: path.to_owned(),
+        source,
+    })
 }

@@ -1,5 +1,6 @@
-//! Compiles the .proto files, with every `string` as `bytes`: Go's clients neither check nor guarantee UTF-8, and one invalid
-//! field must not make a whole message unreadable. Generates also the shapes of the messages.
+//! Compiles the .proto files, with every `string` as `bytes`: Go's clients neither check nor
+//! guarantee UTF-8, and one invalid field must not make a whole message unreadable. Generates also
+//! the shapes of the messages.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +16,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             files.push(entry?.path());
         }
     }
-    // `read_dir` returns files in an order of the file system's choice; the output must not depend on it.
+    // `read_dir` returns files in an order of the file system's choice; the output must not depend
+    // on it.
     files.sort();
     let mut descriptors: FileDescriptorSet = protox::compile(&files, ["proto"])?;
     for file in &mut descriptors.file {
@@ -23,15 +25,20 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let shapes = Path::new(&std::env::var("OUT_DIR")?).join("shapes.rs");
     std::fs::write(shapes, shapes_of(&descriptors))?;
-    prost_build::Config::new().enable_type_names().compile_fds(descriptors)?;
+    prost_build::Config::new()
+        .enable_type_names()
+        .compile_fds(descriptors)?;
     Ok(())
 }
 
-/// The source of a shape for each message: a static, and its entry in a list that is sorted by the full names.
+/// The source of a shape for each message: a static, and its entry in a list that is sorted by the
+/// full names.
 fn shapes_of(descriptors: &FileDescriptorSet) -> String {
     let mut messages = BTreeMap::new();
     for file in &descriptors.file {
-        file.message_type.iter().for_each(|message| collect(message, &format!(".{}", file.package()), &mut messages));
+        file.message_type
+            .iter()
+            .for_each(|message| collect(message, &format!(".{}", file.package()), &mut messages));
     }
     let numbers: BTreeMap<&String, usize> = messages.keys().zip(0..).collect();
     let (mut statics, mut list) = (String::new(), String::new());
@@ -46,16 +53,32 @@ fn shapes_of(descriptors: &FileDescriptorSet) -> String {
             )),
             _ => None,
         };
-        let fields = message.field.iter().filter_map(field).collect::<Vec<_>>().join(", ");
-        statics += &format!("static SHAPE_{number}: MessageShape = MessageShape::new(&[{fields}]);\n");
+        let fields = message
+            .field
+            .iter()
+            .filter_map(field)
+            .collect::<Vec<_>>()
+            .join(", ");
+        statics +=
+            &format!("static SHAPE_{number}: MessageShape = MessageShape::new(&[{fields}]);\n");
         list += &format!("    ({:?}, &SHAPE_{number}),\n", &name[1..]);
     }
-    format!("{statics}static SHAPES: [(&str, &MessageShape); {}] = [\n{list}];\n", messages.len())
+    format!(
+        "{statics}static SHAPES: [(&str, &MessageShape); {}] = [\n{list}];\n",
+        messages.len()
+    )
 }
 
-fn collect<'a>(message: &'a DescriptorProto, outer: &str, messages: &mut BTreeMap<String, &'a DescriptorProto>) {
+fn collect<'a>(
+    message: &'a DescriptorProto,
+    outer: &str,
+    messages: &mut BTreeMap<String, &'a DescriptorProto>,
+) {
     let name = format!("{outer}.{}", message.name());
-    message.nested_type.iter().for_each(|nested| collect(nested, &name, messages));
+    message
+        .nested_type
+        .iter()
+        .for_each(|nested| collect(nested, &name, messages));
     messages.insert(name, message);
 }
 

@@ -1,17 +1,19 @@
-//! Rows as columns in Arrow's layout, as they cross between host and guest: the contract's records, a view that reads them in
-//! place, and a builder that appends. Contains no column names: columns are in the manifest's order.
+//! Rows as columns in Arrow's layout, as they cross between host and guest: the contract's records,
+//! a view that reads them in place, and a builder that appends. Contains no column names: columns
+//! are in the manifest's order.
 
 use crate::schema::Kind;
 
 /// One column of all rows of a call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ColumnData {
-    /// One bit per row, least significant first, set if the row has a value. Empty if there is no NULL.
+    /// One bit per row, least significant first, set if the row has a value. Empty if there is no
+    /// NULL.
     pub validity: Vec<u8>,
     /// Text only: the start of each value in `values`, and the end of the last one.
     pub offsets: Vec<u32>,
-    /// Text: all bytes, one value after another. Integers: eight bytes each, little-endian. Booleans: one bit each, least
-    /// significant first.
+    /// Text: all bytes, one value after another. Integers: eight bytes each, little-endian.
+    /// Booleans: one bit each, least significant first.
     pub values: Vec<u8>,
 }
 
@@ -108,7 +110,8 @@ fn bit(bits: &[u8], at: usize) -> bool {
     bits[at / 8] >> (at % 8) & 1 == 1
 }
 
-/// A column that is read in place. Its kind follows from its form; a column without rows has no kind.
+/// A column that is read in place. Its kind follows from its form; a column without rows has no
+/// kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     data: &'a ColumnData,
@@ -123,7 +126,10 @@ impl<'a> View<'a> {
         }
         let kind = if !data.offsets.is_empty() {
             let ascending = data.offsets.is_sorted();
-            let ends_inside = data.offsets.last().is_some_and(|end| *end as usize <= data.values.len());
+            let ends_inside = data
+                .offsets
+                .last()
+                .is_some_and(|end| *end as usize <= data.values.len());
             if data.offsets.len() != rows + 1 || !ascending || !ends_inside {
                 return None;
             }
@@ -145,7 +151,9 @@ impl<'a> View<'a> {
             return ColumnValue::Null;
         }
         match self.kind {
-            Kind::Text => ColumnValue::Text(&data.values[data.offsets[row] as usize..data.offsets[row + 1] as usize]),
+            Kind::Text => ColumnValue::Text(
+                &data.values[data.offsets[row] as usize..data.offsets[row + 1] as usize],
+            ),
             Kind::Integer => {
                 let mut bytes = [0; 8];
                 bytes.copy_from_slice(&data.values[row * 8..row * 8 + 8]);
@@ -175,7 +183,11 @@ impl Builder {
             Kind::Integer => data.values.reserve(rows * 8),
             Kind::Boolean => data.values.reserve(rows.div_ceil(8)),
         }
-        Self { kind, rows: 0, data }
+        Self {
+            kind,
+            rows: 0,
+            data,
+        }
     }
 
     /// Appends a value, which must be NULL or of the column's kind.
@@ -195,14 +207,19 @@ impl Builder {
                 self.data.offsets.push(self.data.values.len() as u32);
             }
             Kind::Integer => {
-                let value = if let ColumnValue::Integer(value) = value { value } else { 0 };
+                let value = if let ColumnValue::Integer(value) = value {
+                    value
+                } else {
+                    0
+                };
                 self.data.values.extend_from_slice(&value.to_le_bytes());
             }
             Kind::Boolean => {
                 if row.is_multiple_of(8) {
                     self.data.values.push(0);
                 }
-                self.data.values[row / 8] |= u8::from(matches!(value, ColumnValue::Boolean(true))) << (row % 8);
+                self.data.values[row / 8] |=
+                    u8::from(matches!(value, ColumnValue::Boolean(true))) << (row % 8);
             }
         }
     }
@@ -229,7 +246,10 @@ impl Builder {
 /// Builds a column of values. Without any value except NULL it has the form of text.
 #[cfg(not(target_family = "wasm"))]
 pub(crate) fn column_of<'a>(values: impl Iterator<Item = ColumnValue<'a>> + Clone) -> ColumnData {
-    let kind = values.clone().find_map(ColumnValue::kind).unwrap_or(Kind::Text);
+    let kind = values
+        .clone()
+        .find_map(ColumnValue::kind)
+        .unwrap_or(Kind::Text);
     let mut builder = Builder::new(kind, 0);
     values.for_each(|value| builder.push(value));
     builder.finish()
@@ -270,16 +290,29 @@ mod tests {
                 ColumnValue::Integer(i64::MAX),
                 ColumnValue::Integer(0),
             ]);
-            assert_eq!(values(&built(Kind::Integer, &integers), integers.len()), integers);
+            assert_eq!(
+                values(&built(Kind::Integer, &integers), integers.len()),
+                integers
+            );
             let mut booleans = vec![ColumnValue::Boolean(true); nulls];
-            booleans.extend([ColumnValue::Boolean(false), ColumnValue::Null, ColumnValue::Boolean(true)]);
-            assert_eq!(values(&built(Kind::Boolean, &booleans), booleans.len()), booleans);
+            booleans.extend([
+                ColumnValue::Boolean(false),
+                ColumnValue::Null,
+                ColumnValue::Boolean(true),
+            ]);
+            assert_eq!(
+                values(&built(Kind::Boolean, &booleans), booleans.len()),
+                booleans
+            );
         }
     }
 
     #[test]
     fn column_without_null_has_no_validity() {
-        assert_eq!(built(Kind::Integer, &[ColumnValue::Integer(1)]).validity, Vec::<u8>::new());
+        assert_eq!(
+            built(Kind::Integer, &[ColumnValue::Integer(1)]).validity,
+            Vec::<u8>::new()
+        );
         assert_eq!(built(Kind::Text, &[ColumnValue::Null]).validity, vec![0]);
     }
 
@@ -297,13 +330,32 @@ mod tests {
             validity: vec![],
         };
         assert!(View::new(&text(&[0, 1, 2], b"ab"), 2).is_some());
-        assert!(View::new(&text(&[0, 1], b"ab"), 2).is_none(), "too few offsets");
-        assert!(View::new(&text(&[0, 2, 1], b"ab"), 2).is_none(), "offsets that fall");
-        assert!(View::new(&text(&[0, 1, 3], b"ab"), 2).is_none(), "an offset out of range");
-        let integers = ColumnData { values: vec![0; 15], ..Default::default() };
+        assert!(
+            View::new(&text(&[0, 1], b"ab"), 2).is_none(),
+            "too few offsets"
+        );
+        assert!(
+            View::new(&text(&[0, 2, 1], b"ab"), 2).is_none(),
+            "offsets that fall"
+        );
+        assert!(
+            View::new(&text(&[0, 1, 3], b"ab"), 2).is_none(),
+            "an offset out of range"
+        );
+        let integers = ColumnData {
+            values: vec![0; 15],
+            ..Default::default()
+        };
         assert!(View::new(&integers, 2).is_none(), "half an integer");
-        let narrow = ColumnData { validity: vec![0xff], values: vec![0; 72], ..Default::default() };
-        assert!(View::new(&narrow, 9).is_none(), "validity for eight rows of nine");
+        let narrow = ColumnData {
+            validity: vec![0xff],
+            values: vec![0; 72],
+            ..Default::default()
+        };
+        assert!(
+            View::new(&narrow, 9).is_none(),
+            "validity for eight rows of nine"
+        );
         assert!(View::new(&narrow, 8).is_none());
     }
 }

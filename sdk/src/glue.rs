@@ -1,6 +1,6 @@
-//! Connects the component model and the SDK: the generated bindings of each world, and the conversion of their records.
-//! Compiled for WebAssembly only, where the bindings link; on other targets the export macros expand to nothing, so that an
-//! author's tests run natively.
+//! Connects the component model and the SDK: the generated bindings of each world, and the
+//! conversion of their records. Compiled for WebAssembly only, where the bindings link; on other
+//! targets the export macros expand to nothing, so that an author's tests run natively.
 
 #[cfg(target_family = "wasm")]
 pub mod migration;

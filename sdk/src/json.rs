@@ -1,6 +1,7 @@
-//! JSON as Diego reads and writes it: keys sorted, no white space, and `<`, `>`, `&`, U+2028 and U+2029 escaped, because
-//! Go's encoder wrote Diego's columns and they have to stay the same byte for byte. Small, because it becomes a part of
-//! components; there is no mapping to types. Owns the tree of values; syntax and escapes are those of `bbs_go_json`.
+//! JSON as Diego reads and writes it: keys sorted, no white space, and `<`, `>`, `&`, U+2028 and
+//! U+2029 escaped, because Go's encoder wrote Diego's columns and they have to stay the same byte
+//! for byte. Small, because it becomes a part of components; there is no mapping to types. Owns the
+//! tree of values; syntax and escapes are those of `bbs_go_json`.
 
 use std::collections::BTreeMap;
 
@@ -30,19 +31,31 @@ impl JsonValue {
     /// Returns the text of a string.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
-        if let Self::String(text) = self { Some(text) } else { None }
+        if let Self::String(text) = self {
+            Some(text)
+        } else {
+            None
+        }
     }
 
     /// Returns the items of an array.
     #[must_use]
     pub fn as_array(&self) -> Option<&[JsonValue]> {
-        if let Self::Array(items) = self { Some(items) } else { None }
+        if let Self::Array(items) = self {
+            Some(items)
+        } else {
+            None
+        }
     }
 
     /// Returns the members of an object.
     #[must_use]
     pub fn as_object(&self) -> Option<&BTreeMap<String, JsonValue>> {
-        if let Self::Object(members) = self { Some(members) } else { None }
+        if let Self::Object(members) = self {
+            Some(members)
+        } else {
+            None
+        }
     }
 
     /// Whether this is `null`.
@@ -76,7 +89,11 @@ pub fn parse(text: &[u8]) -> Result<JsonValue, JsonError> {
     bbs_go_json::read(text, |scanner| read_value(scanner, 0)).map_err(|Malformed { at }| {
         let before = &text[..at];
         let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
-        let column = 1 + before.iter().rev().take_while(|byte| **byte != b'\n').count();
+        let column = 1 + before
+            .iter()
+            .rev()
+            .take_while(|byte| **byte != b'\n')
+            .count();
         JsonError { line, column }
     })
 }
@@ -88,7 +105,9 @@ fn read_value(scanner: &mut Scanner<'_>, depth: usize) -> Result<JsonValue, Malf
     Ok(match scanner.token()? {
         Token::Null => JsonValue::Null,
         Token::Bool(value) => JsonValue::Bool(value),
-        Token::Number(spelling) => JsonValue::Number(String::from_utf8_lossy(spelling).into_owned()),
+        Token::Number(spelling) => {
+            JsonValue::Number(String::from_utf8_lossy(spelling).into_owned())
+        }
         Token::String(quoted) => JsonValue::String(quoted.decode()),
         Token::Array => {
             let mut items = Vec::new();

@@ -1,8 +1,10 @@
-//! The SDK for authors of migrations and translators: one trait and one export macro for each, rows over the contract's
-//! columns, lossless editors for protobuf and JSON, and a test kit that runs without WebAssembly.
+//! The SDK for authors of migrations and translators: one trait and one export macro for each, rows
+//! over the contract's columns, lossless editors for protobuf and JSON, and a test kit that runs
+//! without WebAssembly.
 //!
-//! A module performs no input or output: it sees the columns that it declares, and its result depends on nothing else. Start
-//! with [`Migration`] and [`export_migration!`], or [`Translator`] and [`export_translator!`]; the README is the guide.
+//! A module performs no input or output: it sees the columns that it declares, and its result
+//! depends on nothing else. Start with [`Migration`] and [`export_migration!`], or [`Translator`]
+//! and [`export_translator!`]; the README is the guide.
 
 #![warn(missing_docs)]
 
@@ -28,5 +30,7 @@ pub use manifest::{Access, Direction, Manifest, Write};
 pub use migration::{Migration, Refused, Run};
 pub use schema::{Column, Index, Table};
 pub use transform::transform;
-pub use translator::{ApiVersion, Event, Fault, Next, Operation, RecordChange, Translator, TranslatorManifest};
+pub use translator::{
+    ApiVersion, Event, Fault, Next, Operation, RecordChange, Translator, TranslatorManifest,
+};
 pub use unit::{Row, Rows, Unit};

@@ -1,5 +1,5 @@
-//! Log lines for the operator. In a component they go to the host, which limits them; elsewhere they are stored for the
-//! thread's test to [`take`]. A module has no other output.
+//! Log lines for the operator. In a component they go to the host, which limits them; elsewhere
+//! they are stored for the thread's test to [`take`]. A module has no other output.
 
 /// The severity of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,8 +33,8 @@ mod destination {
 
     use super::Level;
 
-    /// The `log` import of the component's world, set by the export macro. Naming either world's import here would make
-    /// every component import both.
+    /// The `log` import of the component's world, set by the export macro. Naming either world's
+    /// import here would make every component import both.
     static HOST: OnceLock<fn(Level, &str)> = OnceLock::new();
 
     pub(crate) fn set(host: fn(Level, &str)) {
@@ -84,7 +84,11 @@ mod tests {
         debug("one");
         warn(String::from("two"));
         info("three");
-        let lines = [(Level::Debug, "one"), (Level::Warn, "two"), (Level::Info, "three")];
+        let lines = [
+            (Level::Debug, "one"),
+            (Level::Warn, "two"),
+            (Level::Info, "three"),
+        ];
         assert_eq!(take(), lines.map(|(level, line)| (level, line.to_owned())));
         assert_eq!(take(), []);
     }

@@ -1,5 +1,5 @@
-//! The manifest of a migration, with a builder. Only declares: the host plans with it, and [`crate::transform()`] shows a row
-//! function the columns that it declares.
+//! The manifest of a migration, with a builder. Only declares: the host plans with it, and
+//! [`crate::transform()`] shows a row function the columns that it declares.
 
 use crate::schema::{Column, Index, Kind, Table};
 
@@ -21,7 +21,8 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// The declarations of a migration. Reversible, without residue and without removed rows by default.
+/// The declarations of a migration. Reversible, without residue and without removed rows by
+/// default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
     /// The data version that the migration leads to: a timestamp in seconds.
@@ -49,19 +50,51 @@ pub struct Manifest {
 #[allow(missing_docs, reason = "the names describe the variants and fields")]
 pub enum Change {
     CreateTable(Table),
-    DropTable { table: String },
-    RenameTable { from: String, to: String },
-    AddColumn { table: String, column: Column },
-    AlterColumn { table: String, column: Column },
-    DropColumn { table: String, column: String },
-    RenameColumn { table: String, from: String, to: String },
-    MoveColumn { column: String, from: String, to: String },
-    SetPrimaryKey { table: String, columns: Vec<String> },
-    CreateIndex { table: String, index: Index },
-    DropIndex { table: String, index: String },
+    DropTable {
+        table: String,
+    },
+    RenameTable {
+        from: String,
+        to: String,
+    },
+    AddColumn {
+        table: String,
+        column: Column,
+    },
+    AlterColumn {
+        table: String,
+        column: Column,
+    },
+    DropColumn {
+        table: String,
+        column: String,
+    },
+    RenameColumn {
+        table: String,
+        from: String,
+        to: String,
+    },
+    MoveColumn {
+        column: String,
+        from: String,
+        to: String,
+    },
+    SetPrimaryKey {
+        table: String,
+        columns: Vec<String>,
+    },
+    CreateIndex {
+        table: String,
+        index: Index,
+    },
+    DropIndex {
+        table: String,
+        index: String,
+    },
 }
 
-/// The columns of one table that one direction reads and writes. No other column is decrypted, decoded or passed.
+/// The columns of one table that one direction reads and writes. No other column is decrypted,
+/// decoded or passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access {
     /// The table's name after the migration, in the given direction.
@@ -74,8 +107,8 @@ pub struct Access {
     pub reshapes: bool,
 }
 
-/// A column that a row function returns. `kind` is required only if neither the manifest's changes define the column nor the
-/// row function reads it under the same name.
+/// A column that a row function returns. `kind` is required only if neither the manifest's changes
+/// define the column nor the row function reads it under the same name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
     /// The column's name after the migration.
@@ -87,30 +120,47 @@ pub struct Write {
 impl Write {
     /// A boolean column.
     pub fn boolean(column: &str) -> Self {
-        Self { column: column.to_owned(), kind: Some(Kind::Boolean) }
+        Self {
+            column: column.to_owned(),
+            kind: Some(Kind::Boolean),
+        }
     }
 
     /// An integer column of either width.
     pub fn integer(column: &str) -> Self {
-        Self { column: column.to_owned(), kind: Some(Kind::Integer) }
+        Self {
+            column: column.to_owned(),
+            kind: Some(Kind::Integer),
+        }
     }
 
     /// A text column.
     pub fn text(column: &str) -> Self {
-        Self { column: column.to_owned(), kind: Some(Kind::Text) }
+        Self {
+            column: column.to_owned(),
+            kind: Some(Kind::Text),
+        }
     }
 }
 
 impl From<&str> for Write {
     fn from(column: &str) -> Self {
-        Self { column: column.to_owned(), kind: None }
+        Self {
+            column: column.to_owned(),
+            kind: None,
+        }
     }
 }
 
 impl Access {
     /// An access to a table, without columns.
     pub fn to(table: &str) -> Self {
-        Self { table: table.to_owned(), reads: Vec::new(), writes: Vec::new(), reshapes: false }
+        Self {
+            table: table.to_owned(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            reshapes: false,
+        }
     }
 
     /// Adds columns that are read.
@@ -127,7 +177,8 @@ impl Access {
         self
     }
 
-    /// Allows the row function to add rows, and to remove them if the manifest declares [`Manifest::removes_rows`].
+    /// Allows the row function to add rows, and to remove them if the manifest declares
+    /// [`Manifest::removes_rows`].
     #[must_use]
     pub fn reshapes(mut self) -> Self {
         self.reshapes = true;
@@ -174,61 +225,93 @@ impl Manifest {
     /// Drops a table. The host saves its rows for `down`.
     #[must_use]
     pub fn drop_table(self, table: &str) -> Self {
-        self.change(Change::DropTable { table: table.to_owned() })
+        self.change(Change::DropTable {
+            table: table.to_owned(),
+        })
     }
 
     /// Renames a table.
     #[must_use]
     pub fn rename_table(self, from: &str, to: &str) -> Self {
-        self.change(Change::RenameTable { from: from.to_owned(), to: to.to_owned() })
+        self.change(Change::RenameTable {
+            from: from.to_owned(),
+            to: to.to_owned(),
+        })
     }
 
     /// Adds a column.
     #[must_use]
     pub fn add_column(self, table: &str, column: Column) -> Self {
-        self.change(Change::AddColumn { table: table.to_owned(), column })
+        self.change(Change::AddColumn {
+            table: table.to_owned(),
+            column,
+        })
     }
 
     /// Changes the definition of a column, which keeps its name.
     #[must_use]
     pub fn alter_column(self, table: &str, column: Column) -> Self {
-        self.change(Change::AlterColumn { table: table.to_owned(), column })
+        self.change(Change::AlterColumn {
+            table: table.to_owned(),
+            column,
+        })
     }
 
     /// Drops a column. The host saves its values for `down`.
     #[must_use]
     pub fn drop_column(self, table: &str, column: &str) -> Self {
-        self.change(Change::DropColumn { table: table.to_owned(), column: column.to_owned() })
+        self.change(Change::DropColumn {
+            table: table.to_owned(),
+            column: column.to_owned(),
+        })
     }
 
     /// Renames a column.
     #[must_use]
     pub fn rename_column(self, table: &str, from: &str, to: &str) -> Self {
-        self.change(Change::RenameColumn { table: table.to_owned(), from: from.to_owned(), to: to.to_owned() })
+        self.change(Change::RenameColumn {
+            table: table.to_owned(),
+            from: from.to_owned(),
+            to: to.to_owned(),
+        })
     }
 
-    /// Moves a column to another table of the same unit, without a row function and without decrypting it.
+    /// Moves a column to another table of the same unit, without a row function and without
+    /// decrypting it.
     #[must_use]
     pub fn move_column(self, column: &str, from: &str, to: &str) -> Self {
-        self.change(Change::MoveColumn { column: column.to_owned(), from: from.to_owned(), to: to.to_owned() })
+        self.change(Change::MoveColumn {
+            column: column.to_owned(),
+            from: from.to_owned(),
+            to: to.to_owned(),
+        })
     }
 
     /// Changes the primary key.
     #[must_use]
     pub fn set_primary_key<const N: usize>(self, table: &str, columns: [&str; N]) -> Self {
-        self.change(Change::SetPrimaryKey { table: table.to_owned(), columns: columns.map(str::to_owned).to_vec() })
+        self.change(Change::SetPrimaryKey {
+            table: table.to_owned(),
+            columns: columns.map(str::to_owned).to_vec(),
+        })
     }
 
     /// Creates an index.
     #[must_use]
     pub fn create_index<const N: usize>(self, table: &str, name: &str, columns: [&str; N]) -> Self {
-        self.change(Change::CreateIndex { table: table.to_owned(), index: Index::new(name, columns) })
+        self.change(Change::CreateIndex {
+            table: table.to_owned(),
+            index: Index::new(name, columns),
+        })
     }
 
     /// Drops an index.
     #[must_use]
     pub fn drop_index(self, table: &str, index: &str) -> Self {
-        self.change(Change::DropIndex { table: table.to_owned(), index: index.to_owned() })
+        self.change(Change::DropIndex {
+            table: table.to_owned(),
+            index: index.to_owned(),
+        })
     }
 
     /// Declares the columns that `up` reads and writes in one table.
@@ -259,8 +342,8 @@ impl Manifest {
         self
     }
 
-    /// Declares that row functions may remove rows that they are given; operators see how many. The accesses that do so
-    /// declare [`Access::reshapes`] as well.
+    /// Declares that row functions may remove rows that they are given; operators see how many. The
+    /// accesses that do so declare [`Access::reshapes`] as well.
     #[must_use]
     pub fn removes_rows(mut self) -> Self {
         self.removes_rows = true;
@@ -275,16 +358,18 @@ impl Manifest {
         }
     }
 
-    /// The kind of a written column as far as it is declared: by the write itself, or else by the last definition of the
-    /// column in the changes.
+    /// The kind of a written column as far as it is declared: by the write itself, or else by the
+    /// last definition of the column in the changes.
     pub(crate) fn written_kind(&self, table: &str, write: &Write) -> Option<Kind> {
         let defined = || {
             self.changes.iter().rev().find_map(|change| {
                 let column = match change {
-                    Change::CreateTable(created) if created.name == table => {
-                        created.columns.iter().find(|column| column.name == write.column)?
-                    }
-                    Change::AddColumn { table: on, column } | Change::AlterColumn { table: on, column }
+                    Change::CreateTable(created) if created.name == table => created
+                        .columns
+                        .iter()
+                        .find(|column| column.name == write.column)?,
+                    Change::AddColumn { table: on, column }
+                    | Change::AlterColumn { table: on, column }
                         if on == table && column.name == write.column =>
                     {
                         column

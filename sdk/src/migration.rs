@@ -1,5 +1,5 @@
-//! The trait that an author implements for a migration: a manifest and two row functions. [`crate::transform()`] passes the
-//! rows to them.
+//! The trait that an author implements for a migration: a manifest and two row functions.
+//! [`crate::transform()`] passes the rows to them.
 
 use crate::manifest::Manifest;
 use crate::unit::Unit;
@@ -28,8 +28,8 @@ pub trait Migration {
     }
 }
 
-/// Arguments from outside: the same values each time this migration runs on this database, on any host and in either
-/// direction.
+/// Arguments from outside: the same values each time this migration runs on this database, on any
+/// host and in either direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
     /// When the migration was first used on this database, in nanoseconds since 1970.
@@ -49,7 +49,9 @@ pub struct Refused {
 impl Refused {
     /// A refusal with this reason.
     pub fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into() }
+        Self {
+            reason: reason.into(),
+        }
     }
 }
 

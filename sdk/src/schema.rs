@@ -110,7 +110,13 @@ pub struct Column {
 impl Column {
     /// A column of this type.
     pub fn new(name: &str, kind: ColumnType) -> Self {
-        Self { name: name.to_owned(), kind, nullable: false, default: None, sealing: Sealing::Plain }
+        Self {
+            name: name.to_owned(),
+            kind,
+            nullable: false,
+            default: None,
+            sealing: Sealing::Plain,
+        }
     }
 
     /// A boolean column.
@@ -189,7 +195,10 @@ pub struct Index {
 impl Index {
     /// An index over these columns.
     pub fn new<const N: usize>(name: &str, columns: [&str; N]) -> Self {
-        Self { name: name.to_owned(), columns: columns.map(str::to_owned).to_vec() }
+        Self {
+            name: name.to_owned(),
+            columns: columns.map(str::to_owned).to_vec(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
-//! Runs a migration's row functions over a batch: resolves the manifest's declarations against the columns, shows each unit
-//! to the row function, and builds columns of what it wrote. Allocates nothing per row. The rows of a refused unit become
-//! filler values.
+//! Runs a migration's row functions over a batch: resolves the manifest's declarations against the
+//! columns, shows each unit to the row function, and builds columns of what it wrote. Allocates
+//! nothing per row. The rows of a refused unit become filler values.
 
 use crate::columns::{Batch, Outcome, Refusal, Shape, View, Written};
 use crate::manifest::{Access, Direction, Manifest};
@@ -9,7 +9,8 @@ use crate::translator::Fault;
 use crate::unit::Unit;
 use crate::unit::draft::{Draft, Plan};
 
-/// Runs `up` or `down` over a batch. `manifest` is the migration's own, which a guest builds once and not for every call.
+/// Runs `up` or `down` over a batch. `manifest` is the migration's own, which a guest builds once
+/// and not for every call.
 ///
 /// # Errors
 /// If the batch does not match the manifest. A refused unit is no error, but part of the outcome.
@@ -31,7 +32,10 @@ pub fn transform<M: Migration>(
             Direction::Down => M::down(run, &mut unit),
         };
         match unit.close(index, ran) {
-            Err(Refused { reason }) => refused.push(Refusal { unit: index as u32, reason }),
+            Err(Refused { reason }) => refused.push(Refusal {
+                unit: index as u32,
+                reason,
+            }),
             Ok(None) => {}
             Ok(left) => {
                 residue.resize(index, None);
@@ -42,14 +46,29 @@ pub fn transform<M: Migration>(
     if !residue.is_empty() {
         residue.resize(units, None);
     }
-    let tables = unit.finish().zip(&plans).map(|(draft, plan)| written(draft, plan)).collect();
-    Ok(Outcome { tables, refused, residue })
+    let tables = unit
+        .finish()
+        .zip(&plans)
+        .map(|(draft, plan)| written(draft, plan))
+        .collect();
+    Ok(Outcome {
+        tables,
+        refused,
+        residue,
+    })
 }
 
 fn written(draft: Draft, plan: &Plan<'_>) -> Written {
-    let columns = (0..plan.access.writes.len()).map(|at| draft.column(plan, at)).collect();
+    let columns = (0..plan.access.writes.len())
+        .map(|at| draft.column(plan, at))
+        .collect();
     let shape = plan.access.reshapes.then(|| Shape {
-        origins: draft.slots.iter().filter(|slot| !slot.removed).map(|slot| slot.origin).collect(),
+        origins: draft
+            .slots
+            .iter()
+            .filter(|slot| !slot.removed)
+            .map(|slot| slot.origin)
+            .collect(),
         unit_offsets: draft.ends,
     });
     Written { shape, columns }
@@ -65,18 +84,30 @@ fn check_units(accesses: &[Access], direction: Direction, batch: &Batch) -> Resu
         )));
     }
     let mut counts = batch.tables.iter().map(|table| table.unit_offsets.len());
-    let Some(offsets) = counts.next() else { return Ok(0) };
-    let units = offsets.checked_sub(1).ok_or_else(|| Fault::new("the batch has no unit offsets"))?;
+    let Some(offsets) = counts.next() else {
+        return Ok(0);
+    };
+    let units = offsets
+        .checked_sub(1)
+        .ok_or_else(|| Fault::new("the batch has no unit offsets"))?;
     if counts.any(|other| other != offsets) {
-        return Err(Fault::new("the tables of the batch disagree on the number of units"));
+        return Err(Fault::new(
+            "the tables of the batch disagree on the number of units",
+        ));
     }
     if !batch.residue.is_empty() && batch.residue.len() != units {
-        return Err(Fault::new("the batch has residue for another number of units"));
+        return Err(Fault::new(
+            "the batch has residue for another number of units",
+        ));
     }
     Ok(units)
 }
 
-fn plan<'b>(manifest: &'b Manifest, direction: Direction, batch: &'b Batch) -> Result<Vec<Plan<'b>>, Fault> {
+fn plan<'b>(
+    manifest: &'b Manifest,
+    direction: Direction,
+    batch: &'b Batch,
+) -> Result<Vec<Plan<'b>>, Fault> {
     let accesses = manifest.accesses(direction).iter();
     accesses
         .zip(&batch.tables)
@@ -84,13 +115,24 @@ fn plan<'b>(manifest: &'b Manifest, direction: Direction, batch: &'b Batch) -> R
             let rows = table.unit_offsets.last().map_or(0, |end| *end as usize);
             let name = &access.table;
             if table.columns.len() != access.reads.len() || !table.unit_offsets.is_sorted() {
-                return Err(Fault::new(format!("the batch's `{name}` is not the one that the manifest declares")));
+                return Err(Fault::new(format!(
+                    "the batch's `{name}` is not the one that the manifest declares"
+                )));
             }
-            let views = table.columns.iter().zip(&access.reads).map(|(column, read)| {
-                View::new(column, rows).ok_or_else(|| Fault::new(format!("column `{read}` of `{name}` is malformed")))
-            });
+            let views = table
+                .columns
+                .iter()
+                .zip(&access.reads)
+                .map(|(column, read)| {
+                    View::new(column, rows).ok_or_else(|| {
+                        Fault::new(format!("column `{read}` of `{name}` is malformed"))
+                    })
+                });
             let views = views.collect::<Result<Vec<_>, Fault>>()?;
-            let through = access.writes.iter().map(|write| access.reads.iter().position(|read| *read == write.column));
+            let through = access
+                .writes
+                .iter()
+                .map(|write| access.reads.iter().position(|read| *read == write.column));
             let through: Vec<_> = through.collect();
             let kinds = access.writes.iter().zip(&through).map(|(write, through)| {
                 let read = || through.filter(|_| rows > 0).map(|at| views[at].kind);
@@ -98,7 +140,14 @@ fn plan<'b>(manifest: &'b Manifest, direction: Direction, batch: &'b Batch) -> R
             });
             let kinds = kinds.collect();
             let removes_rows = manifest.removes_rows;
-            Ok(Plan { access, unit_offsets: &table.unit_offsets, views, through, kinds, removes_rows })
+            Ok(Plan {
+                access,
+                unit_offsets: &table.unit_offsets,
+                views,
+                through,
+                kinds,
+                removes_rows,
+            })
         })
         .collect()
 }

@@ -1,29 +1,33 @@
-//! The trait that an author implements for a translator: the older API in terms of the next newer one. Independent of
-//! transport and paging: a call takes and returns bytes.
+//! The trait that an author implements for a translator: the older API in terms of the next newer
+//! one. Independent of transport and paging: a call takes and returns bytes.
 
 /// A translator between two neighbouring versions of the API.
 pub trait Translator {
     /// The declarations of the translator. Has to return the same value each time.
     fn manifest() -> TranslatorManifest;
 
-    /// Answers a method of the older API by calling the newer one once, several times, or not at all.
+    /// Answers a method of the older API by calling the newer one once, several times, or not at
+    /// all.
     ///
     /// # Errors
     /// If there is no answer; an error that the client should see is an ordinary response.
     fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault>;
 
-    /// The events that subscribers of one of its [event streams](TranslatorManifest::event_stream) receive for an operation, in
-    /// order. Called once for all subscribers. By default the newer API's.
+    /// The events that subscribers of one of its [event streams](TranslatorManifest::event_stream)
+    /// receive for an operation, in order. Called once for all subscribers. By default the newer
+    /// API's.
     ///
     /// # Errors
-    /// If the operation cannot be translated. The streams of all subscribers of the method end, and they connect again.
+    /// If the operation cannot be translated. The streams of all subscribers of the method end, and
+    /// they connect again.
     fn events(method: &str, operation: Operation) -> Result<Vec<Event>, Fault> {
         let _ = method;
         Ok(operation.events)
     }
 }
 
-/// The next newer version of the API: the next translator, or the host's handlers. Tests pass a closure.
+/// The next newer version of the API: the next translator, or the host's handlers. Tests pass a
+/// closure.
 pub trait Next {
     /// Calls a method of the newer API.
     ///
@@ -38,7 +42,8 @@ impl<F: Fn(&str, &[u8]) -> Result<Vec<u8>, Fault>> Next for F {
     }
 }
 
-/// A call failed without an answer. An error that the client should see is an ordinary response with its error field set.
+/// A call failed without an answer. An error that the client should see is an ordinary response
+/// with its error field set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Fault {
@@ -49,7 +54,9 @@ pub struct Fault {
 impl Fault {
     /// A fault with this reason.
     pub fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into() }
+        Self {
+            reason: reason.into(),
+        }
     }
 }
 
@@ -90,7 +97,8 @@ pub enum Answer {
     Message,
     /// A list, which the host requests page by page.
     Pages,
-    /// Server-sent events: those of this method of the newer version, through [`Translator::events`].
+    /// Server-sent events: those of this method of the newer version, through
+    /// [`Translator::events`].
     Events(String),
 }
 
@@ -101,8 +109,8 @@ pub struct Method {
     pub name: String,
     /// The verb of its requests.
     pub verb: Verb,
-    /// The path below the root of its version, such as `things/list` for `/v0.9/things/list`. With `/v1/` in front, it is
-    /// answered without a version too, as Diego's clients call it.
+    /// The path below the root of its version, such as `things/list` for `/v0.9/things/list`. With
+    /// `/v1/` in front, it is answered without a version too, as Diego's clients call it.
     pub path: String,
     /// What it answers with.
     pub answer: Answer,
@@ -123,7 +131,8 @@ pub struct TranslatorManifest {
     pub summary: String,
     /// The methods that it answers; all others pass through.
     pub methods: Vec<Method>,
-    /// Methods of the newer version that clients of the older one do not have. The translator may call them.
+    /// Methods of the newer version that clients of the older one do not have. The translator may
+    /// call them.
     pub hides: Vec<String>,
 }
 
@@ -141,10 +150,13 @@ impl TranslatorManifest {
         }
     }
 
-    /// A manifest without methods of a side shape of a version: what a vendor's clients see, such as `/v1.1-acme/`. `side` is up
-    /// to 16 lower-case letters and digits.
+    /// A manifest without methods of a side shape of a version: what a vendor's clients see, such
+    /// as `/v1.1-acme/`. `side` is up to 16 lower-case letters and digits.
     pub fn side(of: ApiVersion, side: &str, name: &str) -> Self {
-        Self { side: Some(side.to_owned()), ..Self::new(of, of, name) }
+        Self {
+            side: Some(side.to_owned()),
+            ..Self::new(of, of, name)
+        }
     }
 
     /// Sets the one-line description for operators.
@@ -160,21 +172,27 @@ impl TranslatorManifest {
         self.with(name, path, Answer::Message)
     }
 
-    /// Adds a method that this translator answers with a list, one page at a time, at this [path](Method::path).
+    /// Adds a method that this translator answers with a list, one page at a time, at this
+    /// [path](Method::path).
     #[must_use]
     pub fn paged_method(self, name: &str, path: &str) -> Self {
         self.with(name, path, Answer::Pages)
     }
 
-    /// Adds an event stream at this [path](Method::path): that of method `newer` of the newer version, each operation through
-    /// [`Translator::events`].
+    /// Adds an event stream at this [path](Method::path): that of method `newer` of the newer
+    /// version, each operation through [`Translator::events`].
     #[must_use]
     pub fn event_stream(self, name: &str, path: &str, newer: &str) -> Self {
         self.with(name, path, Answer::Events(newer.to_owned()))
     }
 
     fn with(mut self, name: &str, path: &str, answer: Answer) -> Self {
-        self.methods.push(Method { name: name.to_owned(), verb: Verb::Post, path: path.to_owned(), answer });
+        self.methods.push(Method {
+            name: name.to_owned(),
+            verb: Verb::Post,
+            path: path.to_owned(),
+            answer,
+        });
         self
     }
 
@@ -184,11 +202,15 @@ impl TranslatorManifest {
     /// If no method was added.
     #[must_use]
     pub fn by_get(mut self) -> Self {
-        self.methods.last_mut().expect("`by_get` follows a method").verb = Verb::Get;
+        self.methods
+            .last_mut()
+            .expect("`by_get` follows a method")
+            .verb = Verb::Get;
         self
     }
 
-    /// Hides a method of the newer version from clients of the older one. The translator may call it.
+    /// Hides a method of the newer version from clients of the older one. The translator may call
+    /// it.
     #[must_use]
     pub fn hides(mut self, name: &str) -> Self {
         self.hides.push(name.to_owned());
@@ -203,8 +225,8 @@ pub struct Event {
     pub name: String,
     /// The encoded message.
     pub payload: Vec<u8>,
-    /// The ids of the cells that it concerns; `None` if it concerns every subscriber. A subscriber that names a cell receives
-    /// only events that concern that cell.
+    /// The ids of the cells that it concerns; `None` if it concerns every subscriber. A subscriber
+    /// that names a cell receives only events that concern that cell.
     pub cells: Option<Vec<Vec<u8>>>,
 }
 
@@ -255,20 +277,36 @@ mod tests {
     fn closure_is_a_next_version() {
         let next = |method: &str, request: &[u8]| Ok([method.as_bytes(), request].concat());
         assert_eq!(Echo::call("Echo_0_9", b"!", &next), Ok(b"Echo!".to_vec()));
-        assert_eq!(Echo::call("Other", b"", &next), Err(Fault::new("no method Other")));
+        assert_eq!(
+            Echo::call("Other", b"", &next),
+            Err(Fault::new("no method Other"))
+        );
     }
 
     #[test]
     fn events_pass_through_by_default() {
-        let events = vec![Event { name: "e".into(), payload: vec![1], cells: None }];
-        let operation = Operation { changes: vec![], events: events.clone() };
+        let events = vec![Event {
+            name: "e".into(),
+            payload: vec![1],
+            cells: None,
+        }];
+        let operation = Operation {
+            changes: vec![],
+            events: events.clone(),
+        };
         assert_eq!(Echo::events("Events", operation), Ok(events));
     }
 
     #[test]
     fn get_is_of_the_method_added_last() {
-        let manifest = Echo::manifest().event_stream("Events_0_9", "events", "Events").by_get();
-        let methods: Vec<_> = manifest.methods.iter().map(|method| (method.verb, method.answer.clone())).collect();
+        let manifest = Echo::manifest()
+            .event_stream("Events_0_9", "events", "Events")
+            .by_get();
+        let methods: Vec<_> = manifest
+            .methods
+            .iter()
+            .map(|method| (method.verb, method.answer.clone()))
+            .collect();
         let expected = [
             (Verb::Post, Answer::Message),
             (Verb::Post, Answer::Pages),

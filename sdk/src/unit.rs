@@ -1,5 +1,6 @@
-//! The view of a unit that a row function has: rows of the declared tables, read in place and written into drafts. Refuses
-//! access to anything that the manifest does not declare. [`crate::transform()`] moves the data.
+//! The view of a unit that a row function has: rows of the declared tables, read in place and
+//! written into drafts. Refuses access to anything that the manifest does not declare.
+//! [`crate::transform()`] moves the data.
 
 pub(crate) mod draft;
 
@@ -24,8 +25,18 @@ pub struct Unit<'b> {
 
 impl<'b> Unit<'b> {
     pub(crate) fn new(direction: Direction, plans: &'b [Plan<'b>], may_leave: bool) -> Self {
-        let drafts = plans.iter().map(|plan| RefCell::new(Draft::new(plan))).collect();
-        Self { direction, plans, drafts, may_leave, found: None, left: RefCell::default() }
+        let drafts = plans
+            .iter()
+            .map(|plan| RefCell::new(Draft::new(plan)))
+            .collect();
+        Self {
+            direction,
+            plans,
+            drafts,
+            may_leave,
+            found: None,
+            left: RefCell::default(),
+        }
     }
 
     /// Shows the rows of one unit of the batch.
@@ -38,9 +49,14 @@ impl<'b> Unit<'b> {
     }
 
     /// Ends the open unit with the result of its row function; returns the residue that it left.
-    pub(crate) fn close(&mut self, unit: usize, ran: Result<(), Refused>) -> Result<Option<Vec<u8>>, Refused> {
+    pub(crate) fn close(
+        &mut self,
+        unit: usize,
+        ran: Result<(), Refused>,
+    ) -> Result<Option<Vec<u8>>, Refused> {
         let mut drafts = self.plans.iter().zip(&mut self.drafts);
-        let complete = ran.and_then(|()| drafts.try_for_each(|(plan, draft)| draft.get_mut().check(plan)));
+        let complete =
+            ran.and_then(|()| drafts.try_for_each(|(plan, draft)| draft.get_mut().check(plan)));
         for (plan, draft) in self.plans.iter().zip(&mut self.drafts) {
             match complete {
                 Ok(()) => draft.get_mut().accept(),
@@ -55,7 +71,8 @@ impl<'b> Unit<'b> {
         self.drafts.into_iter().map(RefCell::into_inner)
     }
 
-    /// The table's rows in their given order, then added ones. A row that is added during the iteration is not part of it.
+    /// The table's rows in their given order, then added ones. A row that is added during the
+    /// iteration is not part of it.
     ///
     /// # Errors
     /// If the table is not declared.
@@ -63,7 +80,12 @@ impl<'b> Unit<'b> {
         let table = self.table(table)?;
         let (plan, draft) = (&self.plans[table], &self.drafts[table]);
         let (next, end) = (draft.borrow().first, draft.borrow().slots.len());
-        Ok(Rows { plan, draft, next, end })
+        Ok(Rows {
+            plan,
+            draft,
+            next,
+            end,
+        })
     }
 
     /// The table's only row.
@@ -74,10 +96,12 @@ impl<'b> Unit<'b> {
         let mut rows = self.rows(table)?;
         match (rows.next(), rows.next()) {
             (Some(row), None) => Ok(row),
-            (None, _) => Err(Refused::new(format!("`{table}` has no row for this key, one was expected"))),
-            (Some(_), Some(_)) => {
-                Err(Refused::new(format!("`{table}` has several rows for this key, one was expected")))
-            }
+            (None, _) => Err(Refused::new(format!(
+                "`{table}` has no row for this key, one was expected"
+            ))),
+            (Some(_), Some(_)) => Err(Refused::new(format!(
+                "`{table}` has several rows for this key, one was expected"
+            ))),
         }
     }
 
@@ -90,7 +114,12 @@ impl<'b> Unit<'b> {
         let (plan, draft) = (&self.plans[table], &self.drafts[table]);
         plan.reshaped()?;
         let slot = draft.borrow_mut().add(plan);
-        Ok(Row { plan, draft, slot, origin: NEW_ROW })
+        Ok(Row {
+            plan,
+            draft,
+            slot,
+            origin: NEW_ROW,
+        })
     }
 
     /// The residue of the opposite step for this unit.
@@ -104,17 +133,24 @@ impl<'b> Unit<'b> {
     /// If the manifest does not declare residue.
     pub fn set_residue(&self, residue: Vec<u8>) -> Result<(), Refused> {
         if !self.may_leave {
-            return Err(Refused::new("the manifest declares no residue: add `.leaves_residue()`"));
+            return Err(Refused::new(
+                "the manifest declares no residue: add `.leaves_residue()`",
+            ));
         }
         *self.left.borrow_mut() = Some(residue);
         Ok(())
     }
 
     fn table(&self, name: &str) -> Result<usize, Refused> {
-        self.plans.iter().position(|plan| plan.access.table == name).ok_or_else(|| {
-            let direction = self.direction;
-            Refused::new(format!("table `{name}` is not declared: add `.{direction}(Access::to(\"{name}\")…)`"))
-        })
+        self.plans
+            .iter()
+            .position(|plan| plan.access.table == name)
+            .ok_or_else(|| {
+                let direction = self.direction;
+                Refused::new(format!(
+                    "table `{name}` is not declared: add `.{direction}(Access::to(\"{name}\")…)`"
+                ))
+            })
     }
 }
 
@@ -137,7 +173,12 @@ impl<'u> Iterator for Rows<'u> {
             self.next += 1;
             let Slot { origin, removed } = draft.slots[slot];
             if !removed {
-                return Some(Row { plan: self.plan, draft: self.draft, slot, origin });
+                return Some(Row {
+                    plan: self.plan,
+                    draft: self.draft,
+                    slot,
+                    origin,
+                });
             }
         }
         None
@@ -146,7 +187,8 @@ impl<'u> Iterator for Rows<'u> {
 
 /// One row. Reads return the given values, whatever has been written since.
 ///
-/// Reads and writes are refused if the column is not declared or has another kind; reads, if the row is new.
+/// Reads and writes are refused if the column is not declared or has another kind; reads, if the
+/// row is new.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'u> {
     plan: &'u Plan<'u>,
@@ -183,9 +225,12 @@ impl<'u> Row<'u> {
     /// # Errors
     /// See [`Row`]; also if the value is not UTF-8.
     pub fn text_or_null(&self, column: &str) -> Result<Option<&'u str>, Refused> {
-        let Some(bytes) = self.bytes_or_null(column)? else { return Ok(None) };
+        let Some(bytes) = self.bytes_or_null(column)? else {
+            return Ok(None);
+        };
         let text = std::str::from_utf8(bytes);
-        text.map(Some).map_err(|_| Refused::new(format!("{} is not UTF-8", self.named(column))))
+        text.map(Some)
+            .map_err(|_| Refused::new(format!("{} is not UTF-8", self.named(column))))
     }
 
     /// Reads a text column as UTF-8.
@@ -213,7 +258,8 @@ impl<'u> Row<'u> {
     /// # Errors
     /// See [`Row`]; also if the value is NULL.
     pub fn integer(&self, column: &str) -> Result<i64, Refused> {
-        self.integer_or_null(column)?.ok_or_else(|| self.null(column))
+        self.integer_or_null(column)?
+            .ok_or_else(|| self.null(column))
     }
 
     /// Reads a boolean column; `None` for NULL.
@@ -233,7 +279,8 @@ impl<'u> Row<'u> {
     /// # Errors
     /// See [`Row`]; also if the value is NULL.
     pub fn boolean(&self, column: &str) -> Result<bool, Refused> {
-        self.boolean_or_null(column)?.ok_or_else(|| self.null(column))
+        self.boolean_or_null(column)?
+            .ok_or_else(|| self.null(column))
     }
 
     /// Whether a column is NULL.
@@ -260,7 +307,10 @@ impl<'u> Row<'u> {
         self.set(column, Some(Kind::Text), |bytes| {
             let start = bytes.len();
             bytes.extend_from_slice(value);
-            Pending::Text { start, end: bytes.len() }
+            Pending::Text {
+                start,
+                end: bytes.len(),
+            }
         })
     }
 
@@ -291,7 +341,8 @@ impl<'u> Row<'u> {
     /// Removes the row.
     ///
     /// # Errors
-    /// If the access does not declare `reshapes`, or the manifest not `removes_rows` and the row was given.
+    /// If the access does not declare `reshapes`, or the manifest not `removes_rows` and the row
+    /// was given.
     pub fn remove(&self) -> Result<(), Refused> {
         let draft = &mut *self.draft.borrow_mut();
         self.plan.removed(draft.slots[self.slot])?;
@@ -317,18 +368,26 @@ impl<'u> Row<'u> {
 
     #[cold]
     fn undeclared(&self, column: &str, list: &str) -> Refused {
-        Refused::new(format!("{} is not declared: add it to `.{list}([…])`", self.named(column)))
+        Refused::new(format!(
+            "{} is not declared: add it to `.{list}([…])`",
+            self.named(column)
+        ))
     }
 
     #[cold]
     fn unread(&self, column: &str) -> Refused {
-        Refused::new(format!("{} cannot be read: the row is new", self.named(column)))
+        Refused::new(format!(
+            "{} cannot be read: the row is new",
+            self.named(column)
+        ))
     }
 
     #[inline]
     fn value(&self, column: &str) -> Result<ColumnValue<'u>, Refused> {
         let mut reads = self.plan.access.reads.iter();
-        let Some(at) = reads.position(|read| read == column) else { return Err(self.undeclared(column, "reads")) };
+        let Some(at) = reads.position(|read| read == column) else {
+            return Err(self.undeclared(column, "reads"));
+        };
         if self.origin == NEW_ROW {
             return Err(self.unread(column));
         }
@@ -348,7 +407,9 @@ impl<'u> Row<'u> {
         };
         let draft = &mut *self.draft.borrow_mut();
         match (draft.kinds[at], kind) {
-            (Some(before), Some(given)) if before != given => return Err(self.mismatch(column, Some(before), given)),
+            (Some(before), Some(given)) if before != given => {
+                return Err(self.mismatch(column, Some(before), given));
+            }
             (before, given) => draft.kinds[at] = before.or(given),
         }
         let value = value(&mut draft.bytes);

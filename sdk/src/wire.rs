@@ -1,5 +1,5 @@
-//! Protobuf at the wire level: iterates over a message's fields and edits single ones, keeping every other byte, known or
-//! not, in place. Independent of message types.
+//! Protobuf at the wire level: iterates over a message's fields and edits single ones, keeping
+//! every other byte, known or not, in place. Independent of message types.
 
 /// Why bytes are not a valid protobuf message.
 #[allow(missing_docs, reason = "the messages describe the variants and fields")]
@@ -18,7 +18,11 @@ pub enum WireError {
     #[error("the protobuf message nests groups too deep at byte {at}")]
     TooDeep { at: usize },
     #[error("field {number} is {found} on the wire, not {wanted}")]
-    Mismatch { number: u32, found: &'static str, wanted: &'static str },
+    Mismatch {
+        number: u32,
+        found: &'static str,
+        wanted: &'static str,
+    },
     #[error("field {number} is not UTF-8")]
     NotUtf8 { number: u32 },
 }
@@ -83,7 +87,9 @@ impl<'a> Field<'a> {
     /// # Errors
     /// If the field has another wire type, or is not UTF-8.
     pub fn text(&self) -> Result<&'a str, WireError> {
-        std::str::from_utf8(self.bytes()?).map_err(|_| WireError::NotUtf8 { number: self.number })
+        std::str::from_utf8(self.bytes()?).map_err(|_| WireError::NotUtf8 {
+            number: self.number,
+        })
     }
 
     /// The value of a varint field.
@@ -98,7 +104,11 @@ impl<'a> Field<'a> {
     }
 
     fn mismatch(&self, wanted: &'static str) -> WireError {
-        WireError::Mismatch { number: self.number, found: self.value.name(), wanted }
+        WireError::Mismatch {
+            number: self.number,
+            found: self.value.name(),
+            wanted,
+        }
     }
 }
 
@@ -123,7 +133,9 @@ impl<'a> Iterator for Fields<'a> {
             return None;
         }
         let field = read_field(self.message, self.at, 0);
-        self.at = field.as_ref().map_or(self.message.len(), |field| field.at + field.raw.len());
+        self.at = field
+            .as_ref()
+            .map_or(self.message.len(), |field| field.at + field.raw.len());
         Some(field)
     }
 }
@@ -142,9 +154,14 @@ fn read_field(message: &[u8], at: usize, depth: usize) -> Result<Field<'_>, Wire
         2 => {
             let (length, start) = read_varint(message, start)?;
             let left = message.len() - start;
-            let length = usize::try_from(length).ok().filter(|length| *length <= left);
+            let length = usize::try_from(length)
+                .ok()
+                .filter(|length| *length <= left);
             let length = length.ok_or(WireError::Truncated { at })?;
-            (Value::Bytes(&message[start..start + length]), start + length)
+            (
+                Value::Bytes(&message[start..start + length]),
+                start + length,
+            )
         }
         3 => {
             let (content, end) = read_group(message, start, number, depth)?;
@@ -157,7 +174,12 @@ fn read_field(message: &[u8], at: usize, depth: usize) -> Result<Field<'_>, Wire
         }
         wire_type => return Err(WireError::UnknownWireType { at, wire_type }),
     };
-    Ok(Field { number, value, raw: &message[at..end], at })
+    Ok(Field {
+        number,
+        value,
+        raw: &message[at..end],
+        at,
+    })
 }
 
 fn read_tag(message: &[u8], at: usize) -> Result<(u32, u8, usize), WireError> {
@@ -184,11 +206,18 @@ fn read_varint(message: &[u8], at: usize) -> Result<(u64, usize), WireError> {
 }
 
 fn read_fixed<const N: usize>(message: &[u8], at: usize) -> Result<([u8; N], usize), WireError> {
-    let bytes = message[at..].first_chunk::<N>().ok_or(WireError::Truncated { at })?;
+    let bytes = message[at..]
+        .first_chunk::<N>()
+        .ok_or(WireError::Truncated { at })?;
     Ok((*bytes, at + N))
 }
 
-fn read_group(message: &[u8], start: usize, number: u32, depth: usize) -> Result<(&[u8], usize), WireError> {
+fn read_group(
+    message: &[u8],
+    start: usize,
+    number: u32,
+    depth: usize,
+) -> Result<(&[u8], usize), WireError> {
     if depth == GROUP_DEPTH {
         return Err(WireError::TooDeep { at: start });
     }
@@ -196,7 +225,11 @@ fn read_group(message: &[u8], start: usize, number: u32, depth: usize) -> Result
     while at < message.len() {
         let (inner, wire_type, end) = read_tag(message, at)?;
         if wire_type == 4 {
-            return if inner == number { Ok((&message[start..at], end)) } else { Err(WireError::StrayEndGroup { at }) };
+            return if inner == number {
+                Ok((&message[start..at], end))
+            } else {
+                Err(WireError::StrayEndGroup { at })
+            };
         }
         at += read_field(message, at, depth + 1)?.raw.len();
     }
@@ -211,7 +244,8 @@ pub fn check(message: &[u8]) -> Result<(), WireError> {
     fields(message).try_for_each(|field| field.map(drop))
 }
 
-/// Returns the last field with this number, which is the one that counts if the field is not repeated.
+/// Returns the last field with this number, which is the one that counts if the field is not
+/// repeated.
 ///
 /// # Errors
 /// If the message cannot be parsed.
@@ -232,7 +266,10 @@ pub fn get(message: &[u8], number: u32) -> Result<Option<Field<'_>>, WireError> 
 /// If the message cannot be parsed.
 pub fn get_all(message: &[u8], number: u32) -> Result<Vec<Field<'_>>, WireError> {
     let walked: Result<Vec<_>, _> = fields(message).collect();
-    Ok(walked?.into_iter().filter(|field| field.number == number).collect())
+    Ok(walked?
+        .into_iter()
+        .filter(|field| field.number == number)
+        .collect())
 }
 
 /// Returns the message without the fields with this number.
@@ -250,26 +287,30 @@ pub fn remove(message: &[u8], number: u32) -> Result<Vec<u8>, WireError> {
     Ok(rest)
 }
 
-/// Returns the message with exactly one field with this number: in the place of the first one or, if there was none, before
-/// the first field with a higher number.
+/// Returns the message with exactly one field with this number: in the place of the first one or,
+/// if there was none, before the first field with a higher number.
 ///
 /// # Errors
 /// If the message cannot be parsed.
 pub fn replace(message: &[u8], number: u32, value: Value<'_>) -> Result<Vec<u8>, WireError> {
     let fields = fields(message).collect::<Result<Vec<_>, _>>()?;
     let place = fields.iter().position(|field| field.number == number);
-    let place = place.or_else(|| fields.iter().position(|field| field.number > number)).unwrap_or(fields.len());
+    let place = place
+        .or_else(|| fields.iter().position(|field| field.number > number))
+        .unwrap_or(fields.len());
     let mut edited = Vec::with_capacity(message.len());
     let (before, after) = fields.split_at(place);
-    before.iter().for_each(|field| edited.extend_from_slice(field.raw));
+    before
+        .iter()
+        .for_each(|field| edited.extend_from_slice(field.raw));
     append(&mut edited, number, value);
     let others = after.iter().filter(|field| field.number != number);
     others.for_each(|field| edited.extend_from_slice(field.raw));
     Ok(edited)
 }
 
-/// Returns the message with the content of each length-delimited field replaced for which `edit` returns a new one, or `None`
-/// if it returned none. Every other byte stays as it is.
+/// Returns the message with the content of each length-delimited field replaced for which `edit`
+/// returns a new one, or `None` if it returned none. Every other byte stays as it is.
 ///
 /// # Errors
 /// If the message cannot be parsed; errors of `edit`.

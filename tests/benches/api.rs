@@ -1,19 +1,26 @@
-//! The API under Diego's load: desire, claim and start LRPs, list scheduling infos, list LRPs by cell. Over HTTP, against
-//! this host as a process on each of the databases, and against any other BBS in the same run. Then convergence of this
-//! host: at rest, and after the loss of one cell of a hundred. Prints rates, latencies, processor time of the host for each
-//! call, and memory; asserts nothing about time.
+//! The API under Diego's load: desire, claim and start LRPs, list scheduling infos, list LRPs by
+//! cell. Over HTTP, against this host as a process on each of the databases, and against any other
+//! BBS in the same run. Then convergence of this host: at rest, and after the loss of one cell of a
+//! hundred. Prints rates, latencies, processor time of the host for each call, and memory; asserts
+//! nothing about time.
 //!
 //! - `BBS_BENCH_ROWS`: numbers of desired LRPs, each with one instance (`20000,200000`)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
 //! - `BBS_BENCH_CLIENTS`: concurrent calls (32)
-//! - `BBS_BENCH_URL`: another BBS to measure as well, such as `https://127.0.0.1:8889`; its database should be empty
+//! - `BBS_BENCH_URL`: another BBS to measure as well, such as `https://127.0.0.1:8889`; its
+//!   database should be empty
 //! - `BBS_BENCH_CA`, `BBS_BENCH_CERT`, `BBS_BENCH_KEY`: the client's TLS files for it
 //! - `BBS_BENCH_PID`: its process id, to measure its memory
-//! - `BBS_BENCH_DIEGO`: if set, also measures this host as part of a Diego: mutual TLS, Locket, an auctioneer
+//! - `BBS_BENCH_DIEGO`: if set, also measures this host as part of a Diego: mutual TLS, Locket, an
+//!   auctioneer
 //! - `BBS_BENCH_CONVERGE`: interval of convergence in that case (`1h`: none during the measurement)
 //! - `TMPDIR`: the folder of the databases
 
-#![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    reason = "this benchmark uses a part of the harness"
+)]
 
 #[path = "parts/bench_client.rs"]
 mod bench_client;
@@ -51,16 +58,25 @@ const RUNS_AT_REST: usize = 3;
 #[tokio::main]
 async fn main() {
     bbs::choose_cryptography();
-    let chosen = |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
+    let chosen =
+        |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
     let numbers = chosen("BBS_BENCH_ROWS", "20000,200000");
-    let sizes: Vec<u64> = numbers.split(',').map(|size| size.parse().expect("BBS_BENCH_ROWS has numbers")).collect();
-    let clients = chosen("BBS_BENCH_CLIENTS", "32").parse().expect("BBS_BENCH_CLIENTS is a number");
+    let sizes: Vec<u64> = numbers
+        .split(',')
+        .map(|size| size.parse().expect("BBS_BENCH_ROWS has numbers"))
+        .collect();
+    let clients = chosen("BBS_BENCH_CLIENTS", "32")
+        .parse()
+        .expect("BBS_BENCH_CLIENTS is a number");
     for size in &sizes {
         for kind in kinds() {
             let server = BenchServer::new(kind);
             let installation = Installation::on(server.database(), &modules::modules());
             let host = installation.serve();
-            println!("this host on {}, {size} desired LRPs, {clients} calls at once", kind.name());
+            println!(
+                "this host on {}, {size} desired LRPs, {clients} calls at once",
+                kind.name()
+            );
             Load::of(&host, clients).measure(*size).await;
             host.terminate();
             let diego = StubDiego::start().await;
@@ -77,9 +93,16 @@ async fn main() {
         if let Ok(url) = std::env::var("BBS_BENCH_URL") {
             let file = |name| std::env::var_os(name).map(PathBuf::from);
             let tls = tls_files(["BBS_BENCH_CA", "BBS_BENCH_CERT", "BBS_BENCH_KEY"].map(file));
-            let pid = std::env::var("BBS_BENCH_PID").ok().map(|pid| pid.parse().expect("BBS_BENCH_PID is a number"));
+            let pid = std::env::var("BBS_BENCH_PID")
+                .ok()
+                .map(|pid| pid.parse().expect("BBS_BENCH_PID is a number"));
             println!("the BBS at {url}, {size} desired LRPs, {clients} calls at once");
-            Load { bbs: BenchClient::at(&url, tls, pid), clients }.measure_other(*size).await;
+            Load {
+                bbs: BenchClient::at(&url, tls, pid),
+                clients,
+            }
+            .measure_other(*size)
+            .await;
         }
     }
 }
@@ -91,17 +114,26 @@ async fn as_part_of_a_diego(kind: Kind, size: u64, clients: usize) {
     let interval = std::env::var("BBS_BENCH_CONVERGE").unwrap_or_else(|_| "1h".to_owned());
     let installation = installation.set("converge_repeat_interval", interval);
     let host = stub_diego::serve(&installation);
-    println!("this host on {} as part of a Diego, {size} desired LRPs, {clients} calls at once", kind.name());
+    println!(
+        "this host on {} as part of a Diego, {size} desired LRPs, {clients} calls at once",
+        kind.name()
+    );
     let url = format!("https://{}", host.address);
     let client = BenchClient::at(&url, tls_files(diego.files().map(Some)), Some(host.pid()));
-    let load = Load { bbs: client, clients };
+    let load = Load {
+        bbs: client,
+        clients,
+    };
     load.measure_other(size).await;
     host.terminate();
 }
 
 /// The authority of the BBS, and the certificate and key of its client.
 fn tls_files([ca_file, certificate, key]: [Option<PathBuf>; 3]) -> TlsFiles {
-    let identity = certificate.zip(key).map(|(cert_file, key_file)| Identity { cert_file, key_file });
+    let identity = certificate.zip(key).map(|(cert_file, key_file)| Identity {
+        cert_file,
+        key_file,
+    });
     TlsFiles { ca_file, identity }
 }
 
@@ -114,31 +146,51 @@ struct Load {
 
 impl Load {
     fn of(host: &Host, clients: usize) -> Self {
-        Self { bbs: BenchClient::of(host), clients }
+        Self {
+            bbs: BenchClient::of(host),
+            clients,
+        }
     }
 
     async fn measure(&self, rows: u64) {
-        self.bbs.change("domains/upsert", requests::keep_fresh()).await;
-        let desired = self.many("desire", 0..rows, |at| self.bbs.change("desired_lrp/desire.r2", requests::desire(at)));
+        self.bbs
+            .change("domains/upsert", requests::keep_fresh())
+            .await;
+        let desired = self.many("desire", 0..rows, |at| {
+            self.bbs
+                .change("desired_lrp/desire.r2", requests::desire(at))
+        });
         desired.await;
-        let claimed =
-            self.many("claim", 0..rows, |at| self.bbs.change("actual_lrps/claim", requests::claim(at, at % CELLS)));
+        let claimed = self.many("claim", 0..rows, |at| {
+            self.bbs
+                .change("actual_lrps/claim", requests::claim(at, at % CELLS))
+        });
         claimed.await;
-        let started = |at| self.bbs.change("actual_lrps/start.r1", requests::start(at, at % CELLS));
+        let started = |at| {
+            self.bbs
+                .change("actual_lrps/start.r1", requests::start(at, at % CELLS))
+        };
         self.many("start", 0..rows, started).await;
         // A rep repeats the start call for every running container.
-        self.many("start, unchanged", 0..rows.min(20_000), started).await;
-        self.lists("list scheduling infos", "desired_lrp_scheduling_infos/list").await;
+        self.many("start, unchanged", 0..rows.min(20_000), started)
+            .await;
+        self.lists("list scheduling infos", "desired_lrp_scheduling_infos/list")
+            .await;
         self.lists("list actual LRPs", "actual_lrps/list").await;
         self.many("list LRPs by cell", 0..CELL_LISTS, |at| async move {
-            self.bbs.call("actual_lrps/list", requests::of_cell(at % CELLS)).await.len();
+            self.bbs
+                .call("actual_lrps/list", requests::of_cell(at % CELLS))
+                .await
+                .len();
         })
         .await;
     }
 
     async fn measure_other(&self, rows: u64) {
         self.measure(rows).await;
-        println!("  converge: not measurable from outside; the BBS reports it as ConvergenceLRPDuration");
+        println!(
+            "  converge: not measurable from outside; the BBS reports it as ConvergenceLRPDuration"
+        );
         self.empty(rows).await;
     }
 
@@ -163,14 +215,25 @@ impl Load {
         );
     }
 
-    /// Removes all LRPs, so that the next size begins with an empty database. Some instances are gone already: convergence
-    /// removes those of an LRP that is not desired and of a cell without a presence.
+    /// Removes all LRPs, so that the next size begins with an empty database. Some instances are
+    /// gone already: convergence removes those of an LRP that is not desired and of a cell without
+    /// a presence.
     async fn empty(&self, rows: u64) {
-        self.many("remove", 0..rows, |at| self.bbs.change("desired_lrp/remove", requests::remove(at))).await;
+        self.many("remove", 0..rows, |at| {
+            self.bbs.change("desired_lrp/remove", requests::remove(at))
+        })
+        .await;
         let converged = AtomicU64::new(0);
         let count = &converged;
         let gone = |at| async move {
-            match self.bbs.error("actual_lrps/remove", requests::remove_instance(at, at % CELLS)).await {
+            match self
+                .bbs
+                .error(
+                    "actual_lrps/remove",
+                    requests::remove_instance(at, at % CELLS),
+                )
+                .await
+            {
                 None => {}
                 Some(error) if error.r#type() == proto::error::Type::ResourceNotFound => {
                     count.fetch_add(1, Ordering::Relaxed);
@@ -185,7 +248,8 @@ impl Load {
         }
     }
 
-    /// Makes a call for each number of the range, `clients` at a time, and prints rate and latencies.
+    /// Makes a call for each number of the range, `clients` at a time, and prints rate and
+    /// latencies.
     async fn many<F: Future>(&self, what: &str, of: std::ops::Range<u64>, call: impl Fn(u64) -> F) {
         let mut times = Histogram::<u64>::new(3).expect("three digits");
         let count = of.end - of.start;
@@ -201,16 +265,26 @@ impl Load {
         });
         let mut calls = std::pin::pin!(timed.buffer_unordered(self.clients));
         while let Some(time) = calls.next().await {
-            times.record(time.as_micros() as u64).expect("the histogram grows");
+            times
+                .record(time.as_micros() as u64)
+                .expect("the histogram grows");
         }
         let spent = began.elapsed();
         let at = |quantile| times.value_at_quantile(quantile) as f64 / 1000.0;
         let rate = count as f64 / spent.as_secs_f64();
-        let processor = self.bbs.processor_seconds().zip(processor).map(|(after, before)| after - before);
-        let processor =
-            processor.map_or_else(String::new, |seconds| format!("cpu {:>4.0} us   ", seconds / count as f64 * 1e6));
+        let processor = self
+            .bbs
+            .processor_seconds()
+            .zip(processor)
+            .map(|(after, before)| after - before);
+        let processor = processor.map_or_else(String::new, |seconds| {
+            format!("cpu {:>4.0} us   ", seconds / count as f64 * 1e6)
+        });
         let (p50, p99) = (at(0.5), at(0.99));
-        println!("  {what:<24}{rate:>9.0} /s   p50 {p50:>8.2} ms   p99 {p99:>8.2} ms   {processor}{}", self.bbs.peak());
+        println!(
+            "  {what:<24}{rate:>9.0} /s   p50 {p50:>8.2} ms   p99 {p99:>8.2} ms   {processor}{}",
+            self.bbs.peak()
+        );
     }
 
     /// Times a list of all records, read as a stream to its end.
@@ -223,6 +297,10 @@ impl Load {
             best = best.min(began.elapsed());
         }
         let megabytes = bytes as f64 / f64::from(1 << 20);
-        println!("  {what:<24}{:>9.2} s    {megabytes:>8.1} MiB   {}", best.as_secs_f64(), self.bbs.peak());
+        println!(
+            "  {what:<24}{:>9.2} s    {megabytes:>8.1} MiB   {}",
+            best.as_secs_f64(),
+            self.bbs.peak()
+        );
     }
 }

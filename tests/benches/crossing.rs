@@ -1,7 +1,11 @@
-//! Cost of the sandbox: calls per unit, and the same work inside and outside of the sandbox. Prints ratios within one run;
-//! asserts nothing about time, because timed assertions are unreliable.
+//! Cost of the sandbox: calls per unit, and the same work inside and outside of the sandbox. Prints
+//! ratios within one run; asserts nothing about time, because timed assertions are unreliable.
 
-#![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    reason = "this benchmark uses a part of the harness"
+)]
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -24,13 +28,20 @@ const ROUND: Duration = Duration::from_millis(200);
 fn main() {
     load();
     let sandbox = harness::modules::sandbox();
-    let run = RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() };
+    let run = RunArguments {
+        started_at_ns: 1,
+        namespace: uuid::Uuid::nil(),
+    };
     let passes = harness::modules::migration("passes-through", &sandbox);
     let text = column(&[b'x'; 40]);
     for (direction, columns) in [(Direction::Up, 1), (Direction::Down, 2)] {
         let batch = batch(vec![text.clone(); columns]);
         let time = median(|| {
-            black_box(passes.apply(direction, &run, &batch).expect("the guest returns its input"));
+            black_box(
+                passes
+                    .apply(direction, &run, &batch)
+                    .expect("the guest returns its input"),
+            );
         });
         let per_unit = time.as_secs_f64() * 1e6 / f64::from(UNITS);
         println!(
@@ -46,7 +57,11 @@ fn main() {
     let recodes = harness::modules::migration("recodes", &sandbox);
     let batch = batch(vec![column]);
     let sandboxed = median(|| {
-        black_box(recodes.apply(Direction::Up, &run, &batch).expect("the guest decodes its input"));
+        black_box(
+            recodes
+                .apply(Direction::Up, &run, &batch)
+                .expect("the guest decodes its input"),
+        );
     });
     let per_unit = |time: Duration| time.as_secs_f64() * 1e6 / f64::from(UNITS);
     println!(
@@ -71,7 +86,10 @@ fn load() {
         black_box(modules());
     });
     let each = time.as_secs_f64() * 1e3 / count as f64;
-    println!("loading {count} compiled modules: {time:.1?}, so {:.0} ms for 40 (bound 200)", each * 40.0);
+    println!(
+        "loading {count} compiled modules: {time:.1?}, so {:.0} ms for 40 (bound 200)",
+        each * 40.0
+    );
 }
 
 /// The time of one call: the median over rounds of repeated calls.
@@ -100,13 +118,21 @@ fn column(value: &[u8]) -> ColumnData {
 }
 
 fn batch(columns: Vec<ColumnData>) -> Batch {
-    Batch { tables: vec![TableData { unit_offsets: (0..=UNITS).collect(), columns }], residue: vec![] }
+    Batch {
+        tables: vec![TableData {
+            unit_offsets: (0..=UNITS).collect(),
+            columns,
+        }],
+        residue: vec![],
+    }
 }
 
 /// A run info of about 2 KB with a realistic number of fields.
 fn record() -> Vec<u8> {
-    let variable =
-        |index: usize| EnvironmentVariable { name: format!("VARIABLE_{index}").into_bytes(), value: vec![b'v'; 60] };
+    let variable = |index: usize| EnvironmentVariable {
+        name: format!("VARIABLE_{index}").into_bytes(),
+        value: vec![b'v'; 60],
+    };
     let run = RunAction {
         path: b"/tmp/lifecycle/launcher".to_vec(),
         args: vec![b"app".to_vec(), vec![b'a'; 200]],
@@ -121,7 +147,10 @@ fn record() -> Vec<u8> {
             log_guid: vec![b'g'; 36],
         }),
         environment_variables: (0..10).map(variable).collect(),
-        action: Some(Action { run_action: Some(run), ..Action::default() }),
+        action: Some(Action {
+            run_action: Some(run),
+            ..Action::default()
+        }),
         ports: vec![8080, 61001],
         created_at: 1_700_000_000_000_000_000,
         ..DesiredLrpRunInfo::default()

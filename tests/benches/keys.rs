@@ -1,9 +1,14 @@
-//! Rotation of the encryption key of large tables on each database, while the API answers a steady load: rows per second,
-//! and the latency of the load. Design section 9 requires 20,000 rows per second on PostgreSQL.
+//! Rotation of the encryption key of large tables on each database, while the API answers a steady
+//! load: rows per second, and the latency of the load. Design section 9 requires 20,000 rows per
+//! second on PostgreSQL.
 //!
 //! - `BBS_BENCH_ROWS`: number of rows of each table (100,000)
 
-#![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    reason = "this benchmark uses a part of the harness"
+)]
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -29,12 +34,18 @@ const CALL_EVERY: Duration = Duration::from_millis(20);
 const BEFORE: Duration = Duration::from_secs(3);
 
 fn keys(active: &str) -> Keyring {
-    let keys = [("key-2024", "correct horse battery staple"), ("key-2026", "another passphrase")];
+    let keys = [
+        ("key-2024", "correct horse battery staple"),
+        ("key-2026", "another passphrase"),
+    ];
     Keyring::new(keys, active).expect("a valid keyring")
 }
 
 fn table(name: &str, key: &[(&str, Encoding)], columns: &[&str]) -> SealedTable {
-    let column = |(name, encoding): &(&str, Encoding)| KeyColumn { name: (*name).to_owned(), encoding: *encoding };
+    let column = |(name, encoding): &(&str, Encoding)| KeyColumn {
+        name: (*name).to_owned(),
+        encoding: *encoding,
+    };
     SealedTable {
         name: name.to_owned(),
         key: key.iter().map(column).collect(),
@@ -44,16 +55,29 @@ fn table(name: &str, key: &[(&str, Encoding)], columns: &[&str]) -> SealedTable 
 
 fn tables() -> [SealedTable; 2] {
     let guid = ("process_guid", Encoding::Text);
-    let instance = [guid, ("instance_index", Encoding::Integer), ("presence", Encoding::Integer)];
+    let instance = [
+        guid,
+        ("instance_index", Encoding::Integer),
+        ("presence", Encoding::Integer),
+    ];
     [
-        table("actual_lrps", &instance, &["net_info", "internal_routes", "metric_tags"]),
-        table("desired_lrps", &[guid], &["run_info", "volume_placement", "routes", "metric_tags"]),
+        table(
+            "actual_lrps",
+            &instance,
+            &["net_info", "internal_routes", "metric_tags"],
+        ),
+        table(
+            "desired_lrps",
+            &[guid],
+            &["run_info", "volume_placement", "routes", "metric_tags"],
+        ),
     ]
 }
 
 #[tokio::main]
 async fn main() {
-    let rows: usize = std::env::var("BBS_BENCH_ROWS").map_or(100_000, |rows| rows.parse().expect("a number"));
+    let rows: usize =
+        std::env::var("BBS_BENCH_ROWS").map_or(100_000, |rows| rows.parse().expect("a number"));
     println!(
         "{rows} rows a table; a call every {} ms, in microseconds at the median, p99 and most",
         CALL_EVERY.as_millis()
@@ -65,7 +89,15 @@ async fn main() {
 
 async fn measure(kind: Kind, rows: usize) {
     let keyring = Some(keys("key-2026"));
-    let server = Arc::new(Server::start(Options { kind, with_fixture: true, keyring, ..Options::default() }).await);
+    let server = Arc::new(
+        Server::start(Options {
+            kind,
+            with_fixture: true,
+            keyring,
+            ..Options::default()
+        })
+        .await,
+    );
     for table in tables() {
         fill(&server, &table.name, rows).await;
     }
@@ -75,9 +107,15 @@ async fn measure(kind: Kind, rows: usize) {
         let name = table.name.clone();
         let context = context(&server, vec![table]);
         let rotation = async {
-            execute(&server.database, "DELETE FROM configurations WHERE id = 'encryption_key_label'").await;
+            execute(
+                &server.database,
+                "DELETE FROM configurations WHERE id = 'encryption_key_label'",
+            )
+            .await;
             let began = Instant::now();
-            let rotated = keys::rotate(&context, &server.fence).await.expect("the rotation succeeds");
+            let rotated = keys::rotate(&context, &server.fence)
+                .await
+                .expect("the rotation succeeds");
             assert_eq!(rotated.unreadable, 0);
             (rotated.rewritten, began.elapsed())
         };
@@ -92,15 +130,30 @@ async fn measure(kind: Kind, rows: usize) {
     }
 }
 
-/// The time of the database's own `UPDATE` that writes other text of the same length into the same columns.
+/// The time of the database's own `UPDATE` that writes other text of the same length into the same
+/// columns.
 async fn own_update(server: &Server, table: &SealedTable) -> Duration {
     // SQLite has no REVERSE, and rewrites a row even if its values do not change.
     let sqlite = server.database.dialect() == Dialect::Sqlite;
-    let other =
-        |name: &String| if sqlite { format!("{name} = {name} || ''") } else { format!("{name} = REVERSE({name})") };
-    let sets = table.columns.iter().map(other).collect::<Vec<_>>().join(", ");
+    let other = |name: &String| {
+        if sqlite {
+            format!("{name} = {name} || ''")
+        } else {
+            format!("{name} = REVERSE({name})")
+        }
+    };
+    let sets = table
+        .columns
+        .iter()
+        .map(other)
+        .collect::<Vec<_>>()
+        .join(", ");
     let began = Instant::now();
-    execute(&server.database, &format!("UPDATE {} SET {sets}", table.name)).await;
+    execute(
+        &server.database,
+        &format!("UPDATE {} SET {sets}", table.name),
+    )
+    .await;
     began.elapsed()
 }
 
@@ -108,7 +161,11 @@ fn context(server: &Server, tables: Vec<SealedTable>) -> RotationContext {
     RotationContext {
         database: server.database.clone(),
         keyring: Arc::new(keys("key-2026")),
-        scope: SealedScope { data_version: fixture::VERSION, tables, replays: None },
+        scope: SealedScope {
+            data_version: fixture::VERSION,
+            tables,
+            replays: None,
+        },
         progress: server.progress.clone(),
         throttle: Throttle::default(),
         clock: Arc::new(SystemClock),
@@ -118,7 +175,9 @@ fn context(server: &Server, tables: Vec<SealedTable>) -> RotationContext {
 /// The fixture's rows over and over, under keys of their own.
 async fn fill(server: &Server, table: &str, rows: usize) {
     let database = &server.database;
-    let count: usize = texts(database, &format!("SELECT COUNT(*) FROM {table}")).await[0].parse().expect("a count");
+    let count: usize = texts(database, &format!("SELECT COUNT(*) FROM {table}")).await[0]
+        .parse()
+        .expect("a count");
     let names = columns_of(table);
     let copies = rows.div_ceil(count);
     let statement = format!(
@@ -149,7 +208,13 @@ async fn call_until(server: Arc<Server>, stop: watch::Receiver<bool>) -> Histogr
     let mut times = Histogram::new(3).expect("three digits");
     let guids: Vec<_> = fixture::rows("desired_lrps")
         .iter()
-        .map(|row| row["process_guid"].as_str().expect("a guid").as_bytes().to_vec())
+        .map(|row| {
+            row["process_guid"]
+                .as_str()
+                .expect("a guid")
+                .as_bytes()
+                .to_vec()
+        })
         .collect();
     let began = Instant::now();
     for number in 0.. {
@@ -161,13 +226,24 @@ async fn call_until(server: Arc<Server>, stop: watch::Receiver<bool>) -> Histogr
         let process_guid = guids[number as usize % guids.len()].clone();
         if number % 2 == 0 {
             let request = proto::DesiredLrpByProcessGuidRequest { process_guid };
-            let reply = server.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await;
+            let reply = server
+                .call("/v1/desired_lrps/get_by_process_guid.r3", &request)
+                .await;
             assert_eq!(reply.message::<proto::DesiredLrpResponse>().error, None);
         } else {
-            let update = proto::DesiredLrpUpdate { annotation: Some(number.to_string().into()), ..Default::default() };
-            let request = proto::UpdateDesiredLrpRequest { process_guid, update: Some(update) };
+            let update = proto::DesiredLrpUpdate {
+                annotation: Some(number.to_string().into()),
+                ..Default::default()
+            };
+            let request = proto::UpdateDesiredLrpRequest {
+                process_guid,
+                update: Some(update),
+            };
             let reply = server.call("/v1/desired_lrp/update", &request).await;
-            assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+            assert_eq!(
+                reply.message::<proto::DesiredLrpLifecycleResponse>().error,
+                None
+            );
         }
         let micros = u64::try_from(due.elapsed().as_micros()).expect("less than an age");
         times.record(micros.max(1)).expect("any time fits");
@@ -177,5 +253,11 @@ async fn call_until(server: Arc<Server>, stop: watch::Receiver<bool>) -> Histogr
 
 fn describe(times: &Histogram<u64>) -> String {
     let at = |quantile| times.value_at_quantile(quantile);
-    format!("{:>6} calls {:>7} {:>8} {:>8}", times.len(), at(0.5), at(0.99), times.max())
+    format!(
+        "{:>6} calls {:>7} {:>8} {:>8}",
+        times.len(),
+        at(0.5),
+        at(0.99),
+        times.max()
+    )
 }

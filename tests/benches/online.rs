@@ -1,6 +1,6 @@
-//! Online migration of a large table: a load of reads and writes aimed at the units being copied, from the moment at which
-//! the host serves until after the cut-over. Prints latencies, failures and differences between the final state and the
-//! acknowledged writes; asserts nothing about time.
+//! Online migration of a large table: a load of reads and writes aimed at the units being copied,
+//! from the moment at which the host serves until after the cut-over. Prints latencies, failures
+//! and differences between the final state and the acknowledged writes; asserts nothing about time.
 //!
 //! - `BBS_BENCH_ROWS`: the number of desired LRPs (200,000)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
@@ -8,7 +8,11 @@
 //! - `BBS_BENCH_RUNS`: runs on each database, with a summary if there are several (1)
 //! - `TMPDIR`: the folder of the databases
 
-#![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    reason = "this benchmark uses a part of the harness"
+)]
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -43,16 +47,29 @@ struct RunResult {
 #[tokio::main]
 async fn main() {
     let number = |name: &str, otherwise: u64| {
-        std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number")))
+        std::env::var(name).map_or(otherwise, |text| {
+            text.parse()
+                .unwrap_or_else(|_| panic!("{name} is no number"))
+        })
     };
-    let (rows, calls) = (number("BBS_BENCH_ROWS", 200_000), number("BBS_BENCH_CALLS", 250));
+    let (rows, calls) = (
+        number("BBS_BENCH_ROWS", 200_000),
+        number("BBS_BENCH_CALLS", 250),
+    );
     let runs = number("BBS_BENCH_RUNS", 1);
-    let settings = Settings { clients: 16, calls_per_second: calls as f64, seed: 7 };
+    let settings = Settings {
+        clients: 16,
+        calls_per_second: calls as f64,
+        seed: 7,
+    };
     let catalog = BenchCatalog::load();
     for kind in kinds() {
         let mut finished = Vec::new();
         for number in 1..=runs {
-            println!("{}, {rows} desired LRPs, run {number} of {runs}", kind.name());
+            println!(
+                "{}, {rows} desired LRPs, run {number} of {runs}",
+                kind.name()
+            );
             finished.extend(run(kind, &catalog, rows, calls, settings).await);
         }
         if runs > 1 {
@@ -62,7 +79,10 @@ async fn main() {
 }
 
 fn summarise(kind: Kind, runs: u64, finished: &[RunResult]) {
-    let mut times: Vec<_> = finished.iter().map(|ran| ran.migrating.as_secs_f64()).collect();
+    let mut times: Vec<_> = finished
+        .iter()
+        .map(|ran| ran.migrating.as_secs_f64())
+        .collect();
     times.sort_by(f64::total_cmp);
     let sum = |of: fn(&RunResult) -> u64| finished.iter().map(of).sum::<u64>();
     println!(
@@ -75,7 +95,13 @@ fn summarise(kind: Kind, runs: u64, finished: &[RunResult]) {
 }
 
 /// Migrates once under load. `None` if the migration did not finish.
-async fn run(kind: Kind, catalog: &BenchCatalog, rows: u64, calls: u64, settings: Settings) -> Option<RunResult> {
+async fn run(
+    kind: Kind,
+    catalog: &BenchCatalog,
+    rows: u64,
+    calls: u64,
+    settings: Settings,
+) -> Option<RunResult> {
     let server = BenchServer::new(kind);
     let subject = Subject::fill(&server, catalog, rows).await;
     let installation = Installation::on(subject.database, &modules::modules());
@@ -90,7 +116,10 @@ async fn run(kind: Kind, catalog: &BenchCatalog, rows: u64, calls: u64, settings
     host.terminate();
     let mut stored = Stored::open(&installation.database, catalog.base.clone()).await;
     stored.context.tuning = Tuning::default();
-    stored.down(FROM).await.expect("the migrations are reversible");
+    stored
+        .down(FROM)
+        .await
+        .expect("the migrations are reversible");
     stored.context.database.close().await;
 
     let installation = installation.set("migration_mode", "online");
@@ -99,15 +128,30 @@ async fn run(kind: Kind, catalog: &BenchCatalog, rows: u64, calls: u64, settings
     println!("serving after {:.2} s", began.elapsed().as_secs_f64());
     let ran = match migration(&installation, &mut host, before, catalog.newest, settings).await {
         Err(failure) => {
-            println!("the run could not be finished: {failure}\n{}", host.output().join("\n"));
+            println!(
+                "the run could not be finished: {failure}\n{}",
+                host.output().join("\n")
+            );
             None
         }
         Ok(outcome) => {
-            let part = outcome.began_at.map_or("no part".to_owned(), |part| format!("{:.0} %", part * 100.0));
-            println!("migrated after {:.1} s, calls began at {part} of the copy", outcome.migrating.as_secs_f64());
+            let part = outcome.began_at.map_or("no part".to_owned(), |part| {
+                format!("{:.0} %", part * 100.0)
+            });
+            println!(
+                "migrated after {:.1} s, calls began at {part} of the copy",
+                outcome.migrating.as_secs_f64()
+            );
             println!("{}\n{}", outcome.cut_over, outcome.report);
-            println!("{} differences from what was acknowledged", outcome.differences.len());
-            outcome.differences.iter().take(20).for_each(|difference| println!("  {difference}"));
+            println!(
+                "{} differences from what was acknowledged",
+                outcome.differences.len()
+            );
+            outcome
+                .differences
+                .iter()
+                .take(20)
+                .for_each(|difference| println!("  {difference}"));
             Some(RunResult {
                 migrating: outcome.migrating,
                 failures: outcome.report.failures,

@@ -1,6 +1,7 @@
-//! Translated calls against their native twins, interleaved in one run, over HTTP against this host as a process: single
-//! calls through one, two and three translators, lists of everything, and event streams with many subscribers. Prints
-//! latencies, rates, memory and ratios; asserts nothing about time.
+//! Translated calls against their native twins, interleaved in one run, over HTTP against this host
+//! as a process: single calls through one, two and three translators, lists of everything, and
+//! event streams with many subscribers. Prints latencies, rates, memory and ratios; asserts nothing
+//! about time.
 //!
 //! - `BBS_BENCH_ROWS`: number of desired LRPs, each with one instance (`20000`)
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
@@ -9,7 +10,11 @@
 //! - `BBS_BENCH_SUBSCRIBERS`: subscribers of a stream (20)
 //! - `TMPDIR`: the folder of the databases
 
-#![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    reason = "this benchmark uses a part of the harness"
+)]
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -59,20 +64,33 @@ const fn post(path: &'static str) -> Route {
 }
 
 fn by_guid(at: u64) -> Vec<u8> {
-    proto::DesiredLrpByProcessGuidRequest { process_guid: requests::guid(at) }.encode_to_vec()
+    proto::DesiredLrpByProcessGuidRequest {
+        process_guid: requests::guid(at),
+    }
+    .encode_to_vec()
 }
 
 fn by_process(at: u64) -> Vec<u8> {
-    proto::ActualLrPsRequest { process_guid: requests::guid(at), ..Default::default() }.encode_to_vec()
+    proto::ActualLrPsRequest {
+        process_guid: requests::guid(at),
+        ..Default::default()
+    }
+    .encode_to_vec()
 }
 
 /// Without what an old start ignores, so that it changes as little as a new one.
 fn start(at: u64) -> Vec<u8> {
-    let start = proto::StartActualLrpRequest::decode(&requests::start(at, at % 100)[..]).expect("a request");
-    proto::StartActualLrpRequest { metric_tags: Vec::new(), ..start }.encode_to_vec()
+    let start = proto::StartActualLrpRequest::decode(&requests::start(at, at % 100)[..])
+        .expect("a request");
+    proto::StartActualLrpRequest {
+        metric_tags: Vec::new(),
+        ..start
+    }
+    .encode_to_vec()
 }
 
-/// One object each. Cells are not in the database, and this host has no Locket: what is left is the cost of the call itself.
+/// One object each. Cells are not in the database, and this host has no Locket: what is left is the
+/// cost of the call itself.
 const CALLED: [Family; 3] = [
     Family {
         name: "list cells, no Locket",
@@ -120,7 +138,11 @@ const LISTED: [Family; 2] = [
 
 /// Native and older event streams.
 const STREAMS: [(&str, Method, &str); 3] = [
-    ("instances, native", Method::POST, "v1/events/lrp_instances.r1"),
+    (
+        "instances, native",
+        Method::POST,
+        "v1/events/lrp_instances.r1",
+    ),
     ("instances, r0", Method::POST, "v1/events/lrp_instances"),
     ("groups, r0", Method::GET, "v1/events"),
 ];
@@ -134,7 +156,11 @@ struct Bench {
 }
 
 fn number(name: &str, otherwise: usize) -> usize {
-    std::env::var(name).map_or(otherwise, |value| value.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+    std::env::var(name).map_or(otherwise, |value| {
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{name} is a number"))
+    })
 }
 
 #[tokio::main]
@@ -165,7 +191,8 @@ async fn main() {
 
 impl Bench {
     async fn fill(&self) {
-        self.call(&post("v1/domains/upsert"), requests::keep_fresh()).await;
+        self.call(&post("v1/domains/upsert"), requests::keep_fresh())
+            .await;
         let desire = post("v1/desired_lrp/desire.r2");
         let start_route = post("v1/actual_lrps/start.r1");
         let (desire, start_route) = (&desire, &start_route);
@@ -173,12 +200,21 @@ impl Bench {
             self.call(desire, requests::desire(at)).await;
             self.call(start_route, start(at)).await;
         });
-        calls.buffer_unordered(self.clients).collect::<Vec<()>>().await;
+        calls
+            .buffer_unordered(self.clients)
+            .collect::<Vec<()>>()
+            .await;
     }
 
     async fn call(&self, route: &Route, body: Vec<u8>) -> usize {
-        let request = self.client.request(route.0.clone(), self.host.url(&format!("/{}", route.1))).body(body);
-        let mut response = request.send().await.unwrap_or_else(|error| panic!("{}: {error:?}", route.1));
+        let request = self
+            .client
+            .request(route.0.clone(), self.host.url(&format!("/{}", route.1)))
+            .body(body);
+        let mut response = request
+            .send()
+            .await
+            .unwrap_or_else(|error| panic!("{}: {error:?}", route.1));
         assert_eq!(response.status(), 200, "{}", route.1);
         let mut bytes = 0;
         while let Some(chunk) = response.chunk().await.expect("the answer is complete") {
@@ -196,18 +232,26 @@ impl Bench {
             for (side, (_, route)) in sides.iter().enumerate() {
                 for at in 0..CALLS {
                     let began = Instant::now();
-                    self.call(route, (family.body)((round * CALLS + at) % self.rows)).await;
-                    times[side].record(began.elapsed().as_micros() as u64).expect("the histogram grows");
+                    self.call(route, (family.body)((round * CALLS + at) % self.rows))
+                        .await;
+                    times[side]
+                        .record(began.elapsed().as_micros() as u64)
+                        .expect("the histogram grows");
                 }
                 let began = Instant::now();
-                let calls = stream::iter(0..CALLS).map(|at| self.call(route, (family.body)(at % self.rows)));
-                calls.buffer_unordered(self.clients).collect::<Vec<_>>().await;
+                let calls = stream::iter(0..CALLS)
+                    .map(|at| self.call(route, (family.body)(at % self.rows)));
+                calls
+                    .buffer_unordered(self.clients)
+                    .collect::<Vec<_>>()
+                    .await;
                 spent[side] += began.elapsed();
             }
         }
         for (side, (steps, route)) in sides.iter().enumerate() {
             let at = |side: usize, quantile| times[side].value_at_quantile(quantile) as i64;
-            let rate = |side: usize| (CALLS * self.rounds as u64) as f64 / spent[side].as_secs_f64();
+            let rate =
+                |side: usize| (CALLS * self.rounds as u64) as f64 / spent[side].as_secs_f64();
             println!(
                 "  {:<22}{steps} translators  p50 {:>6} us {:>+6}   p99 {:>6} us {:>+6}   {:>7.0} /s  x {:.2}   {}",
                 family.name,
@@ -250,7 +294,8 @@ impl Bench {
         }
     }
 
-    /// Events a second until every subscriber of a stream has all of them; each desired LRP has two.
+    /// Events a second until every subscriber of a stream has all of them; each desired LRP has
+    /// two.
     async fn streams(&self, subscribers: usize) {
         let mut spent = [Duration::ZERO; STREAMS.len()];
         let mut next = self.rows;
@@ -275,8 +320,12 @@ impl Bench {
                 });
                 let received: Vec<_> = received.collect();
                 let desire = &post("v1/desired_lrp/desire.r2");
-                let calls = stream::iter(next..next + DESIRED).map(|at| self.call(desire, requests::desire(at)));
-                calls.buffer_unordered(self.clients).collect::<Vec<_>>().await;
+                let calls = stream::iter(next..next + DESIRED)
+                    .map(|at| self.call(desire, requests::desire(at)));
+                calls
+                    .buffer_unordered(self.clients)
+                    .collect::<Vec<_>>()
+                    .await;
                 for stream in received {
                     stream.await.expect("a subscriber receives all events");
                 }
@@ -285,7 +334,8 @@ impl Bench {
             }
         }
         for (side, (name, _, path)) in STREAMS.iter().enumerate() {
-            let rate = |side: usize| (2 * DESIRED * self.rounds as u64) as f64 / spent[side].as_secs_f64();
+            let rate =
+                |side: usize| (2 * DESIRED * self.rounds as u64) as f64 / spent[side].as_secs_f64();
             println!(
                 "  events of {name:<20}{:>7.0} /s to each of {subscribers} subscribers  x {:.2}   {path}",
                 rate(side),
@@ -300,8 +350,12 @@ impl Bench {
     }
 
     fn peak_mb(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.host.pid())).unwrap_or_default();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.host.pid()))
+            .unwrap_or_default();
         let line = status.lines().find(|line| line.starts_with("VmHWM"));
-        line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kb| kb.parse::<u64>().ok()).unwrap_or(0) >> 10
+        line.and_then(|line| line.split_whitespace().nth(1))
+            .and_then(|kb| kb.parse::<u64>().ok())
+            .unwrap_or(0)
+            >> 10
     }
 }

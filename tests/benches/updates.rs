@@ -1,6 +1,6 @@
-//! Updates of desired LRPs on simulated cells: the time until all instances are replaced, and the requests between the host
-//! and the other components. The cells and the auctioneer run in this process, and start a container at once. Asserts
-//! nothing about time.
+//! Updates of desired LRPs on simulated cells: the time until all instances are replaced, and the
+//! requests between the host and the other components. The cells and the auctioneer run in this
+//! process, and start a container at once. Asserts nothing about time.
 //!
 //! - `BBS_BENCH_ROWS`: the number of desired LRPs (250)
 //! - `BBS_BENCH_INSTANCES`: of each of them (8)
@@ -9,7 +9,11 @@
 //! - `BBS_BENCH_IN_FLIGHT`: `update_max_in_flight` (`10%`)
 //! - `TMPDIR`: the folder of the databases
 
-#![allow(unreachable_pub, dead_code, reason = "this benchmark uses a part of the harness")]
+#![allow(
+    unreachable_pub,
+    dead_code,
+    reason = "this benchmark uses a part of the harness"
+)]
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -42,7 +46,10 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(30);
 async fn main() {
     bbs::choose_cryptography();
     let number = |name: &str, otherwise: usize| {
-        std::env::var(name).map_or(otherwise, |text| text.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+        std::env::var(name).map_or(otherwise, |text| {
+            text.parse()
+                .unwrap_or_else(|_| panic!("{name} is a number"))
+        })
     };
     let scale = Scale {
         lrps: number("BBS_BENCH_ROWS", 250),
@@ -62,7 +69,14 @@ struct Scale {
     cells: usize,
 }
 
-async fn measure(kind: Kind, Scale { lrps, instances, cells }: Scale) {
+async fn measure(
+    kind: Kind,
+    Scale {
+        lrps,
+        instances,
+        cells,
+    }: Scale,
+) {
     let server = BenchServer::new(kind);
     let (trust, locket, trace) = (Trust::new(), Locket::start(), Trace::default());
     let auctioneer = Auctioneer::start(&trust);
@@ -73,21 +87,35 @@ async fn measure(kind: Kind, Scale { lrps, instances, cells }: Scale) {
         .set("update_max_in_flight", in_flight.as_str());
     let host = installation.serve();
     let of_cells = BbsClient::new(trust.client(), host.address);
-    let cells: Vec<_> =
-        (0..cells).map(|number| Cell::start(number, &trust, &of_cells, &locket, SYNC_INTERVAL, &trace)).collect();
+    let cells: Vec<_> = (0..cells)
+        .map(|number| Cell::start(number, &trust, &of_cells, &locket, SYNC_INTERVAL, &trace))
+        .collect();
     auctioneer.auction_among(of_cells.clone(), cells.clone());
     let client = BbsClient::new(trust.client(), host.address);
     let emitter = Emitter::start(&client, &trace);
 
-    let guids: Vec<_> = (0..lrps).map(|lrp| format!("process-{lrp}").into_bytes()).collect();
+    let guids: Vec<_> = (0..lrps)
+        .map(|lrp| format!("process-{lrp}").into_bytes())
+        .collect();
     each(&guids, async |guid| desire(&client, guid, instances).await).await;
     let all = lrps * instances;
     while emitter.routable() < all {
         pause().await;
     }
 
-    let of_reps = || cells.iter().map(|cell| cell.faults().requests()).sum::<u64>();
-    let requests = || [of_cells.requests(), auctioneer.faults().requests(), of_reps()];
+    let of_reps = || {
+        cells
+            .iter()
+            .map(|cell| cell.faults().requests())
+            .sum::<u64>()
+    };
+    let requests = || {
+        [
+            of_cells.requests(),
+            auctioneer.faults().requests(),
+            of_reps(),
+        ]
+    };
     let (began, before, events) = (Instant::now(), requests(), emitter.counts().1);
     each(&guids, async |guid| update(&client, guid).await).await;
     let answered = began.elapsed();
@@ -97,12 +125,25 @@ async fn measure(kind: Kind, Scale { lrps, instances, cells }: Scale) {
     let spent = began.elapsed().as_secs_f64();
     let [of_cells, of_auctioneer, of_reps] = std::array::from_fn(|at| requests()[at] - before[at]);
     let events = emitter.counts().1 - events;
-    println!("{}, {lrps} desired LRPs of {instances} instances on {} cells", kind.name(), cells.len());
+    println!(
+        "{}, {lrps} desired LRPs of {instances} instances on {} cells",
+        kind.name(),
+        cells.len()
+    );
     println!("  updates answered  {:8.2} s", answered.as_secs_f64());
-    println!("  all replaced      {spent:8.2} s   {:.0} instances/s", all as f64 / spent);
+    println!(
+        "  all replaced      {spent:8.2} s   {:.0} instances/s",
+        all as f64 / spent
+    );
     let each = |count: u64| count as f64 / all as f64;
-    println!("  requests of cells {of_cells:8}     {:.2} for each instance", each(of_cells));
-    println!("  to the auctioneer {of_auctioneer:8}     {:.2}", each(of_auctioneer));
+    println!(
+        "  requests of cells {of_cells:8}     {:.2} for each instance",
+        each(of_cells)
+    );
+    println!(
+        "  to the auctioneer {of_auctioneer:8}     {:.2}",
+        each(of_auctioneer)
+    );
     println!("  to reps           {of_reps:8}     {:.2}", each(of_reps));
     println!("  events            {events:8}     {:.2}", each(events));
     println!("  outages           {:8}", outages(&trace.steps()).len());
@@ -110,17 +151,32 @@ async fn measure(kind: Kind, Scale { lrps, instances, cells }: Scale) {
 }
 
 async fn each<F: Future<Output = ()>>(guids: &[Vec<u8>], call: impl Fn(Vec<u8>) -> F) {
-    stream::iter(guids.iter().cloned()).for_each_concurrent(CLIENTS, call).await;
+    stream::iter(guids.iter().cloned())
+        .for_each_concurrent(CLIENTS, call)
+        .await;
 }
 
 fn run_action() -> Option<proto::Action> {
-    let run = proto::RunAction { path: RUNS.to_vec(), user: b"vcap".to_vec(), ..Default::default() };
-    Some(proto::Action { run_action: Some(run), ..Default::default() })
+    let run = proto::RunAction {
+        path: RUNS.to_vec(),
+        user: b"vcap".to_vec(),
+        ..Default::default()
+    };
+    Some(proto::Action {
+        run_action: Some(run),
+        ..Default::default()
+    })
 }
 
 fn metric_tags() -> Vec<proto::MetricTagEntry> {
-    let value = proto::MetricTagValue { r#static: b"app".to_vec(), ..Default::default() };
-    vec![proto::MetricTagEntry { key: b"source_id".to_vec(), value: Some(value) }]
+    let value = proto::MetricTagValue {
+        r#static: b"app".to_vec(),
+        ..Default::default()
+    };
+    vec![proto::MetricTagEntry {
+        key: b"source_id".to_vec(),
+        value: Some(value),
+    }]
 }
 
 async fn desire(client: &BbsClient, guid: Vec<u8>, instances: usize) {
@@ -134,8 +190,12 @@ async fn desire(client: &BbsClient, guid: Vec<u8>, instances: usize) {
         metric_tags: metric_tags(),
         ..Default::default()
     };
-    let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-    let desired = client.submit::<proto::DesiredLrpLifecycleResponse>("/v1.2/desired_lrp/desire.r2", &request).await;
+    let request = proto::DesireLrpRequest {
+        desired_lrp: Some(lrp),
+    };
+    let desired = client
+        .submit::<proto::DesiredLrpLifecycleResponse>("/v1.2/desired_lrp/desire.r2", &request)
+        .await;
     assert_eq!(desired, Ok(()));
 }
 
@@ -147,17 +207,26 @@ async fn update(client: &BbsClient, guid: Vec<u8>) {
         metric_tags: metric_tags(),
         ..Default::default()
     };
-    let update = proto::DesiredLrpUpdate { lrp_definition: Some(definition), ..Default::default() };
-    let request = proto::UpdateDesiredLrpRequest { process_guid: guid, update: Some(update) };
-    let updated = client.submit::<proto::DesiredLrpLifecycleResponse>("/v1.2/desired_lrp/update", &request).await;
+    let update = proto::DesiredLrpUpdate {
+        lrp_definition: Some(definition),
+        ..Default::default()
+    };
+    let request = proto::UpdateDesiredLrpRequest {
+        process_guid: guid,
+        update: Some(update),
+    };
+    let updated = client
+        .submit::<proto::DesiredLrpLifecycleResponse>("/v1.2/desired_lrp/update", &request)
+        .await;
     assert_eq!(updated, Ok(()));
 }
 
 /// The number of scheduling infos: two for an LRP that is being updated.
 async fn updating(client: &BbsClient) -> usize {
     let path = "/v1.2/desired_lrp_scheduling_infos/list.r1";
-    let (infos, refusal, _): (proto::DesiredLrpSchedulingInfosResponse, _, _) =
-        client.call(path, &proto::DesiredLrPsRequest::default()).await;
+    let (infos, refusal, _): (proto::DesiredLrpSchedulingInfosResponse, _, _) = client
+        .call(path, &proto::DesiredLrPsRequest::default())
+        .await;
     assert_eq!(refusal, None);
     infos.desired_lrp_scheduling_infos.len()
 }

@@ -37,8 +37,7 @@ enum RenderedTemplate {
 impl RenderedJob {
     /// Renders a job of the release with these properties.
     pub fn render(job: &str, properties: &Value) -> Self {
-        let instance =
-            json!({ "name": "diego_api", "index": 2, "id": "id-1", "address": "10.0.0.1", "deployment": "cf" });
+        let instance = json!({ "name": "diego_api", "index": 2, "id": "id-1", "address": "10.0.0.1", "deployment": "cf" });
         let input = json!({ "job": release().join("jobs").join(job), "properties": properties, "instance": instance });
         let mut ruby = Command::new("ruby")
             .arg(workspace().join("tests/harness/bosh/render.rb"))
@@ -46,7 +45,11 @@ impl RenderedJob {
             .stdout(Stdio::piped())
             .spawn()
             .expect("`ruby` is installed; `tests/run` does that");
-        ruby.stdin.take().expect("a pipe").write_all(input.to_string().as_bytes()).expect("ruby reads its input");
+        ruby.stdin
+            .take()
+            .expect("a pipe")
+            .write_all(input.to_string().as_bytes())
+            .expect("ruby reads its input");
         let output = ruby.wait_with_output().expect("ruby ends");
         serde_json::from_slice(&output.stdout).expect("ruby renders the job")
     }
@@ -63,15 +66,21 @@ impl RenderedJob {
     /// The texts of all templates, which must render.
     #[track_caller]
     pub fn texts(&self) -> BTreeMap<&str, &str> {
-        self.rendered.keys().map(|path| (path.as_str(), self.text(path))).collect()
+        self.rendered
+            .keys()
+            .map(|path| (path.as_str(), self.text(path)))
+            .collect()
     }
 
     /// The errors of the templates that do not render.
     pub fn errors(&self) -> Vec<&str> {
-        let errors = self.rendered.values().filter_map(|template| match template {
-            RenderedTemplate::Error(error) => Some(error.as_str()),
-            RenderedTemplate::Text(_) => None,
-        });
+        let errors = self
+            .rendered
+            .values()
+            .filter_map(|template| match template {
+                RenderedTemplate::Error(error) => Some(error.as_str()),
+                RenderedTemplate::Text(_) => None,
+            });
         errors.collect()
     }
 }

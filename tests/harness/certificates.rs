@@ -1,9 +1,11 @@
-//! Certificates generated for one test: a certificate authority and the certificates that it issues.
+//! Certificates generated for one test: a certificate authority and the certificates that it
+//! issues.
 
 use std::path::Path;
 
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair, date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair,
+    date_time_ymd,
 };
 
 /// First and last year of validity, far from any day on which a test may run.
@@ -31,29 +33,44 @@ impl Authority {
         self.0.pem()
     }
 
-    /// Issues a certificate for a client, or for a server on `localhost`, valid from `years.0` until `years.1`.
+    /// Issues a certificate for a client, or for a server on `localhost`, valid from `years.0`
+    /// until `years.1`.
     pub fn issue(&self, name: &str, years: (i32, i32)) -> Pair {
         self.issue_for(name, &["localhost", "127.0.0.1"], years)
     }
 
     /// Issues a certificate for a server with other DNS names or addresses.
     pub fn issue_for(&self, name: &str, names: &[&str], (from, to): (i32, i32)) -> Pair {
-        let names = names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let names = names
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect::<Vec<_>>();
         let mut params = CertificateParams::new(names).expect("names of a machine");
         params.distinguished_name = distinguished_name(name);
-        params.distinguished_name.push(DnType::OrganizationalUnitName, "app:42");
-        (params.not_before, params.not_after) = (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
+        params
+            .distinguished_name
+            .push(DnType::OrganizationalUnitName, "app:42");
+        (params.not_before, params.not_after) =
+            (date_time_ymd(from, 1, 1), date_time_ymd(to, 1, 1));
         let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.0).expect("a certificate").pem();
-        Pair { certificate, key: key.serialize_pem() }
+        let certificate = params
+            .signed_by(&key, &self.0)
+            .expect("a certificate")
+            .pem();
+        Pair {
+            certificate,
+            key: key.serialize_pem(),
+        }
     }
 }
 
 /// A builder of clients that trust only this authority and present this certificate, or none.
 pub fn client_builder(authority: &Authority, pair: Option<&Pair>) -> reqwest::ClientBuilder {
-    let authority = reqwest::Certificate::from_pem(authority.certificate().as_bytes()).expect("an authority");
+    let authority =
+        reqwest::Certificate::from_pem(authority.certificate().as_bytes()).expect("an authority");
     let builder = reqwest::Client::builder().tls_certs_only([authority]);
-    pair.into_iter().fold(builder, |builder, pair| builder.identity(pair.identity()))
+    pair.into_iter()
+        .fold(builder, |builder, pair| builder.identity(pair.identity()))
 }
 
 fn distinguished_name(name: &str) -> DistinguishedName {
@@ -72,7 +89,8 @@ impl Pair {
 
     /// The certificate and key as a `reqwest` client presents them.
     pub fn identity(&self) -> reqwest::Identity {
-        reqwest::Identity::from_pem(format!("{}{}", self.certificate, self.key).as_bytes()).expect("an identity")
+        reqwest::Identity::from_pem(format!("{}{}", self.certificate, self.key).as_bytes())
+            .expect("an identity")
     }
 }
 

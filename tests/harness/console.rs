@@ -23,22 +23,32 @@ pub fn blocks(document: &str) -> Vec<ConsoleBlock> {
     let mut lines = document.lines();
     while let Some(line) = lines.next() {
         if line == "```console" {
-            let commands = lines.by_ref().take_while(|line| *line != "```").map(|line| {
-                line.strip_prefix("$ ")
-                    .unwrap_or_else(|| panic!("{line:?} in a console block is no command"))
-                    .to_owned()
+            let commands = lines
+                .by_ref()
+                .take_while(|line| *line != "```")
+                .map(|line| {
+                    line.strip_prefix("$ ")
+                        .unwrap_or_else(|| panic!("{line:?} in a console block is no command"))
+                        .to_owned()
+                });
+            blocks.push(ConsoleBlock {
+                commands: commands.collect(),
+                is_run: !before.starts_with(MARK),
             });
-            blocks.push(ConsoleBlock { commands: commands.collect(), is_run: !before.starts_with(MARK) });
         }
         before = line;
     }
     blocks
 }
 
-/// Runs the commands in one shell, up to the first that fails, with `bbs` on the path and without network access.
+/// Runs the commands in one shell, up to the first that fails, with `bbs` on the path and without
+/// network access.
 pub fn run(commands: &[String], folder: &Path) -> Output {
     // In braces, because `set -e` does not end a shell where the first command of `a && b` fails.
-    let script: String = commands.iter().map(|command| format!("{{ {command}\n}} || exit 1\n")).collect();
+    let script: String = commands
+        .iter()
+        .map(|command| format!("{{ {command}\n}} || exit 1\n"))
+        .collect();
     let program = bbs().parent().expect("a program is in a folder");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let paths = std::iter::once(program.to_owned()).chain(std::env::split_paths(&path));

@@ -1,4 +1,5 @@
-//! A database for one test, on any of the engines. Owns its name and its removal; the content is the test's.
+//! A database for one test, on any of the engines. Owns its name and its removal; the content is
+//! the test's.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bbs::testing::database::{Address, ConnectionLimits, Database, Dialect, Row, Server, Tls, schema, sql};
+use bbs::testing::database::{
+    Address, ConnectionLimits, Database, Dialect, Row, Server, Tls, schema, sql,
+};
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 
@@ -21,7 +24,8 @@ pub use kind::Kind;
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub use lock_waits::LockTimeout;
 
-/// Environment variable for a test process: after how many seconds the server ends an idle transaction.
+/// Environment variable for a test process: after how many seconds the server ends an idle
+/// transaction.
 pub const IDLE_LIMIT_S: &str = "BBS_TEST_IDLE_LIMIT_S";
 /// Size of a connection pool. Many tests share a server, which accepts 400 connections.
 const CONNECTIONS: u32 = 20;
@@ -37,7 +41,8 @@ enum Owner {
     Us,
     /// Emptied instead of dropped, for another test.
     UsForReuse,
-    /// A handle to the same database through another address or in another process; does not drop it.
+    /// A handle to the same database through another address or in another process; does not drop
+    /// it.
     Other {
         _kept: Option<Arc<Location>>,
     },
@@ -58,7 +63,8 @@ enum Location {
 }
 
 impl TestDatabase {
-    /// Creates an empty database. All but SQLite's are on the server that all tests of this process share.
+    /// Creates an empty database. All but SQLite's are on the server that all tests of this process
+    /// share.
     pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::Sqlite => {
@@ -68,7 +74,12 @@ impl TestDatabase {
             Kind::Postgres => {
                 let address = kind.engine().address();
                 let reused = emptied().pop();
-                Self::server(kind, address, reused.unwrap_or_else(|| created(kind, address)), Owner::UsForReuse)
+                Self::server(
+                    kind,
+                    address,
+                    reused.unwrap_or_else(|| created(kind, address)),
+                    Owner::UsForReuse,
+                )
             }
             Kind::Mariadb | Kind::Mysql => Self::on(kind, kind.engine().address()),
         }
@@ -85,20 +96,39 @@ impl TestDatabase {
     }
 
     fn file(path: PathBuf, folder: Option<tempfile::TempDir>) -> Self {
-        Self { kind: Kind::Sqlite, location: Arc::new(Location::File { path, _folder: folder }) }
+        Self {
+            kind: Kind::Sqlite,
+            location: Arc::new(Location::File {
+                path,
+                _folder: folder,
+            }),
+        }
     }
 
     fn server(kind: Kind, address: SocketAddr, name: String, owner: Owner) -> Self {
-        Self { kind, location: Arc::new(Location::Server { kind, address, name, owner }) }
+        Self {
+            kind,
+            location: Arc::new(Location::Server {
+                kind,
+                address,
+                name,
+                owner,
+            }),
+        }
     }
 
     /// A handle to the same database through another address, such as a proxy.
     pub fn through(&self, address: SocketAddr) -> Self {
         match &*self.location {
             Location::File { .. } => panic!("an SQLite file has no address"),
-            Location::Server { name, .. } => {
-                Self::server(self.kind, address, name.clone(), Owner::Other { _kept: Some(Arc::clone(&self.location)) })
-            }
+            Location::Server { name, .. } => Self::server(
+                self.kind,
+                address,
+                name.clone(),
+                Owner::Other {
+                    _kept: Some(Arc::clone(&self.location)),
+                },
+            ),
         }
     }
 
@@ -112,7 +142,11 @@ impl TestDatabase {
             }
             Location::Server { address, name, .. } if self.kind == Kind::Postgres => {
                 let copy = new_name();
-                administer(self.kind, *address, vec![format!("CREATE DATABASE {copy} TEMPLATE {name}")]);
+                administer(
+                    self.kind,
+                    *address,
+                    vec![format!("CREATE DATABASE {copy} TEMPLATE {name}")],
+                );
                 Self::server(self.kind, *address, copy, Owner::Us)
             }
             Location::Server { address, name, .. } => copy_tables(self.kind, *address, name),
@@ -149,13 +183,18 @@ impl TestDatabase {
                 tls: Tls::Off,
                 client_certificate: None,
                 settings: Vec::new(),
-                limits: ConnectionLimits { max_connections: CONNECTIONS, ..limits() },
+                limits: ConnectionLimits {
+                    max_connections: CONNECTIONS,
+                    ..limits()
+                },
             })),
         }
     }
 
     pub async fn open(&self) -> Database {
-        Database::open(&self.address()).await.expect("the database can be opened")
+        Database::open(&self.address())
+            .await
+            .expect("the database can be opened")
     }
 
     /// Ends all sessions of this database, as an administrator or a proxy does.
@@ -163,16 +202,35 @@ impl TestDatabase {
     /// # Panics
     /// On SQLite, which has no sessions.
     pub fn end_sessions(&self) {
-        let Location::Server { kind, address, name, .. } = &*self.location else { panic!("a file has no sessions") };
+        let Location::Server {
+            kind,
+            address,
+            name,
+            ..
+        } = &*self.location
+        else {
+            panic!("a file has no sessions")
+        };
         if kind.dialect() == Dialect::Mysql {
-            let sessions = format!("SELECT CAST(id AS CHAR) FROM information_schema.processlist WHERE db = '{name}'");
+            let sessions = format!(
+                "SELECT CAST(id AS CHAR) FROM information_schema.processlist WHERE db = '{name}'"
+            );
             for session in administer(*kind, *address, vec![sessions]) {
                 // It may have ended by itself.
-                let _ = try_administer(*kind, *address, kind.administrative(), vec![format!("KILL {session}")]);
+                let _ = try_administer(
+                    *kind,
+                    *address,
+                    kind.administrative(),
+                    vec![format!("KILL {session}")],
+                );
             }
         } else {
             let ends = "SELECT pg_terminate_backend(pid)::text FROM pg_stat_activity";
-            administer(*kind, *address, vec![format!("{ends} WHERE datname = '{name}'")]);
+            administer(
+                *kind,
+                *address,
+                vec![format!("{ends} WHERE datname = '{name}'")],
+            );
         }
     }
 
@@ -183,7 +241,9 @@ impl TestDatabase {
 
     /// The properties of a BOSH job that name this database, which must be on a server.
     pub fn properties(&self) -> serde_json::Value {
-        let Location::Server { address, name, .. } = &*self.location else { panic!("BOSH deploys no file") };
+        let Location::Server { address, name, .. } = &*self.location else {
+            panic!("BOSH deploys no file")
+        };
         json!({
             "db_driver": self.kind.driver(),
             "db_host": address.ip().to_string(),
@@ -204,11 +264,14 @@ impl TestDatabase {
         }
     }
 
-    /// Encodes the address of this database for another process of the same test; [`Self::from_word`] decodes it.
+    /// Encodes the address of this database for another process of the same test;
+    /// [`Self::from_word`] decodes it.
     pub fn to_word(&self) -> String {
         match &*self.location {
             Location::File { path, .. } => format!("{},{}", self.kind.name(), path.display()),
-            Location::Server { address, name, .. } => format!("{},{address},{name}", self.kind.name()),
+            Location::Server { address, name, .. } => {
+                format!("{},{address},{name}", self.kind.name())
+            }
         }
     }
 
@@ -218,7 +281,9 @@ impl TestDatabase {
         if kind == Kind::Sqlite {
             return Self::at(location.as_ref());
         }
-        let (address, name) = location.split_once(',').expect("the word names a server and a database");
+        let (address, name) = location
+            .split_once(',')
+            .expect("the word names a server and a database");
         let address = address.parse().expect("an address");
         Self::server(kind, address, name.to_owned(), Owner::Other { _kept: None })
     }
@@ -226,7 +291,15 @@ impl TestDatabase {
 
 impl Drop for Location {
     fn drop(&mut self) {
-        let Self::Server { kind, address, name, owner } = self else { return };
+        let Self::Server {
+            kind,
+            address,
+            name,
+            owner,
+        } = self
+        else {
+            return;
+        };
         match owner {
             Owner::Other { .. } => return,
             Owner::Us => {}
@@ -237,8 +310,17 @@ impl Drop for Location {
             }
         }
         // A server that the test started may have ended already, and its databases with it.
-        let force = if *kind == Kind::Postgres { " WITH (FORCE)" } else { "" };
-        let _ = try_administer(*kind, *address, kind.administrative(), vec![format!("DROP DATABASE {name}{force}")]);
+        let force = if *kind == Kind::Postgres {
+            " WITH (FORCE)"
+        } else {
+            ""
+        };
+        let _ = try_administer(
+            *kind,
+            *address,
+            kind.administrative(),
+            vec![format!("DROP DATABASE {name}{force}")],
+        );
     }
 }
 
@@ -253,20 +335,33 @@ fn created(kind: Kind, address: SocketAddr) -> String {
     name
 }
 
-/// Databases of ended tests on the shared PostgreSQL server, which writes and removes some 300 files for each database.
+/// Databases of ended tests on the shared PostgreSQL server, which writes and removes some 300
+/// files for each database.
 fn emptied() -> MutexGuard<'static, Vec<String>> {
     static EMPTIED: Mutex<Vec<String>> = Mutex::new(Vec::new());
     EMPTIED.lock().expect("no lock holder panics")
 }
 
-/// Empties a PostgreSQL database. It gets a new name, under which connections of its test do not find it again.
+/// Empties a PostgreSQL database. It gets a new name, under which connections of its test do not
+/// find it again.
 fn empty_under_new_name(address: SocketAddr, name: &str) -> Result<String, sqlx::Error> {
     let new = new_name();
-    let disconnect =
-        format!("SELECT pg_terminate_backend(pid, 5000)::text FROM pg_stat_activity WHERE datname = '{name}'");
+    let disconnect = format!(
+        "SELECT pg_terminate_backend(pid, 5000)::text FROM pg_stat_activity WHERE datname = '{name}'"
+    );
     let rename = format!("ALTER DATABASE {name} RENAME TO {new}");
-    try_administer(Kind::Postgres, address, "postgres", vec![disconnect, rename])?;
-    try_administer(Kind::Postgres, address, &new, vec!["DROP OWNED BY CURRENT_USER CASCADE".to_owned()])?;
+    try_administer(
+        Kind::Postgres,
+        address,
+        "postgres",
+        vec![disconnect, rename],
+    )?;
+    try_administer(
+        Kind::Postgres,
+        address,
+        &new,
+        vec!["DROP OWNED BY CURRENT_USER CASCADE".to_owned()],
+    )?;
     Ok(new)
 }
 
@@ -274,7 +369,8 @@ fn empty_under_new_name(address: SocketAddr, name: &str) -> Result<String, sqlx:
 fn limits() -> ConnectionLimits {
     let mut limits = ConnectionLimits::default();
     if let Ok(seconds) = std::env::var(IDLE_LIMIT_S) {
-        limits.idle_in_transaction_timeout = Duration::from_secs(seconds.parse().expect("a number of seconds"));
+        limits.idle_in_transaction_timeout =
+            Duration::from_secs(seconds.parse().expect("a number of seconds"));
     }
     limits
 }
@@ -294,37 +390,50 @@ fn try_administer(
     let path = format!("{USER}:{PASSWORD}@{address}/{database}");
     // A separate thread and runtime: callers are inside a runtime or outside of one.
     let work = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(async {
             let mut found = Vec::new();
             if kind.dialect() == Dialect::Mysql {
                 let mut connection = MySqlConnection::connect(&format!("mysql://{path}")).await?;
                 for statement in statements {
-                    let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(&mut connection).await?;
+                    let rows = sqlx::raw_sql(AssertSqlSafe(statement))
+                        .fetch_all(&mut connection)
+                        .await?;
                     found = rows.iter().map(|row| sqlx::Row::get(row, 0)).collect();
                 }
             } else {
                 let mut connection = PgConnection::connect(&format!("postgres://{path}")).await?;
                 for statement in statements {
-                    let rows = sqlx::raw_sql(AssertSqlSafe(statement)).fetch_all(&mut connection).await?;
+                    let rows = sqlx::raw_sql(AssertSqlSafe(statement))
+                        .fetch_all(&mut connection)
+                        .await?;
                     found = rows.iter().map(|row| sqlx::Row::get(row, 0)).collect();
                 }
             }
             Ok(found)
         })
     };
-    std::thread::spawn(work).join().expect("the statements run or fail")
+    std::thread::spawn(work)
+        .join()
+        .expect("the statements run or fail")
 }
 
-/// Copies a database table by table, with keys, indexes and rows: MySQL has no `CREATE DATABASE ... TEMPLATE`.
+/// Copies a database table by table, with keys, indexes and rows: MySQL has no `CREATE DATABASE ...
+/// TEMPLATE`.
 fn copy_tables(kind: Kind, address: SocketAddr, from: &str) -> TestDatabase {
     let copy = TestDatabase::on(kind, address);
     let to = copy.name();
-    let tables = format!("SELECT table_name FROM information_schema.tables WHERE table_schema = '{from}'");
+    let tables =
+        format!("SELECT table_name FROM information_schema.tables WHERE table_schema = '{from}'");
     let mut statements = Vec::new();
     for table in administer(kind, address, vec![tables]) {
         statements.push(format!("CREATE TABLE {to}.{table} LIKE {from}.{table}"));
-        statements.push(format!("INSERT INTO {to}.{table} SELECT * FROM {from}.{table}"));
+        statements.push(format!(
+            "INSERT INTO {to}.{table} SELECT * FROM {from}.{table}"
+        ));
     }
     administer(kind, address, statements);
     copy
@@ -333,15 +442,22 @@ fn copy_tables(kind: Kind, address: SocketAddr, from: &str) -> TestDatabase {
 /// Runs a statement that bypasses the host, as an operator or another BBS might.
 pub async fn execute(database: &Database, statement: &str) {
     let mut tx = database.write().await.expect("a transaction");
-    tx.execute(sql(statement.to_owned())).await.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    tx.execute(sql(statement.to_owned()))
+        .await
+        .unwrap_or_else(|error| panic!("{statement}: {error}"));
     tx.commit().await.expect("a commit");
 }
 
 /// The first column of each row, as text.
 pub async fn texts(database: &Database, query: &str) -> Vec<String> {
     let mut tx = database.read().await.expect("a transaction");
-    let rows = tx.fetch(sql(query.to_owned())).await.unwrap_or_else(|error| panic!("{query}: {error}"));
-    rows.iter().map(|row| text_of(row).unwrap_or_default()).collect()
+    let rows = tx
+        .fetch(sql(query.to_owned()))
+        .await
+        .unwrap_or_else(|error| panic!("{query}: {error}"));
+    rows.iter()
+        .map(|row| text_of(row).unwrap_or_default())
+        .collect()
 }
 
 /// The names of all tables of a database, in order.
@@ -351,28 +467,47 @@ pub async fn tables(database: &Database) -> Vec<String> {
         Dialect::Postgres => {
             "SELECT table_name::text FROM information_schema.tables WHERE table_schema = current_schema() ORDER BY 1"
         }
-        Dialect::Mysql => "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY 1",
+        Dialect::Mysql => {
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE() ORDER BY 1"
+        }
     };
     texts(database, query).await
 }
 
-/// The content of a database as text: for each table its definition, then its rows. Two dumps are equal if and only if
-/// nothing changed in between.
+/// The content of a database as text: for each table its definition, then its rows. Two dumps are
+/// equal if and only if nothing changed in between.
 pub async fn dump(database: &TestDatabase) -> Vec<String> {
     let opened = database.open().await;
     let mut dump = Vec::new();
     for table in tables(&opened).await {
         let mut reader = opened.read().await.expect("a transaction");
-        let definition = schema::read_back(&mut reader, &table).await.expect("the schema can be read");
+        let definition = schema::read_back(&mut reader, &table)
+            .await
+            .expect("the schema can be read");
         let definition = definition.expect("the table is there");
         drop(reader);
-        let kind = if opened.dialect() == Dialect::Mysql { "CHAR" } else { "TEXT" };
+        let kind = if opened.dialect() == Dialect::Mysql {
+            "CHAR"
+        } else {
+            "TEXT"
+        };
         let columns = definition.columns.iter().map(|column| {
-            let quote = if opened.dialect() == Dialect::Mysql { '`' } else { '"' };
-            format!("COALESCE(CAST({quote}{}{quote} AS {kind}), 'NULL')", column.name)
+            let quote = if opened.dialect() == Dialect::Mysql {
+                '`'
+            } else {
+                '"'
+            };
+            format!(
+                "COALESCE(CAST({quote}{}{quote} AS {kind}), 'NULL')",
+                column.name
+            )
         });
         let columns = columns.collect::<Vec<_>>().join(", ");
-        let rows = texts(&opened, &format!("SELECT CONCAT_WS('|', {columns}) FROM {table} ORDER BY 1")).await;
+        let rows = texts(
+            &opened,
+            &format!("SELECT CONCAT_WS('|', {columns}) FROM {table} ORDER BY 1"),
+        )
+        .await;
         dump.push(format!("{table}: {definition:?}"));
         dump.extend(rows.into_iter().map(|row| format!("{table}: {row}")));
     }
@@ -396,7 +531,12 @@ fn text_of(row: &Row) -> Option<String> {
         }
     };
     if is_number {
-        return row.integer(0).expect("a number").map(|number| number.to_string());
+        return row
+            .integer(0)
+            .expect("a number")
+            .map(|number| number.to_string());
     }
-    row.bytes(0).expect("a value").map(|text| String::from_utf8_lossy(text).into_owned())
+    row.bytes(0)
+        .expect("a value")
+        .map(|text| String::from_utf8_lossy(text).into_owned())
 }

@@ -1,5 +1,6 @@
-//! The host as BOSH installs it: the executable beside its modules, a `bbs.json` as Diego's job renders it,
-//! certificates, Locket. Differs from the sample `tests/fixtures/bbs.json` in paths and addresses only.
+//! The host as BOSH installs it: the executable beside its modules, a `bbs.json` as Diego's job
+//! renders it, certificates, Locket. Differs from the sample `tests/fixtures/bbs.json` in paths and
+//! addresses only.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,8 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// Creates the files, the database and Locket; does not start the host. Locket runs until the test's runtime ends.
+    /// Creates the files, the database and Locket; does not start the host. Locket runs until the
+    /// test's runtime ends.
     pub fn new(kind: Kind) -> Self {
         bbs::choose_cryptography();
         // On the executable's file system, so that hard links work.
@@ -56,7 +58,8 @@ impl Deployment {
         }
         link(super::bbs(), &self.path("bin/bbs"));
         link_files(&modules::modules(), &self.path("modules"));
-        // The host trusts a cache folder only if no other user can write to it, so the files of the shared one are linked.
+        // The host trusts a cache folder only if no other user can write to it, so the files of the
+        // shared one are linked.
         link_files(&modules::cache(), &self.path(MODULE_CACHE));
     }
 
@@ -88,8 +91,14 @@ impl Deployment {
         loggregator["loggregator_key_path"] = path("client.key").into();
         loggregator["loggregator_api_port"] = free_address().port().into();
         changes["loggregator"] = loggregator;
-        for keys in [changes, self.locket.configuration(), self.database.configuration()] {
-            let Value::Object(keys) = keys else { panic!("keys are an object") };
+        for keys in [
+            changes,
+            self.locket.configuration(),
+            self.database.configuration(),
+        ] {
+            let Value::Object(keys) = keys else {
+                panic!("keys are an object")
+            };
             self.config.extend(keys);
         }
     }
@@ -116,8 +125,12 @@ impl Deployment {
 
     /// Removes one key of the `loggregator` section, which must be in the sample.
     pub fn without_loggregator(mut self, key: &str) -> Self {
-        let section = self.config["loggregator"].as_object_mut().expect("the sample has a section");
-        section.remove(key).unwrap_or_else(|| panic!("{key} is in the sample"));
+        let section = self.config["loggregator"]
+            .as_object_mut()
+            .expect("the sample has a section");
+        section
+            .remove(key)
+            .unwrap_or_else(|| panic!("{key} is in the sample"));
         self
     }
 
@@ -129,7 +142,9 @@ impl Deployment {
 
     /// Removes one configuration key, which must be in the sample.
     pub fn without(mut self, key: &str) -> Self {
-        self.config.remove(key).unwrap_or_else(|| panic!("{key} is in the sample"));
+        self.config
+            .remove(key)
+            .unwrap_or_else(|| panic!("{key} is in the sample"));
         self
     }
 
@@ -139,34 +154,53 @@ impl Deployment {
         std::fs::write(&file, Value::Object(self.config.clone()).to_string())
             .expect("the configuration can be written");
         let mut command = Command::new(self.path("bin/bbs"));
-        command.arg(format!("-config={}", file.display())).env_remove("RUST_LOG");
+        command
+            .arg(format!("-config={}", file.display()))
+            .env_remove("RUST_LOG");
         // The parent of [`MODULE_CACHE`].
-        command.env("XDG_CACHE_HOME", self.path("cache")).env_remove("CACHE_DIRECTORY");
+        command
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env_remove("CACHE_DIRECTORY");
         command
     }
 
     /// Runs a command with the configuration, such as `check-config`.
     pub fn run(&self, arguments: &[&str]) -> std::process::Output {
         let written = self.command();
-        let file = written.get_args().next().and_then(|file| file.to_str()).expect("an argument");
+        let file = written
+            .get_args()
+            .next()
+            .and_then(|file| file.to_str())
+            .expect("an argument");
         let mut command = Command::new(written.get_program());
-        command.args(arguments).arg(file.replacen("-config", "--config", 1));
-        command.env("XDG_CACHE_HOME", self.path("cache")).env_remove("CACHE_DIRECTORY").env_remove("RUST_LOG");
+        command
+            .args(arguments)
+            .arg(file.replacen("-config", "--config", 1));
+        command
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env_remove("CACHE_DIRECTORY")
+            .env_remove("RUST_LOG");
         command.output().expect("the executable starts")
     }
 
     /// Starts the host and waits until it serves.
     pub async fn serve(&self) -> Host {
         let command = self.command();
-        tokio::task::spawn_blocking(move || Host::start(command, "bbs.started")).await.expect("the host serves")
+        tokio::task::spawn_blocking(move || Host::start(command, "bbs.started"))
+            .await
+            .expect("the host serves")
     }
 
     /// Runs a host that is expected to exit on its own; returns its exit code and its output.
     pub async fn fail(&self) -> (Option<i32>, String) {
         let mut command = self.command();
-        let output = tokio::task::spawn_blocking(move || command.output()).await.expect("no panic");
+        let output = tokio::task::spawn_blocking(move || command.output())
+            .await
+            .expect("no panic");
         let output = output.expect("the executable starts");
-        let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        let text = [output.stdout, output.stderr]
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .concat();
         (output.status.code(), text)
     }
 
@@ -178,17 +212,26 @@ impl Deployment {
     /// A client that supports one TLS version.
     pub fn client_of(&self, version: reqwest::tls::Version) -> reqwest::Client {
         let builder = self.builder(Some(&self.authority.issue("cell-3", VALID)));
-        builder.tls_version_min(version).tls_version_max(version).build().expect("a client")
+        builder
+            .tls_version_min(version)
+            .tls_version_max(version)
+            .build()
+            .expect("a client")
     }
 
     /// A client that reuses its connections.
     pub fn keeping_client(&self) -> reqwest::Client {
-        self.builder(Some(&self.authority.issue("cell-2", VALID))).build().expect("a client")
+        self.builder(Some(&self.authority.issue("cell-2", VALID)))
+            .build()
+            .expect("a client")
     }
 
     /// A client that trusts this deployment's authority and presents this certificate, or none.
     pub fn client_as(&self, pair: Option<&Pair>) -> reqwest::Client {
-        self.builder(pair).pool_max_idle_per_host(0).build().expect("a client")
+        self.builder(pair)
+            .pool_max_idle_per_host(0)
+            .build()
+            .expect("a client")
     }
 
     fn builder(&self, pair: Option<&Pair>) -> reqwest::ClientBuilder {
@@ -204,7 +247,9 @@ pub(super) fn link(from: &Path, to: &Path) {
 
 /// Links the files of a folder into another one.
 pub fn link_files(from: &Path, to: &Path) {
-    let Ok(files) = std::fs::read_dir(from) else { return };
+    let Ok(files) = std::fs::read_dir(from) else {
+        return;
+    };
     for file in files {
         let file = file.expect("a folder that can be read");
         // A file that another test is writing has a temporary name that begins with a dot.

@@ -1,5 +1,5 @@
-//! A simulated Diego around the host: small servers and clients that implement the real protocols and do the component's
-//! work, with faults that a test switches on.
+//! A simulated Diego around the host: small servers and clients that implement the real protocols
+//! and do the component's work, with faults that a test switches on.
 
 pub mod auctioneer;
 pub mod bbs_client;
@@ -20,18 +20,35 @@ use super::host::Installation;
 use super::locket::Locket;
 use super::modules;
 
-/// A host that trusts the simulated components and is trusted by them, with short intervals and timeouts.
-pub fn installation(database: &TestDatabase, trust: &Trust, auctioneer: &Auctioneer, locket: &Locket) -> Installation {
+/// A host that trusts the simulated components and is trusted by them, with short intervals and
+/// timeouts.
+pub fn installation(
+    database: &TestDatabase,
+    trust: &Trust,
+    auctioneer: &Auctioneer,
+    locket: &Locket,
+) -> Installation {
     let mut installation = Installation::on(database.clone(), &modules::modules());
     let [ca_file, cert_file, key_file] = trust.files().map(|path| path.display().to_string());
     for (ca, cert, key) in [
         ("ca_file", "cert_file", "key_file"),
-        ("auctioneer_ca_cert", "auctioneer_client_cert", "auctioneer_client_key"),
+        (
+            "auctioneer_ca_cert",
+            "auctioneer_client_cert",
+            "auctioneer_client_key",
+        ),
         ("rep_ca_cert", "rep_client_cert", "rep_client_key"),
     ] {
-        installation = installation.set(ca, &*ca_file).set(cert, &*cert_file).set(key, &*key_file);
+        installation = installation
+            .set(ca, &*ca_file)
+            .set(cert, &*cert_file)
+            .set(key, &*key_file);
     }
-    for (key, value) in locket.configuration().as_object().expect("an object of keys") {
+    for (key, value) in locket
+        .configuration()
+        .as_object()
+        .expect("an object of keys")
+    {
         installation = installation.set(key, value.clone());
     }
     installation

@@ -1,10 +1,10 @@
-//! Servers that the tests start: real PostgreSQL, PgBouncer, MariaDB and MySQL, an OCI registry and etcd, each with its data in a
-//! temporary folder, on a free port of the loopback interface. Owns their start, crash and end; touches no server that
-//! it did not start.
+//! Servers that the tests start: real PostgreSQL, PgBouncer, MariaDB and MySQL, an OCI registry and
+//! etcd, each with its data in a temporary folder, on a free port of the loopback interface. Owns
+//! their start, crash and end; touches no server that it did not start.
 //!
-//! A server must not outlive the test process, however that process ends. Its parent is therefore a shell that reads from
-//! a pipe whose other end only the test process holds: when the pipe closes, the shell kills the server and removes the
-//! folder.
+//! A server must not outlive the test process, however that process ends. Its parent is therefore a
+//! shell that reads from a pipe whose other end only the test process holds: when the pipe closes,
+//! the shell kills the server and removes the folder.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -25,14 +25,16 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Attempts to start a server: another process may bind the chosen port first.
 const PORTS_TO_TRY: usize = 5;
 
-/// The system user without privileges, spelled in two parts because `suite/tidy.rs` rejects the word.
+/// The system user without privileges, spelled in two parts because `suite/tidy.rs` rejects the
+/// word.
 pub const UNPRIVILEGED_USER: &str = concat!("no", "body");
 
 pub const USER: &str = "bbs";
 pub const PASSWORD: &str = "secret";
 
-/// `$1` is the folder, `$2` the signal that kills the server, `$3` the maximum size of a file in blocks of 512 bytes, the
-/// rest is the server's command. A word on the pipe keeps the folder; end of file removes it.
+/// `$1` is the folder, `$2` the signal that kills the server, `$3` the maximum size of a file in
+/// blocks of 512 bytes, the rest is the server's command. A word on the pipe keeps the folder; end
+/// of file removes it.
 const GUARD: &str = r#"
 folder=$1 signal=$2 blocks=$3
 shift 3
@@ -63,7 +65,8 @@ pub type AsUser<'a> = &'a dyn Fn(&mut Command);
 /// How one kind of server is initialised and run.
 pub struct Recipe {
     pub name: &'static str,
-    /// Users to run as, because servers refuse to run as root. The first one that the machine has is used.
+    /// Users to run as, because servers refuse to run as root. The first one that the machine has
+    /// is used.
     pub users: &'static [&'static str],
     /// Initialises `<folder>/data`.
     pub initialise: fn(&Path, AsUser<'_>),
@@ -90,7 +93,8 @@ struct Guard {
 }
 
 impl Engine {
-    /// Starts an empty server with additional arguments. The data folder is a copy of a template initialised once.
+    /// Starts an empty server with additional arguments. The data folder is a copy of a template
+    /// initialised once.
     pub fn start(recipe: &'static Recipe, arguments: &[&str]) -> Self {
         let state = hash_of(((recipe.version)(), owner(recipe), SOURCES));
         let template = made_once(recipe.name, state, |made| {
@@ -101,8 +105,17 @@ impl Engine {
         });
         let folder = new_folder(recipe);
         copy(&template.join("data"), &folder);
-        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let mut engine = Self { recipe, folder, port: 0, arguments, guard: Mutex::new(None) };
+        let arguments = arguments
+            .iter()
+            .map(|argument| (*argument).to_owned())
+            .collect();
+        let mut engine = Self {
+            recipe,
+            folder,
+            port: 0,
+            arguments,
+            guard: Mutex::new(None),
+        };
         for _ in 0..PORTS_TO_TRY {
             engine.port = free_address().port();
             if engine.try_run(None, &[]) {
@@ -126,10 +139,18 @@ impl Engine {
 
     /// Kills the server. What it had acknowledged is on disk.
     pub fn crash(&self) {
-        let Some(mut guard) = self.guard.lock().expect("no test panics while it starts a server").take() else {
+        let Some(mut guard) = self
+            .guard
+            .lock()
+            .expect("no test panics while it starts a server")
+            .take()
+        else {
             return;
         };
-        guard.pipe.write_all(b"keep\n").expect("the shell reads the pipe");
+        guard
+            .pipe
+            .write_all(b"keep\n")
+            .expect("the shell reads the pipe");
         guard.shell.wait().expect("the shell can be waited for");
     }
 
@@ -151,31 +172,58 @@ impl Engine {
     fn restart_as(&self, largest_file: Option<u64>, arguments: &[&str]) {
         self.crash();
         let runs = self.try_run(largest_file, arguments);
-        assert!(runs, "{} does not start again: {}", self.recipe.name, self.log());
+        assert!(
+            runs,
+            "{} does not start again: {}",
+            self.recipe.name,
+            self.log()
+        );
     }
 
     /// Starts the server and waits until it accepts logins. Returns false if its port was in use.
-    #[expect(clippy::disallowed_methods, reason = "outside a runtime, with nothing to wait on but another process")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "outside a runtime, with nothing to wait on but another process"
+    )]
     fn try_run(&self, largest_file: Option<u64>, arguments: &[&str]) -> bool {
         let log_before = self.log().len();
         let mut command = Command::new("sh");
-        command.args(["-c", GUARD, "guard"]).arg(&self.folder).arg(self.recipe.crash_signal);
+        command
+            .args(["-c", GUARD, "guard"])
+            .arg(&self.folder)
+            .arg(self.recipe.crash_signal);
         command.arg(largest_file.map_or("unlimited".to_owned(), |bytes| (bytes / 512).to_string()));
-        command.args((self.recipe.command)(&self.folder, self.port)).args(&self.arguments).args(arguments);
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir(&self.folder);
-        // In its own process group: a signal from the terminal ends the tests, and the guard then ends the server.
+        command
+            .args((self.recipe.command)(&self.folder, self.port))
+            .args(&self.arguments)
+            .args(arguments);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .current_dir(&self.folder);
+        // In its own process group: a signal from the terminal ends the tests, and the guard then
+        // ends the server.
         command.process_group(0);
         become_user(self.recipe, &mut command);
         let mut shell = command.spawn().expect("a shell starts");
         let pipe = shell.stdin.take().expect("standard input is piped");
-        *self.guard.lock().expect("no test panics while it starts a server") = Some(Guard { shell, pipe });
+        *self
+            .guard
+            .lock()
+            .expect("no test panics while it starts a server") = Some(Guard { shell, pipe });
         let deadline = Instant::now() + PATIENCE;
         while !self.is_ready() {
             if self.log()[log_before..].contains("already in use") {
                 self.crash();
                 return false;
             }
-            assert!(Instant::now() < deadline, "{} does not start: {}", self.recipe.name, self.log());
+            assert!(
+                Instant::now() < deadline,
+                "{} does not start: {}",
+                self.recipe.name,
+                self.log()
+            );
             std::thread::sleep(RETRY_INTERVAL);
         }
         true
@@ -193,7 +241,9 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if let Some(Guard { mut shell, pipe }) = self.guard.lock().ok().and_then(|mut guard| guard.take()) {
+        if let Some(Guard { mut shell, pipe }) =
+            self.guard.lock().ok().and_then(|mut guard| guard.take())
+        {
             drop(pipe);
             // Fails only if the shell has ended already.
             let _ = shell.wait();
@@ -210,7 +260,9 @@ impl Drop for Engine {
 /// If it is not installed; the message names the Debian package.
 pub fn program(name: &str, folders: &[PathBuf], package: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).chain(folders.iter().cloned()).map(|folder| folder.join(name));
+    let found = std::env::split_paths(&path)
+        .chain(folders.iter().cloned())
+        .map(|folder| folder.join(name));
     found.into_iter().find(|program| program.is_file()).unwrap_or_else(|| {
         panic!(
             "{name} is not installed, and the tests start their own server with it; install it with \
@@ -219,29 +271,46 @@ pub fn program(name: &str, folders: &[PathBuf], package: &str) -> PathBuf {
     })
 }
 
-/// The path of a program of a database server: below the folder that the environment variable `root` names, as
-/// `tests/servers` prints it, or without the variable as in [`program`].
+/// The path of a program of a database server: below the folder that the environment variable
+/// `root` names, as `tests/servers` prints it, or without the variable as in [`program`].
 ///
 /// # Panics
 /// If it is not there.
 pub fn server_program(root: &str, name: &str, folders: &[PathBuf], package: &str) -> PathBuf {
-    let Some(folder) = std::env::var_os(root).map(PathBuf::from) else { return program(name, folders, package) };
-    let found =
-        ["sbin", "bin"].map(|programs| folder.join(programs).join(name)).into_iter().find(|file| file.is_file());
-    found.unwrap_or_else(|| panic!("{root} names {}, which has no {name} in sbin or bin", folder.display()))
+    let Some(folder) = std::env::var_os(root).map(PathBuf::from) else {
+        return program(name, folders, package);
+    };
+    let found = ["sbin", "bin"]
+        .map(|programs| folder.join(programs).join(name))
+        .into_iter()
+        .find(|file| file.is_file());
+    found.unwrap_or_else(|| {
+        panic!(
+            "{root} names {}, which has no {name} in sbin or bin",
+            folder.display()
+        )
+    })
 }
 
 /// Runs a command that must succeed and returns its standard output.
 pub fn output_of(command: &mut Command) -> String {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{command:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     text
 }
 
 /// Creates a folder owned by the server's user. The guard removes it.
 fn new_folder(recipe: &Recipe) -> PathBuf {
-    let folder = tempfile::Builder::new().prefix(&format!("bbs-{}-", recipe.name)).tempdir();
+    let folder = tempfile::Builder::new()
+        .prefix(&format!("bbs-{}-", recipe.name))
+        .tempdir();
     let folder = folder.expect("a temporary folder").keep();
     if let Some((user, group)) = owner(recipe) {
         chown(&folder, Some(user), Some(group)).expect("root may change a folder's owner");
@@ -250,7 +319,12 @@ fn new_folder(recipe: &Recipe) -> PathBuf {
 }
 
 fn copy(from: &Path, into: &Path) {
-    output_of(Command::new("cp").args(["-a", "--reflink=auto"]).arg(from).arg(into));
+    output_of(
+        Command::new("cp")
+            .args(["-a", "--reflink=auto"])
+            .arg(from)
+            .arg(into),
+    );
 }
 
 fn become_user(recipe: &Recipe, command: &mut Command) {
@@ -259,7 +333,8 @@ fn become_user(recipe: &Recipe, command: &mut Command) {
     }
 }
 
-/// User and group that the server runs as if the tests run as root; `None` if it runs as the tests' user.
+/// User and group that the server runs as if the tests run as root; `None` if it runs as the tests'
+/// user.
 fn owner(recipe: &Recipe) -> Option<(u32, u32)> {
     let process = std::fs::metadata("/proc/self").expect("a process has a folder in /proc");
     if process.uid() != 0 {
@@ -267,10 +342,15 @@ fn owner(recipe: &Recipe) -> Option<(u32, u32)> {
     }
     let users = std::fs::read_to_string("/etc/passwd").expect("the list of users");
     let user = |name: &&str| {
-        let fields: Vec<_> =
-            users.lines().map(|line| line.split(':').collect::<Vec<_>>()).find(|line| line[0] == *name)?;
+        let fields: Vec<_> = users
+            .lines()
+            .map(|line| line.split(':').collect::<Vec<_>>())
+            .find(|line| line[0] == *name)?;
         Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?))
     };
     let found = recipe.users.iter().find_map(user);
-    Some(found.unwrap_or_else(|| panic!("{} needs one of the users {:?}", recipe.name, recipe.users)))
+    Some(
+        found
+            .unwrap_or_else(|| panic!("{} needs one of the users {:?}", recipe.name, recipe.users)),
+    )
 }

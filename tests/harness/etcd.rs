@@ -1,5 +1,6 @@
-//! The etcd of the tests: Debian's `etcd-server` with its second API, one member or a cluster of three, with or without TLS that
-//! demands a certificate of clients. Owns starting and stopping members, and writing the stores that tests import.
+//! The etcd of the tests: Debian's `etcd-server` with its second API, one member or a cluster of
+//! three, with or without TLS that demands a certificate of clients. Owns starting and stopping
+//! members, and writing the stores that tests import.
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
@@ -34,8 +35,16 @@ const fn recipe(name: &'static str, command: fn(&Path, u16) -> Vec<OsString>) ->
 
 static PLAIN: Recipe = recipe("etcd", |_, port| command("http", port, &[]));
 static SECURE: Recipe = recipe("etcd-tls", |_, port| {
-    let files = ["--cert-file=data/server.crt", "--key-file=data/server.key", "--trusted-ca-file=data/ca.crt"];
-    command("https", port, &[&files[..], &["--client-cert-auth"]].concat())
+    let files = [
+        "--cert-file=data/server.crt",
+        "--key-file=data/server.key",
+        "--trusted-ca-file=data/ca.crt",
+    ];
+    command(
+        "https",
+        port,
+        &[&files[..], &["--client-cert-auth"]].concat(),
+    )
 });
 
 fn find() -> PathBuf {
@@ -53,7 +62,8 @@ fn initialise(folder: &Path, as_user: AsUser<'_>) {
     authority.issue("bbs", EXPIRED).write(&data, "expired");
     other.issue("bbs", VALID).write(&data, "stranger");
     for (name, authority) in [("ca.crt", &authority), ("other-ca.crt", &other)] {
-        std::fs::write(data.join(name), authority.certificate()).expect("the new folder can be written");
+        std::fs::write(data.join(name), authority.certificate())
+            .expect("the new folder can be written");
     }
     // The member runs as another user than the tests.
     output_of(Command::new("chmod").arg("-R").arg("a+rX").arg(&data));
@@ -61,10 +71,22 @@ fn initialise(folder: &Path, as_user: AsUser<'_>) {
 
 fn command(scheme: &str, port: u16, more: &[&str]) -> Vec<OsString> {
     let url = format!("{scheme}://127.0.0.1:{port}");
-    let mut command: Vec<OsString> = vec!["env".into(), "ETCD_UNSUPPORTED_ARCH=arm64".into(), find().into()];
-    let arguments = ["--data-dir=data/store", "--enable-v2=true", "--heartbeat-interval=50", "--election-timeout=500"];
+    let mut command: Vec<OsString> = vec![
+        "env".into(),
+        "ETCD_UNSUPPORTED_ARCH=arm64".into(),
+        find().into(),
+    ];
+    let arguments = [
+        "--data-dir=data/store",
+        "--enable-v2=true",
+        "--heartbeat-interval=50",
+        "--election-timeout=500",
+    ];
     command.extend(arguments.iter().chain(more).map(OsString::from));
-    command.extend([format!("--listen-client-urls={url}").into(), format!("--advertise-client-urls={url}").into()]);
+    command.extend([
+        format!("--listen-client-urls={url}").into(),
+        format!("--advertise-client-urls={url}").into(),
+    ]);
     command
 }
 
@@ -81,7 +103,8 @@ impl Etcd {
         Self::run(&PLAIN, 1, "http", &[]).await
     }
 
-    /// One member without TLS, with additional arguments, such as `--enable-v2=false`. Its answers are not waited for.
+    /// One member without TLS, with additional arguments, such as `--enable-v2=false`. Its answers
+    /// are not waited for.
     pub fn start_with(arguments: &[&str]) -> Self {
         Self::begin(&PLAIN, 1, "http", arguments)
     }
@@ -91,15 +114,31 @@ impl Etcd {
         Self::run(&SECURE, MEMBERS, "https", &[]).await
     }
 
-    async fn run(recipe: &'static Recipe, members: usize, scheme: &'static str, arguments: &[&str]) -> Self {
+    async fn run(
+        recipe: &'static Recipe,
+        members: usize,
+        scheme: &'static str,
+        arguments: &[&str],
+    ) -> Self {
         let cluster = Self::begin(recipe, members, scheme, arguments);
         cluster.until_healthy().await;
         cluster
     }
 
-    fn begin(recipe: &'static Recipe, members: usize, scheme: &'static str, arguments: &[&str]) -> Self {
-        let peers: Vec<_> = (0..members).map(|_| format!("http://{}", free_address())).collect();
-        let all: Vec<_> = peers.iter().enumerate().map(|(number, url)| format!("m{number}={url}")).collect();
+    fn begin(
+        recipe: &'static Recipe,
+        members: usize,
+        scheme: &'static str,
+        arguments: &[&str],
+    ) -> Self {
+        let peers: Vec<_> = (0..members)
+            .map(|_| format!("http://{}", free_address()))
+            .collect();
+        let all: Vec<_> = peers
+            .iter()
+            .enumerate()
+            .map(|(number, url)| format!("m{number}={url}"))
+            .collect();
         let all = format!("--initial-cluster={}", all.join(","));
         let members: Vec<_> = std::iter::zip(0.., &peers)
             .map(|(number, peer)| {
@@ -108,15 +147,21 @@ impl Etcd {
                     format!("--listen-peer-urls={peer}"),
                     format!("--initial-advertise-peer-urls={peer}"),
                 ];
-                let own = own.iter().chain([&all]).map(String::as_str).chain(arguments.iter().copied());
+                let own = own
+                    .iter()
+                    .chain([&all])
+                    .map(String::as_str)
+                    .chain(arguments.iter().copied());
                 Engine::start(recipe, &own.collect::<Vec<_>>())
             })
             .collect();
         bbs::choose_cryptography();
         let builder = reqwest::Client::builder().timeout(Duration::from_secs(20));
         let builder = if scheme == "https" {
-            let read =
-                |name: &str| std::fs::read(members[0].folder().join("data").join(name)).expect("the file is there");
+            let read = |name: &str| {
+                std::fs::read(members[0].folder().join("data").join(name))
+                    .expect("the file is there")
+            };
             let authority = reqwest::Certificate::from_pem(&read("ca.crt")).expect("an authority");
             let identity = [read("client.crt"), read("client.key")].concat();
             let identity = reqwest::Identity::from_pem(&identity).expect("an identity");
@@ -124,7 +169,11 @@ impl Etcd {
         } else {
             builder
         };
-        Self { client: builder.build().expect("a client"), members, scheme }
+        Self {
+            client: builder.build().expect("a client"),
+            members,
+            scheme,
+        }
     }
 
     /// Waits until every running member has a leader.
@@ -148,7 +197,10 @@ impl Etcd {
     }
 
     pub fn urls(&self) -> Vec<String> {
-        self.members.iter().map(|member| format!("{}://{}", self.scheme, member.address())).collect()
+        self.members
+            .iter()
+            .map(|member| format!("{}://{}", self.scheme, member.address()))
+            .collect()
     }
 
     pub fn address(&self, member: usize) -> SocketAddr {
@@ -187,26 +239,44 @@ impl Etcd {
     pub async fn put(&self, key: &str, value: &str, ttl_s: Option<u64>) {
         let ttl = ttl_s.map(|ttl| format!("&ttl={ttl}")).unwrap_or_default();
         let body = format!("value={}{ttl}", url_encoded(value));
-        let request = self.client.put(format!("{}/v2/keys{}", self.urls()[0], path_encoded(key)));
-        let request = request.header("content-type", "application/x-www-form-urlencoded").body(body);
+        let request = self
+            .client
+            .put(format!("{}/v2/keys{}", self.urls()[0], path_encoded(key)));
+        let request = request
+            .header("content-type", "application/x-www-form-urlencoded")
+            .body(body);
         let answer = request.send().await.expect("etcd answers");
-        assert!(answer.status().is_success(), "{key}: {:?}", answer.text().await);
+        assert!(
+            answer.status().is_success(),
+            "{key}: {:?}",
+            answer.text().await
+        );
     }
 
     /// Sets many leaves, in no order.
     pub async fn put_all(&self, leaves: impl IntoIterator<Item = (String, String)>) {
         let put = async |(key, value): (String, String)| self.put(&key, &value, None).await;
-        stream::iter(leaves).map(put).buffer_unordered(WRITERS).collect::<()>().await;
+        stream::iter(leaves)
+            .map(put)
+            .buffer_unordered(WRITERS)
+            .collect::<()>()
+            .await;
     }
 
     pub async fn delete(&self, key: &str) {
-        let answer = self.client.delete(format!("{}/v2/keys{}", self.urls()[0], path_encoded(key))).send().await;
+        let answer = self
+            .client
+            .delete(format!("{}/v2/keys{}", self.urls()[0], path_encoded(key)))
+            .send()
+            .await;
         assert!(answer.expect("etcd answers").status().is_success(), "{key}");
     }
 
     /// The value of a leaf; `None` if it is absent.
     pub async fn get(&self, key: &str) -> Option<String> {
-        let answer = self.answer(&format!("{}?quorum=true", path_encoded(key))).await;
+        let answer = self
+            .answer(&format!("{}?quorum=true", path_encoded(key)))
+            .await;
         answer["node"]["value"].as_str().map(str::to_owned)
     }
 
@@ -217,7 +287,11 @@ impl Etcd {
         while let Some(node) = waiting.pop() {
             waiting.extend(node["nodes"].as_array().into_iter().flatten());
             if let (Some(key), Some(value)) = (node["key"].as_str(), node["value"].as_str()) {
-                leaves.push((key.to_owned(), value.to_owned(), node["modifiedIndex"].as_u64().expect("a number")));
+                leaves.push((
+                    key.to_owned(),
+                    value.to_owned(),
+                    node["modifiedIndex"].as_u64().expect("a number"),
+                ));
             }
         }
         leaves.sort();
@@ -225,7 +299,12 @@ impl Etcd {
     }
 
     async fn answer(&self, path: &str) -> Value {
-        let answer = self.client.get(format!("{}/v2/keys{path}", self.urls()[0])).send().await.expect("etcd answers");
+        let answer = self
+            .client
+            .get(format!("{}/v2/keys{path}", self.urls()[0]))
+            .send()
+            .await
+            .expect("etcd answers");
         serde_json::from_str(&answer.text().await.expect("a body")).expect("JSON")
     }
 }

@@ -1,5 +1,5 @@
-//! A subscriber of the host's event streams. Owns the parsing of events and the check that they are numbered
-//! consecutively.
+//! A subscriber of the host's event streams. Owns the parsing of events and the check that they are
+//! numbered consecutively.
 
 use std::time::Duration;
 
@@ -49,22 +49,39 @@ impl EventStream {
     }
 
     async fn requested(request: reqwest::RequestBuilder, cell_id: &str) -> Self {
-        let body = proto::EventsByCellId { cell_id: cell_id.into() }.encode_to_vec();
+        let body = proto::EventsByCellId {
+            cell_id: cell_id.into(),
+        }
+        .encode_to_vec();
         let response = request.body(body).send().await.expect("the host answers");
-        let header = |name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned());
+        let header = |name| {
+            response
+                .headers()
+                .get(name)
+                .map(|value| value.to_str().unwrap().to_owned())
+        };
         assert_eq!(response.status(), 200);
-        assert_eq!(header("content-type").as_deref(), Some("text/event-stream; charset=utf-8"));
+        assert_eq!(
+            header("content-type").as_deref(),
+            Some("text/event-stream; charset=utf-8")
+        );
         Self::from_response(response)
     }
 
     /// Reads the stream of a response.
     pub fn from_response(response: reqwest::Response) -> Self {
-        Self { response, text: String::new(), received: 0 }
+        Self {
+            response,
+            text: String::new(),
+            received: 0,
+        }
     }
 
     /// The next event; `None` once the stream has ended cleanly.
     pub async fn next(&mut self) -> Option<ReceivedEvent> {
-        let event = tokio::time::timeout(PATIENCE, self.try_next()).await.expect("an event arrives within 60 s");
+        let event = tokio::time::timeout(PATIENCE, self.try_next())
+            .await
+            .expect("an event arrives within 60 s");
         event.expect("the stream does not break")
     }
 
@@ -81,7 +98,8 @@ impl EventStream {
                 assert_eq!(self.text, "", "the stream ended within an event");
                 return Ok(None);
             };
-            self.text.push_str(std::str::from_utf8(&chunk).expect("events are ASCII"));
+            self.text
+                .push_str(std::str::from_utf8(&chunk).expect("events are ASCII"));
         }
     }
 
@@ -97,9 +115,19 @@ impl EventStream {
 
 fn parse(event: &str, number: u64) -> ReceivedEvent {
     let lines: Vec<_> = event.split('\n').collect();
-    let [id, name, data] = lines[..] else { panic!("an event is three lines, not {event:?}") };
+    let [id, name, data] = lines[..] else {
+        panic!("an event is three lines, not {event:?}")
+    };
     assert_eq!(id, format!("id: {number}"));
-    let name = name.strip_prefix("event: ").expect("the second line is the name").to_owned();
-    let data = data.strip_prefix("data: ").expect("the third line is the data");
-    ReceivedEvent { name, message: STANDARD.decode(data).expect("the data is in base64") }
+    let name = name
+        .strip_prefix("event: ")
+        .expect("the second line is the name")
+        .to_owned();
+    let data = data
+        .strip_prefix("data: ")
+        .expect("the third line is the data");
+    ReceivedEvent {
+        name,
+        message: STANDARD.decode(data).expect("the data is in base64"),
+    }
 }

@@ -1,4 +1,5 @@
-//! A database that Diego's BBS wrote at version 1722634733, and the responses that its newest release gave on it.
+//! A database that Diego's BBS wrote at version 1722634733, and the responses that its newest
+//! release gave on it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,15 +23,19 @@ fn folder() -> PathBuf {
 pub fn rows(table: &str) -> Vec<Map<String, Value>> {
     let path = folder().join("rows").join(format!("{table}.jsonl"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    text.lines().map(|line| serde_json::from_str(line).expect("each line is one JSON object")).collect()
+    text.lines()
+        .map(|line| serde_json::from_str(line).expect("each line is one JSON object"))
+        .collect()
 }
 
 /// The keyring with the one key that all records are encrypted with.
 pub fn keyring() -> Keyring {
-    Keyring::new([("key-2024", "correct horse battery staple")], "key-2024").expect("a valid keyring")
+    Keyring::new([("key-2024", "correct horse battery staple")], "key-2024")
+        .expect("a valid keyring")
 }
 
-/// The request body that Diego's client sent for a call such as `desired_lrps_list.r3`, and the response body.
+/// The request body that Diego's client sent for a call such as `desired_lrps_list.r3`, and the
+/// response body.
 pub fn expected(call: &str) -> (Vec<u8>, Vec<u8>) {
     let read = |kind: &str| {
         let path = folder().join("expected").join(format!("{call}.{kind}.pb"));
@@ -48,7 +53,11 @@ pub fn migrations() -> Vec<Arc<dyn Transform>> {
 pub fn migrations_in(folder: &std::path::Path) -> Vec<Arc<dyn Transform>> {
     let catalog = Catalog::load(folder, &super::modules::sandbox());
     let catalog = catalog.unwrap_or_else(|error| panic!("{}", super::modules::chain(&error)));
-    catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>).collect()
+    catalog
+        .migrations()
+        .iter()
+        .map(|module| Arc::clone(module) as Arc<dyn Transform>)
+        .collect()
 }
 
 /// The tables of the layout at [`VERSION`] as Diego creates them, in MySQL's dialect.
@@ -91,15 +100,18 @@ const TABLES_SQL: &str = "
     CREATE INDEX tasks_created_at_idx ON tasks (created_at);
     CREATE INDEX tasks_first_completed_at_idx ON tasks (first_completed_at)";
 
-/// Diego rewrites its statements for PostgreSQL, where its migration of `rootfs` also drops the default. SQLite accepts
-/// both dialects' types.
+/// Diego rewrites its statements for PostgreSQL, where its migration of `rootfs` also drops the
+/// default. SQLite accepts both dialects' types.
 fn tables_sql(kind: Kind) -> String {
     match kind.dialect() {
         Dialect::Sqlite | Dialect::Mysql => TABLES_SQL.to_owned(),
         Dialect::Postgres => TABLES_SQL
             .replace("MEDIUMTEXT", "TEXT")
             .replace("LONGTEXT", "TEXT")
-            .replace("rootfs VARCHAR(1024) NOT NULL DEFAULT ''", "rootfs VARCHAR(1024) NOT NULL"),
+            .replace(
+                "rootfs VARCHAR(1024) NOT NULL DEFAULT ''",
+                "rootfs VARCHAR(1024) NOT NULL",
+            ),
     }
 }
 
@@ -111,14 +123,17 @@ pub async fn write_to(database: &TestDatabase) {
     write_share_to(database, 1).await;
 }
 
-/// Writes the fixture's tables, one unit in `nth` with all its rows, and the rows that belong to no unit.
+/// Writes the fixture's tables, one unit in `nth` with all its rows, and the rows that belong to no
+/// unit.
 pub async fn write_share_to(database: &TestDatabase, nth: u32) {
     write_tables_to(database).await;
     let opened = database.open().await;
     let mut tx = opened.write().await.expect("a transaction");
     for table in TABLES.into_iter().chain(["configurations"]) {
         for rows in share(table, nth).chunks(ROWS_AT_ONCE) {
-            tx.execute(insert(table, rows)).await.expect("the rows of the fixture fit their table");
+            tx.execute(insert(table, rows))
+                .await
+                .expect("the rows of the fixture fit their table");
         }
     }
     tx.commit().await.expect("the rows are written");
@@ -143,13 +158,16 @@ pub async fn write_tables_to(database: &TestDatabase) {
     let opened = database.open().await;
     let mut tx = opened.write().await.expect("a transaction");
     for statement in tables_sql(database.kind).split(';') {
-        tx.execute(sql(statement.to_owned())).await.expect("the tables of the fixture's version");
+        tx.execute(sql(statement.to_owned()))
+            .await
+            .expect("the tables of the fixture's version");
     }
     tx.commit().await.expect("the tables are made");
     opened.close().await;
 }
 
-/// Copies the rows of a table under random process guids, until it has `rows`. `columns` are those besides the process guid.
+/// Copies the rows of a table under random process guids, until it has `rows`. `columns` are those
+/// besides the process guid.
 pub async fn multiply(database: &Database, table: &str, columns: &[&str], rows: u64) {
     let guid = match database.dialect() {
         Dialect::Sqlite => "lower(hex(randomblob(16)))",
@@ -157,7 +175,9 @@ pub async fn multiply(database: &Database, table: &str, columns: &[&str], rows: 
         Dialect::Mysql => "LEFT(SHA2(CONCAT(RAND(), UUID(), process_guid), 256), 32)",
     };
     let columns = columns.join(", ");
-    let mut filled = texts(database, &format!("SELECT process_guid FROM {table}")).await.len() as u64;
+    let mut filled = texts(database, &format!("SELECT process_guid FROM {table}"))
+        .await
+        .len() as u64;
     while filled < rows {
         let more = filled.min(rows - filled);
         execute(
@@ -175,15 +195,22 @@ fn insert(table: &str, rows: &[Map<String, Value>]) -> Sql {
     let names: Vec<_> = rows[0].keys().map(String::as_str).collect();
     let row = format!("({})", vec!["?"; names.len()].join(", "));
     let placeholders = vec![row; rows.len()].join(", ");
-    let mut statement = sql(format!("INSERT INTO {table} ({}) VALUES {placeholders}", names.join(", ")));
+    let mut statement = sql(format!(
+        "INSERT INTO {table} ({}) VALUES {placeholders}",
+        names.join(", ")
+    ));
     for row in rows {
         for name in &names {
             statement = match &row[*name] {
                 Value::Null => statement.bind(None::<String>),
                 Value::Bool(value) => statement.bind(*value),
-                Value::Number(number) => statement.bind(number.as_i64().expect("the fixture's numbers are integers")),
+                Value::Number(number) => {
+                    statement.bind(number.as_i64().expect("the fixture's numbers are integers"))
+                }
                 Value::String(text) => statement.bind(text.clone()),
-                Value::Array(_) | Value::Object(_) => panic!("{table} has a value that no column type holds"),
+                Value::Array(_) | Value::Object(_) => {
+                    panic!("{table} has a value that no column type holds")
+                }
             };
         }
     }

@@ -1,5 +1,5 @@
-//! A Galera cluster of three nodes behind a load balancer, as operators run it. Owns the nodes' settings and start order;
-//! each node is an [`Engine`].
+//! A Galera cluster of three nodes behind a load balancer, as operators run it. Owns the nodes'
+//! settings and start order; each node is an [`Engine`].
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,7 +16,8 @@ use super::proxy::{Proxy, Rewrite, replace};
 const NODES: usize = 3;
 /// Far above what a start takes, which includes a state transfer from another node.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Percona XtraDB Cluster declares `wsrep_on` for sessions only: a query for the global variable finds no row.
+/// Percona XtraDB Cluster declares `wsrep_on` for sessions only: a query for the global variable
+/// finds no row.
 const AS_PERCONA: Rewrite = Rewrite {
     to_target: |bytes| {
         if bytes.windows(16).any(|part| part == b"GLOBAL VARIABLES") {
@@ -43,7 +44,11 @@ struct Ports {
 impl Ports {
     fn free() -> Self {
         let [group, incremental, snapshot] = [(); 3].map(|()| free_address().port());
-        Self { group, incremental, snapshot }
+        Self {
+            group,
+            incremental,
+            snapshot,
+        }
     }
 }
 
@@ -56,11 +61,24 @@ impl Cluster {
              install --no-install-recommends mariadb-server galera-4` or by running tests/run"
         );
         let ports: Vec<_> = (0..NODES).map(|_| Ports::free()).collect();
-        let members: Vec<_> = ports.iter().map(|ports| format!("127.0.0.1:{}", ports.group)).collect();
+        let members: Vec<_> = ports
+            .iter()
+            .map(|ports| format!("127.0.0.1:{}", ports.group))
+            .collect();
         let join = format!("--wsrep-cluster-address=gcomm://{}", members.join(","));
         // The first node bootstraps the cluster; the others join it one by one.
-        let address = |node| if node == 0 { "--wsrep-cluster-address=gcomm://" } else { &join };
-        let nodes = ports.iter().enumerate().map(|(node, ports)| start_node(ports, node, address(node))).collect();
+        let address = |node| {
+            if node == 0 {
+                "--wsrep-cluster-address=gcomm://"
+            } else {
+                &join
+            }
+        };
+        let nodes = ports
+            .iter()
+            .enumerate()
+            .map(|(node, ports)| start_node(ports, node, address(node)))
+            .collect();
         let cluster = Self { nodes, join };
         cluster.wait_for_size(NODES);
         cluster
@@ -98,16 +116,29 @@ impl Cluster {
     }
 
     fn wait_for_size(&self, size: usize) {
-        let is_ready = || self.nodes.iter().filter(|node| is_synced(node.address(), size)).count() == size;
+        let is_ready = || {
+            self.nodes
+                .iter()
+                .filter(|node| is_synced(node.address(), size))
+                .count()
+                == size
+        };
         if !holds_within(PATIENCE, is_ready) {
             let logs: Vec<_> = self.nodes.iter().map(Engine::log).collect();
-            panic!("the cluster does not reach {size} nodes: {}", logs.join("\n\n"));
+            panic!(
+                "the cluster does not reach {size} nodes: {}",
+                logs.join("\n\n")
+            );
         }
     }
 }
 
 fn start_node(ports: &Ports, node: usize, cluster: &str) -> Engine {
-    let Ports { group, incremental, snapshot } = ports;
+    let Ports {
+        group,
+        incremental,
+        snapshot,
+    } = ports;
     let name = format!("--wsrep-node-name=node-{node}");
     let receive = format!("--wsrep-sst-receive-address=127.0.0.1:{snapshot}");
     let provider = format!("--wsrep-provider={PROVIDER}");
@@ -134,7 +165,10 @@ fn start_node(ports: &Ports, node: usize, cluster: &str) -> Engine {
 /// Whether a node is synchronised in a cluster of `size` nodes.
 fn is_synced(address: SocketAddr, size: usize) -> bool {
     let status = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
         runtime.block_on(async {
             let mut connection = MySqlConnection::connect(&format!("mysql://{USER}:{PASSWORD}@{address}/")).await?;
             let rows = sqlx::raw_sql(
@@ -144,6 +178,11 @@ fn is_synced(address: SocketAddr, size: usize) -> bool {
             Ok::<Vec<String>, sqlx::Error>(rows.iter().map(|row| sqlx::Row::get(row, 1)).collect())
         })
     };
-    let found = std::thread::spawn(status).join().expect("the status is read or not").unwrap_or_default();
-    ["ON", "Synced", &size.to_string()].iter().all(|wanted| found.iter().any(|value| value == wanted))
+    let found = std::thread::spawn(status)
+        .join()
+        .expect("the status is read or not")
+        .unwrap_or_default();
+    ["ON", "Synced", &size.to_string()]
+        .iter()
+        .all(|wanted| found.iter().any(|value| value == wanted))
 }

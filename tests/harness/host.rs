@@ -1,4 +1,5 @@
-//! The host as a child process on a free port of the loopback interface, killed at the end of the test.
+//! The host as a child process on a free port of the loopback interface, killed at the end of the
+//! test.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -45,16 +46,25 @@ impl Installation {
             "lock_ttl": "5s",
             // Periodic convergence would change the state under test.
             "converge_repeat_interval": "1h",
-            // Where that is shorter, tasks last as long as in a BOSH deployment. Without these keys they end at once, as in Diego.
+            // Where that is shorter, tasks last as long as in a BOSH deployment. Without these keys
+            // they end at once, as in Diego.
             "expire_pending_task_duration": "30m",
             "expire_completed_task_duration": "2m",
             // No route emitter is late.
             "update_overlap": "0s",
         });
-        for (key, value) in database.configuration().as_object().expect("an object of keys") {
+        for (key, value) in database
+            .configuration()
+            .as_object()
+            .expect("an object of keys")
+        {
             config[key] = value.clone();
         }
-        Self { folder, database, config }
+        Self {
+            folder,
+            database,
+            config,
+        }
     }
 
     /// Adds or replaces one key of the configuration.
@@ -80,14 +90,20 @@ impl Installation {
     pub fn command_with(&self, path: &Path, arguments: &[&str]) -> Command {
         std::fs::write(path, self.config.to_string()).expect("the configuration can be written");
         let mut command = Command::new(super::bbs());
-        command.args(arguments).arg("--config").arg(path).env_remove("RUST_LOG");
+        command
+            .args(arguments)
+            .arg("--config")
+            .arg(path)
+            .env_remove("RUST_LOG");
         // Not the terminal of the tests, at which a command would wait for an answer.
         command.stdin(std::process::Stdio::null());
         command
     }
 
     pub fn run(&self, arguments: &[&str]) -> Output {
-        self.command(arguments).output().expect("the executable starts")
+        self.command(arguments)
+            .output()
+            .expect("the executable starts")
     }
 
     /// Runs a command that must succeed and returns its standard output.
@@ -95,7 +111,12 @@ impl Installation {
     pub fn succeed(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-        assert!(output.status.success(), "bbs {arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+        assert!(
+            output.status.success(),
+            "bbs {arguments:?}: {}{}",
+            text(&output.stdout),
+            text(&output.stderr)
+        );
         text(&output.stdout)
     }
 
@@ -104,7 +125,9 @@ impl Installation {
     pub fn data_version(&self) -> u64 {
         let status = self.succeed(&["migrate", "status", "--json"]);
         let status: Value = serde_json::from_str(&status).expect("the status is JSON");
-        status["found"]["versioned"]["current"].as_u64().expect("the database has a version")
+        status["found"]["versioned"]["current"]
+            .as_u64()
+            .expect("the database has a version")
     }
 
     /// Starts `bbs serve` and waits until it serves.
@@ -123,8 +146,8 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts a command and waits for an output line that contains `sign` and an address, such as `http://127.0.0.1:1` or
-    /// `address=127.0.0.1:1`.
+    /// Starts a command and waits for an output line that contains `sign` and an address, such as
+    /// `http://127.0.0.1:1` or `address=127.0.0.1:1`.
     ///
     /// # Panics
     /// If the host ends before that line.
@@ -139,7 +162,9 @@ impl Host {
     /// The output lines of a host that ended before the line.
     pub fn try_start(command: Command, sign: &str) -> Result<Self, Vec<String>> {
         let mut host = Self::begin(command);
-        match host.next_line(|line| line.to_lowercase().contains(sign) && address_in(line).is_some()) {
+        match host
+            .next_line(|line| line.to_lowercase().contains(sign) && address_in(line).is_some())
+        {
             Some(line) => host.address = address_in(&line).expect("the line has an address"),
             None => return Err(std::mem::take(&mut host.seen)),
         }
@@ -148,7 +173,11 @@ impl Host {
 
     /// Starts a host, and waits for nothing: it may stand by, and its address is not known.
     pub fn begin(mut command: Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the executable starts");
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the executable starts");
         let (sender, lines) = channel();
         let streams: [Box<dyn std::io::Read + Send>; 2] = [
             Box::new(child.stdout.take().expect("standard output is piped")),
@@ -157,18 +186,27 @@ impl Host {
         for stream in streams {
             let sender = sender.clone();
             std::thread::spawn(move || {
-                BufReader::new(stream).lines().map_while(Result::ok).all(|line| sender.send(line).is_ok())
+                BufReader::new(stream)
+                    .lines()
+                    .map_while(Result::ok)
+                    .all(|line| sender.send(line).is_ok())
             });
         }
         // The threads hold the only senders: the channel disconnects when both output streams end.
         drop(sender);
-        Self { child, lines, seen: Vec::new(), address: SocketAddr::from(([0, 0, 0, 0], 0)) }
+        Self {
+            child,
+            lines,
+            seen: Vec::new(),
+            address: SocketAddr::from(([0, 0, 0, 0], 0)),
+        }
     }
 
     /// Waits for an output line that was not returned yet.
     #[track_caller]
     pub fn wait_for_line(&mut self, wanted: impl Fn(&str) -> bool) -> String {
-        self.next_line(wanted).unwrap_or_else(|| panic!("the host ended: {:#?}", self.seen))
+        self.next_line(wanted)
+            .unwrap_or_else(|| panic!("the host ended: {:#?}", self.seen))
     }
 
     /// `None` if the host has ended.
@@ -176,7 +214,10 @@ impl Host {
     fn next_line(&mut self, wanted: impl Fn(&str) -> bool) -> Option<String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            match self
+                .lines
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
                 Ok(line) => {
                     self.seen.push(line.clone());
                     if wanted(&line) {
@@ -197,7 +238,10 @@ impl Host {
     }
 
     pub fn has_ended(&mut self) -> bool {
-        self.child.try_wait().expect("the host can be waited for").is_some()
+        self.child
+            .try_wait()
+            .expect("the host can be waited for")
+            .is_some()
     }
 
     /// All output lines so far.
@@ -209,7 +253,9 @@ impl Host {
     /// Sends a signal by name, such as `STOP` or `CONT`.
     #[track_caller]
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", self.pid())]).status();
+        let sent = Command::new("sh")
+            .args(["-c", &format!("kill -s {name} {}", self.pid())])
+            .status();
         assert!(sent.expect("a shell starts").success());
     }
 
@@ -222,7 +268,8 @@ impl Host {
         let stat = format!("/proc/{}/stat", self.pid());
         super::until(|| {
             let stat = std::fs::read_to_string(&stat).expect("the process is there");
-            stat.rsplit_once(')').is_some_and(|(_, state)| state.trim_start().starts_with('T'))
+            stat.rsplit_once(')')
+                .is_some_and(|(_, state)| state.trim_start().starts_with('T'))
         })
         .await;
     }
@@ -233,7 +280,9 @@ impl Host {
 
     /// Makes a call, and returns its answer.
     pub async fn call<A: Message + Default>(&self, path: &str, request: &impl Message) -> A {
-        let call = super::http_client().post(self.url(path)).body(request.encode_to_vec());
+        let call = super::http_client()
+            .post(self.url(path))
+            .body(request.encode_to_vec());
         let answer = call.send().await.expect("the host answers");
         assert_eq!(answer.status().as_u16(), 200, "{path}");
         let body = answer.bytes().await.expect("a body");
@@ -257,7 +306,10 @@ impl Host {
     #[track_caller]
     pub fn wait_for_end(mut self) -> (std::process::ExitStatus, String) {
         assert_eq!(self.next_line(|_| false), None);
-        (self.child.wait().expect("the host can be waited for"), self.seen.join("\n"))
+        (
+            self.child.wait().expect("the host can be waited for"),
+            self.seen.join("\n"),
+        )
     }
 
     /// Kills the host with `KILL`.
@@ -271,7 +323,10 @@ impl Drop for Host {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let lines = self.output();
-            println!("last lines of the host: {:#?}", &lines[lines.len().saturating_sub(PRINTED_LINES)..]);
+            println!(
+                "last lines of the host: {:#?}",
+                &lines[lines.len().saturating_sub(PRINTED_LINES)..]
+            );
         }
         // Fails only if the host has ended already.
         let _ = self.child.kill();
@@ -281,7 +336,11 @@ impl Drop for Host {
 
 fn address_in(line: &str) -> Option<SocketAddr> {
     let start = line.find("127.0.0.1:")?;
-    let end =
-        line[start..].find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':').map_or(line.len(), |at| start + at);
-    line[start..end].parse().ok().filter(|address: &SocketAddr| address.port() != 0)
+    let end = line[start..]
+        .find(|c: char| !c.is_ascii_digit() && c != '.' && c != ':')
+        .map_or(line.len(), |at| start + at);
+    line[start..end]
+        .parse()
+        .ok()
+        .filter(|address: &SocketAddr| address.port() != 0)
 }

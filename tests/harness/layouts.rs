@@ -1,6 +1,6 @@
-//! The layouts that a test of a route runs on: the native tables, tables split in two that are served through a lens, and
-//! tables that an online migration copies while the test runs. Owns their preparation, and the check that a migration
-//! preserves what the test wrote.
+//! The layouts that a test of a route runs on: the native tables, tables split in two that are
+//! served through a lens, and tables that an online migration copies while the test runs. Owns
+//! their preparation, and the check that a migration preserves what the test wrote.
 
 use std::sync::{Arc, Mutex};
 
@@ -49,9 +49,9 @@ tokio::task_local! {
     static SCOPE: LayoutScope;
 }
 
-/// Generates ten tests from an `async fn name(kind: Kind)`: those of `on_each_database`, and `name::split` and
-/// `name::migrating` for each database but MySQL, which has the dialect of MariaDB. For tests of calls about desired LRPs,
-/// which do not read their tables.
+/// Generates ten tests from an `async fn name(kind: Kind)`: those of `on_each_database`, and
+/// `name::split` and `name::migrating` for each database but MySQL, which has the dialect of
+/// MariaDB. For tests of calls about desired LRPs, which do not read their tables.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_layout {
     ($name:ident $(, $on_servers:meta)?) => {
@@ -90,8 +90,9 @@ macro_rules! on_each_layout {
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_layout;
 
-/// Generates the tests of `on_each_layout`, of which `split` and `migrating` run on SQLite for each change, and on the servers
-/// in `tests/run --all`. For tests of calls that use no table of desired LRPs, or only get and create them.
+/// Generates the tests of `on_each_layout`, of which `split` and `migrating` run on SQLite for each
+/// change, and on the servers in `tests/run --all`. For tests of calls that use no table of desired
+/// LRPs, or only get and create them.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_layouts_of_sqlite {
     ($name:ident) => {
@@ -130,9 +131,13 @@ pub fn run_test(layout: Layout, test: TestFuture) {
     on_each::run(Box::pin(run(layout, test)));
 }
 
-/// Runs a test whose servers, if started in its own task, have this layout. Then completes their migrations.
+/// Runs a test whose servers, if started in its own task, have this layout. Then completes their
+/// migrations.
 pub async fn run(layout: Layout, test: impl Future<Output = ()>) {
-    let scope = LayoutScope { layout, ..LayoutScope::default() };
+    let scope = LayoutScope {
+        layout,
+        ..LayoutScope::default()
+    };
     SCOPE.scope(scope.clone(), test).await;
     let migrations = std::mem::take(&mut *scope.migrations.lock().unwrap());
     for migration in migrations {
@@ -160,41 +165,75 @@ impl Prepared {
             fixture::write_to(database).await;
         }
         let migrations = fixture::migrations_in(&modules::modules_with_split());
-        let version = if layout == Layout::Split { SPLIT } else { NEWEST };
+        let version = if layout == Layout::Split {
+            SPLIT
+        } else {
+            NEWEST
+        };
         let stored = Stored::open(database, migrations).await;
         stored.up(version).await.expect("the migration succeeds");
         let fence = Fence::raise(&stored.context.database).await.unwrap();
         let access = access(&stored.context, &fence, version).await;
         let context = stored.context.clone();
         if layout != Layout::Migrating {
-            return Self { context, fence, access, online: None };
+            return Self {
+                context,
+                fence,
+                access,
+                online: None,
+            };
         }
-        let Start::Follow(online) = online::start(&context, &fence, Intent::Up { wanted: SPLIT }).await.unwrap() else {
+        let Start::Follow(online) = online::start(&context, &fence, Intent::Up { wanted: SPLIT })
+            .await
+            .unwrap()
+        else {
             panic!("the split is an online migration");
         };
         let access = access.with_dual_write(online.dual_write());
-        Self { context, fence, access, online: Some(online) }
+        Self {
+            context,
+            fence,
+            access,
+            online: Some(online),
+        }
     }
 }
 
 /// Spawns the copy of an online migration; [`run`] completes the migration after the test.
-pub(super) fn spawn_copy(online: Online, context: Context, server: &Server, database: TestDatabase) {
+pub(super) fn spawn_copy(
+    online: Online,
+    context: Context,
+    server: &Server,
+    database: TestDatabase,
+) {
     let (online, fence) = (Arc::new(online), server.fence.clone());
     let copied = tokio::spawn({
         let (online, context, fence) = (Arc::clone(&online), context.clone(), fence.clone());
         async move { online.copy(&context, &fence).await }
     });
     let (store, api) = (server.store.clone(), Arc::clone(&server.api));
-    let migration = RunningMigration { online, copied, context, fence, store, api, _database: database };
+    let migration = RunningMigration {
+        online,
+        copied,
+        context,
+        fence,
+        store,
+        api,
+        _database: database,
+    };
     SCOPE.with(|scope| scope.migrations.lock().unwrap().push(migration));
 }
 
 async fn access(context: &Context, fence: &Fence, version: u64) -> TableAccess {
-    let (migrations, dialect): (&[Arc<dyn Transform>], _) = (&context.migrations, context.database.dialect());
+    let (migrations, dialect): (&[Arc<dyn Transform>], _) =
+        (&context.migrations, context.database.dialect());
     let history = migrate::layout_history(migrations).unwrap();
-    let record_versions = RecordVersions::at(migrations.iter().map(|module| module.manifest()), version);
+    let record_versions =
+        RecordVersions::at(migrations.iter().map(|module| module.manifest()), version);
     if Lenses::are_needed(&history, migrations, version).unwrap() {
-        let arguments = migrate::arguments(context, fence, Lenses::versions(version)).await.unwrap();
+        let arguments = migrate::arguments(context, fence, Lenses::versions(version))
+            .await
+            .unwrap();
         return TableAccess::through_lenses(
             Lenses::new(&history, migrations, version, record_versions, arguments).unwrap(),
             dialect,
@@ -216,17 +255,27 @@ struct RunningMigration {
 }
 
 impl RunningMigration {
-    /// Completes the copy and the cut-over, and checks that the API returns the same records before and after it.
+    /// Completes the copy and the cut-over, and checks that the API returns the same records before
+    /// and after it.
     async fn finish(self) {
         self.copied.await.unwrap().expect("the copy succeeds");
         let before = records(&self.api).await;
         let next = access(&self.context, &self.fence, SPLIT).await;
         let mut access = self.store.switch().await;
-        self.online.cut_over(&self.context, &self.fence).await.expect("the cut-over succeeds");
+        self.online
+            .cut_over(&self.context, &self.fence)
+            .await
+            .expect("the cut-over succeeds");
         *access = next;
         drop(access);
-        migrate::clean_up(&self.context, &self.fence).await.expect("the clean-up succeeds");
-        assert_eq!(records(&self.api).await, before, "the cut-over changed records");
+        migrate::clean_up(&self.context, &self.fence)
+            .await
+            .expect("the clean-up succeeds");
+        assert_eq!(
+            records(&self.api).await,
+            before,
+            "the cut-over changed records"
+        );
     }
 }
 
@@ -235,8 +284,15 @@ async fn records(api: &Arc<Api>) -> Vec<String> {
     let desired: proto::DesiredLrPsResponse = listed(api, "desired_lrps/list.r3").await;
     let actual: proto::ActualLrPsResponse = listed(api, "actual_lrps/list").await;
     let tasks: proto::TasksResponse = listed(api, "tasks/list.r3").await;
-    assert_eq!((&desired.error, &actual.error, &tasks.error), (&None, &None, &None));
-    let mut records: Vec<_> = desired.desired_lrps.iter().map(|lrp| format!("{lrp:?}")).collect();
+    assert_eq!(
+        (&desired.error, &actual.error, &tasks.error),
+        (&None, &None, &None)
+    );
+    let mut records: Vec<_> = desired
+        .desired_lrps
+        .iter()
+        .map(|lrp| format!("{lrp:?}"))
+        .collect();
     records.extend(actual.actual_lrps.iter().map(|lrp| format!("{lrp:?}")));
     records.extend(tasks.tasks.iter().map(|task| format!("{task:?}")));
     records.sort();
@@ -244,8 +300,14 @@ async fn records(api: &Arc<Api>) -> Vec<String> {
 }
 
 async fn listed<M: Message + Default>(api: &Arc<Api>, path: &str) -> M {
-    let (_, target) = api.find(Some(NATIVE), Verb::Post, path).expect("a list of this release");
-    let request = Request { body: Vec::new().into(), trace_id: TraceId::NONE, abandoned: Default::default() };
+    let (_, target) = api
+        .find(Some(NATIVE), Verb::Post, path)
+        .expect("a list of this release");
+    let request = Request {
+        body: Vec::new().into(),
+        trace_id: TraceId::NONE,
+        abandoned: Default::default(),
+    };
     let answer = match api.call(target, request).await {
         Answer::Whole(answer) => answer,
         Answer::Pages(mut pages) => {

@@ -1,8 +1,9 @@
-//! A load of reads and writes on a running host, and the check that no acknowledged write was lost: a model of every
-//! acknowledged write, which is compared with the whole state at the end.
+//! A load of reads and writes on a running host, and the check that no acknowledged write was lost:
+//! a model of every acknowledged write, which is compared with the whole state at the end.
 //!
-//! Each client owns the keys that it writes, so it must read what it wrote. Calls are due at fixed times whether or not
-//! the previous one has returned, and latency counts from the due time: no coordinated omission.
+//! Each client owns the keys that it writes, so it must read what it wrote. Calls are due at fixed
+//! times whether or not the previous one has returned, and latency counts from the due time: no
+//! coordinated omission.
 
 pub mod across;
 pub mod calls;
@@ -43,7 +44,8 @@ pub struct Aim(Arc<AtomicU64>);
 impl Aim {
     /// Aims at the position that a copy has reached: the fraction of the keys that is done, 0 to 1.
     pub fn at(&self, part: f64) {
-        self.0.store((part.clamp(0.0, 1.0) * 1e6) as u64, Ordering::Relaxed);
+        self.0
+            .store((part.clamp(0.0, 1.0) * 1e6) as u64, Ordering::Relaxed);
     }
 
     fn part(&self) -> f64 {
@@ -57,7 +59,8 @@ pub struct Report {
     /// Latencies of successful calls from their due time, in µs.
     pub reads: Histogram<u64>,
     pub writes: Histogram<u64>,
-    /// Latencies from when the calls were made, in µs: a client that waits for one call makes the next one late.
+    /// Latencies from when the calls were made, in µs: a client that waits for one call makes the
+    /// next one late.
     pub reads_from_send: Histogram<u64>,
     pub writes_from_send: Histogram<u64>,
     pub elapsed: Duration,
@@ -93,8 +96,12 @@ impl Report {
     fn add(&mut self, other: Self) {
         self.reads.add(other.reads).expect("equal bounds");
         self.writes.add(other.writes).expect("equal bounds");
-        self.reads_from_send.add(other.reads_from_send).expect("equal bounds");
-        self.writes_from_send.add(other.writes_from_send).expect("equal bounds");
+        self.reads_from_send
+            .add(other.reads_from_send)
+            .expect("equal bounds");
+        self.writes_from_send
+            .add(other.writes_from_send)
+            .expect("equal bounds");
         self.failures += other.failures;
         self.differences += other.differences;
         other.notes.into_iter().for_each(|text| self.note(text));
@@ -107,7 +114,9 @@ impl Report {
 
 impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ms = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile) as f64 / 1e3;
+        let ms = |histogram: &Histogram<u64>, quantile| {
+            histogram.value_at_quantile(quantile) as f64 / 1e3
+        };
         let histograms = [
             ("reads", &self.reads),
             ("writes", &self.writes),
@@ -125,8 +134,14 @@ impl std::fmt::Display for Report {
             )?;
         }
         let rate = self.calls_per_second();
-        write!(f, "{rate:.0} calls/s, {} failures, {} wrong answers", self.failures, self.differences)?;
-        self.notes.iter().try_for_each(|text| write!(f, "\n  {text}"))
+        write!(
+            f,
+            "{rate:.0} calls/s, {} failures, {} wrong answers",
+            self.failures, self.differences
+        )?;
+        self.notes
+            .iter()
+            .try_for_each(|text| write!(f, "\n  {text}"))
     }
 }
 
@@ -150,15 +165,30 @@ impl Load {
             let mut hasher = DefaultHasher::new();
             guid.hash(&mut hasher);
             let owner = hasher.finish() % settings.clients;
-            shares[usize::try_from(owner).expect("a few")].keys.insert(guid, known);
+            shares[usize::try_from(owner).expect("a few")]
+                .keys
+                .insert(guid, known);
         }
         let mut clients = JoinSet::new();
         for (number, share) in (0..).zip(shares) {
-            let client = LoadClient::new(number, caller.clone(), share, Arc::clone(&order), aim.clone(), settings.seed);
-            let between = Duration::from_secs_f64(settings.clients as f64 / settings.calls_per_second);
+            let client = LoadClient::new(
+                number,
+                caller.clone(),
+                share,
+                Arc::clone(&order),
+                aim.clone(),
+                settings.seed,
+            );
+            let between =
+                Duration::from_secs_f64(settings.clients as f64 / settings.calls_per_second);
             clients.spawn(client.run(between, stopped.clone(), count.clone()));
         }
-        Self { stop, calls, clients, began: Instant::now() }
+        Self {
+            stop,
+            calls,
+            clients,
+            began: Instant::now(),
+        }
     }
 
     /// The number of calls so far.
@@ -169,7 +199,10 @@ impl Load {
     /// Waits until `more` further calls have been made.
     pub async fn calls(&mut self, more: u64) {
         let wanted = *self.calls.borrow() + more;
-        self.calls.wait_for(|calls| *calls >= wanted).await.expect("the clients run");
+        self.calls
+            .wait_for(|calls| *calls >= wanted)
+            .await
+            .expect("the clients run");
     }
 
     /// Stops every client after its current call, and merges their reports and models.

@@ -1,5 +1,6 @@
-//! A stub of Locket with locks and presences, on a free port, with the certificates of `tests/fixtures/certificates`. A
-//! test may give the lock to another owner, or make Locket unavailable.
+//! A stub of Locket with locks and presences, on a free port, with the certificates of
+//! `tests/fixtures/certificates`. A test may give the lock to another owner, or make Locket
+//! unavailable.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use bbs::testing::config;
 use bbs::testing::locket::messages::{
-    FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LockRequest, LockResponse, ReleaseRequest,
-    ReleaseResponse, Resource, TypeCode,
+    FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LockRequest, LockResponse,
+    ReleaseRequest, ReleaseResponse, Resource, TypeCode,
 };
 use serde_json::{Value, json};
 use tonic::body::Body;
@@ -26,7 +27,9 @@ type GrpcFuture<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 
 /// The path of a certificate or key of the repository.
 pub fn certificate(name: &str) -> PathBuf {
-    super::workspace().join("tests/fixtures/certificates").join(name)
+    super::workspace()
+        .join("tests/fixtures/certificates")
+        .join(name)
 }
 
 fn read(name: &str) -> Vec<u8> {
@@ -60,11 +63,17 @@ impl Locket {
     pub fn start_at(address: SocketAddr) -> Self {
         let incoming = TcpIncoming::bind(address).expect("there are free ports");
         let address = incoming.local_addr().expect("a listener has an address");
-        let locket = Self { address, state: Arc::default() };
+        let locket = Self {
+            address,
+            state: Arc::default(),
+        };
         let tls = ServerTlsConfig::new()
             .identity(Identity::from_pem(read("server.crt"), read("server.key")))
             .client_ca_root(Certificate::from_pem(read("ca.crt")));
-        let server = Server::builder().tls_config(tls).expect("the certificates are valid").add_service(locket.clone());
+        let server = Server::builder()
+            .tls_config(tls)
+            .expect("the certificates are valid")
+            .add_service(locket.clone());
         tokio::spawn(server.serve_with_incoming(incoming));
         locket
     }
@@ -110,8 +119,15 @@ impl Locket {
 
     /// Gives the lock to an owner for an hour, even if another one holds it.
     pub fn grant_to(&self, owner: &str) {
-        let resource = Resource { key: "bbs".to_owned(), owner: owner.to_owned(), ..Resource::default() };
-        self.state().held.insert("bbs".to_owned(), (resource, Instant::now() + Duration::from_secs(3600)));
+        let resource = Resource {
+            key: "bbs".to_owned(),
+            owner: owner.to_owned(),
+            ..Resource::default()
+        };
+        self.state().held.insert(
+            "bbs".to_owned(),
+            (resource, Instant::now() + Duration::from_secs(3600)),
+        );
     }
 
     /// Sets whether every request fails.
@@ -121,7 +137,9 @@ impl Locket {
 
     /// Adds or replaces the presence of a cell. `presence` may be invalid JSON.
     pub fn add_presence(&self, cell_id: &str, presence: &str) {
-        self.state().presences.insert(cell_id.to_owned(), presence.to_owned());
+        self.state()
+            .presences
+            .insert(cell_id.to_owned(), presence.to_owned());
     }
 
     /// Removes the presence of a cell.
@@ -133,30 +151,58 @@ impl Locket {
         if request.type_code() != TypeCode::Presence || request.r#type != "presence" {
             return Err(Status::invalid_argument("only presences can be fetched"));
         }
-        let resources = self.state().presences.iter().map(|(key, value)| presence(key, value)).collect();
+        let resources = self
+            .state()
+            .presences
+            .iter()
+            .map(|(key, value)| presence(key, value))
+            .collect();
         Ok(FetchAllResponse { resources })
     }
 
     fn fetch(&self, request: &FetchRequest) -> Result<FetchResponse, Status> {
         let state = self.state();
-        if let Some((resource, _)) = state.held.get(&request.key).filter(|(_, until)| *until > Instant::now()) {
-            return Ok(FetchResponse { resource: Some(resource.clone()) });
+        if let Some((resource, _)) = state
+            .held
+            .get(&request.key)
+            .filter(|(_, until)| *until > Instant::now())
+        {
+            return Ok(FetchResponse {
+                resource: Some(resource.clone()),
+            });
         }
-        let value = state.presences.get(&request.key).ok_or_else(|| Status::not_found("resource-not-found"))?;
-        Ok(FetchResponse { resource: Some(presence(&request.key, value)) })
+        let value = state
+            .presences
+            .get(&request.key)
+            .ok_or_else(|| Status::not_found("resource-not-found"))?;
+        Ok(FetchResponse {
+            resource: Some(presence(&request.key, value)),
+        })
     }
 
     fn record_request<T>(&self, request: &Request<T>) -> Result<(), Status> {
-        let uuid = request.metadata().get("uuid").and_then(|uuid| uuid.to_str().ok()).unwrap_or_default();
+        let uuid = request
+            .metadata()
+            .get("uuid")
+            .and_then(|uuid| uuid.to_str().ok())
+            .unwrap_or_default();
         let mut state = self.state();
         state.callers.push(uuid.to_owned());
-        if state.unavailable { Err(Status::unavailable("the database is away")) } else { Ok(()) }
+        if state.unavailable {
+            Err(Status::unavailable("the database is away"))
+        } else {
+            Ok(())
+        }
     }
 
     fn lock(&self, request: LockRequest) -> Result<(), Status> {
-        let resource = request.resource.ok_or_else(|| Status::invalid_argument("no resource"))?;
+        let resource = request
+            .resource
+            .ok_or_else(|| Status::invalid_argument("no resource"))?;
         if request.ttl_in_seconds <= 0 || resource.owner.is_empty() || resource.r#type != "lock" {
-            return Err(Status::invalid_argument("not a lock with an owner and a TTL"));
+            return Err(Status::invalid_argument(
+                "not a lock with an owner and a TTL",
+            ));
         }
         let ttl = Duration::from_secs(request.ttl_in_seconds.unsigned_abs());
         let mut state = self.state();
@@ -165,16 +211,24 @@ impl Locket {
                 Err(Status::already_exists("lock-collision"))
             }
             _ => {
-                state.held.insert(resource.key.clone(), (resource, Instant::now() + ttl));
+                state
+                    .held
+                    .insert(resource.key.clone(), (resource, Instant::now() + ttl));
                 Ok(())
             }
         }
     }
 
     fn release(&self, request: ReleaseRequest) {
-        let Some(resource) = request.resource else { return };
+        let Some(resource) = request.resource else {
+            return;
+        };
         let mut state = self.state();
-        if state.held.get(&resource.key).is_some_and(|(held, _)| held.owner == resource.owner) {
+        if state
+            .held
+            .get(&resource.key)
+            .is_some_and(|(held, _)| held.owner == resource.owner)
+        {
             state.held.remove(&resource.key);
         }
     }
@@ -207,10 +261,26 @@ impl Service<HttpRequest<Body>> for Locket {
         let locket = self.clone();
         Box::pin(async move {
             Ok(match request.uri().path() {
-                "/models.Locket/Lock" => Grpc::new(ProstCodec::default()).unary(Lock(locket), request).await,
-                "/models.Locket/Release" => Grpc::new(ProstCodec::default()).unary(Release(locket), request).await,
-                "/models.Locket/Fetch" => Grpc::new(ProstCodec::default()).unary(Fetch(locket), request).await,
-                "/models.Locket/FetchAll" => Grpc::new(ProstCodec::default()).unary(FetchAll(locket), request).await,
+                "/models.Locket/Lock" => {
+                    Grpc::new(ProstCodec::default())
+                        .unary(Lock(locket), request)
+                        .await
+                }
+                "/models.Locket/Release" => {
+                    Grpc::new(ProstCodec::default())
+                        .unary(Release(locket), request)
+                        .await
+                }
+                "/models.Locket/Fetch" => {
+                    Grpc::new(ProstCodec::default())
+                        .unary(Fetch(locket), request)
+                        .await
+                }
+                "/models.Locket/FetchAll" => {
+                    Grpc::new(ProstCodec::default())
+                        .unary(FetchAll(locket), request)
+                        .await
+                }
                 _ => Status::unimplemented("no such method").into_http(),
             })
         })
@@ -224,7 +294,10 @@ impl UnaryService<LockRequest> for Lock {
     type Future = GrpcFuture<Response<LockResponse>>;
 
     fn call(&mut self, request: Request<LockRequest>) -> Self::Future {
-        let locked = self.0.record_request(&request).and_then(|()| self.0.lock(request.into_inner()));
+        let locked = self
+            .0
+            .record_request(&request)
+            .and_then(|()| self.0.lock(request.into_inner()));
         Box::pin(async move { locked.map(|()| Response::new(LockResponse {})) })
     }
 }
@@ -236,7 +309,10 @@ impl UnaryService<ReleaseRequest> for Release {
     type Future = GrpcFuture<Response<ReleaseResponse>>;
 
     fn call(&mut self, request: Request<ReleaseRequest>) -> Self::Future {
-        let released = self.0.record_request(&request).map(|()| self.0.release(request.into_inner()));
+        let released = self
+            .0
+            .record_request(&request)
+            .map(|()| self.0.release(request.into_inner()));
         Box::pin(async move { released.map(|()| Response::new(ReleaseResponse {})) })
     }
 }
@@ -248,7 +324,10 @@ impl UnaryService<FetchRequest> for Fetch {
     type Future = GrpcFuture<Response<FetchResponse>>;
 
     fn call(&mut self, request: Request<FetchRequest>) -> Self::Future {
-        let fetched = self.0.record_request(&request).and_then(|()| self.0.fetch(request.get_ref()));
+        let fetched = self
+            .0
+            .record_request(&request)
+            .and_then(|()| self.0.fetch(request.get_ref()));
         Box::pin(async move { fetched.map(Response::new) })
     }
 }
@@ -260,7 +339,10 @@ impl UnaryService<FetchAllRequest> for FetchAll {
     type Future = GrpcFuture<Response<FetchAllResponse>>;
 
     fn call(&mut self, request: Request<FetchAllRequest>) -> Self::Future {
-        let fetched = self.0.record_request(&request).and_then(|()| self.0.fetch_all(request.get_ref()));
+        let fetched = self
+            .0
+            .record_request(&request)
+            .and_then(|()| self.0.fetch_all(request.get_ref()));
         Box::pin(async move { fetched.map(Response::new) })
     }
 }

@@ -1,11 +1,13 @@
-//! A stub of Loggregator's metrics agent on a free port with mutual TLS. Records the envelopes that it receives; a test
-//! sets whether it receives them, stalls, refuses streams or breaks them.
+//! A stub of Loggregator's metrics agent on a free port with mutual TLS. Records the envelopes that
+//! it receives; a test sets whether it receives them, stalls, refuses streams or breaks them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bbs::testing::clients::loggregator::messages::envelope::EnvelopeMessage;
-use bbs::testing::clients::loggregator::messages::{BATCH_SENDER, BatchSenderResponse, Envelope, EnvelopeBatch};
+use bbs::testing::clients::loggregator::messages::{
+    BATCH_SENDER, BatchSenderResponse, Envelope, EnvelopeBatch,
+};
 use tonic::body::Body;
 use tonic::codegen::http::{Request as HttpRequest, Response as HttpResponse};
 use tonic::codegen::{Context, Pin, Poll, Service};
@@ -57,16 +59,31 @@ impl Loggregator {
     }
 
     /// [`Self::start_as`] at a fixed address.
-    pub fn start_at(address: SocketAddr, name: &str, authority: &Authority, behaviour: AgentBehaviour) -> Self {
+    pub fn start_at(
+        address: SocketAddr,
+        name: &str,
+        authority: &Authority,
+        behaviour: AgentBehaviour,
+    ) -> Self {
         let incoming = TcpIncoming::bind(address).expect("there are free ports");
         let address = incoming.local_addr().expect("a listener has an address");
-        let state = AgentState { behaviour, batches: Vec::new(), streams: 0 };
-        let agent = Self { address, state: Arc::new(Mutex::new(state)) };
+        let state = AgentState {
+            behaviour,
+            batches: Vec::new(),
+            streams: 0,
+        };
+        let agent = Self {
+            address,
+            state: Arc::new(Mutex::new(state)),
+        };
         let pair = authority.issue_for(name, &[name], VALID);
         let tls = ServerTlsConfig::new()
             .identity(Identity::from_pem(pair.certificate, pair.key))
             .client_ca_root(Certificate::from_pem(authority.certificate()));
-        let server = Server::builder().tls_config(tls).expect("the certificates are valid").add_service(agent.clone());
+        let server = Server::builder()
+            .tls_config(tls)
+            .expect("the certificates are valid")
+            .add_service(agent.clone());
         tokio::spawn(server.serve_with_incoming(incoming));
         agent
     }
@@ -98,7 +115,10 @@ impl Loggregator {
 
     /// All envelopes with a metric of this name.
     pub fn envelopes_of(&self, name: &str) -> Vec<Envelope> {
-        self.envelopes().into_iter().filter(|envelope| names(envelope).iter().any(|metric| metric == name)).collect()
+        self.envelopes()
+            .into_iter()
+            .filter(|envelope| names(envelope).iter().any(|metric| metric == name))
+            .collect()
     }
 
     /// All log envelopes: lines of app logs.
@@ -116,9 +136,13 @@ impl Loggregator {
             let behaviour = self.state().behaviour;
             match behaviour {
                 AgentBehaviour::Refuses => return Err(Status::unavailable("not now")),
-                AgentBehaviour::Stuck => super::until(|| self.state().behaviour != AgentBehaviour::Stuck).await,
+                AgentBehaviour::Stuck => {
+                    super::until(|| self.state().behaviour != AgentBehaviour::Stuck).await
+                }
                 AgentBehaviour::Takes | AgentBehaviour::Breaks => {
-                    let Some(EnvelopeBatch { batch }) = stream.message().await? else { return Ok(()) };
+                    let Some(EnvelopeBatch { batch }) = stream.message().await? else {
+                        return Ok(());
+                    };
                     self.state().batches.push(batch);
                     if behaviour == AgentBehaviour::Breaks {
                         return Err(Status::internal("broken off"));
@@ -166,7 +190,9 @@ impl Service<HttpRequest<Body>> for Loggregator {
         let agent = self.clone();
         Box::pin(async move {
             Ok(if request.uri().path() == BATCH_SENDER {
-                Grpc::new(ProstCodec::default()).client_streaming(BatchSender(agent), request).await
+                Grpc::new(ProstCodec::default())
+                    .client_streaming(BatchSender(agent), request)
+                    .await
             } else {
                 Status::unimplemented("no such method").into_http()
             })
@@ -178,7 +204,8 @@ struct BatchSender(Loggregator);
 
 impl ClientStreamingService<EnvelopeBatch> for BatchSender {
     type Response = BatchSenderResponse;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<BatchSenderResponse>, Status>> + Send>>;
+    type Future =
+        Pin<Box<dyn Future<Output = Result<Response<BatchSenderResponse>, Status>> + Send>>;
 
     fn call(&mut self, request: Request<Streaming<EnvelopeBatch>>) -> Self::Future {
         let agent = self.0.clone();

@@ -1,5 +1,6 @@
-//! The MariaDB server of the tests, with the case-insensitive collation that most installations have. Its user has all
-//! privileges on the databases of tests, and no others; another one observes the transactions.
+//! The MariaDB server of the tests, with the case-insensitive collation that most installations
+//! have. Its user has all privileges on the databases of tests, and no others; another one observes
+//! the transactions.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -47,18 +48,33 @@ const SETTINGS: [&str; 13] = [
 const LOG_SIZE: &str = "--innodb-log-file-size=48M";
 
 fn find(name: &str) -> PathBuf {
-    server_program(ROOT, name, &["/usr/sbin".into(), "/usr/bin".into(), "/usr/libexec".into()], "mariadb-server")
+    server_program(
+        ROOT,
+        name,
+        &["/usr/sbin".into(), "/usr/bin".into(), "/usr/libexec".into()],
+        "mariadb-server",
+    )
 }
 
 /// Without the variable, the folder is that of the system's MariaDB.
 fn base() -> Option<String> {
-    std::env::var(ROOT).ok().map(|root| format!("--basedir={root}"))
+    std::env::var(ROOT)
+        .ok()
+        .map(|root| format!("--basedir={root}"))
 }
 
 fn initialise(folder: &Path, as_user: AsUser<'_>) {
     let mut install = Command::new(find("mariadb-install-db"));
-    install.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", LOG_SIZE]);
-    install.args(base()).arg(format!("--datadir={}", folder.join("data").display())).current_dir("/");
+    install.args([
+        "--no-defaults",
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+        LOG_SIZE,
+    ]);
+    install
+        .args(base())
+        .arg(format!("--datadir={}", folder.join("data").display()))
+        .current_dir("/");
     as_user(&mut install);
     output_of(&mut install);
     write_users(folder);
@@ -78,8 +94,17 @@ pub(super) fn write_users(folder: &Path) {
 }
 
 fn command(folder: &Path, port: u16) -> Vec<OsString> {
-    let mut words = vec![find("mariadbd").into(), "--no-defaults".into(), format!("--port={port}").into()];
-    words.extend(base().into_iter().chain(SETTINGS.map(str::to_owned)).map(OsString::from));
+    let mut words = vec![
+        find("mariadbd").into(),
+        "--no-defaults".into(),
+        format!("--port={port}").into(),
+    ];
+    words.extend(
+        base()
+            .into_iter()
+            .chain(SETTINGS.map(str::to_owned))
+            .map(OsString::from),
+    );
     words.extend(places(folder));
     words
 }
@@ -100,6 +125,7 @@ pub(super) fn places(folder: &Path) -> [OsString; 5] {
 pub(super) fn ready(stream: &mut TcpStream) -> io::Result<bool> {
     let mut greeting = [0; 5];
     stream.read_exact(&mut greeting)?;
-    // After the packet's length and number: the protocol version, 10 in a greeting and 255 in an error.
+    // After the packet's length and number: the protocol version, 10 in a greeting and 255 in an
+    // error.
     Ok(greeting[4] == 10)
 }

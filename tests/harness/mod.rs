@@ -1,5 +1,5 @@
-//! The shared test harness: temporary folders, databases on servers that the tests start, the built modules, the
-//! fixture, the host as a process. Waits for conditions, never for a fixed time.
+//! The shared test harness: temporary folders, databases on servers that the tests start, the built
+//! modules, the fixture, the host as a process. Waits for conditions, never for a fixed time.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -47,15 +47,23 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Environment variable that `tests/run --all` sets.
 const ALL: &str = "BBS_TEST_ALL";
 
-/// The passages of a crash point at which a test kills the process. The second passage, of a point in a loop, differs from the first
-/// in the progress that is stored, which is the same on each database; so servers have it in `tests/run --all` alone.
+/// The passages of a crash point at which a test kills the process. The second passage, of a point
+/// in a loop, differs from the first in the progress that is stored, which is the same on each
+/// database; so servers have it in `tests/run --all` alone.
 pub fn killed_passages(kind: database::Kind) -> RangeInclusive<u32> {
-    if kind == database::Kind::Sqlite || std::env::var_os(ALL).is_some() { 1..=2 } else { 1..=1 }
+    if kind == database::Kind::Sqlite || std::env::var_os(ALL).is_some() {
+        1..=2
+    } else {
+        1..=1
+    }
 }
 
 /// The root of the workspace.
 pub fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the host is a folder of the workspace").to_owned()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the host is a folder of the workspace")
+        .to_owned()
 }
 
 /// The host's executable.
@@ -66,7 +74,9 @@ pub fn bbs() -> &'static Path {
 /// A command of the host's executable that finds the compiled modules which all tests share.
 pub fn command() -> std::process::Command {
     let mut command = std::process::Command::new(bbs());
-    command.env("XDG_CACHE_HOME", once::folder()).env_remove("CACHE_DIRECTORY");
+    command
+        .env("XDG_CACHE_HOME", once::folder())
+        .env_remove("CACHE_DIRECTORY");
     command
 }
 
@@ -91,7 +101,9 @@ pub async fn until(mut condition: impl FnMut() -> bool) {
             pause().await;
         }
     };
-    tokio::time::timeout(PATIENCE, waiting).await.expect("the condition holds within 60 s");
+    tokio::time::timeout(PATIENCE, waiting)
+        .await
+        .expect("the condition holds within 60 s");
 }
 
 /// [`until`] for a thread outside of a runtime. Blocks.
@@ -100,11 +112,17 @@ pub async fn until(mut condition: impl FnMut() -> bool) {
 /// After 60 s without it.
 #[track_caller]
 pub fn block_until(condition: impl FnMut() -> bool) {
-    assert!(holds_within(PATIENCE, condition), "the condition holds within 60 s");
+    assert!(
+        holds_within(PATIENCE, condition),
+        "the condition holds within 60 s"
+    );
 }
 
 /// Checks `condition` again and again until it holds; returns whether it did in time. Blocks.
-#[expect(clippy::disallowed_methods, reason = "the one place where a thread polls a condition")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where a thread polls a condition"
+)]
 pub fn holds_within(patience: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;
     while !condition() {

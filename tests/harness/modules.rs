@@ -1,5 +1,5 @@
-//! Modules for tests: the default catalog and the guests of `tests/guests`, built from source by the first test that
-//! needs them, once per state of the source.
+//! Modules for tests: the default catalog and the guests of `tests/guests`, built from source by
+//! the first test that needs them, once per state of the source.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +30,8 @@ pub fn modules() -> PathBuf {
     made_once("default", hash_of_files(&DEFAULT_SOURCES), |folder| {
         let list = workspace().join("migrations-wasm/catalog.toml");
         let request = BuildRequest::listed(&list, folder).expect("the source list");
-        build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
+        build::build(&request, &sandbox(), &Progress::default())
+            .unwrap_or_else(|error| panic!("{}", chain(&error)));
     })
 }
 
@@ -41,20 +42,34 @@ pub fn translators() -> Vec<Arc<dyn Translate>> {
 
 fn translators_of(folder: &Path) -> Vec<Arc<dyn Translate>> {
     let catalog = Catalog::load(folder, &sandbox()).unwrap();
-    catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect()
+    catalog
+        .translators()
+        .iter()
+        .map(|module| Arc::clone(module) as Arc<dyn Translate>)
+        .collect()
 }
 
-/// A modules directory with the default modules followed by those that split `desired_lrps` in two, which are not part of
-/// the default catalog.
+/// A modules directory with the default modules followed by those that split `desired_lrps` in two,
+/// which are not part of the default catalog.
 pub fn modules_with_split() -> PathBuf {
-    let proof = ["1795000100-split_desired_lrps", "1795000200-image_credentials"];
-    modules_with("split", &proof.map(|name| format!("migrations-wasm/proof/{name}")))
+    let proof = [
+        "1795000100-split_desired_lrps",
+        "1795000200-image_credentials",
+    ];
+    modules_with(
+        "split",
+        &proof.map(|name| format!("migrations-wasm/proof/{name}")),
+    )
 }
 
-/// A modules directory with the default modules, and two migrations that are not part of the default catalog at the places of
-/// their versions: Diego's next one and another author's. The newest migration is one that changes nothing.
+/// A modules directory with the default modules, and two migrations that are not part of the
+/// default catalog at the places of their versions: Diego's next one and another author's. The
+/// newest migration is one that changes nothing.
 pub fn modules_with_next_diego() -> PathBuf {
-    modules_with("next-diego", &[GPU_SOURCE, SORTED_TAGS_SOURCE, AFTER_GPU_SOURCE].map(str::to_owned))
+    modules_with(
+        "next-diego",
+        &[GPU_SOURCE, SORTED_TAGS_SOURCE, AFTER_GPU_SOURCE].map(str::to_owned),
+    )
 }
 
 const GPU_SOURCE: &str = "migrations-wasm/proof/1789335377-add_gpu_to_desired_lrps";
@@ -64,16 +79,23 @@ pub const SORTED_TAGS_SOURCE: &str = "migrations-wasm/proof/1790000000-sort_plac
 
 const AFTER_GPU_SOURCE: &str = "migrations-wasm/proof/1795000020-after_gpu";
 
-/// Three add-ons of the default modules, each made without the others: two with a migration below their newest ones, and one
-/// with an empty migration above.
+/// Three add-ons of the default modules, each made without the others: two with a migration below
+/// their newest ones, and one with an empty migration above.
 pub fn add_ons_at_places_of_their_own() -> [PathBuf; 3] {
-    [("gpu", GPU_SOURCE), ("sorted-tags", SORTED_TAGS_SOURCE), ("after-gpu", AFTER_GPU_SOURCE)]
-        .map(|(name, source)| add_on(&format!("add-on-{name}"), source))
+    [
+        ("gpu", GPU_SOURCE),
+        ("sorted-tags", SORTED_TAGS_SOURCE),
+        ("after-gpu", AFTER_GPU_SOURCE),
+    ]
+    .map(|(name, source)| add_on(&format!("add-on-{name}"), source))
 }
 
 /// The translators of the default catalog after that of the SDK's README, oldest first.
 pub fn translators_with_example() -> Vec<Arc<dyn Translate>> {
-    translators_of(&modules_with("example", &["sdk/examples/api-0-8".to_owned()]))
+    translators_of(&modules_with(
+        "example",
+        &["sdk/examples/api-0-8".to_owned()],
+    ))
 }
 
 /// A modules directory with the default modules and the hostile translator beside them.
@@ -86,14 +108,19 @@ pub fn modules_with_one_way() -> PathBuf {
     modules_with("one-way", &["tests/guests/one-way".to_owned()])
 }
 
-/// A modules directory with the default modules followed by one whose results a database cannot store.
+/// A modules directory with the default modules followed by one whose results a database cannot
+/// store.
 pub fn modules_with_unstorable() -> PathBuf {
     modules_with("unstorable", &["tests/guests/unstorable".to_owned()])
 }
 
-/// A modules directory with those of [`modules_with_unstorable`] followed by one that loosens the layout of their results.
+/// A modules directory with those of [`modules_with_unstorable`] followed by one that loosens the
+/// layout of their results.
 pub fn modules_with_loosened() -> PathBuf {
-    modules_with("loosened", &["unstorable", "loosened"].map(|name| format!("tests/guests/{name}")))
+    modules_with(
+        "loosened",
+        &["unstorable", "loosened"].map(|name| format!("tests/guests/{name}")),
+    )
 }
 
 /// A modules directory with the default modules followed by one that misbehaves as its input says.
@@ -123,26 +150,34 @@ fn add_on(name: &str, source: &str) -> PathBuf {
     let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain([source]).collect();
     made_once(name, hash_of_files(&sources), |folder| {
         let request = BuildRequest::added(vec![workspace().join(source)], folder, vec![modules()]);
-        build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
+        build::build(&request, &sandbox(), &Progress::default())
+            .unwrap_or_else(|error| panic!("{}", chain(&error)));
     })
 }
 
 /// Copies a folder of modules into another one, which is created if it does not exist.
 pub fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("the target folder can be made");
-    for file in files_of(from).iter().filter(|file| !file.ends_with(".done")) {
+    for file in files_of(from)
+        .iter()
+        .filter(|file| !file.ends_with(".done"))
+    {
         let name = file.file_name().expect("a file has a name");
         std::fs::copy(file, to.join(name)).expect("the target folder can be written");
     }
 }
 
 fn modules_with(name: &str, crates: &[String]) -> PathBuf {
-    let sources: Vec<_> = DEFAULT_SOURCES.into_iter().chain(crates.iter().map(String::as_str)).collect();
+    let sources: Vec<_> = DEFAULT_SOURCES
+        .into_iter()
+        .chain(crates.iter().map(String::as_str))
+        .collect();
     made_once(name, hash_of_files(&sources), |folder| {
         copy_folder(&modules(), folder);
         let crates = crates.iter().map(|path| workspace().join(path)).collect();
         let request = BuildRequest::added(crates, folder, Vec::new());
-        build::build(&request, &sandbox(), &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
+        build::build(&request, &sandbox(), &Progress::default())
+            .unwrap_or_else(|error| panic!("{}", chain(&error)));
     })
 }
 
@@ -156,11 +191,15 @@ pub fn guests() -> PathBuf {
             .map(|manifest| manifest.parent().expect("a file is in a folder").to_owned())
             .collect();
         crates.sort();
-        let components =
-            build::components(&crates, &Progress::default()).unwrap_or_else(|error| panic!("{}", chain(&error)));
+        let components = build::components(&crates, &Progress::default())
+            .unwrap_or_else(|error| panic!("{}", chain(&error)));
         for (guest, component) in crates.iter().zip(components) {
-            let name = guest.file_name().expect("a guest has a name").to_string_lossy();
-            std::fs::write(folder.join(format!("{name}.wasm")), component).expect("the target folder can be written");
+            let name = guest
+                .file_name()
+                .expect("a guest has a name")
+                .to_string_lossy();
+            std::fs::write(folder.join(format!("{name}.wasm")), component)
+                .expect("the target folder can be written");
         }
     })
 }
@@ -206,7 +245,9 @@ pub fn call(
     loop {
         match futures_executor::block_on(call.resume(answer.take())) {
             CallProgress::Answered(answered) => return answered,
-            CallProgress::Next(NextCall { method, request }) => answer = Some(next(&method, &request)),
+            CallProgress::Next(NextCall { method, request }) => {
+                answer = Some(next(&method, &request))
+            }
         }
     }
 }
@@ -214,7 +255,10 @@ pub fn call(
 /// An error with all its sources, separated by colons, as the host prints it.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let sources = std::iter::successors(Some(error), |error| error.source());
-    sources.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    sources
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ")
 }
 
 /// The shared target folder of crates outside of the workspace, so that the SDK is compiled once.
@@ -222,8 +266,8 @@ pub fn authors_target() -> PathBuf {
     folder().join("authors")
 }
 
-/// The cache of compiled components that all sandboxes and hosts of tests share. A host finds it by itself if its folder of
-/// caches, `XDG_CACHE_HOME`, is [`folder`].
+/// The cache of compiled components that all sandboxes and hosts of tests share. A host finds it by
+/// itself if its folder of caches, `XDG_CACHE_HOME`, is [`folder`].
 pub fn cache() -> PathBuf {
     folder().join("bbs/modules")
 }

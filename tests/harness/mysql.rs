@@ -1,5 +1,5 @@
-//! The MySQL server of the tests, with the case-insensitive collation that is its default. Its users are those of the
-//! MariaDB server.
+//! The MySQL server of the tests, with the case-insensitive collation that is its default. Its
+//! users are those of the MariaDB server.
 //!
 //! The server is an installed one, or that of the folder in [`ROOT`].
 
@@ -10,7 +10,8 @@ use std::process::Command;
 use super::engine::{AsUser, Recipe, UNPRIVILEGED_USER, output_of, server_program};
 use super::mariadb;
 
-/// Environment variable with the folder that MySQL is installed in, as `tests/servers mysql` prints it.
+/// Environment variable with the folder that MySQL is installed in, as `tests/servers mysql` prints
+/// it.
 const ROOT: &str = "BBS_TEST_MYSQL";
 
 pub static MYSQL: Recipe = Recipe {
@@ -63,14 +64,21 @@ fn version() -> String {
 fn initialise(folder: &Path, as_user: AsUser<'_>) {
     let mut install = Command::new(find());
     install.args(["--no-defaults", "--initialize-insecure", LOG_SIZE, NO_FILES]);
-    install.arg(format!("--datadir={}", folder.join("data").display())).current_dir("/");
+    install
+        .arg(format!("--datadir={}", folder.join("data").display()))
+        .current_dir("/");
     as_user(&mut install);
     output_of(&mut install);
     mariadb::write_users(folder);
 }
 
 fn command(folder: &Path, port: u16) -> Vec<OsString> {
-    let mut words = vec![find().into(), "--no-defaults".into(), format!("--port={port}").into(), NO_FILES.into()];
+    let mut words = vec![
+        find().into(),
+        "--no-defaults".into(),
+        format!("--port={port}").into(),
+        NO_FILES.into(),
+    ];
     words.extend(SETTINGS.map(OsString::from));
     words.extend(mariadb::places(folder));
     words

@@ -1,6 +1,6 @@
-//! Stubs of the components that the host calls, over the real protocols and mutual TLS: an auctioneer, one rep for all
-//! cells, a receiver of callbacks, Locket. They record the host's requests and reply as the test sets; they do none of the
-//! component's work.
+//! Stubs of the components that the host calls, over the real protocols and mutual TLS: an
+//! auctioneer, one rep for all cells, a receiver of callbacks, Locket. They record the host's
+//! requests and reply as the test sets; they do none of the component's work.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -141,8 +141,13 @@ async fn receive(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let trace_id = headers.get("X-Vcap-Request-Id").map(|id| id.to_str().expect("text").to_owned());
-    if headers.get("content-type").is_none_or(|kind| kind != "application/json") {
+    let trace_id = headers
+        .get("X-Vcap-Request-Id")
+        .map(|id| id.to_str().expect("text").to_owned());
+    if headers
+        .get("content-type")
+        .is_none_or(|kind| kind != "application/json")
+    {
         return StatusCode::UNSUPPORTED_MEDIA_TYPE.into_response();
     }
     let (reply, mut released) = {
@@ -153,14 +158,22 @@ async fn receive(
             trace_id,
             body: serde_json::from_slice(&body).unwrap_or(Value::Null),
         });
-        (state.next.pop_front().unwrap_or(state.default), state.released.subscribe())
+        (
+            state.next.pop_front().unwrap_or(state.default),
+            state.released.subscribe(),
+        )
     };
     match reply {
-        StubReply::Status(status) => StatusCode::from_u16(status).expect("a status").into_response(),
+        StubReply::Status(status) => StatusCode::from_u16(status)
+            .expect("a status")
+            .into_response(),
         StubReply::Never => std::future::pending().await,
         StubReply::Truncated => cut_body().into_response(),
         StubReply::OnceReleased => {
-            released.wait_for(|released| *released).await.expect("the stub outlives its server");
+            released
+                .wait_for(|released| *released)
+                .await
+                .expect("the stub outlives its server");
             StatusCode::ACCEPTED.into_response()
         }
         // Unwinds the connection's task without a panic message.
@@ -183,7 +196,13 @@ impl Neighbours {
     pub fn start() -> Self {
         let trust = Trust::new();
         let [auctioneer, rep, receiver] = [(); 3].map(|()| StubServer::start(&trust));
-        let neighbours = Self { auctioneer, rep, receiver, locket: Locket::start(), trust };
+        let neighbours = Self {
+            auctioneer,
+            rep,
+            receiver,
+            locket: Locket::start(),
+            trust,
+        };
         neighbours.add_cell("cell-a");
         neighbours
     }
@@ -195,15 +214,23 @@ impl Neighbours {
     /// [`Self::clients`] with another communication timeout.
     pub fn clients_with_timeout(&self, communication_timeout: Duration) -> Clients {
         let tls = self.trust.client_tls();
-        let auctioneer =
-            config::AuctioneerConfig { address: self.auctioneer.url(), tls: Some(tls.clone()), require_tls: true };
+        let auctioneer = config::AuctioneerConfig {
+            address: self.auctioneer.url(),
+            tls: Some(tls.clone()),
+            require_tls: true,
+        };
         let config = config::ClientsConfig {
             communication_timeout,
             auctioneer: Some(auctioneer),
-            rep: config::RepConfig { tls: Some(tls.clone()), require_tls: true, session_cache_size: None },
+            rep: config::RepConfig {
+                tls: Some(tls.clone()),
+                require_tls: true,
+                session_cache_size: None,
+            },
             ..config::ClientsConfig::default()
         };
-        Clients::new(&config, Some(&self.locket.lookup_config()), Some(&tls)).expect("the configuration is valid")
+        Clients::new(&config, Some(&self.locket.lookup_config()), Some(&tls))
+            .expect("the configuration is valid")
     }
 
     /// Adds the presence of a cell whose rep is [`Self::rep`].
@@ -213,16 +240,26 @@ impl Neighbours {
 
     /// Adds the presence of a cell whose rep is at `rep_url`.
     pub fn add_cell_at(&self, cell_id: &str, rep_url: &str) {
-        let presence = json!({ "cell_id": cell_id, "rep_address": "http://127.0.0.1:1", "rep_url": rep_url });
+        let presence =
+            json!({ "cell_id": cell_id, "rep_address": "http://127.0.0.1:1", "rep_url": rep_url });
         self.locket.add_presence(cell_id, &presence.to_string());
     }
 
     /// The LRP auctions requested since the last call: process guid and indices.
     pub fn auctions(&self) -> Vec<(String, Value)> {
-        let requests = self.auctioneer.take_requests().into_iter().filter(|request| request.path == "/v1/lrps");
+        let requests = self
+            .auctioneer
+            .take_requests()
+            .into_iter()
+            .filter(|request| request.path == "/v1/lrps");
         let starts = requests.flat_map(|request| request.body.as_array().expect("a list").clone());
         starts
-            .map(|start| (start["process_guid"].as_str().expect("text").to_owned(), start["indices"].clone()))
+            .map(|start| {
+                (
+                    start["process_guid"].as_str().expect("text").to_owned(),
+                    start["indices"].clone(),
+                )
+            })
             .collect()
     }
 }

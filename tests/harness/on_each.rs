@@ -1,8 +1,10 @@
-//! Macros that generate a test for each database from one `async fn`, and the runtime that such a test runs on.
+//! Macros that generate a test for each database from one `async fn`, and the runtime that such a
+//! test runs on.
 
 use std::pin::Pin;
 
-/// The future of a generated test. Boxed, so that the runtime's code is compiled once and not for each test.
+/// The future of a generated test. Boxed, so that the runtime's code is compiled once and not for
+/// each test.
 pub type TestFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Threads of a test's runtime besides the test's own.
@@ -11,7 +13,12 @@ const WORKERS: usize = 2;
 /// Runs a test on a runtime of its own, as `#[tokio::test(flavor = "multi_thread")]` does.
 pub fn run(test: TestFuture) {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.worker_threads(WORKERS).enable_all().build().expect("a runtime").block_on(test);
+    runtime
+        .worker_threads(WORKERS)
+        .enable_all()
+        .build()
+        .expect("a runtime")
+        .block_on(test);
 }
 
 /// Generates the tests `postgres`, `mariadb` and `mysql` in a module below that of the function.
@@ -20,7 +27,9 @@ macro_rules! on_servers {
     ($name:ident) => {
         #[test]
         fn postgres() {
-            crate::harness::on_each::run(Box::pin(super::$name(crate::harness::database::Kind::Postgres)));
+            crate::harness::on_each::run(Box::pin(super::$name(
+                crate::harness::database::Kind::Postgres,
+            )));
         }
 
         crate::harness::on_each::on_mysql_servers!($name);
@@ -35,21 +44,25 @@ macro_rules! on_mysql_servers {
     ($name:ident) => {
         #[test]
         fn mariadb() {
-            crate::harness::on_each::run(Box::pin(super::$name(crate::harness::database::Kind::Mariadb)));
+            crate::harness::on_each::run(Box::pin(super::$name(
+                crate::harness::database::Kind::Mariadb,
+            )));
         }
 
         #[test]
         #[ignore = "needs a MySQL server: tests/run fetches one"]
         fn mysql() {
-            crate::harness::on_each::run(Box::pin(super::$name(crate::harness::database::Kind::Mysql)));
+            crate::harness::on_each::run(Box::pin(super::$name(
+                crate::harness::database::Kind::Mysql,
+            )));
         }
     };
 }
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_mysql_servers;
 
-/// Generates four tests from an `async fn name(kind: Kind)`: `name::sqlite`, `name::postgres`, `name::mariadb` and
-/// `name::mysql`.
+/// Generates four tests from an `async fn name(kind: Kind)`: `name::sqlite`, `name::postgres`,
+/// `name::mariadb` and `name::mysql`.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_database {
     ($name:ident) => {
@@ -69,8 +82,8 @@ macro_rules! on_each_database {
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_database;
 
-/// Generates three tests from an `async fn name(kind: Kind)` that needs a server: `name::postgres`, `name::mariadb` and
-/// `name::mysql`.
+/// Generates three tests from an `async fn name(kind: Kind)` that needs a server: `name::postgres`,
+/// `name::mariadb` and `name::mysql`.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_server {
     ($name:ident) => {
@@ -94,8 +107,8 @@ macro_rules! on_each_mysql {
 #[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_mysql;
 
-/// Generates the test `name::postgres`, `name::mariadb` or `name::mysql` from an `async fn name()`, for what only that
-/// server has.
+/// Generates the test `name::postgres`, `name::mariadb` or `name::mysql` from an `async fn name()`,
+/// for what only that server has.
 #[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_one_server {
     ($name:ident, mysql) => {

@@ -1,5 +1,6 @@
-//! Artifacts that are built once and kept for later runs: modules built from source, data folders of empty database
-//! servers. Owns the folders below `target/test-modules`, which can be deleted at any time.
+//! Artifacts that are built once and kept for later runs: modules built from source, data folders
+//! of empty database servers. Owns the folders below `target/test-modules`, which can be deleted at
+//! any time.
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +15,8 @@ pub fn folder() -> PathBuf {
 /// A folder that `make` fills once per `state`. A file lock synchronises test processes.
 pub fn made_once(name: &str, state: u64, make: impl FnOnce(&Path)) -> PathBuf {
     std::fs::create_dir_all(folder()).expect("the target folder can be written");
-    let lock = File::create(folder().join(format!("{name}.lock"))).expect("the target folder can be written");
+    let lock = File::create(folder().join(format!("{name}.lock")))
+        .expect("the target folder can be written");
     lock.lock().expect("a file lock");
     let made = folder().join(format!("{name}-{state:016x}"));
     if !made.join(".done").exists() {
@@ -37,8 +39,12 @@ pub fn hash_of_files(sources: &[&str]) -> u64 {
     for source in sources {
         for file in files_of(&workspace().join(source)) {
             // Relative to the workspace: the hash must not depend on the place of the checkout.
-            file.strip_prefix(workspace()).expect("a file of the workspace").hash(&mut hasher);
-            std::fs::read(&file).expect("a source file").hash(&mut hasher);
+            file.strip_prefix(workspace())
+                .expect("a file of the workspace")
+                .hash(&mut hasher);
+            std::fs::read(&file)
+                .expect("a source file")
+                .hash(&mut hasher);
         }
     }
     hasher.finish()
@@ -49,8 +55,14 @@ pub fn files_of(path: &Path) -> Vec<PathBuf> {
     if !path.is_dir() {
         return vec![path.to_owned()];
     }
-    let mut entries: Vec<_> =
-        std::fs::read_dir(path).expect("a source folder").map(|entry| entry.expect("an entry").path()).collect();
+    let mut entries: Vec<_> = std::fs::read_dir(path)
+        .expect("a source folder")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
     entries.sort();
-    entries.iter().filter(|entry| !entry.ends_with("target")).flat_map(|entry| files_of(entry)).collect()
+    entries
+        .iter()
+        .filter(|entry| !entry.ends_with("target"))
+        .flat_map(|entry| files_of(entry))
+        .collect()
 }

@@ -1,4 +1,5 @@
-//! Packages of add-ons, installed as BOSH does: a folder each, in which `bbs-modules` is a folder of modules.
+//! Packages of add-ons, installed as BOSH does: a folder each, in which `bbs-modules` is a folder
+//! of modules.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,10 @@ impl Packages {
 
     /// Adds the modules of all packages to those of an installation.
     pub fn beside(&self, installation: Installation) -> Installation {
-        installation.set("modules_dirs", vec![self.0.path().join("*/bbs-modules").display().to_string()])
+        installation.set(
+            "modules_dirs",
+            vec![self.0.path().join("*/bbs-modules").display().to_string()],
+        )
     }
 
     /// The folder of modules of a package.

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::database::Kind;
-use super::engine::{AsUser, Engine, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program};
+use super::engine::{
+    AsUser, Engine, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program,
+};
 use super::postgres;
 
 /// A client has a session of the server for as long as it is connected.

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Below the ports that Linux assigns to connections and to listeners on port 0, any of which could get a free port before
-/// the server that it was chosen for.
+/// Below the ports that Linux assigns to connections and to listeners on port 0, any of which could
+/// get a free port before the server that it was chosen for.
 const PORTS: Range<u16> = 12_000..32_000;
 /// The distance between the first ports of two processes with successive ids.
 const PORTS_OF_A_PROCESS: u32 = 50;
@@ -15,7 +15,8 @@ pub fn free_address() -> SocketAddr {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(PORTS_OF_A_PROCESS);
     for _ in PORTS {
-        let number = first.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % u32::from(PORTS.end - PORTS.start);
+        let number = first.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed))
+            % u32::from(PORTS.end - PORTS.start);
         let port = PORTS.start + u16::try_from(number).expect("it is below the number of ports");
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         if TcpListener::bind(address).is_ok() {

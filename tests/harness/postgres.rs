@@ -1,5 +1,5 @@
-//! The PostgreSQL server of the tests. Its collation is that of a language, not of bytes, as in many installations; its
-//! user may create databases and has no other privilege.
+//! The PostgreSQL server of the tests. Its collation is that of a language, not of bytes, as in
+//! many installations; its user may create databases and has no other privilege.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -34,8 +34,13 @@ const SETTINGS: [&str; 7] = [
 ];
 
 fn find(name: &str) -> PathBuf {
-    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
-    let mut folders: Vec<_> = versions.filter_map(Result::ok).map(|version| version.path().join("bin")).collect();
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten();
+    let mut folders: Vec<_> = versions
+        .filter_map(Result::ok)
+        .map(|version| version.path().join("bin"))
+        .collect();
     folders.sort();
     folders.reverse();
     server_program(ROOT, name, &folders, "postgresql")
@@ -46,9 +51,20 @@ fn initialise(folder: &Path, as_user: AsUser<'_>) {
     let password = folder.join("password");
     std::fs::write(&password, PASSWORD).expect("the new folder can be written");
     let mut initdb = Command::new(find("initdb"));
-    initdb.args(["--username=postgres", "--encoding=UTF8", "--locale=C", "--locale-provider=icu", "--icu-locale=en"]);
+    initdb.args([
+        "--username=postgres",
+        "--encoding=UTF8",
+        "--locale=C",
+        "--locale-provider=icu",
+        "--icu-locale=en",
+    ]);
     initdb
-        .args(["--no-sync", "--wal-segsize=1", "--auth=scram-sha-256", "--pwfile"])
+        .args([
+            "--no-sync",
+            "--wal-segsize=1",
+            "--auth=scram-sha-256",
+            "--pwfile",
+        ])
         .arg(password)
         .arg("--pgdata")
         .arg(&data);
@@ -58,28 +74,45 @@ fn initialise(folder: &Path, as_user: AsUser<'_>) {
     let mut single = Command::new(find("postgres"));
     single.arg("--single").arg("-D").arg(&data).arg("postgres");
     as_user(&mut single);
-    let mut child = single.stdin(Stdio::piped()).stdout(Stdio::null()).current_dir("/").spawn().expect("it starts");
+    let mut child = single
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .current_dir("/")
+        .spawn()
+        .expect("it starts");
     let role = format!("CREATE ROLE {USER} LOGIN CREATEDB CREATEROLE PASSWORD '{PASSWORD}'\n");
-    child.stdin.take().expect("standard input is piped").write_all(role.as_bytes()).expect("it reads its input");
+    child
+        .stdin
+        .take()
+        .expect("standard input is piped")
+        .write_all(role.as_bytes())
+        .expect("it reads its input");
     let status = child.wait().expect("it can be waited for");
     assert!(status.success(), "{single:?}: {status}");
 }
 
 fn command(folder: &Path, port: u16) -> Vec<OsString> {
-    let mut words: Vec<OsString> =
-        vec![find("postgres").into(), "-D".into(), folder.join("data").into(), "-p".into(), port.to_string().into()];
+    let mut words: Vec<OsString> = vec![
+        find("postgres").into(),
+        "-D".into(),
+        folder.join("data").into(),
+        "-p".into(),
+        port.to_string().into(),
+    ];
     for setting in SETTINGS {
         words.extend(["-c".into(), setting.into()]);
     }
     words
 }
 
-/// A server that accepts logins answers a start-up message with an authentication request (`R`), one that still starts
-/// with an error.
+/// A server that accepts logins answers a start-up message with an authentication request (`R`),
+/// one that still starts with an error.
 pub fn ready(stream: &mut TcpStream) -> io::Result<bool> {
     let version = 196_608_u32.to_be_bytes();
     let parameters = format!("user\0{USER}\0\0");
-    let length = u32::try_from(8 + parameters.len()).expect("a short message").to_be_bytes();
+    let length = u32::try_from(8 + parameters.len())
+        .expect("a short message")
+        .to_be_bytes();
     stream.write_all(&[&length[..], &version, parameters.as_bytes()].concat())?;
     let mut kind = [0];
     stream.read_exact(&mut kind)?;

@@ -1,5 +1,5 @@
-//! A TCP proxy between a host and its database on the loopback interface. A test can cut, stall and restore the connections,
-//! and distribute them over several servers.
+//! A TCP proxy between a host and its database on the loopback interface. A test can cut, stall and
+//! restore the connections, and distribute them over several servers.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -46,13 +46,19 @@ pub struct Rewrite {
 }
 
 impl Rewrite {
-    pub const NOTHING: Self = Self { to_target: |_| {}, to_client: |_, _| {} };
+    pub const NOTHING: Self = Self {
+        to_target: |_| {},
+        to_client: |_, _| {},
+    };
 }
 
 /// Replaces the first occurrence of `wanted` by as many other bytes.
 pub fn replace(bytes: &mut [u8], wanted: &[u8], by: &[u8]) {
     assert_eq!(wanted.len(), by.len());
-    if let Some(at) = bytes.windows(wanted.len()).position(|window| window == wanted) {
+    if let Some(at) = bytes
+        .windows(wanted.len())
+        .position(|window| window == wanted)
+    {
         bytes[at..at + by.len()].copy_from_slice(by);
     }
 }
@@ -78,7 +84,8 @@ impl Proxy {
     }
 
     fn with(targets: Vec<SocketAddr>, rewrite: Rewrite, kept: &'static [u8]) -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+            .expect("the loopback interface has free ports");
         let address = listener.local_addr().expect("a listener has an address");
         let state = Arc::new(ProxyState {
             targets,
@@ -130,7 +137,8 @@ impl Proxy {
         self.state.most.store(self.sent() + bytes, Ordering::SeqCst);
     }
 
-    /// Holds back all bytes in both directions, as a server that has frozen: connections stay open, and new ones are accepted.
+    /// Holds back all bytes in both directions, as a server that has frozen: connections stay open,
+    /// and new ones are accepted.
     pub fn stall(&self) {
         *self.state.stalled() = true;
     }
@@ -150,7 +158,10 @@ impl Proxy {
     /// # Panics
     /// After [`PATIENCE`] without them.
     pub fn wait_for_sent(&self, bytes: u64) {
-        let waiting = self.state.has_sent.wait_timeout_while(self.state.sent(), PATIENCE, |sent| *sent < bytes);
+        let waiting = self
+            .state
+            .has_sent
+            .wait_timeout_while(self.state.sent(), PATIENCE, |sent| *sent < bytes);
         let (sent, _) = waiting.unwrap_or_else(PoisonError::into_inner);
         assert!(*sent >= bytes, "{sent} of {bytes} bytes are sent");
     }
@@ -221,11 +232,14 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
     let first = state.accepted.fetch_add(1, Ordering::SeqCst) % state.targets.len();
     let (later, sooner) = (&state.targets[..first], &state.targets[first..]);
     let mut found = sooner.iter().chain(later).map(TcpStream::connect);
-    let server = found.find_map(Result::ok).ok_or(io::ErrorKind::ConnectionRefused)?;
+    let server = found
+        .find_map(Result::ok)
+        .ok_or(io::ErrorKind::ConnectionRefused)?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let mut streams = state.streams();
-    // Checked under the lock that `cut` takes, so that a concurrent connection is either refused or broken.
+    // Checked under the lock that `cut` takes, so that a concurrent connection is either refused or
+    // broken.
     if state.cut.load(Ordering::SeqCst) || state.keeps_only.load(Ordering::SeqCst) {
         return Ok(());
     }
@@ -237,12 +251,18 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
         let mut is_recognised = false;
         let passes = |bytes: &mut [u8]| {
             (towards.rewrite.to_target)(bytes);
-            is_recognised |=
-                !towards.kept.is_empty() && bytes.windows(towards.kept.len()).any(|part| part == towards.kept);
+            is_recognised |= !towards.kept.is_empty()
+                && bytes
+                    .windows(towards.kept.len())
+                    .any(|part| part == towards.kept);
             if towards.keeps_only.load(Ordering::SeqCst) && !is_recognised {
                 return Passage::Breaks;
             }
-            if towards.passes(bytes.len()) { Passage::Passes } else { Passage::CutsAll }
+            if towards.passes(bytes.len()) {
+                Passage::Passes
+            } else {
+                Passage::CutsAll
+            }
         };
         pump(client_copy, server_copy, passes, &towards);
     });
@@ -266,7 +286,12 @@ enum Passage {
     CutsAll,
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, mut passes: impl FnMut(&mut [u8]) -> Passage, state: &ProxyState) {
+fn pump(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    mut passes: impl FnMut(&mut [u8]) -> Passage,
+    state: &ProxyState,
+) {
     let mut buffer = [0; 16 * 1024];
     while let Ok(read) = from.read(&mut buffer) {
         if read == 0 {

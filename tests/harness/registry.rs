@@ -1,5 +1,6 @@
-//! The OCI registry of the tests: Debian's `docker-registry`, with its data in a temporary folder, which requires the
-//! harness's user and password. Without TLS, or with a certificate of an authority of its own.
+//! The OCI registry of the tests: Debian's `docker-registry`, with its data in a temporary folder,
+//! which requires the harness's user and password. Without TLS, or with a certificate of an
+//! authority of its own.
 
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
@@ -7,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::certificates::{Authority, VALID};
-use super::engine::{AsUser, Engine, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program};
+use super::engine::{
+    AsUser, Engine, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, program,
+};
 
 static REGISTRY: Recipe = Recipe {
     name: "registry",

@@ -1,5 +1,5 @@
-//! The API in the test process: a database for one test, real HTTP on a free port, a stopped clock. For tests that do not
-//! need the start sequence; `host` runs the whole host as a process.
+//! The API in the test process: a database for one test, real HTTP on a free port, a stopped clock.
+//! For tests that do not need the start sequence; `host` runs the whole host as a process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,7 +38,8 @@ const CONNECTIONS: usize = 1000;
 
 pub const NOW_NS: i64 = 1_800_000_000_000_000_000;
 
-/// Deviations from the default server: empty database, no translators, default page size, no clients.
+/// Deviations from the default server: empty database, no translators, default page size, no
+/// clients.
 #[derive(Default)]
 pub struct Options {
     pub kind: Kind,
@@ -76,20 +77,30 @@ impl Reply {
     /// The body of a 200 response as a message of this type.
     #[track_caller]
     pub fn message<M: Message + Default>(&self) -> M {
-        assert_eq!((self.status, self.header("content-type")), (200, "application/x-protobuf"), "{}", self.text());
+        assert_eq!(
+            (self.status, self.header("content-type")),
+            (200, "application/x-protobuf"),
+            "{}",
+            self.text()
+        );
         M::decode(&self.body[..]).expect("the body is a message of this type")
     }
 
     /// The type and text of the error in the response.
     #[track_caller]
     pub fn error(&self) -> (proto::error::Type, String) {
-        let error = self.message::<proto::DesiredLrpLifecycleResponse>().error.expect("the response has an error");
+        let error = self
+            .message::<proto::DesiredLrpLifecycleResponse>()
+            .error
+            .expect("the response has an error");
         (error.r#type(), String::from_utf8(error.message).unwrap())
     }
 
     /// The value of a header, empty if it is absent.
     pub fn header(&self, name: &str) -> &str {
-        self.headers.get(name).map_or("", |value| value.to_str().unwrap())
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().unwrap())
     }
 
     pub fn text(&self) -> String {
@@ -99,11 +110,20 @@ impl Reply {
 
 impl Server {
     pub async fn empty(kind: Kind) -> Self {
-        Self::start(Options { kind, ..Options::default() }).await
+        Self::start(Options {
+            kind,
+            ..Options::default()
+        })
+        .await
     }
 
     pub async fn with_fixture(kind: Kind) -> Self {
-        Self::start(Options { kind, with_fixture: true, ..Options::default() }).await
+        Self::start(Options {
+            kind,
+            with_fixture: true,
+            ..Options::default()
+        })
+        .await
     }
 
     pub async fn start(options: Options) -> Self {
@@ -118,8 +138,19 @@ impl Server {
         let layout = layouts::current();
         if layout != TestLayout::Native {
             let prepared = Prepared::new(&test_database, layout, options.with_fixture).await;
-            let Prepared { context, fence, access, online } = prepared;
-            let server = Self::over(test_database.clone(), context.database.clone(), fence, access, options);
+            let Prepared {
+                context,
+                fence,
+                access,
+                online,
+            } = prepared;
+            let server = Self::over(
+                test_database.clone(),
+                context.database.clone(),
+                fence,
+                access,
+                options,
+            );
             if let Some(online) = online {
                 layouts::spawn_copy(online, context, &server, test_database);
             }
@@ -128,7 +159,10 @@ impl Server {
         newest_layout(&test_database, options.with_fixture).await;
         let database = test_database.open().await;
         let fence = Fence::raise(&database).await.unwrap();
-        let record_versions = fixture::TABLES.map(|table| (table.to_owned(), RECORD_VERSION)).into_iter().collect();
+        let record_versions = fixture::TABLES
+            .map(|table| (table.to_owned(), RECORD_VERSION))
+            .into_iter()
+            .collect();
         let access = TableAccess::direct(&limits(), database.dialect(), &record_versions);
         Self::over(test_database, database, fence, access, options)
     }
@@ -144,15 +178,22 @@ impl Server {
         let database = stored.context.database.clone();
         let fence = Fence::raise(&database).await.unwrap();
         let history = migrate::layout_history(migrations).unwrap();
-        let record_versions = RecordVersions::at(migrations.iter().map(|module| module.manifest()), version);
+        let record_versions =
+            RecordVersions::at(migrations.iter().map(|module| module.manifest()), version);
         let access = if Lenses::are_needed(&history, migrations, version).unwrap() {
-            let arguments = migrate::arguments(&stored.context, &fence, Lenses::versions(version)).await.unwrap();
+            let arguments = migrate::arguments(&stored.context, &fence, Lenses::versions(version))
+                .await
+                .unwrap();
             TableAccess::through_lenses(
                 Lenses::new(&history, migrations, version, record_versions, arguments).unwrap(),
                 database.dialect(),
             )
         } else {
-            TableAccess::direct(history.at(version).unwrap(), database.dialect(), &record_versions)
+            TableAccess::direct(
+                history.at(version).unwrap(),
+                database.dialect(),
+                &record_versions,
+            )
         };
         let server = Self::over(test_database, database, fence, access, options);
         server.gate.open(Arc::clone(&server.api));
@@ -168,9 +209,21 @@ impl Server {
     ) -> Self {
         let clock = Arc::new(StoppedClock::at(NOW_NS));
         let keyring = Arc::new(options.keyring.unwrap_or_else(fixture::keyring));
-        let store = Store::new(database.clone(), fence.clone(), keyring, clock.clone(), access);
+        let store = Store::new(
+            database.clone(),
+            fence.clone(),
+            keyring,
+            clock.clone(),
+            access,
+        );
         let measures = Measures::new(database.clone(), &AdvancedRoutes::default());
-        let service = Service::new(store.clone(), Events::default(), options.clients, options.policy, measures.clone());
+        let service = Service::new(
+            store.clone(),
+            Events::default(),
+            options.clients,
+            options.policy,
+            measures.clone(),
+        );
         let mut api = Api::new(service.clone(), options.translators, options.pin).unwrap();
         if let Some(units) = options.page_units {
             api = api.with_page_units(units);
@@ -182,9 +235,19 @@ impl Server {
         listener.set_nonblocking(true).unwrap();
         let listener = tokio::net::TcpListener::from_std(listener).unwrap();
         let address = listener.local_addr().unwrap();
-        let port = http::Port { name: "API", listener, most_connections: CONNECTIONS };
+        let port = http::Port {
+            name: "API",
+            listener,
+            most_connections: CONNECTIONS,
+        };
         let router = http::router(gate.clone(), metrics);
-        tokio::spawn(http::serve_clients(port, None, router, std::future::pending(), Duration::ZERO));
+        tokio::spawn(http::serve_clients(
+            port,
+            None,
+            router,
+            std::future::pending(),
+            Duration::ZERO,
+        ));
         let client = super::http_client();
         Self {
             gate,
@@ -205,14 +268,27 @@ impl Server {
         format!("http://{}{path}", self.address)
     }
 
-    pub async fn send(&self, verb: &str, path: &str, headers: &[(&'static str, &str)], body: Vec<u8>) -> Reply {
-        let mut request = self.client.request(verb.parse().unwrap(), self.url(path)).body(body);
+    pub async fn send(
+        &self,
+        verb: &str,
+        path: &str,
+        headers: &[(&'static str, &str)],
+        body: Vec<u8>,
+    ) -> Reply {
+        let mut request = self
+            .client
+            .request(verb.parse().unwrap(), self.url(path))
+            .body(body);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let response = request.send().await.unwrap();
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
-        Reply { status, headers, body: response.bytes().await.unwrap().to_vec() }
+        Reply {
+            status,
+            headers,
+            body: response.bytes().await.unwrap().to_vec(),
+        }
     }
 
     pub async fn post(&self, path: &str, body: impl Into<Vec<u8>>) -> Reply {
@@ -262,7 +338,8 @@ async fn newest_layout(database: &TestDatabase, with_rows: bool) {
     opened.close().await;
 }
 
-/// The parts of the newest layout that the store reads: limits of text columns, and record versions.
+/// The parts of the newest layout that the store reads: limits of text columns, and record
+/// versions.
 fn limits() -> Layout {
     let column = |(name, kind): &(&str, ColumnType)| Column {
         name: (*name).to_owned(),
@@ -280,11 +357,31 @@ fn limits() -> Layout {
     };
     let key = |name| (name, ColumnType::Varchar(255));
     let version = ("record_version", ColumnType::BigInteger);
-    let desired = ["process_guid", "domain", "log_guid", "definition_id", "previous_definition_id"].map(key);
-    let desired: Vec<_> = desired.into_iter().chain([("rootfs", ColumnType::Varchar(1024)), version]).collect();
-    let definitions = [key("definition_id"), key("log_guid"), ("rootfs", ColumnType::Varchar(1024))];
-    let instance =
-        ["process_guid", "domain", "instance_guid", "cell_id", "availability_zone", "desired_lrp_definition_id"];
+    let desired = [
+        "process_guid",
+        "domain",
+        "log_guid",
+        "definition_id",
+        "previous_definition_id",
+    ]
+    .map(key);
+    let desired: Vec<_> = desired
+        .into_iter()
+        .chain([("rootfs", ColumnType::Varchar(1024)), version])
+        .collect();
+    let definitions = [
+        key("definition_id"),
+        key("log_guid"),
+        ("rootfs", ColumnType::Varchar(1024)),
+    ];
+    let instance = [
+        "process_guid",
+        "domain",
+        "instance_guid",
+        "cell_id",
+        "availability_zone",
+        "desired_lrp_definition_id",
+    ];
     let actual = instance.map(key).into_iter().chain([version]);
     let actual: Vec<_> = actual.collect();
     let tables = [
@@ -293,10 +390,16 @@ fn limits() -> Layout {
         table("actual_lrps", &actual),
         table("bbs_lrp_definitions", &definitions),
     ];
-    Layout { tables: tables.into_iter().map(|table| (table.name.clone(), table)).collect() }
+    Layout {
+        tables: tables
+            .into_iter()
+            .map(|table| (table.name.clone(), table))
+            .collect(),
+    }
 }
 
-/// A keyring with the fixture's label and another passphrase: it decrypts none of the fixture's records.
+/// A keyring with the fixture's label and another passphrase: it decrypts none of the fixture's
+/// records.
 pub fn other_keyring() -> Keyring {
     Keyring::new([("key-2024", "another passphrase")], "key-2024").unwrap()
 }

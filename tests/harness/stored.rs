@@ -1,5 +1,5 @@
-//! A database for tests of the migration engine: runs migrations on it and reads every row of a layout, encrypted columns
-//! decrypted.
+//! A database for tests of the migration engine: runs migrations on it and reads every row of a
+//! layout, encrypted columns decrypted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,12 +25,20 @@ pub struct Stored {
 
 impl Stored {
     pub async fn open(database: &TestDatabase, migrations: Vec<Arc<dyn Transform>>) -> Self {
-        Self::try_open(database, migrations).await.expect("the database can be opened")
+        Self::try_open(database, migrations)
+            .await
+            .expect("the database can be opened")
     }
 
-    pub async fn try_open(database: &TestDatabase, migrations: Vec<Arc<dyn Transform>>) -> Result<Self, DatabaseError> {
+    pub async fn try_open(
+        database: &TestDatabase,
+        migrations: Vec<Arc<dyn Transform>>,
+    ) -> Result<Self, DatabaseError> {
         let opened = Database::open(&database.address()).await?;
-        Ok(Self { _database: Some(database.clone()), ..Self::over(opened, migrations) })
+        Ok(Self {
+            _database: Some(database.clone()),
+            ..Self::over(opened, migrations)
+        })
     }
 
     /// [`Self::open`] with an open connection pool.
@@ -46,9 +54,16 @@ impl Stored {
             now_ns: 1_800_000_000_000_000_000,
             replays: None,
             // Small enough for the fixture to take several batches.
-            tuning: Tuning { batch_units: 60, batch_bytes: 100_000, ..Tuning::default() },
+            tuning: Tuning {
+                batch_units: 60,
+                batch_bytes: 100_000,
+                ..Tuning::default()
+            },
         };
-        Self { context, _database: None }
+        Self {
+            context,
+            _database: None,
+        }
     }
 
     pub async fn up(&self, wanted: u64) -> Result<Decision, MigrateError> {
@@ -61,27 +76,44 @@ impl Stored {
         migrate::run(&self.next_start().await, &fence, Intent::Down { to }).await
     }
 
-    /// The context of a process that starts after all migrations that the database has been through.
+    /// The context of a process that starts after all migrations that the database has been
+    /// through.
     async fn next_start(&self) -> Context {
-        let ran = migrate::migrations_ran(&self.context).await.expect("the history can be read").len();
-        Context { now_ns: self.context.now_ns + i64::try_from(ran).expect("a few"), ..self.context.clone() }
+        let ran = migrate::migrations_ran(&self.context)
+            .await
+            .expect("the history can be read")
+            .len();
+        Context {
+            now_ns: self.context.now_ns + i64::try_from(ran).expect("a few"),
+            ..self.context.clone()
+        }
     }
 
     /// Runs a statement that bypasses the host, as an operator or another BBS might.
     pub async fn execute(&self, statement: &str) {
         let mut tx = self.context.database.write().await.expect("a transaction");
-        tx.execute(sql(statement.to_owned())).await.expect("the statement succeeds");
+        tx.execute(sql(statement.to_owned()))
+            .await
+            .expect("the statement succeeds");
         tx.commit().await.expect("a commit");
     }
 
     pub fn layout(&self, version: u64) -> Layout {
-        let history = migrate::layout_history(&self.context.migrations).expect("the layout history is sound");
-        history.at(version).expect("a version of the layout history").clone()
+        let history =
+            migrate::layout_history(&self.context.migrations).expect("the layout history is sound");
+        history
+            .at(version)
+            .expect("a version of the layout history")
+            .clone()
     }
 
     /// The current version according to the version row.
     pub async fn version(&self) -> u64 {
-        let found = texts(&self.context.database, "SELECT value FROM configurations WHERE id = 'version'").await;
+        let found = texts(
+            &self.context.database,
+            "SELECT value FROM configurations WHERE id = 'version'",
+        )
+        .await;
         let row: serde_json::Value = serde_json::from_str(&found[0]).expect("the version is JSON");
         row["CurrentVersion"].as_u64().expect("a number")
     }
@@ -91,10 +123,16 @@ impl Stored {
         let dialect = self.context.database.dialect();
         let mut reader = self.context.database.read().await.expect("a reader");
         for (name, table) in &self.layout(version).tables {
-            let found = schema::read_back(&mut reader, name).await.expect("the schema can be read");
+            let found = schema::read_back(&mut reader, name)
+                .await
+                .expect("the schema can be read");
             let found = found.unwrap_or_else(|| panic!("table {name} is missing"));
             let wanted = schema::expected(dialect, table);
-            assert_eq!(schema::differences(&found, &wanted), Vec::<String>::new(), "{name}");
+            assert_eq!(
+                schema::differences(&found, &wanted),
+                Vec::<String>::new(),
+                "{name}"
+            );
         }
     }
 
@@ -108,13 +146,22 @@ impl Stored {
         let mut reader = self.context.database.read().await.expect("a reader");
         let mut all = Rows::new();
         for (name, table) in &self.layout(version).tables {
-            let columns: Vec<_> = table.columns.iter().map(|column| column.name.as_str()).collect();
+            let columns: Vec<_> = table
+                .columns
+                .iter()
+                .map(|column| column.name.as_str())
+                .collect();
             let (columns, key) = (columns.join(", "), table.primary_key.join(", "));
             let statement = format!("SELECT {columns} FROM {name} ORDER BY {key}");
-            let rows = reader.fetch(sql(statement)).await.unwrap_or_else(|error| panic!("{name}: {error}"));
+            let rows = reader
+                .fetch(sql(statement))
+                .await
+                .unwrap_or_else(|error| panic!("{name}: {error}"));
             let read = |row: &Row| {
                 let columns = table.columns.iter().enumerate();
-                columns.map(|(at, column)| (column.name.clone(), self.text_of(row, at, column))).collect()
+                columns
+                    .map(|(at, column)| (column.name.clone(), self.text_of(row, at, column)))
+                    .collect()
             };
             all.insert(name.clone(), rows.iter().map(read).collect());
         }
@@ -123,13 +170,20 @@ impl Stored {
 
     /// A column value as text, decrypted if the column is encrypted.
     fn text_of(&self, row: &Row, at: usize, column: &Column) -> String {
-        match row.value(at, Encoding::from(column.kind)).expect("a value of the column's type") {
+        match row
+            .value(at, Encoding::from(column.kind))
+            .expect("a value of the column's type")
+        {
             Value::Null => "NULL".to_owned(),
             Value::Boolean(value) => i32::from(value).to_string(),
             Value::Integer(value) => value.to_string(),
             Value::Text([]) => String::new(),
             Value::Text(text) => {
-                let plain = self.context.keyring.open(column.sealing, text).expect("the value decrypts");
+                let plain = self
+                    .context
+                    .keyring
+                    .open(column.sealing, text)
+                    .expect("the value decrypts");
                 String::from_utf8_lossy(&plain).into_owned()
             }
         }

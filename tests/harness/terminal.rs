@@ -29,5 +29,8 @@ pub fn run(command: &Command, answer: &str) -> AtTerminal {
         .args(command.get_args())
         .output()
         .expect("`ruby` is installed; `tests/run` does that");
-    AtTerminal { status: output.status, output: String::from_utf8_lossy(&output.stdout).into_owned() }
+    AtTerminal {
+        status: output.status,
+        output: String::from_utf8_lossy(&output.stdout).into_owned(),
+    }
 }

@@ -1,4 +1,5 @@
-//! Tests of the API over HTTP on a real database: the effect of each method and the text of each error.
+//! Tests of the API over HTTP on a real database: the effect of each method and the text of each
+//! error.
 
 pub(crate) mod actual_lrps;
 pub(crate) mod answers;
@@ -18,18 +19,36 @@ use bbs_proto::models as proto;
 use crate::harness::server::Server;
 
 fn run_action() -> proto::Action {
-    let run = proto::RunAction { path: b"/bin/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
-    proto::Action { run_action: Some(run), ..Default::default() }
+    let run = proto::RunAction {
+        path: b"/bin/app".to_vec(),
+        user: b"vcap".to_vec(),
+        ..Default::default()
+    };
+    proto::Action {
+        run_action: Some(run),
+        ..Default::default()
+    }
 }
 
 pub(crate) fn tag(key: &str, value: &str) -> proto::MetricTagEntry {
-    let value = proto::MetricTagValue { r#static: value.into(), ..Default::default() };
-    proto::MetricTagEntry { key: key.into(), value: Some(value) }
+    let value = proto::MetricTagValue {
+        r#static: value.into(),
+        ..Default::default()
+    };
+    proto::MetricTagEntry {
+        key: key.into(),
+        value: Some(value),
+    }
 }
 
 pub(crate) fn routes(entries: &[(&str, &str)]) -> proto::ProtoRoutes {
-    let entry = |(key, value): &(&str, &str)| proto::RouteEntry { key: (*key).into(), value: (*value).into() };
-    proto::ProtoRoutes { routes: entries.iter().map(entry).collect() }
+    let entry = |(key, value): &(&str, &str)| proto::RouteEntry {
+        key: (*key).into(),
+        value: (*value).into(),
+    };
+    proto::ProtoRoutes {
+        routes: entries.iter().map(entry).collect(),
+    }
 }
 
 /// The smallest desired LRP that validation accepts.
@@ -46,32 +65,60 @@ pub(crate) fn lrp(process_guid: &str) -> proto::DesiredLrp {
 }
 
 pub(crate) async fn desire(server: &Server, lrp: proto::DesiredLrp) {
-    let reply = server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await;
-    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+    let reply = server
+        .call(
+            "/v1/desired_lrp/desire.r2",
+            &proto::DesireLrpRequest {
+                desired_lrp: Some(lrp),
+            },
+        )
+        .await;
+    assert_eq!(
+        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
+        None
+    );
 }
 
 async fn remove(server: &Server, guid: &str) -> Option<proto::Error> {
-    let request = proto::RemoveDesiredLrpRequest { process_guid: guid.into() };
-    server.call("/v1/desired_lrp/remove", &request).await.message::<proto::DesiredLrpLifecycleResponse>().error
+    let request = proto::RemoveDesiredLrpRequest {
+        process_guid: guid.into(),
+    };
+    server
+        .call("/v1/desired_lrp/remove", &request)
+        .await
+        .message::<proto::DesiredLrpLifecycleResponse>()
+        .error
 }
 
 pub(crate) async fn get(server: &Server, process_guid: &str) -> proto::DesiredLrp {
-    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: process_guid.into() };
-    let reply = server.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await;
+    let request = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: process_guid.into(),
+    };
+    let reply = server
+        .call("/v1/desired_lrps/get_by_process_guid.r3", &request)
+        .await;
     let answer: proto::DesiredLrpResponse = reply.message();
     assert_eq!(answer.error, None);
-    answer.desired_lrp.expect("an answer without an error has the LRP")
+    answer
+        .desired_lrp
+        .expect("an answer without an error has the LRP")
 }
 
 async fn list(server: &Server, request: proto::DesiredLrPsRequest) -> Vec<proto::DesiredLrp> {
-    let answer: proto::DesiredLrPsResponse = server.call("/v1/desired_lrps/list.r3", &request).await.message();
+    let answer: proto::DesiredLrPsResponse = server
+        .call("/v1/desired_lrps/list.r3", &request)
+        .await
+        .message();
     assert_eq!(answer.error, None);
     answer.desired_lrps
 }
 
 /// Sorted, because lists have no defined order.
 fn guids(lrps: &[proto::DesiredLrp]) -> Vec<String> {
-    let mut guids: Vec<_> = lrps.iter().map(|lrp| String::from_utf8(lrp.process_guid.clone()).unwrap()).collect();
+    let mut guids: Vec<_> = lrps
+        .iter()
+        .map(|lrp| String::from_utf8(lrp.process_guid.clone()).unwrap())
+        .collect();
     guids.sort();
     guids
 }

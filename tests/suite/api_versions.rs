@@ -1,4 +1,5 @@
-//! What an operator sees and pins of the API: `bbs api versions`, and releases that stand for a data and an API version.
+//! What an operator sees and pins of the API: `bbs api versions`, and releases that stand for a
+//! data and an API version.
 
 use serde_json::Value;
 
@@ -19,12 +20,32 @@ fn versions(installation: &Installation) -> Vec<Value> {
 #[test]
 fn versions_are_listed_with_their_modules_routes_and_ends() {
     let versions = versions(&installation());
-    let named: Vec<_> = versions.iter().map(|version| version["version"].as_str().unwrap()).collect();
+    let named: Vec<_> = versions
+        .iter()
+        .map(|version| version["version"].as_str().unwrap())
+        .collect();
     assert_eq!(named, ["1.2", "1.1", "1.0", "0.12", "0.11", "0.10", "0.9"]);
-    let until: Vec<_> = versions.iter().map(|version| version["deprecated_until"].as_str()).collect();
-    assert_eq!(until, [None, None, Some("3.0"), Some("2.0"), Some("2.0"), Some("2.0"), Some("2.0")]);
+    let until: Vec<_> = versions
+        .iter()
+        .map(|version| version["deprecated_until"].as_str())
+        .collect();
+    assert_eq!(
+        until,
+        [
+            None,
+            None,
+            Some("3.0"),
+            Some("2.0"),
+            Some("2.0"),
+            Some("2.0"),
+            Some("2.0")
+        ]
+    );
     assert!(versions.iter().all(|version| version["served"] == true));
-    assert_eq!((&versions[0]["module"], &versions[1]["module"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        (&versions[0]["module"], &versions[1]["module"]),
+        (&Value::Null, &Value::Null)
+    );
     assert_eq!(versions[2]["module"]["file"], "1.0-to-1.1.wasm");
     assert_eq!(versions[2]["module"]["sha256"].as_str().unwrap().len(), 64);
     let has = |version: usize, name: &str, verb: &str, path: &str| {
@@ -32,13 +53,22 @@ fn versions_are_listed_with_their_modules_routes_and_ends() {
         let method = serde_json::json!({ "name": name, "verb": verb, "path": path });
         assert!(methods.contains(&method), "{method} is not in {methods:?}");
     };
-    has(0, "DesiredLRPSchedulingInfos_r1", "POST", "desired_lrp_scheduling_infos/list.r1");
+    has(
+        0,
+        "DesiredLRPSchedulingInfos_r1",
+        "POST",
+        "desired_lrp_scheduling_infos/list.r1",
+    );
     has(1, "DesiredLRPs_r3", "POST", "/v1/desired_lrps/list.r3");
     has(2, "EventStream", "GET", "/v1/events");
     has(6, "ListDesiredLRPs_0_9", "POST", "desired_lrps/list");
 
     let folder = modules();
-    let text = crate::harness::command().args(["api", "versions"]).arg(folder).output().unwrap();
+    let text = crate::harness::command()
+        .args(["api", "versions"])
+        .arg(folder)
+        .output()
+        .unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
     for line in [
         "1.2  this host\n",
@@ -55,7 +85,9 @@ fn versions_are_listed_with_their_modules_routes_and_ends() {
 fn versions_above_a_pin_are_listed_as_not_served() {
     let versions = versions(&installation().set("pin_api_version", "0.12"));
     let served = versions.iter().filter(|version| version["served"] == true);
-    let served: Vec<_> = served.map(|version| version["version"].as_str().unwrap()).collect();
+    let served: Vec<_> = served
+        .map(|version| version["version"].as_str().unwrap())
+        .collect();
     assert_eq!(served, ["0.12", "0.11", "0.10", "0.9"]);
 }
 
@@ -66,18 +98,38 @@ async fn pinned_release_stands_for_a_data_and_an_api_version() {
     let releases = "[[release]]\nname = \"older\"\ndata = 1772581987\napi = \"0.10\"\n";
     std::fs::write(folder.path().join("releases.toml"), releases).unwrap();
     let installation = Installation::new(folder.path(), Kind::Sqlite);
-    let host = Host::start(installation.command(&["serve", "--pin-release", "older"]), "serving");
+    let host = Host::start(
+        installation.command(&["serve", "--pin-release", "older"]),
+        "serving",
+    );
     for (path, status) in [("v0.10/ping", 200), ("v0.11/ping", 406), ("v1/ping", 200)] {
-        let reply = http_client().post(host.url(&format!("/{path}"))).send().await.unwrap();
+        let reply = http_client()
+            .post(host.url(&format!("/{path}")))
+            .send()
+            .await
+            .unwrap();
         assert_eq!(reply.status().as_u16(), status, "{path}");
     }
-    assert!(tokio::task::spawn_blocking(|| host.terminate()).await.unwrap().success());
+    assert!(
+        tokio::task::spawn_blocking(|| host.terminate())
+            .await
+            .unwrap()
+            .success()
+    );
     let status = installation.succeed(&["migrate", "status", "--json"]);
     let status: Value = serde_json::from_str(&status).unwrap();
-    assert_eq!(status["found"]["versioned"]["current"], 1_772_581_987, "{status}");
+    assert_eq!(
+        status["found"]["versioned"]["current"], 1_772_581_987,
+        "{status}"
+    );
 
     for (installation, words) in [
-        (installation.set("pin_release", "older").set("pin_api_version", "0.10"), "leave out either `pin_release`"),
+        (
+            installation
+                .set("pin_release", "older")
+                .set("pin_api_version", "0.10"),
+            "leave out either `pin_release`",
+        ),
         (
             Installation::new(folder.path(), Kind::Sqlite).set("pin_release", "newer"),
             "the modules have no release \"newer\": they have older",
@@ -85,7 +137,10 @@ async fn pinned_release_stands_for_a_data_and_an_api_version() {
     ] {
         let output = installation.run(&["serve"]);
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && errors.contains(words), "{errors}");
+        assert!(
+            output.status.code() == Some(2) && errors.contains(words),
+            "{errors}"
+        );
     }
 }
 
@@ -93,10 +148,15 @@ async fn pinned_release_stands_for_a_data_and_an_api_version() {
 #[test]
 fn releases_of_the_default_modules_can_be_pinned() {
     let text = std::fs::read_to_string(modules().join("releases.toml")).unwrap();
-    let names: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("name = ")).collect();
+    let names: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("name = "))
+        .collect();
     assert!(names.len() >= 2, "{text}");
     for name in names {
-        let host = installation().set("pin_release", name.trim_matches('"')).serve();
+        let host = installation()
+            .set("pin_release", name.trim_matches('"'))
+            .serve();
         assert!(host.terminate().success(), "{name}");
     }
 }

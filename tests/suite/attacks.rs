@@ -1,4 +1,5 @@
-//! Attacks by modules, clients, peers and files: none ends the host, takes its memory over the limit or blocks native calls.
+//! Attacks by modules, clients, peers and files: none ends the host, takes its memory over the
+//! limit or blocks native calls.
 
 mod bodies;
 pub mod compilation;

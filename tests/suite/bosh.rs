@@ -12,13 +12,18 @@ use serde_json::{Value, json};
 
 use crate::harness::bosh::{RenderedJob, release};
 
-/// Properties of Diego's job, and the `bbs.json` that Diego's job renders from them, by a name for the combination. Those of
-/// `cf_deployment` are the ones that the manifest of cf-deployment sets.
+/// Properties of Diego's job, and the `bbs.json` that Diego's job renders from them, by a name for
+/// the combination. Those of `cf_deployment` are the ones that the manifest of cf-deployment sets.
 const OF_DIEGOS_JOB: &str = include_str!("../fixtures/bosh-bbs-job.json");
 /// A public key of minisign.
 const PUBLIC_KEY: &str = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3";
 /// Keys that Diego's job does not write.
-const ADDITIONS: [&str; 4] = ["migration_mode", "modules_dir", "modules_dirs", "on_unreadable"];
+const ADDITIONS: [&str; 4] = [
+    "migration_mode",
+    "modules_dir",
+    "modules_dirs",
+    "on_unreadable",
+];
 
 fn of_diegos_job(combination: &str) -> (Value, Value) {
     let mut combinations: Value = serde_json::from_str(OF_DIEGOS_JOB).expect("the fixture is JSON");
@@ -49,12 +54,15 @@ fn all() -> Value {
 
 /// Sets a property by its path.
 fn with(mut properties: Value, path: &str, value: Value) -> Value {
-    *path.split('.').fold(&mut properties, |within, name| &mut within[name]) = value;
+    *path
+        .split('.')
+        .fold(&mut properties, |within, name| &mut within[name]) = value;
     properties
 }
 
 fn rendered_config(properties: &Value) -> Value {
-    serde_json::from_str(RenderedJob::render("bbs", properties).text("config/bbs.json")).expect("it is JSON")
+    serde_json::from_str(RenderedJob::render("bbs", properties).text("config/bbs.json"))
+        .expect("it is JSON")
 }
 
 #[test]
@@ -62,14 +70,25 @@ fn every_template_is_listed_and_every_property_is_used() {
     for (job, properties) in [("bbs", all()), ("bbs-migrate", json!({}))] {
         let folder = release().join("jobs").join(job);
         let spec = std::fs::read_to_string(folder.join("spec")).expect("the job has a spec");
-        let listed = spec.lines().filter_map(|line| line.strip_prefix("  ")?.split_once(".erb:"));
+        let listed = spec
+            .lines()
+            .filter_map(|line| line.strip_prefix("  ")?.split_once(".erb:"));
         let listed: BTreeSet<_> = listed.map(|(name, _)| format!("{name}.erb")).collect();
         let files = std::fs::read_dir(folder.join("templates")).expect("the job has templates");
-        let files: BTreeSet<_> =
-            files.map(|file| file.expect("a file").file_name().into_string().expect("text")).collect();
+        let files: BTreeSet<_> = files
+            .map(|file| {
+                file.expect("a file")
+                    .file_name()
+                    .into_string()
+                    .expect("text")
+            })
+            .collect();
         assert_eq!(listed, files, "{job}");
         let job = RenderedJob::render(job, &properties);
-        assert_eq!((job.errors(), &job.unused), (Vec::<&str>::new(), &Vec::new()));
+        assert_eq!(
+            (job.errors(), &job.unused),
+            (Vec::<&str>::new(), &Vec::new())
+        );
     }
 }
 
@@ -79,7 +98,10 @@ fn configuration_is_that_of_diegos_job_and_the_additions() {
         let (properties, expected) = of_diegos_job(combination);
         let mut config = rendered_config(&properties);
         let keys = config.as_object_mut().expect("an object");
-        assert!(ADDITIONS.iter().all(|key| keys.remove(*key).is_some()), "{combination}");
+        assert!(
+            ADDITIONS.iter().all(|key| keys.remove(*key).is_some()),
+            "{combination}"
+        );
         assert_eq!(config, expected, "{combination}");
     }
 }
@@ -103,18 +125,44 @@ fn properties_of_this_release_are_rendered() {
         ("definitions_max_age", json!("24h")),
         ("trusted_keys", json!({ "bbs": [PUBLIC_KEY] })),
         ("accept_older_catalogs", json!(["bbs"])),
-        ("etcd_cluster_urls", json!(["https://one.example:4001", "https://two.example:4001"])),
-        ("etcd_ca_file", json!("/var/vcap/jobs/bbs/config/certs/etcd/ca.crt")),
+        (
+            "etcd_cluster_urls",
+            json!(["https://one.example:4001", "https://two.example:4001"]),
+        ),
+        (
+            "etcd_ca_file",
+            json!("/var/vcap/jobs/bbs/config/certs/etcd/ca.crt"),
+        ),
     ] {
         assert_eq!(config[key], expected, "{key}");
-        assert!(rendered_config(&required()).get(key).is_none_or(|default| *default != expected), "{key}");
+        assert!(
+            rendered_config(&required())
+                .get(key)
+                .is_none_or(|default| *default != expected),
+            "{key}"
+        );
     }
-    let plain =
-        with(all(), "diego.bbs.etcd", json!({ "machines": ["one.example"], "port": 2379, "require_ssl": false }));
-    assert_eq!(rendered_config(&plain)["etcd_cluster_urls"], json!(["http://one.example:2379"]));
+    let plain = with(
+        all(),
+        "diego.bbs.etcd",
+        json!({ "machines": ["one.example"], "port": 2379, "require_ssl": false }),
+    );
+    assert_eq!(
+        rendered_config(&plain)["etcd_cluster_urls"],
+        json!(["http://one.example:2379"])
+    );
     let scraped = RenderedJob::render("bbs", &all());
-    assert!(scraped.text("config/prom_scraper_config.yml").contains("port: 9100\n"));
-    assert_eq!(RenderedJob::render("bbs", &required()).text("config/prom_scraper_config.yml").trim(), "");
+    assert!(
+        scraped
+            .text("config/prom_scraper_config.yml")
+            .contains("port: 9100\n")
+    );
+    assert_eq!(
+        RenderedJob::render("bbs", &required())
+            .text("config/prom_scraper_config.yml")
+            .trim(),
+        ""
+    );
 }
 
 #[test]
@@ -131,7 +179,11 @@ fn missing_and_wrong_properties_are_errors_that_name_the_property() {
         "diego.bbs.sql.db_password",
     ] {
         let job = RenderedJob::render("bbs", &with(required(), path, Value::Null));
-        assert!(job.errors().iter().any(|error| error.contains(path)), "{path}: {:?}", job.errors());
+        assert!(
+            job.errors().iter().any(|error| error.contains(path)),
+            "{path}: {:?}",
+            job.errors()
+        );
     }
     for (path, value) in [
         ("diego.bbs.listen_addr", json!("bbs:8889")),
@@ -149,44 +201,114 @@ fn missing_and_wrong_properties_are_errors_that_name_the_property() {
         ("diego.bbs.encryption_keys", json!({ "a": "b" })),
         ("diego.bbs.encryption_keys", json!(["a"])),
         ("diego.bbs.encryption_keys", json!([{ "label": "a" }])),
-        ("diego.bbs.encryption_keys", json!([{ "label": "a", "passphrase": 5 }])),
+        (
+            "diego.bbs.encryption_keys",
+            json!([{ "label": "a", "passphrase": 5 }]),
+        ),
         ("diego.bbs.active_key_label", json!("nope")),
         ("diego.bbs.migration.rate", json!("500/s")),
         ("diego.bbs.migration.rate", json!(0)),
         ("diego.bbs.migration.rollback_on_drain_to", json!("abc")),
         ("diego.bbs.migration.rollback_on_drain_to", json!(1.5)),
         ("diego.bbs.modules.trusted_keys", json!({ "bbs": ["RW"] })),
-        ("diego.bbs.modules.trusted_keys", json!({ "bbs": PUBLIC_KEY })),
+        (
+            "diego.bbs.modules.trusted_keys",
+            json!({ "bbs": PUBLIC_KEY }),
+        ),
         ("diego.bbs.modules.trusted_keys", json!({ "bbs": [] })),
         ("diego.bbs.modules.trusted_keys", json!([PUBLIC_KEY])),
     ] {
         let job = RenderedJob::render("bbs", &with(required(), path, value.clone()));
-        assert!(job.errors().iter().any(|error| error.contains(path)), "{path} {value}: {:?}", job.errors());
-        assert!(job.errors().iter().all(|error| !error.contains("undefined method")), "{:?}", job.errors());
+        assert!(
+            job.errors().iter().any(|error| error.contains(path)),
+            "{path} {value}: {:?}",
+            job.errors()
+        );
+        assert!(
+            job.errors()
+                .iter()
+                .all(|error| !error.contains("undefined method")),
+            "{:?}",
+            job.errors()
+        );
     }
-    let of_one_label = json!([{ "label": "a", "passphrase": "s1" }, { "label": "a", "passphrase": "s2" }]);
-    let job = RenderedJob::render("bbs", &with(required(), "diego.bbs.encryption_keys", of_one_label));
-    let is_named = |error: &&str| error.contains("diego.bbs.encryption_keys has two keys of one label: a, a");
+    let of_one_label =
+        json!([{ "label": "a", "passphrase": "s1" }, { "label": "a", "passphrase": "s2" }]);
+    let job = RenderedJob::render(
+        "bbs",
+        &with(required(), "diego.bbs.encryption_keys", of_one_label),
+    );
+    let is_named =
+        |error: &&str| error.contains("diego.bbs.encryption_keys has two keys of one label: a, a");
     assert!(job.errors().iter().any(is_named), "{:?}", job.errors());
     let job = RenderedJob::render("bbs", &with(all(), "diego.bbs.etcd.client_key", json!("")));
-    assert!(job.errors().iter().any(|error| error.contains("diego.bbs.etcd.client_key")), "{:?}", job.errors());
+    assert!(
+        job.errors()
+            .iter()
+            .any(|error| error.contains("diego.bbs.etcd.client_key")),
+        "{:?}",
+        job.errors()
+    );
     for (properties, part) in [
-        (json!({ "bbs_migrate": { "action": "drop" } }), "bbs_migrate.action"),
-        (json!({ "bbs_migrate": { "action": "down" } }), "bbs_migrate.to"),
-        (json!({ "bbs_migrate": { "action": "up", "to": "newest" } }), "bbs_migrate.to"),
-        (json!({ "bbs_migrate": { "action": "status", "to": 1 } }), "bbs_migrate.to"),
-        (json!({ "bbs_migrate": { "action": "up", "check": true } }), "bbs_migrate.check"),
-        (json!({ "bbs_migrate": { "action": "plan", "check": "yes" } }), "bbs_migrate.check"),
-        (json!({ "bbs_migrate": { "action": "plan", "on_unreadable": "stop" } }), "bbs_migrate.on_unreadable"),
-        (json!({ "bbs_migrate": { "action": "up", "on_unreadable": "skip" } }), "bbs_migrate.on_unreadable"),
-        (json!({ "bbs_migrate": { "action": "status", "max_count": 5 } }), "bbs_migrate.max_count"),
-        (json!({ "bbs_migrate": { "action": "up", "max_count": 0 } }), "bbs_migrate.max_count"),
-        (json!({ "bbs_migrate": { "action": "quarantine", "to": 5 } }), "bbs_migrate.to"),
-        (json!({ "bbs_migrate": { "action": "abort", "to": 5 } }), "bbs_migrate.to"),
-        (json!({ "bbs_migrate": { "action": "history", "max_count": 5 } }), "bbs_migrate.max_count"),
+        (
+            json!({ "bbs_migrate": { "action": "drop" } }),
+            "bbs_migrate.action",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "down" } }),
+            "bbs_migrate.to",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "up", "to": "newest" } }),
+            "bbs_migrate.to",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "status", "to": 1 } }),
+            "bbs_migrate.to",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "up", "check": true } }),
+            "bbs_migrate.check",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "plan", "check": "yes" } }),
+            "bbs_migrate.check",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "plan", "on_unreadable": "stop" } }),
+            "bbs_migrate.on_unreadable",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "up", "on_unreadable": "skip" } }),
+            "bbs_migrate.on_unreadable",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "status", "max_count": 5 } }),
+            "bbs_migrate.max_count",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "up", "max_count": 0 } }),
+            "bbs_migrate.max_count",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "quarantine", "to": 5 } }),
+            "bbs_migrate.to",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "abort", "to": 5 } }),
+            "bbs_migrate.to",
+        ),
+        (
+            json!({ "bbs_migrate": { "action": "history", "max_count": 5 } }),
+            "bbs_migrate.max_count",
+        ),
     ] {
         let job = RenderedJob::render("bbs-migrate", &properties);
-        assert!(job.errors().iter().any(|error| error.contains(part)), "{part}: {:?}", job.errors());
+        assert!(
+            job.errors().iter().any(|error| error.contains(part)),
+            "{part}: {:?}",
+            job.errors()
+        );
     }
 }
 
@@ -199,9 +321,18 @@ fn check_script(name: &str, script: &str) {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{}: {error}; `tests/run` installs it", checker[0]));
-        child.stdin.take().expect("a pipe").write_all(script.as_bytes()).expect("the checker reads");
+        child
+            .stdin
+            .take()
+            .expect("a pipe")
+            .write_all(script.as_bytes())
+            .expect("the checker reads");
         let output = child.wait_with_output().expect("the checker ends");
-        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stdout));
+        assert!(
+            output.status.success(),
+            "{name}: {}",
+            String::from_utf8_lossy(&output.stdout)
+        );
     }
 }
 
@@ -209,9 +340,15 @@ fn check_script(name: &str, script: &str) {
 fn scripts_are_valid() {
     for properties in [required(), all()] {
         let job = RenderedJob::render("bbs", &properties);
-        let scripts: Vec<_> = job.texts().into_iter().filter(|(path, _)| path.starts_with("bin/")).collect();
+        let scripts: Vec<_> = job
+            .texts()
+            .into_iter()
+            .filter(|(path, _)| path.starts_with("bin/"))
+            .collect();
         assert_eq!(scripts.len(), 3);
-        scripts.iter().for_each(|(path, script)| check_script(path, script));
+        scripts
+            .iter()
+            .for_each(|(path, script)| check_script(path, script));
     }
     for properties in [
         json!({ "action": "status" }),
@@ -222,9 +359,19 @@ fn scripts_are_valid() {
         json!({ "action": "abort" }),
     ] {
         let properties = json!({ "bbs_migrate": properties });
-        check_script("run", RenderedJob::render("bbs-migrate", &properties).text("bin/run"));
+        check_script(
+            "run",
+            RenderedJob::render("bbs-migrate", &properties).text("bin/run"),
+        );
     }
-    for path in ["stage", "packages/bbs/packaging", "packages/bbs-modules/packaging"] {
-        check_script(path, &std::fs::read_to_string(release().join(path)).expect("the script is there"));
+    for path in [
+        "stage",
+        "packages/bbs/packaging",
+        "packages/bbs-modules/packaging",
+    ] {
+        check_script(
+            path,
+            &std::fs::read_to_string(release().join(path)).expect("the script is there"),
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! Folders of modules are carried to other machines, in bundles and through registries, and verified against their sources.
-//! What arrives is the folder that was sent, or an error, and then the target is as before.
+//! Folders of modules are carried to other machines, in bundles and through registries, and
+//! verified against their sources. What arrives is the folder that was sent, or an error, and then
+//! the target is as before.
 
 mod bundle;
 mod rebuild;
@@ -21,7 +22,10 @@ impl Site {
     fn new() -> Self {
         let site = Self(tempfile::tempdir().unwrap());
         std::fs::create_dir(site.path("modules")).unwrap();
-        for (name, content) in content(&modules()).into_iter().filter(|(name, _)| name != ".done") {
+        for (name, content) in content(&modules())
+            .into_iter()
+            .filter(|(name, _)| name != ".done")
+        {
             std::fs::write(site.path("modules").join(name), content).unwrap();
         }
         site
@@ -34,9 +38,17 @@ impl Site {
     /// A command of `bbs module` with the account of the tests' registry.
     fn command(&self, line: &str) -> Command {
         let mut command = crate::harness::command();
-        command.arg("module").args(line.split(' ')).current_dir(self.0.path());
-        command.env("BBS_REGISTRY_USERNAME", USER).env("BBS_REGISTRY_PASSWORD", PASSWORD);
-        command.env("NO_PROXY", "127.0.0.1").env_remove("SSL_CERT_FILE").env("CARGO_TARGET_DIR", authors_target());
+        command
+            .arg("module")
+            .args(line.split(' '))
+            .current_dir(self.0.path());
+        command
+            .env("BBS_REGISTRY_USERNAME", USER)
+            .env("BBS_REGISTRY_PASSWORD", PASSWORD);
+        command
+            .env("NO_PROXY", "127.0.0.1")
+            .env_remove("SSL_CERT_FILE")
+            .env("CARGO_TARGET_DIR", authors_target());
         command
     }
 
@@ -50,7 +62,8 @@ impl Site {
         self.refused_command(self.command(line), words);
     }
 
-    /// Asserts that a command fails with a message that has these words, and changes no file of the site.
+    /// Asserts that a command fails with a message that has these words, and changes no file of the
+    /// site.
     #[track_caller]
     fn refused_command(&self, mut command: Command, words: &[&str]) {
         let before = files_below(self.0.path());
@@ -60,32 +73,52 @@ impl Site {
         for word in words {
             assert!(errors.contains(word), "{word:?} is not in {errors}");
         }
-        assert!(files_below(self.0.path()) == before, "{command:?} changed a file");
+        assert!(
+            files_below(self.0.path()) == before,
+            "{command:?} changed a file"
+        );
     }
 
     /// The end of a command's line about a folder or an artifact with the modules of the site.
     fn has_its_modules(&self) -> String {
-        format!("has {} modules", Catalog::entries(&self.path("modules"), &[]).unwrap().len())
+        format!(
+            "has {} modules",
+            Catalog::entries(&self.path("modules"), &[]).unwrap().len()
+        )
     }
 
     /// Asserts that a folder has the modules of the site, which a host can load.
     #[track_caller]
     fn assert_arrived(&self, folder: &str) {
-        assert!(content(&self.path(folder)) == content(&self.path("modules")), "{folder} differs");
+        assert!(
+            content(&self.path(folder)) == content(&self.path("modules")),
+            "{folder} differs"
+        );
         Catalog::load(&self.path(folder), &sandbox()).unwrap();
     }
 }
 
 #[track_caller]
 fn succeeded(output: Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// The files of a folder, by name.
 fn content(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap());
-    files.map(|file| (file.file_name().into_string().unwrap(), std::fs::read(file.path()).unwrap())).collect()
+    files
+        .map(|file| {
+            (
+                file.file_name().into_string().unwrap(),
+                std::fs::read(file.path()).unwrap(),
+            )
+        })
+        .collect()
 }
 
 /// The paths of all files and folders below a folder, each file with its content.
@@ -106,6 +139,10 @@ fn files_below(folder: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
 /// The digest that a command printed.
 #[track_caller]
 fn printed_digest(output: &str) -> String {
-    let digest = output.split_whitespace().find(|word| word.starts_with("sha256:"));
-    digest.unwrap_or_else(|| panic!("no digest in {output}")).to_owned()
+    let digest = output
+        .split_whitespace()
+        .find(|word| word.starts_with("sha256:"));
+    digest
+        .unwrap_or_else(|| panic!("no digest in {output}"))
+        .to_owned()
 }

@@ -1,5 +1,6 @@
-//! The host's clients of other components of Diego, against stub servers with the real protocols over mutual TLS that
-//! fail in various ways: no call hangs, each error says what to do, and calls succeed again when the server does.
+//! The host's clients of other components of Diego, against stub servers with the real protocols
+//! over mutual TLS that fail in various ways: no call hangs, each error says what to do, and calls
+//! succeed again when the server does.
 
 mod loggregator;
 
@@ -25,7 +26,11 @@ use crate::harness::neighbours::{ReceivedRequest, StubReply, StubServer};
 /// The presence of a cell with this rep.
 fn cell(rep: &StubServer) -> proto::CellPresence {
     let rep_url = rep.url().into_bytes();
-    proto::CellPresence { cell_id: b"cell-1".to_vec(), rep_url, ..Default::default() }
+    proto::CellPresence {
+        cell_id: b"cell-1".to_vec(),
+        rep_url,
+        ..Default::default()
+    }
 }
 
 /// Clients of this auctioneer, with certificates signed by `trust`.
@@ -46,7 +51,11 @@ fn clients_with_timeout(
             tls: Some(trust.client_tls()),
             require_tls,
         }),
-        rep: config::RepConfig { tls: Some(trust.client_tls()), require_tls, session_cache_size: Some(8) },
+        rep: config::RepConfig {
+            tls: Some(trust.client_tls()),
+            require_tls,
+            session_cache_size: Some(8),
+        },
         ..config::ClientsConfig::default()
     };
     Clients::new(&config, None, Some(&trust.client_tls())).unwrap()
@@ -71,8 +80,18 @@ fn trace() -> TraceId {
 }
 
 fn instance() -> (LrpKey, InstanceKey) {
-    let key = LrpKey { process_guid: b"a/guid".to_vec(), index: 3, domain: b"domain".to_vec() };
-    (key, InstanceKey { instance_guid: b"instance".to_vec(), cell_id: b"cell-1".to_vec() })
+    let key = LrpKey {
+        process_guid: b"a/guid".to_vec(),
+        index: 3,
+        domain: b"domain".to_vec(),
+    };
+    (
+        key,
+        InstanceKey {
+            instance_guid: b"instance".to_vec(),
+            cell_id: b"cell-1".to_vec(),
+        },
+    )
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -80,10 +99,27 @@ async fn auctioneer_requests_have_the_expected_bodies() {
     let trust = Trust::new();
     let auctioneer = StubServer::start(&trust);
     let clients = clients(&trust, &auctioneer.url(), true);
-    clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap();
-    let definition = proto::TaskDefinition { root_fs: b"docker:///a".to_vec(), memory_mb: 1, ..Default::default() };
-    let task = Task { guid: b"task".to_vec(), domain: b"domain".to_vec(), definition, ..Task::default() };
-    clients.auctioneer.request_tasks(&[task], &TraceId::NONE).await.unwrap();
+    clients
+        .auctioneer
+        .request_lrps(&[lrp_start()], &trace())
+        .await
+        .unwrap();
+    let definition = proto::TaskDefinition {
+        root_fs: b"docker:///a".to_vec(),
+        memory_mb: 1,
+        ..Default::default()
+    };
+    let task = Task {
+        guid: b"task".to_vec(),
+        domain: b"domain".to_vec(),
+        definition,
+        ..Task::default()
+    };
+    clients
+        .auctioneer
+        .request_tasks(&[task], &TraceId::NONE)
+        .await
+        .unwrap();
     let lrps = json!([{
         "process_guid": "guid", "domain": "domain", "indices": [0, 2], "PlacementTags": ["gpu"],
         "VolumeDrivers": ["nfs", "nfs"], "RootFs": "preloaded:cflinuxfs4", "MemoryMB": 256, "DiskMB": 1024,
@@ -99,7 +135,13 @@ async fn auctioneer_requests_have_the_expected_bodies() {
         trace_id: Some(trace_id.to_owned()),
         body,
     };
-    assert_eq!(auctioneer.take_requests(), [expected("/v1/lrps", "a-trace", lrps), expected("/v1/tasks", "", tasks)]);
+    assert_eq!(
+        auctioneer.take_requests(),
+        [
+            expected("/v1/lrps", "a-trace", lrps),
+            expected("/v1/tasks", "", tasks)
+        ]
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,18 +149,35 @@ async fn auctioneer_failures_return_errors_and_later_requests_succeed() {
     let trust = Trust::new();
     let auctioneer = StubServer::start(&trust);
     let clients = clients(&trust, &auctioneer.url(), true);
-    let request = || async { clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await };
+    let request = || async {
+        clients
+            .auctioneer
+            .request_lrps(&[lrp_start()], &trace())
+            .await
+    };
     for (status, attempts) in [(200, 1), (404, 1), (500, 3)] {
         auctioneer.reply_next(&vec![StubReply::Status(status); attempts]);
         let error = request().await.unwrap_err();
-        assert!(matches!(error, ClientError::Status { status: found, .. } if found == status), "{error}");
-        assert!(error.to_string().contains("see the log of that component"), "{error}");
+        assert!(
+            matches!(error, ClientError::Status { status: found, .. } if found == status),
+            "{error}"
+        );
+        assert!(
+            error.to_string().contains("see the log of that component"),
+            "{error}"
+        );
         request().await.unwrap();
     }
     auctioneer.reply_always(StubReply::Truncated);
     let error = request().await.unwrap_err();
     // The head of the response may be sent before the connection is closed, or not.
-    assert!(matches!(error, ClientError::Status { status: 200, .. } | ClientError::Unreachable { .. }), "{error}");
+    assert!(
+        matches!(
+            error,
+            ClientError::Status { status: 200, .. } | ClientError::Unreachable { .. }
+        ),
+        "{error}"
+    );
     auctioneer.reply_always(StubReply::Status(202));
     request().await.unwrap();
 }
@@ -131,19 +190,43 @@ async fn request_without_an_answer_is_given_up_and_later_requests_succeed() {
     component.reply_always(StubReply::Never);
     let clients = clients_with_timeout(&trust, &component.url(), true, Duration::from_secs(1));
     let (key, instance) = instance();
-    let definition = proto::TaskDefinition { completion_callback_url: component.url().into(), ..Default::default() };
-    let task = Task { definition, ..Task::default() };
+    let definition = proto::TaskDefinition {
+        completion_callback_url: component.url().into(),
+        ..Default::default()
+    };
+    let task = Task {
+        definition,
+        ..Task::default()
+    };
     for failed in [
-        clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await,
-        clients.reps.stop(&cell(&component), &key, &instance, &trace()).await,
+        clients
+            .auctioneer
+            .request_lrps(&[lrp_start()], &trace())
+            .await,
+        clients
+            .reps
+            .stop(&cell(&component), &key, &instance, &trace())
+            .await,
         clients.callbacks.post(&task).await.map(drop),
     ] {
         let error = failed.unwrap_err();
-        assert!(matches!(&error, ClientError::Unreachable { source, .. } if source.is_timeout()), "{error}");
+        assert!(
+            matches!(&error, ClientError::Unreachable { source, .. } if source.is_timeout()),
+            "{error}"
+        );
     }
     component.reply_always(StubReply::Status(202));
-    let answered = async { while clients.auctioneer.request_lrps(&[lrp_start()], &trace()).await.is_err() {} };
-    tokio::time::timeout(PATIENCE, answered).await.expect("a later request succeeds");
+    let answered = async {
+        while clients
+            .auctioneer
+            .request_lrps(&[lrp_start()], &trace())
+            .await
+            .is_err()
+        {}
+    };
+    tokio::time::timeout(PATIENCE, answered)
+        .await
+        .expect("a later request succeeds");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,15 +235,34 @@ async fn untrusted_and_unreachable_auctioneers_are_errors() {
     let auctioneer = StubServer::start(&trust);
     let url = auctioneer.url();
     let with_untrusted = clients(&untrusted, &url, true);
-    let error = with_untrusted.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap_err();
-    assert!(error.to_string().contains("the certificates of both belong together"), "{error}");
+    let error = with_untrusted
+        .auctioneer
+        .request_lrps(&[lrp_start()], &trace())
+        .await
+        .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("the certificates of both belong together"),
+        "{error}"
+    );
     let plain = clients(&trust, &url.replace("https", "http"), true);
-    assert!(plain.auctioneer.request_lrps(&[lrp_start()], &trace()).await.is_err());
+    assert!(
+        plain
+            .auctioneer
+            .request_lrps(&[lrp_start()], &trace())
+            .await
+            .is_err()
+    );
     // A port without a server, with and without a retry over HTTP.
     drop(auctioneer);
     for require_tls in [true, false] {
         let unreachable = clients(&trust, &url, require_tls);
-        let error = unreachable.auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap_err();
+        let error = unreachable
+            .auctioneer
+            .request_lrps(&[lrp_start()], &trace())
+            .await
+            .unwrap_err();
         assert!(matches!(error, ClientError::Unreachable { .. }), "{error}");
     }
 }
@@ -170,8 +272,18 @@ async fn auctioneer_without_tls_is_reached_unless_tls_is_required() {
     let trust = Trust::new();
     let auctioneer = StubServer::start_plain();
     let url = auctioneer.url().replace("http:", "https:");
-    assert!(clients(&trust, &url, true).auctioneer.request_lrps(&[lrp_start()], &trace()).await.is_err());
-    clients(&trust, &url, false).auctioneer.request_lrps(&[lrp_start()], &trace()).await.unwrap();
+    assert!(
+        clients(&trust, &url, true)
+            .auctioneer
+            .request_lrps(&[lrp_start()], &trace())
+            .await
+            .is_err()
+    );
+    clients(&trust, &url, false)
+        .auctioneer
+        .request_lrps(&[lrp_start()], &trace())
+        .await
+        .unwrap();
     assert_eq!(auctioneer.take_requests().len(), 1);
 }
 
@@ -181,23 +293,61 @@ async fn rep_requests_use_https_and_name_one_container() {
     let rep = StubServer::start(&trust);
     let clients = clients(&trust, "https://127.0.0.1:1", true);
     let (cell, (key, instance)) = (cell(&rep), instance());
-    clients.reps.stop(&cell, &key, &instance, &TraceId::NONE).await.unwrap();
-    clients.reps.cancel_task(&cell, b"task", &trace()).await.unwrap();
+    clients
+        .reps
+        .stop(&cell, &key, &instance, &TraceId::NONE)
+        .await
+        .unwrap();
+    clients
+        .reps
+        .cancel_task(&cell, b"task", &trace())
+        .await
+        .unwrap();
     let requests = rep.take_requests();
-    assert_eq!(requests[0].path, "/v1/lrps/a%2Fguid/instances/instance/stop");
-    assert_eq!((requests[0].method.as_str(), &requests[0].trace_id, &requests[0].body), ("POST", &None, &Value::Null));
+    assert_eq!(
+        requests[0].path,
+        "/v1/lrps/a%2Fguid/instances/instance/stop"
+    );
+    assert_eq!(
+        (
+            requests[0].method.as_str(),
+            &requests[0].trace_id,
+            &requests[0].body
+        ),
+        ("POST", &None, &Value::Null)
+    );
     assert_eq!(
         (requests[1].path.as_str(), requests[1].trace_id.as_deref()),
         ("/v1/tasks/task/cancel", Some("a-trace"))
     );
     for rep_url in ["", "http://127.0.0.1:1", "not a url", "https:"] {
-        let cell = proto::CellPresence { rep_url: rep_url.into(), ..cell.clone() };
-        let error = clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap_err();
-        assert!(matches!(error, ClientError::NoSecureAddress { .. }), "{rep_url:?}: {error}");
+        let cell = proto::CellPresence {
+            rep_url: rep_url.into(),
+            ..cell.clone()
+        };
+        let error = clients
+            .reps
+            .stop(&cell, &key, &instance, &trace())
+            .await
+            .unwrap_err();
+        assert!(
+            matches!(error, ClientError::NoSecureAddress { .. }),
+            "{rep_url:?}: {error}"
+        );
     }
     rep.reply_next(&[StubReply::Status(500)]);
-    assert!(clients.reps.stop(&cell, &key, &instance, &trace()).await.is_err());
-    clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap();
+    assert!(
+        clients
+            .reps
+            .stop(&cell, &key, &instance, &trace())
+            .await
+            .is_err()
+    );
+    clients
+        .reps
+        .stop(&cell, &key, &instance, &trace())
+        .await
+        .unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,20 +355,50 @@ async fn rep_without_tls_gets_requests_unless_tls_is_required() {
     let (trust, rep) = (Trust::new(), StubServer::start_plain());
     let clients = clients(&trust, "https://127.0.0.1:1", false);
     let (key, instance) = instance();
-    let older = proto::CellPresence { rep_url: Vec::new(), rep_address: rep.url().into_bytes(), ..cell(&rep) };
+    let older = proto::CellPresence {
+        rep_url: Vec::new(),
+        rep_address: rep.url().into_bytes(),
+        ..cell(&rep)
+    };
     for cell in [cell(&rep), older] {
-        clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap();
-        clients.reps.cancel_task(&cell, b"task", &trace()).await.unwrap();
+        clients
+            .reps
+            .stop(&cell, &key, &instance, &trace())
+            .await
+            .unwrap();
+        clients
+            .reps
+            .cancel_task(&cell, b"task", &trace())
+            .await
+            .unwrap();
         assert_eq!(rep.take_requests().len(), 2);
     }
     rep.reply_next(&[StubReply::Status(500)]);
-    let error = clients.reps.stop(&cell(&rep), &key, &instance, &trace()).await.unwrap_err().to_string();
+    let error = clients
+        .reps
+        .stop(&cell(&rep), &key, &instance, &trace())
+        .await
+        .unwrap_err()
+        .to_string();
     let address = rep.url().replace("http://", "");
-    assert!(error.contains(&format!("the answer of {address} was 500")), "{error}");
+    assert!(
+        error.contains(&format!("the answer of {address} was 500")),
+        "{error}"
+    );
     for rep_url in ["not a url", "https:", "ftp://127.0.0.1:1"] {
-        let cell = proto::CellPresence { rep_url: rep_url.into(), ..cell(&rep) };
-        let error = clients.reps.stop(&cell, &key, &instance, &trace()).await.unwrap_err();
-        assert!(error.to_string().contains(rep_url) && error.to_string().contains("cell-1"), "{error}");
+        let cell = proto::CellPresence {
+            rep_url: rep_url.into(),
+            ..cell(&rep)
+        };
+        let error = clients
+            .reps
+            .stop(&cell, &key, &instance, &trace())
+            .await
+            .unwrap_err();
+        assert!(
+            error.to_string().contains(rep_url) && error.to_string().contains("cell-1"),
+            "{error}"
+        );
     }
 }
 
@@ -230,10 +410,18 @@ async fn update_to_an_older_rep_falls_back_to_routes_only() {
     let (cell, (key, instance)) = (cell(&rep), instance());
     let routes = Some(vec![b"a.internal".to_vec()]);
     let tags = Some(BTreeMap::from([(b"a".to_vec(), b"b".to_vec())]));
-    let both = InstanceUpdate { internal_routes: routes, metric_tags: tags.clone() };
+    let both = InstanceUpdate {
+        internal_routes: routes,
+        metric_tags: tags.clone(),
+    };
     let update = |update: InstanceUpdate| {
         let (clients, cell, key, instance) = (&clients, &cell, &key, &instance);
-        async move { clients.reps.update(cell, key, instance, &update, &trace()).await }
+        async move {
+            clients
+                .reps
+                .update(cell, key, instance, &update, &trace())
+                .await
+        }
     };
     update(both.clone()).await.unwrap();
     let body = |tags: Value| {
@@ -243,7 +431,10 @@ async fn update_to_an_older_rep_falls_back_to_routes_only() {
         })
     };
     let requests = rep.take_requests();
-    assert_eq!((requests[0].method.as_str(), &requests[0].body), ("PUT", &body(json!({ "a": "b" }))));
+    assert_eq!(
+        (requests[0].method.as_str(), &requests[0].body),
+        ("PUT", &body(json!({ "a": "b" })))
+    );
     assert_eq!(requests[0].path, "/v2/lrps/a%2Fguid/instances/instance");
 
     rep.reply_next(&[StubReply::Status(404)]);
@@ -257,10 +448,18 @@ async fn update_to_an_older_rep_falls_back_to_routes_only() {
     update(both.clone()).await.unwrap();
     assert_eq!(rep.take_requests().len(), 2);
     rep.reply_next(&[StubReply::Status(404), StubReply::Status(500)]);
-    assert!(matches!(update(both).await.unwrap_err(), ClientError::Status { status: 500, .. }));
+    assert!(matches!(
+        update(both).await.unwrap_err(),
+        ClientError::Status { status: 500, .. }
+    ));
     rep.take_requests();
     rep.reply_next(&[StubReply::Status(404)]);
-    update(InstanceUpdate { internal_routes: None, metric_tags: tags }).await.unwrap();
+    update(InstanceUpdate {
+        internal_routes: None,
+        metric_tags: tags,
+    })
+    .await
+    .unwrap();
     assert_eq!(rep.take_requests().len(), 1, "older reps accept no tags");
 }
 
@@ -284,30 +483,62 @@ async fn task_callback_contains_the_whole_result() {
     };
     let url = format!("{}/ended?a=b", receiver.url());
     receiver.reply_next(&[StubReply::Status(200), StubReply::Status(503)]);
-    assert_eq!(clients.callbacks.post(&task("", url.clone())).await.unwrap(), 200);
-    assert_eq!(clients.callbacks.post(&task("mine", url)).await.unwrap(), 503);
+    assert_eq!(
+        clients
+            .callbacks
+            .post(&task("", url.clone()))
+            .await
+            .unwrap(),
+        200
+    );
+    assert_eq!(
+        clients.callbacks.post(&task("mine", url)).await.unwrap(),
+        503
+    );
     let mut body = json!({
         "task_guid": "task", "failed": true, "failure_reason": "a \u{fffd} reason", "result": "<result>",
         "created_at": 7,
     });
     let requests = receiver.take_requests();
-    assert_eq!((requests[0].path.as_str(), &requests[0].trace_id, &requests[0].body), ("/ended", &None, &body));
+    assert_eq!(
+        (
+            requests[0].path.as_str(),
+            &requests[0].trace_id,
+            &requests[0].body
+        ),
+        ("/ended", &None, &body)
+    );
     body["annotation"] = "mine".into();
     assert_eq!(requests[1].body, body);
-    let error = clients.callbacks.post(&task("", "nowhere".to_owned())).await.unwrap_err();
+    let error = clients
+        .callbacks
+        .post(&task("", "nowhere".to_owned()))
+        .await
+        .unwrap_err();
     assert!(matches!(error, ClientError::NoCallback { .. }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cells_are_the_readable_presences_of_locket() {
     let locket = Locket::start();
-    let clients = Clients::new(&config::ClientsConfig::default(), Some(&locket.lookup_config()), None).unwrap();
+    let clients = Clients::new(
+        &config::ClientsConfig::default(),
+        Some(&locket.lookup_config()),
+        None,
+    )
+    .unwrap();
     let cells = clients.cells;
     assert_eq!(cells.all().await.unwrap(), Some(Vec::new()));
     locket.add_presence("a", r#"{"cell_id":"a","rep_url":"https://a"}"#);
     locket.add_presence("b", "not JSON");
     let found = cells.all().await.unwrap().unwrap();
-    assert_eq!(found.iter().map(|cell| &cell.cell_id[..]).collect::<Vec<_>>(), [b"a"]);
+    assert_eq!(
+        found
+            .iter()
+            .map(|cell| &cell.cell_id[..])
+            .collect::<Vec<_>>(),
+        [b"a"]
+    );
     assert_eq!(cells.find(b"a").await.unwrap(), Some(found[0].clone()));
     assert_eq!(cells.find(b"b").await.unwrap(), None);
     assert_eq!(cells.find(b"c").await.unwrap(), None);
@@ -318,23 +549,47 @@ async fn cells_are_the_readable_presences_of_locket() {
     locket.set_unavailable(false);
     locket.remove_presence("a");
     assert_eq!(cells.find(b"a").await.unwrap(), None);
-    assert_eq!(Clients::default().cells.all().await.unwrap(), None, "without Locket no cells are known");
+    assert_eq!(
+        Clients::default().cells.all().await.unwrap(),
+        None,
+        "without Locket no cells are known"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_client_configuration_is_an_error_that_names_the_key() {
     let trust = Trust::new();
     let rejected = |auctioneer: config::AuctioneerConfig| {
-        let config = config::ClientsConfig { auctioneer: Some(auctioneer), ..config::ClientsConfig::default() };
+        let config = config::ClientsConfig {
+            auctioneer: Some(auctioneer),
+            ..config::ClientsConfig::default()
+        };
         Clients::new(&config, None, None).unwrap_err()
     };
     let (address, tls) = ("https://127.0.0.1:1".to_owned(), trust.client_tls());
-    let error = rejected(config::AuctioneerConfig { address: "https://".to_owned(), tls: None, require_tls: true });
+    let error = rejected(config::AuctioneerConfig {
+        address: "https://".to_owned(),
+        tls: None,
+        require_tls: true,
+    });
     assert!(error.to_string().contains("write it as a URL"), "{error}");
-    let without_key = ClientTls { key_file: "/nonexistent.key".into(), ..tls.clone() };
-    let error =
-        rejected(config::AuctioneerConfig { address: address.clone(), tls: Some(without_key), require_tls: true });
+    let without_key = ClientTls {
+        key_file: "/nonexistent.key".into(),
+        ..tls.clone()
+    };
+    let error = rejected(config::AuctioneerConfig {
+        address: address.clone(),
+        tls: Some(without_key),
+        require_tls: true,
+    });
     assert!(error.to_string().contains("`auctioneer_*`"), "{error}");
-    let mismatched = ClientTls { key_file: tls.cert_file.clone(), ..tls };
-    rejected(config::AuctioneerConfig { address, tls: Some(mismatched), require_tls: true });
+    let mismatched = ClientTls {
+        key_file: tls.cert_file.clone(),
+        ..tls
+    };
+    rejected(config::AuctioneerConfig {
+        address,
+        tls: Some(mismatched),
+        require_tls: true,
+    });
 }

@@ -1,4 +1,5 @@
-//! The command line: output into pipes that are closed, exit codes, colours, and the options of the log.
+//! The command line: output into pipes that are closed, exit codes, colours, and the options of the
+//! log.
 
 mod exit_codes;
 mod mistakes;

@@ -1,9 +1,11 @@
-//! Random calls in random order and at random times. The stored records are consistent after each call, and convergence
-//! with an auctioneer that places every instance leads to a settled state with exactly the desired instances.
+//! Random calls in random order and at random times. The stored records are consistent after each
+//! call, and convergence with an auctioneer that places every instance leads to a settled state
+//! with exactly the desired instances.
 //!
-//! `BBS_CONSISTENCY_RUNS` sets the number of runs on each database, `BBS_CONSISTENCY_SEED` the first seed. A failure
-//! prints its seed and its calls. The clock is the test's. What a call names is chosen among the records, and the host replaces
-//! containers in the background, so the seed repeats a run only as far as the records are the same when a call is chosen.
+//! `BBS_CONSISTENCY_RUNS` sets the number of runs on each database, `BBS_CONSISTENCY_SEED` the
+//! first seed. A failure prints its seed and its calls. The clock is the test's. What a call names
+//! is chosen among the records, and the host replaces containers in the background, so the seed
+//! repeats a run only as far as the records are the same when a call is chosen.
 
 mod calls;
 mod checks;
@@ -78,18 +80,33 @@ struct Snapshot {
 
 impl Snapshot {
     fn desired(&self, guid: &[u8]) -> Option<i32> {
-        self.desired.iter().find(|lrp| lrp.process_guid == guid).map(|lrp| lrp.instances)
+        self.desired
+            .iter()
+            .find(|lrp| lrp.process_guid == guid)
+            .map(|lrp| lrp.instances)
     }
 }
 
 impl ConsistencyTest {
     async fn new(kind: Kind, seed: u64) -> Self {
         let neighbours = Neighbours::start();
-        let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
+        let server = Server::start(Options {
+            kind,
+            clients: neighbours.clients(),
+            ..Options::default()
+        })
+        .await;
         let random = Rng::with_seed(seed);
         let (rows, history) = (Snapshot::default(), RecordHistory::default());
-        let mut test =
-            Self { server, neighbours, random, now_ns: NOW_NS, present_cells: BTreeSet::new(), rows, history };
+        let mut test = Self {
+            server,
+            neighbours,
+            random,
+            now_ns: NOW_NS,
+            present_cells: BTreeSet::new(),
+            rows,
+            history,
+        };
         for cell in CELLS {
             test.set_present(cell, true);
         }
@@ -127,10 +144,14 @@ impl ConsistencyTest {
         }
     }
 
-    /// Waits until the surplus containers on present cells were stopped. Containers that are being replaced, because nothing
-    /// records what they run, may be stopped meanwhile.
+    /// Waits until the surplus containers on present cells were stopped. Containers that are being
+    /// replaced, because nothing records what they run, may be stopped meanwhile.
     async fn expect_stops(&mut self, guid: &str, left: i32) {
-        let surplus = self.rows.actual.iter().filter(|row| checks::is_surplus_container(row, guid, left));
+        let surplus = self
+            .rows
+            .actual
+            .iter()
+            .filter(|row| checks::is_surplus_container(row, guid, left));
         let stopped = surplus.filter(|row| self.present_cells.contains(checks::cell_of(row)));
         let mut missing: BTreeSet<_> = stopped.map(checks::stop_path).collect();
         while !missing.is_empty() {
@@ -145,10 +166,23 @@ impl ConsistencyTest {
         let desired: proto::DesiredLrPsResponse = self.list("desired_lrps/list.r3").await;
         let actual: proto::ActualLrPsResponse = self.list("actual_lrps/list").await;
         let tasks: proto::TasksResponse = self.list("tasks/list.r3").await;
-        assert_eq!((&desired.error, &actual.error, &tasks.error), (&None, &None, &None));
-        let mut rows = Snapshot { desired: desired.desired_lrps, actual: actual.actual_lrps, tasks: tasks.tasks };
-        rows.actual
-            .sort_by_key(|row| (row.actual_lrp_key.clone().map(|key| (key.process_guid, key.index)), row.presence));
+        assert_eq!(
+            (&desired.error, &actual.error, &tasks.error),
+            (&None, &None, &None)
+        );
+        let mut rows = Snapshot {
+            desired: desired.desired_lrps,
+            actual: actual.actual_lrps,
+            tasks: tasks.tasks,
+        };
+        rows.actual.sort_by_key(|row| {
+            (
+                row.actual_lrp_key
+                    .clone()
+                    .map(|key| (key.process_guid, key.index)),
+                row.presence,
+            )
+        });
         self.history.check(&rows);
         self.rows = rows;
     }
@@ -158,15 +192,28 @@ impl ConsistencyTest {
     }
 
     /// Makes a call and returns its error, which must be one of `allowed`.
-    async fn call_error(&self, path: &str, request: &impl Message, allowed: &[Type]) -> Option<Type> {
+    async fn call_error(
+        &self,
+        path: &str,
+        request: &impl Message,
+        allowed: &[Type],
+    ) -> Option<Type> {
         let reply = self.server.call(&format!("/v1/{path}"), request).await;
-        let error = reply.message::<proto::DesiredLrpLifecycleResponse>().error?;
+        let error = reply
+            .message::<proto::DesiredLrpLifecycleResponse>()
+            .error?;
         let text = String::from_utf8_lossy(&error.message).into_owned();
-        assert!(allowed.contains(&error.r#type()), "{path}: {:?} {text}", error.r#type());
+        assert!(
+            allowed.contains(&error.r#type()),
+            "{path}: {:?} {text}",
+            error.r#type()
+        );
         Some(error.r#type())
     }
 
     async fn converge(&self) -> convergence::Counts {
-        convergence::run(&self.server.service).await.expect("the neighbours that convergence needs are available")
+        convergence::run(&self.server.service)
+            .await
+            .expect("the neighbours that convergence needs are available")
     }
 }

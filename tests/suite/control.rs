@@ -1,5 +1,5 @@
-//! Operator commands against a running host: watch, pause, resume and throttle while it migrates and serves, and
-//! rollback at termination.
+//! Operator commands against a running host: watch, pause, resume and throttle while it migrates
+//! and serves, and rollback at termination.
 
 use std::io::Write;
 use std::process::{Command, Output};
@@ -33,7 +33,11 @@ async fn at_oldest(kind: Kind) -> Installation {
 async fn unavailable_until(host: &Host, wanted: impl Fn(&Value) -> bool) -> Value {
     let client = crate::harness::http_client();
     loop {
-        let response = client.post(host.url("/v1/domains/list")).send().await.unwrap();
+        let response = client
+            .post(host.url("/v1/domains/list"))
+            .send()
+            .await
+            .unwrap();
         // A host that has just received the signal may still serve.
         if response.status() == 503 {
             assert!(response.headers().contains_key("retry-after"));
@@ -51,14 +55,22 @@ fn waits_for<'a>(reason: &'a str) -> impl Fn(&Value) -> bool + 'a {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Runs a command that must fail. Returns its output.
 #[track_caller]
 fn fail(installation: &Installation, arguments: &[&str]) -> String {
     let output = installation.run(arguments);
-    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {}", text(&output));
+    assert!(
+        !output.status.success(),
+        "bbs {arguments:?} should have failed: {}",
+        text(&output)
+    );
     text(&output)
 }
 
@@ -69,53 +81,98 @@ async fn running_migration_is_paused_resumed_throttled_and_watched(kind: Kind) {
     let throttled = unavailable_until(&host, waits_for("rate")).await;
     assert!(throttled["total"].as_u64().unwrap() > throttled["done"].as_u64().unwrap());
 
-    assert!(installation.succeed(&["migrate", "pause"]).starts_with("Paused"));
+    assert!(
+        installation
+            .succeed(&["migrate", "pause"])
+            .starts_with("Paused")
+    );
     let paused = unavailable_until(&host, waits_for("paused")).await;
     assert_eq!(paused["eta_seconds"], Value::Null);
-    let report: Value = serde_json::from_str(&installation.succeed(&["migrate", "rate", "none", "--json"])).unwrap();
-    assert_eq!((&report["pace"]["paused"], &report["pace"]["units_per_second"]), (&Value::Bool(true), &Value::Null));
+    let report: Value =
+        serde_json::from_str(&installation.succeed(&["migrate", "rate", "none", "--json"]))
+            .unwrap();
+    assert_eq!(
+        (
+            &report["pace"]["paused"],
+            &report["pace"]["units_per_second"]
+        ),
+        (&Value::Bool(true), &Value::Null)
+    );
     let status = installation.succeed(&["migrate", "status"]);
     assert!(status.contains("paused"), "{status}");
 
     assert_eq!(paused["counted"], "units");
     let shown = installation.succeed(&["migrate", "status"]);
-    let copied = shown.lines().find(|line| line.starts_with("Under way")).expect("a migration is under way");
-    assert!(copied.contains(&format!("of {} units are copied", paused["total"])), "{copied}: {paused}");
+    let copied = shown
+        .lines()
+        .find(|line| line.starts_with("Under way"))
+        .expect("a migration is under way");
+    assert!(
+        copied.contains(&format!("of {} units are copied", paused["total"])),
+        "{copied}: {paused}"
+    );
 
     assert_eq!(installation.succeed(&["migrate", "resume"]), "Resumed.\n");
     let watched = installation.run(&["migrate", "watch"]);
-    assert!(watched.status.success() && watched.stdout == b"The host serves.\n", "{}", text(&watched));
+    assert!(
+        watched.status.success() && watched.stdout == b"The host serves.\n",
+        "{}",
+        text(&watched)
+    );
     host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
     for (command, says) in [
-        (&["pause"][..], "no migration is in progress. One that `bbs module reload` begins"),
-        (&["rate", "500"], "For the next one: at most 500 units a second"),
+        (
+            &["pause"][..],
+            "no migration is in progress. One that `bbs module reload` begins",
+        ),
+        (
+            &["rate", "500"],
+            "For the next one: at most 500 units a second",
+        ),
     ] {
         let idle = installation.succeed(&[&["migrate"], command].concat());
         assert!(idle.contains(says) && !idle.contains("Paused"), "{idle}");
     }
     let status = installation.succeed(&["migrate", "status"]);
-    assert!(status.contains("Next       nothing: the host serves"), "{status}");
+    assert!(
+        status.contains("Next       nothing: the host serves"),
+        "{status}"
+    );
     assert!(status.contains("; all of them have run here"), "{status}");
     assert!(
-        status.contains("serving; the next migration waits for `bbs migrate resume`; at most 500 units"),
+        status.contains(
+            "serving; the next migration waits for `bbs migrate resume`; at most 500 units"
+        ),
         "{status}"
     );
     let idle = installation.succeed(&["migrate", "resume"]);
-    assert!(idle.contains("no migration is in progress. The next one does not wait"), "{idle}");
+    assert!(
+        idle.contains("no migration is in progress. The next one does not wait"),
+        "{idle}"
+    );
     assert!(host.terminate().success());
 }
 
 #[tokio::test]
 async fn json_watch_reports_progress_and_fails_when_the_host_is_killed() {
-    let installation = at_oldest(Kind::Sqlite).await.set("migration_units_per_second", 1);
+    let installation = at_oldest(Kind::Sqlite)
+        .await
+        .set("migration_units_per_second", 1);
     let host = Host::start(installation.command(&["serve"]), "listening");
     unavailable_until(&host, waits_for("rate")).await;
-    let watching = installation.command(&["migrate", "watch", "--json"]).stdout(std::process::Stdio::piped()).spawn();
+    let watching = installation
+        .command(&["migrate", "watch", "--json"])
+        .stdout(std::process::Stdio::piped())
+        .spawn();
     let mut watching = watching.unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(watching.stdout.take().unwrap()));
+    let mut lines =
+        std::io::BufRead::lines(std::io::BufReader::new(watching.stdout.take().unwrap()));
     for _ in 0..2 {
         let report: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-        assert_eq!((&report["progress"]["phase"], report["pid"].as_u64()), (&"copy".into(), Some(host.pid().into())));
+        assert_eq!(
+            (&report["progress"]["phase"], report["pid"].as_u64()),
+            (&"copy".into(), Some(host.pid().into()))
+        );
     }
     host.kill();
     assert!(!watching.wait().unwrap().success());
@@ -125,15 +182,26 @@ async fn json_watch_reports_progress_and_fails_when_the_host_is_killed() {
     let installation = installation.set("migration_units_per_second", Value::Null);
     assert!(installation.serve().terminate().success());
     let absent = fail(&installation, &["migrate", "watch"]);
-    assert!(absent.contains("no host is running with this configuration"), "{absent}");
+    assert!(
+        absent.contains("no host is running with this configuration"),
+        "{absent}"
+    );
 }
 
 #[tokio::test]
 async fn migrate_down_can_be_throttled_while_it_runs() {
-    let installation = taken_over(Kind::Sqlite).await.set("migration_units_per_second", 1);
-    let down = installation.command(&["migrate", "down", "--to", &OLDEST.to_string()]).spawn();
+    let installation = taken_over(Kind::Sqlite)
+        .await
+        .set("migration_units_per_second", 1);
+    let down = installation
+        .command(&["migrate", "down", "--to", &OLDEST.to_string()])
+        .spawn();
     let mut down = down.unwrap();
-    while !installation.run(&["migrate", "rate", "none"]).status.success() {
+    while !installation
+        .run(&["migrate", "rate", "none"])
+        .status
+        .success()
+    {
         pause().await;
     }
     assert!(down.wait().unwrap().success());
@@ -143,7 +211,11 @@ async fn migrate_down_can_be_throttled_while_it_runs() {
 #[tokio::test]
 async fn invalid_rate_is_rejected_with_an_example() {
     let installation = taken_over(Kind::Sqlite).await;
-    for (rate, part) in [("0/s", "use `bbs migrate pause`"), ("fast", "write it as in 500/s"), ("5/m", "500/s")] {
+    for (rate, part) in [
+        ("0/s", "use `bbs migrate pause`"),
+        ("fast", "write it as in 500/s"),
+        ("5/m", "500/s"),
+    ] {
         let output = fail(&installation, &["migrate", "rate", rate]);
         assert!(output.contains(part), "{output}");
     }
@@ -151,21 +223,52 @@ async fn invalid_rate_is_rejected_with_an_example() {
 
 #[tokio::test]
 async fn metrics_have_a_separate_listener() {
-    let installation = taken_over(Kind::Sqlite).await.set("metrics_address", "127.0.0.1:0");
+    let installation = taken_over(Kind::Sqlite)
+        .await
+        .set("metrics_address", "127.0.0.1:0");
     let mut host = Host::start(installation.command(&["serve"]), "metrics=");
     let metrics = format!("http://{}/metrics", host.address);
-    let serving = host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
-    let api = serving.split("address=").nth(1).unwrap().split_whitespace().next().unwrap();
+    let serving =
+        host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
+    let api = serving
+        .split("address=")
+        .nth(1)
+        .unwrap()
+        .split_whitespace()
+        .next()
+        .unwrap();
     let client = crate::harness::http_client();
-    let listed = client.post(format!("http://{api}/v1/domains/list")).send().await.unwrap();
+    let listed = client
+        .post(format!("http://{api}/v1/domains/list"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(listed.status(), 200);
-    let hidden = client.get(format!("http://{api}/metrics")).send().await.unwrap();
+    let hidden = client
+        .get(format!("http://{api}/metrics"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(hidden.status(), 404);
-    let accepted =
-        client.get(&metrics).header("accept", "application/openmetrics-text;version=1.0.0").send().await.unwrap();
-    assert!(accepted.headers()["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+    let accepted = client
+        .get(&metrics)
+        .header("accept", "application/openmetrics-text;version=1.0.0")
+        .send()
+        .await
+        .unwrap();
+    assert!(
+        accepted.headers()["content-type"]
+            .to_str()
+            .unwrap()
+            .starts_with("application/openmetrics-text")
+    );
     let response = client.get(&metrics).send().await.unwrap();
-    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/plain; version=0.0.4"));
+    assert!(
+        response.headers()["content-type"]
+            .to_str()
+            .unwrap()
+            .starts_with("text/plain; version=0.0.4")
+    );
     let text = String::from_utf8(response.bytes().await.unwrap().to_vec()).unwrap();
     for line in [
         "bbs_lock_held 1",
@@ -175,7 +278,10 @@ async fn metrics_have_a_separate_listener() {
         "# TYPE bbs_records_left_out_total counter",
         "bbs_records_left_out_total 0",
     ] {
-        assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line} is not in:\n{text}"
+        );
     }
     assert!(host.terminate().success());
 }
@@ -183,13 +289,19 @@ async fn metrics_have_a_separate_listener() {
 on_each_database!(rollback_on_drain_migrates_down_at_termination);
 async fn rollback_on_drain_migrates_down_at_termination(kind: Kind) {
     let installation = taken_over(kind).await;
-    let command = installation.command(&["serve", "--rollback-on-drain-to-version", &VERSION.to_string()]);
+    let command = installation.command(&[
+        "serve",
+        "--rollback-on-drain-to-version",
+        &VERSION.to_string(),
+    ]);
     let host = Host::start(command, "serving");
     assert!(installation.data_version() > VERSION);
     assert!(host.terminate().success());
     assert_eq!(installation.data_version(), VERSION);
     // A rollback version above the served one requires no rollback.
-    let installation = installation.set("rollback_on_drain_to_version", NEWEST).set("pin_data_version", BELOW_NEWEST);
+    let installation = installation
+        .set("rollback_on_drain_to_version", NEWEST)
+        .set("pin_data_version", BELOW_NEWEST);
     assert!(installation.serve().terminate().success());
     assert_eq!(installation.data_version(), BELOW_NEWEST);
 }
@@ -197,9 +309,14 @@ async fn rollback_on_drain_migrates_down_at_termination(kind: Kind) {
 on_each_database!(interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting);
 async fn interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting(kind: Kind) {
     let installation = taken_over(kind).await;
-    assert!(installation.serve().terminate().success(), "it migrates without the limit below");
+    assert!(
+        installation.serve().terminate().success(),
+        "it migrates without the limit below"
+    );
     let rolling_back = |installation: Installation| {
-        installation.set("rollback_on_drain_to_version", OLDEST).set("migration_units_per_second", 1)
+        installation
+            .set("rollback_on_drain_to_version", OLDEST)
+            .set("migration_units_per_second", 1)
     };
     let installation = rolling_back(installation);
     let host = installation.serve();
@@ -210,7 +327,10 @@ async fn interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting(
 
     let other = installation.set("rollback_on_drain_to_version", Value::Null);
     let output = fail(&other, &["serve"]);
-    assert!(output.contains(&format!("finish it with `bbs migrate down --to {OLDEST}`")), "{output}");
+    assert!(
+        output.contains(&format!("finish it with `bbs migrate down --to {OLDEST}`")),
+        "{output}"
+    );
     let same = rolling_back(other).set("migration_units_per_second", Value::Null);
     let finished = same.run(&["serve"]);
     assert!(finished.status.success(), "{}", text(&finished));
@@ -219,17 +339,30 @@ async fn interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting(
 
 on_each_database!(drain_migrates_down_and_returns_once_the_host_has_ended);
 async fn drain_migrates_down_and_returns_once_the_host_has_ended(kind: Kind) {
-    let installation = taken_over(kind).await.set("rollback_on_drain_to_version", VERSION);
+    let installation = taken_over(kind)
+        .await
+        .set("rollback_on_drain_to_version", VERSION);
     let mut host = installation.serve();
     let drained = installation.run(&["drain"]);
-    assert!(drained.status.success() && drained.stdout == b"The host has ended.\n", "{}", text(&drained));
-    assert!(text(&drained).contains("\nended\n"), "no progress was shown: {}", text(&drained));
+    assert!(
+        drained.status.success() && drained.stdout == b"The host has ended.\n",
+        "{}",
+        text(&drained)
+    );
+    assert!(
+        text(&drained).contains("\nended\n"),
+        "no progress was shown: {}",
+        text(&drained)
+    );
     assert_eq!(installation.data_version(), VERSION);
     assert!(host.wait().success());
     let socket = installation.admin_socket();
     assert_eq!(
         installation.succeed(&["drain"]),
-        format!("No host answers at the admin socket {}.\n", socket.display())
+        format!(
+            "No host answers at the admin socket {}.\n",
+            socket.display()
+        )
     );
 }
 
@@ -249,25 +382,50 @@ async fn drain_of_a_standby_ends_it_and_leaves_the_master_alone() {
     let master = taken_over(Kind::Sqlite).await;
     let standby = Installation::on(master.database.clone(), &modules::modules());
     let serving = master.serve();
-    let mut waiting = standby.command(&["serve"]).stderr(std::process::Stdio::null()).spawn().unwrap();
+    let mut waiting = standby
+        .command(&["serve"])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
     while standby.succeed(&["drain"]) != "The host has ended.\n" {
         pause().await;
     }
     assert!(waiting.wait().unwrap().success());
-    assert_eq!(crate::harness::http_client().post(serving.url("/v1/ping")).send().await.unwrap().status(), 200);
+    assert_eq!(
+        crate::harness::http_client()
+            .post(serving.url("/v1/ping"))
+            .send()
+            .await
+            .unwrap()
+            .status(),
+        200
+    );
 }
 
 #[tokio::test]
 async fn drain_fails_if_the_host_is_killed_and_the_next_one_completes_it() {
     let installation = taken_over(Kind::Sqlite).await;
-    assert!(installation.serve().terminate().success(), "it migrates without the limit below");
-    let throttled = installation.set("rollback_on_drain_to_version", OLDEST).set("migration_units_per_second", 1);
+    assert!(
+        installation.serve().terminate().success(),
+        "it migrates without the limit below"
+    );
+    let throttled = installation
+        .set("rollback_on_drain_to_version", OLDEST)
+        .set("migration_units_per_second", 1);
     let host = throttled.serve();
-    let draining = throttled.command(&["drain"]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let draining = throttled
+        .command(&["drain"])
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
     unavailable_until(&host, waits_for("rate")).await;
     host.kill();
     let drained = draining.wait_with_output().unwrap();
-    assert!(!drained.status.success() && text(&drained).contains("start it again"), "{}", text(&drained));
+    assert!(
+        !drained.status.success() && text(&drained).contains("start it again"),
+        "{}",
+        text(&drained)
+    );
     let installation = throttled.set("migration_units_per_second", Value::Null);
     assert!(installation.run(&["serve"]).status.success());
     assert_eq!(installation.data_version(), OLDEST);
@@ -275,13 +433,19 @@ async fn drain_fails_if_the_host_is_killed_and_the_next_one_completes_it() {
 
 #[tokio::test]
 async fn drain_fails_with_the_reason_if_the_rollback_does() {
-    let installation = taken_over(Kind::Sqlite).await.set("rollback_on_drain_to_version", OLDEST);
+    let installation = taken_over(Kind::Sqlite)
+        .await
+        .set("rollback_on_drain_to_version", OLDEST);
     let host = installation.serve();
     let opened = installation.database.open().await;
-    crate::harness::database::execute(&opened, "UPDATE desired_lrps SET run_info = 'damaged'").await;
+    crate::harness::database::execute(&opened, "UPDATE desired_lrps SET run_info = 'damaged'")
+        .await;
     opened.close().await;
     let drained = fail(&installation, &["drain"]);
-    assert!(drained.contains("the host failed while it was ending"), "{drained}");
+    assert!(
+        drained.contains("the host failed while it was ending"),
+        "{drained}"
+    );
     assert!(!host.wait_for_end().0.success());
 }
 
@@ -289,8 +453,13 @@ on_each_database!(sigquit_ends_a_rollback_and_releases_the_lock);
 async fn sigquit_ends_a_rollback_and_releases_the_lock(kind: Kind) {
     // On a server, a lease that is not released outlives this test.
     let installation = taken_over(kind).await.set("lock_ttl", "1h");
-    assert!(installation.serve().terminate().success(), "it migrates without the limit below");
-    let installation = installation.set("rollback_on_drain_to_version", OLDEST).set("migration_units_per_second", 1);
+    assert!(
+        installation.serve().terminate().success(),
+        "it migrates without the limit below"
+    );
+    let installation = installation
+        .set("rollback_on_drain_to_version", OLDEST)
+        .set("migration_units_per_second", 1);
     let host = installation.serve();
     host.signal("TERM");
     unavailable_until(&host, waits_for("rate")).await;
@@ -308,47 +477,73 @@ async fn secrets_of_the_configuration_are_not_printed() {
     let path = folder.path().join("bbs.json");
     let json = r#"{"database_driver":"mysql","database_connection_string":"diego:hunter2@udp(127.0.0.1:1)/diego",
         "modules_dir":"modules"}"#;
-    std::fs::File::create(&path).unwrap().write_all(json.as_bytes()).unwrap();
+    std::fs::File::create(&path)
+        .unwrap()
+        .write_all(json.as_bytes())
+        .unwrap();
     for json in [json.to_owned(), json.replace("@udp", "@tcp")] {
         std::fs::write(&path, json).unwrap();
-        let output = Command::new(crate::harness::bbs()).args(["serve", "--config"]).arg(&path).output().unwrap();
+        let output = Command::new(crate::harness::bbs())
+            .args(["serve", "--config"])
+            .arg(&path)
+            .output()
+            .unwrap();
         let text = text(&output);
-        assert!(!output.status.success() && !text.contains("hunter2"), "{text}");
+        assert!(
+            !output.status.success() && !text.contains("hunter2"),
+            "{text}"
+        );
     }
 }
 
 on_each_database!(hosts_whose_configurations_lie_in_one_folder_both_serve);
-/// Goal: hosts whose configurations lie in one folder do not get in each other's way, and write nothing into it.
-/// Method: two hosts with default places; commands with each configuration reach its own host. Then both name one data folder.
+/// Goal: hosts whose configurations lie in one folder do not get in each other's way, and write
+/// nothing into it. Method: two hosts with default places; commands with each configuration reach
+/// its own host. Then both name one data folder.
 async fn hosts_whose_configurations_lie_in_one_folder_both_serve(kind: Kind) {
     let folder = tempfile::tempdir().unwrap();
     let names = ["one.json", "other.json"];
-    let installations = names.map(|_| Installation::new(&modules::modules(), kind).set("data_dir", ""));
-    let command =
-        |at: usize, arguments: &[&str]| installations[at].command_with(&folder.path().join(names[at]), arguments);
+    let installations =
+        names.map(|_| Installation::new(&modules::modules(), kind).set("data_dir", ""));
+    let command = |at: usize, arguments: &[&str]| {
+        installations[at].command_with(&folder.path().join(names[at]), arguments)
+    };
     let hosts = [0, 1].map(|at| Host::start(command(at, &["serve"]), "serving"));
     for (at, host) in hosts.iter().enumerate() {
-        let output = command(at, &["migrate", "resume", "--json"]).output().unwrap();
-        let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output)));
+        let output = command(at, &["migrate", "resume", "--json"])
+            .output()
+            .unwrap();
+        let report: Value =
+            serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", text(&output)));
         assert_eq!(report["pid"], host.pid());
     }
-    let mut beside: Vec<_> =
-        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let mut beside: Vec<_> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
     beside.sort();
     assert_eq!(beside, names);
-    hosts.into_iter().for_each(|host| assert!(host.terminate().success()));
+    hosts
+        .into_iter()
+        .for_each(|host| assert!(host.terminate().success()));
     for at in [0, 1] {
         // `No host answers at the admin socket /var/tmp/…/admin.sock.`
         let drained = text(&command(at, &["drain"]).output().unwrap());
         let socket = drained.trim_end_matches(".\n").rsplit(' ').next().unwrap();
         let data = std::path::Path::new(socket).parent().unwrap();
-        std::fs::remove_dir(data).unwrap_or_else(|error| panic!("{}: {error}; {drained}", data.display()));
+        std::fs::remove_dir(data)
+            .unwrap_or_else(|error| panic!("{}: {error}; {drained}", data.display()));
     }
-    let sharing = installations.map(|installation| installation.set("data_dir", folder.path().to_str().unwrap()));
+    let sharing = installations
+        .map(|installation| installation.set("data_dir", folder.path().to_str().unwrap()));
     let first = sharing[0].serve();
     let mut second = sharing[1].serve();
     let log = second.output().join("\n");
-    assert!(log.contains("works without its admin socket") && log.contains("another host answers at"), "{log}");
-    let report: Value = serde_json::from_str(&sharing[1].succeed(&["migrate", "resume", "--json"])).unwrap();
+    assert!(
+        log.contains("works without its admin socket") && log.contains("another host answers at"),
+        "{log}"
+    );
+    let report: Value =
+        serde_json::from_str(&sharing[1].succeed(&["migrate", "resume", "--json"])).unwrap();
     assert_eq!(report["pid"], first.pid());
 }

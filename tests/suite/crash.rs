@@ -1,5 +1,6 @@
-//! A migration killed at every crash point, resumed, and its database compared with that of an uninterrupted migration.
-//! The killed process is this test executable, which runs one test on the database of another.
+//! A migration killed at every crash point, resumed, and its database compared with that of an
+//! uninterrupted migration. The killed process is this test executable, which runs one test on the
+//! database of another.
 
 mod inserted;
 mod online;
@@ -18,8 +19,8 @@ use crate::harness::layouts::NEWEST;
 use crate::harness::stored::{Rows, Stored};
 
 pub(super) const OLDEST: u64 = 1_471_030_898;
-/// Direction, with or without the inserted migrations, version and database for [`migration_reaches_the_wanted_version`] in a child
-/// process.
+/// Direction, with or without the inserted migrations, version and database for
+/// [`migration_reaches_the_wanted_version`] in a child process.
 const TASK: &str = "BBS_TEST_MIGRATE";
 
 /// The tests below run this one in child processes, which they kill, on databases of theirs.
@@ -36,7 +37,11 @@ async fn migration_reaches_the_wanted_version() {
     let (direction, rest) = task.split_once(' ').unwrap();
     let (version, database) = rest.split_once(' ').unwrap();
     let version = version.parse().unwrap();
-    let catalog = if direction.ends_with("with-inserted") { inserted::migrations() } else { fixture::migrations() };
+    let catalog = if direction.ends_with("with-inserted") {
+        inserted::migrations()
+    } else {
+        fixture::migrations()
+    };
     let stored = Stored::open(&TestDatabase::from_word(database), catalog).await;
     match direction.starts_with("up") {
         true => stored.up(version).await.unwrap(),
@@ -53,13 +58,24 @@ fn task(direction: &str, version: u64, database: &TestDatabase) -> String {
 /// The command of the child process.
 pub(super) fn command(direction: &str, version: u64, database: &TestDatabase) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "crash::migration_reaches_the_wanted_version", "--nocapture"]);
-    command.env(TASK, task(direction, version, database)).env_remove("BBS_FAULT");
+    command.args([
+        "--exact",
+        "crash::migration_reaches_the_wanted_version",
+        "--nocapture",
+    ]);
+    command
+        .env(TASK, task(direction, version, database))
+        .env_remove("BBS_FAULT");
     command
 }
 
 /// Runs the child process to its end; returns whether it was killed by `fault`.
-pub(super) fn run(direction: &str, version: u64, database: &TestDatabase, fault: Option<&str>) -> bool {
+pub(super) fn run(
+    direction: &str,
+    version: u64,
+    database: &TestDatabase,
+    fault: Option<&str>,
+) -> bool {
     let mut command = command(direction, version, database);
     if let Some(fault) = fault {
         command.env("BBS_FAULT", fault);
@@ -69,7 +85,11 @@ pub(super) fn run(direction: &str, version: u64, database: &TestDatabase, fault:
         return false;
     }
     let killed = std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(9);
-    assert!(killed, "{direction} {version} {fault:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        killed,
+        "{direction} {version} {fault:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     true
 }
 
@@ -79,19 +99,28 @@ pub(super) async fn inspect(database: &TestDatabase, version: u64) -> Rows {
 }
 
 /// The same with a catalog.
-async fn inspect_with(catalog: Vec<Arc<dyn Transform>>, database: &TestDatabase, version: u64) -> Rows {
+async fn inspect_with(
+    catalog: Vec<Arc<dyn Transform>>,
+    database: &TestDatabase,
+    version: u64,
+) -> Rows {
     let stored = Stored::open(database, catalog).await;
     assert_eq!(stored.version().await, version);
     stored.assert_layout(version).await;
-    let leftovers: Vec<_> = stored.tables().await.into_iter().filter(|name| name.contains("__")).collect();
+    let leftovers: Vec<_> = stored
+        .tables()
+        .await
+        .into_iter()
+        .filter(|name| name.contains("__"))
+        .collect();
     assert!(leftovers.is_empty(), "{leftovers:?}");
     let rows = stored.rows(version).await;
     stored.context.database.close().await;
     rows
 }
 
-/// One unit of the fixture in so many: enough for two batches of LRPs, since each crash point is passed in a migration of
-/// its own.
+/// One unit of the fixture in so many: enough for two batches of LRPs, since each crash point is
+/// passed in a migration of its own.
 pub(super) const SHARE: u32 = 4;
 
 /// The fixture as Diego's BBS wrote it.
@@ -114,11 +143,11 @@ pub(super) const ARCHIVED: &str = "INSERT INTO bbs_lrp_definitions (process_guid
      SELECT process_guid, 'archived', log_guid, memory_mb, disk_mb, 1, rootfs, volume_placement, placement_tags, metric_tags, \
      run_info, 1, 2 FROM desired_lrps";
 /// Adds an update that began to each desired LRP.
-const UPDATED: &str =
-    "INSERT INTO bbs_lrp_updates (process_guid, started_at, cancelled) SELECT process_guid, 3, false FROM desired_lrps";
+const UPDATED: &str = "INSERT INTO bbs_lrp_updates (process_guid, started_at, cancelled) SELECT process_guid, 3, false FROM desired_lrps";
 
-/// Takes the fixture in a database to the newest version, with archived definitions and updates under way. Through the oldest
-/// version, so that the row functions of all migrations have processed each record, as on a later way back up.
+/// Takes the fixture in a database to the newest version, with archived definitions and updates
+/// under way. Through the oldest version, so that the row functions of all migrations have
+/// processed each record, as on a later way back up.
 pub(super) async fn migrate_to_newest(database: &TestDatabase) {
     let stored = Stored::open(database, fixture::migrations()).await;
     stored.down(OLDEST).await.unwrap();
@@ -130,8 +159,9 @@ pub(super) async fn migrate_to_newest(database: &TestDatabase) {
 }
 
 on_each_database!(kill_at_any_point_of_a_migration_down_and_back_up_loses_nothing);
-/// Goal: neither direction loses or changes a row, definitions and updates included.
-/// Method: at every crash point, a migration down and then the one back up are killed at a passage and resumed.
+/// Goal: neither direction loses or changes a row, definitions and updates included. Method: at
+/// every crash point, a migration down and then the one back up are killed at a passage and
+/// resumed.
 async fn kill_at_any_point_of_a_migration_down_and_back_up_loses_nothing(kind: Kind) {
     let start = at_newest(kind).await;
     let newest = inspect(&start, NEWEST).await;
@@ -142,10 +172,19 @@ async fn kill_at_any_point_of_a_migration_down_and_back_up_loses_nothing(kind: K
     for point in points(kind) {
         for passage in killed_passages(kind) {
             let database = start.copy();
-            for (direction, version, wanted) in [("down", OLDEST, &oldest), ("up", NEWEST, &newest)] {
+            for (direction, version, wanted) in [("down", OLDEST, &oldest), ("up", NEWEST, &newest)]
+            {
                 let case = format!("{direction} {point}:{passage}");
-                let killed = run(direction, version, &database, Some(&format!("{point}:{passage}")));
-                assert!(killed || passage > 1, "{case}: the migration does not reach this point");
+                let killed = run(
+                    direction,
+                    version,
+                    &database,
+                    Some(&format!("{point}:{passage}")),
+                );
+                assert!(
+                    killed || passage > 1,
+                    "{case}: the migration does not reach this point"
+                );
                 if killed {
                     run(direction, version, &database, None);
                 }
@@ -170,8 +209,10 @@ async fn migration_killed_at_every_point_in_turn_completes(kind: Kind) {
     assert!(inspect(&database, OLDEST).await == inspect(&undisturbed, OLDEST).await);
 }
 
-/// The crash points of a migration on this database: only MySQL's dialect renames tables outside of the version's
-/// transaction.
+/// The crash points of a migration on this database: only MySQL's dialect renames tables outside of
+/// the version's transaction.
 pub(super) fn points(kind: Kind) -> impl Iterator<Item = &'static str> {
-    POINTS.into_iter().filter(move |point| kind.dialect() == Dialect::Mysql || *point != AFTER_RENAMING)
+    POINTS
+        .into_iter()
+        .filter(move |point| kind.dialect() == Dialect::Mysql || *point != AFTER_RENAMING)
 }

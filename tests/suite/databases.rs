@@ -1,5 +1,5 @@
-//! The database servers that the other tests run on: they start, keep acknowledged writes over a crash, and end with the
-//! process that started them, also when it is killed.
+//! The database servers that the other tests run on: they start, keep acknowledged writes over a
+//! crash, and end with the process that started them, also when it is killed.
 
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -18,14 +18,21 @@ use crate::harness::proxy::Proxy;
 const WAITS: &str = "BBS_TEST_SERVER_WAITS";
 
 /// Runs a statement on a new connection. Returns the first column of its rows.
-async fn query(database: &TestDatabase, address: std::net::SocketAddr, statement: &str) -> sqlx::Result<Vec<String>> {
+async fn query(
+    database: &TestDatabase,
+    address: std::net::SocketAddr,
+    statement: &str,
+) -> sqlx::Result<Vec<String>> {
     let (name, statement) = (database.name(), AssertSqlSafe(statement.to_owned()));
     if database.kind.dialect() == Dialect::Mysql {
-        let mut connection = MySqlConnection::connect(&format!("mysql://{USER}:{PASSWORD}@{address}/{name}")).await?;
+        let mut connection =
+            MySqlConnection::connect(&format!("mysql://{USER}:{PASSWORD}@{address}/{name}"))
+                .await?;
         let rows = sqlx::raw_sql(statement).fetch_all(&mut connection).await?;
         return Ok(rows.iter().map(|row| sqlx::Row::get(row, 0)).collect());
     }
-    let mut connection = PgConnection::connect(&format!("postgres://{USER}:{PASSWORD}@{address}/{name}")).await?;
+    let mut connection =
+        PgConnection::connect(&format!("postgres://{USER}:{PASSWORD}@{address}/{name}")).await?;
     let rows = sqlx::raw_sql(statement).fetch_all(&mut connection).await?;
     Ok(rows.iter().map(|row| sqlx::Row::get(row, 0)).collect())
 }
@@ -34,47 +41,109 @@ on_each_server!(acknowledged_writes_survive_a_server_crash);
 async fn acknowledged_writes_survive_a_server_crash(kind: Kind) {
     let engine = kind.own_engine();
     let database = TestDatabase::on(kind, engine.address());
-    query(&database, engine.address(), "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
-    query(&database, engine.address(), "INSERT INTO t VALUES ('kept')").await.unwrap();
+    query(
+        &database,
+        engine.address(),
+        "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)",
+    )
+    .await
+    .unwrap();
+    query(&database, engine.address(), "INSERT INTO t VALUES ('kept')")
+        .await
+        .unwrap();
     engine.crash();
-    assert!(query(&database, engine.address(), "SELECT a FROM t").await.is_err());
+    assert!(
+        query(&database, engine.address(), "SELECT a FROM t")
+            .await
+            .is_err()
+    );
     engine.restart();
-    assert_eq!(query(&database, engine.address(), "SELECT a FROM t").await.unwrap(), ["kept"]);
+    assert_eq!(
+        query(&database, engine.address(), "SELECT a FROM t")
+            .await
+            .unwrap(),
+        ["kept"]
+    );
 }
 
 on_each_server!(test_databases_are_isolated_and_can_be_copied);
 async fn test_databases_are_isolated_and_can_be_copied(kind: Kind) {
     let (one, other) = (TestDatabase::new(kind), TestDatabase::new(kind));
     let address = kind.engine().address();
-    query(&one, address, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
-    query(&one, address, "INSERT INTO t VALUES ('row')").await.unwrap();
+    query(&one, address, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)")
+        .await
+        .unwrap();
+    query(&one, address, "INSERT INTO t VALUES ('row')")
+        .await
+        .unwrap();
     assert!(query(&other, address, "SELECT a FROM t").await.is_err());
     let copy = one.copy();
-    query(&copy, address, "INSERT INTO t VALUES ('more')").await.unwrap();
-    assert_eq!(query(&one, address, "SELECT a FROM t").await.unwrap(), ["row"]);
+    query(&copy, address, "INSERT INTO t VALUES ('more')")
+        .await
+        .unwrap();
+    assert_eq!(
+        query(&one, address, "SELECT a FROM t").await.unwrap(),
+        ["row"]
+    );
 }
 
 on_each_server!(text_comparison_follows_the_engines_collation);
 /// The engines order text differently from its bytes, and differ in whether case matters.
 async fn text_comparison_follows_the_engines_collation(kind: Kind) {
     let (database, address) = (TestDatabase::new(kind), kind.engine().address());
-    query(&database, address, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await.unwrap();
-    query(&database, address, "INSERT INTO t VALUES ('B'), ('a')").await.unwrap();
-    assert_eq!(query(&database, address, "SELECT a FROM t ORDER BY a").await.unwrap(), ["a", "B"]);
+    query(
+        &database,
+        address,
+        "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)",
+    )
+    .await
+    .unwrap();
+    query(&database, address, "INSERT INTO t VALUES ('B'), ('a')")
+        .await
+        .unwrap();
+    assert_eq!(
+        query(&database, address, "SELECT a FROM t ORDER BY a")
+            .await
+            .unwrap(),
+        ["a", "B"]
+    );
     let ignores_case = kind.dialect() == Dialect::Mysql;
-    assert_eq!(query(&database, address, "INSERT INTO t VALUES ('A')").await.is_err(), ignores_case);
+    assert_eq!(
+        query(&database, address, "INSERT INTO t VALUES ('A')")
+            .await
+            .is_err(),
+        ignores_case
+    );
 }
 
 on_each_server!(proxy_can_be_cut_and_restored);
 async fn proxy_can_be_cut_and_restored(kind: Kind) {
     let (database, proxy) = (TestDatabase::new(kind), Proxy::to(kind.engine().address()));
-    assert_eq!(query(&database, proxy.address(), "SELECT 'x'").await.unwrap(), ["x"]);
+    assert_eq!(
+        query(&database, proxy.address(), "SELECT 'x'")
+            .await
+            .unwrap(),
+        ["x"]
+    );
     proxy.cut();
-    assert!(query(&database, proxy.address(), "SELECT 'x'").await.is_err());
+    assert!(
+        query(&database, proxy.address(), "SELECT 'x'")
+            .await
+            .is_err()
+    );
     proxy.heal();
-    assert_eq!(query(&database, proxy.address(), "SELECT 'x'").await.unwrap(), ["x"]);
+    assert_eq!(
+        query(&database, proxy.address(), "SELECT 'x'")
+            .await
+            .unwrap(),
+        ["x"]
+    );
     proxy.cut_after(10);
-    assert!(query(&database, proxy.address(), "SELECT 'x'").await.is_err());
+    assert!(
+        query(&database, proxy.address(), "SELECT 'x'")
+            .await
+            .is_err()
+    );
     assert!(proxy.is_cut());
 }
 
@@ -95,10 +164,18 @@ fn server_ends_when_its_test_process_is_killed() {
     for kind in ["postgres", "mariadb"] {
         let mut command = Command::new(std::env::current_exe().unwrap());
         let name = format!("databases::address_of_a_started_server_answers::{kind}");
-        command.args(["--exact", &name, "--nocapture"]).env(WAITS, "1").stdout(Stdio::piped());
+        command
+            .args(["--exact", &name, "--nocapture"])
+            .env(WAITS, "1")
+            .stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let address = lines.filter_map(|line| Some(line.strip_prefix("address ")?.to_owned())).next().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok);
+        let address = lines
+            .filter_map(|line| Some(line.strip_prefix("address ")?.to_owned()))
+            .next()
+            .unwrap();
         assert!(std::net::TcpStream::connect(&address).is_ok());
         process.kill().unwrap();
         process.wait().unwrap();
@@ -122,8 +199,8 @@ impl std::io::Write for Notices {
     }
 }
 
-/// Runs on one thread, because the log subscriber is set per thread. Each commit is abandoned after it is sent and before
-/// it is answered, as at the termination of a host.
+/// Runs on one thread, because the log subscriber is set per thread. Each commit is abandoned after
+/// it is sent and before it is answered, as at the termination of a host.
 #[tokio::test]
 async fn abandoned_commit_is_completed_and_nothing_is_sent_after_it() {
     let test = TestDatabase::new(Kind::Postgres);
@@ -136,12 +213,18 @@ async fn abandoned_commit_is_completed_and_nothing_is_sent_after_it() {
     let (mut rows, mut abandoned) = (0_i32, 0);
     while abandoned < 10 {
         let mut tx = database.write().await.unwrap();
-        tx.execute(sql("INSERT INTO abandoned VALUES (?)").bind(rows)).await.unwrap();
+        tx.execute(sql("INSERT INTO abandoned VALUES (?)").bind(rows))
+            .await
+            .unwrap();
         rows += 1;
         // The server may answer before the commit is polled; such a commit is not abandoned.
         abandoned += i32::from(tx.commit().now_or_never().is_none());
     }
-    while texts(&database, "SELECT CAST(id AS VARCHAR(9)) FROM abandoned").await.len() < rows as usize {
+    while texts(&database, "SELECT CAST(id AS VARCHAR(9)) FROM abandoned")
+        .await
+        .len()
+        < rows as usize
+    {
         tokio::task::yield_now().await;
     }
     database.close().await;

@@ -1,5 +1,5 @@
-//! The host as BOSH deploys it, with Diego's own configuration: requirements of a start, authentication of clients, logs
-//! and metrics, and termination.
+//! The host as BOSH deploys it, with Diego's own configuration: requirements of a start,
+//! authentication of clients, logs and metrics, and termination.
 
 mod auctioneer;
 mod callbacks;
@@ -20,16 +20,29 @@ use crate::harness::deployment::Deployment;
 
 /// Whether the API answers a ping of this client.
 async fn ping(client: &reqwest::Client, address: SocketAddr) -> Result<bool, reqwest::Error> {
-    let response = client.post(format!("https://{address}/v1/ping")).send().await?;
+    let response = client
+        .post(format!("https://{address}/v1/ping"))
+        .send()
+        .await?;
     let body = response.bytes().await?;
     Ok(proto::PingResponse::decode(&body[..]).is_ok_and(|answer| answer.available))
 }
 
 async fn upsert_domain(client: &reqwest::Client, address: SocketAddr, domain: &str) {
-    let request = proto::UpsertDomainRequest { domain: domain.into(), ttl: 0 };
-    let call = client.post(format!("https://{address}/v1/domains/upsert")).body(request.encode_to_vec());
+    let request = proto::UpsertDomainRequest {
+        domain: domain.into(),
+        ttl: 0,
+    };
+    let call = client
+        .post(format!("https://{address}/v1/domains/upsert"))
+        .body(request.encode_to_vec());
     let body = call.send().await.unwrap().bytes().await.unwrap();
-    assert_eq!(proto::UpsertDomainResponse::decode(&body[..]).unwrap().error, None);
+    assert_eq!(
+        proto::UpsertDomainResponse::decode(&body[..])
+            .unwrap()
+            .error,
+        None
+    );
 }
 
 on_each_server!(diegos_configuration_starts_the_host);
@@ -39,13 +52,24 @@ async fn diegos_configuration_starts_the_host(kind: Kind) {
     let client = deployment.client();
     assert!(ping(&client, host.address).await.unwrap());
     upsert_domain(&client, host.address, "cf-apps").await;
-    assert_eq!(deployment.locket.holder().as_deref(), Some("5bba2cb1-0d1f-4b2c-8f0b-2a6ee6a1c8f3"));
-    let healthy = reqwest::get(format!("http://{}/ping", deployment.health)).await.unwrap();
+    assert_eq!(
+        deployment.locket.holder().as_deref(),
+        Some("5bba2cb1-0d1f-4b2c-8f0b-2a6ee6a1c8f3")
+    );
+    let healthy = reqwest::get(format!("http://{}/ping", deployment.health))
+        .await
+        .unwrap();
     assert!(healthy.status().is_success() && healthy.bytes().await.unwrap().is_empty());
-    let status = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
+    let status = tokio::task::spawn_blocking(move || host.terminate())
+        .await
+        .unwrap();
     assert_eq!(status.code(), Some(0));
     assert_eq!(deployment.locket.holder(), None, "the lock was released");
-    assert!(reqwest::get(format!("http://{}/ping", deployment.health)).await.is_err());
+    assert!(
+        reqwest::get(format!("http://{}/ping", deployment.health))
+            .await
+            .is_err()
+    );
 }
 
 /// Diego's own code writes zero values as null, at every depth.
@@ -53,22 +77,41 @@ async fn diegos_configuration_starts_the_host(kind: Kind) {
 async fn null_values_within_configuration_sections_are_accepted() {
     let routes = serde_json::json!({ "request_count": null, "request_latency": null });
     let deployment = Deployment::new(Kind::Sqlite)
-        .set("advanced_metrics", serde_json::json!({ "enabled": false, "route_config": routes }))
+        .set(
+            "advanced_metrics",
+            serde_json::json!({ "enabled": false, "route_config": routes }),
+        )
         .set("redact_patterns", serde_json::Value::Null)
-        .set_loggregator("loggregator_app_metric_exclusion_filter", serde_json::Value::Null)
+        .set_loggregator(
+            "loggregator_app_metric_exclusion_filter",
+            serde_json::Value::Null,
+        )
         .set_loggregator("BatchFlushInterval", 0);
     let host = deployment.serve().await;
     assert!(ping(&deployment.client(), host.address).await.unwrap());
-    let status = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
+    let status = tokio::task::spawn_blocking(move || host.terminate())
+        .await
+        .unwrap();
     assert_eq!(status.code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missing_or_invalid_configuration_ends_the_host_with_2_and_names_the_key() {
     let deployment = || Deployment::new(Kind::Sqlite);
-    for key in ["auctioneer_address", "ca_file", "cert_file", "health_address", "key_file", "locket_address", "uuid"] {
+    for key in [
+        "auctioneer_address",
+        "ca_file",
+        "cert_file",
+        "health_address",
+        "key_file",
+        "locket_address",
+        "uuid",
+    ] {
         let (code, output) = deployment().without(key).fail().await;
-        assert!(code == Some(2) && output.contains(key), "{key}: {code:?} {output}");
+        assert!(
+            code == Some(2) && output.contains(key),
+            "{key}: {code:?} {output}"
+        );
     }
     for (key, value, word) in [
         ("communication_timeout", "10", "write a duration"),
@@ -79,44 +122,89 @@ async fn missing_or_invalid_configuration_ends_the_host_with_2_and_names_the_key
         ("database_driver", "oracle", "oracle"),
         ("locket_address", "127.0.0.1:1", "cannot connect to Locket"),
         ("pin_data_versoin", "1722634733", "write `pin_data_version`"),
-        ("cert_file", "/nonexistent/server.crt", "/nonexistent/server.crt"),
-        ("auctioneer_client_cert", "/nonexistent/client.crt", "/nonexistent/client.crt"),
+        (
+            "cert_file",
+            "/nonexistent/server.crt",
+            "/nonexistent/server.crt",
+        ),
+        (
+            "auctioneer_client_cert",
+            "/nonexistent/client.crt",
+            "/nonexistent/client.crt",
+        ),
         ("rep_ca_cert", "/nonexistent/ca.crt", "/nonexistent/ca.crt"),
     ] {
         let deployment = match key {
-            "redact_patterns" => deployment().set("redact_secrets", true).set(key, vec![value]),
+            "redact_patterns" => deployment()
+                .set("redact_secrets", true)
+                .set(key, vec![value]),
             _ => deployment().set(key, value),
         };
         let (code, output) = deployment.fail().await;
-        assert!(code == Some(2) && output.contains(word), "{key}: {code:?} {output}");
+        assert!(
+            code == Some(2) && output.contains(word),
+            "{key}: {code:?} {output}"
+        );
     }
     let broken = deployment();
     let mut command = broken.command();
     std::fs::write(broken.path("config/bbs.json"), "{").unwrap();
-    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap())
+        .await
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn occupied_addresses_and_unwritable_files_end_the_start_with_2() {
     let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let occupied = occupied.local_addr().map(|address| (address, occupied)).unwrap();
+    let occupied = occupied
+        .local_addr()
+        .map(|address| (address, occupied))
+        .unwrap();
     for key in ["listen_address", "health_address", "debug_address"] {
-        let (code, output) = Deployment::new(Kind::Sqlite).set(key, occupied.0.to_string()).fail().await;
-        assert!(code == Some(2) && output.contains("is another process using it?"), "{key}: {code:?} {output}");
+        let (code, output) = Deployment::new(Kind::Sqlite)
+            .set(key, occupied.0.to_string())
+            .fail()
+            .await;
+        assert!(
+            code == Some(2) && output.contains("is another process using it?"),
+            "{key}: {code:?} {output}"
+        );
     }
-    let (code, output) = Deployment::new(Kind::Sqlite).set("access_log_path", "/nonexistent/access.log").fail().await;
-    assert!(code == Some(2) && output.contains("/nonexistent/access.log"), "{code:?} {output}");
+    let (code, output) = Deployment::new(Kind::Sqlite)
+        .set("access_log_path", "/nonexistent/access.log")
+        .fail()
+        .await;
+    assert!(
+        code == Some(2) && output.contains("/nonexistent/access.log"),
+        "{code:?} {output}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn host_without_certificates_listens_only_on_loopback() {
     let keys = ["ca_file", "cert_file", "key_file", "auctioneer_address"];
-    let without_tls = || keys.iter().fold(Deployment::new(Kind::Sqlite), |deployment, key| deployment.without(key));
-    let (code, output) = without_tls().set("listen_address", "0.0.0.0:0").fail().await;
-    assert!(code == Some(2) && output.contains("listen on 127.0.0.1"), "{code:?} {output}");
+    let without_tls = || {
+        keys.iter()
+            .fold(Deployment::new(Kind::Sqlite), |deployment, key| {
+                deployment.without(key)
+            })
+    };
+    let (code, output) = without_tls()
+        .set("listen_address", "0.0.0.0:0")
+        .fail()
+        .await;
+    assert!(
+        code == Some(2) && output.contains("listen on 127.0.0.1"),
+        "{code:?} {output}"
+    );
     let deployment = without_tls();
     let host = deployment.serve().await;
-    let answer = reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap();
+    let answer = reqwest::Client::new()
+        .post(host.url("/v1/ping"))
+        .send()
+        .await
+        .unwrap();
     assert!(answer.status().is_success());
 }

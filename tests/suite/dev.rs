@@ -17,31 +17,56 @@ fn dev(data: &Path) -> Host {
 /// Starts `bbs dev` with this number of simulated cells.
 pub(crate) fn dev_with_cells(data: &Path, cells: u16) -> Host {
     let mut command = harness::command();
-    command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).arg("--modules").arg(modules::modules());
+    command
+        .args(["dev", "--listen", "127.0.0.1:0", "--data"])
+        .arg(data)
+        .arg("--modules")
+        .arg(modules::modules());
     command.args(["--cells", &cells.to_string()]);
     Host::start(command, "serving diego's api")
 }
 
-/// Runs a printed command line: the part before `curl` in a shell; the request of `curl` is sent by this process,
-/// because not every machine has curl.
+/// Runs a printed command line: the part before `curl` in a shell; the request of `curl` is sent by
+/// this process, because not every machine has curl.
 async fn follow(line: &str) -> Vec<u8> {
     let (before, curl) = line.split_once("curl").expect("the line uses curl");
     let body = match before.trim().strip_suffix('|') {
         None => Vec::new(),
         Some(command) => {
-            let output = Command::new("sh").args(["-c", command]).output().expect("a shell starts");
-            assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+            let output = Command::new("sh")
+                .args(["-c", command])
+                .output()
+                .expect("a shell starts");
+            assert!(
+                output.status.success(),
+                "{line}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             output.stdout
         }
     };
-    let url = curl.split_whitespace().find(|word| word.starts_with("http://")).expect("the line has a URL");
-    let response = crate::harness::http_client().post(url).body(body).send().await.expect("the host answers");
-    assert!(response.status().is_success(), "{line}: {}", response.status());
+    let url = curl
+        .split_whitespace()
+        .find(|word| word.starts_with("http://"))
+        .expect("the line has a URL");
+    let response = crate::harness::http_client()
+        .post(url)
+        .body(body)
+        .send()
+        .await
+        .expect("the host answers");
+    assert!(
+        response.status().is_success(),
+        "{line}: {}",
+        response.status()
+    );
     response.bytes().await.expect("a complete answer").to_vec()
 }
 
 fn contains(haystack: &[u8], needle: &str) -> bool {
-    haystack.windows(needle.len()).any(|window| window == needle.as_bytes())
+    haystack
+        .windows(needle.len())
+        .any(|window| window == needle.as_bytes())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,28 +75,47 @@ async fn dev_serves_and_the_requests_that_it_prints_work() {
     let mut host = dev(folder.path());
     let create = host.wait_for_line(|line| line.contains("/v0.9/desired_lrps/create"));
     let list = host.wait_for_line(|line| line.contains("/v1/desired_lrps/list.r3"));
-    assert_eq!(follow(&create).await, b"", "an LRP created without an error is an empty response");
+    assert_eq!(
+        follow(&create).await,
+        b"",
+        "an LRP created without an error is an empty response"
+    );
     assert!(contains(&follow(&list).await, "hello"));
     let running = host.wait_for_line(|line| line.contains("/v1/actual_lrps/list"));
     wait_for(&mut host, &["dev-cell-1: instance 0 of hello runs"]);
     assert!(contains(&follow(&running).await, "dev-cell-1"));
 }
 
-/// The commands of the README's section about updates, in order, without the one that starts the host.
+/// The commands of the README's section about updates, in order, without the one that starts the
+/// host.
 fn commands_of_the_readme() -> Vec<String> {
     let readme = std::fs::read_to_string(harness::workspace().join("README.md")).unwrap();
-    let section = readme.split("## Update what an LRP runs").nth(1).and_then(|rest| rest.split("\n## ").next());
-    let lines = section.expect("the section").lines().filter_map(|line| line.strip_prefix("    cargo run -- lrp "));
-    lines.map(|words| format!("cargo run -- lrp {words}")).collect()
+    let section = readme
+        .split("## Update what an LRP runs")
+        .nth(1)
+        .and_then(|rest| rest.split("\n## ").next());
+    let lines = section
+        .expect("the section")
+        .lines()
+        .filter_map(|line| line.strip_prefix("    cargo run -- lrp "));
+    lines
+        .map(|words| format!("cargo run -- lrp {words}"))
+        .collect()
 }
 
-/// Runs a command of the README as it stands there, in the repository, with the executable that is there already in the place of
-/// `cargo run`, and the host at an address of its own.
+/// Runs a command of the README as it stands there, in the repository, with the executable that is
+/// there already in the place of `cargo run`, and the host at an address of its own.
 fn as_a_reader(line: &str, address: &str) -> std::process::Output {
     let script = format!("cargo() {{ shift 2; \"$BBS\" \"$@\"; }}\n{line}");
     let mut shell = Command::new("sh");
-    shell.args(["-c", &script]).current_dir(harness::workspace());
-    shell.env("BBS", harness::bbs()).env("BBS_URL", address).output().expect("a shell starts")
+    shell
+        .args(["-c", &script])
+        .current_dir(harness::workspace());
+    shell
+        .env("BBS", harness::bbs())
+        .env("BBS_URL", address)
+        .output()
+        .expect("a shell starts")
 }
 
 /// Goal: what the README says about updates happens.
@@ -85,7 +129,9 @@ async fn readme_updates_cancels_and_rolls_back_an_lrp() {
         let line = commands.next().expect("a command");
         assert!(line.contains(expected), "{line}");
         let output = as_a_reader(&line, &address);
-        let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+        let text = [output.stdout, output.stderr]
+            .map(|text| String::from_utf8_lossy(&text).into_owned())
+            .concat();
         assert_eq!(output.status.code(), Some(code), "{line}: {text}");
         text
     };
@@ -93,19 +139,34 @@ async fn readme_updates_cancels_and_rolls_back_an_lrp() {
     next("scale", 0);
     host.wait_for_line(|line| line.ends_with("instance 2 of hello runs"));
     next("version-2.yaml", 0);
-    assert!(next("watch", 0).contains("the update is complete; all 3 instances run the definition version-2"));
+    assert!(
+        next("watch", 0)
+            .contains("the update is complete; all 3 instances run the definition version-2")
+    );
     host.wait_for_line(|line| line == "hello: the update to the definition version-2 is complete");
 
     next("version-3.yaml", 0);
     let halted = next("watch", 1);
-    assert!(halted.contains("is halted: ") && halted.contains("exit status 1"), "{halted}");
-    host.wait_for_line(|line| line.starts_with("hello: the update to the definition version-3 is halted: "));
+    assert!(
+        halted.contains("is halted: ") && halted.contains("exit status 1"),
+        "{halted}"
+    );
+    host.wait_for_line(|line| {
+        line.starts_with("hello: the update to the definition version-3 is halted: ")
+    });
     next("cancel", 0);
     assert!(next("watch", 0).contains("all 3 instances run the definition version-2"));
 
     next("rollback hello version-1", 0);
     let definitions = next("definitions", 0);
-    for part in ["version-1", "version-2", "version-3", "/bin/true", "/bin/cat", "/bin/false"] {
+    for part in [
+        "version-1",
+        "version-2",
+        "version-3",
+        "/bin/true",
+        "/bin/cat",
+        "/bin/false",
+    ] {
         assert!(definitions.contains(part), "{part} is not in {definitions}");
     }
     for index in 0..3 {
@@ -115,7 +176,8 @@ async fn readme_updates_cancels_and_rolls_back_an_lrp() {
     assert_eq!(commands.next(), None);
 }
 
-/// Goal: without the repository, the modules that were shipped with the executable are used, as by `bbs serve`.
+/// Goal: without the repository, the modules that were shipped with the executable are used, as by
+/// `bbs serve`.
 #[test]
 fn dev_outside_a_repository_uses_the_modules_beside_the_executable() {
     let shipped = tempfile::tempdir().unwrap();
@@ -124,13 +186,21 @@ fn dev_outside_a_repository_uses_the_modules_beside_the_executable() {
     let command = || {
         let mut command = std::process::Command::new(&executable);
         let environment = harness::command();
-        let variables = environment.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
-        command.envs(variables).args(["dev", "--listen", "127.0.0.1:0", "--cells", "0"]).current_dir(shipped.path());
+        let variables = environment
+            .get_envs()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+        command
+            .envs(variables)
+            .args(["dev", "--listen", "127.0.0.1:0", "--cells", "0"])
+            .current_dir(shipped.path());
         command
     };
     let output = command().output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.contains("nor any beside the executable") && error.contains("`--modules`"), "{error}");
+    assert!(
+        error.contains("nor any beside the executable") && error.contains("`--modules`"),
+        "{error}"
+    );
     modules::copy_folder(&modules::modules(), &shipped.path().join("modules"));
     drop(Host::start(command(), "serving diego's api"));
 }
@@ -151,12 +221,22 @@ fn caller(host: &Host) -> Caller {
 }
 
 fn action(path: &str) -> Option<proto::Action> {
-    let run = proto::RunAction { path: path.into(), user: "me".into(), ..Default::default() };
-    Some(proto::Action { run_action: Some(run), ..Default::default() })
+    let run = proto::RunAction {
+        path: path.into(),
+        user: "me".into(),
+        ..Default::default()
+    };
+    Some(proto::Action {
+        run_action: Some(run),
+        ..Default::default()
+    })
 }
 
 async fn desire(host: &Host, process_guid: &str, path: &str, instances: i32) {
-    let source = proto::MetricTagValue { r#static: process_guid.into(), ..Default::default() };
+    let source = proto::MetricTagValue {
+        r#static: process_guid.into(),
+        ..Default::default()
+    };
     let lrp = proto::DesiredLrp {
         process_guid: process_guid.into(),
         domain: "dev".into(),
@@ -164,7 +244,10 @@ async fn desire(host: &Host, process_guid: &str, path: &str, instances: i32) {
         instances,
         action: action(path),
         ports: vec![8080],
-        metric_tags: vec![proto::MetricTagEntry { key: "source_id".into(), value: Some(source) }],
+        metric_tags: vec![proto::MetricTagEntry {
+            key: "source_id".into(),
+            value: Some(source),
+        }],
         ..Default::default()
     };
     caller(host).desire(&lrp).await.unwrap();
@@ -186,7 +269,10 @@ async fn simulated_cells_run_instances_until_they_are_not_desired() {
     let mut host = dev_with_cells(folder.path(), 2);
     desire(&host, "app", "/bin/app", 3).await;
     host.wait_for_line(|line| line.ends_with("instance 2 of app runs"));
-    let update = proto::DesiredLrpUpdate { instances: Some(1), ..Default::default() };
+    let update = proto::DesiredLrpUpdate {
+        instances: Some(1),
+        ..Default::default()
+    };
     caller(&host).update(b"app", &update).await.unwrap();
     host.wait_for_line(|line| line.ends_with("instance 2 of app stopped"));
     caller(&host).remove(b"app").await.unwrap();
@@ -232,9 +318,18 @@ async fn simulated_cells_run_tasks_and_what_runs_bin_false_fails() {
             task_guid: guid.into(),
             domain: "dev".into(),
         };
-        caller(&host).change("tasks/desire.r2", &request).await.unwrap();
+        caller(&host)
+            .change("tasks/desire.r2", &request)
+            .await
+            .unwrap();
     }
-    wait_for(&mut host, &["dev-cell-1: task sound completed", "dev-cell-1: task failing failed"]);
+    wait_for(
+        &mut host,
+        &[
+            "dev-cell-1: task sound completed",
+            "dev-cell-1: task failing failed",
+        ],
+    );
 }
 
 on_each_database!(a_new_migration_runs_at_the_next_start_of_the_same_host);
@@ -247,8 +342,19 @@ async fn a_new_migration_runs_at_the_next_start_of_the_same_host(kind: Kind) {
 
     let workbench = tempfile::tempdir().unwrap();
     let sdk = harness::workspace().join("sdk");
-    module(workbench.path(), &["new", "add-owner", "--sdk", sdk.to_str().unwrap()]);
-    module(workbench.path(), &["build", "add-owner", "--into", built.path().to_str().unwrap()]);
+    module(
+        workbench.path(),
+        &["new", "add-owner", "--sdk", sdk.to_str().unwrap()],
+    );
+    module(
+        workbench.path(),
+        &[
+            "build",
+            "add-owner",
+            "--into",
+            built.path().to_str().unwrap(),
+        ],
+    );
 
     assert!(installation.serve().terminate().success());
     let after = status(&installation);
@@ -257,13 +363,22 @@ async fn a_new_migration_runs_at_the_next_start_of_the_same_host(kind: Kind) {
 }
 
 fn status(installation: &Installation) -> serde_json::Value {
-    serde_json::from_str(&installation.succeed(&["migrate", "status", "--json"])).expect("status prints JSON")
+    serde_json::from_str(&installation.succeed(&["migrate", "status", "--json"]))
+        .expect("status prints JSON")
 }
 
 #[track_caller]
 fn module(folder: &Path, arguments: &[&str]) {
     let mut command = harness::command();
-    command.arg("module").args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", modules::authors_target());
+    command
+        .arg("module")
+        .args(arguments)
+        .current_dir(folder)
+        .env("CARGO_TARGET_DIR", modules::authors_target());
     let output = command.output().expect("the executable starts");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

@@ -1,4 +1,5 @@
-//! Reports of `migrations-wasm/diego-changes` on made-up checkouts of Diego's BBS, and the page that it names.
+//! Reports of `migrations-wasm/diego-changes` on made-up checkouts of Diego's BBS, and the page
+//! that it names.
 
 use std::process::{Command, Output};
 
@@ -12,12 +13,24 @@ struct Checkout {
 }
 
 impl Checkout {
-    /// One with a few things that this tree has: a folder for each kind of source, written in more than one way.
+    /// One with a few things that this tree has: a folder for each kind of source, written in more
+    /// than one way.
     fn known() -> Self {
-        let checkout = Self { folder: tempfile::tempdir().unwrap() };
-        checkout.write("db/migrations/1461790966_first.go", &migration("1461790966"));
-        checkout.write("db/migrations/1461790966_first_test.go", &migration("1999999999"));
-        checkout.write("db/migrations/list.go", "package migrations\n\nvar all []Migration\n");
+        let checkout = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        checkout.write(
+            "db/migrations/1461790966_first.go",
+            &migration("1461790966"),
+        );
+        checkout.write(
+            "db/migrations/1461790966_first_test.go",
+            &migration("1999999999"),
+        );
+        checkout.write(
+            "db/migrations/list.go",
+            "package migrations\n\nvar all []Migration\n",
+        );
         checkout.write("routes.go", &routes(""));
         checkout.write("models/task.proto", &task(""));
         checkout.write("models/error.proto", &error(""));
@@ -47,7 +60,11 @@ impl Checkout {
 fn run(arguments: &[&str]) -> Output {
     let script = workspace().join("migrations-wasm/diego-changes");
     // From another folder than its own.
-    Command::new(script).args(arguments).current_dir(std::env::temp_dir()).output().unwrap()
+    Command::new(script)
+        .args(arguments)
+        .current_dir(std::env::temp_dir())
+        .output()
+        .unwrap()
 }
 
 fn migration(version: &str) -> String {
@@ -108,13 +125,28 @@ fn checkout_without_news_ends_with_0() {
 fn each_kind_of_news_is_reported_and_ends_with_1() {
     let checkout = Checkout::known();
     checkout.write("db/migrations/of_any_name.go", &migration("1_799_000_001"));
-    checkout.write("db/migrations/1799000002_constant.go", &migration("version"));
+    checkout.write(
+        "db/migrations/1799000002_constant.go",
+        &migration("version"),
+    );
     // One that has a proof here.
-    checkout.write("db/migrations/1795000100_split.go", &migration("1795000100"));
-    checkout.write("routes.go", &routes("\t{Path: \"/v1/tasks/list.r4\", Method: \"POST\", Name: Tasks_r4},\n"));
-    checkout.write("models/task.proto", &task("  map<string, Made> made = 901;\n  message Made { bytes text = 1; }\n"));
+    checkout.write(
+        "db/migrations/1795000100_split.go",
+        &migration("1795000100"),
+    );
+    checkout.write(
+        "routes.go",
+        &routes("\t{Path: \"/v1/tasks/list.r4\", Method: \"POST\", Name: Tasks_r4},\n"),
+    );
+    checkout.write(
+        "models/task.proto",
+        &task("  map<string, Made> made = 901;\n  message Made { bytes text = 1; }\n"),
+    );
     checkout.write("models/error.proto", &error("MadeUp = 902;"));
-    checkout.write("cmd/bbs/config/config.go", &config("\tMade int `json:\"made_up_key,omitempty\"`\n"));
+    checkout.write(
+        "cmd/bbs/config/config.go",
+        &config("\tMade int `json:\"made_up_key,omitempty\"`\n"),
+    );
     assert_eq!(
         report(checkout.compare(), 1),
         "migrations: 3 new, of 4\n\
@@ -137,7 +169,10 @@ fn each_kind_of_news_is_reported_and_ends_with_1() {
 #[test]
 fn number_with_another_name_or_type_is_new() {
     let checkout = Checkout::known();
-    checkout.write("models/task.proto", "message Task { string other = 2; int64 domain = 3; }");
+    checkout.write(
+        "models/task.proto",
+        "message Task { string other = 2; int64 domain = 3; }",
+    );
     let report = report(checkout.compare(), 1);
     for line in [
         "  Task field 2 other  models/task.proto, here called task_guid\n",
@@ -151,7 +186,10 @@ fn number_with_another_name_or_type_is_new() {
 fn refused(output: Output, words: &str) {
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{errors}");
-    assert!(errors.starts_with("migrations-wasm/diego-changes: ") && errors.contains(words), "{errors}");
+    assert!(
+        errors.starts_with("migrations-wasm/diego-changes: ") && errors.contains(words),
+        "{errors}"
+    );
 }
 
 #[test]
@@ -160,7 +198,10 @@ fn folder_that_is_no_checkout_ends_with_2() {
     let folder = folder.path().to_str().unwrap();
     refused(run(&[]), "give one folder");
     refused(run(&[folder, folder]), "give one folder");
-    refused(run(&[folder]), "is no checkout of Diego's BBS: it has no folder db/migrations");
+    refused(
+        run(&[folder]),
+        "is no checkout of Diego's BBS: it has no folder db/migrations",
+    );
     let checkout = Checkout::known();
     checkout.remove("routes.go");
     refused(checkout.compare(), "it has no file routes.go");
@@ -171,9 +212,17 @@ fn folder_that_is_no_checkout_ends_with_2() {
 fn source_of_an_unknown_form_ends_with_2() {
     for (path, text, kind) in [
         ("db/migrations/1461790966_first.go", "", "migrations"),
-        ("routes.go", "var Routes = rata.Read(\"routes.json\")\n", "routes"),
+        (
+            "routes.go",
+            "var Routes = rata.Read(\"routes.json\")\n",
+            "routes",
+        ),
         ("models/task.proto", "", "fields and values of messages"),
-        ("cmd/bbs/config/config.go", "type Config map[string]any\n", "configuration keys"),
+        (
+            "cmd/bbs/config/config.go",
+            "type Config map[string]any\n",
+            "configuration keys",
+        ),
     ] {
         let checkout = Checkout::known();
         checkout.remove("models/error.proto");
@@ -189,7 +238,10 @@ fn source_of_an_unknown_form_ends_with_2() {
 #[test]
 fn help_describes_the_exit_codes() {
     let help = report(run(&["--help"]), 0);
-    assert!(help.contains("diego-changes FOLDER\n") && help.contains("Ends with 0 if nothing is new"), "{help}");
+    assert!(
+        help.contains("diego-changes FOLDER\n") && help.contains("Ends with 0 if nothing is new"),
+        "{help}"
+    );
     assert!(!help.contains('#') && !help.contains("set -eu"), "{help}");
 }
 
@@ -197,19 +249,29 @@ fn help_describes_the_exit_codes() {
 fn script_is_valid() {
     let script = workspace().join("migrations-wasm/diego-changes");
     let output = Command::new("shellcheck").arg(script).output();
-    let output = output.unwrap_or_else(|error| panic!("shellcheck: {error}; `tests/run` installs it"));
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let output =
+        output.unwrap_or_else(|error| panic!("shellcheck: {error}; `tests/run` installs it"));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
 }
 
 #[test]
 fn page_that_the_script_names_names_files_that_exist() {
-    let page = std::fs::read_to_string(workspace().join("migrations-wasm/DIEGO_RELEASES.md")).unwrap();
+    let page =
+        std::fs::read_to_string(workspace().join("migrations-wasm/DIEGO_RELEASES.md")).unwrap();
     // Every second part is between backticks.
     let quoted = page.split('`').skip(1).step_by(2);
     let tops = ["host/", "migrations-wasm/", "sdk/", "tests/"];
-    let paths: Vec<_> = quoted.filter(|text| tops.iter().any(|top| text.starts_with(top))).collect();
+    let paths: Vec<_> = quoted
+        .filter(|text| tops.iter().any(|top| text.starts_with(top)))
+        .collect();
     assert!(paths.len() > 30, "{paths:?}");
     // `VERSION-name` stands for a crate to be written.
-    let missing = paths.iter().filter(|path| !path.contains("VERSION") && !workspace().join(path).exists());
+    let missing = paths
+        .iter()
+        .filter(|path| !path.contains("VERSION") && !workspace().join(path).exists());
     assert_eq!(missing.collect::<Vec<_>>(), [&""; 0]);
 }

@@ -1,5 +1,6 @@
-//! The dual write of online migrations: every change is passed to the dual write inside its own transaction, and the store's
-//! access to the tables is switched only while no reader or writer uses it.
+//! The dual write of online migrations: every change is passed to the dual write inside its own
+//! transaction, and the store's access to the tables is switched only while no reader or writer
+//! uses it.
 
 use std::sync::{Arc, Mutex};
 
@@ -46,7 +47,11 @@ impl CallRecorder {
 }
 
 impl DualWrite for CallRecorder {
-    fn hold<'a>(&'a self, tables: Vec<&'a str>, key: &'a [u8]) -> BoxFuture<'a, Box<dyn Send + Sync>> {
+    fn hold<'a>(
+        &'a self,
+        tables: Vec<&'a str>,
+        key: &'a [u8],
+    ) -> BoxFuture<'a, Box<dyn Send + Sync>> {
         Box::pin(async move {
             let unit = format!("{}/{}", tables.join("+"), String::from_utf8_lossy(key));
             self.record(format!("hold {unit}"));
@@ -62,11 +67,18 @@ impl DualWrite for CallRecorder {
         Box::pin(async move {
             for (table, key) in touched {
                 let unit = format!("{table}/{}", String::from_utf8_lossy(key));
-                tx.execute(sql("INSERT INTO notes (unit) VALUES (?)").bind(unit.clone())).await.unwrap();
+                tx.execute(sql("INSERT INTO notes (unit) VALUES (?)").bind(unit.clone()))
+                    .await
+                    .unwrap();
                 self.record(format!("changed {unit}"));
             }
             let fault = self.faults.lock().unwrap().pop();
-            fault.map_or(Ok(()), |is_transient| Err(DualWriteError { source: "injected".into(), is_transient }))
+            fault.map_or(Ok(()), |is_transient| {
+                Err(DualWriteError {
+                    source: "injected".into(),
+                    is_transient,
+                })
+            })
         })
     }
 }
@@ -76,7 +88,8 @@ async fn server_with_recorder(kind: Kind) -> (Server, CallRecorder) {
     server.sql("CREATE TABLE notes (unit VARCHAR(255))").await;
     let recorder = CallRecorder::default();
     let mut access = server.store.switch().await;
-    let access_with_recorder = std::mem::take(&mut *access).with_dual_write(Arc::new(recorder.clone()));
+    let access_with_recorder =
+        std::mem::take(&mut *access).with_dual_write(Arc::new(recorder.clone()));
     *access = access_with_recorder;
     drop(access);
     (server, recorder)
@@ -94,18 +107,32 @@ async fn each_change_is_dual_written_in_its_own_transaction(kind: Kind) {
         format!("release {units}"),
     ];
     assert_eq!(recorder.take_calls(), expected);
-    assert_eq!(server.texts("SELECT unit FROM notes ORDER BY unit").await, ["actual_lrps/a", "desired_lrps/a"]);
+    assert_eq!(
+        server.texts("SELECT unit FROM notes ORDER BY unit").await,
+        ["actual_lrps/a", "desired_lrps/a"]
+    );
 }
 
 on_each_database!(change_that_the_dual_write_refuses_is_rolled_back);
 async fn change_that_the_dual_write_refuses_is_rolled_back(kind: Kind) {
     let (server, recorder) = server_with_recorder(kind).await;
     recorder.faults.lock().unwrap().push(false);
-    let request = proto::DesireLrpRequest { desired_lrp: Some(lrp("a")) };
-    let (_, message) = server.call("/v1/desired_lrp/desire.r2", &request).await.error();
+    let request = proto::DesireLrpRequest {
+        desired_lrp: Some(lrp("a")),
+    };
+    let (_, message) = server
+        .call("/v1/desired_lrp/desire.r2", &request)
+        .await
+        .error();
     assert!(message.contains("cannot be carried over"), "{message}");
-    assert_eq!(server.texts("SELECT process_guid FROM desired_lrps").await, Vec::<String>::new());
-    assert_eq!(server.texts("SELECT unit FROM notes").await, Vec::<String>::new());
+    assert_eq!(
+        server.texts("SELECT process_guid FROM desired_lrps").await,
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        server.texts("SELECT unit FROM notes").await,
+        Vec::<String>::new()
+    );
     // A change with a transient error is retried.
     recorder.faults.lock().unwrap().push(true);
     desire(&server, lrp("b")).await;
@@ -130,11 +157,16 @@ async fn switch_waits_for_readers_and_blocks_new_ones() {
     reading.await.unwrap().unwrap();
 }
 
-/// An online migration that splits the fixture's desired LRPs, after the copy and before the cut-over.
+/// An online migration that splits the fixture's desired LRPs, after the copy and before the
+/// cut-over.
 async fn copied(kind: Kind) -> (Stored, Fence, Online) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
-    let stored = Stored::open(&database, fixture::migrations_in(&modules::modules_with_split())).await;
+    let stored = Stored::open(
+        &database,
+        fixture::migrations_in(&modules::modules_with_split()),
+    )
+    .await;
     stored.up(NEWEST).await.unwrap();
     let fence = Fence::raise(&stored.context.database).await.unwrap();
     let online = start_online(&stored.context, &fence).await;
@@ -143,7 +175,10 @@ async fn copied(kind: Kind) -> (Stored, Fence, Online) {
 }
 
 async fn start_online(context: &Context, fence: &Fence) -> Online {
-    match online::start(context, fence, Intent::Up { wanted: SPLIT }).await.unwrap() {
+    match online::start(context, fence, Intent::Up { wanted: SPLIT })
+        .await
+        .unwrap()
+    {
         Start::Follow(online) => online,
         Start::Done(decision) => panic!("{decision:?}"),
     }
@@ -152,11 +187,21 @@ async fn start_online(context: &Context, fence: &Fence) -> Online {
 /// Process guids of the fixture that differ not only in case.
 fn some_guids<const N: usize>() -> [String; N] {
     let rows = fixture::rows("desired_lrps");
-    std::array::from_fn(|at| rows[at]["process_guid"].as_str().expect("a guid is text").to_owned())
+    std::array::from_fn(|at| {
+        rows[at]["process_guid"]
+            .as_str()
+            .expect("a guid is text")
+            .to_owned()
+    })
 }
 
 async fn column(database: &Database, name: &str, table: &str, guid: &str) -> String {
-    texts(database, &format!("SELECT {name} FROM {table} WHERE process_guid = '{guid}'")).await.remove(0)
+    texts(
+        database,
+        &format!("SELECT {name} FROM {table} WHERE process_guid = '{guid}'"),
+    )
+    .await
+    .remove(0)
 }
 
 /// Updates the run info of a desired LRP with a dual write; returns the uncommitted transaction.
@@ -164,30 +209,52 @@ async fn write_run_info(fence: &Fence, online: &Online, guid: &str, run_info: &s
     let unit = [("desired_lrps".to_owned(), guid.as_bytes().to_vec())];
     let mut tx = fence.begin().await.unwrap();
     let update = sql("UPDATE desired_lrps SET run_info = ? WHERE process_guid = ?");
-    assert_eq!(tx.execute(update.bind(run_info.to_owned()).bind(guid.to_owned())).await.unwrap(), 1);
+    assert_eq!(
+        tx.execute(update.bind(run_info.to_owned()).bind(guid.to_owned()))
+            .await
+            .unwrap(),
+        1
+    );
     online.dual_write().changed(&mut tx, &unit).await.unwrap();
     tx
 }
 
 on_each_database!(write_after_a_rolled_back_abandonment_survives_the_next_start);
 /// Goal: a host never resumes a copy that lacks a committed write, whatever ended the dual write.
-/// Method: a write that cannot be copied abandons the migration in a transaction that is rolled back, as by a failed
-/// commit or a crash; another write is committed; the process ends, and the next start migrates.
+/// Method: a write that cannot be copied abandons the migration in a transaction that is rolled
+/// back, as by a failed commit or a crash; another write is committed; the process ends, and the
+/// next start migrates.
 async fn write_after_a_rolled_back_abandonment_survives_the_next_start(kind: Kind) {
     let (stored, fence, online) = copied(kind).await;
     let database = &stored.context.database;
     let [poison, written, other] = some_guids();
     let intact = column(database, "run_info", "desired_lrps", &poison).await;
     let wanted = column(database, "run_info", "desired_lrps", &other).await;
-    assert_ne!(wanted, column(database, "run_info", "desired_lrps", &written).await);
+    assert_ne!(
+        wanted,
+        column(database, "run_info", "desired_lrps", &written).await
+    );
 
-    let held = online.dual_write().hold(vec!["desired_lrps"], poison.as_bytes()).await;
+    let held = online
+        .dual_write()
+        .hold(vec!["desired_lrps"], poison.as_bytes())
+        .await;
     drop(write_run_info(&fence, &online, &poison, "02 decrypts with no key").await);
     drop(held);
-    let held = online.dual_write().hold(vec!["desired_lrps"], written.as_bytes()).await;
-    write_run_info(&fence, &online, &written, &wanted).await.commit().await.unwrap();
+    let held = online
+        .dual_write()
+        .hold(vec!["desired_lrps"], written.as_bytes())
+        .await;
+    write_run_info(&fence, &online, &written, &wanted)
+        .await
+        .commit()
+        .await
+        .unwrap();
     drop((held, online));
-    assert_eq!(column(database, "run_info", "desired_lrps", &poison).await, intact);
+    assert_eq!(
+        column(database, "run_info", "desired_lrps", &poison).await,
+        intact
+    );
 
     let fence = Fence::raise(database).await.unwrap();
     let online = start_online(&stored.context, &fence).await;
@@ -196,24 +263,41 @@ async fn write_after_a_rolled_back_abandonment_survives_the_next_start(kind: Kin
     migrate::clean_up(&stored.context, &fence).await.unwrap();
     let rows = stored.rows(SPLIT).await;
     let of = |guid: &str| {
-        let row = rows["immutable_desired_lrps"].iter().find(|row| row["process_guid"] == guid);
+        let row = rows["immutable_desired_lrps"]
+            .iter()
+            .find(|row| row["process_guid"] == guid);
         row.expect("each desired LRP has a row")["immutable_run_info"].clone()
     };
-    assert!(of(&written) == of(&other), "the new tables lack an acknowledged write");
-    assert!(of(&poison) != of(&other), "the new tables have a write that was rolled back");
+    assert!(
+        of(&written) == of(&other),
+        "the new tables lack an acknowledged write"
+    );
+    assert!(
+        of(&poison) != of(&other),
+        "the new tables have a write that was rolled back"
+    );
 }
 
 on_each_database!(abandoned_migration_reports_its_cause_every_time_and_is_not_resumed);
 async fn abandoned_migration_reports_its_cause_every_time_and_is_not_resumed(kind: Kind) {
     let (stored, fence, online) = copied(kind).await;
     let [poison] = some_guids();
-    let held = online.dual_write().hold(vec!["desired_lrps"], poison.as_bytes()).await;
-    write_run_info(&fence, &online, &poison, "02 decrypts with no key").await.commit().await.unwrap();
+    let held = online
+        .dual_write()
+        .hold(vec!["desired_lrps"], poison.as_bytes())
+        .await;
+    write_run_info(&fence, &online, &poison, "02 decrypts with no key")
+        .await
+        .commit()
+        .await
+        .unwrap();
     drop(held);
     for attempt in ["first", "second"] {
         let fault = modules::chain(&online.cut_over(&stored.context, &fence).await.unwrap_err());
         assert!(
-            fault.contains(&format!("cannot open column run_info of table desired_lrps in unit {poison:?}")),
+            fault.contains(&format!(
+                "cannot open column run_info of table desired_lrps in unit {poison:?}"
+            )),
             "{attempt}: {fault}"
         );
     }
@@ -222,20 +306,32 @@ async fn abandoned_migration_reports_its_cause_every_time_and_is_not_resumed(kin
 }
 
 on_each_database!(guid_in_another_case_does_not_end_a_migration);
-/// Goal: a request whose guid differs from that of a record only in case has the same effect as without a migration, and
-/// the migration continues. Only MySQL and MariaDB, whose collation ignores case, find the record.
+/// Goal: a request whose guid differs from that of a record only in case has the same effect as
+/// without a migration, and the migration continues. Only MySQL and MariaDB, whose collation
+/// ignores case, find the record.
 async fn guid_in_another_case_does_not_end_a_migration(kind: Kind) {
     let test = async {
         let server = Server::with_fixture(kind).await;
         desire(&server, lrp("Guid-1a")).await;
         let annotated = |guid: &str| proto::UpdateDesiredLrpRequest {
             process_guid: guid.into(),
-            update: Some(proto::DesiredLrpUpdate { annotation: Some(b"again".to_vec()), ..Default::default() }),
+            update: Some(proto::DesiredLrpUpdate {
+                annotation: Some(b"again".to_vec()),
+                ..Default::default()
+            }),
         };
-        let reply = server.call("/v1/desired_lrp/update", &annotated("gUID-1A")).await;
-        let is_known = reply.message::<proto::DesiredLrpLifecycleResponse>().error.is_none();
+        let reply = server
+            .call("/v1/desired_lrp/update", &annotated("gUID-1A"))
+            .await;
+        let is_known = reply
+            .message::<proto::DesiredLrpLifecycleResponse>()
+            .error
+            .is_none();
         assert_eq!(is_known, kind.dialect() == Dialect::Mysql);
-        assert_eq!(get(&server, "Guid-1a").await.annotation == b"again", is_known);
+        assert_eq!(
+            get(&server, "Guid-1a").await.annotation == b"again",
+            is_known
+        );
         // The dual write has to find the unit and its residue under the record's own guid.
         let claim = proto::ClaimActualLrpRequest {
             process_guid: b"GUID-1A".to_vec(),
@@ -243,7 +339,9 @@ async fn guid_in_another_case_does_not_end_a_migration(kind: Kind) {
             actual_lrp_instance_key: crate::api::actual_lrps::instance("cell"),
         };
         server.call("/v1/actual_lrps/claim", &claim).await;
-        let remove = proto::RemoveDesiredLrpRequest { process_guid: b"guid-1A".to_vec() };
+        let remove = proto::RemoveDesiredLrpRequest {
+            process_guid: b"guid-1A".to_vec(),
+        };
         server.call("/v1/desired_lrp/remove", &remove).await;
     };
     layouts::run(Layout::Migrating, test).await;

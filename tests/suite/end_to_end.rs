@@ -1,5 +1,6 @@
-//! End-to-end tests through the executable: a database that Diego's BBS wrote is migrated up, answers as Diego's BBS did, is
-//! migrated down to Diego's version and further down than Diego's own migrations can, and up again.
+//! End-to-end tests through the executable: a database that Diego's BBS wrote is migrated up,
+//! answers as Diego's BBS did, is migrated down to Diego's version and further down than Diego's
+//! own migrations can, and up again.
 
 use bbs::testing::database::{Dialect, sql};
 
@@ -35,7 +36,10 @@ async fn diego_database_is_migrated_served_taken_back_and_migrated_again(kind: K
 
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     let oldest = rows(&installation, OLDEST).await;
-    assert!(oldest["desired_lrps"][0]["routes"].starts_with('{'), "routes are plain");
+    assert!(
+        oldest["desired_lrps"][0]["routes"].starts_with('{'),
+        "routes are plain"
+    );
     assert!(!oldest["actual_lrps"][0].contains_key("presence"));
 
     let host = installation.serve();
@@ -58,7 +62,12 @@ async fn status_and_plan_describe_database_and_pending_migrations(kind: Kind) {
         assert!(status.contains(part), "{part:?} is not in:\n{status}");
     }
     let plan = installation.succeed(&["migrate", "plan"]);
-    for part in ["From 1722634733 up to", "desired_lrps", "in place", "Reversible yes"] {
+    for part in [
+        "From 1722634733 up to",
+        "desired_lrps",
+        "in place",
+        "Reversible yes",
+    ] {
         assert!(plan.contains(part), "{part:?} is not in:\n{plan}");
     }
     let down = installation.succeed(&["migrate", "plan", "--to", &OLDEST.to_string()]);
@@ -70,22 +79,33 @@ async fn status_and_plan_describe_database_and_pending_migrations(kind: Kind) {
 
 on_each_database!(database_pinned_below_the_native_version_is_served_unmigrated);
 async fn database_pinned_below_the_native_version_is_served_unmigrated(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind).set("pin_data_version", VERSION);
+    let installation =
+        Installation::new(&modules::modules(), kind).set("pin_data_version", VERSION);
     fixture::write_to(&installation.database).await;
     let host = installation.serve();
     answers_as_diego_did(host.address).await;
     assert!(host.terminate().success());
     let status = installation.succeed(&["migrate", "status"]);
-    assert!(status.contains(&format!("Version    {VERSION}")), "{status}");
+    assert!(
+        status.contains(&format!("Version    {VERSION}")),
+        "{status}"
+    );
 }
 
 #[test]
 fn missing_database_is_an_error_and_is_not_created() {
     let installation = Installation::new(&modules::modules(), Kind::Sqlite);
-    for arguments in [&["migrate", "status"][..], &["migrate", "plan"], &["migrate", "down", "--to", "1722634733"]] {
+    for arguments in [
+        &["migrate", "status"][..],
+        &["migrate", "plan"],
+        &["migrate", "down", "--to", "1722634733"],
+    ] {
         let refused = installation.run(arguments);
         assert!(!refused.status.success());
-        assert!(String::from_utf8_lossy(&refused.stderr).contains("there is no database at"), "{arguments:?}");
+        assert!(
+            String::from_utf8_lossy(&refused.stderr).contains("there is no database at"),
+            "{arguments:?}"
+        );
     }
     assert!(!installation.database.path().exists());
 }
@@ -111,13 +131,30 @@ async fn a_standby_keeps_its_port_closed_and_takes_over_from_a_killed_master(kin
     let installation = Installation::new(&modules::modules(), kind);
     let master = installation.serve();
     let standby = installation.command(&["serve"]);
-    let taken_over = tokio::task::spawn_blocking(move || crate::harness::host::Host::start(standby, "serving"));
+    let taken_over =
+        tokio::task::spawn_blocking(move || crate::harness::host::Host::start(standby, "serving"));
     // The standby does not serve while it waits; the master does.
-    assert!(crate::harness::http_client().post(master.url("/v1/ping")).send().await.unwrap().status().is_success());
+    assert!(
+        crate::harness::http_client()
+            .post(master.url("/v1/ping"))
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .is_success()
+    );
     assert!(!taken_over.is_finished());
     master.kill();
     let host = taken_over.await.unwrap();
-    assert!(crate::harness::http_client().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
+    assert!(
+        crate::harness::http_client()
+            .post(host.url("/v1/ping"))
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .is_success()
+    );
 }
 
 on_each_database!(host_with_the_lock_reports_progress_until_it_serves);
@@ -129,15 +166,30 @@ async fn host_with_the_lock_reports_progress_until_it_serves(kind: Kind) {
     let mut writing = other.write().await.unwrap();
     match kind.dialect() {
         Dialect::Sqlite => {}
-        Dialect::Postgres => drop(writing.execute(sql("LOCK TABLE configurations")).await.unwrap()),
-        Dialect::Mysql => drop(writing.execute(sql("LOCK TABLES configurations WRITE")).await.unwrap()),
+        Dialect::Postgres => drop(
+            writing
+                .execute(sql("LOCK TABLE configurations"))
+                .await
+                .unwrap(),
+        ),
+        Dialect::Mysql => drop(
+            writing
+                .execute(sql("LOCK TABLES configurations WRITE"))
+                .await
+                .unwrap(),
+        ),
     }
 
     let mut host = crate::harness::host::Host::start(installation.command(&["serve"]), "listening");
-    let reply = crate::harness::http_client().post(host.url("/v1/desired_lrps/list.r3")).send().await.unwrap();
+    let reply = crate::harness::http_client()
+        .post(host.url("/v1/desired_lrps/list.r3"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(reply.status(), 503);
     assert!(reply.headers().contains_key("retry-after"));
-    let progress: serde_json::Value = serde_json::from_slice(&reply.bytes().await.unwrap()).unwrap();
+    let progress: serde_json::Value =
+        serde_json::from_slice(&reply.bytes().await.unwrap()).unwrap();
     assert!(progress["phase"].is_string(), "{progress}");
 
     drop(writing);
@@ -150,10 +202,14 @@ on_each_database!(keyring_without_the_records_key_is_refused);
 async fn keyring_without_the_records_key_is_refused(kind: Kind) {
     let installation = Installation::new(&modules::modules(), kind);
     fixture::write_to(&installation.database).await;
-    let installation =
-        installation.set("encryption_keys", serde_json::json!({"new": "x"})).set("active_key_label", "new");
+    let installation = installation
+        .set("encryption_keys", serde_json::json!({"new": "x"}))
+        .set("active_key_label", "new");
     let refused = installation.run(&["serve"]);
     assert!(!refused.status.success());
     let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(message.contains("existing encryption key version (key-2024) is not among the known keys"), "{message}");
+    assert!(
+        message.contains("existing encryption key version (key-2024) is not among the known keys"),
+        "{message}"
+    );
 }

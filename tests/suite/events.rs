@@ -1,4 +1,5 @@
-//! Event streams over HTTP: their bytes, the events of each stream, and every way in which a stream ends.
+//! Event streams over HTTP: their bytes, the events of each stream, and every way in which a stream
+//! ends.
 
 mod order;
 
@@ -26,21 +27,45 @@ use crate::harness::{modules, until};
 const RESOLVING: i32 = proto::task::State::Resolving as i32;
 
 fn task(guid: &str) -> Task {
-    Task { guid: guid.into(), domain: b"d".to_vec(), state: RESOLVING, ..Task::default() }
+    Task {
+        guid: guid.into(),
+        domain: b"d".to_vec(),
+        state: RESOLVING,
+        ..Task::default()
+    }
 }
 
 fn created(task: Task) -> RecordChange {
-    RecordChange::Task { before: None, after: Some(Box::new(task)) }
+    RecordChange::Task {
+        before: None,
+        after: Some(Box::new(task)),
+    }
 }
 
 fn row(cell: &str, state: &str, index: i32) -> ActualLrp {
-    let instance_guid = if cell.is_empty() { Vec::new() } else { b"instance".to_vec() };
+    let instance_guid = if cell.is_empty() {
+        Vec::new()
+    } else {
+        b"instance".to_vec()
+    };
     let (cell_id, state) = (cell.into(), state.into());
-    ActualLrp { process_guid: b"guid".to_vec(), index, instance_guid, cell_id, state, ..ActualLrp::default() }
+    ActualLrp {
+        process_guid: b"guid".to_vec(),
+        index,
+        instance_guid,
+        cell_id,
+        state,
+        ..ActualLrp::default()
+    }
 }
 
 fn changed(before: Option<ActualLrp>, after: Option<ActualLrp>) -> RecordChange {
-    let slot = |ordinary| Box::new(Slot { ordinary, ..Slot::default() });
+    let slot = |ordinary| {
+        Box::new(Slot {
+            ordinary,
+            ..Slot::default()
+        })
+    };
     RecordChange::Slot {
         before: slot(before),
         after: slot(after),
@@ -82,9 +107,15 @@ async fn stream_bytes_equal_diegos() {
         "connection: keep-alive",
         "transfer-encoding: chunked",
     ] {
-        assert!(head.contains(&format!("\r\n{line}\r\n")), "{line} is not in {head}");
+        assert!(
+            head.contains(&format!("\r\n{line}\r\n")),
+            "{line} is not in {head}"
+        );
     }
-    server.service.events().publish(RecordChange::Task { before: Some(Box::new(task("g"))), after: None });
+    server.service.events().publish(RecordChange::Task {
+        before: Some(Box::new(task("g"))),
+        after: None,
+    });
     server.service.events().publish(created(task("g")));
     server.gate.end_streams();
     let body = read_to_last_chunk(&mut connection).await.unwrap();
@@ -103,32 +134,71 @@ async fn instance_changes_become_the_expected_events() {
     let event = listener.next().await.unwrap();
     let message: proto::ActualLrpInstanceCreatedEvent = event.message();
     let instance = message.actual_lrp.unwrap();
-    assert_eq!((event.name.as_str(), &message.trace_id[..]), ("actual_lrp_instance_created", &b"trace"[..]));
-    assert_eq!((instance.actual_lrp_key.unwrap().index, &instance.state[..]), (3, &b"UNCLAIMED"[..]));
+    assert_eq!(
+        (event.name.as_str(), &message.trace_id[..]),
+        ("actual_lrp_instance_created", &b"trace"[..])
+    );
+    assert_eq!(
+        (instance.actual_lrp_key.unwrap().index, &instance.state[..]),
+        (3, &b"UNCLAIMED"[..])
+    );
 
-    events.publish(changed(Some(row("", "UNCLAIMED", 3)), Some(row("a", "RUNNING", 3))));
+    events.publish(changed(
+        Some(row("", "UNCLAIMED", 3)),
+        Some(row("a", "RUNNING", 3)),
+    ));
     let event = listener.next().await.unwrap();
     let message: proto::ActualLrpInstanceChangedEvent = event.message();
-    assert_eq!((event.name.as_str(), &message.trace_id[..]), ("actual_lrp_instance_changed", &b"trace"[..]));
+    assert_eq!(
+        (event.name.as_str(), &message.trace_id[..]),
+        ("actual_lrp_instance_changed", &b"trace"[..])
+    );
     assert_eq!(message.actual_lrp_key.unwrap().index, 3);
     assert_eq!(message.actual_lrp_instance_key.unwrap().cell_id, b"a");
     let (before, after) = (message.before.unwrap(), message.after.unwrap());
-    assert_eq!((&before.state[..], &after.state[..]), (&b"UNCLAIMED"[..], &b"RUNNING"[..]));
-    assert!(before.actual_lrp_net_info.is_some() && before.modification_tag.is_some() && after.routable.is_some());
+    assert_eq!(
+        (&before.state[..], &after.state[..]),
+        (&b"UNCLAIMED"[..], &b"RUNNING"[..])
+    );
+    assert!(
+        before.actual_lrp_net_info.is_some()
+            && before.modification_tag.is_some()
+            && after.routable.is_some()
+    );
 
-    let crashed = ActualLrp { crash_count: 4, crash_reason: b"why".to_vec(), since_ns: 9, ..row("", "CRASHED", 3) };
+    let crashed = ActualLrp {
+        crash_count: 4,
+        crash_reason: b"why".to_vec(),
+        since_ns: 9,
+        ..row("", "CRASHED", 3)
+    };
     events.publish(changed(Some(row("a", "RUNNING", 3)), Some(crashed)));
     let event = listener.next().await.unwrap();
     let message: proto::ActualLrpCrashedEvent = event.message();
     assert_eq!(event.name, "actual_lrp_crashed");
-    assert_eq!((message.crash_count, &message.crash_reason[..], message.since), (4, &b"why"[..], 9));
+    assert_eq!(
+        (
+            message.crash_count,
+            &message.crash_reason[..],
+            message.since
+        ),
+        (4, &b"why"[..], 9)
+    );
     assert_eq!(message.actual_lrp_instance_key.unwrap().cell_id, b"a");
-    assert_eq!(listener.next().await.unwrap().name, "actual_lrp_instance_changed");
+    assert_eq!(
+        listener.next().await.unwrap().name,
+        "actual_lrp_instance_changed"
+    );
 
     events.publish(changed(Some(row("a", "RUNNING", 3)), None));
     let event = listener.next().await.unwrap();
     assert_eq!(event.name, "actual_lrp_instance_removed");
-    assert!(event.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp.is_some());
+    assert!(
+        event
+            .message::<proto::ActualLrpInstanceRemovedEvent>()
+            .actual_lrp
+            .is_some()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,20 +219,38 @@ async fn tasks_and_desired_lrps_have_separate_streams() {
         after: desired("new"),
         trace_id: trace_id.clone(),
     });
-    let after = Some(Box::new(Task { result: b"\xff".to_vec(), ..task("g") }));
-    events.publish(RecordChange::Task { before: Some(Box::new(task("g"))), after });
-    events.publish(RecordChange::DesiredLrp { before: desired("new"), after: None, trace_id });
+    let after = Some(Box::new(Task {
+        result: b"\xff".to_vec(),
+        ..task("g")
+    }));
+    events.publish(RecordChange::Task {
+        before: Some(Box::new(task("g"))),
+        after,
+    });
+    events.publish(RecordChange::DesiredLrp {
+        before: desired("new"),
+        after: None,
+        trace_id,
+    });
     let event = lrps.next().await.unwrap();
     let message: proto::DesiredLrpChangedEvent = event.message();
-    assert_eq!((event.name.as_str(), &message.trace_id[..]), ("desired_lrp_changed", &b"trace"[..]));
+    assert_eq!(
+        (event.name.as_str(), &message.trace_id[..]),
+        ("desired_lrp_changed", &b"trace"[..])
+    );
     assert_eq!(message.before.unwrap().annotation, b"old");
     let after = message.after.unwrap();
-    assert!(after.routes.is_some() && after.modification_tag.is_some() && after.annotation == b"new");
+    assert!(
+        after.routes.is_some() && after.modification_tag.is_some() && after.annotation == b"new"
+    );
     assert_eq!(lrps.next().await.unwrap().name, "desired_lrp_removed");
     assert_eq!(tasks.next().await.unwrap().name, "task_created");
     let event = tasks.next().await.unwrap();
     let message: proto::TaskChangedEvent = event.message();
-    assert_eq!((event.name.as_str(), message.after.unwrap().result), ("task_changed", b"\xff".to_vec()));
+    assert_eq!(
+        (event.name.as_str(), message.after.unwrap().result),
+        ("task_changed", b"\xff".to_vec())
+    );
     assert_eq!(message.before.unwrap().result, b"");
 }
 
@@ -173,17 +261,37 @@ async fn stream_of_a_cell_contains_only_its_instances() {
     let here = EventStream::open(server.url(INSTANCES), "here").await;
     let events = server.service.events();
     events.publish(changed(None, Some(row("", "UNCLAIMED", 0))));
-    events.publish(changed(Some(row("", "UNCLAIMED", 0)), Some(row("here", "RUNNING", 0))));
-    events.publish(changed(Some(row("", "UNCLAIMED", 1)), Some(row("there", "RUNNING", 1))));
+    events.publish(changed(
+        Some(row("", "UNCLAIMED", 0)),
+        Some(row("here", "RUNNING", 0)),
+    ));
+    events.publish(changed(
+        Some(row("", "UNCLAIMED", 1)),
+        Some(row("there", "RUNNING", 1)),
+    ));
     let (after, trace_id) = (Some(Box::new(DesiredLrp::default())), TraceId::NONE);
-    events.publish(RecordChange::DesiredLrp { before: None, after, trace_id });
-    events.publish(changed(Some(row("here", "RUNNING", 0)), Some(row("", "CRASHED", 0))));
+    events.publish(RecordChange::DesiredLrp {
+        before: None,
+        after,
+        trace_id,
+    });
+    events.publish(changed(
+        Some(row("here", "RUNNING", 0)),
+        Some(row("", "CRASHED", 0)),
+    ));
     server.gate.close();
-    let names = |events: Vec<ReceivedEvent>| Vec::from_iter(events.into_iter().map(|event| event.name));
+    let names =
+        |events: Vec<ReceivedEvent>| Vec::from_iter(events.into_iter().map(|event| event.name));
     let (created, changed) = ("actual_lrp_instance_created", "actual_lrp_instance_changed");
     let (desired, crashed) = ("desired_lrp_created", "actual_lrp_crashed");
-    assert_eq!(names(everything.rest().await), [created, changed, changed, desired, crashed, changed]);
-    assert_eq!(names(here.rest().await), [changed, desired, crashed, changed]);
+    assert_eq!(
+        names(everything.rest().await),
+        [created, changed, changed, desired, crashed, changed]
+    );
+    assert_eq!(
+        names(here.rest().await),
+        [changed, desired, crashed, changed]
+    );
 }
 
 on_each_layout!(stream_requests_are_answered_as_diego_answers_them);
@@ -199,7 +307,11 @@ async fn stream_requests_are_answered_as_diego_answers_them(kind: Kind) {
     server.gate.end_streams();
     for path in [INSTANCES, TASKS] {
         let reply = server.post(path, []).await;
-        assert_eq!((reply.status, reply.body.len()), (500, 0), "no stream is opened any more");
+        assert_eq!(
+            (reply.status, reply.body.len()),
+            (500, 0),
+            "no stream is opened any more"
+        );
     }
     assert_eq!(server.post("/v1/ping", []).await.status, 200);
 }
@@ -212,17 +324,31 @@ async fn slow_subscriber_is_dropped_and_others_lose_no_event() {
     let events = server.service.events();
     let mut published = 0;
     while events.subscribers() == 2 {
-        events.publish(created(Task { result: vec![b'x'; 1024], ..task(&published.to_string()) }));
+        events.publish(created(Task {
+            result: vec![b'x'; 1024],
+            ..task(&published.to_string())
+        }));
         let event: proto::TaskCreatedEvent = fast.next().await.unwrap().message();
-        assert_eq!(event.task.unwrap().task_guid, published.to_string().as_bytes());
+        assert_eq!(
+            event.task.unwrap().task_guid,
+            published.to_string().as_bytes()
+        );
         published += 1;
         assert!(published < 100_000, "the slow subscriber is never dropped");
     }
-    let read = read_to_last_chunk(&mut slow).await.expect("a dropped stream ends cleanly");
-    let numbers: Vec<usize> =
-        read.split("id: ").skip(1).map(|event| event.split_once('\n').unwrap().0.parse().unwrap()).collect();
+    let read = read_to_last_chunk(&mut slow)
+        .await
+        .expect("a dropped stream ends cleanly");
+    let numbers: Vec<usize> = read
+        .split("id: ")
+        .skip(1)
+        .map(|event| event.split_once('\n').unwrap().0.parse().unwrap())
+        .collect();
     assert!(numbers.len() > bbs::testing::events::QUEUE && numbers.len() < published);
-    assert!(numbers.iter().enumerate().all(|(at, number)| at == *number), "queued events are sent whole and in order");
+    assert!(
+        numbers.iter().enumerate().all(|(at, number)| at == *number),
+        "queued events are sent whole and in order"
+    );
     events.publish(created(task("last")));
     assert_eq!(fast.next().await.unwrap().name, "task_created");
 }
@@ -240,8 +366,10 @@ async fn closed_stream_is_unsubscribed_without_an_event() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_lock_ends_every_stream_cleanly_after_published_events() {
     let server = Server::empty(Kind::Sqlite).await;
-    let (tasks, lrps) =
-        (EventStream::open(server.url(TASKS), "").await, EventStream::open(server.url(INSTANCES), "").await);
+    let (tasks, lrps) = (
+        EventStream::open(server.url(TASKS), "").await,
+        EventStream::open(server.url(INSTANCES), "").await,
+    );
     server.service.events().publish(created(task("g")));
     server.gate.close();
     assert_eq!((tasks.rest().await.len(), lrps.rest().await.len()), (1, 0));
@@ -252,16 +380,31 @@ on_each_layout!(event_of_a_call_contains_its_trace_id);
 async fn event_of_a_call_contains_its_trace_id(kind: Kind) {
     let server = Server::empty(kind).await;
     let mut listener = EventStream::open(server.url(INSTANCES), "").await;
-    let request = proto::DesireLrpRequest { desired_lrp: Some(lrp("guid")) };
+    let request = proto::DesireLrpRequest {
+        desired_lrp: Some(lrp("guid")),
+    };
     let body = bbs_proto::prost::Message::encode_to_vec(&request);
     let trace = "7f461654-74d1-1ee5-8367-77d85df2cdab";
-    server.send("POST", "/v1/desired_lrp/desire.r2", &[("X-Vcap-Request-Id", trace)], body).await;
+    server
+        .send(
+            "POST",
+            "/v1/desired_lrp/desire.r2",
+            &[("X-Vcap-Request-Id", trace)],
+            body,
+        )
+        .await;
     let event = listener.next().await.unwrap();
     let message: proto::DesiredLrpCreatedEvent = event.message();
-    assert_eq!((event.name.as_str(), &message.trace_id[..]), ("desired_lrp_created", trace.as_bytes()));
+    assert_eq!(
+        (event.name.as_str(), &message.trace_id[..]),
+        ("desired_lrp_created", trace.as_bytes())
+    );
     let published = message.desired_lrp.unwrap();
     let read = crate::api::get(&server, "guid").await;
-    assert_eq!((&published.process_guid, &published.modification_tag), (&read.process_guid, &read.modification_tag));
+    assert_eq!(
+        (&published.process_guid, &published.modification_tag),
+        (&read.process_guid, &read.modification_tag)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

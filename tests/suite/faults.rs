@@ -1,6 +1,7 @@
-//! Faults during a migration, other than crashes of the host: connections break, the server crashes, the disk is full,
-//! another session holds a lock, another master takes over, a module is replaced. After each, a later start reaches the
-//! state of an uninterrupted migration. `rounds` and `serving` have faults beside a host that serves.
+//! Faults during a migration, other than crashes of the host: connections break, the server
+//! crashes, the disk is full, another session holds a lock, another master takes over, a module is
+//! replaced. After each, a later start reaches the state of an uninterrupted migration. `rounds`
+//! and `serving` have faults beside a host that serves.
 
 mod rounds;
 mod serving;
@@ -14,7 +15,9 @@ use bbs::testing::layout::manifest::{Direction, Manifest};
 use bbs::testing::lens::transform::{Transform, TransformError};
 use bbs::testing::migrate::{Decision, fault};
 
-use super::crash::{OLDEST, SHARE, at_newest, command, inspect, migrate_to_newest, points, run, with_fixture};
+use super::crash::{
+    OLDEST, SHARE, at_newest, command, inspect, migrate_to_newest, points, run, with_fixture,
+};
 use crate::harness::database::{
     IDLE_LIMIT_S, Kind, LockTimeout, TestDatabase, execute, on_each_database, on_each_server, texts,
 };
@@ -26,10 +29,12 @@ use crate::harness::proxy::Proxy;
 use crate::harness::stored::{Rows, Stored};
 use crate::harness::{PATIENCE, block_until, pause};
 
-/// Number of points at which a migration is disturbed, evenly distributed over the bytes that it sends.
+/// Number of points at which a migration is disturbed, evenly distributed over the bytes that it
+/// sends.
 const POINTS_OF_FAULT: u64 = 8;
 
-/// Both directions between the newest and the oldest version: source database, direction, target version.
+/// Both directions between the newest and the oldest version: source database, direction, target
+/// version.
 async fn directions(database: TestDatabase) -> [(TestDatabase, &'static str, u64); 2] {
     let oldest = database.copy();
     assert!(!run("down", OLDEST, &oldest, None));
@@ -37,14 +42,27 @@ async fn directions(database: TestDatabase) -> [(TestDatabase, &'static str, u64
 }
 
 /// The rows after an uninterrupted migration, and the number of bytes that it sends.
-async fn undisturbed(start: &TestDatabase, server: &Engine, direction: &str, version: u64) -> (Rows, u64) {
+async fn undisturbed(
+    start: &TestDatabase,
+    server: &Engine,
+    direction: &str,
+    version: u64,
+) -> (Rows, u64) {
     let (database, proxy) = (start.copy(), Proxy::to(server.address()));
-    migrate(&database.through(proxy.address()), direction, version).await.unwrap();
+    migrate(&database.through(proxy.address()), direction, version)
+        .await
+        .unwrap();
     (inspect(&database, version).await, proxy.sent())
 }
 
-async fn migrate(database: &TestDatabase, direction: &str, version: u64) -> Result<Decision, String> {
-    let stored = Stored::try_open(database, fixture::migrations()).await.map_err(|error| chain(&error))?;
+async fn migrate(
+    database: &TestDatabase,
+    direction: &str,
+    version: u64,
+) -> Result<Decision, String> {
+    let stored = Stored::try_open(database, fixture::migrations())
+        .await
+        .map_err(|error| chain(&error))?;
     let done = match direction {
         "up" => stored.up(version).await,
         _ => stored.down(version).await,
@@ -64,7 +82,10 @@ async fn connection_cut_at_any_point_loses_nothing(kind: Kind) {
             let cut = migrate(&database.through(proxy.address()), direction, version).await;
             assert!(proxy.is_cut() || cut.is_ok(), "{cut:?}");
             migrate(&database, direction, version).await.unwrap();
-            assert!(inspect(&database, version).await == wanted, "{direction}, cut after {point}/{POINTS_OF_FAULT}");
+            assert!(
+                inspect(&database, version).await == wanted,
+                "{direction}, cut after {point}/{POINTS_OF_FAULT}"
+            );
         }
     }
 }
@@ -84,12 +105,19 @@ async fn server_crash_at_any_point_loses_nothing(kind: Kind) {
             crash.join().expect("the server starts again");
             assert!(crashed.is_err(), "the migration did not notice the crash");
             migrate(&database, direction, version).await.unwrap();
-            assert!(inspect(&database, version).await == wanted, "{direction}, crash after {point}");
+            assert!(
+                inspect(&database, version).await == wanted,
+                "{direction}, crash after {point}"
+            );
         }
     }
 }
 
-fn crash_after(server: &Arc<Engine>, proxy: &Arc<Proxy>, bytes: u64) -> std::thread::JoinHandle<()> {
+fn crash_after(
+    server: &Arc<Engine>,
+    proxy: &Arc<Proxy>,
+    bytes: u64,
+) -> std::thread::JoinHandle<()> {
     let (server, proxy) = (Arc::clone(server), Arc::clone(proxy));
     std::thread::spawn(move || {
         proxy.wait_for_sent(bytes);
@@ -98,8 +126,8 @@ fn crash_after(server: &Arc<Engine>, proxy: &Arc<Proxy>, bytes: u64) -> std::thr
 }
 
 on_each_server!(frozen_master_writes_nothing_after_a_takeover);
-/// At every crash point: the process is stopped, another master takes over and completes the migration, and the first
-/// process is continued.
+/// At every crash point: the process is stopped, another master takes over and completes the
+/// migration, and the first process is continued.
 async fn frozen_master_writes_nothing_after_a_takeover(kind: Kind) {
     let start = at_newest(kind).await;
     let undisturbed = start.copy();
@@ -108,17 +136,34 @@ async fn frozen_master_writes_nothing_after_a_takeover(kind: Kind) {
     for point in points(kind) {
         let database = start.copy();
         let mut frozen = command("down", OLDEST, &database);
-        frozen.env("BBS_FAULT", format!("stop:{point}")).env(IDLE_LIMIT_S, "1");
-        let mut frozen = frozen.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        assert!(stops(&mut frozen), "{point}: the migration does not reach this point");
-        migrate(&database, "down", OLDEST).await.unwrap_or_else(|error| panic!("{point}: {error}"));
+        frozen
+            .env("BBS_FAULT", format!("stop:{point}"))
+            .env(IDLE_LIMIT_S, "1");
+        let mut frozen = frozen
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert!(
+            stops(&mut frozen),
+            "{point}: the migration does not reach this point"
+        );
+        migrate(&database, "down", OLDEST)
+            .await
+            .unwrap_or_else(|error| panic!("{point}: {error}"));
         signal("CONT", &frozen);
         let continued = frozen.wait_with_output().unwrap();
         let stderr = String::from_utf8_lossy(&continued.stderr);
         // At the last point the migration is complete.
         let succeeded = continued.status.success() && point != fault::AFTER_CLEAN_UP;
-        assert!(!succeeded, "{point}: the frozen master did not notice the takeover: {stderr}");
-        assert!(inspect(&database, OLDEST).await == wanted, "{point}: {stderr}");
+        assert!(
+            !succeeded,
+            "{point}: the frozen master did not notice the takeover: {stderr}"
+        );
+        assert!(
+            inspect(&database, OLDEST).await == wanted,
+            "{point}: {stderr}"
+        );
     }
 }
 
@@ -127,20 +172,25 @@ pub(super) fn stops(process: &mut Child) -> bool {
     let mut is_stopped = false;
     block_until(|| {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.id())).unwrap();
-        is_stopped = stat.rsplit(") ").next().is_some_and(|state| state.starts_with('T'));
+        is_stopped = stat
+            .rsplit(") ")
+            .next()
+            .is_some_and(|state| state.starts_with('T'));
         is_stopped || process.try_wait().unwrap().is_some()
     });
     is_stopped
 }
 
 pub(super) fn signal(name: &str, process: &Child) {
-    let sent = Command::new("sh").args(["-c", &format!("kill -s {name} {}", process.id())]).status();
+    let sent = Command::new("sh")
+        .args(["-c", &format!("kill -s {name} {}", process.id())])
+        .status();
     assert!(sent.unwrap().success());
 }
 
 on_each_server!(lock_of_another_session_only_delays_a_migration);
-/// A session that reads the tables for a backup or holds a row lock is waited for, even with a lock timeout of 1 s. On MySQL
-/// sessions have a lock timeout of their own.
+/// A session that reads the tables for a backup or holds a row lock is waited for, even with a lock
+/// timeout of 1 s. On MySQL sessions have a lock timeout of their own.
 async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
     let server = match kind.dialect() {
         Dialect::Mysql => kind.own_engine(),
@@ -154,7 +204,10 @@ async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
         let undisturbed = start.copy();
         migrate(&undisturbed, direction, version).await.unwrap();
         let wanted = inspect(&undisturbed, version).await;
-        let locks = ["SELECT process_guid FROM desired_lrps", "SELECT process_guid FROM actual_lrps FOR UPDATE"];
+        let locks = [
+            "SELECT process_guid FROM desired_lrps",
+            "SELECT process_guid FROM actual_lrps FOR UPDATE",
+        ];
         for lock in locks {
             let database = start.copy();
             // Idle until the migration waits, however long that takes.
@@ -172,13 +225,17 @@ async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
                 println!("{kind:?} {direction}, {lock}: {error}");
                 migrate(&database, direction, version).await.unwrap();
             }
-            assert!(inspect(&database, version).await == wanted, "{direction}, {lock}");
+            assert!(
+                inspect(&database, version).await == wanted,
+                "{direction}, {lock}"
+            );
         }
     }
 }
 
-/// Goal: the cut-over does not deadlock with an autovacuum, which locks a table and then its indexes. Method: another
-/// session takes the same locks in the same order, the second one when the cut-over waits for the table.
+/// Goal: the cut-over does not deadlock with an autovacuum, which locks a table and then its
+/// indexes. Method: another session takes the same locks in the same order, the second one when the
+/// cut-over waits for the table.
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_over_locks_a_table_before_its_indexes() {
     const WAITING: &str = "SELECT c.relname::text FROM pg_locks l JOIN pg_class c ON c.oid = l.relation \
@@ -189,13 +246,22 @@ async fn cut_over_locks_a_table_before_its_indexes() {
     migrate(&undisturbed, "down", OLDEST).await.unwrap();
     let other = database.open().await;
     let mut vacuum = other.write().await.unwrap();
-    vacuum.execute(sql("LOCK TABLE desired_lrps IN SHARE UPDATE EXCLUSIVE MODE")).await.unwrap();
+    vacuum
+        .execute(sql(
+            "LOCK TABLE desired_lrps IN SHARE UPDATE EXCLUSIVE MODE",
+        ))
+        .await
+        .unwrap();
     let migration = tokio::spawn({
         let database = database.clone();
         async move { migrate(&database, "down", OLDEST).await }
     });
     while texts(&other, WAITING).await.is_empty() {
-        assert!(!migration.is_finished(), "the migration did not wait: {:?}", migration.await);
+        assert!(
+            !migration.is_finished(),
+            "the migration did not wait: {:?}",
+            migration.await
+        );
         pause().await;
     }
     vacuum
@@ -220,7 +286,10 @@ async fn full_disk_stops_a_migration_that_resumes_with_free_space(kind: Kind) {
         migrate(&undisturbed, direction, *version).await.unwrap();
         let wanted = inspect(&undisturbed, *version).await;
         disk.fill(&database).await;
-        assert!(!disk.migrates(&database, direction, *version).await, "{direction}: the disk was not full");
+        assert!(
+            !disk.migrates(&database, direction, *version).await,
+            "{direction}: the disk was not full"
+        );
         disk.make_room(&database).await;
         migrate(&database, direction, *version).await.unwrap();
         assert!(inspect(&database, *version).await == wanted, "{direction}");
@@ -233,7 +302,8 @@ struct Disk {
     server: Option<Engine>,
 }
 
-/// Maximum file size: large enough for a segment of PostgreSQL's write-ahead log, too small for a copied table.
+/// Maximum file size: large enough for a segment of PostgreSQL's write-ahead log, too small for a
+/// copied table.
 const LARGEST_FILE: u64 = 1 << 20;
 /// Settings of MariaDB and MySQL for all tables in one file of limited size.
 const SMALLER_DISK: &str = "--innodb-data-file-path=ibdata1:12M:autoextend:max:96M";
@@ -245,8 +315,10 @@ impl Disk {
             Kind::Sqlite => None,
             Kind::Postgres => Some(kind.own_engine_with(&["-c", "autovacuum=off"])),
             Kind::Mariadb | Kind::Mysql => {
-                let one_file =
-                    ["--innodb-file-per-table=OFF", "--innodb-data-file-path=ibdata1:12M:autoextend:max:64M"];
+                let one_file = [
+                    "--innodb-file-per-table=OFF",
+                    "--innodb-data-file-path=ibdata1:12M:autoextend:max:64M",
+                ];
                 Some(kind.own_engine_with(&one_file))
             }
         };
@@ -254,9 +326,10 @@ impl Disk {
     }
 
     fn database(&self) -> TestDatabase {
-        self.server
-            .as_ref()
-            .map_or_else(|| TestDatabase::new(Kind::Sqlite), |server| TestDatabase::on(self.kind, server.address()))
+        self.server.as_ref().map_or_else(
+            || TestDatabase::new(Kind::Sqlite),
+            |server| TestDatabase::on(self.kind, server.address()),
+        )
     }
 
     async fn fill(&self, database: &TestDatabase) {
@@ -264,14 +337,19 @@ impl Disk {
             Kind::Sqlite => {}
             Kind::Postgres => {
                 let server = self.server.as_ref().unwrap();
-                // A restart without the limit first, so that recovery has nothing to write under the limit.
+                // A restart without the limit first, so that recovery has nothing to write under
+                // the limit.
                 server.restart();
                 server.restart_with_largest_file(LARGEST_FILE);
             }
             Kind::Mariadb | Kind::Mysql => {
                 self.server.as_ref().unwrap().restart_with(&[SMALLER_DISK]);
                 let opened = database.open().await;
-                execute(&opened, "CREATE TABLE ballast (a INT AUTO_INCREMENT PRIMARY KEY, b LONGTEXT)").await;
+                execute(
+                    &opened,
+                    "CREATE TABLE ballast (a INT AUTO_INCREMENT PRIMARY KEY, b LONGTEXT)",
+                )
+                .await;
                 for size in [1_000_000, 100_000] {
                     let mut full = false;
                     while !full {
@@ -311,10 +389,22 @@ impl Disk {
             return migrate(database, direction, version).await.is_ok();
         }
         let process = command(direction, version, database);
-        let limit = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", LARGEST_FILE / 512);
+        let limit = format!(
+            "trap '' XFSZ; ulimit -f {}; exec \"$@\"",
+            LARGEST_FILE / 512
+        );
         let mut limited = Command::new("sh");
-        limited.args(["-c", &limit, "limited"]).arg(process.get_program()).args(process.get_args());
-        limited.envs(process.get_envs().filter_map(|(name, value)| Some((name, value?)))).env_remove("BBS_FAULT");
+        limited
+            .args(["-c", &limit, "limited"])
+            .arg(process.get_program())
+            .args(process.get_args());
+        limited
+            .envs(
+                process
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .env_remove("BBS_FAULT");
         let output = limited.output().unwrap();
         assert_eq!(
             std::os::unix::process::ExitStatusExt::signal(&output.status),
@@ -329,15 +419,31 @@ on_each_database!(module_replaced_after_a_crash_restarts_the_copy);
 /// The output of the first module is not mixed with that of the second.
 async fn module_replaced_after_a_crash_restarts_the_copy(kind: Kind) {
     let start = with_fixture(kind).await;
-    for point in [fault::AFTER_BEGIN, fault::AFTER_PREPARE, fault::AFTER_BATCH, fault::AFTER_COPY] {
+    for point in [
+        fault::AFTER_BEGIN,
+        fault::AFTER_PREPARE,
+        fault::AFTER_BATCH,
+        fault::AFTER_COPY,
+    ] {
         let database = start.copy();
         assert!(run("down", OLDEST, &database, Some(point)));
         let stored = Stored::open(&database, with_replaced_module()).await;
-        stored.down(OLDEST).await.unwrap_or_else(|error| panic!("{point}: {error}"));
+        stored
+            .down(OLDEST)
+            .await
+            .unwrap_or_else(|error| panic!("{point}: {error}"));
         stored.assert_layout(OLDEST).await;
         let rows = stored.rows(OLDEST).await;
-        let others: Vec<_> = rows["desired_lrps"].iter().filter(|row| row["run_info"] != Replaced::RUN_INFO).collect();
-        assert!(others.is_empty(), "{point}: {:?} and {} more", others[0]["run_info"], others.len() - 1);
+        let others: Vec<_> = rows["desired_lrps"]
+            .iter()
+            .filter(|row| row["run_info"] != Replaced::RUN_INFO)
+            .collect();
+        assert!(
+            others.is_empty(),
+            "{point}: {:?} and {} more",
+            others[0]["run_info"],
+            others.len() - 1
+        );
         stored.context.database.close().await;
     }
 }
@@ -345,13 +451,16 @@ async fn module_replaced_after_a_crash_restarts_the_copy(kind: Kind) {
 /// The default migrations with another build of the one that splits metric tags.
 fn with_replaced_module() -> Vec<Arc<dyn Transform>> {
     let replace = |migration: Arc<dyn Transform>| match migration.manifest().version {
-        Replaced::VERSION => Arc::new(Replaced { replaced: migration }) as Arc<dyn Transform>,
+        Replaced::VERSION => Arc::new(Replaced {
+            replaced: migration,
+        }) as Arc<dyn Transform>,
         _ => migration,
     };
     fixture::migrations().into_iter().map(replace).collect()
 }
 
-/// Behaves as the module that it replaces, except that `down` writes the same run info to every record.
+/// Behaves as the module that it replaces, except that `down` writes the same run info to every
+/// record.
 struct Replaced {
     replaced: Arc<dyn Transform>,
 }
@@ -371,12 +480,19 @@ impl Transform for Replaced {
         "2222222222222222222222222222222222222222222222222222222222222222"
     }
 
-    fn apply(&self, direction: Direction, run: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
+    fn apply(
+        &self,
+        direction: Direction,
+        run: &RunArguments,
+        batch: &Batch,
+    ) -> Result<Outcome, TransformError> {
         let mut outcome = self.replaced.apply(direction, run, batch)?;
         if direction == Direction::Down {
             let run_infos = &mut outcome.tables[0].columns[0];
             let rows = run_infos.offsets.len() - 1;
-            run_infos.offsets = (0..=rows).map(|row| u32::try_from(row * Self::RUN_INFO.len()).unwrap()).collect();
+            run_infos.offsets = (0..=rows)
+                .map(|row| u32::try_from(row * Self::RUN_INFO.len()).unwrap())
+                .collect();
             run_infos.values = Self::RUN_INFO.repeat(rows).into_bytes();
         }
         Ok(outcome)

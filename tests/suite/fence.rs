@@ -18,13 +18,23 @@ async fn raising_the_fence_waits_for_open_transactions(kind: Kind) {
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut tx = old.begin().await.unwrap();
-    tx.execute(sql("INSERT INTO t (a) VALUES (1)")).await.unwrap();
-    let mut also = old.begin().await.expect("transactions of one master share the fence");
-    also.execute(sql("INSERT INTO t (a) VALUES (2)")).await.unwrap();
+    tx.execute(sql("INSERT INTO t (a) VALUES (1)"))
+        .await
+        .unwrap();
+    let mut also = old
+        .begin()
+        .await
+        .expect("transactions of one master share the fence");
+    also.execute(sql("INSERT INTO t (a) VALUES (2)"))
+        .await
+        .unwrap();
     also.commit().await.unwrap();
     let raising = tokio::spawn(async move { Fence::raise(&other).await.unwrap() });
     test.wait_for_lock_wait().await;
-    assert!(!raising.is_finished(), "once raised, the fence rejects transactions of the old master");
+    assert!(
+        !raising.is_finished(),
+        "once raised, the fence rejects transactions of the old master"
+    );
     // PostgreSQL ends it if this comes late.
     let is_committed = tx.commit().await.is_ok();
     let new = raising.await.unwrap();
@@ -35,7 +45,11 @@ async fn raising_the_fence_waits_for_open_transactions(kind: Kind) {
         "{lost}"
     );
     new.begin().await.unwrap().commit().await.unwrap();
-    let expected = if is_committed { &["1", "2"][..] } else { &["2"] };
+    let expected = if is_committed {
+        &["1", "2"][..]
+    } else {
+        &["2"]
+    };
     assert_eq!(texts(&one, "SELECT a FROM t ORDER BY a").await, expected);
 }
 
@@ -43,39 +57,70 @@ async fn raising_the_fence_waits_for_open_transactions(kind: Kind) {
 async fn sessions_of_the_previous_master_are_ended_and_no_others() {
     let test = TestDatabase::new(Kind::Postgres);
     // Nothing but its successor ends its transaction.
-    let (one, other) = (test.open_with_idle_limit(PATIENCE).await, test.open_with_idle_limit(PATIENCE).await);
+    let (one, other) = (
+        test.open_with_idle_limit(PATIENCE).await,
+        test.open_with_idle_limit(PATIENCE).await,
+    );
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut reader = one.read().await.unwrap();
-    reader.fetch(sql("SELECT token FROM bbs_fence")).await.unwrap();
+    reader
+        .fetch(sql("SELECT token FROM bbs_fence"))
+        .await
+        .unwrap();
     let mut abandoned = old.begin().await.unwrap();
-    abandoned.execute(sql("INSERT INTO t (a) VALUES (1)")).await.unwrap();
+    abandoned
+        .execute(sql("INSERT INTO t (a) VALUES (1)"))
+        .await
+        .unwrap();
     let new = Fence::raise(&other).await.unwrap();
     assert_eq!(new.token(), old.token() + 1);
-    assert!(abandoned.execute(sql("INSERT INTO t (a) VALUES (2)")).await.is_err(), "the session is ended");
-    reader.fetch(sql("SELECT token FROM bbs_fence")).await.expect("a session that only reads goes on");
+    assert!(
+        abandoned
+            .execute(sql("INSERT INTO t (a) VALUES (2)"))
+            .await
+            .is_err(),
+        "the session is ended"
+    );
+    reader
+        .fetch(sql("SELECT token FROM bbs_fence"))
+        .await
+        .expect("a session that only reads goes on");
     assert_eq!(texts(&other, "SELECT a FROM t").await, Vec::<String>::new());
 }
 
 on_each_server!(idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next);
 async fn idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next(kind: Kind) {
     let test = TestDatabase::new(kind);
-    let (one, other) = (test.open_with_idle_limit(IDLE_LIMIT).await, test.open().await);
+    let (one, other) = (
+        test.open_with_idle_limit(IDLE_LIMIT).await,
+        test.open().await,
+    );
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut idle = old.begin().await.unwrap();
-    idle.execute(sql("INSERT INTO t (a) VALUES (1)")).await.unwrap();
-    Fence::raise(&other).await.expect("the server aborts the idle transaction");
+    idle.execute(sql("INSERT INTO t (a) VALUES (1)"))
+        .await
+        .unwrap();
+    Fence::raise(&other)
+        .await
+        .expect("the server aborts the idle transaction");
     let written = idle.execute(sql("INSERT INTO t (a) VALUES (2)")).await;
     assert!(written.is_err() || idle.commit().await.is_err());
     assert_eq!(texts(&other, "SELECT a FROM t").await, Vec::<String>::new());
-    assert!(matches!(old.begin().await.unwrap_err(), FenceError::Lost { .. }));
+    assert!(matches!(
+        old.begin().await.unwrap_err(),
+        FenceError::Lost { .. }
+    ));
 }
 
 on_each_server!(schema_change_waits_shortly_for_a_lock_and_rejects_stale_masters);
 async fn schema_change_waits_shortly_for_a_lock_and_rejects_stale_masters(kind: Kind) {
     let test = TestDatabase::new(kind);
-    let (one, other) = (test.open_with_idle_limit(IDLE_LIMIT).await, test.open_with_idle_limit(PATIENCE).await);
+    let (one, other) = (
+        test.open_with_idle_limit(IDLE_LIMIT).await,
+        test.open_with_idle_limit(PATIENCE).await,
+    );
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut reader = other.read().await.unwrap();
@@ -87,14 +132,22 @@ async fn schema_change_waits_shortly_for_a_lock_and_rejects_stale_masters(kind: 
     });
     test.wait_for_lock_wait().await;
     // Behind the change.
-    let behind = other.look().await.unwrap().fetch(sql("SELECT a FROM t")).await;
+    let behind = other
+        .look()
+        .await
+        .unwrap()
+        .fetch(sql("SELECT a FROM t"))
+        .await;
     behind.expect("the change makes way");
     let given_up = changing.await.unwrap().unwrap_err();
     assert!(given_up.is_transient(), "{given_up}");
     drop(reader);
     old.change_schema(&change).await.expect("the table is free");
     let new = Fence::raise(&other).await.unwrap();
-    let refused = old.change_schema(&["ALTER TABLE t ADD COLUMN c INT".to_owned()]).await.unwrap_err();
+    let refused = old
+        .change_schema(&["ALTER TABLE t ADD COLUMN c INT".to_owned()])
+        .await
+        .unwrap_err();
     assert!(matches!(refused, FenceError::Lost { .. }), "{refused}");
     new.change_schema(&["ALTER TABLE t ADD COLUMN c INT".to_owned()])
         .await
@@ -105,7 +158,11 @@ on_each_server!(removed_or_rewritten_fence_rejects_transactions);
 async fn removed_or_rewritten_fence_rejects_transactions(kind: Kind) {
     let test = TestDatabase::new(kind);
     let database = test.open().await;
-    for damage in ["DELETE FROM bbs_fence", "UPDATE bbs_fence SET token = -token", "DROP TABLE bbs_fence"] {
+    for damage in [
+        "DELETE FROM bbs_fence",
+        "UPDATE bbs_fence SET token = -token",
+        "DROP TABLE bbs_fence",
+    ] {
         let fence = Fence::raise(&database).await.unwrap();
         execute(&database, damage).await;
         assert!(fence.begin().await.is_err(), "{damage}");

@@ -1,6 +1,7 @@
-//! Fingerprints of all versions: of every method, message and enumeration at each version of the API, of every table at each
-//! version of the database, and of every release's versions. `tests/fingerprints.tsv` has them. A change of a released one
-//! without a version step fails, and the failure states what to do; one in development has its line replaced.
+//! Fingerprints of all versions: of every method, message and enumeration at each version of the
+//! API, of every table at each version of the database, and of every release's versions.
+//! `tests/fingerprints.tsv` has them. A change of a released one without a version step fails, and
+//! the failure states what to do; one in development has its line replaced.
 
 mod layouts;
 mod messages;
@@ -27,7 +28,13 @@ enum FingerprintKind {
 }
 
 impl FingerprintKind {
-    const ALL: [Self; 5] = [Self::Method, Self::Message, Self::Enumeration, Self::Table, Self::Release];
+    const ALL: [Self; 5] = [
+        Self::Method,
+        Self::Message,
+        Self::Enumeration,
+        Self::Table,
+        Self::Release,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -71,7 +78,13 @@ struct Subject {
 
 impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} {} at version {}", self.kind.name(), self.name, self.version)
+        write!(
+            f,
+            "{} {} at version {}",
+            self.kind.name(),
+            self.name,
+            self.version
+        )
     }
 }
 
@@ -79,7 +92,12 @@ impl std::fmt::Display for Subject {
 type Fingerprints = BTreeMap<Subject, String>;
 
 fn line((subject, fingerprint): (&Subject, &String)) -> String {
-    format!("{}\t{}\t{}\t{fingerprint}", subject.kind.name(), subject.version, subject.name)
+    format!(
+        "{}\t{}\t{}\t{fingerprint}",
+        subject.kind.name(),
+        subject.version,
+        subject.name
+    )
 }
 
 fn parse(table: &str) -> Fingerprints {
@@ -90,23 +108,39 @@ fn parse(table: &str) -> Fingerprints {
         let [kind, version, name, fingerprint] = line.split('\t').collect::<Vec<_>>()[..] else {
             panic!("{line:?} is not a kind, a version, a name and a fingerprint")
         };
-        let kind = FingerprintKind::ALL.into_iter().find(|known| known.name() == kind);
+        let kind = FingerprintKind::ALL
+            .into_iter()
+            .find(|known| known.name() == kind);
         let kind = kind.unwrap_or_else(|| panic!("{line:?} has an unknown kind"));
-        let subject = Subject { kind, version: version.to_owned(), name: name.to_owned() };
+        let subject = Subject {
+            kind,
+            version: version.to_owned(),
+            name: name.to_owned(),
+        };
         let before = fingerprints.insert(subject, fingerprint.to_owned());
-        assert_eq!(before, None, "{FILE} has two lines for the subject of {line:?}");
+        assert_eq!(
+            before, None,
+            "{FILE} has two lines for the subject of {line:?}"
+        );
     }
     fingerprints
 }
 
 /// The first 16 hexadecimal digits of the description's SHA-256.
 fn fingerprint(description: &str) -> String {
-    Sha256::digest(description).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(description)
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// Fingerprints of descriptions.
 fn of(descriptions: BTreeMap<Subject, String>) -> Fingerprints {
-    descriptions.into_iter().map(|(subject, description)| (subject, fingerprint(&description))).collect()
+    descriptions
+        .into_iter()
+        .map(|(subject, description)| (subject, fingerprint(&description)))
+        .collect()
 }
 
 /// One problem for each difference, with what to do about it.
@@ -133,8 +167,15 @@ fn differences(recorded: &Fingerprints, found: &Fingerprints, frozen: &Frozen) -
             )),
         }
     }
-    for entry in found.iter().filter(|(subject, _)| !recorded.contains_key(*subject)) {
-        problems.push(format!("{} is new. Add this line to {FILE}:\n{}", entry.0, line(entry)));
+    for entry in found
+        .iter()
+        .filter(|(subject, _)| !recorded.contains_key(*subject))
+    {
+        problems.push(format!(
+            "{} is new. Add this line to {FILE}:\n{}",
+            entry.0,
+            line(entry)
+        ));
     }
     problems
 }
@@ -150,8 +191,13 @@ fn descriptions() -> BTreeMap<Subject, String> {
 #[test]
 fn released_methods_messages_and_tables_are_unchanged() {
     let path = workspace().join(FILE);
-    let recorded = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    let problems = differences(&parse(&recorded), &of(descriptions()), &Frozen::of_this_repository());
+    let recorded = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let problems = differences(
+        &parse(&recorded),
+        &of(descriptions()),
+        &Frozen::of_this_repository(),
+    );
     assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
@@ -159,48 +205,94 @@ fn released_methods_messages_and_tables_are_unchanged() {
 fn table_has_each_kind_at_each_version() {
     let found = descriptions();
     let versions = |kind| {
-        let subjects = found.keys().filter(move |subject: &&Subject| subject.kind == kind);
-        subjects.map(|subject| subject.version.as_str()).collect::<std::collections::BTreeSet<_>>()
+        let subjects = found
+            .keys()
+            .filter(move |subject: &&Subject| subject.kind == kind);
+        subjects
+            .map(|subject| subject.version.as_str())
+            .collect::<std::collections::BTreeSet<_>>()
     };
     let of_api = ["0.10", "0.11", "0.12", "0.9", "1.0", "1.1", "1.2"];
-    for kind in [FingerprintKind::Method, FingerprintKind::Message, FingerprintKind::Enumeration] {
-        assert!(of_api.iter().all(|version| versions(kind).contains(version)), "{kind:?}: {:?}", versions(kind));
+    for kind in [
+        FingerprintKind::Method,
+        FingerprintKind::Message,
+        FingerprintKind::Enumeration,
+    ] {
+        assert!(
+            of_api
+                .iter()
+                .all(|version| versions(kind).contains(version)),
+            "{kind:?}: {:?}",
+            versions(kind)
+        );
     }
     assert!(versions(FingerprintKind::Table).contains("1795000000"));
 }
 
 #[test]
 fn every_difference_is_reported_with_what_to_do() {
-    let subject =
-        |kind, version: &str, name: &str| Subject { kind, version: version.to_owned(), name: name.to_owned() };
+    let subject = |kind, version: &str, name: &str| Subject {
+        kind,
+        version: version.to_owned(),
+        name: name.to_owned(),
+    };
     let tasks = subject(FingerprintKind::Method, "1.1", "Tasks_r3");
     let released = of(BTreeMap::from([
         (tasks.clone(), "POST tasks/list.r3".to_owned()),
-        (subject(FingerprintKind::Table, "1461790966", "tasks"), "column guid".to_owned()),
+        (
+            subject(FingerprintKind::Table, "1461790966", "tasks"),
+            "column guid".to_owned(),
+        ),
     ]));
-    let frozen = Frozen { data: 1_461_790_966, api: "1.1".to_owned().try_into().unwrap() };
-    let differences = |recorded: &Fingerprints, found: &Fingerprints| differences(recorded, found, &frozen);
+    let frozen = Frozen {
+        data: 1_461_790_966,
+        api: "1.1".to_owned().try_into().unwrap(),
+    };
+    let differences =
+        |recorded: &Fingerprints, found: &Fingerprints| differences(recorded, found, &frozen);
     assert_eq!(differences(&released, &released), [""; 0]);
 
     let mut changed = released.clone();
     changed.insert(tasks.clone(), fingerprint("GET tasks/list.r3"));
     let [problem] = <[_; 1]>::try_from(differences(&released, &changed)).unwrap();
-    for words in ["method Tasks_r3 at version 1.1 has changed", "restore it", "raise `NATIVE`", "--translator"] {
+    for words in [
+        "method Tasks_r3 at version 1.1 has changed",
+        "restore it",
+        "raise `NATIVE`",
+        "--translator",
+    ] {
         assert!(problem.contains(words), "{words:?} is not in {problem}");
     }
     let mut missing = released.clone();
     missing.pop_last();
     let [problem] = <[_; 1]>::try_from(differences(&released, &missing)).unwrap();
-    for words in ["table tasks at version 1461790966 is missing", "new migration of a later version"] {
+    for words in [
+        "table tasks at version 1461790966 is missing",
+        "new migration of a later version",
+    ] {
         assert!(problem.contains(words), "{words:?} is not in {problem}");
     }
     let mut extended = released.clone();
-    extended.insert(subject(FingerprintKind::Message, "1.2", "models.Task"), fingerprint("1 task_guid"));
+    extended.insert(
+        subject(FingerprintKind::Message, "1.2", "models.Task"),
+        fingerprint("1 task_guid"),
+    );
     let [problem] = <[_; 1]>::try_from(differences(&released, &extended)).unwrap();
     let (text, added) = problem.split_once('\n').unwrap();
-    assert_eq!(text, format!("message models.Task at version 1.2 is new. Add this line to {FILE}:"));
-    let lines: Vec<_> = released.iter().map(line).chain([added.to_owned()]).collect();
-    assert_eq!(parse(&format!("{HEADER}\n{}\n", lines.join("\n"))), extended, "the added line settles the problem");
+    assert_eq!(
+        text,
+        format!("message models.Task at version 1.2 is new. Add this line to {FILE}:")
+    );
+    let lines: Vec<_> = released
+        .iter()
+        .map(line)
+        .chain([added.to_owned()])
+        .collect();
+    assert_eq!(
+        parse(&format!("{HEADER}\n{}\n", lines.join("\n"))),
+        extended,
+        "the added line settles the problem"
+    );
 
     let of_development = subject(FingerprintKind::Table, "1461790967", "tasks");
     let mut recorded = released.clone();
@@ -209,8 +301,17 @@ fn every_difference_is_reported_with_what_to_do() {
     changed.insert(of_development, fingerprint("column name"));
     let [problem] = <[_; 1]>::try_from(differences(&recorded, &changed)).unwrap();
     let (text, replaced) = problem.split_once('\n').unwrap();
-    assert!(text.contains("is in development. Replace its line"), "{problem}");
-    assert!(changed.iter().any(|entry| line(entry) == replaced), "{problem}");
+    assert!(
+        text.contains("is in development. Replace its line"),
+        "{problem}"
+    );
+    assert!(
+        changed.iter().any(|entry| line(entry) == replaced),
+        "{problem}"
+    );
     let [problem] = <[_; 1]>::try_from(differences(&recorded, &released)).unwrap();
-    assert!(problem.contains("is missing, and was in development. Delete its line"), "{problem}");
+    assert!(
+        problem.contains("is missing, and was in development. Delete its line"),
+        "{problem}"
+    );
 }

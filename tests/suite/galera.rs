@@ -1,4 +1,5 @@
-//! A host on a Galera cluster: connections are distributed over the nodes, and nodes crash and rejoin.
+//! A host on a Galera cluster: connections are distributed over the nodes, and nodes crash and
+//! rejoin.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -23,9 +24,14 @@ use crate::harness::modules;
 use crate::harness::proxy::Proxy;
 use crate::harness::stored::{Rows, Stored};
 
-const SETTINGS: Settings = Settings { clients: 4, calls_per_second: 100.0, seed: 11 };
+const SETTINGS: Settings = Settings {
+    clients: 4,
+    calls_per_second: 100.0,
+    seed: 11,
+};
 
-/// The rows after an uninterrupted migration down on a single server. They do not depend on the ids that a migration up generates.
+/// The rows after an uninterrupted migration down on a single server. They do not depend on the ids
+/// that a migration up generates.
 async fn oldest_rows() -> Rows {
     let database = TestDatabase::new(Kind::Mariadb);
     fixture::write_to(&database).await;
@@ -47,32 +53,49 @@ async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
     let cluster = Cluster::start();
     let database = cluster.database();
     let [one, other] = [0, 1].map(|node| cluster.percona_node(node));
-    let (one, other) = (database.through(one.address()).open().await, database.through(other.address()).open().await);
+    let (one, other) = (
+        database.through(one.address()).open().await,
+        database.through(other.address()).open().await,
+    );
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut open = Vec::new();
     for number in 0..3 {
-        let mut tx = old.begin().await.expect("transactions of one master do not block each other");
-        tx.execute(sql("INSERT INTO t (a) VALUES (?)").bind(number)).await.unwrap();
+        let mut tx = old
+            .begin()
+            .await
+            .expect("transactions of one master do not block each other");
+        tx.execute(sql("INSERT INTO t (a) VALUES (?)").bind(number))
+            .await
+            .unwrap();
         open.push(tx);
     }
     open.pop().expect("one of them").commit().await.unwrap();
     let new = Fence::raise(&other).await.unwrap();
     for mut tx in open {
         let more = tx.execute(sql("SELECT 1")).await;
-        assert!(more.is_err() || tx.commit().await.is_err(), "a transaction from before the new fence committed");
+        assert!(
+            more.is_err() || tx.commit().await.is_err(),
+            "a transaction from before the new fence committed"
+        );
     }
-    assert!(matches!(old.begin().await.unwrap_err(), FenceError::Lost { theirs, .. } if theirs == new.token()));
+    assert!(
+        matches!(old.begin().await.unwrap_err(), FenceError::Lost { theirs, .. } if theirs == new.token())
+    );
     new.begin().await.unwrap().commit().await.unwrap();
     assert_eq!(texts(&one, "SELECT a FROM t").await, ["2"]);
 }
 
-/// Goal: no statement that changes the schema takes long in a cluster, where all commits wait for it.
+/// Goal: no statement that changes the schema takes long in a cluster, where all commits wait for
+/// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_have_their_indexes_before_they_are_filled() {
     let cluster = Cluster::start();
     let database = at_newest(&cluster).await;
-    assert!(run("down", OLDEST, &database, Some(fault::AFTER_PREPARE)), "it is killed");
+    assert!(
+        run("down", OLDEST, &database, Some(fault::AFTER_PREPARE)),
+        "it is killed"
+    );
     let opened = database.open().await;
     let query = "SELECT DISTINCT index_name FROM information_schema.statistics WHERE table_schema = DATABASE() \
          AND INSTR(table_name, '__') > 0 AND index_name <> 'PRIMARY'";
@@ -82,8 +105,9 @@ async fn copies_have_their_indexes_before_they_are_filled() {
     assert!(inspect(&database, OLDEST).await == oldest_rows().await);
 }
 
-/// Goal: a node that would rewrite a table to add a column refuses, since all commits of the cluster would wait for it. Method: a
-/// compressed table, which no server changes at once; an operator then adds the column.
+/// Goal: a node that would rewrite a table to add a column refuses, since all commits of the
+/// cluster would wait for it. Method: a compressed table, which no server changes at once; an
+/// operator then adds the column.
 #[tokio::test(flavor = "multi_thread")]
 async fn column_that_is_not_added_at_once_is_left_to_the_operator() {
     const BEFORE_ZONE: u64 = 1_686_692_176;
@@ -92,7 +116,11 @@ async fn column_that_is_not_added_at_once_is_left_to_the_operator() {
     let database = cluster.database();
     fixture::write_share_to(&database, SHARE).await;
     let through_percona = cluster.percona_node(0);
-    let stored = Stored::open(&database.through(through_percona.address()), fixture::migrations()).await;
+    let stored = Stored::open(
+        &database.through(through_percona.address()),
+        fixture::migrations(),
+    )
+    .await;
     let down_without_residue = async || {
         stored.down(BEFORE_ZONE).await.unwrap();
         // Otherwise the table is copied, to give the values back.
@@ -103,11 +131,20 @@ async fn column_that_is_not_added_at_once_is_left_to_the_operator() {
     stored.assert_layout(WITH_ZONE).await;
 
     down_without_residue().await;
-    stored.execute("ALTER TABLE actual_lrps ROW_FORMAT = COMPRESSED").await;
-    let add = "ALTER TABLE `actual_lrps` ADD COLUMN `availability_zone` VARCHAR(255) NOT NULL DEFAULT ''";
+    stored
+        .execute("ALTER TABLE actual_lrps ROW_FORMAT = COMPRESSED")
+        .await;
+    let add =
+        "ALTER TABLE `actual_lrps` ADD COLUMN `availability_zone` VARCHAR(255) NOT NULL DEFAULT ''";
     let refusal = modules::chain(&stored.up(WITH_ZONE).await.unwrap_err());
-    assert!(refusal.contains("does not change table actual_lrps at once"), "{refusal}");
-    assert!(refusal.contains(&format!("{add}, ALGORITHM=INSTANT")), "{refusal}");
+    assert!(
+        refusal.contains("does not change table actual_lrps at once"),
+        "{refusal}"
+    );
+    assert!(
+        refusal.contains(&format!("{add}, ALGORITHM=INSTANT")),
+        "{refusal}"
+    );
     assert_eq!(stored.version().await, BEFORE_ZONE);
 
     stored.execute(add).await;
@@ -123,13 +160,20 @@ async fn migration_completes_after_loss_of_node_and_balancer() {
     let (newest, oldest) = (inspect(&database, NEWEST).await, oldest_rows().await);
     let balancer = Arc::new(cluster.balancer());
     let balanced = database.through(balancer.address());
-    for (direction, version, node, wanted) in [("down", OLDEST, 1, oldest), ("up", NEWEST, 2, newest)] {
+    for (direction, version, node, wanted) in
+        [("down", OLDEST, 1, oldest), ("up", NEWEST, 2, newest)]
+    {
         let before = balancer.sent();
-        // A node crashes while rows are copied, and the balancer breaks all connections; then the host is restarted, as
-        // a supervisor does, until the migration is complete.
+        // A node crashes while rows are copied, and the balancer breaks all connections; then the
+        // host is restarted, as a supervisor does, until the migration is complete.
         let crash = crash_after(&cluster, node, &balancer, before + 200_000);
         let mut starts = 0;
-        while !command(direction, version, &balanced).output().unwrap().status.success() {
+        while !command(direction, version, &balanced)
+            .output()
+            .unwrap()
+            .status
+            .success()
+        {
             starts += 1;
             assert!(starts < 50, "{direction}: the migration makes no progress");
             balancer.heal();
@@ -138,11 +182,19 @@ async fn migration_completes_after_loss_of_node_and_balancer() {
         assert!(inspect(&balanced, version).await == wanted, "{direction}");
         cluster.restart(node);
         let through = database.through(cluster.node(node));
-        assert!(inspect(&through, version).await == wanted, "{direction}: the rejoined node lacks rows");
+        assert!(
+            inspect(&through, version).await == wanted,
+            "{direction}: the rejoined node lacks rows"
+        );
     }
 }
 
-fn crash_after(cluster: &Arc<Cluster>, node: usize, balancer: &Arc<Proxy>, bytes: u64) -> std::thread::JoinHandle<()> {
+fn crash_after(
+    cluster: &Arc<Cluster>,
+    node: usize,
+    balancer: &Arc<Proxy>,
+    bytes: u64,
+) -> std::thread::JoinHandle<()> {
     let (cluster, balancer) = (Arc::clone(cluster), Arc::clone(balancer));
     std::thread::spawn(move || {
         balancer.wait_for_sent(bytes);
@@ -156,16 +208,35 @@ fn crash_after(cluster: &Arc<Cluster>, node: usize, balancer: &Arc<Proxy>, bytes
 async fn frozen_master_on_one_node_changes_nothing_after_a_takeover_on_another() {
     let cluster = Cluster::start();
     let wanted = oldest_rows().await;
-    for point in [fault::AFTER_BATCH, fault::BEFORE_CUT_OVER_COMMIT, fault::AFTER_CUT_OVER] {
+    for point in [
+        fault::AFTER_BATCH,
+        fault::BEFORE_CUT_OVER_COMMIT,
+        fault::AFTER_CUT_OVER,
+    ] {
         let database = at_newest(&cluster).await;
         let mut frozen = command("down", OLDEST, &database.through(cluster.node(2)));
-        frozen.env("BBS_FAULT", format!("stop:{point}")).env(IDLE_LIMIT_S, "1");
-        let mut frozen = frozen.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        assert!(stops(&mut frozen), "{point}: the migration does not reach this point");
-        assert!(!run("down", OLDEST, &database.through(cluster.node(1)), None), "{point}");
+        frozen
+            .env("BBS_FAULT", format!("stop:{point}"))
+            .env(IDLE_LIMIT_S, "1");
+        let mut frozen = frozen
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert!(
+            stops(&mut frozen),
+            "{point}: the migration does not reach this point"
+        );
+        assert!(
+            !run("down", OLDEST, &database.through(cluster.node(1)), None),
+            "{point}"
+        );
         signal("CONT", &frozen);
         let continued = frozen.wait_with_output().unwrap();
-        assert!(!continued.status.success(), "{point}: the frozen master did not notice the takeover");
+        assert!(
+            !continued.status.success(),
+            "{point}: the frozen master did not notice the takeover"
+        );
         assert!(inspect(&database, OLDEST).await == wanted, "{point}");
     }
 }

@@ -1,5 +1,5 @@
-//! The Go package `sdk/go`: its own tests, and its tests against real hosts. They need Go 1.19 or later; `tests/run` leaves
-//! this area out where there is none.
+//! The Go package `sdk/go`: its own tests, and its tests against real hosts. They need Go 1.19 or
+//! later; `tests/run` leaves this area out where there is none.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,10 +17,20 @@ fn package() -> PathBuf {
 #[track_caller]
 fn succeed(command: &mut Command) -> String {
     // Neither another version of Go nor a module is fetched.
-    command.env("GOTOOLCHAIN", "local").env("GOPROXY", "off").env_remove("GOFLAGS");
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}; install Go 1.19 or later"));
+    command
+        .env("GOTOOLCHAIN", "local")
+        .env("GOPROXY", "off")
+        .env_remove("GOFLAGS");
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}; install Go 1.19 or later"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{command:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     text(&output.stdout)
 }
 
@@ -34,16 +44,34 @@ fn go(arguments: &[&str], folder: &Path) -> Command {
 #[track_caller]
 fn integration(test: &str, variables: &[(&str, String)]) {
     let run = format!("^{test}$");
-    let mut command = go(&["test", "-tags", "integration", "-count=1", "-v", "-run", &run, "."], &package());
+    let mut command = go(
+        &[
+            "test",
+            "-tags",
+            "integration",
+            "-count=1",
+            "-v",
+            "-run",
+            &run,
+            ".",
+        ],
+        &package(),
+    );
     let output = succeed(command.envs(variables.iter().map(|(name, value)| (name, value))));
     assert!(output.contains(&format!("--- PASS: {test}")), "{output}");
 }
 
 #[test]
 fn package_is_vetted_and_its_own_tests_pass() {
-    succeed(&mut go(&["vet", "-tags", "integration", "./..."], &package()));
+    succeed(&mut go(
+        &["vet", "-tags", "integration", "./..."],
+        &package(),
+    ));
     let output = succeed(&mut go(&["test", "-count=1", "-v", "./..."], &package()));
-    assert!(output.contains("--- PASS: TestGeneratedFileIsThatOfTheProtoFiles"), "{output}");
+    assert!(
+        output.contains("--- PASS: TestGeneratedFileIsThatOfTheProtoFiles"),
+        "{output}"
+    );
     assert!(!output.contains("--- SKIP"), "{output}");
 }
 
@@ -51,7 +79,10 @@ fn package_is_vetted_and_its_own_tests_pass() {
 #[test]
 fn module_with_the_command_of_the_readme_builds_with_the_package() {
     let readme = std::fs::read_to_string(workspace().join("sdk/README.md")).unwrap();
-    let command = readme.lines().find_map(|line| line.strip_prefix("    go mod edit ")).expect("the command");
+    let command = readme
+        .lines()
+        .find_map(|line| line.strip_prefix("    go mod edit "))
+        .expect("the command");
     let command = command.replace("../bbs/sdk/go", &package().display().to_string());
     let module = tempfile::tempdir().unwrap();
     let program = "package main\n\nimport bbs \"bbs/sdk/go\"\n\nfunc main() { _, _ = bbs.New(bbs.Config{}) }\n";

@@ -1,5 +1,5 @@
-//! The import of etcd stores: real stores in a real etcd, imported by the host's executable into each database, and read
-//! through its API.
+//! The import of etcd stores: real stores in a real etcd, imported by the host's executable into
+//! each database, and read through its API.
 
 mod faults;
 mod kills;
@@ -25,9 +25,16 @@ const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223
 /// An installation on an empty database that imports from a store.
 pub(super) fn importing(kind: Kind, etcd: &Etcd) -> Installation {
     let installation = Installation::new(&modules::modules(), kind)
-        .set("encryption_keys", json!({ "key1": "correct horse battery staple", "old-2015": "tr0ub4dor&3" }))
+        .set(
+            "encryption_keys",
+            json!({ "key1": "correct horse battery staple", "old-2015": "tr0ub4dor&3" }),
+        )
         .set("active_key_label", "key1");
-    etcd.configuration().into_iter().fold(installation, |installation, (key, value)| installation.set(key, value))
+    etcd.configuration()
+        .into_iter()
+        .fold(installation, |installation, (key, value)| {
+            installation.set(key, value)
+        })
 }
 
 /// Runs `bbs import etcd`, which must succeed; returns its report.
@@ -44,8 +51,13 @@ fn report(text: &str) -> Value {
 #[track_caller]
 pub(super) fn fail(installation: &Installation, arguments: &[&str]) -> String {
     let output = installation.run(arguments);
-    let text = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned()).concat();
-    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {text}");
+    let text = [&output.stdout, &output.stderr]
+        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        .concat();
+    assert!(
+        !output.status.success(),
+        "bbs {arguments:?} should have failed: {text}"
+    );
     text
 }
 
@@ -59,7 +71,11 @@ async fn tables(installation: &Installation) -> Vec<String> {
 
 /// The leaves of the store but for the version.
 async fn records(etcd: &Etcd) -> Vec<(String, String, u64)> {
-    etcd.everything().await.into_iter().filter(|(key, ..)| key != "/version").collect()
+    etcd.everything()
+        .await
+        .into_iter()
+        .filter(|(key, ..)| key != "/version")
+        .collect()
 }
 
 /// What the lists of the API have, sorted, without what each database draws for itself.
@@ -72,24 +88,49 @@ struct Listed {
 }
 
 async fn listed(host: &Host) -> Listed {
-    let lrps: proto::DesiredLrPsResponse =
-        host.call("/v1/desired_lrps/list.r3", &proto::DesiredLrPsRequest::default()).await;
-    let actual: proto::ActualLrPsResponse =
-        host.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
-    let tasks: proto::TasksResponse = host.call("/v1/tasks/list.r3", &proto::TasksRequest::default()).await;
-    let domains: proto::DomainsResponse = host.call("/v1/domains/list", &proto::DesiredLrPsRequest::default()).await;
-    assert_eq!((lrps.error, actual.error, tasks.error, domains.error), (None, None, None, None));
+    let lrps: proto::DesiredLrPsResponse = host
+        .call(
+            "/v1/desired_lrps/list.r3",
+            &proto::DesiredLrPsRequest::default(),
+        )
+        .await;
+    let actual: proto::ActualLrPsResponse = host
+        .call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default())
+        .await;
+    let tasks: proto::TasksResponse = host
+        .call("/v1/tasks/list.r3", &proto::TasksRequest::default())
+        .await;
+    let domains: proto::DomainsResponse = host
+        .call("/v1/domains/list", &proto::DesiredLrPsRequest::default())
+        .await;
+    assert_eq!(
+        (lrps.error, actual.error, tasks.error, domains.error),
+        (None, None, None, None)
+    );
     let mut listed = Listed {
         desired: lrps.desired_lrps,
         actual: actual.actual_lrps,
         tasks: tasks.tasks,
-        domains: domains.domains.into_iter().map(|name| String::from_utf8(name).expect("text")).collect(),
+        domains: domains
+            .domains
+            .into_iter()
+            .map(|name| String::from_utf8(name).expect("text"))
+            .collect(),
     };
-    listed.desired.sort_by(|one, other| one.process_guid.cmp(&other.process_guid));
     listed
-        .actual
-        .sort_by_key(|lrp| (lrp.actual_lrp_key.clone().map(|key| (key.process_guid, key.index)), lrp.presence));
-    listed.tasks.sort_by(|one, other| one.task_guid.cmp(&other.task_guid));
+        .desired
+        .sort_by(|one, other| one.process_guid.cmp(&other.process_guid));
+    listed.actual.sort_by_key(|lrp| {
+        (
+            lrp.actual_lrp_key
+                .clone()
+                .map(|key| (key.process_guid, key.index)),
+            lrp.presence,
+        )
+    });
+    listed
+        .tasks
+        .sort_by(|one, other| one.task_guid.cmp(&other.task_guid));
     listed.domains.sort();
     listed
 }

@@ -1,5 +1,6 @@
-//! Key rotation on every database: resealed and unreadable texts, the label, cursors, and concurrent writes. Rotation by
-//! a host process is in `keys/serving.rs`, crashes are in `keys/crash.rs`.
+//! Key rotation on every database: resealed and unreadable texts, the label, cursors, and
+//! concurrent writes. Rotation by a host process is in `keys/serving.rs`, crashes are in
+//! `keys/crash.rs`.
 
 mod crash;
 mod residue;
@@ -33,7 +34,13 @@ fn keys(active: &str) -> Keyring {
 }
 
 fn column(name: &str, kind: ColumnType, nullable: bool, sealing: Sealing) -> Column {
-    Column { name: name.into(), kind, nullable, default: None, sealing }
+    Column {
+        name: name.into(),
+        kind,
+        nullable,
+        default: None,
+        sealing,
+    }
 }
 
 fn things() -> Table {
@@ -77,16 +84,33 @@ impl RotationTest {
             ..things()
         };
         for table in [things(), configurations] {
-            execute(&database, &schema::create_table(database.dialect(), &table, &table.name)).await;
+            execute(
+                &database,
+                &schema::create_table(database.dialect(), &table, &table.name),
+            )
+            .await;
         }
         let folder = tempfile::tempdir().unwrap();
         let replays = folder.path().join("replay");
-        let case = Self { test, database, fence, replays, _folder: folder };
+        let case = Self {
+            test,
+            database,
+            fence,
+            replays,
+            _folder: folder,
+        };
         case.label_is(Some(OLD)).await;
         let mut tx = case.database.write().await.unwrap();
         for row in 0..rows {
             for slot in 0..2 {
-                insert(&mut tx, &format!("g{row:05}"), slot, &seal(OLD, b"same"), None).await;
+                insert(
+                    &mut tx,
+                    &format!("g{row:05}"),
+                    slot,
+                    &seal(OLD, b"same"),
+                    None,
+                )
+                .await;
             }
         }
         tx.commit().await.unwrap();
@@ -117,10 +141,15 @@ impl RotationTest {
     }
 
     async fn label_is(&self, label: Option<&str>) {
-        execute(&self.database, "DELETE FROM configurations WHERE id = 'encryption_key_label'").await;
+        execute(
+            &self.database,
+            "DELETE FROM configurations WHERE id = 'encryption_key_label'",
+        )
+        .await;
         if let Some(label) = label {
-            let statement =
-                format!("INSERT INTO configurations (id, value) VALUES ('encryption_key_label', '{label}')");
+            let statement = format!(
+                "INSERT INTO configurations (id, value) VALUES ('encryption_key_label', '{label}')"
+            );
             execute(&self.database, &statement).await;
         }
     }
@@ -136,7 +165,11 @@ impl RotationTest {
     }
 
     async fn messages(&self) -> Vec<String> {
-        texts(&self.database, "SELECT message FROM things ORDER BY guid, slot").await
+        texts(
+            &self.database,
+            "SELECT message FROM things ORDER BY guid, slot",
+        )
+        .await
     }
 }
 
@@ -148,12 +181,13 @@ async fn insert(
     json: Option<&[u8]>,
 ) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-    let statement = sql("INSERT INTO things (guid, slot, spare, message, json) VALUES (?, ?, ?, ?, ?)")
-        .bind(guid)
-        .bind(i32::try_from(slot).unwrap())
-        .bind(slot == 1)
-        .bind(text(message))
-        .bind(json.map(text));
+    let statement =
+        sql("INSERT INTO things (guid, slot, spare, message, json) VALUES (?, ?, ?, ?, ?)")
+            .bind(guid)
+            .bind(i32::try_from(slot).unwrap())
+            .bind(slot == 1)
+            .bind(text(message))
+            .bind(json.map(text));
     tx.execute(statement).await.unwrap();
 }
 
@@ -178,26 +212,70 @@ async fn rotation_reseals_every_text_and_then_sets_the_label(kind: Kind) {
     let case = RotationTest::new(kind, 400).await;
     // An envelope of an older version and an empty plain text are resealed as any other bytes.
     case.insert("empty", 0, b"", Some(b"")).await;
-    case.insert("odd", 0, &seal(OLD, &[2, 1, b'x']), Some(&seal(OLD, b""))).await;
-    case.insert("odd", 1, &seal(NEW, b"new already"), Some(&seal(OLD, b"{}"))).await;
-    case.insert("größe/'\"", 0, &seal(OLD, b"quoted"), None).await;
-    let wanted: Vec<_> = case.messages().await.iter().map(|text| opened(text)).collect();
+    case.insert("odd", 0, &seal(OLD, &[2, 1, b'x']), Some(&seal(OLD, b"")))
+        .await;
+    case.insert(
+        "odd",
+        1,
+        &seal(NEW, b"new already"),
+        Some(&seal(OLD, b"{}")),
+    )
+    .await;
+    case.insert("größe/'\"", 0, &seal(OLD, b"quoted"), None)
+        .await;
+    let wanted: Vec<_> = case
+        .messages()
+        .await
+        .iter()
+        .map(|text| opened(text))
+        .collect();
 
     let rotated = case.rotate().await;
-    assert_eq!(rotated, Rotated { was_due: true, rewritten: 803, ..Rotated::default() });
+    assert_eq!(
+        rotated,
+        Rotated {
+            was_due: true,
+            rewritten: 803,
+            ..Rotated::default()
+        }
+    );
     assert_eq!(case.label().await.as_deref(), Some(NEW));
     let messages = case.messages().await;
     assert_all_under(NEW, &messages);
-    assert_eq!(messages.iter().map(|text| opened(text)).collect::<Vec<_>>(), wanted);
-    let json = texts(&case.database, "SELECT json FROM things WHERE json IS NOT NULL ORDER BY guid, slot").await;
+    assert_eq!(
+        messages.iter().map(|text| opened(text)).collect::<Vec<_>>(),
+        wanted
+    );
+    let json = texts(
+        &case.database,
+        "SELECT json FROM things WHERE json IS NOT NULL ORDER BY guid, slot",
+    )
+    .await;
     assert_all_under(NEW, &json);
-    assert_eq!(json.iter().map(|text| opened(text)).collect::<Vec<_>>(), [&b""[..], b"", b"{}"]);
-    assert_eq!(texts(&case.database, "SELECT guid FROM things WHERE json IS NULL").await.len(), 801);
-    assert!(texts(&case.database, "SELECT label FROM bbs_key_rotation").await.is_empty(), "no rotation is left");
+    assert_eq!(
+        json.iter().map(|text| opened(text)).collect::<Vec<_>>(),
+        [&b""[..], b"", b"{}"]
+    );
+    assert_eq!(
+        texts(&case.database, "SELECT guid FROM things WHERE json IS NULL")
+            .await
+            .len(),
+        801
+    );
+    assert!(
+        texts(&case.database, "SELECT label FROM bbs_key_rotation")
+            .await
+            .is_empty(),
+        "no rotation is left"
+    );
 }
 
 fn opened(text: &str) -> Vec<u8> {
-    if text.is_empty() { Vec::new() } else { open(text) }
+    if text.is_empty() {
+        Vec::new()
+    } else {
+        open(text)
+    }
 }
 
 on_each_database!(rotation_is_skipped_when_the_label_is_the_active_key);
@@ -219,32 +297,62 @@ async fn missing_label_causes_a_rotation(kind: Kind) {
 on_each_database!(unreadable_texts_are_kept_and_counted_and_prevent_setting_the_label);
 async fn unreadable_texts_are_kept_and_counted_and_prevent_setting_the_label(kind: Kind) {
     let case = RotationTest::new(kind, 30).await;
-    let wrong = Keyring::new([(OLD, "another passphrase")], OLD).unwrap().seal(Sealing::Sealed, b"x");
-    let lost = Keyring::new([("lost", "x")], "lost").unwrap().seal(Sealing::Sealed, b"x");
+    let wrong = Keyring::new([(OLD, "another passphrase")], OLD)
+        .unwrap()
+        .seal(Sealing::Sealed, b"x");
+    let lost = Keyring::new([("lost", "x")], "lost")
+        .unwrap()
+        .seal(Sealing::Sealed, b"x");
     case.insert("a-broken", 7, b"02/w==", None).await;
     case.insert("h-lost", 0, &lost, None).await;
     // The other text of the row opens, but a row is rewritten whole or not at all.
-    case.insert("h-wrong", 0, &wrong, Some(&seal(OLD, b"{}"))).await;
+    case.insert("h-wrong", 0, &wrong, Some(&seal(OLD, b"{}")))
+        .await;
     std::fs::create_dir_all(&case.replays).unwrap();
     std::fs::write(case.replays.join("1-up-x.replay"), "02***").unwrap();
 
     let rotated = case.rotate().await;
     assert_eq!((rotated.rewritten, rotated.unreadable), (60, 4));
-    for part in ["things a-broken/7/false: ", "things h-lost/0/false: ", "things h-wrong/0/false: ", "1-up-x.replay: "]
-    {
-        assert!(rotated.examples.iter().any(|example| example.contains(part)), "{part}: {:?}", rotated.examples);
+    for part in [
+        "things a-broken/7/false: ",
+        "things h-lost/0/false: ",
+        "things h-wrong/0/false: ",
+        "1-up-x.replay: ",
+    ] {
+        assert!(
+            rotated
+                .examples
+                .iter()
+                .any(|example| example.contains(part)),
+            "{part}: {:?}",
+            rotated.examples
+        );
     }
     assert_eq!(case.label().await, None);
     let messages = case.messages().await;
     for text in [&b"02/w=="[..], &wrong, &lost] {
         assert!(messages.iter().any(|message| message.as_bytes() == text));
     }
-    assert_eq!(case.rotate().await.rewritten, 0, "rewritten texts are not rewritten again");
+    assert_eq!(
+        case.rotate().await.rewritten,
+        0,
+        "rewritten texts are not rewritten again"
+    );
 
     execute(&case.database, "DELETE FROM things WHERE guid <> 'g00001'").await;
     std::fs::remove_dir_all(&case.replays).unwrap();
-    assert_eq!(case.rotate().await, Rotated { was_due: true, ..Rotated::default() });
-    assert_eq!(case.label().await.as_deref(), Some(NEW), "without unreadable texts the label is set");
+    assert_eq!(
+        case.rotate().await,
+        Rotated {
+            was_due: true,
+            ..Rotated::default()
+        }
+    );
+    assert_eq!(
+        case.label().await.as_deref(),
+        Some(NEW),
+        "without unreadable texts the label is set"
+    );
 }
 
 on_each_database!(stale_master_rewrites_nothing);
@@ -253,8 +361,13 @@ async fn stale_master_rewrites_nothing(kind: Kind) {
     let before = case.messages().await;
     assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
     Fence::raise(&case.database).await.unwrap();
-    let lost = keys::rotate(&case.context(), &case.fence).await.unwrap_err();
-    assert!(matches!(lost, KeysError::Fence(FenceError::Lost { .. })), "{lost}");
+    let lost = keys::rotate(&case.context(), &case.fence)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(lost, KeysError::Fence(FenceError::Lost { .. })),
+        "{lost}"
+    );
     assert_eq!(case.messages().await, before);
 }
 
@@ -273,16 +386,30 @@ async fn master_replaced_during_rotation_stops_and_its_successor_completes_it(ki
         successor
     };
     let (lost, successor) = tokio::join!(keys::rotate(&context, &case.fence), halfway);
-    assert!(matches!(lost.unwrap_err(), KeysError::Fence(FenceError::Lost { .. })));
+    assert!(matches!(
+        lost.unwrap_err(),
+        KeysError::Fence(FenceError::Lost { .. })
+    ));
     let messages = case.messages().await;
-    let new = messages.iter().filter(|text| header::label_of(text.as_bytes()).unwrap() == NEW).count() as u64;
+    let new = messages
+        .iter()
+        .filter(|text| header::label_of(text.as_bytes()).unwrap() == NEW)
+        .count() as u64;
     assert!(new > 0 && new < 600, "{new} of 600 were rewritten");
     assert_eq!(case.label().await, None);
 
-    let status = keys::status(&context.database, &context.keyring, &context.scope).await.unwrap();
+    let status = keys::status(&context.database, &context.keyring, &context.scope)
+        .await
+        .unwrap();
     let rotation = status.rotation.expect("a rotation is in progress");
     assert_eq!((rotation.rewritten, rotation.cursors.len()), (new, 1));
-    assert_eq!(keys::rotate(&case.context(), &successor).await.unwrap().rewritten, 600 - new);
+    assert_eq!(
+        keys::rotate(&case.context(), &successor)
+            .await
+            .unwrap()
+            .rewritten,
+        600 - new
+    );
     assert_eq!(case.label().await.as_deref(), Some(NEW));
 }
 
@@ -291,12 +418,32 @@ async fn wrong_passphrase_changes_nothing_and_the_right_one_completes_the_rotati
     let case = RotationTest::new(kind, 10).await;
     let before = case.messages().await;
     let wrong = Keyring::new([(OLD, "not the first"), (NEW, "second")], NEW).unwrap();
-    let rotated = keys::rotate(&case.context_with(wrong), &case.fence).await.unwrap();
-    assert_eq!((rotated.rewritten, rotated.unreadable, rotated.examples.len()), (0, 20, 10));
-    assert!(rotated.examples[0].contains("wrong passphrase"), "{:?}", rotated.examples);
+    let rotated = keys::rotate(&case.context_with(wrong), &case.fence)
+        .await
+        .unwrap();
+    assert_eq!(
+        (
+            rotated.rewritten,
+            rotated.unreadable,
+            rotated.examples.len()
+        ),
+        (0, 20, 10)
+    );
+    assert!(
+        rotated.examples[0].contains("wrong passphrase"),
+        "{:?}",
+        rotated.examples
+    );
     assert_eq!(case.messages().await, before);
     assert_eq!(case.label().await, None);
-    assert_eq!(case.rotate().await, Rotated { was_due: true, rewritten: 20, ..Rotated::default() });
+    assert_eq!(
+        case.rotate().await,
+        Rotated {
+            was_due: true,
+            rewritten: 20,
+            ..Rotated::default()
+        }
+    );
     assert_eq!(case.label().await.as_deref(), Some(NEW));
 }
 
@@ -314,10 +461,11 @@ async fn rotation_never_overwrites_concurrent_writes(kind: Kind) {
             let guid = format!("g{:05}", (number * 7) % ROWS);
             let plain = format!("write {number}").into_bytes();
             let mut tx = fence.begin().await.unwrap();
-            let update = sql("UPDATE things SET message = ? WHERE guid = ? AND slot = 1 AND spare = ?")
-                .bind(String::from_utf8(seal(NEW, &plain)).unwrap())
-                .bind(guid.as_str())
-                .bind(true);
+            let update =
+                sql("UPDATE things SET message = ? WHERE guid = ? AND slot = 1 AND spare = ?")
+                    .bind(String::from_utf8(seal(NEW, &plain)).unwrap())
+                    .bind(guid.as_str())
+                    .bind(true);
             let done = match tx.execute(update).await {
                 Ok(1) => tx.commit().await,
                 Ok(count) => panic!("{count} rows are {guid}"),
@@ -336,10 +484,16 @@ async fn rotation_never_overwrites_concurrent_writes(kind: Kind) {
     let written = writer.await.unwrap();
     assert_eq!(rotated.unreadable, 0);
     assert_eq!(case.label().await.as_deref(), Some(NEW));
-    let found = texts(&case.database, "SELECT message FROM things WHERE slot = 1 ORDER BY guid").await;
+    let found = texts(
+        &case.database,
+        "SELECT message FROM things WHERE slot = 1 ORDER BY guid",
+    )
+    .await;
     assert_all_under(NEW, &case.messages().await);
     for (row, text) in found.iter().enumerate() {
-        let wanted = written.get(&format!("g{row:05}")).map_or(&b"same"[..], Vec::as_slice);
+        let wanted = written
+            .get(&format!("g{row:05}"))
+            .map_or(&b"same"[..], Vec::as_slice);
         assert_eq!(open(text), wanted, "{row}");
     }
 }
@@ -349,11 +503,17 @@ async fn rotation_continues_at_its_cursor_and_restarts_when_key_or_layout_change
     let case = RotationTest::new(kind, 20).await;
     assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
     let halfway = r#"["g00010",1,true]"#;
-    let cursor = format!("INSERT INTO bbs_key_rotation_table (table_name, last_key) VALUES ('things', '{halfway}')");
+    let cursor = format!(
+        "INSERT INTO bbs_key_rotation_table (table_name, last_key) VALUES ('things', '{halfway}')"
+    );
     let cursors = "SELECT last_key FROM bbs_key_rotation_table";
     execute(&case.database, &cursor).await;
     assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
-    assert_eq!(texts(&case.database, cursors).await, [halfway], "the same rotation continues");
+    assert_eq!(
+        texts(&case.database, cursors).await,
+        [halfway],
+        "the same rotation continues"
+    );
 
     // Another active key, another layout or a label that was set again makes the cursor invalid.
     let mut other_layout = case.context();
@@ -378,27 +538,45 @@ async fn rotation_continues_at_its_cursor_and_restarts_when_key_or_layout_change
 #[tokio::test]
 async fn rows_with_keys_that_are_not_utf8_are_rotated_on_sqlite() {
     let case = RotationTest::new(Kind::Sqlite, 0).await;
-    for (slot, guid) in ["CAST(x'ff00fe' AS TEXT)", "CAST(x'ff' AS TEXT)"].into_iter().enumerate() {
+    for (slot, guid) in ["CAST(x'ff00fe' AS TEXT)", "CAST(x'ff' AS TEXT)"]
+        .into_iter()
+        .enumerate()
+    {
         let message = String::from_utf8(seal(OLD, b"odd")).unwrap();
         let values = format!("INSERT INTO things VALUES ({guid}, {slot}, 0, '{message}', NULL)");
         execute(&case.database, &values).await;
     }
-    assert_eq!(case.rotate().await, Rotated { was_due: true, rewritten: 2, ..Rotated::default() });
+    assert_eq!(
+        case.rotate().await,
+        Rotated {
+            was_due: true,
+            rewritten: 2,
+            ..Rotated::default()
+        }
+    );
     assert_eq!(case.label().await.as_deref(), Some(NEW));
 }
 
 #[tokio::test]
 async fn rotation_fails_at_a_row_that_the_database_finds_behind_its_own_key() {
-    // Method: SQLite orders a blob behind every text, so a key that is stored as a blob is behind the same key as a text.
+    // Method: SQLite orders a blob behind every text, so a key that is stored as a blob is behind
+    // the same key as a text.
     let case = RotationTest::new(Kind::Sqlite, 1).await;
     let message = String::from_utf8(seal(OLD, b"odd")).unwrap();
-    execute(&case.database, &format!("INSERT INTO things VALUES (x'67', 0, 0, '{message}', NULL)")).await;
+    execute(
+        &case.database,
+        &format!("INSERT INTO things VALUES (x'67', 0, 0, '{message}', NULL)"),
+    )
+    .await;
     let context = case.context();
     // Pages of one row.
     context.throttle.limit(Some(4));
     let rotated = tokio::time::timeout(PATIENCE, keys::rotate(&context, &case.fence)).await;
     let fault = rotated.expect("the rotation ends").unwrap_err();
     let text = chain(&fault);
-    assert!(text.contains("the keys do not ascend behind g/0/false"), "{text}");
+    assert!(
+        text.contains("the keys do not ascend behind g/0/false"),
+        "{text}"
+    );
     assert_eq!(case.label().await, None);
 }

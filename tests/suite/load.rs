@@ -1,4 +1,5 @@
-//! The load generator, tested against a host without a migration: it reports no false differences and misses no real one.
+//! The load generator, tested against a host without a migration: it reports no false differences
+//! and misses no real one.
 
 use tokio::sync::watch;
 
@@ -9,7 +10,11 @@ use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
 use crate::harness::server::Server;
 
-const SETTINGS: Settings = Settings { clients: 4, calls_per_second: 400.0, seed: 7 };
+const SETTINGS: Settings = Settings {
+    clients: 4,
+    calls_per_second: 400.0,
+    seed: 7,
+};
 
 fn caller(server: &Server) -> Caller {
     Caller::new(watch::channel(server.url("")).1)
@@ -37,17 +42,32 @@ async fn host_without_a_migration_answers_as_the_model_expects() {
     finish.send_replace(true);
     let (report, after) = load.stop().await;
     assert_eq!((report.failures, report.differences), (0, 0), "{report}");
-    assert!(report.reads.len() > 50 && report.writes.len() > 50, "{report}");
-    assert_eq!(after.differences_of_untouched(&slow.await.unwrap().unwrap()), Vec::<String>::new());
+    assert!(
+        report.reads.len() > 50 && report.writes.len() > 50,
+        "{report}"
+    );
+    assert_eq!(
+        after.differences_of_untouched(&slow.await.unwrap().unwrap()),
+        Vec::<String>::new()
+    );
     assert_eq!(all_differences(&after, &caller).await, Vec::<String>::new());
-    assert_ne!(before.differences(&everything(&caller).await.unwrap()), Vec::<String>::new(), "nothing was written");
+    assert_ne!(
+        before.differences(&everything(&caller).await.unwrap()),
+        Vec::<String>::new(),
+        "nothing was written"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_changed_and_added_records_are_reported_as_differences() {
     let server = Server::empty(Kind::Sqlite).await;
     let caller = caller(&server);
-    let mut load = Load::start(&caller, Model::of(&caller).await.unwrap(), &Aim::default(), SETTINGS);
+    let mut load = Load::start(
+        &caller,
+        Model::of(&caller).await.unwrap(),
+        &Aim::default(),
+        SETTINGS,
+    );
     load.calls(300).await;
     let (report, model) = load.stop().await;
     assert_eq!((report.failures, report.differences), (0, 0), "{report}");
@@ -60,7 +80,10 @@ async fn lost_changed_and_added_records_are_reported_as_differences() {
     ] {
         let before = all_differences(&model, &caller).await.len();
         server.sql(damage).await;
-        assert!(all_differences(&model, &caller).await.len() > before, "{damage}");
+        assert!(
+            all_differences(&model, &caller).await.len() > before,
+            "{damage}"
+        );
     }
 }
 
@@ -69,7 +92,12 @@ async fn calls_that_fail_are_counted_and_leave_both_outcomes_possible() {
     let server = Server::with_fixture(Kind::Sqlite).await;
     let (address, at) = watch::channel(server.url(""));
     let caller = Caller::new(at);
-    let mut load = Load::start(&caller, Model::of(&caller).await.unwrap(), &Aim::default(), SETTINGS);
+    let mut load = Load::start(
+        &caller,
+        Model::of(&caller).await.unwrap(),
+        &Aim::default(),
+        SETTINGS,
+    );
     load.calls(100).await;
     address.send_replace("http://127.0.0.1:1".to_owned());
     load.calls(100).await;

@@ -1,4 +1,5 @@
-//! Several hosts on one database: one serves, the others wait for the lock, and a host that loses it ends.
+//! Several hosts on one database: one serves, the others wait for the lock, and a host that loses
+//! it ends.
 
 pub(crate) mod locket;
 
@@ -12,12 +13,16 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 use crate::harness::ports::free_address;
 
-/// The shortest TTL that a configuration may have, and long enough for a busy machine to renew in time.
+/// The shortest TTL that a configuration may have, and long enough for a busy machine to renew in
+/// time.
 const TTL: &str = "2s";
 
 pub(crate) fn host(database: &TestDatabase, name: &str) -> Installation {
     let installation = Installation::on(database.clone(), &modules::modules());
-    installation.set("uuid", name).set("lock_ttl", TTL).set("lock_retry_interval", "100ms")
+    installation
+        .set("uuid", name)
+        .set("lock_ttl", TTL)
+        .set("lock_retry_interval", "100ms")
 }
 
 /// Starts a host that waits for the lock. The task completes once the host serves.
@@ -27,11 +32,22 @@ pub(crate) fn standby(installation: &Installation) -> tokio::task::JoinHandle<Ho
 }
 
 pub(crate) async fn upsert_domain(address: SocketAddr, domain: &str) -> Result<(), String> {
-    let request = proto::UpsertDomainRequest { domain: domain.into(), ttl: 0 };
+    let request = proto::UpsertDomainRequest {
+        domain: domain.into(),
+        ttl: 0,
+    };
     let call = crate::harness::http_client().post(format!("http://{address}/v1/domains/upsert"));
-    let response = call.body(request.encode_to_vec()).send().await.map_err(|error| error.to_string())?;
-    let (status, body) = (response.status(), response.bytes().await.map_err(|error| error.to_string())?);
-    let answer = proto::UpsertDomainResponse::decode(&body[..]).map_err(|_| format!("{status}: {body:?}"))?;
+    let response = call
+        .body(request.encode_to_vec())
+        .send()
+        .await
+        .map_err(|error| error.to_string())?;
+    let (status, body) = (
+        response.status(),
+        response.bytes().await.map_err(|error| error.to_string())?,
+    );
+    let answer = proto::UpsertDomainResponse::decode(&body[..])
+        .map_err(|_| format!("{status}: {body:?}"))?;
     match answer.error {
         None if status.is_success() => Ok(()),
         error => Err(format!("{status}: {error:?}")),
@@ -39,11 +55,18 @@ pub(crate) async fn upsert_domain(address: SocketAddr, domain: &str) -> Result<(
 }
 
 async fn domains(address: SocketAddr) -> Vec<String> {
-    let response =
-        crate::harness::http_client().post(format!("http://{address}/v1/domains/list")).send().await.unwrap();
+    let response = crate::harness::http_client()
+        .post(format!("http://{address}/v1/domains/list"))
+        .send()
+        .await
+        .unwrap();
     let answer = proto::DomainsResponse::decode(&response.bytes().await.unwrap()[..]).unwrap();
     assert_eq!(answer.error, None);
-    answer.domains.into_iter().map(|domain| String::from_utf8(domain).unwrap()).collect()
+    answer
+        .domains
+        .into_iter()
+        .map(|domain| String::from_utf8(domain).unwrap())
+        .collect()
 }
 
 on_each_server!(master_frozen_beyond_its_lease_writes_nothing);
@@ -59,10 +82,16 @@ async fn master_frozen_beyond_its_lease_writes_nothing(kind: Kind) {
     let master = waiting.await.unwrap();
     upsert_domain(master.address, "after").await.unwrap();
     frozen.signal("CONT");
-    assert!(late.await.unwrap().is_err(), "the frozen host wrote after it lost the lock");
-    let (status, output) = tokio::task::spawn_blocking(move || frozen.wait_for_end()).await.unwrap();
     assert!(
-        !status.success() && output.contains("serves no more") || output.contains("no longer the master"),
+        late.await.unwrap().is_err(),
+        "the frozen host wrote after it lost the lock"
+    );
+    let (status, output) = tokio::task::spawn_blocking(move || frozen.wait_for_end())
+        .await
+        .unwrap();
+    assert!(
+        !status.success() && output.contains("serves no more")
+            || output.contains("no longer the master"),
         "{output}"
     );
     let mut found = domains(master.address).await;
@@ -75,17 +104,27 @@ async fn standby_is_healthy_with_a_closed_port_and_takes_over_when_the_master_en
     let database = TestDatabase::new(kind);
     let master = host(&database, "one").serve();
     let [health, api] = [(); 2].map(|()| free_address().to_string());
-    let other = host(&database, "other").set("health_address", health.clone()).set("listen_address", api.clone());
+    let other = host(&database, "other")
+        .set("health_address", health.clone())
+        .set("listen_address", api.clone());
     let waiting = standby(&other);
     let healthy = || async {
-        let answer = crate::harness::http_client().get(format!("http://{health}/ping")).send().await;
+        let answer = crate::harness::http_client()
+            .get(format!("http://{health}/ping"))
+            .send()
+            .await;
         answer.is_ok_and(|answer| answer.status().is_success())
     };
     while !healthy().await {
         tokio::task::yield_now().await;
     }
-    assert!(std::net::TcpStream::connect(&api).is_err(), "the port of a standby is closed");
-    let ended = tokio::task::spawn_blocking(move || master.terminate()).await.unwrap();
+    assert!(
+        std::net::TcpStream::connect(&api).is_err(),
+        "the port of a standby is closed"
+    );
+    let ended = tokio::task::spawn_blocking(move || master.terminate())
+        .await
+        .unwrap();
     assert!(ended.success(), "{ended}");
     let host = waiting.await.unwrap();
     upsert_domain(host.address, "after").await.unwrap();
@@ -94,13 +133,19 @@ async fn standby_is_healthy_with_a_closed_port_and_takes_over_when_the_master_en
 
 on_each_database!(status_names_the_holder_of_the_lock_while_it_lives);
 /// Goal: an operator without access to the host's admin socket learns which process holds the lock.
-/// Method: the status is that of another installation on the same database, with a data folder of its own.
+/// Method: the status is that of another installation on the same database, with a data folder of
+/// its own.
 async fn status_names_the_holder_of_the_lock_while_it_lives(kind: Kind) {
     let database = TestDatabase::new(kind);
     let (master, other) = (host(&database, "one").serve(), host(&database, "other"));
     let holder = format!("one (pid {} on this machine)", master.pid());
     let (ended, texts) = tokio::task::spawn_blocking(move || {
-        let status = || (other.succeed(&["migrate", "status"]), other.succeed(&["migrate", "status", "--json"]));
+        let status = || {
+            (
+                other.succeed(&["migrate", "status"]),
+                other.succeed(&["migrate", "status", "--json"]),
+            )
+        };
         let held = status();
         let ended = master.terminate().success();
         (ended, [held, status()])
@@ -109,9 +154,18 @@ async fn status_names_the_holder_of_the_lock_while_it_lives(kind: Kind) {
     .unwrap();
     assert!(ended);
     let [(held, held_json), (free, free_json)] = texts;
-    assert!(held.contains(&format!("Lock       held by {holder}\n")), "{held}");
-    assert!(held_json.contains(&format!("\"lock_holder\": \"{holder}\"")), "{held_json}");
-    assert!(!free.contains("Lock ") && free_json.contains("\"lock_holder\": null"), "{free} {free_json}");
+    assert!(
+        held.contains(&format!("Lock       held by {holder}\n")),
+        "{held}"
+    );
+    assert!(
+        held_json.contains(&format!("\"lock_holder\": \"{holder}\"")),
+        "{held_json}"
+    );
+    assert!(
+        !free.contains("Lock ") && free_json.contains("\"lock_holder\": null"),
+        "{free} {free_json}"
+    );
 }
 
 on_each_server!(lost_lease_ends_the_host);
@@ -120,12 +174,20 @@ async fn lost_lease_ends_the_host(kind: Kind) {
     let opened = database.open().await;
     for (statement, part) in [
         ("DELETE FROM bbs_lease", "its row is gone"),
-        ("UPDATE bbs_lease SET owner = 'unknown-owner', token = token + 1, ttl_ms = 1", "unknown-owner"),
+        (
+            "UPDATE bbs_lease SET owner = 'unknown-owner', token = token + 1, ttl_ms = 1",
+            "unknown-owner",
+        ),
     ] {
         let host = host(&database, "one").serve();
         execute(&opened, statement).await;
-        let (status, log) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-        assert!(!status.success() && log.contains(part) && log.contains("serves no more"), "{log}");
+        let (status, log) = tokio::task::spawn_blocking(move || host.wait_for_end())
+            .await
+            .unwrap();
+        assert!(
+            !status.success() && log.contains(part) && log.contains("serves no more"),
+            "{log}"
+        );
     }
 }
 

@@ -1,6 +1,7 @@
-//! Definitions of desired LRPs over HTTP on a real database: updates, cancellations and rollbacks, instance by instance, with
-//! the calls of cells made by the tests. No cell is present, so a replaced container is removed as soon as it is to be
-//! stopped. `tests/definitions.tsv` names the test of each sentence of the specification.
+//! Definitions of desired LRPs over HTTP on a real database: updates, cancellations and rollbacks,
+//! instance by instance, with the calls of cells made by the tests. No cell is present, so a
+//! replaced container is removed as soon as it is to be stopped. `tests/definitions.tsv` names the
+//! test of each sentence of the specification.
 
 mod archive;
 mod auctions;
@@ -35,14 +36,33 @@ const UPDATE: &str = "/v1.2/desired_lrp/update";
 const CANCEL: &str = "/v1.2/desired_lrp/cancel_update";
 const ROLLBACK: &str = "/v1.2/desired_lrp/rollback";
 
-/// A server with a desired LRP of this many instances, which runs version-1 in the containers `old-0`, `old-1` and so on.
+/// A server with a desired LRP of this many instances, which runs version-1 in the containers
+/// `old-0`, `old-1` and so on.
 async fn running(kind: Kind, instances: i32) -> Server {
-    running_with(Options { kind, ..Options::default() }, instances).await
+    running_with(
+        Options {
+            kind,
+            ..Options::default()
+        },
+        instances,
+    )
+    .await
 }
 
 async fn running_with(options: Options, instances: i32) -> Server {
-    let server = Server::start(Options { translators: translators(), ..options }).await;
-    desire(&server, proto::DesiredLrp { instances, ..version_1() }).await;
+    let server = Server::start(Options {
+        translators: translators(),
+        ..options
+    })
+    .await;
+    desire(
+        &server,
+        proto::DesiredLrp {
+            instances,
+            ..version_1()
+        },
+    )
+    .await;
     for index in 0..instances {
         start_new(&server, index, &format!("old-{index}")).await;
     }
@@ -51,12 +71,27 @@ async fn running_with(options: Options, instances: i32) -> Server {
 
 /// A server as [`running`], with a pace of updates.
 async fn running_at(kind: Kind, update_pace: Pace, instances: i32) -> Server {
-    let policy = Policy { update_pace, ..Policy::default() };
-    running_with(Options { kind, policy, ..Options::default() }, instances).await
+    let policy = Policy {
+        update_pace,
+        ..Policy::default()
+    };
+    running_with(
+        Options {
+            kind,
+            policy,
+            ..Options::default()
+        },
+        instances,
+    )
+    .await
 }
 
 fn version_1() -> proto::DesiredLrp {
-    proto::DesiredLrp { definition_id: b"version-1".to_vec(), memory_mb: 64, ..lrp("guid") }
+    proto::DesiredLrp {
+        definition_id: b"version-1".to_vec(),
+        memory_mb: 64,
+        ..lrp("guid")
+    }
 }
 
 /// The smallest definition that validation accepts.
@@ -72,7 +107,10 @@ pub(crate) fn definition(id: &str) -> proto::LrpDefinition {
 }
 
 fn to(definition: proto::LrpDefinition) -> proto::DesiredLrpUpdate {
-    proto::DesiredLrpUpdate { lrp_definition: Some(definition), ..Default::default() }
+    proto::DesiredLrpUpdate {
+        lrp_definition: Some(definition),
+        ..Default::default()
+    }
 }
 
 /// Makes a call about the desired LRP and returns its error.
@@ -82,26 +120,45 @@ async fn error_of(server: &Server, path: &str, request: &impl Message) -> Option
 }
 
 async fn desire(server: &Server, lrp: proto::DesiredLrp) {
-    let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-    assert_eq!(error_of(server, "/v1.2/desired_lrp/desire.r2", &request).await, None);
+    let request = proto::DesireLrpRequest {
+        desired_lrp: Some(lrp),
+    };
+    assert_eq!(
+        error_of(server, "/v1.2/desired_lrp/desire.r2", &request).await,
+        None
+    );
 }
 
 async fn get(server: &Server, process_guid: &str) -> proto::DesiredLrp {
-    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: process_guid.into() };
-    let answer: proto::DesiredLrpResponse =
-        server.call("/v1.2/desired_lrps/get_by_process_guid.r3", &request).await.message();
+    let request = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: process_guid.into(),
+    };
+    let answer: proto::DesiredLrpResponse = server
+        .call("/v1.2/desired_lrps/get_by_process_guid.r3", &request)
+        .await
+        .message();
     assert_eq!(answer.error, None);
-    answer.desired_lrp.expect("an answer without an error has the LRP")
+    answer
+        .desired_lrp
+        .expect("an answer without an error has the LRP")
 }
 
 /// All instances, sorted.
 async fn images(server: &Server) -> Vec<proto::ActualLrp> {
-    let reply = server.call("/v1.2/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+    let reply = server
+        .call(
+            "/v1.2/actual_lrps/list",
+            &proto::ActualLrPsRequest::default(),
+        )
+        .await;
     sorted(reply.message::<proto::ActualLrPsResponse>().actual_lrps)
 }
 
 async fn update(server: &Server, update: proto::DesiredLrpUpdate) -> Option<Type> {
-    let request = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(update) };
+    let request = proto::UpdateDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+        update: Some(update),
+    };
     error_of(server, UPDATE, &request).await
 }
 
@@ -110,25 +167,43 @@ async fn update_to(server: &Server, id: &str) {
 }
 
 async fn cancel(server: &Server) -> Option<Type> {
-    error_of(server, CANCEL, &proto::CancelUpdateDesiredLrpRequest { process_guid: b"guid".to_vec() }).await
+    error_of(
+        server,
+        CANCEL,
+        &proto::CancelUpdateDesiredLrpRequest {
+            process_guid: b"guid".to_vec(),
+        },
+    )
+    .await
 }
 
 async fn remove_lrp(server: &Server) -> Option<Type> {
-    let request = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
+    let request = proto::RemoveDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+    };
     error_of(server, "/v1.2/desired_lrp/remove", &request).await
 }
 
 async fn roll_back(server: &Server, id: &str) -> Option<Type> {
-    let request = proto::RollbackDesiredLrpRequest { process_guid: b"guid".to_vec(), definition_id: id.into() };
+    let request = proto::RollbackDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+        definition_id: id.into(),
+    };
     error_of(server, ROLLBACK, &request).await
 }
 
 async fn status(server: &Server) -> proto::DesiredLrpUpdateStatus {
-    let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"guid".to_vec() };
-    let answer: proto::DesiredLrpUpdateStatusResponse =
-        server.call("/v1.2/desired_lrp/update_status", &request).await.message();
+    let request = proto::DesiredLrpUpdateStatusRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    let answer: proto::DesiredLrpUpdateStatusResponse = server
+        .call("/v1.2/desired_lrp/update_status", &request)
+        .await
+        .message();
     assert_eq!(answer.error, None);
-    answer.status.expect("an answer without an error has the status")
+    answer
+        .status
+        .expect("an answer without an error has the status")
 }
 
 async fn claim_new(server: &Server, index: i32, name: &str) {
@@ -143,7 +218,10 @@ async fn start_new(server: &Server, index: i32, name: &str) {
 
 async fn start_new_unroutable(server: &Server, index: i32, name: &str) {
     claim_new(server, index, name).await;
-    let request = proto::StartActualLrpRequest { routable: Some(false), ..start(index, name) };
+    let request = proto::StartActualLrpRequest {
+        routable: Some(false),
+        ..start(index, name)
+    };
     assert_eq!(call_error(server, START, &request).await, None);
 }
 
@@ -174,8 +252,16 @@ async fn ids(server: &Server) -> (String, String) {
 async fn rows(server: &Server) -> Vec<String> {
     let row = |lrp: proto::ActualLrp| {
         let (index, presence) = (lrp.actual_lrp_key.unwrap_or_default().index, lrp.presence);
-        let container = text(&lrp.actual_lrp_instance_key.unwrap_or_default().instance_guid);
-        format!("{index}/{presence} {} {container} {}", text(&lrp.state), text(&lrp.desired_lrp_definition_id))
+        let container = text(
+            &lrp.actual_lrp_instance_key
+                .unwrap_or_default()
+                .instance_guid,
+        );
+        format!(
+            "{index}/{presence} {} {container} {}",
+            text(&lrp.state),
+            text(&lrp.desired_lrp_definition_id)
+        )
     };
     images(server).await.into_iter().map(row).collect()
 }
@@ -191,7 +277,10 @@ fn until_rows<'a>(server: &'a Server, expected: &'a [&'a str]) -> impl Future<Ou
             if found == expected {
                 return;
             }
-            assert!(Instant::now() < deadline, "{caller}: {found:#?} instead of {expected:#?}");
+            assert!(
+                Instant::now() < deadline,
+                "{caller}: {found:#?} instead of {expected:#?}"
+            );
             pause().await;
         }
     }
@@ -202,7 +291,11 @@ async fn until_done(server: &Server) {
     let deadline = Instant::now() + PATIENCE;
     while !ids(server).await.1.is_empty() {
         if Instant::now() > deadline {
-            panic!("the update does not end: {:?} {:#?}", status(server).await, rows(server).await);
+            panic!(
+                "the update does not end: {:?} {:#?}",
+                status(server).await,
+                rows(server).await
+            );
         }
         pause().await;
     }

@@ -1,7 +1,13 @@
 //! The integration tests, one executable for all areas: it is linked once.
 
-#![allow(unreachable_pub, reason = "the harness is a module of several executables and is written as a library")]
-#![allow(dead_code, reason = "some parts of the harness are used by the benchmarks only")]
+#![allow(
+    unreachable_pub,
+    reason = "the harness is a module of several executables and is written as a library"
+)]
+#![allow(
+    dead_code,
+    reason = "some parts of the harness are used by the benchmarks only"
+)]
 
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -15,15 +15,25 @@ async fn empty(kind: Kind) -> Stored {
 }
 
 fn versions(stored: &Stored) -> Vec<u64> {
-    stored.context.migrations.iter().map(|migration| migration.manifest().version).collect()
+    stored
+        .context
+        .migrations
+        .iter()
+        .map(|migration| migration.manifest().version)
+        .collect()
 }
 
 async fn tables(stored: &Stored, version: u64) -> Vec<(String, schema::PhysicalTable)> {
     let mut reader = stored.context.database.read().await.unwrap();
     let mut tables = Vec::new();
     for name in stored.layout(version).tables.keys() {
-        let mut found = schema::read_back(&mut reader, name).await.unwrap().expect("the table is there");
-        found.columns.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut found = schema::read_back(&mut reader, name)
+            .await
+            .unwrap()
+            .expect("the table is there");
+        found
+            .columns
+            .sort_by(|one, other| one.name.cmp(&other.name));
         tables.push((name.clone(), found));
     }
     tables
@@ -58,7 +68,10 @@ async fn first_migration_is_not_reversible(kind: Kind) {
         stored.assert_layout(version).await;
     }
     let error = stored.down(0).await.unwrap_err();
-    assert!(matches!(error, MigrateError::NotReversible { version, .. } if version == versions[0]), "{error}");
+    assert!(
+        matches!(error, MigrateError::NotReversible { version, .. } if version == versions[0]),
+        "{error}"
+    );
 }
 
 on_each_database!(status_and_plan_describe_diegos_database);
@@ -67,15 +80,42 @@ async fn status_and_plan_describe_diegos_database(kind: Kind) {
     fixture::write_to(&database).await;
     let stored = Stored::open(&database, fixture::migrations()).await;
     let newest = *versions(&stored).last().unwrap();
-    let status = status(&stored.context, Intent::Up { wanted: newest }).await.unwrap();
-    assert_eq!(status.decision, Decision::Begin { from: VERSION, to: status.newest });
+    let status = status(&stored.context, Intent::Up { wanted: newest })
+        .await
+        .unwrap();
+    assert_eq!(
+        status.decision,
+        Decision::Begin {
+            from: VERSION,
+            to: status.newest
+        }
+    );
     assert_eq!(status.encryption_key_label.as_deref(), Some("key-2024"));
     assert!(status.history.is_empty(), "Diego's BBS records no history");
-    let rows: Vec<_> = status.rows.iter().map(|table| (table.table.as_str(), table.rows)).collect();
-    assert_eq!(rows, [("actual_lrps", 665), ("desired_lrps", 300), ("domains", 3), ("tasks", 60)]);
+    let rows: Vec<_> = status
+        .rows
+        .iter()
+        .map(|table| (table.table.as_str(), table.rows))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("actual_lrps", 665),
+            ("desired_lrps", 300),
+            ("domains", 3),
+            ("tasks", 60)
+        ]
+    );
 
     let up = plan(&stored.context, status.newest).await.unwrap();
-    let of = |name: &str| up.tables.iter().find(|table| table.table == name).unwrap().strategy.clone();
+    let of = |name: &str| {
+        up.tables
+            .iter()
+            .find(|table| table.table == name)
+            .unwrap()
+            .strategy
+            .clone()
+    };
     assert_eq!(of("desired_lrps"), Some(Strategy::Copy));
     assert_eq!(of("tasks"), Some(Strategy::InPlace));
     assert_eq!(of("domains"), Some(Strategy::Untouched));
@@ -83,10 +123,20 @@ async fn status_and_plan_describe_diegos_database(kind: Kind) {
     assert!(up.reversible);
 
     let down = plan(&stored.context, 1_471_030_898).await.unwrap();
-    let desired = down.tables.iter().find(|table| table.table == "desired_lrps").unwrap();
+    let desired = down
+        .tables
+        .iter()
+        .find(|table| table.table == "desired_lrps")
+        .unwrap();
     assert_eq!(desired.strategy, Some(Strategy::Copy));
-    assert!(desired.computed.contains(&"routes".to_owned()), "{desired:?}");
-    assert!(!desired.opened.contains(&"volume_placement".to_owned()), "no module declares it: {desired:?}");
+    assert!(
+        desired.computed.contains(&"routes".to_owned()),
+        "{desired:?}"
+    );
+    assert!(
+        !desired.opened.contains(&"volume_placement".to_owned()),
+        "no module declares it: {desired:?}"
+    );
 }
 
 on_each_database!(damaged_record_stops_a_migration_down_by_name_and_loses_nothing);
@@ -98,7 +148,9 @@ async fn damaged_record_stops_a_migration_down_by_name_and_loses_nothing(kind: K
     let victim = before["desired_lrps"][150]["process_guid"].clone();
     let set = async |statement: &str| {
         let mut tx = stored.context.database.write().await.unwrap();
-        tx.execute(sql(statement.to_owned()).bind(&victim)).await.unwrap();
+        tx.execute(sql(statement.to_owned()).bind(&victim))
+            .await
+            .unwrap();
         tx.commit().await.unwrap();
     };
     set("UPDATE desired_lrps SET run_info = concat(substr(run_info, 1, 40), 'A', substr(run_info, 42)) WHERE process_guid = ?")
@@ -112,7 +164,13 @@ async fn damaged_record_stops_a_migration_down_by_name_and_loses_nothing(kind: K
     assert_eq!(stored.version().await, VERSION);
     set("DELETE FROM desired_lrps WHERE process_guid = ?").await;
     let decision = stored.down(1_471_030_898).await.unwrap();
-    assert_eq!(decision, Decision::Continue { from: VERSION, to: 1_471_030_898 });
+    assert_eq!(
+        decision,
+        Decision::Continue {
+            from: VERSION,
+            to: 1_471_030_898
+        }
+    );
     stored.up(VERSION).await.unwrap();
     let after = stored.rows(VERSION).await;
     assert_eq!(after["desired_lrps"].len(), 299);
@@ -134,24 +192,37 @@ async fn rows_spelling_their_key_in_two_cases_migrate_down_and_up(kind: Kind) {
         column => column.to_owned(),
     });
     let (columns, values) = (columns.join(", "), values.collect::<Vec<_>>().join(", "));
-    let again =
-        format!("INSERT INTO actual_lrps ({columns}) SELECT {values} FROM actual_lrps WHERE process_guid = '{guid}'");
+    let again = format!(
+        "INSERT INTO actual_lrps ({columns}) SELECT {values} FROM actual_lrps WHERE process_guid = '{guid}'"
+    );
     stored.execute(&again).await;
     let before = stored.rows(VERSION).await;
-    assert!(before["actual_lrps"].iter().any(|row| row["process_guid"] == guid.to_uppercase()));
+    assert!(
+        before["actual_lrps"]
+            .iter()
+            .any(|row| row["process_guid"] == guid.to_uppercase())
+    );
     stored.down(1_471_030_898).await.unwrap();
     stored.up(VERSION).await.unwrap();
     assert!(stored.rows(VERSION).await["actual_lrps"] == before["actual_lrps"]);
 }
 
-on_one_server!(statements_of_a_copy_fit_into_a_packet_of_the_server, mariadb);
-/// Goal: a copy keeps to what the server takes at once. Method: the packets are smaller than the statements that the host prefers.
+on_one_server!(
+    statements_of_a_copy_fit_into_a_packet_of_the_server,
+    mariadb
+);
+/// Goal: a copy keeps to what the server takes at once. Method: the packets are smaller than the
+/// statements that the host prefers.
 async fn statements_of_a_copy_fit_into_a_packet_of_the_server() {
     let server = Kind::Mariadb.own_engine_with(&["--max-allowed-packet=1M"]);
     let database = TestDatabase::on(Kind::Mariadb, server.address());
     fixture::write_to(&database).await;
     let opened = database.open().await;
-    execute(&opened, "UPDATE desired_lrps SET annotation = REPEAT('x', 20000)").await;
+    execute(
+        &opened,
+        "UPDATE desired_lrps SET annotation = REPEAT('x', 20000)",
+    )
+    .await;
     opened.close().await;
     Installation::on(database.clone(), &modules()).succeed(&["migrate", "up"]);
 }

@@ -1,5 +1,5 @@
-//! The commands of an operator for built modules: adds them to a modules directory, compiles them ahead of a start, and
-//! shares the compiled modules between hosts.
+//! The commands of an operator for built modules: adds them to a modules directory, compiles them
+//! ahead of a start, and shares the compiled modules between hosts.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,9 @@ use bbs_proto::prost::Message;
 use crate::harness::database::Kind;
 use crate::harness::host::{Host, Installation};
 use crate::harness::http_client;
-use crate::harness::modules::{copy_folder, guest, modules, modules_with_next_diego, modules_with_split, sandbox};
+use crate::harness::modules::{
+    copy_folder, guest, modules, modules_with_next_diego, modules_with_split, sandbox,
+};
 
 const SPLIT: &str = "1795000100-split-desired-lrps.wasm";
 const CREDENTIALS: &str = "1795000200-image-credentials.wasm";
@@ -38,7 +40,10 @@ impl Workbench {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = crate::harness::command();
-        command.arg("module").args(arguments).current_dir(self.0.path());
+        command
+            .arg("module")
+            .args(arguments)
+            .current_dir(self.0.path());
         command
     }
 
@@ -49,20 +54,32 @@ impl Workbench {
     #[track_caller]
     fn succeed(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
-        assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            errors(&output)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Asserts that a command fails with a message that has these words, and leaves the modules directory unchanged.
+    /// Asserts that a command fails with a message that has these words, and leaves the modules
+    /// directory unchanged.
     #[track_caller]
     fn refused(&self, arguments: &[&str], words: &[&str]) {
         let before = content(&self.modules());
         let output = self.run(arguments);
         assert!(!output.status.success(), "{arguments:?} succeeded");
         for word in words {
-            assert!(errors(&output).contains(word), "{word:?} is not in {}", errors(&output));
+            assert!(
+                errors(&output).contains(word),
+                "{word:?} is not in {}",
+                errors(&output)
+            );
         }
-        assert!(content(&self.modules()) == before, "{arguments:?} changed the folder");
+        assert!(
+            content(&self.modules()) == before,
+            "{arguments:?} changed the folder"
+        );
     }
 
     #[track_caller]
@@ -79,9 +96,13 @@ impl Workbench {
         let bench = Self::new();
         let catalog = bench.modules().join("catalog.toml");
         let text = std::fs::read_to_string(&catalog).unwrap();
-        let entries = text.split("[[module]]").filter(|entry| names.iter().all(|name| !entry.contains(name)));
+        let entries = text
+            .split("[[module]]")
+            .filter(|entry| names.iter().all(|name| !entry.contains(name)));
         std::fs::write(&catalog, entries.collect::<Vec<_>>().join("[[module]]")).unwrap();
-        names.iter().for_each(|name| std::fs::remove_file(bench.modules().join(name)).unwrap());
+        names
+            .iter()
+            .for_each(|name| std::fs::remove_file(bench.modules().join(name)).unwrap());
         bench
     }
 }
@@ -92,8 +113,12 @@ fn errors(output: &Output) -> String {
 
 /// The files of a folder with their contents, in order.
 fn content(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
-    let mut content: Vec<_> = files.map(|file| (file.clone(), std::fs::read(&file).unwrap())).collect();
+    let files = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let mut content: Vec<_> = files
+        .map(|file| (file.clone(), std::fs::read(&file).unwrap()))
+        .collect();
     content.sort();
     content
 }
@@ -107,12 +132,23 @@ fn built(name: &str) -> PathBuf {
 fn built_migration_is_added_as_the_newest_and_only_once() {
     let bench = Workbench::new();
     let before = bench.catalog().migrations().len();
-    assert!(bench.add(&built(SPLIT)).contains(&format!("{SPLIT}  added")));
+    assert!(
+        bench
+            .add(&built(SPLIT))
+            .contains(&format!("{SPLIT}  added"))
+    );
     let catalog = bench.catalog();
     assert_eq!(catalog.migrations().len(), before + 1);
-    assert_eq!(catalog.migrations().last().unwrap().manifest().version, 1_795_000_100);
+    assert_eq!(
+        catalog.migrations().last().unwrap().manifest().version,
+        1_795_000_100
+    );
     let folder = content(&bench.modules());
-    assert!(bench.add(&built(SPLIT)).contains(&format!("{SPLIT}  already present")));
+    assert!(
+        bench
+            .add(&built(SPLIT))
+            .contains(&format!("{SPLIT}  already present"))
+    );
     assert!(content(&bench.modules()) == folder);
 }
 
@@ -128,11 +164,20 @@ fn several_modules_are_added_in_the_order_of_their_versions() {
 fn advised_command_for_an_unlisted_file_lists_it() {
     let bench = Workbench::new();
     std::fs::copy(built(SPLIT), bench.modules().join("by-hand.wasm")).unwrap();
-    let error = Catalog::load(&bench.modules(), &sandbox()).unwrap_err().to_string();
+    let error = Catalog::load(&bench.modules(), &sandbox())
+        .unwrap_err()
+        .to_string();
     let advice = error.split('`').nth(1).expect("the error names a command");
-    let arguments: Vec<_> = advice.strip_prefix("bbs module ").unwrap().split(' ').collect();
+    let arguments: Vec<_> = advice
+        .strip_prefix("bbs module ")
+        .unwrap()
+        .split(' ')
+        .collect();
     bench.succeed(&arguments);
-    assert_eq!(bench.catalog().migrations().last().unwrap().file(), "by-hand.wasm");
+    assert_eq!(
+        bench.catalog().migrations().last().unwrap().file(),
+        "by-hand.wasm"
+    );
 }
 
 #[test]
@@ -142,7 +187,11 @@ fn a_second_unlisted_file_is_named_after_the_first_was_added() {
         std::fs::copy(built(name), bench.modules().join(name)).unwrap();
     }
     let output = bench.run(&["add", &format!("modules/{SPLIT}"), "--into", "modules"]);
-    assert!(!output.status.success() && errors(&output).contains(CREDENTIALS), "{}", errors(&output));
+    assert!(
+        !output.status.success() && errors(&output).contains(CREDENTIALS),
+        "{}",
+        errors(&output)
+    );
     bench.add(&bench.modules().join(CREDENTIALS));
     assert_eq!(bench.catalog().layout_history().newest(), 1_795_000_200);
 }
@@ -153,45 +202,92 @@ fn invalid_module_is_not_added() {
     let cases: [(&str, &[u8], &str); 4] = [
         ("text.wasm", b"(component)", "is not a WebAssembly file"),
         ("empty.wasm", b"", "is not a WebAssembly file"),
-        ("core.wasm", b"\0asm\x01\0\0\0", "is a core WebAssembly module"),
-        ("nothing.wasm", b"\0asm\x0d\0\x01\0", "is neither a migration"),
+        (
+            "core.wasm",
+            b"\0asm\x01\0\0\0",
+            "is a core WebAssembly module",
+        ),
+        (
+            "nothing.wasm",
+            b"\0asm\x0d\0\x01\0",
+            "is neither a migration",
+        ),
     ];
     for (name, bytes, words) in cases {
         std::fs::write(bench.path(name), bytes).unwrap();
-        bench.refused(&["add", name, "--into", "modules"], &[name, "cannot be added", words]);
+        bench.refused(
+            &["add", name, "--into", "modules"],
+            &[name, "cannot be added", words],
+        );
     }
-    bench.refused(&["add", "absent.wasm", "--into", "modules"], &["absent.wasm cannot be read"]);
+    bench.refused(
+        &["add", "absent.wasm", "--into", "modules"],
+        &["absent.wasm cannot be read"],
+    );
     let forbidden = guest("forbidden-import").display().to_string();
-    bench.refused(&["add", &forbidden, "--into", "modules"], &["wasi:random/random@0.2.0"]);
+    bench.refused(
+        &["add", &forbidden, "--into", "modules"],
+        &["wasi:random/random@0.2.0"],
+    );
 }
 
 #[test]
 fn folder_is_created_for_accepted_modules_only() {
     let bench = Workbench::new();
     std::fs::write(bench.path("text.wasm"), "text").unwrap();
-    bench.refused(&["add", "text.wasm", "--into", "new"], &["is not a WebAssembly file"]);
+    bench.refused(
+        &["add", "text.wasm", "--into", "new"],
+        &["is not a WebAssembly file"],
+    );
     assert!(!bench.path("new").exists());
     let first = bench.catalog().migrations()[0].file().to_owned();
     bench.succeed(&["add", &format!("modules/{first}"), "--into", "new"]);
-    assert_eq!(Catalog::load(&bench.path("new"), &sandbox()).unwrap().migrations().len(), 1);
+    assert_eq!(
+        Catalog::load(&bench.path("new"), &sandbox())
+            .unwrap()
+            .migrations()
+            .len(),
+        1
+    );
 }
 
 #[test]
 fn built_migration_is_inserted_below_others_and_the_command_names_them() {
     let bench = Workbench::new();
     let together = modules_with_next_diego();
-    let [gpu, tags, newest] =
-        ["1789335377-add-gpu-to-desired-lrps", "1790000000-sort-placement-tags", "1795000020-after-gpu"]
-            .map(|name| together.join(format!("{name}.wasm")).display().to_string());
+    let [gpu, tags, newest] = [
+        "1789335377-add-gpu-to-desired-lrps",
+        "1790000000-sort-placement-tags",
+        "1795000020-after-gpu",
+    ]
+    .map(|name| together.join(format!("{name}.wasm")).display().to_string());
     let report = bench.succeed(&["add", &gpu, "--into", "modules"]);
-    assert!(report.contains("migration 1789335377 is inserted below 1795000000, 1795000010\n"), "{report}");
-    assert!(report.contains("databases that are at 1795000010, the newest version, refuse"), "{report}");
+    assert!(
+        report.contains("migration 1789335377 is inserted below 1795000000, 1795000010\n"),
+        "{report}"
+    );
+    assert!(
+        report.contains("databases that are at 1795000010, the newest version, refuse"),
+        "{report}"
+    );
     let report = bench.succeed(&["add", &newest, &tags, "--into", "modules", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&report).unwrap();
-    let inserted = serde_json::json!([{ "version": 1_790_000_000, "below": [1_795_000_000, 1_795_000_010] }]);
-    assert_eq!((&report["inserted"], &report["refused_at"]), (&inserted, &serde_json::Value::Null));
-    let digests = |catalog: &Catalog| catalog.migration_digests().map(str::to_owned).collect::<Vec<_>>();
-    assert_eq!(digests(&bench.catalog()), digests(&Catalog::load(&together, &sandbox()).unwrap()));
+    let inserted =
+        serde_json::json!([{ "version": 1_790_000_000, "below": [1_795_000_000, 1_795_000_010] }]);
+    assert_eq!(
+        (&report["inserted"], &report["refused_at"]),
+        (&inserted, &serde_json::Value::Null)
+    );
+    let digests = |catalog: &Catalog| {
+        catalog
+            .migration_digests()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        digests(&bench.catalog()),
+        digests(&Catalog::load(&together, &sandbox()).unwrap())
+    );
 }
 
 #[test]
@@ -204,12 +300,22 @@ fn migration_older_than_the_first_is_not_added() {
 #[test]
 fn module_of_the_same_version_with_other_content_is_not_added() {
     let bench = Workbench::new();
-    let listed = bench.catalog().migrations().last().unwrap().file().to_owned();
+    let listed = bench
+        .catalog()
+        .migrations()
+        .last()
+        .unwrap()
+        .file()
+        .to_owned();
     // An additional custom section: a valid module of the same version with another digest.
     let mut bytes = std::fs::read(bench.modules().join(&listed)).unwrap();
     bytes.extend([0, 2, 1, b'x']);
     std::fs::write(bench.path("other.wasm"), bytes).unwrap();
-    let words = ["other.wasm is migration 1795000010", &listed, "ship the correction under a later version"];
+    let words = [
+        "other.wasm is migration 1795000010",
+        &listed,
+        "ship the correction under a later version",
+    ];
     bench.refused(&["add", "other.wasm", "--into", "modules"], &words);
 }
 
@@ -219,15 +325,27 @@ fn translator_that_leaves_a_gap_is_not_added() {
     let [oldest, next] = OLDEST.map(|name| modules().join(name).display().to_string());
     let bench = Workbench::without(&OLDEST);
     let gap = "0.11-to-0.12.wasm serves API version 0.11, and the translator before it needs 0.10";
-    let words = [gap, "restore the translator that serves 0.10", "the folder is unchanged"];
+    let words = [
+        gap,
+        "restore the translator that serves 0.10",
+        "the folder is unchanged",
+    ];
     bench.refused(&["add", &oldest, "--into", "modules"], &words);
     bench.succeed(&["add", &oldest, &next, "--into", "modules"]);
     assert_eq!(bench.catalog().translators().len(), 5);
 
-    let all = ["0.9-to-0.10.wasm", "0.10-to-0.11.wasm", "0.11-to-0.12.wasm", "0.12-to-1.0.wasm", "1.0-to-1.1.wasm"];
+    let all = [
+        "0.9-to-0.10.wasm",
+        "0.10-to-0.11.wasm",
+        "0.11-to-0.12.wasm",
+        "0.12-to-1.0.wasm",
+        "1.0-to-1.1.wasm",
+    ];
     let bench = Workbench::without(&all);
-    let words =
-        ["the newest translator, 0.10-to-0.11.wasm, is written for API version 0.11", "the folder is unchanged"];
+    let words = [
+        "the newest translator, 0.10-to-0.11.wasm, is written for API version 0.11",
+        "the folder is unchanged",
+    ];
     bench.refused(&["add", &next, "--into", "modules"], &words);
     let newest = modules().join("1.0-to-1.1.wasm").display().to_string();
     bench.succeed(&["add", &newest, "--into", "modules"]);
@@ -249,13 +367,24 @@ fn modules_added_concurrently_are_all_listed() {
     let files = [built(SPLIT), modules().join("0.9-to-0.10.wasm")];
     let children: Vec<_> = files
         .iter()
-        .map(|file| bench.command(&["add", file.to_str().unwrap(), "--into", "modules"]).spawn().unwrap())
+        .map(|file| {
+            bench
+                .command(&["add", file.to_str().unwrap(), "--into", "modules"])
+                .spawn()
+                .unwrap()
+        })
         .collect();
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
     let catalog = bench.catalog();
-    assert_eq!((catalog.translators().len(), catalog.layout_history().newest()), (5, 1_795_000_100));
+    assert_eq!(
+        (
+            catalog.translators().len(),
+            catalog.layout_history().newest()
+        ),
+        (5, 1_795_000_100)
+    );
 }
 
 /// The numbers of modules that `module compile` prints: compiled, found in the cache.
@@ -268,12 +397,29 @@ fn module_that_has_run_nowhere_is_removed() {
     let [split, credentials] = [SPLIT, CREDENTIALS].map(|name| built(name).display().to_string());
     bench.succeed(&["add", &split, &credentials, "--into", "modules"]);
     let words = ["a host would refuse the folder", "do not fit together"];
-    bench.refused(&["remove", SPLIT, "--from", "modules", "--never-ran"], &words);
-    bench
-        .refused(&["remove", "absent.wasm", "--from", "modules", "--never-ran"], &["does not list absent.wasm", SPLIT]);
-    bench.refused(&["remove", CREDENTIALS, "--from", "modules"], &["--never-ran"]);
+    bench.refused(
+        &["remove", SPLIT, "--from", "modules", "--never-ran"],
+        &words,
+    );
+    bench.refused(
+        &["remove", "absent.wasm", "--from", "modules", "--never-ran"],
+        &["does not list absent.wasm", SPLIT],
+    );
+    bench.refused(
+        &["remove", CREDENTIALS, "--from", "modules"],
+        &["--never-ran"],
+    );
     let words = ["a host would refuse the folder", "0.11"];
-    bench.refused(&["remove", "0.10-to-0.11.wasm", "--from", "modules", "--never-ran"], &words);
+    bench.refused(
+        &[
+            "remove",
+            "0.10-to-0.11.wasm",
+            "--from",
+            "modules",
+            "--never-ran",
+        ],
+        &words,
+    );
     for name in [CREDENTIALS, SPLIT] {
         let removed = bench.succeed(&["remove", name, "--from", "modules", "--never-ran"]);
         assert!(removed.contains(&format!("{name}  removed")), "{removed}");
@@ -289,7 +435,10 @@ fn inserted_draft_is_removed_below_others() {
     const DRAFT: &str = "1790000000-sort-placement-tags.wasm";
     let draft = modules_with_next_diego().join(DRAFT).display().to_string();
     let report = bench.succeed(&["add", &draft, "--into", "modules"]);
-    assert!(report.contains("is inserted below 1795000000, 1795000010"), "{report}");
+    assert!(
+        report.contains("is inserted below 1795000000, 1795000010"),
+        "{report}"
+    );
     bench.succeed(&["remove", DRAFT, "--from", "modules", "--never-ran"]);
     assert!(content(&bench.modules()) == before);
 }
@@ -311,15 +460,24 @@ fn module_that_has_run_on_a_database_is_not_removed() {
     let before = content(&bench.modules());
     let output = remove(SPLIT);
     for words in [SPLIT, "has run on the database of", "down below it"] {
-        assert!(errors(&output).contains(words), "{words:?} is not in {}", errors(&output));
+        assert!(
+            errors(&output).contains(words),
+            "{words:?} is not in {}",
+            errors(&output)
+        );
     }
     assert!(content(&bench.modules()) == before);
 }
 
 fn compile(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
     let report = bench.succeed(&[&["compile", "modules"], arguments].concat());
-    let mut numbers = report.split_whitespace().filter_map(|word| word.parse().ok());
-    (numbers.next().expect("a number"), numbers.next().expect("a second number"))
+    let mut numbers = report
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok());
+    (
+        numbers.next().expect("a number"),
+        numbers.next().expect("a second number"),
+    )
 }
 
 fn files_in(folder: &Path) -> Vec<PathBuf> {
@@ -329,7 +487,10 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn modules_are_compiled_once_and_a_truncated_artifact_again() {
     let bench = Workbench::new();
-    let all = content(&modules()).iter().filter(|(file, _)| file.extension().is_some_and(|e| e == "wasm")).count();
+    let all = content(&modules())
+        .iter()
+        .filter(|(file, _)| file.extension().is_some_and(|e| e == "wasm"))
+        .count();
     assert_eq!(compile(&bench, &[]), (all, 0));
     assert_eq!(compile(&bench, &[]), (0, all));
     let artifact = files_in(&bench.path("module-cache")).swap_remove(0);
@@ -341,7 +502,9 @@ fn modules_are_compiled_once_and_a_truncated_artifact_again() {
 #[test]
 fn two_commands_fill_one_cache_concurrently() {
     let bench = Workbench::new();
-    let children: Vec<_> = (0..2).map(|_| bench.command(&["compile", "modules"]).spawn().unwrap()).collect();
+    let children: Vec<_> = (0..2)
+        .map(|_| bench.command(&["compile", "modules"]).spawn().unwrap())
+        .collect();
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
@@ -353,18 +516,26 @@ fn two_commands_fill_one_cache_concurrently() {
 #[test]
 fn unwritable_cache_is_an_error_of_the_compile_command() {
     let bench = Workbench::new();
-    let words = ["compiled modules cannot be kept", "name a folder that this user may write to"];
+    let words = [
+        "compiled modules cannot be kept",
+        "name a folder that this user may write to",
+    ];
     bench.refused(&["compile", "modules", "--into", "/dev/null/cache"], &words);
     let exposed = bench.path("exposed");
     std::fs::create_dir(&exposed).unwrap();
     std::fs::set_permissions(&exposed, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let words = ["compiled modules cannot be kept", "may be written to by other users", "mode 777"];
+    let words = [
+        "compiled modules cannot be kept",
+        "may be written to by other users",
+        "mode 777",
+    ];
     bench.refused(&["compile", "modules", "--into", "exposed"], &words);
 }
 
 /// An installation with the workbench's modules and an empty cache folder.
 fn installation(bench: &Workbench) -> Installation {
-    Installation::new(&bench.modules(), Kind::Sqlite).set("module_cache_dir", bench.path("own").to_str().unwrap())
+    Installation::new(&bench.modules(), Kind::Sqlite)
+        .set("module_cache_dir", bench.path("own").to_str().unwrap())
 }
 
 #[test]
@@ -372,26 +543,47 @@ fn host_uses_what_was_compiled_beside_its_modules() {
     let bench = Workbench::new();
     compile(&bench, &[]);
     drop(installation(&bench).serve());
-    assert_eq!(files_in(&bench.path("own")), Vec::<PathBuf>::new(), "the host compiled modules");
+    assert_eq!(
+        files_in(&bench.path("own")),
+        Vec::<PathBuf>::new(),
+        "the host compiled modules"
+    );
 }
 
 #[test]
 fn host_does_not_use_compiled_modules_that_other_users_may_write() {
     let bench = Workbench::new();
     let (all, _) = compile(&bench, &[]);
-    std::fs::set_permissions(bench.path("module-cache"), std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(
+        bench.path("module-cache"),
+        std::fs::Permissions::from_mode(0o777),
+    )
+    .unwrap();
     let mut host = installation(&bench).serve();
-    assert_eq!(files_in(&bench.path("own")).len(), all, "every module is compiled again");
+    assert_eq!(
+        files_in(&bench.path("own")).len(),
+        all,
+        "every module is compiled again"
+    );
     let log = host.output().join("\n");
-    assert!(log.contains("a folder of compiled modules is not used") && log.contains("mode 777"), "{log}");
+    assert!(
+        log.contains("a folder of compiled modules is not used") && log.contains("mode 777"),
+        "{log}"
+    );
 }
 
 #[test]
 fn host_without_a_cache_that_can_be_written_serves_and_warns_once() {
     let bench = Workbench::new();
-    let mut host: Host = installation(&bench).set("module_cache_dir", "/dev/null/cache").serve();
+    let mut host: Host = installation(&bench)
+        .set("module_cache_dir", "/dev/null/cache")
+        .serve();
     let log = host.output().join("\n");
-    assert_eq!(log.matches("compiled modules are not kept").count(), 1, "{log}");
+    assert_eq!(
+        log.matches("compiled modules are not kept").count(),
+        1,
+        "{log}"
+    );
 }
 
 #[test]
@@ -401,13 +593,20 @@ fn hosts_of_one_user_share_compiled_modules_without_being_configured() {
     let serve = || {
         let data = bench.path("data").display().to_string();
         let installation = Installation::new(&bench.modules(), Kind::Sqlite);
-        let installation = installation.set("module_cache_dir", "").set("data_dir", data);
+        let installation = installation
+            .set("module_cache_dir", "")
+            .set("data_dir", data);
         let mut command = installation.command(&["serve"]);
-        command.env("XDG_CACHE_HOME", &shared).env_remove("CACHE_DIRECTORY");
+        command
+            .env("XDG_CACHE_HOME", &shared)
+            .env_remove("CACHE_DIRECTORY");
         drop(Host::start(command, "serving"));
         bench.path("data/module-cache").exists()
     };
-    assert!(!serve(), "the shared folder has precedence over the one in the data folder");
+    assert!(
+        !serve(),
+        "the shared folder has precedence over the one in the data folder"
+    );
     let first = content(&shared.join("bbs/modules"));
     assert!(!first.is_empty());
     assert!(!serve());
@@ -419,36 +618,86 @@ fn hosts_of_one_user_share_compiled_modules_without_being_configured() {
 async fn side_shape_is_served_while_its_module_is_in_the_folder() {
     const FILE: &str = "1.2-acme-to-1.2.wasm";
     let bench = Workbench::new();
-    assert!(bench.add(&guest("acme")).contains(&format!("{FILE}  added")));
+    assert!(
+        bench
+            .add(&guest("acme"))
+            .contains(&format!("{FILE}  added"))
+    );
     let installation = Installation::new(&bench.modules(), Kind::Sqlite);
     let statuses = async |host: &Host| {
         let mut statuses = Vec::new();
-        for path in ["v1.2-acme/domains/count", "v1.2-acme/domains/list", "v1.2-acme/cells/list.r1", "v1/domains/count"]
-        {
-            let reply = http_client().post(host.url(&format!("/{path}"))).send().await.unwrap();
-            let version =
-                reply.headers().get("x-diego-api-version").map(|version| version.to_str().unwrap().to_owned());
+        for path in [
+            "v1.2-acme/domains/count",
+            "v1.2-acme/domains/list",
+            "v1.2-acme/cells/list.r1",
+            "v1/domains/count",
+        ] {
+            let reply = http_client()
+                .post(host.url(&format!("/{path}")))
+                .send()
+                .await
+                .unwrap();
+            let version = reply
+                .headers()
+                .get("x-diego-api-version")
+                .map(|version| version.to_str().unwrap().to_owned());
             statuses.push((reply.status().as_u16(), version));
         }
         statuses
     };
     let acme = || (200, Some("1.2-acme".to_owned()));
     let host = installation.serve();
-    let upsert = proto::UpsertDomainRequest { domain: b"domain".to_vec(), ttl: 0 }.encode_to_vec();
-    http_client().post(host.url("/v1/domains/upsert")).body(upsert).send().await.unwrap();
-    assert_eq!(statuses(&host).await, [acme(), acme(), (404, None), (404, None)]);
-    let counted = http_client().post(host.url("/v1.2-acme/domains/count")).send().await.unwrap();
-    assert_eq!(counted.bytes().await.unwrap()[..], [8, 1], "field 1 is the number of domains");
-    assert!(tokio::task::spawn_blocking(|| host.terminate()).await.unwrap().success());
+    let upsert = proto::UpsertDomainRequest {
+        domain: b"domain".to_vec(),
+        ttl: 0,
+    }
+    .encode_to_vec();
+    http_client()
+        .post(host.url("/v1/domains/upsert"))
+        .body(upsert)
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        statuses(&host).await,
+        [acme(), acme(), (404, None), (404, None)]
+    );
+    let counted = http_client()
+        .post(host.url("/v1.2-acme/domains/count"))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(
+        counted.bytes().await.unwrap()[..],
+        [8, 1],
+        "field 1 is the number of domains"
+    );
+    assert!(
+        tokio::task::spawn_blocking(|| host.terminate())
+            .await
+            .unwrap()
+            .success()
+    );
 
     let catalog = bench.modules().join("catalog.toml");
     let text = std::fs::read_to_string(&catalog).unwrap();
-    let entries: Vec<_> = text.split("[[module]]").filter(|entry| !entry.contains(FILE)).collect();
+    let entries: Vec<_> = text
+        .split("[[module]]")
+        .filter(|entry| !entry.contains(FILE))
+        .collect();
     std::fs::write(&catalog, entries.join("[[module]]")).unwrap();
     std::fs::remove_file(bench.modules().join(FILE)).unwrap();
     let host = installation.serve();
-    assert_eq!(statuses(&host).await, [(406, None), (406, None), (406, None), (404, None)]);
-    assert!(tokio::task::spawn_blocking(|| host.terminate()).await.unwrap().success());
+    assert_eq!(
+        statuses(&host).await,
+        [(406, None), (406, None), (406, None), (404, None)]
+    );
+    assert!(
+        tokio::task::spawn_blocking(|| host.terminate())
+            .await
+            .unwrap()
+            .success()
+    );
 }
 
 #[test]
@@ -467,7 +716,15 @@ fn side_shape_of_an_absent_version_is_refused() {
     let entry = format!(
         "[[module]]\nkind = \"translator\"\nfile = \"a.wasm\"\nsha256 = \"{digest}\"\nserves = \"0.5-acme\"\nonto = \"0.5\"\n"
     );
-    std::fs::write(other.modules().join("catalog.toml"), format!("{text}\n{entry}")).unwrap();
+    std::fs::write(
+        other.modules().join("catalog.toml"),
+        format!("{text}\n{entry}"),
+    )
+    .unwrap();
     let output = other.run(&["check", "modules"]);
-    assert!(errors(&output).contains("a.wasm serves 0.5-acme, a side shape of API version 0.5"), "{}", errors(&output));
+    assert!(
+        errors(&output).contains("a.wasm serves 0.5-acme, a side shape of API version 0.5"),
+        "{}",
+        errors(&output)
+    );
 }

@@ -1,5 +1,6 @@
-//! Mutations of the host that `cargo mutants` has no operator for: other decisions, calls that are left out, constant
-//! conditions. A test has to fail for each. Takes hours, so it is run by name; `BBS_MUTATIONS=0,7` takes some of them:
+//! Mutations of the host that `cargo mutants` has no operator for: other decisions, calls that are
+//! left out, constant conditions. A test has to fail for each. Takes hours, so it is run by name;
+//! `BBS_MUTATIONS=0,7` takes some of them:
 //!
 //!     cargo test -p bbs --test suite -- --ignored --nocapture mutations::
 //!
@@ -11,7 +12,8 @@ use std::process::Command;
 use crate::harness::once::{self, files_of};
 use crate::harness::workspace;
 
-/// Mutations of one file: each has the original text, which occurs once in the file, and its replacement.
+/// Mutations of one file: each has the original text, which occurs once in the file, and its
+/// replacement.
 struct FileMutations {
     /// Below `host/src`.
     file: &'static str,
@@ -32,15 +34,30 @@ const MUTATIONS: &[FileMutations] = &[
         file: "migrate/decide.rs",
         tests: DECIDE,
         changes: &[
-            ("Decision::Begin { from: 0, to: wanted }", "{ let _ = wanted; Decision::Serve }"),
-            ("Decision::ShutDown(Reason::NothingThere)", "Decision::Serve"),
             (
-                "Decision::ShutDown(Reason::Unversioned { tables: tables.clone() })",
+                "Decision::Begin {\n                from: 0,\n                to: wanted,\n            }",
+                "{ let _ = wanted; Decision::Serve }",
+            ),
+            (
+                "Decision::ShutDown(Reason::NothingThere)",
+                "Decision::Serve",
+            ),
+            (
+                "Decision::ShutDown(Reason::Unversioned {\n            tables: tables.clone(),\n        })",
                 "{ let _ = tables; Decision::Serve }",
             ),
-            ("        return Decision::ShutDown(Reason::GoingDown { to });", "        let _ = to;"),
-            ("(Less, Less) => Decision::Begin", "(Less, Less) => Decision::Continue"),
-            ("(Less, Equal | Greater) => Decision::Continue", "(Less, Equal | Greater) => Decision::Begin"),
+            (
+                "        return Decision::ShutDown(Reason::GoingDown { to });",
+                "        let _ = to;",
+            ),
+            (
+                "(Less, Less) => Decision::Begin",
+                "(Less, Less) => Decision::Continue",
+            ),
+            (
+                "(Less, Equal | Greater) => Decision::Continue",
+                "(Less, Equal | Greater) => Decision::Begin",
+            ),
             (
                 "(Equal, Less) => Decision::ShutDown(Reason::Botched { current, target })",
                 "(Equal, Less) => Decision::Serve",
@@ -49,19 +66,34 @@ const MUTATIONS: &[FileMutations] = &[
                 "Decision::Serve,\n        (Greater, Less",
                 "Decision::Continue { from: current, to: wanted },\n        (Greater, Less",
             ),
-            ("Decision::ShutDown(Reason::Newer { current, wanted }),\n", "Decision::Serve,\n"),
-            ("Decision::ShutDown(Reason::GoingDown { to: began })", "Decision::Continue { from: current, to }"),
+            (
+                "Decision::ShutDown(Reason::Newer { current, wanted }),\n",
+                "Decision::Serve,\n",
+            ),
+            (
+                "Decision::ShutDown(Reason::GoingDown { to: began })",
+                "Decision::Continue { from: current, to }",
+            ),
             (
                 "(true, Less) => Decision::ShutDown(Reason::NothingBelow { current, to })",
                 "(true, Less) => Decision::Serve",
             ),
-            ("(true, Equal | Greater) => Decision::Continue", "(true, Equal | Greater) => Decision::Begin"),
-            ("(Less, _) => Decision::ShutDown(Reason::NothingBelow { current, to })", "(Less, _) => Decision::Serve"),
+            (
+                "(true, Equal | Greater) => Decision::Continue",
+                "(true, Equal | Greater) => Decision::Begin",
+            ),
+            (
+                "(Less, _) => Decision::ShutDown(Reason::NothingBelow { current, to })",
+                "(Less, _) => Decision::Serve",
+            ),
             (
                 "(Equal | Greater, Less) => Decision::ShutDown(Reason::Botched { current, target })",
                 "(Equal | Greater, Less) => Decision::Serve",
             ),
-            ("Decision::Serve,\n        // An", "Decision::Begin { from: current, to },\n        // An"),
+            (
+                "Decision::Serve,\n        // An",
+                "Decision::Begin { from: current, to },\n        // An",
+            ),
             (
                 "(Greater, Equal | Greater) => Decision::Begin { from: current, to }",
                 "(Greater, Equal | Greater) => Decision::Serve",
@@ -73,26 +105,38 @@ const MUTATIONS: &[FileMutations] = &[
         tests: MIGRATE,
         changes: &[
             (
-                "    undo_abandoned(context, fence, &underway).await?;\n    cut_over::clean_up_or_postpone(context, fence).await\n",
-                "    let _ = underway;\n    Ok(())\n",
+                "    }\n    cut_over::clean_up_or_postpone(context, fence).await\n}\n\n/// Undoes the changes",
+                "    }\n    Ok(())\n}\n\n/// Undoes the changes",
             ),
             ("    examine::examine_again(context, job).await?;\n", ""),
-            ("            start_over(context, fence, job, going_down).await?;\n", ""),
+            (
+                "            start_over(context, fence, job, going_down).await?;\n",
+                "",
+            ),
         ],
     },
     FileMutations {
         file: "migrate/look.rs",
         tests: MIGRATE,
         changes: &[
-            ("        check_history(context, current, &state::applied(&mut reader).await?)?;", ""),
-            ("        check_inserted(context, &lines::ran(context, &mut reader).await?, wanted)?;", ""),
+            (
+                "        check_history(context, current, &state::applied(&mut reader).await?)?;",
+                "",
+            ),
+            (
+                "        check_inserted(context, &lines::ran(context, &mut reader).await?, wanted)?;",
+                "",
+            ),
         ],
     },
     FileMutations {
         file: "migrate/examine.rs",
         tests: MIGRATE,
         changes: &[
-            ("        note(reasons, check_record_versions(tx, layouts, at).await)?;", ""),
+            (
+                "        note(reasons, check_record_versions(tx, layouts, at).await)?;",
+                "",
+            ),
             ("    sources(tx, work, &mut reasons).await?;", ""),
             ("    in_the_way(tx, work, &mut reasons).await?;", ""),
         ],
@@ -101,11 +145,8 @@ const MUTATIONS: &[FileMutations] = &[
         file: "migrate/prepare.rs",
         tests: MIGRATE,
         changes: &[
-            ("        fresh::forget(&mut tx).await?;", ""),
-            (
-                "        residue::remove(&mut tx, work.lens.direction, work.versions()).await?;\n    }\n    let job",
-                "    }\n    let job",
-            ),
+            ("            fresh::forget(context, fence).await?;", ""),
+            ("        forget_copies(context, fence).await?;\n", ""),
         ],
     },
     FileMutations {
@@ -117,7 +158,10 @@ const MUTATIONS: &[FileMutations] = &[
         file: "migrate/cut_over.rs",
         tests: MIGRATE,
         changes: &[
-            ("        super::same_schema(dialect, name, found, &plan.table)?;", "        let _ = found;"),
+            (
+                "        super::same_schema(dialect, name, found, &plan.table)?;",
+                "        let _ = found;",
+            ),
             ("    state::write_version(tx, job.to, job.to).await?;", ""),
         ],
     },
@@ -125,7 +169,10 @@ const MUTATIONS: &[FileMutations] = &[
         file: "modules/catalog.rs",
         tests: CATALOG,
         changes: &[
-            ("    refuse_unlisted(folder, &entries)?;\n    Ok(ListedCatalog", "    Ok(ListedCatalog"),
+            (
+                "    refuse_unlisted(folder, &entries)?;\n    Ok(ListedCatalog",
+                "    Ok(ListedCatalog",
+            ),
             ("    if !keys.is_empty() {", "    if false {"),
         ],
     },
@@ -138,7 +185,10 @@ const MUTATIONS: &[FileMutations] = &[
         file: "signatures.rs",
         tests: SIGNATURES,
         changes: &[
-            ("        if !of_this_id.any(fits) {", "        if !of_this_id.any(|_| true) {"),
+            (
+                "        if !of_this_id.any(fits) {",
+                "        if !of_this_id.any(|_| true) {",
+            ),
             (".filter(|key| KeyId::of_key(key) == id)", ""),
             (".filter(|bytes| bytes.len() == 64)", ""),
         ],
@@ -147,14 +197,20 @@ const MUTATIONS: &[FileMutations] = &[
         file: "startup/takeover.rs",
         tests: CATALOG,
         changes: &[
-            ("!self.config.accept_older_catalogs.contains(&older.name)", "false"),
+            (
+                "!self.config.accept_older_catalogs.contains(&older.name)",
+                "false",
+            ),
             ("is_none_or(|known| known < serial)", "is_none_or(|_| true)"),
         ],
     },
     FileMutations {
         file: "modules/catalog/sequence.rs",
         tests: CATALOG,
-        changes: &[("        if served.contains(&serves) {", "        if false {")],
+        changes: &[(
+            "        if served.contains(&serves) {",
+            "        if false {",
+        )],
     },
     FileMutations {
         file: "api/run.rs",
@@ -162,7 +218,10 @@ const MUTATIONS: &[FileMutations] = &[
         changes: &[
             ("self.next_calls += 1;", ""),
             ("timeout(WAIT, ", "timeout(WAIT * 1000, "),
-            ("        () = abandoned.cancelled() =>", "        () = std::future::pending() =>"),
+            (
+                "        () = abandoned.cancelled() =>",
+                "        () = std::future::pending() =>",
+            ),
         ],
     },
     FileMutations {
@@ -174,26 +233,41 @@ const MUTATIONS: &[FileMutations] = &[
         file: "modules/instance.rs",
         tests: SANDBOX,
         changes: &[
-            ("    store.set_hostcall_fuel(answer_bytes);", "    let _ = answer_bytes;"),
+            (
+                "    store.set_hostcall_fuel(answer_bytes);",
+                "    let _ = answer_bytes;",
+            ),
             ("        if state.running >= most {", "        if false {"),
         ],
     },
     FileMutations {
-        file: "modules/sandbox.rs",
+        file: "modules/sandbox/compiler.rs",
         tests: SANDBOX,
-        changes: &[("compiled.recv_timeout(limit)", "compiled.recv_timeout(limit + Duration::from_secs(3600))")],
+        changes: &[(
+            "end.recv_timeout(limits.wait)",
+            "end.recv_timeout(limits.wait + Duration::from_secs(3600))",
+        )],
     },
     FileMutations {
         file: "modules/sandbox/complexity.rs",
         tests: &["--lib", "modules::sandbox"],
-        changes: &[("    if found > limit {", "    if found > u64::MAX - limit {")],
+        changes: &[(
+            "    if found > limit {",
+            "    if found > u64::MAX - limit {",
+        )],
     },
     FileMutations {
         file: "rows/storable.rs",
         tests: &["--lib", "rows::"],
         changes: &[
-            ("        Provenance::Computed => true,", "        Provenance::Computed => false,"),
-            ("        !seen.insert(key.clone())", "        !seen.insert(key.clone()) && false"),
+            (
+                "        Provenance::Computed => true,",
+                "        Provenance::Computed => false,",
+            ),
+            (
+                "        !seen.insert(key.clone())",
+                "        !seen.insert(key.clone()) && false",
+            ),
         ],
     },
 ];
@@ -202,7 +276,8 @@ const MUTATIONS: &[FileMutations] = &[
 fn each_original_text_is_found_once() {
     let mut problems = Vec::new();
     for mutations in MUTATIONS {
-        let text = std::fs::read_to_string(workspace().join("host/src").join(mutations.file)).expect(mutations.file);
+        let text = std::fs::read_to_string(workspace().join("host/src").join(mutations.file))
+            .expect(mutations.file);
         for (original, _) in mutations.changes {
             let count = text.matches(original).count();
             if count != 1 {
@@ -216,41 +291,70 @@ fn each_original_text_is_found_once() {
 #[test]
 #[ignore = "takes hours"]
 fn a_test_fails_for_each_mutation() {
-    let chosen: Option<Vec<usize>> = std::env::var("BBS_MUTATIONS")
-        .ok()
-        .map(|numbers| numbers.split(',').map(|number| number.parse().expect("a number of a mutation")).collect());
+    let chosen: Option<Vec<usize>> = std::env::var("BBS_MUTATIONS").ok().map(|numbers| {
+        numbers
+            .split(',')
+            .map(|number| number.parse().expect("a number of a mutation"))
+            .collect()
+    });
     let tree = tempfile::tempdir().expect("a temporary folder");
     copy_sources(tree.path());
-    let all = MUTATIONS.iter().flat_map(|mutations| mutations.changes.iter().map(move |change| (mutations, change)));
+    let all = MUTATIONS.iter().flat_map(|mutations| {
+        mutations
+            .changes
+            .iter()
+            .map(move |change| (mutations, change))
+    });
     let mut unmutated = Vec::new();
     let mut survivors = Vec::new();
     for (number, (FileMutations { file, tests, .. }, (original, replacement))) in all.enumerate() {
-        if chosen.as_ref().is_some_and(|chosen| !chosen.contains(&number)) {
+        if chosen
+            .as_ref()
+            .is_some_and(|chosen| !chosen.contains(&number))
+        {
             continue;
         }
         if !unmutated.contains(tests) {
-            assert!(tests_pass(tree.path(), tests), "{tests:?} fail without a mutation");
+            assert!(
+                tests_pass(tree.path(), tests),
+                "{tests:?} fail without a mutation"
+            );
             unmutated.push(tests);
         }
         let path = tree.path().join("host/src").join(file);
         let text = std::fs::read_to_string(&path).expect("a source file");
-        std::fs::write(&path, text.replacen(original, replacement, 1)).expect("the copy can be written");
+        std::fs::write(&path, text.replacen(original, replacement, 1))
+            .expect("the copy can be written");
         let survives = tests_pass(tree.path(), tests);
         std::fs::write(&path, text).expect("the copy can be written");
         let outcome = if survives { "SURVIVED" } else { "caught" };
-        println!("{number} {outcome}: {file}: {}", original.trim().lines().next().unwrap_or_default());
+        println!(
+            "{number} {outcome}: {file}: {}",
+            original.trim().lines().next().unwrap_or_default()
+        );
         survivors.extend(survives.then_some(number));
     }
     assert!(survivors.is_empty(), "no test fails for {survivors:?}");
 }
 
 fn copy_sources(tree: &Path) {
-    for source in
-        ["Cargo.lock", "Cargo.toml", "README.md", "host", "migrations-wasm", "rust-toolchain.toml", "sdk", "tests"]
-    {
+    for source in [
+        "Cargo.lock",
+        "Cargo.toml",
+        "README.md",
+        "host",
+        "migrations-wasm",
+        "rust-toolchain.toml",
+        "sdk",
+        "tests",
+    ] {
         for file in files_of(&workspace().join(source)) {
-            let copy = tree.join(file.strip_prefix(workspace()).expect("a file of the workspace"));
-            std::fs::create_dir_all(copy.parent().expect("a file is in a folder")).expect("the copy can be written");
+            let copy = tree.join(
+                file.strip_prefix(workspace())
+                    .expect("a file of the workspace"),
+            );
+            std::fs::create_dir_all(copy.parent().expect("a file is in a folder"))
+                .expect("the copy can be written");
             std::fs::copy(&file, &copy).expect("the copy can be written");
         }
     }
@@ -261,7 +365,10 @@ fn tests_pass(tree: &Path, tests: &[&str]) -> bool {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let run = |limit: &str, options: &[&str]| {
         let mut command = Command::new("timeout");
-        command.args([limit, &cargo, "test", "--quiet", "--locked", "-p", "bbs"]).args(options).args(tests);
+        command
+            .args([limit, &cargo, "test", "--quiet", "--locked", "-p", "bbs"])
+            .args(options)
+            .args(tests);
         command
             .current_dir(tree)
             .env("CARGO_TARGET_DIR", once::folder().join("mutations"))
@@ -269,6 +376,10 @@ fn tests_pass(tree: &Path, tests: &[&str]) -> bool {
         command.output().expect("cargo runs")
     };
     let built = run("0", &["--no-run"]);
-    assert!(built.status.success(), "the mutation does not compile: {}", String::from_utf8_lossy(&built.stderr));
+    assert!(
+        built.status.success(),
+        "the mutation does not compile: {}",
+        String::from_utf8_lossy(&built.stderr)
+    );
     run("600", &[]).status.success()
 }

@@ -1,6 +1,6 @@
-//! Migrations with versions below those of this project: Diego's next one, which adds GPUs, and another author's, which
-//! sorts placement tags. With both in its catalog, a host takes over a database of Diego's and hands it back, and serves
-//! records with columns that it does not know.
+//! Migrations with versions below those of this project: Diego's next one, which adds GPUs, and
+//! another author's, which sorts placement tags. With both in its catalog, a host takes over a
+//! database of Diego's and hands it back, and serves records with columns that it does not know.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,11 @@ const TABLE: &str = "desired_lrps";
 async fn with_fixture(kind: Kind) -> (TestDatabase, Stored) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
-    let stored = Stored::open(&database, fixture::migrations_in(&modules::modules_with_next_diego())).await;
+    let stored = Stored::open(
+        &database,
+        fixture::migrations_in(&modules::modules_with_next_diego()),
+    )
+    .await;
     (database, stored)
 }
 
@@ -38,7 +42,9 @@ fn assert_kept(now: &Rows, then: &Rows, but: Option<&str>) {
         assert_eq!(now[table].len(), rows.len(), "{table}");
         for (now, then) in now[table].iter().zip(rows) {
             let kept = then.iter().filter(|(name, _)| Some(name.as_str()) != but);
-            kept.for_each(|(name, value)| assert_eq!(now[name], *value, "{table}.{name} of {now:?}"));
+            kept.for_each(|(name, value)| {
+                assert_eq!(now[name], *value, "{table}.{name} of {now:?}")
+            });
         }
     }
 }
@@ -46,19 +52,27 @@ fn assert_kept(now: &Rows, then: &Rows, but: Option<&str>) {
 /// How many desired LRPs have each text of placement tags.
 fn placement_tags(rows: &Rows) -> BTreeMap<&str, usize> {
     let mut counts = BTreeMap::new();
-    rows[TABLE].iter().for_each(|row| *counts.entry(row["placement_tags"].as_str()).or_default() += 1);
+    rows[TABLE]
+        .iter()
+        .for_each(|row| *counts.entry(row["placement_tags"].as_str()).or_default() += 1);
     counts
 }
 
 async fn set_gpus(stored: &Stored, process_guid: &str) {
-    let set = format!("UPDATE {TABLE} SET gpu_limit = 2, gpu_type = 'made' WHERE process_guid = '{process_guid}'");
+    let set = format!(
+        "UPDATE {TABLE} SET gpu_limit = 2, gpu_type = 'made' WHERE process_guid = '{process_guid}'"
+    );
     stored.execute(&set).await;
 }
 
 #[track_caller]
 fn assert_gpus(rows: &Rows, process_guid: &str) {
     for row in &rows[TABLE] {
-        let expected = if row["process_guid"] == process_guid { ["2", "made"] } else { ["0", ""] };
+        let expected = if row["process_guid"] == process_guid {
+            ["2", "made"]
+        } else {
+            ["0", ""]
+        };
         assert_eq!([&row["gpu_limit"], &row["gpu_type"]], expected, "{row:?}");
     }
 }
@@ -72,7 +86,10 @@ async fn database_of_diego_is_taken_over_through_them_and_handed_back(kind: Kind
     stored.assert_layout(NEWEST).await;
     let migrated = stored.rows(NEWEST).await;
     assert_kept(&migrated, &original, Some("placement_tags"));
-    assert_eq!(placement_tags(&original)["null"], placement_tags(&migrated)["[]"]);
+    assert_eq!(
+        placement_tags(&original)["null"],
+        placement_tags(&migrated)["[]"]
+    );
     assert!(!placement_tags(&migrated).contains_key("null"));
     assert_gpus(&migrated, "");
 
@@ -103,15 +120,37 @@ async fn columns_that_the_host_does_not_know_keep_their_values_or_get_their_defa
             stored.down(version).await.unwrap();
         }
         let migrations = &stored.context.migrations;
-        let server = Server::at(database.clone(), migrations, version, Options { kind, ..Options::default() }).await;
+        let server = Server::at(
+            database.clone(),
+            migrations,
+            version,
+            Options {
+                kind,
+                ..Options::default()
+            },
+        )
+        .await;
         desire(&server, lrp(&format!("new-{version}"))).await;
-        let update = proto::DesiredLrpUpdate { annotation: Some("updated".into()), ..Default::default() };
-        let request = proto::UpdateDesiredLrpRequest { process_guid: guid.clone().into(), update: Some(update) };
+        let update = proto::DesiredLrpUpdate {
+            annotation: Some("updated".into()),
+            ..Default::default()
+        };
+        let request = proto::UpdateDesiredLrpRequest {
+            process_guid: guid.clone().into(),
+            update: Some(update),
+        };
         let reply = server.call("/v1/desired_lrp/update", &request).await;
-        assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+        assert_eq!(
+            reply.message::<proto::DesiredLrpLifecycleResponse>().error,
+            None
+        );
         assert_eq!(get(&server, &guid).await.annotation, b"updated");
         let rows = stored.rows(version).await;
-        assert!(rows[TABLE].iter().any(|row| row["process_guid"] == format!("new-{version}")));
+        assert!(
+            rows[TABLE]
+                .iter()
+                .any(|row| row["process_guid"] == format!("new-{version}"))
+        );
         assert_gpus(&rows, &guid);
     }
 }
@@ -119,21 +158,36 @@ async fn columns_that_the_host_does_not_know_keep_their_values_or_get_their_defa
 /// Gives all desired LRPs placement tags that the other author's migration leaves as they are.
 pub(crate) async fn sort_placement_tags(database: &TestDatabase) {
     let stored = Stored::open(database, fixture::migrations()).await;
-    stored.execute(&format!("UPDATE {TABLE} SET placement_tags = '[\"a\",\"b\"]'")).await;
+    stored
+        .execute(&format!(
+            "UPDATE {TABLE} SET placement_tags = '[\"a\",\"b\"]'"
+        ))
+        .await;
     stored.context.database.close().await;
 }
 
 /// What Diego's next release does at its start.
 async fn run_diegos_migration(stored: &Stored) {
-    for column in ["gpu_limit INT NOT NULL DEFAULT 0", "gpu_type VARCHAR(255) NOT NULL DEFAULT ''"] {
-        stored.execute(&format!("ALTER TABLE {TABLE} ADD COLUMN {column}")).await;
+    for column in [
+        "gpu_limit INT NOT NULL DEFAULT 0",
+        "gpu_type VARCHAR(255) NOT NULL DEFAULT ''",
+    ] {
+        stored
+            .execute(&format!("ALTER TABLE {TABLE} ADD COLUMN {column}"))
+            .await;
     }
     let version = format!("{{\"CurrentVersion\":{GPU},\"TargetVersion\":{GPU}}}");
-    stored.execute(&format!("UPDATE configurations SET value = '{version}' WHERE id = 'version'")).await;
+    stored
+        .execute(&format!(
+            "UPDATE configurations SET value = '{version}' WHERE id = 'version'"
+        ))
+        .await;
 }
 
 on_each_database!(migrations_are_inserted_below_those_that_ran_and_each_diego_gets_its_rows_back);
-async fn migrations_are_inserted_below_those_that_ran_and_each_diego_gets_its_rows_back(kind: Kind) {
+async fn migrations_are_inserted_below_those_that_ran_and_each_diego_gets_its_rows_back(
+    kind: Kind,
+) {
     let (database, stored) = with_fixture(kind).await;
     let original = stored.rows(VERSION).await;
     let guid = original[TABLE][7]["process_guid"].clone();
@@ -144,9 +198,22 @@ async fn migrations_are_inserted_below_those_that_ran_and_each_diego_gets_its_ro
     let before = ours.rows(OURS).await;
 
     let refused = stored.up(OURS).await.unwrap_err();
-    assert!(matches!(refused, MigrateError::Inserted { version: GPU, current: OURS, .. }), "{refused}");
+    assert!(
+        matches!(
+            refused,
+            MigrateError::Inserted {
+                version: GPU,
+                current: OURS,
+                ..
+            }
+        ),
+        "{refused}"
+    );
     let plan = migrate::plan(&stored.context, NEWEST).await.unwrap();
-    assert_eq!((plan.inserted, plan.refused), (vec![GPU, 1_790_000_000], None));
+    assert_eq!(
+        (plan.inserted, plan.refused),
+        (vec![GPU, 1_790_000_000], None)
+    );
     stored.up(NEWEST).await.unwrap();
     stored.assert_layout(NEWEST).await;
     let migrated = stored.rows(NEWEST).await;
@@ -183,7 +250,11 @@ on_each_database!(record_that_an_inserted_migration_refuses_is_handed_back_as_it
 async fn record_that_an_inserted_migration_refuses_is_handed_back_as_it_was(kind: Kind) {
     let (database, mut stored) = with_fixture(kind).await;
     let guid = stored.rows(VERSION).await[TABLE][7]["process_guid"].clone();
-    stored.execute(&format!("UPDATE {TABLE} SET placement_tags = '{{not a list' WHERE process_guid = '{guid}'")).await;
+    stored
+        .execute(&format!(
+            "UPDATE {TABLE} SET placement_tags = '{{not a list' WHERE process_guid = '{guid}'"
+        ))
+        .await;
     let original = stored.rows(VERSION).await;
     let ours = Stored::open(&database, fixture::migrations()).await;
     ours.up(OURS).await.unwrap();
@@ -191,7 +262,11 @@ async fn record_that_an_inserted_migration_refuses_is_handed_back_as_it_was(kind
     stored.up(NEWEST).await.unwrap();
     let migrated = stored.rows(NEWEST).await;
     assert_eq!(migrated[TABLE].len() + 1, original[TABLE].len());
-    assert!(migrated[TABLE].iter().all(|row| row["process_guid"] != guid));
+    assert!(
+        migrated[TABLE]
+            .iter()
+            .all(|row| row["process_guid"] != guid)
+    );
     stored.down(GPU).await.unwrap();
     assert_kept(&stored.rows(GPU).await, &original, None);
     stored.down(VERSION).await.unwrap();

@@ -1,5 +1,5 @@
-//! Online migrations: under a load aimed at the units being copied, no call fails, no read contradicts an acknowledged
-//! write, and no acknowledged write is lost.
+//! Online migrations: under a load aimed at the units being copied, no call fails, no read
+//! contradicts an acknowledged write, and no acknowledged write is lost.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -13,7 +13,9 @@ use bbs_proto::models as proto;
 use tokio::sync::watch;
 
 use crate::api::lrp;
-use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on_each_server, texts};
+use crate::harness::database::{
+    Kind, TestDatabase, execute, on_each_database, on_each_server, texts,
+};
 use crate::harness::fixture;
 use crate::harness::host::Installation;
 use crate::harness::load::Settings;
@@ -32,19 +34,23 @@ const UNITS_PER_SECOND: u64 = 100;
 /// Far above the time of a copy at that rate.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Migrates the fixture up and then down to [`FROM`]. Returns an online installation, the records as the API returned
-/// them at the newest version, and that version.
+/// Migrates the fixture up and then down to [`FROM`]. Returns an online installation, the records
+/// as the API returned them at the newest version, and that version.
 async fn migrated_down(database: TestDatabase) -> (Installation, Model, u64) {
     let installation = Installation::on(database, &modules::modules());
     fixture::write_to(&installation.database).await;
     let host = installation.serve();
-    let before = Model::of(&Caller::new(watch::channel(host.url("")).1)).await.unwrap();
+    let before = Model::of(&Caller::new(watch::channel(host.url("")).1))
+        .await
+        .unwrap();
     assert!(host.terminate().success());
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let newest = stored.context.migrations.last().unwrap().manifest().version;
     stored.down(FROM).await.unwrap();
     stored.context.database.close().await;
-    let installation = installation.set("migration_mode", "online").set("migration_units_per_second", UNITS_PER_SECOND);
+    let installation = installation
+        .set("migration_mode", "online")
+        .set("migration_units_per_second", UNITS_PER_SECOND);
     (installation, before, newest)
 }
 
@@ -52,39 +58,67 @@ on_each_database!(no_call_fails_during_an_online_migration);
 async fn no_call_fails_during_an_online_migration(kind: Kind) {
     let (installation, before, newest) = migrated_down(TestDatabase::new(kind)).await;
     let mut host = installation.serve();
-    let settings = Settings { clients: 8, calls_per_second: 100.0, seed: 7 };
+    let settings = Settings {
+        clients: 8,
+        calls_per_second: 100.0,
+        seed: 7,
+    };
     let outcome = migration(&installation, &mut host, before, newest, settings).await;
     let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}: {:#?}", host.output()));
     let report = &outcome.report;
-    assert_eq!((report.failures, report.differences), (0, 0), "{report}\n{:#?}", host.output());
+    assert_eq!(
+        (report.failures, report.differences),
+        (0, 0),
+        "{report}\n{:#?}",
+        host.output()
+    );
     assert_eq!(outcome.differences, Vec::<String>::new());
-    assert!(outcome.began_at.is_some(), "the copy ended before the calls began");
+    assert!(
+        outcome.began_at.is_some(),
+        "the copy ended before the calls began"
+    );
     assert!(host.terminate().success());
 }
 
 on_each_database!(row_that_a_copy_rejects_ends_the_migration_but_not_the_call);
-/// The copies get a constraint that the originals do not have, and a client writes a row that violates it.
+/// The copies get a constraint that the originals do not have, and a client writes a row that
+/// violates it.
 async fn row_that_a_copy_rejects_ends_the_migration_but_not_the_call(kind: Kind) {
     let (installation, before, newest) = migrated_down(TestDatabase::new(kind)).await;
     let database = installation.database.open().await;
     let execute = async |statement: String| {
         let mut tx = database.write().await.unwrap();
-        tx.execute(sql(statement.clone())).await.unwrap_or_else(|fault| panic!("{statement}: {fault}"));
+        tx.execute(sql(statement.clone()))
+            .await
+            .unwrap_or_else(|fault| panic!("{statement}: {fault}"));
         tx.commit().await.unwrap();
     };
     // Distinct values, so that the copy itself does not violate the constraint.
     execute("UPDATE desired_lrps SET log_guid = process_guid".to_owned()).await;
     let installation = installation.set("migration_units_per_second", 20);
     let mut host = installation.serve();
-    execute(format!("CREATE UNIQUE INDEX log_guids ON desired_lrps__{newest} (log_guid)")).await;
+    execute(format!(
+        "CREATE UNIQUE INDEX log_guids ON desired_lrps__{newest} (log_guid)"
+    ))
+    .await;
     let caller = Caller::new(watch::channel(host.url("")).1);
     for guid in ["one", "another"] {
-        let lrp = proto::DesiredLrp { log_guid: b"the same".to_vec(), ..lrp(guid) };
-        caller.desire(&lrp).await.unwrap_or_else(|fault| panic!("{guid}: {fault}\n{:#?}", host.output()));
+        let lrp = proto::DesiredLrp {
+            log_guid: b"the same".to_vec(),
+            ..lrp(guid)
+        };
+        caller
+            .desire(&lrp)
+            .await
+            .unwrap_or_else(|fault| panic!("{guid}: {fault}\n{:#?}", host.output()));
     }
     host.wait_for_line(|line| line.contains("the migration failed; the API continues"));
     for guid in ["one", "another"] {
-        assert_eq!(caller.get(guid.as_bytes()).await.unwrap().unwrap().log_guid, b"the same", "{guid}");
+        assert_eq!(
+            caller.get(guid.as_bytes()).await.unwrap().unwrap().log_guid,
+            b"the same",
+            "{guid}"
+        );
     }
     assert!(host.terminate().success());
     // The next start recreates the copies without the constraint and completes.
@@ -92,16 +126,28 @@ async fn row_that_a_copy_rejects_ends_the_migration_but_not_the_call(kind: Kind)
     let mut host = installation.serve();
     host.wait_for_line(|line| line.contains("cut over"));
     let caller = Caller::new(watch::channel(host.url("")).1);
-    let keys: BTreeSet<_> = everything(&caller).await.unwrap().records.into_keys().collect();
-    let expected = before.keys.into_keys().chain(["one", "another"].map(|guid| guid.as_bytes().to_vec()));
-    assert!(keys == expected.collect(), "the records are not the previous ones and the two desired ones");
+    let keys: BTreeSet<_> = everything(&caller)
+        .await
+        .unwrap()
+        .records
+        .into_keys()
+        .collect();
+    let expected = before
+        .keys
+        .into_keys()
+        .chain(["one", "another"].map(|guid| guid.as_bytes().to_vec()));
+    assert!(
+        keys == expected.collect(),
+        "the records are not the previous ones and the two desired ones"
+    );
     database.close().await;
     assert!(host.terminate().success());
 }
 
 on_each_server!(call_loses_no_conflict_with_a_change_of_a_copy);
-/// Goal: a copy gets its indexes while clients write, and a call that has read rows of it can go on to change them. Method: an index is
-/// made and removed again and again while calls write units of the copy.
+/// Goal: a copy gets its indexes while clients write, and a call that has read rows of it can go on
+/// to change them. Method: an index is made and removed again and again while calls write units of
+/// the copy.
 async fn call_loses_no_conflict_with_a_change_of_a_copy(kind: Kind) {
     const CHANGES: usize = 30;
     const CLIENTS: usize = 6;
@@ -144,13 +190,21 @@ async fn call_loses_no_conflict_with_a_change_of_a_copy(kind: Kind) {
         written += client.await.unwrap();
     }
     assert!(written > 0, "no call was made");
-    let lost: Vec<_> = host.output().iter().filter(|line| line.contains("lost a conflict")).collect();
-    assert!(lost.is_empty(), "{} of {written} calls: {lost:#?}", lost.len());
+    let lost: Vec<_> = host
+        .output()
+        .iter()
+        .filter(|line| line.contains("lost a conflict"))
+        .collect();
+    assert!(
+        lost.is_empty(),
+        "{} of {written} calls: {lost:#?}",
+        lost.len()
+    );
     assert!(host.terminate().success());
 }
 
-/// Without statistics PostgreSQL estimates that a list of keys selects most of the table, and that a table has the size
-/// that it had when a statement was prepared; both lead to sequential scans.
+/// Without statistics PostgreSQL estimates that a list of keys selects most of the table, and that
+/// a table has the size that it had when a statement was prepared; both lead to sequential scans.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_table_without_statistics_is_not_read_whole_for_each_write() {
     let (installation, before, newest) = migrated_down(TestDatabase::new(Kind::Postgres)).await;
@@ -167,14 +221,23 @@ async fn large_table_without_statistics_is_not_read_whole_for_each_write() {
     }
     tx.commit().await.unwrap();
     let mut host = installation.serve();
-    let settings = Settings { clients: 8, calls_per_second: 100.0, seed: 7 };
-    let outcome = migration(&installation, &mut host, before, newest, settings).await.unwrap();
+    let settings = Settings {
+        clients: 8,
+        calls_per_second: 100.0,
+        seed: 7,
+    };
+    let outcome = migration(&installation, &mut host, before, newest, settings)
+        .await
+        .unwrap();
     assert!(outcome.report.writes.len() > 100, "{}", outcome.report);
     // A session reports its statistics at the latest when it ends.
     assert!(host.terminate().success());
     let scans = "SELECT seq_scan::text FROM pg_stat_user_tables WHERE relname = 'bbs_residue'";
     let scans: u64 = texts(&database, scans).await[0].parse().unwrap();
-    assert!(scans < 20, "bbs_residue was scanned sequentially {scans} times");
+    assert!(
+        scans < 20,
+        "bbs_residue was scanned sequentially {scans} times"
+    );
     database.close().await;
 }
 
@@ -185,28 +248,46 @@ async fn no_call_fails_while_migrations_are_inserted_online(kind: Kind) {
     fixture::write_to(&older.database).await;
     next_diego::sort_placement_tags(&older.database).await;
     let host = older.serve();
-    let before = Model::of(&Caller::new(watch::channel(host.url("")).1)).await.unwrap();
+    let before = Model::of(&Caller::new(watch::channel(host.url("")).1))
+        .await
+        .unwrap();
     assert!(host.terminate().success());
     let newer = Installation::on(database, &modules::modules_with_next_diego());
-    let newer = newer.set("migration_mode", "online").set("migration_units_per_second", UNITS_PER_SECOND);
+    let newer = newer
+        .set("migration_mode", "online")
+        .set("migration_units_per_second", UNITS_PER_SECOND);
     let mut host = newer.serve();
-    let settings = Settings { clients: 8, calls_per_second: 50.0, seed: 9 };
+    let settings = Settings {
+        clients: 8,
+        calls_per_second: 50.0,
+        seed: 9,
+    };
     let outcome = migration(&newer, &mut host, before, next_diego::NEWEST, settings).await;
     let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}: {:#?}", host.output()));
     let report = &outcome.report;
-    assert_eq!((report.failures, report.differences), (0, 0), "{report}\n{:#?}", host.output());
+    assert_eq!(
+        (report.failures, report.differences),
+        (0, 0),
+        "{report}\n{:#?}",
+        host.output()
+    );
     assert_eq!(outcome.differences, Vec::<String>::new());
     assert!(host.terminate().success());
 }
 
-/// An online installation whose copies are complete, and a transaction of another client that has read a table, as a backup does.
+/// An online installation whose copies are complete, and a transaction of another client that has
+/// read a table, as a backup does.
 async fn with_reader(kind: Kind, lock_timeout: &str) -> (Installation, Database, Transaction) {
     let (installation, _, _) = migrated_down(TestDatabase::new(kind)).await;
     let client = installation.database.open_with_idle_limit(PATIENCE).await;
     let mut reading = client.read().await.unwrap();
-    reading.fetch(sql("SELECT COUNT(*) FROM desired_lrps")).await.unwrap();
-    let installation =
-        installation.set("migration_units_per_second", 10_000).set("migration_lock_timeout", lock_timeout);
+    reading
+        .fetch(sql("SELECT COUNT(*) FROM desired_lrps"))
+        .await
+        .unwrap();
+    let installation = installation
+        .set("migration_units_per_second", 10_000)
+        .set("migration_lock_timeout", lock_timeout);
     (installation, client, reading)
 }
 
@@ -214,21 +295,41 @@ on_each_server!(open_reader_of_a_table_delays_the_cut_over_and_no_call);
 async fn open_reader_of_a_table_delays_the_cut_over_and_no_call(kind: Kind) {
     let (installation, client, reading) = with_reader(kind, "10m").await;
     let mut host = installation.serve();
-    let mut watch = installation.command(&["migrate", "watch", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut watch = installation
+        .command(&["migrate", "watch", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let tried = host.wait_for_line(|line| line.contains("another client holds a lock on a table"));
-    assert!(kind.dialect() == Dialect::Mysql || tried.contains("session "), "{tried}");
+    assert!(
+        kind.dialect() == Dialect::Mysql || tried.contains("session "),
+        "{tried}"
+    );
     let caller = Caller::new(watch::channel(host.url("")).1);
     for guid in ["one", "another"] {
         caller.desire(&lrp(guid)).await.unwrap();
-        assert_eq!(caller.get(guid.as_bytes()).await.unwrap().unwrap().process_guid, guid.as_bytes());
+        assert_eq!(
+            caller
+                .get(guid.as_bytes())
+                .await
+                .unwrap()
+                .unwrap()
+                .process_guid,
+            guid.as_bytes()
+        );
         host.wait_for_new_line(|line| line.contains("another client holds a lock on a table"));
     }
-    let mut reports = BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut reports = BufReader::new(watch.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok);
     assert!(reports.any(|line| line.contains("waits for a lock of") && line.contains(r#""reason":"lock""#)));
     drop(reading);
     client.close().await;
     host.wait_for_line(|line| line.contains("cut over"));
-    assert_eq!(caller.get(b"another").await.unwrap().unwrap().process_guid, b"another");
+    assert_eq!(
+        caller.get(b"another").await.unwrap().unwrap().process_guid,
+        b"another"
+    );
     drop(reports);
     watch.kill().and_then(|()| watch.wait()).unwrap();
     assert!(host.terminate().success());
@@ -247,7 +348,10 @@ async fn cut_over_that_gets_no_lock_is_given_up_with_its_copies(kind: Kind) {
     let mut host = installation.serve();
     host.wait_for_line(|line| line.contains("cut over"));
     let caller = Caller::new(watch::channel(host.url("")).1);
-    assert_eq!(caller.get(b"beside").await.unwrap().unwrap().process_guid, b"beside");
+    assert_eq!(
+        caller.get(b"beside").await.unwrap().unwrap().process_guid,
+        b"beside"
+    );
     assert!(host.terminate().success());
 }
 
@@ -257,7 +361,10 @@ async fn restart_of_the_server_ends_no_work_in_the_background(kind: Kind) {
     let engine = kind.own_engine();
     let (installation, ..) = migrated_down(TestDatabase::on(kind, engine.address())).await;
     let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "new": "another passphrase" });
-    let installation = installation.set("encryption_keys", keys).set("active_key_label", "new").set("lock_ttl", "60s");
+    let installation = installation
+        .set("encryption_keys", keys)
+        .set("active_key_label", "new")
+        .set("lock_ttl", "60s");
     let mut host = installation.serve();
     engine.restart();
     host.wait_for_line(|line| line.contains("cut over"));
@@ -282,20 +389,42 @@ async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {
     let mut holding = other.write().await.unwrap();
     hold_residue(kind, &mut holding).await;
     let began = Instant::now();
-    while !host.output().iter().any(|line| line.contains("what a migration replaced is not removed yet")) {
-        assert!(began.elapsed() < PATIENCE, "the clean-up does not wait: {:#?}", host.output());
+    while !host
+        .output()
+        .iter()
+        .any(|line| line.contains("what a migration replaced is not removed yet"))
+    {
+        assert!(
+            began.elapsed() < PATIENCE,
+            "the clean-up does not wait: {:#?}",
+            host.output()
+        );
         // The server ends idle transactions.
         holding.fetch(sql("SELECT 1")).await.unwrap();
         pause().await;
     }
     let caller = Caller::new(watch::channel(host.url("")).1);
-    assert_eq!(before.differences(&everything(&caller).await.unwrap()), Vec::<String>::new());
+    assert_eq!(
+        before.differences(&everything(&caller).await.unwrap()),
+        Vec::<String>::new()
+    );
     drop(holding);
-    while !texts(&other, "SELECT phase FROM bbs_migration").await.is_empty() {
-        assert!(began.elapsed() < PATIENCE, "the migration does not end: {:#?}", host.output());
+    while !texts(&other, "SELECT phase FROM bbs_migration")
+        .await
+        .is_empty()
+    {
+        assert!(
+            began.elapsed() < PATIENCE,
+            "the migration does not end: {:#?}",
+            host.output()
+        );
         pause().await;
     }
-    let residue = texts(&other, "SELECT unit FROM bbs_residue WHERE direction = 'down'").await;
+    let residue = texts(
+        &other,
+        "SELECT unit FROM bbs_residue WHERE direction = 'down'",
+    )
+    .await;
     assert_eq!(residue, Vec::<String>::new());
     other.close().await;
     assert!(host.terminate().success());
@@ -304,11 +433,17 @@ async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {
 /// Takes a lock that blocks the removal of the residue of the migration down, but no earlier step.
 async fn hold_residue(kind: Kind, tx: &mut Transaction) {
     if kind == Kind::Postgres {
-        let rows = tx.fetch(sql("SELECT unit FROM bbs_residue WHERE direction = 'down' FOR UPDATE")).await.unwrap();
+        let rows = tx
+            .fetch(sql(
+                "SELECT unit FROM bbs_residue WHERE direction = 'down' FOR UPDATE",
+            ))
+            .await
+            .unwrap();
         assert!(!rows.is_empty(), "there is no residue to lock");
         return;
     }
-    // Existing rows are also locked by writers of other rows of their unit, so an uncommitted new row is used instead.
+    // Existing rows are also locked by writers of other rows of their unit, so an uncommitted new
+    // row is used instead.
     let columns = "table_name, row_digest, version, direction, unit, row_key, digest, sealed";
     let another = format!(
         "INSERT INTO bbs_residue (unit_digest, {columns}) SELECT '0', {columns} FROM bbs_residue \

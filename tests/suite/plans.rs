@@ -1,5 +1,6 @@
-//! The plans of lists and look-ups: no statement examines more rows than it returns, whatever the statistics of a table say and
-//! whatever it had when a statement was prepared. Measured by the server's own log of statements.
+//! The plans of lists and look-ups: no statement examines more rows than it returns, whatever the
+//! statistics of a table say and whatever it had when a statement was prepared. Measured by the
+//! server's own log of statements.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +16,11 @@ use crate::harness::{fixture, http_client, modules};
 
 /// Rows of each table: several pages of each list.
 const ROWS: u64 = 1100;
-/// Executions of each call in each state of the tables. PostgreSQL may replace the plan of a prepared statement after five.
+/// Executions of each call in each state of the tables. PostgreSQL may replace the plan of a
+/// prepared statement after five.
 const EXECUTIONS: usize = 7;
-/// Rows that a statement may examine beside those that it returns: those of the unit that a page ends before, and small tables.
+/// Rows that a statement may examine beside those that it returns: those of the unit that a page
+/// ends before, and small tables.
 const BESIDE: u64 = 60;
 
 /// Makes the server log each statement with the rows that it examined.
@@ -32,7 +35,11 @@ fn logging(kind: Kind) -> &'static [&'static str] {
             // Statistics are as the test leaves them.
             "-cautovacuum=off",
         ],
-        _ => &["--slow-query-log=ON", "--long-query-time=0", "--slow-query-log-file=statements"],
+        _ => &[
+            "--slow-query-log=ON",
+            "--long-query-time=0",
+            "--slow-query-log-file=statements",
+        ],
     }
 }
 
@@ -48,14 +55,19 @@ impl Executed {
     /// Statements of clients on Diego's tables, without values.
     fn is_counted(&self) -> bool {
         let is_from = |table| {
-            self.statement.contains(&format!("FROM \"{table}\"")) || self.statement.contains(&format!("FROM `{table}`"))
+            self.statement.contains(&format!("FROM \"{table}\""))
+                || self.statement.contains(&format!("FROM `{table}`"))
         };
         self.statement.starts_with("SELECT") && TABLES.into_iter().any(is_from)
     }
 
-    /// Whether a condition on other columns than the key leaves rows out, so that all have to be examined once.
+    /// Whether a condition on other columns than the key leaves rows out, so that all have to be
+    /// examined once.
     fn is_filtered(&self) -> bool {
-        let condition = self.statement.split_once("WHERE").map_or("", |(_, condition)| condition);
+        let condition = self
+            .statement
+            .split_once("WHERE")
+            .map_or("", |(_, condition)| condition);
         let columns = ["domain", "cell_id", "previous_definition_id"];
         columns.iter().any(|column| condition.contains(column))
     }
@@ -80,7 +92,11 @@ impl StatementLog<'_> {
         self.read = log.len();
         match self.kind.dialect() {
             Dialect::Postgres => new.split("plan:\n").skip(1).filter_map(explained).collect(),
-            _ => new.split("# Query_time: ").skip(1).filter_map(timed).collect(),
+            _ => new
+                .split("# Query_time: ")
+                .skip(1)
+                .filter_map(timed)
+                .collect(),
         }
     }
 }
@@ -91,16 +107,25 @@ fn explained(entry: &str) -> Option<Executed> {
     let entry = entries.next()?.ok()?;
     let plan = &entry["Plan"];
     let statement = entry["Query Text"].as_str()?.to_owned();
-    Some(Executed { statement, examined: examined(plan), returned: plan["Actual Rows"].as_f64()? as u64 })
+    Some(Executed {
+        statement,
+        examined: examined(plan),
+        returned: plan["Actual Rows"].as_f64()? as u64,
+    })
 }
 
 /// The rows that the scans of a plan have read.
 fn examined(plan: &serde_json::Value) -> u64 {
     let number = |name: &str| plan[name].as_f64().unwrap_or_default();
     let removed = ["Rows Removed by Filter", "Rows Removed by Index Recheck"].map(number);
-    let is_scan =
-        plan["Node Type"].as_str().is_some_and(|node| node.contains("Scan") && !node.contains("Bitmap Index"));
-    let own = if is_scan { (number("Actual Rows") + removed[0] + removed[1]) * number("Actual Loops") } else { 0.0 };
+    let is_scan = plan["Node Type"]
+        .as_str()
+        .is_some_and(|node| node.contains("Scan") && !node.contains("Bitmap Index"));
+    let own = if is_scan {
+        (number("Actual Rows") + removed[0] + removed[1]) * number("Actual Loops")
+    } else {
+        0.0
+    };
     let parts = plan["Plans"].as_array().into_iter().flatten().map(examined);
     own as u64 + parts.sum::<u64>()
 }
@@ -113,7 +138,11 @@ fn timed(entry: &str) -> Option<Executed> {
     };
     let at = entry.find("SELECT")?;
     let statement = entry[at..].split("\n# ").next()?.to_owned();
-    Some(Executed { statement, examined: number("Rows_examined: ")?, returned: number("Rows_sent: ")? })
+    Some(Executed {
+        statement,
+        examined: number("Rows_examined: ")?,
+        returned: number("Rows_sent: ")?,
+    })
 }
 
 /// A call, by its path and body.
@@ -134,33 +163,86 @@ async fn calls(database: &TestDatabase) -> Vec<CallMade> {
     let desired = |filter: proto::DesiredLrPsRequest| filter.encode_to_vec();
     let actual = |filter: proto::ActualLrPsRequest| filter.encode_to_vec();
     let mut calls = Vec::new();
-    for path in
-        ["/v1/desired_lrps/list.r3", "/v1/desired_lrp_scheduling_infos/list", "/v1/desired_lrp_routing_infos/list"]
-    {
+    for path in [
+        "/v1/desired_lrps/list.r3",
+        "/v1/desired_lrp_scheduling_infos/list",
+        "/v1/desired_lrp_routing_infos/list",
+    ] {
         calls.push((path, desired(Default::default())));
-        calls.push((path, desired(proto::DesiredLrPsRequest { domain: domain.clone(), ..Default::default() })));
-        let process_guids = vec![desired_guid.clone(), process_guid.clone(), b"absent".to_vec()];
-        calls.push((path, desired(proto::DesiredLrPsRequest { process_guids, ..Default::default() })));
+        calls.push((
+            path,
+            desired(proto::DesiredLrPsRequest {
+                domain: domain.clone(),
+                ..Default::default()
+            }),
+        ));
+        let process_guids = vec![
+            desired_guid.clone(),
+            process_guid.clone(),
+            b"absent".to_vec(),
+        ];
+        calls.push((
+            path,
+            desired(proto::DesiredLrPsRequest {
+                process_guids,
+                ..Default::default()
+            }),
+        ));
     }
     for filter in [
         proto::ActualLrPsRequest::default(),
-        proto::ActualLrPsRequest { domain: domain.clone(), ..Default::default() },
-        proto::ActualLrPsRequest { cell_id: cell_id.clone(), ..Default::default() },
-        proto::ActualLrPsRequest { process_guid: process_guid.clone(), ..Default::default() },
+        proto::ActualLrPsRequest {
+            domain: domain.clone(),
+            ..Default::default()
+        },
+        proto::ActualLrPsRequest {
+            cell_id: cell_id.clone(),
+            ..Default::default()
+        },
+        proto::ActualLrPsRequest {
+            process_guid: process_guid.clone(),
+            ..Default::default()
+        },
     ] {
         calls.push(("/v1/actual_lrps/list", actual(filter)));
     }
-    calls.push(("/v1/actual_lrp_groups/list", proto::ActualLrpGroupsRequest::default().encode_to_vec()));
-    calls.push(("/v1/tasks/list.r3", proto::TasksRequest::default().encode_to_vec()));
-    calls.push(("/v1/tasks/list.r3", proto::TasksRequest { cell_id, ..Default::default() }.encode_to_vec()));
-    let by_guid = proto::DesiredLrpByProcessGuidRequest { process_guid: desired_guid.clone() }.encode_to_vec();
+    calls.push((
+        "/v1/actual_lrp_groups/list",
+        proto::ActualLrpGroupsRequest::default().encode_to_vec(),
+    ));
+    calls.push((
+        "/v1/tasks/list.r3",
+        proto::TasksRequest::default().encode_to_vec(),
+    ));
+    calls.push((
+        "/v1/tasks/list.r3",
+        proto::TasksRequest {
+            cell_id,
+            ..Default::default()
+        }
+        .encode_to_vec(),
+    ));
+    let by_guid = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: desired_guid.clone(),
+    }
+    .encode_to_vec();
     calls.push(("/v1/desired_lrps/get_by_process_guid.r3", by_guid.clone()));
-    calls.push(("/v1/desired_lrp_scheduling_infos/get_by_process_guid", by_guid));
+    calls.push((
+        "/v1/desired_lrp_scheduling_infos/get_by_process_guid",
+        by_guid,
+    ));
     calls.push((
         "/v1/tasks/get_by_task_guid.r3",
-        proto::TaskByGuidRequest { task_guid: task_guid.clone() }.encode_to_vec(),
+        proto::TaskByGuidRequest {
+            task_guid: task_guid.clone(),
+        }
+        .encode_to_vec(),
     ));
-    let key = Some(proto::ActualLrpKey { process_guid, index, domain: domain.clone() });
+    let key = Some(proto::ActualLrpKey {
+        process_guid,
+        index,
+        domain: domain.clone(),
+    });
     let started = proto::StartActualLrpRequest {
         actual_lrp_key: key.clone(),
         actual_lrp_instance_key: instance("plans"),
@@ -168,17 +250,31 @@ async fn calls(database: &TestDatabase) -> Vec<CallMade> {
         ..Default::default()
     };
     calls.push(("/v1/actual_lrps/start.r1", started.encode_to_vec()));
-    let update = proto::DesiredLrpUpdate { annotation: Some(b"plans".to_vec()), ..Default::default() };
-    let update = proto::UpdateDesiredLrpRequest { process_guid: desired_guid, update: Some(update) };
+    let update = proto::DesiredLrpUpdate {
+        annotation: Some(b"plans".to_vec()),
+        ..Default::default()
+    };
+    let update = proto::UpdateDesiredLrpRequest {
+        process_guid: desired_guid,
+        update: Some(update),
+    };
     calls.push(("/v1/desired_lrp/update", update.encode_to_vec()));
-    calls.push(("/v1/tasks/cancel", proto::TaskGuidRequest { task_guid }.encode_to_vec()));
+    calls.push((
+        "/v1/tasks/cancel",
+        proto::TaskGuidRequest { task_guid }.encode_to_vec(),
+    ));
     calls
 }
 
 async fn make(host: &Host, calls: &[CallMade]) {
     for _ in 0..EXECUTIONS {
         for (path, body) in calls {
-            let answer = http_client().post(host.url(path)).body(body.clone()).send().await.unwrap();
+            let answer = http_client()
+                .post(host.url(path))
+                .body(body.clone())
+                .send()
+                .await
+                .unwrap();
             assert_eq!(answer.status().as_u16(), 200, "{path}");
         }
     }
@@ -189,15 +285,25 @@ const TABLES: [&str; 3] = ["actual_lrps", "tasks", "desired_lrps"];
 
 /// Removes all rows.
 async fn empty(database: &TestDatabase) {
-    on_all(database, TABLES.into_iter().rev(), |table| format!("DELETE FROM {table}")).await;
+    on_all(database, TABLES.into_iter().rev(), |table| {
+        format!("DELETE FROM {table}")
+    })
+    .await;
 }
 
 /// Adds the rows.
 async fn fill(database: &TestDatabase) {
-    on_all(database, TABLES, |table| format!("INSERT INTO {table} SELECT * FROM spare_{table}")).await;
+    on_all(database, TABLES, |table| {
+        format!("INSERT INTO {table} SELECT * FROM spare_{table}")
+    })
+    .await;
 }
 
-async fn on_all(database: &TestDatabase, tables: impl IntoIterator<Item = &str>, statement: impl Fn(&str) -> String) {
+async fn on_all(
+    database: &TestDatabase,
+    tables: impl IntoIterator<Item = &str>,
+    statement: impl Fn(&str) -> String,
+) {
     let opened = database.open().await;
     for table in tables {
         execute(&opened, &statement(table)).await;
@@ -211,16 +317,36 @@ async fn with_spare_rows(database: &TestDatabase, installation: &Installation) {
     installation.succeed(&["migrate", "up"]);
     let opened = database.open().await;
     for table in TABLES {
-        execute(&opened, &format!("CREATE TABLE spare_{table} AS SELECT * FROM {table}")).await;
-        let key = if table == "tasks" { "guid" } else { "process_guid" };
+        execute(
+            &opened,
+            &format!("CREATE TABLE spare_{table} AS SELECT * FROM {table}"),
+        )
+        .await;
+        let key = if table == "tasks" {
+            "guid"
+        } else {
+            "process_guid"
+        };
         let guid = match opened.dialect() {
             Dialect::Postgres => format!("md5({key} || clock_timestamp()::text)"),
             _ => format!("LEFT(SHA2(CONCAT({key}, RAND()), 256), 32)"),
         };
-        while texts(&opened, &format!("SELECT count(*) FROM spare_{table}")).await[0].parse::<u64>().unwrap() < ROWS {
-            execute(&opened, &format!("CREATE TABLE more AS SELECT * FROM spare_{table}")).await;
+        while texts(&opened, &format!("SELECT count(*) FROM spare_{table}")).await[0]
+            .parse::<u64>()
+            .unwrap()
+            < ROWS
+        {
+            execute(
+                &opened,
+                &format!("CREATE TABLE more AS SELECT * FROM spare_{table}"),
+            )
+            .await;
             execute(&opened, &format!("UPDATE more SET {key} = {guid}")).await;
-            execute(&opened, &format!("INSERT INTO spare_{table} SELECT * FROM more")).await;
+            execute(
+                &opened,
+                &format!("INSERT INTO spare_{table} SELECT * FROM more"),
+            )
+            .await;
             execute(&opened, "DROP TABLE more").await;
         }
     }
@@ -239,19 +365,26 @@ fn assert_examines_what_it_returns(executed: &[Executed], state: &str) {
             *sum = (sum.0 + one.examined, sum.1 + 1);
             continue;
         }
-        assert!(one.examined <= 2 * one.returned + BESIDE, "{state}: {one:#?}");
+        assert!(
+            one.examined <= 2 * one.returned + BESIDE,
+            "{state}: {one:#?}"
+        );
     }
     assert!(counted > 100, "{state}: {counted} statements");
     // A filtered list examines each row once, in pages or at once.
     for (statement, (examined, executions)) in filtered {
         let most = EXECUTIONS as u64 * 4 * ROWS + executions * BESIDE;
-        assert!(examined <= most, "{state}: {examined} rows in {executions} executions of {statement}");
+        assert!(
+            examined <= most,
+            "{state}: {examined} rows in {executions} executions of {statement}"
+        );
     }
 }
 
 on_each_server!(no_list_and_no_look_up_examines_more_than_it_returns);
-/// Method: the tables are filled without statistics, updated twice, emptied and analysed, and filled again, while a host makes every
-/// call, each more often than PostgreSQL keeps the first plan of a statement.
+/// Method: the tables are filled without statistics, updated twice, emptied and analysed, and
+/// filled again, while a host makes every call, each more often than PostgreSQL keeps the first
+/// plan of a statement.
 async fn no_list_and_no_look_up_examines_more_than_it_returns(kind: Kind) {
     let engine = kind.own_engine_with(logging(kind));
     let database = TestDatabase::on(kind, engine.address());
@@ -263,17 +396,28 @@ async fn no_list_and_no_look_up_examines_more_than_it_returns(kind: Kind) {
     fill(&database).await;
     let calls = calls(&database).await;
     let host = installation.serve();
-    let mut log = StatementLog { kind, engine: &engine, read: 0 };
+    let mut log = StatementLog {
+        kind,
+        engine: &engine,
+        read: 0,
+    };
     log.next();
     make(&host, &calls).await;
     assert_examines_what_it_returns(&log.next(), "filled without statistics");
     for _ in 0..2 {
-        on_all(&database, TABLES, |table| format!("UPDATE {table} SET domain = concat(domain, 'x')")).await;
+        on_all(&database, TABLES, |table| {
+            format!("UPDATE {table} SET domain = concat(domain, 'x')")
+        })
+        .await;
     }
     make(&host, &calls).await;
     assert_examines_what_it_returns(&log.next(), "updated twice");
     empty(&database).await;
-    let analyse = if kind.dialect() == Dialect::Postgres { "ANALYZE" } else { "ANALYZE TABLE" };
+    let analyse = if kind.dialect() == Dialect::Postgres {
+        "ANALYZE"
+    } else {
+        "ANALYZE TABLE"
+    };
     on_all(&database, TABLES, |table| format!("{analyse} {table}")).await;
     make(&host, &calls).await;
     // A start makes an instance.

@@ -1,4 +1,5 @@
-//! Units that a migration cannot transform: named in the error, saved for replay, quarantined, retried and restored.
+//! Units that a migration cannot transform: named in the error, saved for replay, quarantined,
+//! retried and restored.
 
 mod refused_rows;
 mod repair;
@@ -11,7 +12,9 @@ use std::process::Output;
 
 use bbs::testing::database::Dialect;
 use bbs::testing::layout::schema::Sealing;
-use bbs::testing::migrate::fault::{AFTER_CUT_OVER, AFTER_RENAMING, BEFORE_CLEAN_UP_COMMIT, QUARANTINE_POINTS};
+use bbs::testing::migrate::fault::{
+    AFTER_CUT_OVER, AFTER_RENAMING, BEFORE_CLEAN_UP_COMMIT, QUARANTINE_POINTS,
+};
 use bbs_encryption::Keyring;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
@@ -23,7 +26,8 @@ use crate::harness::layouts::SPLIT;
 use crate::harness::modules;
 use crate::harness::stored::{Rows, Stored};
 
-/// The fixture with the modules that split it, and with run infos that are no valid protobuf messages.
+/// The fixture with the modules that split it, and with run infos that are no valid protobuf
+/// messages.
 pub(super) struct Damaged {
     pub(super) installation: Installation,
     pub(super) units: Vec<String>,
@@ -31,26 +35,34 @@ pub(super) struct Damaged {
 
 /// A protobuf message that ends inside a field.
 const UNREADABLE: &[u8] = b"\x0a\x05";
-pub(super) const REASON: &str = "`run_info` cannot be read: the protobuf message ends inside a field, at byte 0";
+pub(super) const REASON: &str =
+    "`run_info` cannot be read: the protobuf message ends inside a field, at byte 0";
 
 impl Damaged {
     /// Damages the desired LRPs at these positions.
     pub(super) async fn at(kind: Kind, positions: &[usize]) -> Self {
-        let installation = Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
+        let installation =
+            Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
         fixture::write_to(&installation.database).await;
         let stored = Stored::open(&installation.database, fixture::migrations()).await;
         let rows = stored.rows(VERSION).await;
         let mut units = Vec::new();
         for position in positions {
             let guid = rows["desired_lrps"][*position]["process_guid"].clone();
-            let sealed = String::from_utf8(fixture::keyring().seal(Sealing::Enveloped, UNREADABLE)).unwrap();
+            let sealed =
+                String::from_utf8(fixture::keyring().seal(Sealing::Enveloped, UNREADABLE)).unwrap();
             stored
-                .execute(&format!("UPDATE desired_lrps SET run_info = '{sealed}' WHERE process_guid = '{guid}'"))
+                .execute(&format!(
+                    "UPDATE desired_lrps SET run_info = '{sealed}' WHERE process_guid = '{guid}'"
+                ))
                 .await;
             units.push(guid);
         }
         stored.context.database.close().await;
-        Self { installation, units }
+        Self {
+            installation,
+            units,
+        }
     }
 
     /// The names of all tables, and all rows of Diego's tables.
@@ -69,8 +81,12 @@ impl Damaged {
     }
 
     pub(super) fn replay_file(&self) -> PathBuf {
-        let files = std::fs::read_dir(self.installation.folder().join("replay")).expect("a folder of replays");
-        files.map(|file| file.unwrap().path()).next().expect("a replay file")
+        let files = std::fs::read_dir(self.installation.folder().join("replay"))
+            .expect("a folder of replays");
+        files
+            .map(|file| file.unwrap().path())
+            .next()
+            .expect("a replay file")
     }
 }
 
@@ -80,7 +96,9 @@ fn stderr_of(output: &Output) -> String {
 
 #[track_caller]
 fn assert_contains(text: &str, parts: &[&str]) {
-    parts.iter().for_each(|part| assert!(text.contains(part), "{part:?} is not in:\n{text}"));
+    parts
+        .iter()
+        .for_each(|part| assert!(text.contains(part), "{part:?} is not in:\n{text}"));
 }
 
 on_each_database!(failed_unit_can_be_replayed_without_the_database);
@@ -89,18 +107,42 @@ async fn failed_unit_can_be_replayed_without_the_database(kind: Kind) {
     let unit = damaged.units[0].as_str();
     let stopped = damaged.refused(&["migrate", "up"]);
     let file = damaged.replay_file().display().to_string();
-    assert_contains(&stopped, &[&format!("unit {unit:?} cannot be migrated"), REASON, &file]);
+    assert_contains(
+        &stopped,
+        &[&format!("unit {unit:?} cannot be migrated"), REASON, &file],
+    );
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(Path::new(&file)), mode(&damaged.installation.folder().join("replay"))), (0o600, 0o700));
+    assert_eq!(
+        (
+            mode(Path::new(&file)),
+            mode(&damaged.installation.folder().join("replay"))
+        ),
+        (0o600, 0o700)
+    );
 
     let again = damaged.installation.run(&["module", "replay", &file]);
     assert!(!again.status.success());
     let shown = String::from_utf8_lossy(&again.stdout).into_owned();
-    assert_contains(&shown, &[unit, "1795000200-image-credentials, up", "the one that failed", "run_info (2 bytes)"]);
-    assert_contains(&stderr_of(&again), &["the module still cannot transform the unit", REASON]);
+    assert_contains(
+        &shown,
+        &[
+            unit,
+            "1795000200-image-credentials, up",
+            "the one that failed",
+            "run_info (2 bytes)",
+        ],
+    );
+    assert_contains(
+        &stderr_of(&again),
+        &["the module still cannot transform the unit", REASON],
+    );
 
-    let golden: serde_json::Value =
-        serde_json::from_str(&damaged.installation.succeed(&["module", "replay", &file, "--golden"])).unwrap();
+    let golden: serde_json::Value = serde_json::from_str(
+        &damaged
+            .installation
+            .succeed(&["module", "replay", &file, "--golden"]),
+    )
+    .unwrap();
     let expected = serde_json::json!({
         "direction": "up",
         "unit": { "immutable_desired_lrps": [{ "run_info": { "hex": "0a05" } }], "mutable_desired_lrps": [{}] },
@@ -110,29 +152,42 @@ async fn failed_unit_can_be_replayed_without_the_database(kind: Kind) {
     let catalog = modules::modules_with_split();
     let named = |name: &str| catalog.join(name).display().to_string();
     let same = named("1795000200-image-credentials.wasm");
-    assert_contains(&damaged.refused(&["module", "replay", &file, "--module", &same]), &[REASON]);
+    assert_contains(
+        &damaged.refused(&["module", "replay", &file, "--module", &same]),
+        &[REASON],
+    );
     let other = named("1795000100-split-desired-lrps.wasm");
     assert_contains(
         &damaged.refused(&["module", "replay", &file, "--module", &other]),
         &["is migration 1795000100, the replay file is of 1795000200-image-credentials"],
     );
     let translator = named("0.9-to-0.10.wasm");
-    assert_contains(&damaged.refused(&["module", "replay", &file, "--module", &translator]), &["is a translator"]);
+    assert_contains(
+        &damaged.refused(&["module", "replay", &file, "--module", &translator]),
+        &["is a translator"],
+    );
 }
 
-/// Goal: what the database would refuse is found before it is written, by unit and module.
-/// Method: a migration computes texts with a NUL character and texts that are too long for their column.
+/// Goal: what the database would refuse is found before it is written, by unit and module. Method:
+/// a migration computes texts with a NUL character and texts that are too long for their column.
 async fn result_that_the_database_cannot_store_is_refused_by_name(kind: Kind) {
     let installation = Installation::new(&modules::modules_with_unstorable(), kind);
     fixture::write_to(&installation.database).await;
     let opened = installation.database.open().await;
     let guids = texts(&opened, "SELECT guid FROM tasks ORDER BY guid").await;
     for (guid, domain) in guids.iter().zip(["nul", "long"]) {
-        execute(&opened, &format!("UPDATE tasks SET domain = '{domain}' WHERE guid = '{guid}'")).await;
+        execute(
+            &opened,
+            &format!("UPDATE tasks SET domain = '{domain}' WHERE guid = '{guid}'"),
+        )
+        .await;
     }
     opened.close().await;
     let flaws = match kind.dialect() {
-        Dialect::Postgres => vec![(&guids[0], "has a NUL character"), (&guids[1], "longer than the column holds")],
+        Dialect::Postgres => vec![
+            (&guids[0], "has a NUL character"),
+            (&guids[1], "longer than the column holds"),
+        ],
         Dialect::Mysql | Dialect::Sqlite => vec![(&guids[1], "longer than the column holds")],
     };
     let checked = installation.run(&["migrate", "plan", "--check"]);
@@ -141,7 +196,11 @@ async fn result_that_the_database_cannot_store_is_refused_by_name(kind: Kind) {
     let stopped = stderr_of(&installation.run(&["migrate", "up"]));
     assert_contains(
         &stopped,
-        &["cannot be migrated", "the tables are as they were", "up of migration 1795000060 (unstorable"],
+        &[
+            "cannot be migrated",
+            "the tables are as they were",
+            "up of migration 1795000060 (unstorable",
+        ],
     );
     installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
     let listed = installation.succeed(&["migrate", "quarantine", "list"]);
@@ -163,7 +222,11 @@ async fn names_of_units_are_printed_without_control_characters() {
     fixture::write_to(&installation.database).await;
     let opened = installation.database.open().await;
     let first = "guid = (SELECT MIN(guid) FROM tasks)";
-    execute(&opened, &format!("UPDATE tasks SET guid = '{UNIT}', domain = 'long' WHERE {first}")).await;
+    execute(
+        &opened,
+        &format!("UPDATE tasks SET guid = '{UNIT}', domain = 'long' WHERE {first}"),
+    )
+    .await;
     opened.close().await;
     installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
     for arguments in [&["list"][..], &["show", UNIT], &["retry"]] {
@@ -181,10 +244,22 @@ async fn invalid_replay_file_and_wrong_key_are_refused(kind: Kind) {
     let file = damaged.replay_file();
     let replay = |file: &Path| damaged.refused(&["module", "replay", &file.display().to_string()]);
     let missing = damaged.installation.folder().join("none.replay");
-    assert_contains(&replay(&missing), &["cannot read", "none.replay; name a file of the host's `replay_dir`"]);
+    assert_contains(
+        &replay(&missing),
+        &[
+            "cannot read",
+            "none.replay; name a file of the host's `replay_dir`",
+        ],
+    );
     let cases = [
-        (fixture::keyring().seal(Sealing::Sealed, b"{}"), "is not a replay file of this host's kind"),
-        (b"no record".to_vec(), "does not open; give the configuration of the host that wrote it"),
+        (
+            fixture::keyring().seal(Sealing::Sealed, b"{}"),
+            "is not a replay file of this host's kind",
+        ),
+        (
+            b"no record".to_vec(),
+            "does not open; give the configuration of the host that wrote it",
+        ),
     ];
     for (content, expected) in cases {
         let path = damaged.installation.folder().join("other.replay");
@@ -192,10 +267,14 @@ async fn invalid_replay_file_and_wrong_key_are_refused(kind: Kind) {
         assert_contains(&replay(&path), &[expected]);
     }
     let keys = serde_json::json!({"other": "another passphrase"});
-    let elsewhere =
-        Installation::new(&modules::modules(), kind).set("encryption_keys", keys).set("active_key_label", "other");
+    let elsewhere = Installation::new(&modules::modules(), kind)
+        .set("encryption_keys", keys)
+        .set("active_key_label", "other");
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
-    assert_contains(&stderr_of(&refused), &["does not open", "key with label \"key-2024\" was not found"]);
+    assert_contains(
+        &stderr_of(&refused),
+        &["does not open", "key with label \"key-2024\" was not found"],
+    );
     let elsewhere = Installation::new(&modules::modules(), kind);
     let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
     assert_contains(
@@ -210,7 +289,10 @@ async fn plan_check_names_units_that_fail_the_round_trip_and_writes_nothing(kind
     let before = damaged.content().await;
     let output = damaged.installation.run(&["migrate", "plan", "--check"]);
     assert!(!output.status.success());
-    assert_contains(&stderr_of(&output), &["2 units do not survive a migration to 1795000200 and back"]);
+    assert_contains(
+        &stderr_of(&output),
+        &["2 units do not survive a migration to 1795000200 and back"],
+    );
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_contains(
         &shown,
@@ -222,14 +304,18 @@ async fn plan_check_names_units_that_fail_the_round_trip_and_writes_nothing(kind
             &format!("{:?}", damaged.units[0]),
         ],
     );
-    assert!(damaged.content().await == before, "the check wrote to the database");
+    assert!(
+        damaged.content().await == before,
+        "the check wrote to the database"
+    );
 }
 
 on_each_database!(record_of_a_version_without_a_module_ends_the_check);
 async fn record_of_a_version_without_a_module_ends_the_check(kind: Kind) {
     let installation = Installation::new(&modules::modules_with_split(), kind);
     fixture::write_to(&installation.database).await;
-    Installation::on(installation.database.clone(), &modules::modules()).succeed(&["migrate", "up"]);
+    Installation::on(installation.database.clone(), &modules::modules())
+        .succeed(&["migrate", "up"]);
     let unknown = "UPDATE tasks SET record_version = 42 WHERE guid IN (SELECT guid FROM (SELECT MIN(guid) AS guid FROM tasks) one)";
     let database = installation.database.open().await;
     execute(&database, unknown).await;
@@ -237,7 +323,13 @@ async fn record_of_a_version_without_a_module_ends_the_check(kind: Kind) {
     for arguments in [&["migrate", "plan", "--check"][..], &["migrate", "up"]] {
         let output = installation.run(arguments);
         assert!(!output.status.success());
-        assert_contains(&stderr_of(&output), &["table tasks has records of version 42", "Nothing was written"]);
+        assert_contains(
+            &stderr_of(&output),
+            &[
+                "table tasks has records of version 42",
+                "Nothing was written",
+            ],
+        );
     }
 }
 
@@ -249,8 +341,13 @@ async fn default_modules_pass_the_round_trip_of_every_unit(kind: Kind) {
         let checked = installation.succeed(&["migrate", "plan", "--check", "--to", to, "--json"]);
         let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
         let migrations = checked["check"]["migrations"].as_array().unwrap();
-        assert!(migrations.iter().all(|migration| migration["lost"] == 0), "{checked:#}");
-        let split = migrations.iter().find(|migration| migration["name"] == "split-metric-tags");
+        assert!(
+            migrations.iter().all(|migration| migration["lost"] == 0),
+            "{checked:#}"
+        );
+        let split = migrations
+            .iter()
+            .find(|migration| migration["name"] == "split-metric-tags");
         if let Some(split) = split {
             assert_eq!(split["units"], 300);
         }
@@ -270,12 +367,20 @@ async fn check_of_the_way_down_passes_where_the_way_back_restores_everything(kin
         rows
     };
     let before = stored().await;
-    assert!(before["desired_lrps"].iter().all(|row| !row["record_version"].is_empty()), "the records are stamped");
+    assert!(
+        before["desired_lrps"]
+            .iter()
+            .all(|row| !row["record_version"].is_empty()),
+        "the records are stamped"
+    );
     let version = VERSION.to_string();
     let checked = installation.succeed(&["migrate", "plan", "--check", "--to", &version, "--json"]);
     let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
     let migrations = checked["check"]["migrations"].as_array().unwrap();
-    assert!(!migrations.is_empty() && migrations.iter().all(|migration| migration["lost"] == 0), "{checked:#}");
+    assert!(
+        !migrations.is_empty() && migrations.iter().all(|migration| migration["lost"] == 0),
+        "{checked:#}"
+    );
     installation.succeed(&["migrate", "down", "--to", &version]);
     installation.succeed(&["migrate", "up"]);
     assert!(stored().await == before);
@@ -289,13 +394,28 @@ async fn failing_units_are_quarantined_shown_retried_and_restored(kind: Kind) {
     let up = host.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
     assert_contains(
         &up,
-        &["Migrated from 1722634733 to 1795000200.", "2 units are in quarantine: `bbs migrate quarantine list`"],
+        &[
+            "Migrated from 1722634733 to 1795000200.",
+            "2 units are in quarantine: `bbs migrate quarantine list`",
+        ],
     );
-    assert_contains(&host.succeed(&["migrate", "status"]), &["Quarantine 2 units that could not be migrated"]);
+    assert_contains(
+        &host.succeed(&["migrate", "status"]),
+        &["Quarantine 2 units that could not be migrated"],
+    );
     let listed = host.succeed(&["migrate", "quarantine", "list"]);
     for unit in &damaged.units {
-        let line = listed.lines().find(|line| line.starts_with(unit.as_str())).expect("a line for the unit");
-        assert_contains(line, &[" actual_lrps + 1 desired_lrps, ", &format!("1795000200 up: {REASON}")]);
+        let line = listed
+            .lines()
+            .find(|line| line.starts_with(unit.as_str()))
+            .expect("a line for the unit");
+        assert_contains(
+            line,
+            &[
+                " actual_lrps + 1 desired_lrps, ",
+                &format!("1795000200 up: {REASON}"),
+            ],
+        );
     }
     let unit = damaged.units[0].as_str();
     let shown = host.succeed(&["migrate", "quarantine", "show", unit]);
@@ -312,12 +432,21 @@ async fn failing_units_are_quarantined_shown_retried_and_restored(kind: Kind) {
     let serving = host.serve();
     let refused = host.run(&["migrate", "quarantine", "retry", unit]);
     assert!(serving.terminate().success());
-    assert_contains(&String::from_utf8_lossy(&refused.stdout), &[&format!("{unit}  remains: {REASON}")]);
+    assert_contains(
+        &String::from_utf8_lossy(&refused.stdout),
+        &[&format!("{unit}  remains: {REASON}")],
+    );
     assert_contains(&stderr_of(&refused), &["1 of 1 units remain in quarantine"]);
-    assert_contains(&damaged.refused(&["migrate", "quarantine", "show", "unknown"]), &["there is no unit \"unknown\""]);
+    assert_contains(
+        &damaged.refused(&["migrate", "quarantine", "show", "unknown"]),
+        &["there is no unit \"unknown\""],
+    );
 
     host.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
-    assert_contains(&host.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    assert_contains(
+        &host.succeed(&["migrate", "quarantine", "list"]),
+        &["No unit is in quarantine."],
+    );
     assert_eq!(damaged.content().await.1, before);
 }
 
@@ -331,15 +460,30 @@ async fn kill_between_the_version_and_the_clean_up_keeps_quarantined_units(kind:
         let damaged = Damaged::at(kind, &[3, 150]).await;
         let before = damaged.content().await.1;
         let host = &damaged.installation;
-        let killed = host.command(&up).env("BBS_FAULT", point).output().expect("the executable starts");
-        assert_eq!(killed.status.signal(), Some(9), "{point}: {}", stderr_of(&killed));
+        let killed = host
+            .command(&up)
+            .env("BBS_FAULT", point)
+            .output()
+            .expect("the executable starts");
+        assert_eq!(
+            killed.status.signal(),
+            Some(9),
+            "{point}: {}",
+            stderr_of(&killed)
+        );
         host.succeed(&up);
         let listed = host.succeed(&["migrate", "quarantine", "list"]);
         let lines = listed.lines().filter(|line| line.contains(REASON));
         assert_eq!(lines.count(), damaged.units.len(), "{point}: {listed}");
         host.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
-        assert_contains(&host.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
-        assert!(damaged.content().await.1 == before, "{point}: rows are lost or changed");
+        assert_contains(
+            &host.succeed(&["migrate", "quarantine", "list"]),
+            &["No unit is in quarantine."],
+        );
+        assert!(
+            damaged.content().await.1 == before,
+            "{point}: rows are lost or changed"
+        );
     }
 }
 
@@ -348,18 +492,41 @@ async fn unit_of_several_tables_is_put_back_whole(kind: Kind) {
     let installation = Installation::new(&modules::modules_with_split(), kind);
     fixture::write_to(&installation.database).await;
     installation.succeed(&["migrate", "up"]);
-    let stored = Stored::open(&installation.database, fixture::migrations_in(&modules::modules_with_split())).await;
-    let sealed = String::from_utf8(fixture::keyring().seal(Sealing::Enveloped, UNREADABLE)).unwrap();
+    let stored = Stored::open(
+        &installation.database,
+        fixture::migrations_in(&modules::modules_with_split()),
+    )
+    .await;
+    let sealed =
+        String::from_utf8(fixture::keyring().seal(Sealing::Enveloped, UNREADABLE)).unwrap();
     // Not all of them fail: the module restores some from what it saved on the way up.
     for row in &stored.rows(SPLIT).await["immutable_desired_lrps"][..10] {
         let damage = "UPDATE immutable_desired_lrps SET immutable_run_info";
-        stored.execute(&format!("{damage} = '{sealed}' WHERE process_guid = '{}'", row["process_guid"])).await;
+        stored
+            .execute(&format!(
+                "{damage} = '{sealed}' WHERE process_guid = '{}'",
+                row["process_guid"]
+            ))
+            .await;
     }
     let before = stored.rows(SPLIT).await;
-    installation.succeed(&["migrate", "down", "--on-unreadable", "quarantine", "--to", &VERSION.to_string()]);
-    assert_contains(&installation.succeed(&["migrate", "quarantine", "list"]), &["1 immutable_desired_lrps", REASON]);
+    installation.succeed(&[
+        "migrate",
+        "down",
+        "--on-unreadable",
+        "quarantine",
+        "--to",
+        &VERSION.to_string(),
+    ]);
+    assert_contains(
+        &installation.succeed(&["migrate", "quarantine", "list"]),
+        &["1 immutable_desired_lrps", REASON],
+    );
     installation.succeed(&["migrate", "up"]);
-    assert_contains(&installation.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    assert_contains(
+        &installation.succeed(&["migrate", "quarantine", "list"]),
+        &["No unit is in quarantine."],
+    );
     assert_eq!(stored.rows(SPLIT).await, before);
 }
 
@@ -371,28 +538,52 @@ async fn unit_is_put_back_beside_the_tables_that_were_not_in_quarantine(kind: Ki
     installation.succeed(&["migrate", "down", "--to", older]);
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let instances = "SELECT process_guid FROM actual_lrps ORDER BY process_guid";
-    let guid = texts(&stored.context.database, instances).await.swap_remove(0);
+    let guid = texts(&stored.context.database, instances)
+        .await
+        .swap_remove(0);
     let lost = Keyring::new([("key-lost", "another passphrase")], "key-lost").unwrap();
     let query = format!("SELECT run_info FROM desired_lrps WHERE process_guid = '{guid}'");
     let run_info = texts(&stored.context.database, &query).await.swap_remove(0);
-    let run_info = fixture::keyring().open(Sealing::Enveloped, run_info.as_bytes()).unwrap();
+    let run_info = fixture::keyring()
+        .open(Sealing::Enveloped, run_info.as_bytes())
+        .unwrap();
     let sealed = String::from_utf8(lost.seal(Sealing::Enveloped, &run_info)).unwrap();
-    stored.execute(&format!("UPDATE desired_lrps SET run_info = '{sealed}' WHERE process_guid = '{guid}'")).await;
+    stored
+        .execute(&format!(
+            "UPDATE desired_lrps SET run_info = '{sealed}' WHERE process_guid = '{guid}'"
+        ))
+        .await;
 
     // No migration up to here joins the two tables.
-    installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine", "--to", "1795000000"]);
-    assert_contains(&installation.succeed(&["migrate", "quarantine", "list"]), &["1 desired_lrps", "does not open"]);
+    installation.succeed(&[
+        "migrate",
+        "up",
+        "--on-unreadable",
+        "quarantine",
+        "--to",
+        "1795000000",
+    ]);
+    assert_contains(
+        &installation.succeed(&["migrate", "quarantine", "list"]),
+        &["1 desired_lrps", "does not open"],
+    );
     installation.succeed(&["migrate", "up"]);
     let keys = serde_json::json!({"key-2024": "correct horse battery staple", "key-lost": "another passphrase"});
     let installation = installation.set("encryption_keys", keys);
     installation.succeed(&["migrate", "quarantine", "retry"]);
-    assert_contains(&installation.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    assert_contains(
+        &installation.succeed(&["migrate", "quarantine", "list"]),
+        &["No unit is in quarantine."],
+    );
     let ids = format!(
         "SELECT definition_id FROM desired_lrps WHERE process_guid = '{guid}' UNION ALL \
          SELECT desired_lrp_definition_id FROM actual_lrps WHERE process_guid = '{guid}'"
     );
     let ids = texts(&stored.context.database, &ids).await;
-    assert!(ids.len() > 1 && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    assert!(
+        ids.len() > 1 && ids.iter().all(|id| *id == ids[0]),
+        "{ids:?}"
+    );
 }
 
 on_each_database!(partial_runs_report_progress_and_completion);
@@ -404,7 +595,10 @@ async fn partial_runs_report_progress_and_completion(kind: Kind) {
     let text = String::from_utf8_lossy(&part.stdout).into_owned();
     assert_contains(
         &text,
-        &["Migrated 120 of 300 units from 1722634733 to 1795000200 so far; 180 remain.", "stays at 1722634733"],
+        &[
+            "Migrated 120 of 300 units from 1722634733 to 1795000200 so far; 180 remain.",
+            "stays at 1722634733",
+        ],
     );
     assert_contains(
         &installation.succeed(&["migrate", "status"]),
@@ -413,58 +607,123 @@ async fn partial_runs_report_progress_and_completion(kind: Kind) {
     let part = installation.run(&["migrate", "up", "--max-count", "120"]);
     assert_eq!(part.status.code(), Some(3), "{}", stderr_of(&part));
     let done = installation.succeed(&["migrate", "up", "--max-count", "120"]);
-    assert_contains(&done, &["Finished the migration from 1722634733 to 1795000200, which an earlier run had begun."]);
-    assert_contains(&installation.succeed(&["migrate", "up", "--max-count", "0"]), &["Nothing to migrate"]);
+    assert_contains(
+        &done,
+        &["Finished the migration from 1722634733 to 1795000200, which an earlier run had begun."],
+    );
+    assert_contains(
+        &installation.succeed(&["migrate", "up", "--max-count", "0"]),
+        &["Nothing to migrate"],
+    );
 
-    let part = installation.run(&["migrate", "down", "--to", "1795000010", "--max-count", "299"]);
+    let part = installation.run(&[
+        "migrate",
+        "down",
+        "--to",
+        "1795000010",
+        "--max-count",
+        "299",
+    ]);
     assert_eq!(part.status.code(), Some(3), "{}", stderr_of(&part));
     let done = installation.succeed(&["migrate", "down", "--to", "1795000010", "--max-count", "1"]);
-    assert_contains(&done, &["Finished the migration from 1795000200 to 1795000010"]);
+    assert_contains(
+        &done,
+        &["Finished the migration from 1795000200 to 1795000010"],
+    );
 }
 
 on_each_database!(key_rotation_includes_quarantined_units);
 async fn key_rotation_includes_quarantined_units(kind: Kind) {
     let damaged = Damaged::at(kind, &[3]).await;
-    damaged.installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
-    let Damaged { installation, units } = damaged;
+    damaged
+        .installation
+        .succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
+    let Damaged {
+        installation,
+        units,
+    } = damaged;
     let keys = serde_json::json!({"key-2024": "correct horse battery staple", "key-2026": "another passphrase"});
-    let installation = installation.set("encryption_keys", keys).set("active_key_label", "key-2026");
+    let installation = installation
+        .set("encryption_keys", keys)
+        .set("active_key_label", "key-2026");
     installation.succeed(&["keys", "rotate"]);
     installation.succeed(&["keys", "verify", "--label", "key-2024"]);
-    let installation = installation.set("encryption_keys", serde_json::json!({"key-2026": "another passphrase"}));
-    let file = std::fs::read_dir(installation.folder().join("replay")).unwrap().next().unwrap().unwrap().path();
-    assert_contains(&stderr_of(&installation.run(&["module", "replay", &file.display().to_string()])), &[REASON]);
+    let installation = installation.set(
+        "encryption_keys",
+        serde_json::json!({"key-2026": "another passphrase"}),
+    );
+    let file = std::fs::read_dir(installation.folder().join("replay"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
+    assert_contains(
+        &stderr_of(&installation.run(&["module", "replay", &file.display().to_string()])),
+        &[REASON],
+    );
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
-    assert_contains(&installation.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    assert_contains(
+        &installation.succeed(&["migrate", "quarantine", "list"]),
+        &["No unit is in quarantine."],
+    );
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
-    let query = format!("SELECT run_info FROM desired_lrps WHERE process_guid = '{}'", units[0]);
+    let query = format!(
+        "SELECT run_info FROM desired_lrps WHERE process_guid = '{}'",
+        units[0]
+    );
     let rows = texts(&stored.context.database, &query).await;
     let keyring = Keyring::new([("key-2026", "another passphrase")], "key-2026").unwrap();
-    assert_eq!(keyring.open(Sealing::Enveloped, rows[0].as_bytes()).unwrap(), UNREADABLE);
+    assert_eq!(
+        keyring
+            .open(Sealing::Enveloped, rows[0].as_bytes())
+            .unwrap(),
+        UNREADABLE
+    );
 }
 
 /// Whether the host has a desired LRP.
 async fn has(host: &Host, guid: &str) -> bool {
-    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: guid.as_bytes().to_vec() };
+    let request = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: guid.as_bytes().to_vec(),
+    };
     let url = host.url("/v1/desired_lrps/get_by_process_guid.r3");
-    let reply = crate::harness::http_client().post(url).body(request.encode_to_vec()).send().await.unwrap();
+    let reply = crate::harness::http_client()
+        .post(url)
+        .body(request.encode_to_vec())
+        .send()
+        .await
+        .unwrap();
     let answer = proto::DesiredLrpResponse::decode(&reply.bytes().await.unwrap()[..]).unwrap();
     answer.desired_lrp.is_some()
 }
 
 on_each_database!(retry_with_the_missing_key_restores_a_unit_while_a_host_serves);
 async fn retry_with_the_missing_key_restores_a_unit_while_a_host_serves(kind: Kind) {
-    let installation = Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
+    let installation =
+        Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
     fixture::write_to(&installation.database).await;
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
-    let found = texts(&stored.context.database, "SELECT process_guid FROM desired_lrps ORDER BY process_guid").await;
+    let found = texts(
+        &stored.context.database,
+        "SELECT process_guid FROM desired_lrps ORDER BY process_guid",
+    )
+    .await;
     let guid = found[9].as_str();
     let query = format!("SELECT run_info FROM desired_lrps WHERE process_guid = '{guid}'");
     let sealed = texts(&stored.context.database, &query).await;
-    let plain = fixture::keyring().open(Sealing::Enveloped, sealed[0].as_bytes()).unwrap();
-    let lost = Keyring::new([("lost", "a passphrase")], "lost").unwrap().seal(Sealing::Enveloped, &plain);
+    let plain = fixture::keyring()
+        .open(Sealing::Enveloped, sealed[0].as_bytes())
+        .unwrap();
+    let lost = Keyring::new([("lost", "a passphrase")], "lost")
+        .unwrap()
+        .seal(Sealing::Enveloped, &plain);
     let lost = String::from_utf8(lost).unwrap();
-    stored.execute(&format!("UPDATE desired_lrps SET run_info = '{lost}' WHERE process_guid = '{guid}'")).await;
+    stored
+        .execute(&format!(
+            "UPDATE desired_lrps SET run_info = '{lost}' WHERE process_guid = '{guid}'"
+        ))
+        .await;
     stored.context.database.close().await;
 
     let up = installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
@@ -476,9 +735,13 @@ async fn retry_with_the_missing_key_restores_a_unit_while_a_host_serves(kind: Ki
         &String::from_utf8_lossy(&refused.stdout),
         &["remains: `run_info` of `desired_lrps` does not open"],
     );
-    let keys = serde_json::json!({"key-2024": "correct horse battery staple", "lost": "a passphrase"});
+    let keys =
+        serde_json::json!({"key-2024": "correct horse battery staple", "lost": "a passphrase"});
     let installation = installation.set("encryption_keys", keys);
     let retried = installation.succeed(&["migrate", "quarantine", "retry", guid]);
     assert_contains(&retried, &[&format!("{guid}  restored to its tables")]);
-    assert!(has(&host, guid).await, "the unit is restored under the active key, the only one that the host has");
+    assert!(
+        has(&host, guid).await,
+        "the unit is restored under the active key, the only one that the host has"
+    );
 }

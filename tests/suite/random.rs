@@ -1,10 +1,11 @@
-//! A randomised test of all faults together, from a seed: clients read and write while hosts are killed, frozen and
-//! replaced, connections break, the server crashes, and the database migrates down and up. Every read is compared with a
-//! model of all acknowledged writes.
+//! A randomised test of all faults together, from a seed: clients read and write while hosts are
+//! killed, frozen and replaced, connections break, the server crashes, and the database migrates
+//! down and up. Every read is compared with a model of all acknowledged writes.
 //!
-//! `BBS_RANDOM_RUNS` sets the number of runs on each database (1), `BBS_RANDOM_SEED` the first seed (random). Every run
-//! prints its seed, which decides the faults, their order and details, after how many calls each begins and ends, and the calls of
-//! each client. Hosts, server and clients run side by side, and the seed does not repeat how their steps interleave.
+//! `BBS_RANDOM_RUNS` sets the number of runs on each database (1), `BBS_RANDOM_SEED` the first seed
+//! (random). Every run prints its seed, which decides the faults, their order and details, after
+//! how many calls each begins and ends, and the calls of each client. Hosts, server and clients run
+//! side by side, and the seed does not repeat how their steps interleave.
 
 use std::sync::Arc;
 
@@ -49,8 +50,12 @@ enum RandomFault {
     Freeze,
 }
 
-const WITHOUT_SERVER: [RandomFault; 4] =
-    [RandomFault::Kill, RandomFault::Restart, RandomFault::TakeOver, RandomFault::Migrate];
+const WITHOUT_SERVER: [RandomFault; 4] = [
+    RandomFault::Kill,
+    RandomFault::Restart,
+    RandomFault::TakeOver,
+    RandomFault::Migrate,
+];
 const WITH_SERVER: [RandomFault; 7] = [
     RandomFault::Kill,
     RandomFault::Restart,
@@ -88,31 +93,55 @@ struct RandomRun {
 impl RandomRun {
     async fn new(kind: Kind, seed: u64) -> Self {
         let server = (kind != Kind::Sqlite).then(|| kind.own_engine());
-        let database = server
-            .as_ref()
-            .map_or_else(|| TestDatabase::new(Kind::Sqlite), |server| TestDatabase::on(kind, server.address()));
+        let database = server.as_ref().map_or_else(
+            || TestDatabase::new(Kind::Sqlite),
+            |server| TestDatabase::on(kind, server.address()),
+        );
         fixture::write_to(&database).await;
-        let proxy = server.as_ref().map(|server| Arc::new(Proxy::to(server.address())));
-        let database = proxy.as_ref().map_or_else(|| database.clone(), |proxy| database.through(proxy.address()));
+        let proxy = server
+            .as_ref()
+            .map(|server| Arc::new(Proxy::to(server.address())));
+        let database = proxy.as_ref().map_or_else(
+            || database.clone(),
+            |proxy| database.through(proxy.address()),
+        );
         let installation = Arc::new(Installation::on(database.clone(), &modules::modules()));
         let host = serve(&installation).await;
         let address = watch::channel(host.url("")).0;
         let installations = vec![installation];
-        Self { seed, random: Rng::with_seed(seed), server, proxy, database, installations, host, address }
+        Self {
+            seed,
+            random: Rng::with_seed(seed),
+            server,
+            proxy,
+            database,
+            installations,
+            host,
+            address,
+        }
     }
 
     async fn run(mut self) {
         let caller = Caller::new(self.address.subscribe());
         let model = Model::of(&caller).await.expect("the list succeeds");
-        let settings = Settings { clients: 4, calls_per_second: 100.0, seed: self.seed };
+        let settings = Settings {
+            clients: 4,
+            calls_per_second: 100.0,
+            seed: self.seed,
+        };
         let mut load = Load::start(&caller, model, &Aim::default(), settings);
         load.calls(CALLS_BETWEEN_FAULTS).await;
         let mut faults = Vec::new();
         let mut draws = self.random.clone();
         for number in 0..FAULTS {
-            // One draw for each fault: how often a host is started again during one does not change the next ones.
+            // One draw for each fault: how often a host is started again during one does not change
+            // the next ones.
             self.random = draws.fork();
-            let possible = if self.server.is_some() { &WITH_SERVER[..] } else { &WITHOUT_SERVER };
+            let possible = if self.server.is_some() {
+                &WITH_SERVER[..]
+            } else {
+                &WITHOUT_SERVER
+            };
             let fault = possible[self.random.usize(..possible.len())];
             faults.push(fault);
             println!("step {number}: {fault:?} after {CALLS_BETWEEN_FAULTS} calls");
@@ -125,7 +154,12 @@ impl RandomRun {
         let case = format!("seed {}, {faults:?}", self.seed);
         assert_eq!(report.differences, 0, "{case}: {report}");
         let mut found = model.differences(&everything(&caller).await.expect("the list succeeds"));
-        found.extend(model.differences_of_instances(&caller).await.expect("the list succeeds"));
+        found.extend(
+            model
+                .differences_of_instances(&caller)
+                .await
+                .expect("the list succeeds"),
+        );
         assert_eq!(found, Vec::<String>::new(), "{case}");
         assert!(self.host.terminate().success(), "{case}");
         self.installations[0].succeed(&["migrate", "up"]);
@@ -170,12 +204,17 @@ impl RandomRun {
                         self.host = host;
                         self.wait_until_migrated().await;
                     }
-                    // Killed before it served. The migration is not waited for: the next fault may interrupt it.
+                    // Killed before it served. The migration is not waited for: the next fault may
+                    // interrupt it.
                     Err(_) => self.host = serve(&up_host).await,
                 }
             }
             RandomFault::Cut => {
-                let proxy = Arc::clone(self.proxy.as_ref().expect("a server is reached through a proxy"));
+                let proxy = Arc::clone(
+                    self.proxy
+                        .as_ref()
+                        .expect("a server is reached through a proxy"),
+                );
                 proxy.cut();
                 load.calls(CALLS_BETWEEN_FAULTS / 2).await;
                 proxy.heal();
@@ -192,15 +231,17 @@ impl RandomRun {
                 let frozen = std::mem::replace(&mut self.host, successor);
                 self.address.send_replace(self.host.url(""));
                 frozen.signal("CONT");
-                let (_, log) =
-                    tokio::task::spawn_blocking(|| frozen.wait_for_end()).await.expect("the frozen host ends");
+                let (_, log) = tokio::task::spawn_blocking(|| frozen.wait_for_end())
+                    .await
+                    .expect("the frozen host ends");
                 assert!(log.contains("lock"), "seed {}: {log}", self.seed);
             }
         }
         self
     }
 
-    /// Waits until the migration is complete, or until the host has ended, which is then started again.
+    /// Waits until the migration is complete, or until the host has ended, which is then started
+    /// again.
     async fn wait_until_migrated(&mut self) {
         self.address.send_replace(self.host.url(""));
         let opened = self.database.open().await;
@@ -217,8 +258,13 @@ impl RandomRun {
 
     /// Creates an installation for another host, with a random migration mode.
     fn installation(&mut self) -> Arc<Installation> {
-        let mode = if self.random.bool() { "online" } else { "offline" };
-        let installation = Installation::on(self.database.clone(), &modules::modules()).set("migration_mode", mode);
+        let mode = if self.random.bool() {
+            "online"
+        } else {
+            "offline"
+        };
+        let installation = Installation::on(self.database.clone(), &modules::modules())
+            .set("migration_mode", mode);
         self.installations.push(Arc::new(installation));
         Arc::clone(&self.installations[self.installations.len() - 1])
     }
@@ -241,7 +287,11 @@ impl RandomRun {
 }
 
 fn point(random: &mut Rng) -> String {
-    format!("{}:{}", fault::POINTS[random.usize(..fault::POINTS.len())], random.u32(1..3))
+    format!(
+        "{}:{}",
+        fault::POINTS[random.usize(..fault::POINTS.len())],
+        random.u32(1..3)
+    )
 }
 
 async fn serve_owned(installation: Arc<Installation>) -> Host {
@@ -249,9 +299,13 @@ async fn serve_owned(installation: Arc<Installation>) -> Host {
 }
 
 async fn serve(installation: &Installation) -> Host {
-    start(installation.command(&["serve"])).await.unwrap_or_else(|output| panic!("the host ended: {output:#?}"))
+    start(installation.command(&["serve"]))
+        .await
+        .unwrap_or_else(|output| panic!("the host ended: {output:#?}"))
 }
 
 async fn start(command: std::process::Command) -> Result<Host, Vec<String>> {
-    tokio::task::spawn_blocking(|| Host::try_start(command, "serving")).await.expect("no panic")
+    tokio::task::spawn_blocking(|| Host::try_start(command, "serving"))
+        .await
+        .expect("no panic")
 }

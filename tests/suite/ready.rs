@@ -7,45 +7,79 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::modules::modules;
 use crate::harness::ports::free_address;
 
-/// Goal: a host works in a container image and in a small system, which have no authorities of certificates.
+/// Goal: a host works in a container image and in a small system, which have no authorities of
+/// certificates.
 #[test]
 fn host_and_its_commands_need_no_authorities_of_the_system() {
     let address = free_address();
-    let installation = Installation::new(&modules(), Kind::Sqlite).set("health_address", address.to_string());
+    let installation =
+        Installation::new(&modules(), Kind::Sqlite).set("health_address", address.to_string());
     let without = |arguments: &[&str]| {
         let mut command = installation.command(arguments);
-        command.env("SSL_CERT_FILE", "/nonexistent").env("SSL_CERT_DIR", "/nonexistent");
+        command
+            .env("SSL_CERT_FILE", "/nonexistent")
+            .env("SSL_CERT_DIR", "/nonexistent");
         command
     };
     let output_of = |mut command: std::process::Command| {
         let output = command.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     };
     output_of(without(&["check-config"]));
     let host = Host::start(without(&["serve"]), "serving");
-    assert_eq!(output_of(without(&["ready", "--wait", "30"])), "The host is ready.\n");
+    assert_eq!(
+        output_of(without(&["ready", "--wait", "30"])),
+        "The host is ready.\n"
+    );
     assert!(host.terminate().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ready_reports_a_host_that_is_healthy_and_the_reason_if_it_is_not() {
     let address = free_address();
-    let installation = Installation::new(&modules(), Kind::Sqlite).set("health_address", address.to_string());
+    let installation =
+        Installation::new(&modules(), Kind::Sqlite).set("health_address", address.to_string());
     let output = installation.run(&["ready"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains(&format!("the host is not ready: nothing answers at {address}")), "{errors}");
+    assert!(
+        errors.contains(&format!(
+            "the host is not ready: nothing answers at {address}"
+        )),
+        "{errors}"
+    );
 
     let host = installation.serve();
-    assert_eq!(installation.succeed(&["ready", "--wait", "30"]), "The host is ready.\n");
+    assert_eq!(
+        installation.succeed(&["ready", "--wait", "30"]),
+        "The host is ready.\n"
+    );
     let result: Value = serde_json::from_str(&installation.succeed(&["ready", "--json"])).unwrap();
-    assert_eq!(result, json!({ "ready": true, "address": address.to_string(), "reason": null }));
-    assert!(tokio::task::spawn_blocking(|| host.terminate()).await.unwrap().success());
+    assert_eq!(
+        result,
+        json!({ "ready": true, "address": address.to_string(), "reason": null })
+    );
+    assert!(
+        tokio::task::spawn_blocking(|| host.terminate())
+            .await
+            .unwrap()
+            .success()
+    );
     let output = installation.run(&["ready", "--wait", "1", "--json"]);
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(output.status.code() == Some(1) && result["ready"] == false, "{result}");
+    assert!(
+        output.status.code() == Some(1) && result["ready"] == false,
+        "{result}"
+    );
 
     let without = Installation::new(&modules(), Kind::Sqlite).run(&["ready"]);
-    assert!(String::from_utf8_lossy(&without.stderr).contains("the configuration has no `health_address`"));
+    assert!(
+        String::from_utf8_lossy(&without.stderr)
+            .contains("the configuration has no `health_address`")
+    );
 }

@@ -1,5 +1,5 @@
-//! Modules that a running host takes up: migrations and translators under load, and everything that a reload refuses, after which
-//! the host serves as before.
+//! Modules that a running host takes up: migrations and translators under load, and everything that
+//! a reload refuses, after which the host serves as before.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,12 +23,18 @@ use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
-use crate::harness::modules::{ADD_ON_VERSION, cache, migration_add_on, modules, translator_add_on};
+use crate::harness::modules::{
+    ADD_ON_VERSION, cache, migration_add_on, modules, translator_add_on,
+};
 use crate::harness::packages::Packages;
 use crate::harness::ports::free_address;
 use crate::harness::{http_client, pause};
 
-const SETTINGS: Settings = Settings { clients: 8, calls_per_second: 100.0, seed: 7 };
+const SETTINGS: Settings = Settings {
+    clients: 8,
+    calls_per_second: 100.0,
+    seed: 7,
+};
 /// Slow enough for most calls to run during the copy.
 const RATE: &str = "100/s";
 /// The status of a call of a version that the host does not serve.
@@ -52,7 +58,11 @@ impl Reloading {
     async fn with(packages: Packages, installation: Installation) -> Self {
         fixture::write_to(&installation.database).await;
         let host = installation.serve();
-        Self { packages, installation: Arc::new(installation), host }
+        Self {
+            packages,
+            installation: Arc::new(installation),
+            host,
+        }
     }
 
     fn caller(&self) -> Caller {
@@ -69,31 +79,47 @@ impl Reloading {
         let reload = self.reload();
         async {
             let output = reload.await.unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
             String::from_utf8_lossy(&output.stdout).into_owned()
         }
     }
 
-    /// Reloads in vain: the command has these words, and the host serves the same records and versions as before.
+    /// Reloads in vain: the command has these words, and the host serves the same records and
+    /// versions as before.
     async fn refused(&mut self, words: &[&str]) {
-        let (before, version) = (everything(&self.caller()).await.unwrap(), self.version().await);
+        let (before, version) = (
+            everything(&self.caller()).await.unwrap(),
+            self.version().await,
+        );
         let output = self.reload().await.unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{errors}");
         for word in words {
             assert!(errors.contains(word), "{word:?} is not in:\n{errors}");
         }
-        self.host.wait_for_line(|line| line.contains("nothing has changed"));
+        self.host
+            .wait_for_line(|line| line.contains("nothing has changed"));
         let after = everything(&self.caller()).await.unwrap();
         assert!(before.records == after.records, "the records have changed");
-        assert_eq!((self.version().await, self.status_of("/v0.8/ping").await), (version, NOT_SERVED));
+        assert_eq!(
+            (self.version().await, self.status_of("/v0.8/ping").await),
+            (version, NOT_SERVED)
+        );
     }
 
     /// Lists through the translator of the add-on, again and again.
     fn older_calls(&self) -> OlderCalls {
         let (stop, stopped) = watch::channel(false);
         let (client, url) = (http_client(), self.host.url("/v0.8/instances/list"));
-        let body = proto::ActualLrPsRequest { cell_id: b"cell-4".to_vec(), ..Default::default() }.encode_to_vec();
+        let body = proto::ActualLrPsRequest {
+            cell_id: b"cell-4".to_vec(),
+            ..Default::default()
+        }
+        .encode_to_vec();
         let calls = tokio::spawn(async move {
             let mut counts = BTreeMap::new();
             while !*stopped.borrow() {
@@ -110,7 +136,13 @@ impl Reloading {
     }
 
     async fn status_of(&self, path: &str) -> u16 {
-        http_client().post(self.host.url(path)).send().await.unwrap().status().as_u16()
+        http_client()
+            .post(self.host.url(path))
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .as_u16()
     }
 
     /// The version of the database. Does not read the folders of modules, which may be damaged.
@@ -152,18 +184,39 @@ async fn migration_of_an_add_on_runs_by_reload_and_no_call_fails(kind: Kind) {
     let before = Model::of(&reloading.caller()).await.unwrap();
     reloading.packages.install("colours", &migration_add_on());
     let (installation, reload) = (Arc::clone(&reloading.installation), reloading.reloaded());
-    let (outcome, printed) =
-        tokio::join!(migration(&installation, &mut reloading.host, before, ADD_ON_VERSION, SETTINGS), reload);
-    assert!(printed.contains(&format!("A migration to {ADD_ON_VERSION} has begun")), "{printed}");
+    let (outcome, printed) = tokio::join!(
+        migration(
+            &installation,
+            &mut reloading.host,
+            before,
+            ADD_ON_VERSION,
+            SETTINGS
+        ),
+        reload
+    );
+    assert!(
+        printed.contains(&format!("A migration to {ADD_ON_VERSION} has begun")),
+        "{printed}"
+    );
     let outcome = outcome.unwrap();
     let report = &outcome.report;
-    assert_eq!((report.failures, report.differences), (0, 0), "{report}\n{:#?}", reloading.host.output());
+    assert_eq!(
+        (report.failures, report.differences),
+        (0, 0),
+        "{report}\n{:#?}",
+        reloading.host.output()
+    );
     assert_eq!(outcome.differences, Vec::<String>::new());
     assert!(outcome.began_at.is_some(), "the copy was never seen");
 
     // The add-on has run, so that it cannot be removed any more.
     reloading.packages.remove("colours");
-    reloading.refused(&["an add-on that is missing here", &format!("bbs migrate down --to {NEWEST}")]).await;
+    reloading
+        .refused(&[
+            "an add-on that is missing here",
+            &format!("bbs migrate down --to {NEWEST}"),
+        ])
+        .await;
     reloading.packages.put_back("colours");
     assert!(reloading.reloaded().await.contains("the same as before"));
     assert!(reloading.host.terminate().success());
@@ -177,24 +230,41 @@ async fn translator_of_an_add_on_serves_by_reload_and_calls_end_as_they_began(ki
     load.calls(50).await;
     assert_eq!(reloading.status_of("/v0.8/ping").await, NOT_SERVED);
     reloading.packages.install("api-0-8", &translator_add_on());
-    assert!(reloading.reloaded().await.contains("Added: 0.8-to-0.9.wasm."));
+    assert!(
+        reloading
+            .reloaded()
+            .await
+            .contains("Added: 0.8-to-0.9.wasm.")
+    );
     assert_eq!(reloading.status_of("/v0.8/ping").await, 200);
     let older_calls = reloading.older_calls();
 
     let mut events = EventStream::open(reloading.host.url("/v0.8/instances/events"), "").await;
     let body = proto::ActualLrPsRequest::default().encode_to_vec();
-    let mut list = http_client().post(reloading.host.url("/v0.8/instances/list")).body(body).send().await.unwrap();
+    let mut list = http_client()
+        .post(reloading.host.url("/v0.8/instances/list"))
+        .body(body)
+        .send()
+        .await
+        .unwrap();
     let mut listed = list.chunk().await.unwrap().unwrap_or_default().to_vec();
     for number in 0..5 {
         // The same module in another folder: everything is replaced, and nothing changes.
-        reloading.packages.install(&format!("copy-{number}"), &translator_add_on());
+        reloading
+            .packages
+            .install(&format!("copy-{number}"), &translator_add_on());
         assert!(reloading.reloaded().await.contains("the same as before"));
         load.calls(20).await;
     }
     older_calls.all_have_succeeded().await;
     (0..5).for_each(|number| reloading.packages.remove(&format!("copy-{number}")));
     reloading.packages.remove("api-0-8");
-    assert!(reloading.reloaded().await.contains("Removed: 0.8-to-0.9.wasm."));
+    assert!(
+        reloading
+            .reloaded()
+            .await
+            .contains("Removed: 0.8-to-0.9.wasm.")
+    );
     assert_eq!(reloading.status_of("/v0.8/ping").await, NOT_SERVED);
 
     while let Some(chunk) = list.chunk().await.unwrap() {
@@ -202,26 +272,50 @@ async fn translator_of_an_add_on_serves_by_reload_and_calls_end_as_they_began(ki
     }
     let answer = proto::ActualLrPsResponse::decode(&listed[..]).unwrap();
     // The load adds and removes some.
-    assert!(answer.error.is_none() && answer.actual_lrps.len() > 600, "{:?}", answer.error);
-    reloading.caller().desire(&lrp("desired-afterwards")).await.unwrap();
-    let is_of_it = |message: &[u8]| message.windows(18).any(|window| window == b"desired-afterwards");
-    while !is_of_it(&events.next().await.expect("the stream goes on with its translator").message) {}
+    assert!(
+        answer.error.is_none() && answer.actual_lrps.len() > 600,
+        "{:?}",
+        answer.error
+    );
+    reloading
+        .caller()
+        .desire(&lrp("desired-afterwards"))
+        .await
+        .unwrap();
+    let is_of_it = |message: &[u8]| {
+        message
+            .windows(18)
+            .any(|window| window == b"desired-afterwards")
+    };
+    while !is_of_it(
+        &events
+            .next()
+            .await
+            .expect("the stream goes on with its translator")
+            .message,
+    ) {}
 
     let (report, _) = load.stop().await;
     assert_eq!((report.failures, report.differences), (0, 0), "{report}");
     assert!(reloading.host.terminate().success());
 }
 
-/// Goal: new modules are compiled beside the served API.
-/// Method: the folder of compiled modules is emptied once the host serves, so that a reload cannot load what it compiles.
+/// Goal: new modules are compiled beside the served API. Method: the folder of compiled modules is
+/// emptied once the host serves, so that a reload cannot load what it compiles.
 #[tokio::test(flavor = "multi_thread")]
 async fn reload_compiles_new_modules_while_calls_are_answered() {
     let packages = Packages::new();
     let compiled = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let files = || std::fs::read_dir(compiled.path()).unwrap().map(|file| file.unwrap().path());
+    let files = || {
+        std::fs::read_dir(compiled.path())
+            .unwrap()
+            .map(|file| file.unwrap().path())
+    };
     modules();
     link_files(&cache(), compiled.path());
-    let installation = packages.installation(Kind::Sqlite).set("module_cache_dir", compiled.path().to_str().unwrap());
+    let installation = packages
+        .installation(Kind::Sqlite)
+        .set("module_cache_dir", compiled.path().to_str().unwrap());
     let reloading = Reloading::with(packages, installation).await;
     files().for_each(|file| std::fs::remove_file(file).unwrap());
     reloading.packages.install("colours", &migration_add_on());
@@ -233,7 +327,11 @@ async fn reload_compiles_new_modules_while_calls_are_answered() {
         answered += 1;
     }
     assert!(reload.await.unwrap().status.success());
-    assert_eq!(files().count(), 2, "the migration and the translator were compiled");
+    assert_eq!(
+        files().count(),
+        2,
+        "the migration and the translator were compiled"
+    );
     assert!(answered > 1, "calls waited for the compiler");
     assert!(reloading.host.terminate().success());
 }
@@ -251,7 +349,10 @@ async fn folders_that_a_reload_adds_are_warned_of_if_no_signatures_are_verified(
     let Reloading { host, .. } = reloading;
     host.signal("TERM");
     let (status, output) = host.wait_for_end();
-    assert!(status.success() && output.matches(WARNING).count() == 1, "{output}");
+    assert!(
+        status.success() && output.matches(WARNING).count() == 1,
+        "{output}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -271,17 +372,25 @@ async fn reload_changes_nothing_if_anything_is_wrong() {
     std::fs::write(&module, [&original[..], b"\0"].concat()).unwrap();
     reloading.refused(&["0.8-to-0.9.wasm was altered"]).await;
     std::fs::remove_file(&module).unwrap();
-    reloading.refused(&["0.8-to-0.9.wasm is listed", "restore the file"]).await;
+    reloading
+        .refused(&["0.8-to-0.9.wasm is listed", "restore the file"])
+        .await;
     std::fs::write(&module, &original).unwrap();
     replace(&catalog, "serves = \"0.8\"", "serves = \"0.7\"");
-    reloading.refused(&["0.8-to-0.9.wasm is translator 0.8 to 0.9 according to its manifest"]).await;
+    reloading
+        .refused(&["0.8-to-0.9.wasm is translator 0.8 to 0.9 according to its manifest"])
+        .await;
     std::fs::write(&catalog, "no catalog").unwrap();
     reloading.refused(&["is not a catalog"]).await;
     reloading.packages.remove("api-0-8");
 
     let folder = reloading.packages.install("colours", &migration_add_on());
     let catalog = folder.join("catalog.toml");
-    replace(&catalog, &format!("follows = {NEWEST}"), &format!("follows = {}", NEWEST + 1));
+    replace(
+        &catalog,
+        &format!("follows = {NEWEST}"),
+        &format!("follows = {}", NEWEST + 1),
+    );
     reloading.refused(&["which no folder of modules has"]).await;
     reloading.packages.remove("colours");
     assert!(reloading.reloaded().await.contains("the same as before"));
@@ -295,10 +404,20 @@ async fn other_migrations_wait_for_the_one_in_progress_and_translators_do_not() 
     reloading.packages.install("colours", &migration_add_on());
     assert!(reloading.reloaded().await.contains("has begun"));
     reloading.packages.remove("colours");
-    reloading.refused(&["a migration or a key rotation is in progress", "bbs migrate watch"]).await;
+    reloading
+        .refused(&[
+            "a migration or a key rotation is in progress",
+            "bbs migrate watch",
+        ])
+        .await;
     reloading.packages.put_back("colours");
     reloading.packages.install("api-0-8", &translator_add_on());
-    assert!(reloading.reloaded().await.contains("Added: 0.8-to-0.9.wasm."));
+    assert!(
+        reloading
+            .reloaded()
+            .await
+            .contains("Added: 0.8-to-0.9.wasm.")
+    );
     assert_eq!(reloading.status_of("/v0.8/ping").await, 200);
     reloading.installation.succeed(&["migrate", "rate", "none"]);
     reloading.reaches(ADD_ON_VERSION).await;
@@ -311,11 +430,19 @@ async fn hang_up_signal_reloads() {
     let mut reloading = Reloading::start(Kind::Sqlite).await;
     reloading.packages.install("api-0-8", &translator_add_on());
     reloading.host.signal("HUP");
-    reloading.host.wait_for_line(|line| line.contains(RELOADED) && line.contains("0.8-to-0.9.wasm"));
+    reloading
+        .host
+        .wait_for_line(|line| line.contains(RELOADED) && line.contains("0.8-to-0.9.wasm"));
     assert_eq!(reloading.status_of("/v0.8/ping").await, 200);
-    std::fs::write(reloading.packages.folder("api-0-8").join("catalog.toml"), "no catalog").unwrap();
+    std::fs::write(
+        reloading.packages.folder("api-0-8").join("catalog.toml"),
+        "no catalog",
+    )
+    .unwrap();
     reloading.host.signal("HUP");
-    reloading.host.wait_for_line(|line| line.contains("nothing has changed") && line.contains("is not a catalog"));
+    reloading.host.wait_for_line(|line| {
+        line.contains("nothing has changed") && line.contains("is not a catalog")
+    });
     assert_eq!(reloading.status_of("/v0.8/ping").await, 200);
     assert!(reloading.host.terminate().success());
 }
@@ -324,12 +451,16 @@ async fn hang_up_signal_reloads() {
 #[tokio::test(flavor = "multi_thread")]
 async fn host_goes_back_through_a_migration_that_it_was_given_by_reload() {
     let packages = Packages::new();
-    let installation = packages.installation(Kind::Sqlite).set("rollback_on_drain_to_version", NEWEST);
+    let installation = packages
+        .installation(Kind::Sqlite)
+        .set("rollback_on_drain_to_version", NEWEST);
     let reloading = Reloading::with(packages, installation).await;
     reloading.packages.install("colours", &migration_add_on());
     assert!(reloading.reloaded().await.contains("has begun"));
     reloading.reaches(ADD_ON_VERSION).await;
-    let Reloading { installation, host, .. } = reloading;
+    let Reloading {
+        installation, host, ..
+    } = reloading;
     assert!(host.terminate().success());
     assert_eq!(installation.data_version(), NEWEST);
 }
@@ -338,16 +469,33 @@ async fn host_goes_back_through_a_migration_that_it_was_given_by_reload() {
 async fn standby_serves_with_the_modules_of_its_last_reload() {
     let first = Reloading::start(Kind::Sqlite).await;
     let address = free_address();
-    let standby = first.packages.beside(Installation::on(first.installation.database.clone(), &modules()));
-    let standby = standby.set("listen_address", address.to_string()).set("metrics_address", "127.0.0.1:0");
+    let standby = first.packages.beside(Installation::on(
+        first.installation.database.clone(),
+        &modules(),
+    ));
+    let standby = standby
+        .set("listen_address", address.to_string())
+        .set("metrics_address", "127.0.0.1:0");
     let mut waiting = Host::start(standby.command(&["serve"]), "metrics=");
     first.packages.install("api-0-8", &translator_add_on());
-    assert!(standby.succeed(&["module", "reload"]).contains("Added: 0.8-to-0.9.wasm."));
-    assert_eq!(first.status_of("/v0.8/ping").await, NOT_SERVED, "each host reloads by itself");
+    assert!(
+        standby
+            .succeed(&["module", "reload"])
+            .contains("Added: 0.8-to-0.9.wasm.")
+    );
+    assert_eq!(
+        first.status_of("/v0.8/ping").await,
+        NOT_SERVED,
+        "each host reloads by itself"
+    );
     assert!(first.host.terminate().success());
     waiting.wait_for_line(|line| line.contains("serving address="));
     waiting.address = address;
-    let ping = http_client().post(waiting.url("/v0.8/ping")).send().await.unwrap();
+    let ping = http_client()
+        .post(waiting.url("/v0.8/ping"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(ping.status(), 200);
     assert!(waiting.terminate().success());
 }
@@ -358,7 +506,8 @@ fn reload_without_a_host_names_the_socket() {
     let output = installation.run(&["module", "reload"]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
-        output.status.code() == Some(1) && errors.contains("no host is running with this configuration"),
+        output.status.code() == Some(1)
+            && errors.contains("no host is running with this configuration"),
         "{errors}"
     );
 }

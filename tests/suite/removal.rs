@@ -1,5 +1,5 @@
-//! Removal of rows that the host keeps beside Diego's tables, and of units in quarantine from these: in transactions of bounded
-//! size, which may end between any two of them.
+//! Removal of rows that the host keeps beside Diego's tables, and of units in quarantine from
+//! these: in transactions of bounded size, which may end between any two of them.
 
 use bbs::testing::database::{Dialect, sql};
 use bbs::testing::lock::fence::Fence;
@@ -17,7 +17,8 @@ use crate::import::{fail, import, importing};
 
 /// Rows of one transaction, if they are small.
 const PIECE: usize = 500;
-/// Rows before the last one, which cannot be removed: two whole transactions, and a third that fails.
+/// Rows before the last one, which cannot be removed: two whole transactions, and a third that
+/// fails.
 const EARLIER: usize = 2 * PIECE + 100;
 /// A version of the fixture's migrations before its last.
 const EARLIER_VERSION: u64 = 1_529_530_809;
@@ -33,7 +34,8 @@ struct Filled {
 
 /// Stands for the key of a unit whose name is the key of the row.
 const UNIT_KEY: &str = "UNIT_KEY";
-const RESIDUE: &str = "unit_digest, table_name, row_digest, direction, unit, row_key, digest, sealed, version";
+const RESIDUE: &str =
+    "unit_digest, table_name, row_digest, direction, unit, row_key, digest, sealed, version";
 const QUARANTINE: &str = "unit_digest, table_name, from_version, unit, unit_key, to_version, version, direction, module, \
                           digest, reason, row_counts, at_ns, sealed, pending";
 
@@ -48,7 +50,12 @@ fn residue(direction: &str) -> Filled {
 
 fn quarantine(pending: &str) -> Filled {
     let values = format!("'tasks', 0, 'u', '', 1, 1, 'up', '', '', '', '{{}}', 1, 's', {pending}");
-    Filled { table: "bbs_quarantine", key: "unit_digest", columns: QUARANTINE, values }
+    Filled {
+        table: "bbs_quarantine",
+        key: "unit_digest",
+        columns: QUARANTINE,
+        values,
+    }
 }
 
 fn quarantine_part() -> Filled {
@@ -71,19 +78,34 @@ fn copy_change() -> Filled {
 
 /// Halves of records that an import from etcd has read.
 fn import_run() -> Filled {
-    Filled { table: "bbs_import_run", key: "process_guid", columns: "process_guid, leaf", values: "'s'".into() }
+    Filled {
+        table: "bbs_import_run",
+        key: "process_guid",
+        columns: "process_guid, leaf",
+        values: "'s'".into(),
+    }
 }
 
 /// Domains, which no migration of the tests copies.
 fn domains() -> Filled {
-    Filled { table: "domains", key: "domain", columns: "domain, expire_time", values: "1".into() }
+    Filled {
+        table: "domains",
+        key: "domain",
+        columns: "domain, expire_time",
+        values: "1".into(),
+    }
 }
 
 /// Entries that say that domains are in quarantine.
 fn quarantined_domains() -> Filled {
     let counts = r#"{"domains": 1}"#;
-    let values = format!("'domains', 0, 'u', '{UNIT_KEY}', 1, 1, 'up', '', '', '', '{counts}', 1, 's', TRUE");
-    Filled { values, ..quarantine("TRUE") }
+    let values = format!(
+        "'domains', 0, 'u', '{UNIT_KEY}', 1, 1, 'up', '', '', '', '{counts}', 1, 's', TRUE"
+    );
+    Filled {
+        values,
+        ..quarantine("TRUE")
+    }
 }
 
 /// The key of a row; the last one sorts after all others in every collation.
@@ -93,7 +115,12 @@ fn key(number: usize) -> String {
 
 impl Filled {
     async fn fill(&self, stored: &Stored, rows: usize) {
-        let Self { table, columns, values, .. } = self;
+        let Self {
+            table,
+            columns,
+            values,
+            ..
+        } = self;
         let row = |number: usize| {
             let key = key(number);
             let bytes: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -101,11 +128,20 @@ impl Filled {
             format!("('{key}', {})", values.replace(UNIT_KEY, &unit_key))
         };
         let rows: Vec<_> = (0..rows).map(row).collect();
-        stored.execute(&format!("INSERT INTO {table} ({columns}) VALUES {}", rows.join(", "))).await;
+        stored
+            .execute(&format!(
+                "INSERT INTO {table} ({columns}) VALUES {}",
+                rows.join(", ")
+            ))
+            .await;
     }
 
     async fn count(&self, stored: &Stored) -> usize {
-        let counted = texts(&stored.context.database, &format!("SELECT COUNT(*) FROM {}", self.table)).await;
+        let counted = texts(
+            &stored.context.database,
+            &format!("SELECT COUNT(*) FROM {}", self.table),
+        )
+        .await;
         counted[0].parse().unwrap()
     }
 
@@ -150,10 +186,19 @@ impl Filled {
 
     /// Asserts that a removal stopped at the last row, after whole transactions before it.
     #[track_caller]
-    fn assert_interrupted<T: std::fmt::Debug>(&self, outcome: Result<T, MigrateError>, remaining: usize) {
+    fn assert_interrupted<T: std::fmt::Debug>(
+        &self,
+        outcome: Result<T, MigrateError>,
+        remaining: usize,
+    ) {
         let reason = modules::chain(&outcome.expect_err("a row cannot be removed"));
         assert!(reason.contains("protected"), "{}: {reason}", self.table);
-        assert_eq!(remaining, EARLIER + 1 - 2 * PIECE, "{}: rows of the transaction that failed", self.table);
+        assert_eq!(
+            remaining,
+            EARLIER + 1 - 2 * PIECE,
+            "{}: rows of the transaction that failed",
+            self.table
+        );
     }
 }
 
@@ -164,14 +209,20 @@ async fn with_fixture(kind: Kind) -> Stored {
 }
 
 on_each_database!(rows_of_an_abandoned_migration_are_removed_in_pieces);
-/// Goal: what an abandoned migration has kept is removed before another begins, in several transactions. Method: a trigger
-/// protects the last row, so that the transaction which would remove it fails; once it is released, the migration runs.
+/// Goal: what an abandoned migration has kept is removed before another begins, in several
+/// transactions. Method: a trigger protects the last row, so that the transaction which would
+/// remove it fails; once it is released, the migration runs.
 async fn rows_of_an_abandoned_migration_are_removed_in_pieces(kind: Kind) {
     let stored = with_fixture(kind).await;
     stored.down(EARLIER_VERSION).await.unwrap();
     stored.execute("DELETE FROM bbs_residue").await;
     // In the order of their removal.
-    let all = [quarantine_part(), quarantine("TRUE"), copy_change(), residue("up")];
+    let all = [
+        quarantine_part(),
+        quarantine("TRUE"),
+        copy_change(),
+        residue("up"),
+    ];
     for filled in &all {
         filled.fill(&stored, EARLIER + 1).await;
     }
@@ -181,7 +232,10 @@ async fn rows_of_an_abandoned_migration_are_removed_in_pieces(kind: Kind) {
         filled.assert_interrupted(outcome, filled.count(&stored).await);
         filled.release(&stored).await;
         let entries = quarantine("TRUE").count(&stored).await;
-        assert!(entries > 0 || filled.table != "bbs_quarantine_part", "entries are removed after their parts");
+        assert!(
+            entries > 0 || filled.table != "bbs_quarantine_part",
+            "entries are removed after their parts"
+        );
     }
     stored.up(VERSION).await.unwrap();
     for filled in &all {
@@ -202,7 +256,11 @@ async fn clean_up_removes_rows_in_pieces(kind: Kind) {
     let outcome = stored.up(VERSION).await;
     residue("down").assert_interrupted(outcome, residue("down").count(&stored).await);
     residue("down").release(&stored).await;
-    assert_eq!(stored.version().await, VERSION, "the version was durable before");
+    assert_eq!(
+        stored.version().await,
+        VERSION,
+        "the version was durable before"
+    );
 
     quarantine("TRUE").fill(&stored, EARLIER + 1).await;
     quarantine_part().fill(&stored, EARLIER + 1).await;
@@ -215,7 +273,12 @@ async fn clean_up_removes_rows_in_pieces(kind: Kind) {
         filled.release(&stored).await;
     }
     stored.up(VERSION).await.unwrap();
-    for filled in [quarantine_part(), quarantine("TRUE"), copy_change(), residue("down")] {
+    for filled in [
+        quarantine_part(),
+        quarantine("TRUE"),
+        copy_change(),
+        residue("down"),
+    ] {
         assert_eq!(filled.count(&stored).await, 0, "{}", filled.table);
     }
     let underway = texts(&stored.context.database, "SELECT phase FROM bbs_migration").await;
@@ -224,11 +287,14 @@ async fn clean_up_removes_rows_in_pieces(kind: Kind) {
 }
 
 on_each_database!(database_that_is_begun_anew_loses_its_earlier_rows_in_pieces);
-/// Goal and method as above, for a database without a version, whose own tables have rows of records that are gone.
+/// Goal and method as above, for a database without a version, whose own tables have rows of
+/// records that are gone.
 async fn database_that_is_begun_anew_loses_its_earlier_rows_in_pieces(kind: Kind) {
     let stored = Stored::open(&TestDatabase::new(kind), fixture::migrations()).await;
     stored.up(VERSION).await.unwrap();
-    stored.execute("DELETE FROM configurations WHERE id = 'version'").await;
+    stored
+        .execute("DELETE FROM configurations WHERE id = 'version'")
+        .await;
     for filled in [residue("down"), quarantine_part(), quarantine("FALSE")] {
         filled.fill(&stored, EARLIER + 1).await;
     }
@@ -249,22 +315,32 @@ async fn database_that_is_begun_anew_loses_its_earlier_rows_in_pieces(kind: Kind
 }
 
 on_each_database!(large_rows_are_removed_in_smaller_pieces);
-/// Goal: the bytes of a transaction are bounded, not only its rows. Method: each row has most of the bytes of one.
+/// Goal: the bytes of a transaction are bounded, not only its rows. Method: each row has most of
+/// the bytes of one.
 async fn large_rows_are_removed_in_smaller_pieces(kind: Kind) {
     let stored = Stored::open(&TestDatabase::new(kind), fixture::migrations()).await;
     stored.up(VERSION).await.unwrap();
-    stored.execute("DELETE FROM configurations WHERE id = 'version'").await;
+    stored
+        .execute("DELETE FROM configurations WHERE id = 'version'")
+        .await;
     let parts = quarantine_part();
     let large = "x".repeat(3 << 20);
     for number in 0..3 {
         let mut tx = stored.context.database.write().await.unwrap();
         let insert = "INSERT INTO bbs_quarantine_part (unit_digest, table_name, from_version, part, sealed) \
                       VALUES (?, 'tasks', 0, 1, ?)";
-        tx.execute(sql(insert).bind(key(number)).bind(large.as_str())).await.unwrap();
+        tx.execute(sql(insert).bind(key(number)).bind(large.as_str()))
+            .await
+            .unwrap();
         tx.commit().await.unwrap();
     }
     parts.protect(&stored, &key(2)).await;
-    let reason = modules::chain(&stored.up(VERSION).await.expect_err("a row cannot be removed"));
+    let reason = modules::chain(
+        &stored
+            .up(VERSION)
+            .await
+            .expect_err("a row cannot be removed"),
+    );
     assert!(reason.contains("protected"), "{reason}");
     assert_eq!(parts.count(&stored).await, 1);
     parts.release(&stored).await;
@@ -274,17 +350,22 @@ async fn large_rows_are_removed_in_smaller_pieces(kind: Kind) {
 }
 
 on_each_database!(units_in_quarantine_leave_their_tables_in_pieces);
-/// Goal: the transaction that makes a version durable does not grow with the units in quarantine. These leave the tables that
-/// were not copied after it, in several transactions, and before clients are served. Method: entries are added to those of a
-/// migration that has begun, and a trigger protects the last one; once it is released, the next start completes the cut-over.
+/// Goal: the transaction that makes a version durable does not grow with the units in quarantine.
+/// These leave the tables that were not copied after it, in several transactions, and before
+/// clients are served. Method: entries are added to those of a migration that has begun, and a
+/// trigger protects the last one; once it is released, the next start completes the cut-over.
 async fn units_in_quarantine_leave_their_tables_in_pieces(kind: Kind) {
     let stored = with_fixture(kind).await;
     stored.down(EARLIER_VERSION).await.unwrap();
     let (domains, entries) = (domains(), quarantined_domains());
     let unharmed = domains.count(&stored).await;
     let fence = Fence::raise(&stored.context.database).await.unwrap();
-    let started = online::start(&stored.context, &fence, Intent::Up { wanted: VERSION }).await.unwrap();
-    let Start::Follow(online) = started else { panic!("there is nothing to migrate") };
+    let started = online::start(&stored.context, &fence, Intent::Up { wanted: VERSION })
+        .await
+        .unwrap();
+    let Start::Follow(online) = started else {
+        panic!("there is nothing to migrate")
+    };
     online.copy(&stored.context, &fence).await.unwrap();
     domains.fill(&stored, EARLIER + 1).await;
     entries.fill(&stored, EARLIER + 1).await;
@@ -294,21 +375,44 @@ async fn units_in_quarantine_leave_their_tables_in_pieces(kind: Kind) {
     entries.assert_interrupted(outcome, domains.count(&stored).await - unharmed);
     let pending = "SELECT COUNT(*) FROM bbs_quarantine WHERE pending = TRUE";
     let remaining = texts(&stored.context.database, pending).await;
-    assert_eq!(remaining, [(EARLIER + 1 - 2 * PIECE).to_string()], "a unit and its entry change together");
-    assert_eq!(stored.version().await, VERSION, "the version was durable before");
+    assert_eq!(
+        remaining,
+        [(EARLIER + 1 - 2 * PIECE).to_string()],
+        "a unit and its entry change together"
+    );
+    assert_eq!(
+        stored.version().await,
+        VERSION,
+        "the version was durable before"
+    );
     assert!(online.has_arrived(&stored.context).await.unwrap());
     // A host of an earlier release would take the entries for those of an abandoned migration.
     let phase = texts(&stored.context.database, "SELECT phase FROM bbs_migration").await;
     assert_eq!(phase, ["settling"]);
-    let interrupted = modules::chain(&stored.up(VERSION).await.expect_err("a unit cannot be removed"));
-    assert!(interrupted.contains("protected"), "a start does not serve before: {interrupted}");
+    let interrupted = modules::chain(
+        &stored
+            .up(VERSION)
+            .await
+            .expect_err("a unit cannot be removed"),
+    );
+    assert!(
+        interrupted.contains("protected"),
+        "a start does not serve before: {interrupted}"
+    );
 
     entries.release(&stored).await;
     stored.up(VERSION).await.unwrap();
     assert_eq!(domains.count(&stored).await, unharmed);
     assert_eq!(texts(&stored.context.database, pending).await, ["0"]);
-    assert_eq!(entries.count(&stored).await, EARLIER + 1, "no entry is lost");
-    assert_eq!(texts(&stored.context.database, "SELECT phase FROM bbs_migration").await, [""; 0]);
+    assert_eq!(
+        entries.count(&stored).await,
+        EARLIER + 1,
+        "no entry is lost"
+    );
+    assert_eq!(
+        texts(&stored.context.database, "SELECT phase FROM bbs_migration").await,
+        [""; 0]
+    );
     stored.assert_layout(VERSION).await;
     stored.context.database.close().await;
 }
@@ -319,7 +423,11 @@ async fn halves_of_an_interrupted_import_are_removed_in_pieces(kind: Kind) {
     let etcd = Etcd::start().await;
     stores::write(&etcd, StoreLayout::Milliseconds).await;
     let installation = importing(kind, &etcd);
-    let killed = installation.command(&["import", "etcd"]).env("BBS_FAULT", AFTER_IMPORT_BEGIN).output().unwrap();
+    let killed = installation
+        .command(&["import", "etcd"])
+        .env("BBS_FAULT", AFTER_IMPORT_BEGIN)
+        .output()
+        .unwrap();
     assert!(!killed.status.success());
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let halves = import_run();
@@ -327,7 +435,11 @@ async fn halves_of_an_interrupted_import_are_removed_in_pieces(kind: Kind) {
     halves.protect(&stored, &key(EARLIER)).await;
     let refusal = fail(&installation, &["import", "etcd"]);
     assert!(refusal.contains("protected"), "{refusal}");
-    assert_eq!(halves.count(&stored).await, EARLIER + 1 - 2 * PIECE, "halves of the transaction that failed");
+    assert_eq!(
+        halves.count(&stored).await,
+        EARLIER + 1 - 2 * PIECE,
+        "halves of the transaction that failed"
+    );
     halves.release(&stored).await;
     import(&installation);
     assert_eq!(halves.count(&stored).await, 0);

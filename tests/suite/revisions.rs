@@ -1,5 +1,5 @@
-//! Diego's older revisions through the translators as components: against what Diego's BBS answered, against an oracle of its
-//! rules, and over HTTP.
+//! Diego's older revisions through the translators as components: against what Diego's BBS
+//! answered, against an oracle of its rules, and over HTTP.
 
 use std::sync::Arc;
 
@@ -27,7 +27,9 @@ mod worked_example;
 
 /// The component that serves a version.
 fn translator(serves: &str) -> Arc<dyn Translate> {
-    let found = translators().into_iter().find(|translator| translator.manifest().serves.to_string() == serves);
+    let found = translators()
+        .into_iter()
+        .find(|translator| translator.manifest().serves.to_string() == serves);
     found.expect("the default catalog has the version")
 }
 
@@ -39,13 +41,20 @@ fn translated(translator: &dyn Translate, method: &str, request: &[u8], newer: &
 /// The rows of a file of vectors, without its header.
 fn vectors(name: &str) -> Vec<Vec<String>> {
     let path = workspace().join("tests/vectors").join(name);
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    text.lines().skip(1).map(|line| line.split('\t').map(str::to_owned).collect()).collect()
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.lines()
+        .skip(1)
+        .map(|line| line.split('\t').map(str::to_owned).collect())
+        .collect()
 }
 
 /// A list with one encoded object.
 fn list_of(object: &[u8]) -> Vec<u8> {
-    OneObject { object: object.to_vec() }.encode_to_vec()
+    OneObject {
+        object: object.to_vec(),
+    }
+    .encode_to_vec()
 }
 
 /// Any of Diego's answers with one object.
@@ -62,7 +71,9 @@ fn reads_without_layers_equal_those_of_diego() {
     let vectors = vectors("revisions.tsv");
     assert_eq!(vectors.len(), 20);
     for vector in vectors {
-        let [case, message, current, older] = &vector[..4] else { panic!("{vector:?}") };
+        let [case, message, current, older] = &vector[..4] else {
+            panic!("{vector:?}")
+        };
         let [current, older] = [current, older].map(|text| STANDARD.decode(text).unwrap());
         let methods = match message.as_str() {
             "DesiredLRP" => ["DesiredLRPs_r2", "DesiredLRPByProcessGuid_r2"],
@@ -79,7 +90,9 @@ fn reads_without_layers_equal_those_of_diego() {
 fn instance(text: &str) -> Option<proto::ActualLrp> {
     let (presence, state) = text.split_once(':')?;
     Some(proto::ActualLrp {
-        presence: proto::actual_lrp::Presence::from_str_name(presence).unwrap().into(),
+        presence: proto::actual_lrp::Presence::from_str_name(presence)
+            .unwrap()
+            .into(),
         state: state.into(),
         ..Default::default()
     })
@@ -91,13 +104,24 @@ fn groups_show_the_rows_that_diego_shows() {
     let vectors = vectors("groups.tsv");
     assert_eq!(vectors.len(), 41);
     for vector in vectors {
-        let [rows, in_instance, in_evacuating, ..] = &vector[..] else { panic!("{vector:?}") };
+        let [rows, in_instance, in_evacuating, ..] = &vector[..] else {
+            panic!("{vector:?}")
+        };
         let actual_lrps: Vec<_> = rows.split_whitespace().filter_map(instance).collect();
-        let newer = proto::ActualLrPsResponse { error: None, actual_lrps }.encode_to_vec();
+        let newer = proto::ActualLrPsResponse {
+            error: None,
+            actual_lrps,
+        }
+        .encode_to_vec();
         let answer = translated(&*translator, "ActualLRPGroups", &[], &newer);
-        let groups = proto::ActualLrpGroupsResponse::decode(&answer[..]).unwrap().actual_lrp_groups;
+        let groups = proto::ActualLrpGroupsResponse::decode(&answer[..])
+            .unwrap()
+            .actual_lrp_groups;
         let (instance_slot, evacuating) = (instance(in_instance), instance(in_evacuating));
-        let expected = (!rows.is_empty()).then_some(proto::ActualLrpGroup { instance: instance_slot, evacuating });
+        let expected = (!rows.is_empty()).then_some(proto::ActualLrpGroup {
+            instance: instance_slot,
+            evacuating,
+        });
         assert_eq!(groups, Vec::from_iter(expected), "{rows}");
     }
 }

@@ -1,5 +1,6 @@
-//! Tests of behaviour that all routes share, and of `tests/routes.tsv`, which names a test for each case of each route.
-//! A new route, a new error of a route and a renamed test have to be entered there.
+//! Tests of behaviour that all routes share, and of `tests/routes.tsv`, which names a test for each
+//! case of each route. A new route, a new error of a route and a renamed test have to be entered
+//! there.
 
 mod faults;
 mod older;
@@ -19,41 +20,99 @@ use crate::harness::modules::translators;
 use crate::harness::server::{Options, Reply, Server};
 use crate::harness::workspace;
 
-/// For each route, by its [`ServedRoute::key`]: whether it reads its body, and the errors that are specific to it.
+/// For each route, by its [`ServedRoute::key`]: whether it reads its body, and the errors that are
+/// specific to it.
 const ROUTES: &[(&str, Body, &[&str])] = &[
     ("ping", Body::Ignored, &[]),
     ("cells/list.r1", Body::Ignored, &["UnknownError"]),
     ("domains/list", Body::Ignored, &[]),
     ("domains/upsert", Body::Read, &["InvalidRequest"]),
     ("actual_lrps/list", Body::Read, &[]),
-    ("actual_lrps/list_by_process_guids", Body::Read, &["InvalidRequest"]),
+    (
+        "actual_lrps/list_by_process_guids",
+        Body::Read,
+        &["InvalidRequest"],
+    ),
     (
         "actual_lrps/claim",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "ActualLRPCannotBeClaimed", "Deserialize"],
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "ActualLRPCannotBeClaimed",
+            "Deserialize",
+        ],
     ),
-    ("actual_lrps/start.r1", Body::Read, &["InvalidRequest", "ActualLRPCannotBeStarted", "Deserialize"]),
+    (
+        "actual_lrps/start.r1",
+        Body::Read,
+        &["InvalidRequest", "ActualLRPCannotBeStarted", "Deserialize"],
+    ),
     (
         "actual_lrps/crash",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "ActualLRPCannotBeCrashed", "Deserialize"],
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "ActualLRPCannotBeCrashed",
+            "Deserialize",
+        ],
     ),
-    ("actual_lrps/fail", Body::Read, &["InvalidRequest", "ActualLRPCannotBeFailed", "Deserialize"]),
-    ("actual_lrps/remove", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("actual_lrps/retire", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize", "UnknownError"]),
-    ("actual_lrps/remove_evacuating", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    (
+        "actual_lrps/fail",
+        Body::Read,
+        &["InvalidRequest", "ActualLRPCannotBeFailed", "Deserialize"],
+    ),
+    (
+        "actual_lrps/remove",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
+    (
+        "actual_lrps/retire",
+        Body::Read,
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "Deserialize",
+            "UnknownError",
+        ],
+    ),
+    (
+        "actual_lrps/remove_evacuating",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
     (
         "actual_lrps/evacuate_claimed",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "ActualLRPCannotBeUnclaimed", "Deserialize"],
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "ActualLRPCannotBeUnclaimed",
+            "Deserialize",
+        ],
     ),
-    ("actual_lrps/evacuate_running.r1", Body::Read, &["InvalidRequest", "Deserialize"]),
+    (
+        "actual_lrps/evacuate_running.r1",
+        Body::Read,
+        &["InvalidRequest", "Deserialize"],
+    ),
     (
         "actual_lrps/evacuate_crashed",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "ActualLRPCannotBeCrashed", "Deserialize"],
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "ActualLRPCannotBeCrashed",
+            "Deserialize",
+        ],
     ),
-    ("actual_lrps/evacuate_stopped", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    (
+        "actual_lrps/evacuate_stopped",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
     ("desired_lrp_scheduling_infos/list.r1", Body::Read, &[]),
     (
         "desired_lrp_scheduling_infos/get_by_process_guid.r1",
@@ -62,43 +121,131 @@ const ROUTES: &[(&str, Body, &[&str])] = &[
     ),
     ("desired_lrp_routing_infos/list", Body::Read, &[]),
     ("desired_lrps/list.r3", Body::Read, &[]),
-    ("desired_lrps/get_by_process_guid.r3", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("desired_lrp/desire.r2", Body::Read, &["InvalidRequest", "ResourceExists"]),
+    (
+        "desired_lrps/get_by_process_guid.r3",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
+    (
+        "desired_lrp/desire.r2",
+        Body::Read,
+        &["InvalidRequest", "ResourceExists"],
+    ),
     (
         "desired_lrp/update",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize", "UpdateInProgress", "DefinitionExists"],
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "Deserialize",
+            "UpdateInProgress",
+            "DefinitionExists",
+        ],
     ),
     (
         "desired_lrp/cancel_update",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize", "NoUpdateInProgress"],
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "Deserialize",
+            "NoUpdateInProgress",
+        ],
     ),
     (
         "desired_lrp/rollback",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize", "UpdateInProgress", "DefinitionNotFound"],
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "Deserialize",
+            "UpdateInProgress",
+            "DefinitionNotFound",
+        ],
     ),
-    ("desired_lrp/update_status", Body::Read, &["InvalidRequest", "ResourceNotFound"]),
-    ("desired_lrp/definitions/list", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("desired_lrp/remove", Body::Read, &["InvalidRequest", "ResourceNotFound"]),
+    (
+        "desired_lrp/update_status",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound"],
+    ),
+    (
+        "desired_lrp/definitions/list",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
+    (
+        "desired_lrp/remove",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound"],
+    ),
     ("tasks/list.r3", Body::Read, &[]),
-    ("tasks/get_by_task_guid.r3", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("tasks/desire.r2", Body::Read, &["InvalidRequest", "ResourceExists"]),
-    ("tasks/start", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
+    (
+        "tasks/get_by_task_guid.r3",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
+    (
+        "tasks/desire.r2",
+        Body::Read,
+        &["InvalidRequest", "ResourceExists"],
+    ),
+    (
+        "tasks/start",
+        Body::Read,
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "InvalidStateTransition",
+            "Deserialize",
+        ],
+    ),
     (
         "tasks/cancel",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize", "UnknownError"],
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "InvalidStateTransition",
+            "Deserialize",
+            "UnknownError",
+        ],
     ),
-    ("tasks/reject", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    (
+        "tasks/reject",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
     (
         "tasks/complete",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "RunningOnDifferentCell", "Deserialize"],
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "InvalidStateTransition",
+            "RunningOnDifferentCell",
+            "Deserialize",
+        ],
     ),
-    ("tasks/resolving", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
-    ("tasks/delete", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
+    (
+        "tasks/resolving",
+        Body::Read,
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "InvalidStateTransition",
+            "Deserialize",
+        ],
+    ),
+    (
+        "tasks/delete",
+        Body::Read,
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "InvalidStateTransition",
+            "Deserialize",
+        ],
+    ),
     ("events/tasks.r1", Body::Ignored, &["closed"]),
     ("events/lrp_instances.r1", Body::Read, &["closed"]),
     // Deprecated since there are definitions, and served by a translator.
@@ -110,33 +257,98 @@ const ROUTES: &[(&str, Body, &[&str])] = &[
     ),
     // Deprecated by Diego, and served by a translator.
     ("actual_lrp_groups/list", Body::Read, &[]),
-    ("actual_lrp_groups/list_by_process_guid", Body::Read, &["InvalidRequest"]),
-    ("actual_lrp_groups/get_by_process_guid_and_index", Body::Read, &["InvalidRequest", "ResourceNotFound"]),
-    ("actual_lrps/start", Body::Read, &["InvalidRequest", "ActualLRPCannotBeStarted", "Deserialize"]),
-    ("actual_lrps/evacuate_running", Body::Read, &["InvalidRequest", "Deserialize"]),
+    (
+        "actual_lrp_groups/list_by_process_guid",
+        Body::Read,
+        &["InvalidRequest"],
+    ),
+    (
+        "actual_lrp_groups/get_by_process_guid_and_index",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound"],
+    ),
+    (
+        "actual_lrps/start",
+        Body::Read,
+        &["InvalidRequest", "ActualLRPCannotBeStarted", "Deserialize"],
+    ),
+    (
+        "actual_lrps/evacuate_running",
+        Body::Read,
+        &["InvalidRequest", "Deserialize"],
+    ),
     ("desired_lrps/list.r2", Body::Read, &[]),
-    ("desired_lrps/get_by_process_guid.r2", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
+    (
+        "desired_lrps/get_by_process_guid.r2",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
     ("tasks/list.r2", Body::Read, &[]),
-    ("tasks/get_by_task_guid.r2", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("tasks/fail", Body::Read, &["InvalidRequest", "ResourceNotFound", "InvalidStateTransition", "Deserialize"]),
+    (
+        "tasks/get_by_task_guid.r2",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
+    (
+        "tasks/fail",
+        Body::Read,
+        &[
+            "InvalidRequest",
+            "ResourceNotFound",
+            "InvalidStateTransition",
+            "Deserialize",
+        ],
+    ),
     ("GET events.r1", Body::Read, &["closed"]),
     ("GET events", Body::Read, &["closed"]),
     ("events/lrp_instances", Body::Read, &["closed"]),
     ("events/tasks", Body::Ignored, &["closed"]),
     // Dropped by Diego in 2018, and served by two translators.
     ("desired_lrps/list.r1", Body::Read, &[]),
-    ("desired_lrps/get_by_process_guid.r1", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("desired_lrp/desire.r1", Body::Read, &["InvalidRequest", "ResourceExists"]),
+    (
+        "desired_lrps/get_by_process_guid.r1",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
+    (
+        "desired_lrp/desire.r1",
+        Body::Read,
+        &["InvalidRequest", "ResourceExists"],
+    ),
     ("tasks/list.r1", Body::Read, &[]),
-    ("tasks/get_by_task_guid.r1", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("tasks/desire.r1", Body::Read, &["InvalidRequest", "ResourceExists"]),
+    (
+        "tasks/get_by_task_guid.r1",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
+    (
+        "tasks/desire.r1",
+        Body::Read,
+        &["InvalidRequest", "ResourceExists"],
+    ),
     ("GET cells/list.r1", Body::Ignored, &["UnknownError"]),
     ("desired_lrps/list", Body::Read, &[]),
-    ("desired_lrps/get_by_process_guid", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("desired_lrp/desire", Body::Read, &["InvalidRequest", "ResourceExists"]),
+    (
+        "desired_lrps/get_by_process_guid",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
+    (
+        "desired_lrp/desire",
+        Body::Read,
+        &["InvalidRequest", "ResourceExists"],
+    ),
     ("tasks/list", Body::Read, &[]),
-    ("GET tasks/get_by_task_guid", Body::Read, &["InvalidRequest", "ResourceNotFound", "Deserialize"]),
-    ("tasks/desire", Body::Read, &["InvalidRequest", "ResourceExists"]),
+    (
+        "GET tasks/get_by_task_guid",
+        Body::Read,
+        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+    ),
+    (
+        "tasks/desire",
+        Body::Read,
+        &["InvalidRequest", "ResourceExists"],
+    ),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,8 +358,14 @@ enum Body {
 }
 
 /// Cases that are tested for every route.
-const CASES: [&str; 6] =
-    ["success", "wrong verb", "garbage body", "body over the limit", "body that breaks off", "before the gate opens"];
+const CASES: [&str; 6] = [
+    "success",
+    "wrong verb",
+    "garbage body",
+    "body over the limit",
+    "body that breaks off",
+    "before the gate opens",
+];
 /// Cases that are tested for every route that reads tables.
 const TABLE_CASES: [&str; 2] = ["Unrecoverable", "database away"];
 /// Cases that are tested for every route that changes records and for every stream.
@@ -176,7 +394,9 @@ impl ServedRoute {
     }
 
     async fn send(&self, server: &Server, body: impl Into<Vec<u8>>) -> Reply {
-        server.send(self.verb.name(), &self.whole_path(), &[], body.into()).await
+        server
+            .send(self.verb.name(), &self.whole_path(), &[], body.into())
+            .await
     }
 
     fn whole_path(&self) -> String {
@@ -190,25 +410,42 @@ impl ServedRoute {
     /// The cases that are tested for a route like this one.
     fn cases(&self) -> impl Iterator<Item = &'static str> {
         let needs_mastership = self.is_stream || faults::changes(&self.path);
-        let parts =
-            [(true, &CASES[..]), (self.reads_tables(), &TABLE_CASES[..]), (needs_mastership, &MASTER_CASES[..])];
-        parts.into_iter().filter(|(applies, _)| *applies).flat_map(|(_, cases)| cases).copied()
+        let parts = [
+            (true, &CASES[..]),
+            (self.reads_tables(), &TABLE_CASES[..]),
+            (needs_mastership, &MASTER_CASES[..]),
+        ];
+        parts
+            .into_iter()
+            .filter(|(applies, _)| *applies)
+            .flat_map(|(_, cases)| cases)
+            .copied()
     }
 
     fn body(&self) -> Body {
         let known = ROUTES.iter().find(|(key, _, _)| *key == self.key());
-        known.unwrap_or_else(|| panic!("{} is missing from `ROUTES`", self.key())).1
+        known
+            .unwrap_or_else(|| panic!("{} is missing from `ROUTES`", self.key()))
+            .1
     }
 }
 
 /// The routes that the translators of the default catalog add to Diego's root.
 fn routes_of_translators() -> Vec<ServedRoute> {
-    let manifests = translators().into_iter().map(|translator| translator.manifest().clone());
+    let manifests = translators()
+        .into_iter()
+        .map(|translator| translator.manifest().clone());
     let methods = manifests.flat_map(|manifest| manifest.methods);
     let route = |method: Method| {
         let path = method.path_of_diego()?.to_owned();
         let is_stream = matches!(method.answer, AnswerForm::Events(_));
-        Some(ServedRoute { name: method.name, verb: method.verb, root: "/v1", path, is_stream })
+        Some(ServedRoute {
+            name: method.name,
+            verb: method.verb,
+            root: "/v1",
+            path,
+            is_stream,
+        })
     };
     methods.filter_map(route).collect()
 }
@@ -217,7 +454,12 @@ fn routes_of_translators() -> Vec<ServedRoute> {
 fn routes() -> &'static [ServedRoute] {
     static ROUTES: LazyLock<Vec<ServedRoute>> = LazyLock::new(|| {
         let native = |root| {
-            move |api::Route { name, path, is_stream, .. }| ServedRoute {
+            move |api::Route {
+                      name,
+                      path,
+                      is_stream,
+                      ..
+                  }| ServedRoute {
                 name: name.to_owned(),
                 verb: Verb::Post,
                 root,
@@ -227,8 +469,16 @@ fn routes() -> &'static [ServedRoute] {
         };
         let of_diego: Vec<_> = api::routes(NativeVersion::Diego).collect();
         let is_added = |route: &api::Route| !of_diego.contains(route);
-        let added = api::routes(NativeVersion::Definitions).filter(is_added).map(native("/v1.2"));
-        of_diego.iter().copied().map(native("/v1")).chain(added).chain(routes_of_translators()).collect()
+        let added = api::routes(NativeVersion::Definitions)
+            .filter(is_added)
+            .map(native("/v1.2"));
+        of_diego
+            .iter()
+            .copied()
+            .map(native("/v1"))
+            .chain(added)
+            .chain(routes_of_translators())
+            .collect()
     });
     &ROUTES
 }
@@ -239,11 +489,24 @@ fn calls() -> impl Iterator<Item = &'static ServedRoute> {
 
 /// An empty server with all routes.
 async fn empty(kind: Kind) -> Server {
-    Server::start(Options { kind, translators: translators(), ..Options::default() }).await
+    Server::start(Options {
+        kind,
+        translators: translators(),
+        ..Options::default()
+    })
+    .await
 }
 
 fn assert_is_rejected(reply: &Reply, route: &ServedRoute) {
-    assert_eq!(reply.error(), (Type::InvalidRequest, "the request received is invalid".into()), "{}", route.key());
+    assert_eq!(
+        reply.error(),
+        (
+            Type::InvalidRequest,
+            "the request received is invalid".into()
+        ),
+        "{}",
+        route.key()
+    );
 }
 
 on_layouts_of_sqlite!(every_route_answers_its_own_verb_and_no_other);
@@ -253,18 +516,36 @@ async fn every_route_answers_its_own_verb_and_no_other(kind: Kind) {
         let key = route.key();
         if !route.is_stream {
             let reply = route.send(&server, []).await;
-            assert_eq!((reply.status, reply.header("content-type")), (200, "application/x-protobuf"), "{key}");
-            assert_eq!(reply.header("content-length"), reply.body.len().to_string(), "{key}");
+            assert_eq!(
+                (reply.status, reply.header("content-type")),
+                (200, "application/x-protobuf"),
+                "{key}"
+            );
+            assert_eq!(
+                reply.header("content-length"),
+                reply.body.len().to_string(),
+                "{key}"
+            );
         }
         let path = route.whole_path();
         let of_path = routes().iter().filter(|other| other.whole_path() == path);
         let mut allowed: Vec<_> = of_path.map(|route| route.verb.name()).collect();
         allowed.sort_unstable();
-        for verb in ["GET", "POST", "PUT", "DELETE", "PATCH"].into_iter().filter(|verb| !allowed.contains(verb)) {
+        for verb in ["GET", "POST", "PUT", "DELETE", "PATCH"]
+            .into_iter()
+            .filter(|verb| !allowed.contains(verb))
+        {
             let reply = server.send(verb, &path, &[], vec![]).await;
-            assert_eq!((reply.status, reply.header("allow")), (405, &allowed.join(", ")[..]), "{verb} {path}");
+            assert_eq!(
+                (reply.status, reply.header("allow")),
+                (405, &allowed.join(", ")[..]),
+                "{verb} {path}"
+            );
             assert_eq!(reply.text(), "Method Not Allowed");
-            assert!(reply.header("content-type").starts_with("text/plain"), "{path}");
+            assert!(
+                reply.header("content-type").starts_with("text/plain"),
+                "{path}"
+            );
         }
     }
 }
@@ -278,7 +559,12 @@ async fn malformed_body_is_rejected_by_every_route_that_reads_it(kind: Kind) {
             let reply = route.send(&server, garbage).await;
             match route.body() {
                 Body::Read => assert_is_rejected(&reply, route),
-                Body::Ignored => assert_eq!(reply.body, route.send(&server, []).await.body, "{}", route.key()),
+                Body::Ignored => assert_eq!(
+                    reply.body,
+                    route.send(&server, []).await.body,
+                    "{}",
+                    route.key()
+                ),
             }
         }
     }
@@ -299,7 +585,11 @@ async fn body_over_the_limit_is_rejected_by_every_route(kind: Kind) {
         let expected = "HTTP/1.1 413 Payload Too Large\r\n";
         let mut answer = vec![0; expected.len()];
         connection.read_exact(&mut answer).await.unwrap();
-        assert_eq!(String::from_utf8(answer).unwrap(), expected, "{verb} {path}");
+        assert_eq!(
+            String::from_utf8(answer).unwrap(),
+            expected,
+            "{verb} {path}"
+        );
     }
     assert_eq!(server.post("/v1/ping", []).await.status, 200);
 }
@@ -316,7 +606,11 @@ async fn paths_similar_to_a_route_are_answered_with_404(kind: Kind) {
             format!("/{path}"),
         ] {
             let reply = server.send(verb.name(), &path, &[], vec![]).await;
-            assert_eq!((reply.status, reply.text().trim_end()), (404, "404 page not found"), "{path}");
+            assert_eq!(
+                (reply.status, reply.text().trim_end()),
+                (404, "404 page not found"),
+                "{path}"
+            );
         }
     }
 }
@@ -327,27 +621,52 @@ async fn truncated_body_is_answered_by_every_route_as_diego_answers(kind: Kind) 
     for route in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
         let (verb, path) = (route.verb.name(), route.whole_path());
-        let head = format!("{verb} {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
-        connection.write_all(format!("{head}no length\r\n").as_bytes()).await.unwrap();
+        let head =
+            format!("{verb} {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        connection
+            .write_all(format!("{head}no length\r\n").as_bytes())
+            .await
+            .unwrap();
         let mut answer = Vec::new();
         connection.read_to_end(&mut answer).await.unwrap();
         let text = String::from_utf8_lossy(&answer);
         let (status, part) = match route.is_stream {
-            true => ("HTTP/1.1 500 Internal Server Error\r\n", "content-length: 0"),
-            false => ("HTTP/1.1 200 OK\r\n", "the request failed for an unknown reason"),
+            true => (
+                "HTTP/1.1 500 Internal Server Error\r\n",
+                "content-length: 0",
+            ),
+            false => (
+                "HTTP/1.1 200 OK\r\n",
+                "the request failed for an unknown reason",
+            ),
         };
-        assert!(text.starts_with(status) && text.contains(part), "{verb} {path}: {text}");
+        assert!(
+            text.starts_with(status) && text.contains(part),
+            "{verb} {path}: {text}"
+        );
     }
 }
 
 on_layouts_of_sqlite!(every_route_answers_503_before_and_after_mastership);
 async fn every_route_answers_503_before_and_after_mastership(kind: Kind) {
-    let server = Server::closed(Options { kind, translators: translators(), ..Options::default() }).await;
+    let server = Server::closed(Options {
+        kind,
+        translators: translators(),
+        ..Options::default()
+    })
+    .await;
     let assert_unavailable = async || {
         for route in routes() {
             let (reply, key) = (route.send(&server, []).await, route.key());
-            assert_eq!((reply.status, reply.header("content-type")), (503, "application/json"), "{key}");
-            assert!(reply.header("retry-after").parse::<u32>().unwrap() >= 1, "{key}");
+            assert_eq!(
+                (reply.status, reply.header("content-type")),
+                (503, "application/json"),
+                "{key}"
+            );
+            assert!(
+                reply.header("retry-after").parse::<u32>().unwrap() >= 1,
+                "{key}"
+            );
         }
     };
     assert_unavailable().await;
@@ -362,7 +681,8 @@ type RouteTable = BTreeMap<(String, String), String>;
 
 fn table() -> RouteTable {
     let path = workspace().join("tests/routes.tsv");
-    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let mut table = RouteTable::new();
     for line in text.lines().skip(1) {
         let [route, case, test] = line.split('\t').collect::<Vec<_>>()[..] else {
@@ -376,35 +696,68 @@ fn table() -> RouteTable {
 
 #[test]
 fn every_route_has_a_test_of_each_kind() {
-    let own = ROUTES.iter().flat_map(|(key, _, errors)| errors.iter().map(|error| ((*key).to_owned(), *error)));
-    let common = routes().iter().flat_map(|route| route.cases().map(|case| (route.key(), case)));
+    let own = ROUTES
+        .iter()
+        .flat_map(|(key, _, errors)| errors.iter().map(|error| ((*key).to_owned(), *error)));
+    let common = routes()
+        .iter()
+        .flat_map(|route| route.cases().map(|case| (route.key(), case)));
     let wanted = common.chain(own).map(|(key, case)| (key, case.to_owned()));
-    let (wanted, found): (BTreeSet<_>, BTreeSet<_>) = (wanted.collect(), table().into_keys().collect());
+    let (wanted, found): (BTreeSet<_>, BTreeSet<_>) =
+        (wanted.collect(), table().into_keys().collect());
     let missing: Vec<_> = wanted.difference(&found).collect();
     let unknown: Vec<_> = found.difference(&wanted).collect();
-    assert!(missing.is_empty(), "without a test in tests/routes.tsv: {missing:#?}");
-    assert!(unknown.is_empty(), "in tests/routes.tsv, but not a case of a route: {unknown:#?}");
+    assert!(
+        missing.is_empty(),
+        "without a test in tests/routes.tsv: {missing:#?}"
+    );
+    assert!(
+        unknown.is_empty(),
+        "in tests/routes.tsv, but not a case of a route: {unknown:#?}"
+    );
     let served: BTreeSet<_> = routes().iter().map(ServedRoute::key).collect();
-    assert_eq!(ROUTES.iter().map(|(key, _, _)| (*key).to_owned()).collect::<BTreeSet<_>>(), served);
+    assert_eq!(
+        ROUTES
+            .iter()
+            .map(|(key, _, _)| (*key).to_owned())
+            .collect::<BTreeSet<_>>(),
+        served
+    );
 }
 
 #[test]
 fn every_test_in_the_route_table_exists() {
-    let absent: BTreeSet<_> = table().into_values().filter(|test| !is_test(test)).collect();
+    let absent: BTreeSet<_> = table()
+        .into_values()
+        .filter(|test| !is_test(test))
+        .collect();
     assert!(absent.is_empty(), "there is no test called: {absent:#?}");
 }
 
 /// Whether `module::of::the::suite::name` is a test, according to its source file.
 fn is_test(test: &str) -> bool {
     let (module, name) = test.rsplit_once("::").expect("a test is in a module");
-    let file = workspace().join("tests/suite").join(module.replace("::", "/")).with_extension("rs");
-    let Ok(text) = std::fs::read_to_string(file) else { return false };
-    let runs = ["on_each_layout", "on_layouts_of_sqlite", "on_each_database", "on_each_server"]
-        .map(|run| format!("{run}!({name});"));
+    let file = workspace()
+        .join("tests/suite")
+        .join(module.replace("::", "/"))
+        .with_extension("rs");
+    let Ok(text) = std::fs::read_to_string(file) else {
+        return false;
+    };
+    let runs = [
+        "on_each_layout",
+        "on_layouts_of_sqlite",
+        "on_each_database",
+        "on_each_server",
+    ]
+    .map(|run| format!("{run}!({name});"));
     let itself = [format!("async fn {name}()"), format!("fn {name}()")];
     let lines: Vec<_> = text.lines().map(str::trim).collect();
-    let is_marked = |at: usize| at > 0 && (lines[at - 1].starts_with("#[tokio::test") || lines[at - 1] == "#[test]");
+    let is_marked = |at: usize| {
+        at > 0 && (lines[at - 1].starts_with("#[tokio::test") || lines[at - 1] == "#[test]")
+    };
     lines.iter().enumerate().any(|(at, line)| {
-        runs.iter().any(|run| line == run) || (is_marked(at) && itself.iter().any(|start| line.starts_with(start)))
+        runs.iter().any(|run| line == run)
+            || (is_marked(at) && itself.iter().any(|start| line.starts_with(start)))
     })
 }

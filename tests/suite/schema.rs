@@ -8,7 +8,13 @@ use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on
 use crate::harness::on_each::on_one_server;
 
 fn column(name: &str, kind: ColumnType, nullable: bool, default: Option<Literal>) -> Column {
-    Column { name: name.into(), kind, nullable, default, sealing: Sealing::Plain }
+    Column {
+        name: name.into(),
+        kind,
+        nullable,
+        default,
+        sealing: Sealing::Plain,
+    }
 }
 
 /// A table with every column type, nullable or not, with and without a default.
@@ -17,20 +23,61 @@ fn sample() -> Table {
         name: "sample".into(),
         columns: vec![
             column("guid", ColumnType::Varchar(255), false, None),
-            column("place", ColumnType::Integer, false, Some(Literal::Integer(-3))),
-            column("flag", ColumnType::Boolean, true, Some(Literal::Boolean(true))),
-            column("off", ColumnType::Boolean, false, Some(Literal::Boolean(false))),
-            column("note", ColumnType::LongText, false, Some(Literal::Text(r"it's a \'größe ✓\'".into()))),
-            column("short", ColumnType::Varchar(1024), false, Some(Literal::Text(String::new()))),
+            column(
+                "place",
+                ColumnType::Integer,
+                false,
+                Some(Literal::Integer(-3)),
+            ),
+            column(
+                "flag",
+                ColumnType::Boolean,
+                true,
+                Some(Literal::Boolean(true)),
+            ),
+            column(
+                "off",
+                ColumnType::Boolean,
+                false,
+                Some(Literal::Boolean(false)),
+            ),
+            column(
+                "note",
+                ColumnType::LongText,
+                false,
+                Some(Literal::Text(r"it's a \'größe ✓\'".into())),
+            ),
+            column(
+                "short",
+                ColumnType::Varchar(1024),
+                false,
+                Some(Literal::Text(String::new())),
+            ),
             column("medium", ColumnType::MediumText, true, None),
-            column("plain", ColumnType::Text, true, Some(Literal::Text("x".into()))),
-            column("time", ColumnType::BigInteger, true, Some(Literal::Integer(i64::MAX))),
+            column(
+                "plain",
+                ColumnType::Text,
+                true,
+                Some(Literal::Text("x".into())),
+            ),
+            column(
+                "time",
+                ColumnType::BigInteger,
+                true,
+                Some(Literal::Integer(i64::MAX)),
+            ),
             column("order", ColumnType::BigInteger, true, None),
         ],
         primary_key: vec!["place".into(), "guid".into()],
         indexes: vec![
-            Index { name: "sample_time_idx".into(), columns: vec!["time".into(), "order".into()] },
-            Index { name: "sample_flag_idx".into(), columns: vec!["flag".into()] },
+            Index {
+                name: "sample_time_idx".into(),
+                columns: vec!["time".into(), "order".into()],
+            },
+            Index {
+                name: "sample_flag_idx".into(),
+                columns: vec!["flag".into()],
+            },
         ],
         partition_key: None,
     }
@@ -43,12 +90,20 @@ async fn run(database: &Database, statements: impl IntoIterator<Item = String>) 
 }
 
 fn creation(dialect: Dialect, table: &Table) -> Vec<String> {
-    let indexes = table.indexes.iter().map(|index| schema::create_index(dialect, &table.name, index));
-    [schema::create_table(dialect, table, &table.name)].into_iter().chain(indexes).collect()
+    let indexes = table
+        .indexes
+        .iter()
+        .map(|index| schema::create_index(dialect, &table.name, index));
+    [schema::create_table(dialect, table, &table.name)]
+        .into_iter()
+        .chain(indexes)
+        .collect()
 }
 
 async fn found(database: &Database, name: &str) -> Option<PhysicalTable> {
-    schema::read_back(&mut database.read().await.unwrap(), name).await.unwrap()
+    schema::read_back(&mut database.read().await.unwrap(), name)
+        .await
+        .unwrap()
 }
 
 async fn differences(database: &Database, name: &str, table: &Table) -> Vec<String> {
@@ -63,9 +118,13 @@ async fn created_table_reads_back_without_a_difference(kind: Kind) {
     assert_sample_reads_back(&TestDatabase::new(kind)).await;
 }
 
-on_one_server!(sql_mode_of_the_server_does_not_change_the_defaults_of_columns, mariadb);
+on_one_server!(
+    sql_mode_of_the_server_does_not_change_the_defaults_of_columns,
+    mariadb
+);
 async fn sql_mode_of_the_server_does_not_change_the_defaults_of_columns() {
-    let engine = Kind::Mariadb.own_engine_with(&["--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES"]);
+    let engine = Kind::Mariadb
+        .own_engine_with(&["--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES"]);
     assert_sample_reads_back(&TestDatabase::on(Kind::Mariadb, engine.address())).await;
 }
 
@@ -75,12 +134,30 @@ async fn assert_sample_reads_back(test: &TestDatabase) {
     run(&database, creation(database.dialect(), &sample())).await;
     assert_eq!(differences(&database, "sample", &sample()).await, NONE);
     let read = found(&database, "sample").await.unwrap();
-    assert_eq!(read, schema::expected(database.dialect(), &sample()), "the schema read back is the expected one");
-    execute(&database, "INSERT INTO sample (guid, place) VALUES ('g', 1)").await;
+    assert_eq!(
+        read,
+        schema::expected(database.dialect(), &sample()),
+        "the schema read back is the expected one"
+    );
+    execute(
+        &database,
+        "INSERT INTO sample (guid, place) VALUES ('g', 1)",
+    )
+    .await;
     let mut tx = database.read().await.unwrap();
-    let row = tx.fetch_one(sql("SELECT note, flag, off, short FROM sample")).await.unwrap();
-    assert_eq!(row.text(0).unwrap(), Some(r"it's a \'größe ✓\'"), "the default is that of the layout");
-    assert_eq!((row.flag(1).unwrap(), row.flag(2).unwrap()), (Some(true), Some(false)));
+    let row = tx
+        .fetch_one(sql("SELECT note, flag, off, short FROM sample"))
+        .await
+        .unwrap();
+    assert_eq!(
+        row.text(0).unwrap(),
+        Some(r"it's a \'größe ✓\'"),
+        "the default is that of the layout"
+    );
+    assert_eq!(
+        (row.flag(1).unwrap(), row.flag(2).unwrap()),
+        (Some(true), Some(false))
+    );
     assert_eq!(row.text(3).unwrap(), Some(""));
 }
 
@@ -92,7 +169,13 @@ async fn added_column_reads_back_like_a_created_one(kind: Kind) {
     before.columns.truncate(4);
     before.indexes.truncate(0);
     run(&database, creation(database.dialect(), &before)).await;
-    run(&database, added.iter().map(|column| schema::add_column(database.dialect(), "sample", column))).await;
+    run(
+        &database,
+        added
+            .iter()
+            .map(|column| schema::add_column(database.dialect(), "sample", column)),
+    )
+    .await;
     before.columns.append(&mut added);
     assert_eq!(differences(&database, "sample", &before).await, NONE);
 }
@@ -103,10 +186,19 @@ async fn replacement_table_takes_over_table_index_and_key_names(kind: Kind) {
     let database = test.open().await;
     let (dialect, table) = (database.dialect(), sample());
     run(&database, creation(dialect, &table)).await;
-    run(&database, [schema::create_table(dialect, &table, "sample__2")]).await;
-    run(&database, schema::index_ahead(dialect, &table, "sample__2", &table.indexes)).await;
+    run(
+        &database,
+        [schema::create_table(dialect, &table, "sample__2")],
+    )
+    .await;
+    run(
+        &database,
+        schema::index_ahead(dialect, &table, "sample__2", &table.indexes),
+    )
+    .await;
     if dialect == Dialect::Mysql {
-        let pairs = [("sample", "sample__1"), ("sample__2", "sample")].map(|(from, to)| (from.into(), to.into()));
+        let pairs = [("sample", "sample__1"), ("sample__2", "sample")]
+            .map(|(from, to)| (from.into(), to.into()));
         run(&database, [schema::rename_tables(&pairs)]).await;
     } else {
         run(&database, schema::set_aside(dialect, &table, "sample__1")).await;
@@ -130,13 +222,25 @@ async fn widening_alters_the_column_in_place(kind: Kind) {
     let dialect = database.dialect();
     let mut table = sample();
     run(&database, creation(dialect, &table)).await;
-    let wide = column("short", ColumnType::Varchar(4096), false, Some(Literal::Text("new".into())));
-    assert_eq!(schema::column_change(dialect, table.column("short").unwrap(), &wide), ColumnChange::Widening);
+    let wide = column(
+        "short",
+        ColumnType::Varchar(4096),
+        false,
+        Some(Literal::Text("new".into())),
+    );
+    assert_eq!(
+        schema::column_change(dialect, table.column("short").unwrap(), &wide),
+        ColumnChange::Widening
+    );
     // Twice: a host that was killed after it repeats it.
     for _ in 0..2 {
         run(&database, [schema::alter_column(dialect, "sample", &wide)]).await;
     }
-    *table.columns.iter_mut().find(|column| column.name == "short").unwrap() = wide;
+    *table
+        .columns
+        .iter_mut()
+        .find(|column| column.name == "short")
+        .unwrap() = wide;
     assert_eq!(differences(&database, "sample", &table).await, NONE);
 }
 
@@ -146,16 +250,30 @@ async fn schema_difference_is_described_in_sql_terms(kind: Kind) {
     let database = test.open().await;
     let statements = creation(database.dialect(), &sample());
     for (original, other, expected) in [
-        ("VARCHAR(255) NOT NULL", "VARCHAR(191) NOT NULL", "column guid is VARCHAR(191) NOT NULL, not VARCHAR(255)"),
-        ("NOT NULL DEFAULT -3", "NOT NULL DEFAULT -4", "NOT NULL DEFAULT -4, not"),
-        ("VARCHAR(1024) NOT NULL", "VARCHAR(1024)", "column short is VARCHAR(1024) NULL DEFAULT '', not"),
+        (
+            "VARCHAR(255) NOT NULL",
+            "VARCHAR(191) NOT NULL",
+            "column guid is VARCHAR(191) NOT NULL, not VARCHAR(255)",
+        ),
+        (
+            "NOT NULL DEFAULT -3",
+            "NOT NULL DEFAULT -4",
+            "NOT NULL DEFAULT -4, not",
+        ),
+        (
+            "VARCHAR(1024) NOT NULL",
+            "VARCHAR(1024)",
+            "column short is VARCHAR(1024) NULL DEFAULT '', not",
+        ),
         ("BIGINT,", "TIMESTAMP NULL,", "column order is TIMESTAMP"),
     ] {
         execute(&database, "DROP TABLE IF EXISTS sample").await;
         let mut changed = statements.clone();
         changed[0] = match changed[0].rsplit_once(original) {
             // Replaces the last column of this type, but for the key column, which is the first.
-            Some(_) if original.starts_with("VARCHAR(255)") => changed[0].replacen(original, other, 1),
+            Some(_) if original.starts_with("VARCHAR(255)") => {
+                changed[0].replacen(original, other, 1)
+            }
             Some((before, after)) => format!("{before}{other}{after}"),
             None => panic!("{original} is not in {}", changed[0]),
         };
@@ -165,8 +283,16 @@ async fn schema_difference_is_described_in_sql_terms(kind: Kind) {
     }
     execute(&database, "DROP TABLE sample").await;
     run(&database, statements.clone()).await;
-    execute(&database, "CREATE UNIQUE INDEX sample_more_idx ON sample (time)").await;
-    assert_eq!(differences(&database, "sample", &sample()).await, NONE, "the layout does not have it");
+    execute(
+        &database,
+        "CREATE UNIQUE INDEX sample_more_idx ON sample (time)",
+    )
+    .await;
+    assert_eq!(
+        differences(&database, "sample", &sample()).await,
+        NONE,
+        "the layout does not have it"
+    );
 }
 
 on_each_server!(table_of_another_database_or_schema_is_not_seen);
@@ -175,12 +301,25 @@ async fn table_of_another_database_or_schema_is_not_seen(kind: Kind) {
     let (database, elsewhere) = (test.open().await, other.open().await);
     run(&elsewhere, creation(elsewhere.dialect(), &sample())).await;
     if kind == Kind::Postgres {
-        execute(&database, "CREATE SCHEMA foreign_one; CREATE TABLE foreign_one.sample (a TEXT)").await;
+        execute(
+            &database,
+            "CREATE SCHEMA foreign_one; CREATE TABLE foreign_one.sample (a TEXT)",
+        )
+        .await;
     }
     assert_eq!(found(&database, "sample").await, None);
-    assert!(!schema::exists(&mut database.read().await.unwrap(), "sample").await.unwrap());
+    assert!(
+        !schema::exists(&mut database.read().await.unwrap(), "sample")
+            .await
+            .unwrap()
+    );
     execute(&database, "CREATE VIEW sample AS SELECT 1 AS a").await;
-    assert!(!schema::exists(&mut database.read().await.unwrap(), "sample").await.unwrap(), "a view is not a table");
+    assert!(
+        !schema::exists(&mut database.read().await.unwrap(), "sample")
+            .await
+            .unwrap(),
+        "a view is not a table"
+    );
 }
 
 on_each_database!(only_mysql_rewrites_a_table_to_add_a_column);
@@ -190,19 +329,34 @@ async fn only_mysql_rewrites_a_table_to_add_a_column(kind: Kind) {
     let default = Some(Literal::Text(String::new()));
     let added = |kind, default| [column("added", kind, true, default)];
     let rewrites = |columns: &[Column]| schema::rewrites_to_add(database.server_kind(), columns);
-    assert_eq!(rewrites(&added(ColumnType::LongText, default.clone())), kind == Kind::Mysql);
-    for columns in [added(ColumnType::Varchar(9), default), added(ColumnType::LongText, None)] {
+    assert_eq!(
+        rewrites(&added(ColumnType::LongText, default.clone())),
+        kind == Kind::Mysql
+    );
+    for columns in [
+        added(ColumnType::Varchar(9), default),
+        added(ColumnType::LongText, None),
+    ] {
         assert!(!rewrites(&columns), "{columns:?}");
     }
 }
 
 on_each_server!(auto_increment_id_matches_the_health_check_layout);
-/// Diego creates its table with an auto-increment id, this host does not; Diego always writes the id explicitly.
+/// Diego creates its table with an auto-increment id, this host does not; Diego always writes the
+/// id explicitly.
 async fn auto_increment_id_matches_the_health_check_layout(kind: Kind) {
     let test = TestDatabase::new(kind);
     let database = test.open().await;
-    let id = if kind == Kind::Postgres { "SERIAL" } else { "INT AUTO_INCREMENT" };
-    execute(&database, &format!("CREATE TABLE bbs_health_check (id {id} PRIMARY KEY, time BIGINT NOT NULL)")).await;
+    let id = if kind == Kind::Postgres {
+        "SERIAL"
+    } else {
+        "INT AUTO_INCREMENT"
+    };
+    execute(
+        &database,
+        &format!("CREATE TABLE bbs_health_check (id {id} PRIMARY KEY, time BIGINT NOT NULL)"),
+    )
+    .await;
     let table = Table {
         name: "bbs_health_check".into(),
         columns: vec![
@@ -213,5 +367,8 @@ async fn auto_increment_id_matches_the_health_check_layout(kind: Kind) {
         indexes: Vec::new(),
         partition_key: None,
     };
-    assert_eq!(differences(&database, "bbs_health_check", &table).await, NONE);
+    assert_eq!(
+        differences(&database, "bbs_health_check", &table).await,
+        NONE
+    );
 }

@@ -1,4 +1,5 @@
-//! Sessions on database servers: those that the server ends, and those whose statement takes too long or has lost its caller.
+//! Sessions on database servers: those that the server ends, and those whose statement takes too
+//! long or has lost its caller.
 
 use std::time::Duration;
 
@@ -23,22 +24,43 @@ async fn with_rows(kind: Kind) -> TestDatabase {
 /// A transaction that has changed a row.
 async fn holding(database: &Database, row: u32) -> Transaction {
     let mut holder = database.write().await.unwrap();
-    holder.execute(sql(format!("UPDATE t SET b = b + 1 WHERE a = {row}"))).await.unwrap();
+    holder
+        .execute(sql(format!("UPDATE t SET b = b + 1 WHERE a = {row}")))
+        .await
+        .unwrap();
     holder
 }
 
 on_each_server!(write_that_runs_too_long_is_ended_and_holds_no_lock);
 async fn write_that_runs_too_long_is_ended_and_holds_no_lock(kind: Kind) {
     let database = with_rows(kind).await;
-    let limited = database.open_limited(|limits| limits.statement_timeout = SHORT).await;
+    let limited = database
+        .open_limited(|limits| limits.statement_timeout = SHORT)
+        .await;
     let mut writer = holding(&limited, 1).await;
-    let sleep = if kind.dialect() == Dialect::Mysql { "SLEEP(600)" } else { "(SELECT 1 FROM pg_sleep(600))" };
-    let slow = writer.execute(sql(format!("UPDATE t SET b = {sleep} WHERE a = 2"))).await;
+    let sleep = if kind.dialect() == Dialect::Mysql {
+        "SLEEP(600)"
+    } else {
+        "(SELECT 1 FROM pg_sleep(600))"
+    };
+    let slow = writer
+        .execute(sql(format!("UPDATE t SET b = {sleep} WHERE a = 2")))
+        .await;
     slow.expect_err("the statement is ended");
     drop(writer);
     let free = database.open_with_idle_limit(PATIENCE).await;
-    holding(&free, 1).await.execute(sql("UPDATE t SET b = 7 WHERE a = 2")).await.expect("both rows are free");
-    limited.write().await.expect("the limit is for one statement").commit().await.unwrap();
+    holding(&free, 1)
+        .await
+        .execute(sql("UPDATE t SET b = 7 WHERE a = 2"))
+        .await
+        .expect("both rows are free");
+    limited
+        .write()
+        .await
+        .expect("the limit is for one statement")
+        .commit()
+        .await
+        .unwrap();
 }
 
 on_each_server!(write_without_a_caller_holds_no_lock);
@@ -49,12 +71,21 @@ async fn write_without_a_caller_holds_no_lock(kind: Kind) {
     let _holder = holding(&patient, 2).await;
     let calling = tokio::spawn({
         let patient = patient.clone();
-        async move { holding(&patient, 1).await.execute(sql("UPDATE t SET b = 5 WHERE a = 2")).await }
+        async move {
+            holding(&patient, 1)
+                .await
+                .execute(sql("UPDATE t SET b = 5 WHERE a = 2"))
+                .await
+        }
     });
     database.wait_for_lock_wait().await;
     calling.abort();
     // It waits for shorter than the other one would.
-    holding(&database.open().await, 1).await.commit().await.expect("the row is free");
+    holding(&database.open().await, 1)
+        .await
+        .commit()
+        .await
+        .expect("the row is free");
 }
 
 on_each_server!(sessions_that_the_server_ended_are_replaced);
@@ -66,27 +97,49 @@ async fn sessions_that_the_server_ended_are_replaced(kind: Kind) {
         drop(many);
         database.end_sessions();
         for begun in join_all((0..10).map(|_| opened.write())).await {
-            begun.unwrap_or_else(|error| panic!("round {round}: {error:?}")).commit().await.unwrap();
+            begun
+                .unwrap_or_else(|error| panic!("round {round}: {error:?}"))
+                .commit()
+                .await
+                .unwrap();
         }
     }
-    assert_eq!(texts(&opened, "SELECT a FROM t ORDER BY a").await, ["1", "2"]);
+    assert_eq!(
+        texts(&opened, "SELECT a FROM t ORDER BY a").await,
+        ["1", "2"]
+    );
 }
 
 on_each_server!(session_that_is_given_back_has_nothing_of_its_transaction);
-/// Method: one connection; a result that is read in part, a statement that fails, a transaction that is dropped.
+/// Method: one connection; a result that is read in part, a statement that fails, a transaction
+/// that is dropped.
 async fn session_that_is_given_back_has_nothing_of_its_transaction(kind: Kind) {
     let database = with_rows(kind).await;
-    let one = database.open_limited(|limits| limits.max_connections = 1).await;
+    let one = database
+        .open_limited(|limits| limits.max_connections = 1)
+        .await;
     for _ in 0..3 {
         let mut looked = one.look().await.unwrap();
         let mut rows = looked.stream(sql("SELECT a FROM t ORDER BY a"));
-        futures_util::StreamExt::next(&mut rows).await.unwrap().unwrap();
+        futures_util::StreamExt::next(&mut rows)
+            .await
+            .unwrap()
+            .unwrap();
         drop(rows);
         drop(looked);
         let mut failed = one.write().await.unwrap();
-        failed.execute(sql("UPDATE t SET b = 9 WHERE a = 1")).await.unwrap();
-        failed.execute(sql("INSERT INTO t (a, b) VALUES (1, 1)")).await.expect_err("the row exists");
+        failed
+            .execute(sql("UPDATE t SET b = 9 WHERE a = 1"))
+            .await
+            .unwrap();
+        failed
+            .execute(sql("INSERT INTO t (a, b) VALUES (1, 1)"))
+            .await
+            .expect_err("the row exists");
         drop(failed);
-        assert_eq!(texts(&one, "SELECT CAST(b AS CHAR(1)) FROM t").await, ["0", "0"]);
+        assert_eq!(
+            texts(&one, "SELECT CAST(b AS CHAR(1)) FROM t").await,
+            ["0", "0"]
+        );
     }
 }

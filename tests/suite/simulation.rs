@@ -1,12 +1,15 @@
-//! A seeded simulation of a Diego around the host: a cloud controller desires, scales, updates and removes LRPs and runs
-//! tasks, cells run containers, a route emitter keeps a routing table. Meanwhile each component fails, as do the host and
-//! its connection to the database. At the end the cells, the store and the routing table hold exactly the desired LRPs.
+//! A seeded simulation of a Diego around the host: a cloud controller desires, scales, updates and
+//! removes LRPs and runs tasks, cells run containers, a route emitter keeps a routing table.
+//! Meanwhile each component fails, as do the host and its connection to the database. At the end
+//! the cells, the store and the routing table hold exactly the desired LRPs.
 //!
-//! `BBS_SIMULATION_LRPS` and `BBS_SIMULATION_TASKS` set the size, `BBS_SIMULATION_SEED` the seed. The seed decides, before the
-//! run begins, which faults there are, in which order, on which cell, which instances crash, and after how many operations each
-//! begins and ends; and what the n-th operation of each client does. No decision follows from the time. The host, the components
-//! and the clients run side by side, so the seed does not repeat how their steps interleave: a run prints its decisions, and a
-//! failure the steps that led to it, in the order in which they were recorded.
+//! `BBS_SIMULATION_LRPS` and `BBS_SIMULATION_TASKS` set the size, `BBS_SIMULATION_SEED` the seed.
+//! The seed decides, before the run begins, which faults there are, in which order, on which cell,
+//! which instances crash, and after how many operations each begins and ends; and what the n-th
+//! operation of each client does. No decision follows from the time. The host, the components and
+//! the clients run side by side, so the seed does not repeat how their steps interleave: a run
+//! prints its decisions, and a failure the steps that led to it, in the order in which they were
+//! recorded.
 //!
 //! `updates` measures the outages during updates.
 
@@ -38,13 +41,16 @@ async fn desired_lrps_run_after_every_fault(kind: Kind) {
     let lrps = number("BBS_SIMULATION_LRPS").unwrap_or(LRPS);
     let tasks = number("BBS_SIMULATION_TASKS").unwrap_or(TASKS);
     println!("{SEED}={seed} on {kind:?}, {lrps} LRPs, {tasks} tasks; {OF_PROCESSES}");
-    tokio::time::timeout(LONGEST, simulate(seed, kind, lrps, tasks)).await.expect("the simulation ends");
+    tokio::time::timeout(LONGEST, simulate(seed, kind, lrps, tasks))
+        .await
+        .expect("the simulation ends");
 }
 
 async fn simulate(seed: u64, kind: Kind, lrps: u64, tasks: u64) {
     let faults = plan(seed, kind, &Fault::all(), (lrps / 2).max(10));
     let diego = Diego::start(kind, lrps).await;
-    let mut controller = Controller::start(&diego.home, Workload::Lifecycle, lrps, seed, &diego.trace);
+    let mut controller =
+        Controller::start(&diego.home, Workload::Lifecycle, lrps, seed, &diego.trace);
     let mut task_runs = TaskRuns::default();
     // At least one callback for each fault, so that a faulty receiver is noticed.
     let at_once = tasks.div_ceil(faults.len() as u64).max(3);
@@ -53,7 +59,11 @@ async fn simulate(seed: u64, kind: Kind, lrps: u64, tasks: u64) {
         task_runs.begin(&diego.home, &diego.receiver, at_once);
         let began = Instant::now();
         diego.inject(&planned, &mut controller).await;
-        println!("{:?} took {:.1} s", planned.fault, began.elapsed().as_secs_f64());
+        println!(
+            "{:?} took {:.1} s",
+            planned.fault,
+            began.elapsed().as_secs_f64()
+        );
     }
     let (wanted, operations) = controller.stop().await;
     let with_callback = task_runs.end().await;

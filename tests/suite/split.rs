@@ -1,5 +1,6 @@
-//! The modules that split `desired_lrps` into a mutable and an immutable table, which no host is built with: migration up
-//! and down preserves every record, and an unchanged host serves the split tables.
+//! The modules that split `desired_lrps` into a mutable and an immutable table, which no host is
+//! built with: migration up and down preserves every record, and an unchanged host serves the split
+//! tables.
 
 use std::collections::BTreeMap;
 
@@ -23,41 +24,70 @@ type TextRow = BTreeMap<String, String>;
 async fn with_fixture(kind: Kind) -> (TestDatabase, Stored) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
-    let stored = Stored::open(&database, fixture::migrations_in(&modules::modules_with_split())).await;
+    let stored = Stored::open(
+        &database,
+        fixture::migrations_in(&modules::modules_with_split()),
+    )
+    .await;
     (database, stored)
 }
 
 /// The column values of both rows of a desired LRP.
 fn merged(immutable: &TextRow, mutable: &TextRow) -> TextRow {
     assert_eq!(immutable["process_guid"], mutable["process_guid"]);
-    immutable.iter().chain(mutable).map(|(name, value)| (name.clone(), value.clone())).collect()
+    immutable
+        .iter()
+        .chain(mutable)
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }
 
 on_each_database!(split_and_merge_preserve_every_row);
 async fn split_and_merge_preserve_every_row(kind: Kind) {
     let (_database, stored) = with_fixture(kind).await;
     let original = stored.rows(VERSION).await;
-    assert_eq!(stored.up(SPLIT).await.unwrap(), Decision::Begin { from: VERSION, to: SPLIT });
+    assert_eq!(
+        stored.up(SPLIT).await.unwrap(),
+        Decision::Begin {
+            from: VERSION,
+            to: SPLIT
+        }
+    );
     stored.assert_layout(SPLIT).await;
     let split = stored.rows(SPLIT).await;
     assert!(!split.contains_key("desired_lrps"));
     assert_eq!((split[IMMUTABLE].len(), split[MUTABLE].len()), (300, 300));
-    for (then, (immutable, mutable)) in
-        original["desired_lrps"].iter().zip(split[IMMUTABLE].iter().zip(&split[MUTABLE]))
+    for (then, (immutable, mutable)) in original["desired_lrps"]
+        .iter()
+        .zip(split[IMMUTABLE].iter().zip(&split[MUTABLE]))
     {
         let now = merged(immutable, mutable);
         let whole = then.iter().filter(|(name, _)| *name != "run_info");
-        whole.for_each(|(name, value)| assert_eq!(now[name], *value, "{name} of {}", now["process_guid"]));
-        assert_eq!(now["record_version"], SPLIT.to_string(), "a row that a module rewrote has its version");
+        whole.for_each(|(name, value)| {
+            assert_eq!(now[name], *value, "{name} of {}", now["process_guid"])
+        });
+        assert_eq!(
+            now["record_version"],
+            SPLIT.to_string(),
+            "a row that a module rewrote has its version"
+        );
         match now["image_credentials"].as_str() {
             "NULL" => assert_eq!(now["immutable_run_info"], then["run_info"]),
             _ => assert!(now["immutable_run_info"].len() < then["run_info"].len()),
         }
     }
-    assert!(split[MUTABLE].iter().any(|row| row["image_credentials"] != "NULL"), "the fixture has credentials");
+    assert!(
+        split[MUTABLE]
+            .iter()
+            .any(|row| row["image_credentials"] != "NULL"),
+        "the fixture has credentials"
+    );
     for table in OTHERS {
         for (now, then) in split[table].iter().zip(&original[table]) {
-            assert!(then.iter().all(|(name, value)| now[name] == *value), "{table}: {now:?} was {then:?}");
+            assert!(
+                then.iter().all(|(name, value)| now[name] == *value),
+                "{table}: {now:?} was {then:?}"
+            );
         }
     }
     stored.down(VERSION).await.unwrap();
@@ -79,12 +109,19 @@ async fn updates_of_split_tables_survive_the_merge(kind: Kind) {
         .await;
     stored.down(VERSION).await.unwrap();
     let back = stored.rows(VERSION).await;
-    let row = back["desired_lrps"].iter().find(|row| row["process_guid"] == guid).unwrap();
-    let changed = ["annotation", "instances", "modification_tag_index"].map(|name| row[name].as_str());
+    let row = back["desired_lrps"]
+        .iter()
+        .find(|row| row["process_guid"] == guid)
+        .unwrap();
+    let changed =
+        ["annotation", "instances", "modification_tag_index"].map(|name| row[name].as_str());
     assert_eq!(changed, ["edited", "41", "9"]);
     stored.up(SPLIT).await.unwrap();
     let again = stored.rows(SPLIT).await;
-    let row = again[MUTABLE].iter().find(|row| row["process_guid"] == guid).unwrap();
+    let row = again[MUTABLE]
+        .iter()
+        .find(|row| row["process_guid"] == guid)
+        .unwrap();
     assert_eq!(row["annotation"], "edited");
     assert_eq!(again[IMMUTABLE], before[IMMUTABLE]);
 }
@@ -125,8 +162,8 @@ pub(super) const LISTS: [&str; 9] = [
     "/v0.10/immutable_desired_lrps/list",
 ];
 
-/// An encoded message without the fields that name definitions, whose ids are generated in each database. A group holds
-/// such messages.
+/// An encoded message without the fields that name definitions, whose ids are generated in each
+/// database. A group holds such messages.
 fn without_definitions(message: &[u8], is_group: bool) -> Vec<u8> {
     let (mut rest, mut kept) = (message, Vec::new());
     while !rest.is_empty() {
@@ -158,17 +195,27 @@ fn without_definitions(message: &[u8], is_group: bool) -> Vec<u8> {
 
 /// The elements of a list as encoded messages without what differs in each database, sorted.
 pub(super) async fn listed(host: &Host, path: &str) -> Vec<Vec<u8>> {
-    let reply = crate::harness::http_client().post(host.url(path)).send().await.unwrap();
+    let reply = crate::harness::http_client()
+        .post(host.url(path))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(reply.status(), 200, "{path}");
     let answer = reply.bytes().await.unwrap();
     let (mut rest, mut elements) = (&answer[..], Vec::new());
     while !rest.is_empty() {
-        assert_eq!(rest[0] & 7, 2, "every field of a list is length-delimited: {path}");
+        assert_eq!(
+            rest[0] & 7,
+            2,
+            "every field of a list is length-delimited: {path}"
+        );
         assert_ne!(rest[0] >> 3, 1, "{path} failed: {}", answer.escape_ascii());
         rest = &rest[1..];
         let length = usize::try_from(decode_varint(&mut rest).unwrap()).unwrap();
         elements.push(match path {
-            _ if path.contains("lrp") => without_definitions(&rest[..length], path.contains("groups")),
+            _ if path.contains("lrp") => {
+                without_definitions(&rest[..length], path.contains("groups"))
+            }
             _ => rest[..length].to_vec(),
         });
         rest = &rest[length..];
@@ -182,10 +229,19 @@ async fn assert_both_list_the_same(one: &Host, other: &Host) {
         let expected = listed(one, path).await;
         let found = listed(other, path).await;
         assert!(!expected.is_empty(), "{path}");
-        let differing = found.iter().zip(&expected).find(|(found, expected)| found != expected);
-        let differing =
-            differing.map(|(found, expected)| format!("{}\n{}", found.escape_ascii(), expected.escape_ascii()));
-        assert!(found == expected, "{path}: {} elements of {}\n{differing:?}", found.len(), expected.len());
+        let differing = found
+            .iter()
+            .zip(&expected)
+            .find(|(found, expected)| found != expected);
+        let differing = differing.map(|(found, expected)| {
+            format!("{}\n{}", found.escape_ascii(), expected.escape_ascii())
+        });
+        assert!(
+            found == expected,
+            "{path}: {} elements of {}\n{differing:?}",
+            found.len(),
+            expected.len()
+        );
     }
 }
 

@@ -1,5 +1,6 @@
-//! The start-up decision for the state of the database: emptied databases that are initialised again, starts that are
-//! refused before any write, rollbacks by several hosts, and versions outside of the catalog.
+//! The start-up decision for the state of the database: emptied databases that are initialised
+//! again, starts that are refused before any write, rollbacks by several hosts, and versions
+//! outside of the catalog.
 
 mod fresh;
 mod log_in;
@@ -28,19 +29,28 @@ const BELOW_NEWEST: u64 = 1_772_581_987;
 const OLDEST: u64 = 1_471_030_898;
 
 fn output_text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Runs a command that must fail; returns its output.
 #[track_caller]
 fn fail(installation: &Installation, arguments: &[&str]) -> String {
     let output = installation.run(arguments);
-    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {}", output_text(&output));
+    assert!(
+        !output.status.success(),
+        "bbs {arguments:?} should have failed: {}",
+        output_text(&output)
+    );
     output_text(&output)
 }
 
 fn status(installation: &Installation) -> Value {
-    serde_json::from_str(&installation.succeed(&["migrate", "status", "--json"])).expect("status prints JSON")
+    serde_json::from_str(&installation.succeed(&["migrate", "status", "--json"]))
+        .expect("status prints JSON")
 }
 
 /// An installation on a database that Diego's BBS wrote and no host has opened.

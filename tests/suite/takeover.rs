@@ -1,5 +1,5 @@
-//! The database that Diego's BBS wrote, migrated up and down through the default modules: all rows are preserved. The
-//! API's responses on it are tested in `api`.
+//! The database that Diego's BBS wrote, migrated up and down through the default modules: all rows
+//! are preserved. The API's responses on it are tested in `api`.
 
 use bbs::testing::migrate::Decision;
 
@@ -11,7 +11,8 @@ use crate::harness::stored::{Rows, Stored};
 
 /// A column that only this project's migrations add.
 const OURS: &str = "record_version";
-/// The oldest version that rows can be migrated down to, before `encrypt_routes`, `add_presence` and others.
+/// The oldest version that rows can be migrated down to, before `encrypt_routes`, `add_presence`
+/// and others.
 const OLDEST: u64 = 1_471_030_898;
 
 async fn with_fixture(kind: Kind) -> Stored {
@@ -29,20 +30,37 @@ async fn rows_survive_a_migration_up_and_are_equal_after_the_migration_down(kind
     let stored = with_fixture(kind).await;
     let original = stored.rows(VERSION).await;
     assert_eq!(
-        (original["desired_lrps"].len(), original["actual_lrps"].len(), original["tasks"].len()),
+        (
+            original["desired_lrps"].len(),
+            original["actual_lrps"].len(),
+            original["tasks"].len()
+        ),
         (300, 665, 60)
     );
     let newest = newest(&stored);
-    assert_eq!(stored.up(newest).await.unwrap(), Decision::Begin { from: VERSION, to: newest });
+    assert_eq!(
+        stored.up(newest).await.unwrap(),
+        Decision::Begin {
+            from: VERSION,
+            to: newest
+        }
+    );
     stored.assert_layout(newest).await;
     let migrated = stored.rows(newest).await;
     for table in fixture::TABLES {
         assert_eq!(migrated[table].len(), original[table].len());
         for (now, then) in migrated[table].iter().zip(&original[table]) {
-            assert!(then.iter().all(|(name, value)| now[name] == *value), "{table}: {now:?} was {then:?}");
+            assert!(
+                then.iter().all(|(name, value)| now[name] == *value),
+                "{table}: {now:?} was {then:?}"
+            );
         }
     }
-    assert!(migrated["desired_lrps"].iter().all(|row| row["update_strategy"] == "0"));
+    assert!(
+        migrated["desired_lrps"]
+            .iter()
+            .all(|row| row["update_strategy"] == "0")
+    );
     stored.down(VERSION).await.unwrap();
     assert_eq!(stored.version().await, VERSION);
     stored.assert_layout(VERSION).await;
@@ -50,7 +68,8 @@ async fn rows_survive_a_migration_up_and_are_equal_after_the_migration_down(kind
 }
 
 on_one_server!(policy_that_hides_rows_stops_a_migration, postgres);
-/// Goal: a migration does not drop rows with the table that they are in because a policy hides them from it.
+/// Goal: a migration does not drop rows with the table that they are in because a policy hides them
+/// from it.
 async fn policy_that_hides_rows_stops_a_migration() {
     let stored = with_fixture(Kind::Postgres).await;
     let newest = newest(&stored);
@@ -63,12 +82,22 @@ async fn policy_that_hides_rows_stops_a_migration() {
         stored.execute(statement).await;
     }
     let refused = chain(&stored.up(newest).await.unwrap_err());
-    for words in ["may not read every row of table actual_lrps", "DROP POLICY first_instances"] {
+    for words in [
+        "may not read every row of table actual_lrps",
+        "DROP POLICY first_instances",
+    ] {
         assert!(refused.contains(words), "{words}: {refused}");
     }
-    assert!(!stored.tables().await.contains(&"bbs_migration".to_owned()), "nothing was written");
-    stored.execute("ALTER TABLE actual_lrps DISABLE ROW LEVEL SECURITY").await;
-    stored.execute("DROP POLICY first_instances ON actual_lrps").await;
+    assert!(
+        !stored.tables().await.contains(&"bbs_migration".to_owned()),
+        "nothing was written"
+    );
+    stored
+        .execute("ALTER TABLE actual_lrps DISABLE ROW LEVEL SECURITY")
+        .await;
+    stored
+        .execute("DROP POLICY first_instances ON actual_lrps")
+        .await;
     stored.up(newest).await.unwrap();
     assert_eq!(stored.rows(newest).await["actual_lrps"].len(), 665);
 }
@@ -88,20 +117,36 @@ async fn rows_survive_a_migration_to_the_oldest_layout_and_up_again(kind: Kind) 
         assert_eq!(old["routes"], new["routes"], "the routes are decrypted");
         assert!(old["routes"].starts_with('{') || old["routes"] == "null");
     }
-    let evacuating =
-        |rows: &Rows, column: &str, value: &str| rows["actual_lrps"].iter().filter(|row| row[column] == value).count();
-    assert_eq!(evacuating(&oldest, "evacuating", "1"), evacuating(&migrated, "presence", "1"));
-    assert!(evacuating(&oldest, "evacuating", "1") > 0, "the fixture has evacuating instances");
+    let evacuating = |rows: &Rows, column: &str, value: &str| {
+        rows["actual_lrps"]
+            .iter()
+            .filter(|row| row[column] == value)
+            .count()
+    };
+    assert_eq!(
+        evacuating(&oldest, "evacuating", "1"),
+        evacuating(&migrated, "presence", "1")
+    );
+    assert!(
+        evacuating(&oldest, "evacuating", "1") > 0,
+        "the fixture has evacuating instances"
+    );
 
     stored.up(newest).await.unwrap();
     let again = stored.rows(newest).await;
-    // `evacuating` is unused at the newest version but written by the migration down; copied rows get a record version.
+    // `evacuating` is unused at the newest version but written by the migration down; copied rows
+    // get a record version.
     let ignored = ["evacuating", OURS];
     for (table, rows) in &migrated {
         assert_eq!(again[table].len(), rows.len(), "{table}");
         for (now, then) in again[table].iter().zip(rows) {
-            let differs = |name: &&String| now[*name] != then[*name] && !ignored.contains(&name.as_str());
-            let differing: Vec<_> = then.keys().filter(differs).map(|name| (name, &then[name], &now[name])).collect();
+            let differs =
+                |name: &&String| now[*name] != then[*name] && !ignored.contains(&name.as_str());
+            let differing: Vec<_> = then
+                .keys()
+                .filter(differs)
+                .map(|name| (name, &then[name], &now[name]))
+                .collect();
             assert!(differing.is_empty(), "{table}: {differing:?}");
         }
     }

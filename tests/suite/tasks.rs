@@ -12,10 +12,17 @@ use bbs_proto::prost::Message;
 use crate::harness::server::Server;
 
 pub(crate) fn definition() -> proto::TaskDefinition {
-    let run = proto::RunAction { path: b"/bin/job".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
+    let run = proto::RunAction {
+        path: b"/bin/job".to_vec(),
+        user: b"vcap".to_vec(),
+        ..Default::default()
+    };
     proto::TaskDefinition {
         root_fs: b"preloaded:cflinuxfs4".to_vec(),
-        action: Some(proto::Action { run_action: Some(run), ..Default::default() }),
+        action: Some(proto::Action {
+            run_action: Some(run),
+            ..Default::default()
+        }),
         memory_mb: 128,
         ..Default::default()
     }
@@ -23,11 +30,20 @@ pub(crate) fn definition() -> proto::TaskDefinition {
 
 pub(crate) fn desire_request(guid: &str) -> proto::DesireTaskRequest {
     let (task_guid, domain) = (guid.into(), b"domain".to_vec());
-    proto::DesireTaskRequest { task_definition: Some(definition()), task_guid, domain }
+    proto::DesireTaskRequest {
+        task_definition: Some(definition()),
+        task_guid,
+        domain,
+    }
 }
 
-/// Makes a call and returns the error of its answer. Every answer about tasks has the error in the same field.
-async fn try_call(server: &Server, path: &str, request: &impl Message) -> Result<(), (Type, String)> {
+/// Makes a call and returns the error of its answer. Every answer about tasks has the error in the
+/// same field.
+async fn try_call(
+    server: &Server,
+    path: &str,
+    request: &impl Message,
+) -> Result<(), (Type, String)> {
     let answer: proto::TaskLifecycleResponse = server.call(path, request).await.message();
     match answer.error {
         None => Ok(()),
@@ -40,7 +56,10 @@ async fn desire(server: &Server, guid: &str) -> Result<(), (Type, String)> {
 }
 
 async fn start(server: &Server, guid: &str, cell: &str) -> Result<bool, (Type, String)> {
-    let request = proto::StartTaskRequest { task_guid: guid.into(), cell_id: cell.into() };
+    let request = proto::StartTaskRequest {
+        task_guid: guid.into(),
+        cell_id: cell.into(),
+    };
     let answer: proto::StartTaskResponse = server.call("/v1/tasks/start", &request).await.message();
     match answer.error {
         None => Ok(answer.should_start),
@@ -60,28 +79,51 @@ async fn complete(server: &Server, guid: &str, cell: &str) -> Result<(), (Type, 
 }
 
 async fn reject(server: &Server, guid: &str) -> Result<(), (Type, String)> {
-    let request = proto::RejectTaskRequest { task_guid: guid.into(), rejection_reason: b"no room".to_vec() };
+    let request = proto::RejectTaskRequest {
+        task_guid: guid.into(),
+        rejection_reason: b"no room".to_vec(),
+    };
     try_call(server, "/v1/tasks/reject", &request).await
 }
 
 /// Makes one of the calls that take only a guid: `cancel`, `resolving` or `delete`.
 async fn by_guid(server: &Server, call: &str, guid: &str) -> Result<(), (Type, String)> {
-    try_call(server, &format!("/v1/tasks/{call}"), &proto::TaskGuidRequest { task_guid: guid.into() }).await
+    try_call(
+        server,
+        &format!("/v1/tasks/{call}"),
+        &proto::TaskGuidRequest {
+            task_guid: guid.into(),
+        },
+    )
+    .await
 }
 
 async fn get(server: &Server, guid: &str) -> Result<proto::Task, (Type, String)> {
-    let request = proto::TaskByGuidRequest { task_guid: guid.into() };
-    let answer: proto::TaskResponse = server.call("/v1/tasks/get_by_task_guid.r3", &request).await.message();
+    let request = proto::TaskByGuidRequest {
+        task_guid: guid.into(),
+    };
+    let answer: proto::TaskResponse = server
+        .call("/v1/tasks/get_by_task_guid.r3", &request)
+        .await
+        .message();
     match answer.error {
-        None => Ok(answer.task.expect("an answer without an error has the task")),
+        None => Ok(answer
+            .task
+            .expect("an answer without an error has the task")),
         Some(error) => Err((error.r#type(), String::from_utf8(error.message).unwrap())),
     }
 }
 
 fn not_found<T>() -> Result<T, (Type, String)> {
-    Err((Type::ResourceNotFound, "the requested resource could not be found".into()))
+    Err((
+        Type::ResourceNotFound,
+        "the requested resource could not be found".into(),
+    ))
 }
 
 fn no_transition<T>(from: &str, to: &str) -> Result<T, (Type, String)> {
-    Err((Type::InvalidStateTransition, format!("Cannot transition from {from} to {to}")))
+    Err((
+        Type::InvalidStateTransition,
+        format!("Cannot transition from {from} to {to}"),
+    ))
 }

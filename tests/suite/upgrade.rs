@@ -1,5 +1,5 @@
-//! The sections of `host/UPGRADING.md`, one per test, with two catalogs: the older release has the default modules, the
-//! newer one has two more, which split `desired_lrps`.
+//! The sections of `host/UPGRADING.md`, one per test, with two catalogs: the older release has the
+//! default modules, the newer one has two more, which split `desired_lrps`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,8 +46,12 @@ impl Releases {
     async fn with_modules(kind: Kind, newer: &Path) -> Self {
         let database = TestDatabase::new(kind);
         fixture::write_to(&database).await;
-        let install = |modules: &Path| Installation::on(database.clone(), modules).set("lock_ttl", LOCK_TTL);
-        Self { older: install(&modules::modules()), newer: install(newer) }
+        let install =
+            |modules: &Path| Installation::on(database.clone(), modules).set("lock_ttl", LOCK_TTL);
+        Self {
+            older: install(&modules::modules()),
+            newer: install(newer),
+        }
     }
 
     /// On that database, migrated by the older release.
@@ -67,9 +71,13 @@ impl Releases {
 
     /// (`CurrentVersion`, `TargetVersion`)
     fn versions(&self) -> (u64, u64) {
-        let status: Value = serde_json::from_str(&self.newer.succeed(&["migrate", "status", "--json"])).unwrap();
+        let status: Value =
+            serde_json::from_str(&self.newer.succeed(&["migrate", "status", "--json"])).unwrap();
         let found = &status["found"]["versioned"];
-        (found["current"].as_u64().unwrap(), found["target"].as_u64().unwrap())
+        (
+            found["current"].as_u64().unwrap(),
+            found["target"].as_u64().unwrap(),
+        )
     }
 
     async fn rows(&self, version: u64) -> Rows {
@@ -86,7 +94,12 @@ impl Releases {
 #[track_caller]
 fn migrate_a_part(installation: &Installation) {
     let output = installation.run(&["migrate", "up", "--max-count", PART]);
-    assert_eq!(output.status.code(), Some(INCOMPLETE), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(
+        output.status.code(),
+        Some(INCOMPLETE),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }
 
 type Lists = BTreeMap<&'static str, Vec<Vec<u8>>>;
@@ -103,12 +116,22 @@ async fn lists(host: &Host) -> Lists {
 #[track_caller]
 fn assert_same_lists(found: &Lists, expected: &Lists) {
     for (path, expected) in expected {
-        assert!(found[path] == *expected, "{path}: {} elements of {}", found[path].len(), expected.len());
+        assert!(
+            found[path] == *expected,
+            "{path}: {} elements of {}",
+            found[path].len(),
+            expected.len()
+        );
     }
 }
 
 async fn post(host: &Host, path: &str, request: &impl Message) {
-    let reply = crate::harness::http_client().post(host.url(path)).body(request.encode_to_vec()).send().await.unwrap();
+    let reply = crate::harness::http_client()
+        .post(host.url(path))
+        .body(request.encode_to_vec())
+        .send()
+        .await
+        .unwrap();
     assert_eq!(reply.status(), 200, "{path}");
     let answer = proto::DesiredLrpLifecycleResponse::decode(reply.bytes().await.unwrap()).unwrap();
     assert_eq!(answer.error, None, "{path}");
@@ -117,14 +140,32 @@ async fn post(host: &Host, path: &str, request: &impl Message) {
 /// Desires an LRP, and updates and removes LRPs of the fixture.
 async fn write(host: &Host, process_guid: &str) {
     let desired = lrp(process_guid);
-    post(host, "/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(desired) }).await;
-    let guids: Vec<_> = fixture::rows("desired_lrps").iter().map(|row| row["process_guid"].clone()).collect();
+    post(
+        host,
+        "/v1/desired_lrp/desire.r2",
+        &proto::DesireLrpRequest {
+            desired_lrp: Some(desired),
+        },
+    )
+    .await;
+    let guids: Vec<_> = fixture::rows("desired_lrps")
+        .iter()
+        .map(|row| row["process_guid"].clone())
+        .collect();
     let guid = |at: usize| guids[at].as_str().unwrap().as_bytes().to_vec();
-    let update = proto::DesiredLrpUpdate { annotation: Some(process_guid.into()), ..Default::default() };
-    let request = proto::UpdateDesiredLrpRequest { process_guid: guid(1), update: Some(update) };
+    let update = proto::DesiredLrpUpdate {
+        annotation: Some(process_guid.into()),
+        ..Default::default()
+    };
+    let request = proto::UpdateDesiredLrpRequest {
+        process_guid: guid(1),
+        update: Some(update),
+    };
     post(host, "/v1/desired_lrp/update", &request).await;
     let last = guids.len() - 1;
-    let removed = proto::RemoveDesiredLrpRequest { process_guid: guid(last - usize::from(process_guid == "second")) };
+    let removed = proto::RemoveDesiredLrpRequest {
+        process_guid: guid(last - usize::from(process_guid == "second")),
+    };
     post(host, "/v1/desired_lrp/remove", &removed).await;
 }
 
@@ -140,7 +181,11 @@ async fn diego_database_is_examined_taken_over_and_handed_back(kind: Kind) {
     host.succeed(&["migrate", "plan"]);
     host.succeed(&["migrate", "plan", "--check"]);
     assert_eq!(releases.versions(), (VERSION, VERSION));
-    assert_eq!(releases.rows(VERSION).await, original, "a read-only command changed rows");
+    assert_eq!(
+        releases.rows(VERSION).await,
+        original,
+        "a read-only command changed rows"
+    );
 
     let serving = host.serve();
     write(&serving, "first").await;
@@ -150,15 +195,29 @@ async fn diego_database_is_examined_taken_over_and_handed_back(kind: Kind) {
     host.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     assert_eq!(releases.versions(), (VERSION, VERSION));
     let returned = releases.rows(VERSION).await;
-    assert_eq!((returned["tasks"].as_slice(), &returned["domains"]), (&*original["tasks"], &original["domains"]));
+    assert_eq!(
+        (returned["tasks"].as_slice(), &returned["domains"]),
+        (&*original["tasks"], &original["domains"])
+    );
     let untouched = |rows: &Rows| -> Vec<_> {
-        let changed = [&original["desired_lrps"][1], original["desired_lrps"].last().unwrap()];
-        let is_changed = |guid: &String| guid == "first" || changed.iter().any(|row| row["process_guid"] == *guid);
-        rows["desired_lrps"].iter().filter(|row| !is_changed(&row["process_guid"])).cloned().collect()
+        let changed = [
+            &original["desired_lrps"][1],
+            original["desired_lrps"].last().unwrap(),
+        ];
+        let is_changed = |guid: &String| {
+            guid == "first" || changed.iter().any(|row| row["process_guid"] == *guid)
+        };
+        rows["desired_lrps"]
+            .iter()
+            .filter(|row| !is_changed(&row["process_guid"]))
+            .cloned()
+            .collect()
     };
     assert_eq!(untouched(&returned), untouched(&original));
     assert!(
-        returned["desired_lrps"].iter().any(|row| row["process_guid"] == "first"),
+        returned["desired_lrps"]
+            .iter()
+            .any(|row| row["process_guid"] == "first"),
         "the new LRP is migrated down, too"
     );
 
@@ -166,7 +225,8 @@ async fn diego_database_is_examined_taken_over_and_handed_back(kind: Kind) {
     write(&serving, "second").await;
 }
 
-// Section "From one release to the next": the standby of the newer release follows the master of the older one.
+// Section "From one release to the next": the standby of the newer release follows the master of
+// the older one.
 on_each_database!(newer_standby_takes_over_from_the_older_master_and_goes_back_when_drained);
 async fn newer_standby_takes_over_from_the_older_master_and_goes_back_when_drained(kind: Kind) {
     let Releases { older, newer } = Releases::on_older_database(kind).await;
@@ -182,14 +242,18 @@ async fn newer_standby_takes_over_from_the_older_master_and_goes_back_when_drain
     write(&master, "second").await;
     let expected = lists(&master).await;
     let next = standby(&older);
-    assert!(master.terminate().success(), "the drain migrates the database down");
+    assert!(
+        master.terminate().success(),
+        "the drain migrates the database down"
+    );
     let master = next.await.unwrap();
     assert_same_lists(&lists(&master).await, &expected);
     assert!(master.terminate().success());
     assert_eq!(Releases { older, newer }.versions(), (OLDER, OLDER));
 }
 
-// Section "An unfinished migration": the older release serves, and its writes are migrated afterwards.
+// Section "An unfinished migration": the older release serves, and its writes are migrated
+// afterwards.
 on_each_database!(older_host_serves_a_database_that_a_newer_one_has_half_migrated);
 async fn older_host_serves_a_database_that_a_newer_one_has_half_migrated(kind: Kind) {
     let releases = Releases::on_older_database(kind).await;
@@ -219,14 +283,18 @@ async fn older_host_completes_its_own_part_of_a_migration_that_a_newer_one_began
     let host = releases.newer.serve();
     assert_same_lists(&lists(&host).await, &expected);
     assert!(host.terminate().success());
-    releases.newer.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    releases
+        .newer
+        .succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     assert_eq!(releases.rows(VERSION).await, original);
 }
 
 on_each_database!(newer_host_completes_a_migration_that_an_older_one_has_half_done);
 async fn newer_host_completes_a_migration_that_an_older_one_has_half_done(kind: Kind) {
     let releases = Releases::on_diego_database(kind).await;
-    releases.older.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
+    releases
+        .older
+        .succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     migrate_a_part(&releases.older);
     assert_eq!(releases.versions(), (OLDEST, OLDER));
     let host = releases.newer.serve();
@@ -249,15 +317,21 @@ async fn older_host_refuses_a_migrated_database_until_it_is_taken_back(kind: Kin
 
     let refused = releases.older.run(&["serve"]);
     let message = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && message.contains(&format!("bbs migrate down --to {OLDER}")), "{message}");
+    assert!(
+        !refused.status.success() && message.contains(&format!("bbs migrate down --to {OLDER}")),
+        "{message}"
+    );
     assert_eq!(releases.rows(NEWER).await, migrated);
 
-    releases.newer.succeed(&["migrate", "down", "--to", &OLDER.to_string()]);
+    releases
+        .newer
+        .succeed(&["migrate", "down", "--to", &OLDER.to_string()]);
     let host = releases.older.serve();
     assert_same_lists(&lists(&host).await, &expected);
 }
 
-// Section "Rolling hosts and pins": both releases alternate as master, and nothing is migrated until the pin is removed.
+// Section "Rolling hosts and pins": both releases alternate as master, and nothing is migrated
+// until the pin is removed.
 on_each_database!(pinned_newer_host_and_older_host_take_turns_until_the_pin_is_removed);
 async fn pinned_newer_host_and_older_host_take_turns_until_the_pin_is_removed(kind: Kind) {
     let Releases { older, newer } = Releases::on_older_database(kind).await;
@@ -274,7 +348,10 @@ async fn pinned_newer_host_and_older_host_take_turns_until_the_pin_is_removed(ki
     let host = newer.serve();
     assert_same_lists(&lists(&host).await, &expected);
     assert!(host.terminate().success());
-    let releases = Releases { older, newer: newer.set("pin_data_version", Value::Null) };
+    let releases = Releases {
+        older,
+        newer: newer.set("pin_data_version", Value::Null),
+    };
     assert_eq!(releases.versions(), (OLDER, OLDER));
     let host = releases.newer.serve();
     assert_same_lists(&lists(&host).await, &expected);
@@ -286,7 +363,10 @@ async fn pinned_newer_host_and_older_host_take_turns_until_the_pin_is_removed(ki
 on_each_database!(hosts_share_a_database_until_inserted_migrations_are_complete);
 async fn hosts_share_a_database_until_inserted_migrations_are_complete(kind: Kind) {
     let Releases { older, newer } = Releases::with_next_diego(kind).await;
-    let releases = Releases { older, newer: newer.set("rollback_on_drain_to_version", next_diego::GPU) };
+    let releases = Releases {
+        older,
+        newer: newer.set("rollback_on_drain_to_version", next_diego::GPU),
+    };
     migrate_a_part(&releases.newer);
     assert_eq!(releases.versions(), (OLDER, next_diego::NEWEST));
     let host = releases.older.serve();
@@ -295,17 +375,26 @@ async fn hosts_share_a_database_until_inserted_migrations_are_complete(kind: Kin
     assert!(host.terminate().success());
     let host = releases.newer.serve();
     assert_same_lists(&lists(&host).await, &expected);
-    assert_eq!(releases.versions(), (next_diego::NEWEST, next_diego::NEWEST));
+    assert_eq!(
+        releases.versions(),
+        (next_diego::NEWEST, next_diego::NEWEST)
+    );
     let refused = releases.older.run(&["migrate", "up"]);
     assert!(!refused.status.success());
     assert!(host.terminate().success());
-    assert_eq!(releases.versions().0, next_diego::GPU, "the drain hands the database to Diego's next release");
+    assert_eq!(
+        releases.versions().0,
+        next_diego::GPU,
+        "the drain hands the database to Diego's next release"
+    );
     // It stays there, and is served through the lens.
     let host = releases.newer.serve();
     assert_same_lists(&lists(&host).await, &expected);
     assert!(host.terminate().success());
     assert_eq!(releases.versions().0, next_diego::GPU);
-    releases.newer.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    releases
+        .newer
+        .succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     let host = releases.older.serve();
     assert_same_lists(&lists(&host).await, &expected);
 }
@@ -313,11 +402,20 @@ async fn hosts_share_a_database_until_inserted_migrations_are_complete(kind: Kin
 on_each_database!(pinned_host_names_the_inserted_migration_that_its_version_does_not_have);
 async fn pinned_host_names_the_inserted_migration_that_its_version_does_not_have(kind: Kind) {
     let Releases { older, newer } = Releases::with_next_diego(kind).await;
-    let releases = Releases { older, newer: newer.set("pin_data_version", OLDER) };
+    let releases = Releases {
+        older,
+        newer: newer.set("pin_data_version", OLDER),
+    };
     let refused = releases.newer.run(&["serve"]);
     let message = String::from_utf8_lossy(&refused.stderr);
-    assert!(!refused.status.success() && message.contains("1789335377"), "{message}");
-    let plan = releases.newer.succeed(&["migrate", "plan", "--to", &next_diego::NEWEST.to_string()]);
+    assert!(
+        !refused.status.success() && message.contains("1789335377"),
+        "{message}"
+    );
+    let plan =
+        releases
+            .newer
+            .succeed(&["migrate", "plan", "--to", &next_diego::NEWEST.to_string()]);
     assert!(plan.contains("Inserted   1789335377-"), "{plan}");
     assert_eq!(releases.versions(), (OLDER, OLDER));
 }

@@ -1,4 +1,5 @@
-//! Validation of requests, compared with the answers of the Go BBS to the same bytes, and on random and damaged bytes.
+//! Validation of requests, compared with the answers of the Go BBS to the same bytes, and on random
+//! and damaged bytes.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,42 +13,77 @@ use crate::harness::workspace;
 /// Decodes and validates the bytes of a request. The outer error is that of the decoder.
 type ValidateBytes = fn(&[u8]) -> Result<Result<(), String>, DecodeError>;
 
-fn validate<T: Message + Default + Validate>(bytes: &[u8]) -> Result<Result<(), String>, DecodeError> {
+fn validate<T: Message + Default + Validate>(
+    bytes: &[u8],
+) -> Result<Result<(), String>, DecodeError> {
     T::decode(bytes).map(|request| check(&request))
 }
 
 /// Every request with fields, by Diego's name for it.
 const REQUESTS: &[(&str, ValidateBytes)] = &[
-    ("ActualLRPGroupByProcessGuidAndIndexRequest", validate::<ActualLrpGroupByProcessGuidAndIndexRequest>),
-    ("ActualLRPGroupsByProcessGuidRequest", validate::<ActualLrpGroupsByProcessGuidRequest>),
+    (
+        "ActualLRPGroupByProcessGuidAndIndexRequest",
+        validate::<ActualLrpGroupByProcessGuidAndIndexRequest>,
+    ),
+    (
+        "ActualLRPGroupsByProcessGuidRequest",
+        validate::<ActualLrpGroupsByProcessGuidRequest>,
+    ),
     ("ActualLRPGroupsRequest", validate::<ActualLrpGroupsRequest>),
-    ("ActualLRPsByProcessGuidsRequest", validate::<ActualLrPsByProcessGuidsRequest>),
+    (
+        "ActualLRPsByProcessGuidsRequest",
+        validate::<ActualLrPsByProcessGuidsRequest>,
+    ),
     ("ActualLRPsRequest", validate::<ActualLrPsRequest>),
     ("ClaimActualLRPRequest", validate::<ClaimActualLrpRequest>),
     ("CompleteTaskRequest", validate::<CompleteTaskRequest>),
     ("CrashActualLRPRequest", validate::<CrashActualLrpRequest>),
     ("DesireLRPRequest", validate::<DesireLrpRequest>),
     ("DesireTaskRequest", validate::<DesireTaskRequest>),
-    ("DesiredLRPByProcessGuidRequest", validate::<DesiredLrpByProcessGuidRequest>),
+    (
+        "DesiredLRPByProcessGuidRequest",
+        validate::<DesiredLrpByProcessGuidRequest>,
+    ),
     ("DesiredLRPsRequest", validate::<DesiredLrPsRequest>),
-    ("EvacuateClaimedActualLRPRequest", validate::<EvacuateClaimedActualLrpRequest>),
-    ("EvacuateCrashedActualLRPRequest", validate::<EvacuateCrashedActualLrpRequest>),
-    ("EvacuateRunningActualLRPRequest", validate::<EvacuateRunningActualLrpRequest>),
-    ("EvacuateStoppedActualLRPRequest", validate::<EvacuateStoppedActualLrpRequest>),
+    (
+        "EvacuateClaimedActualLRPRequest",
+        validate::<EvacuateClaimedActualLrpRequest>,
+    ),
+    (
+        "EvacuateCrashedActualLRPRequest",
+        validate::<EvacuateCrashedActualLrpRequest>,
+    ),
+    (
+        "EvacuateRunningActualLRPRequest",
+        validate::<EvacuateRunningActualLrpRequest>,
+    ),
+    (
+        "EvacuateStoppedActualLRPRequest",
+        validate::<EvacuateStoppedActualLrpRequest>,
+    ),
     ("EventsByCellId", validate::<EventsByCellId>),
     ("FailActualLRPRequest", validate::<FailActualLrpRequest>),
     ("FailTaskRequest", validate::<FailTaskRequest>),
     ("RejectTaskRequest", validate::<RejectTaskRequest>),
     ("RemoveActualLRPRequest", validate::<RemoveActualLrpRequest>),
-    ("RemoveDesiredLRPRequest", validate::<RemoveDesiredLrpRequest>),
-    ("RemoveEvacuatingActualLRPRequest", validate::<RemoveEvacuatingActualLrpRequest>),
+    (
+        "RemoveDesiredLRPRequest",
+        validate::<RemoveDesiredLrpRequest>,
+    ),
+    (
+        "RemoveEvacuatingActualLRPRequest",
+        validate::<RemoveEvacuatingActualLrpRequest>,
+    ),
     ("RetireActualLRPRequest", validate::<RetireActualLrpRequest>),
     ("StartActualLRPRequest", validate::<StartActualLrpRequest>),
     ("StartTaskRequest", validate::<StartTaskRequest>),
     ("TaskByGuidRequest", validate::<TaskByGuidRequest>),
     ("TaskGuidRequest", validate::<TaskGuidRequest>),
     ("TasksRequest", validate::<TasksRequest>),
-    ("UpdateDesiredLRPRequest", validate::<UpdateDesiredLrpRequest>),
+    (
+        "UpdateDesiredLRPRequest",
+        validate::<UpdateDesiredLrpRequest>,
+    ),
     ("UpsertDomainRequest", validate::<UpsertDomainRequest>),
 ];
 
@@ -62,7 +98,9 @@ struct Vector {
 impl Vector {
     fn validator(&self) -> ValidateBytes {
         let found = REQUESTS.iter().find(|(name, _)| *name == self.message);
-        found.unwrap_or_else(|| panic!("{}: no such request", self.message)).1
+        found
+            .unwrap_or_else(|| panic!("{}: no such request", self.message))
+            .1
     }
 }
 
@@ -70,14 +108,24 @@ fn vectors() -> Vec<Vector> {
     let path = workspace().join("tests/vectors/validation.tsv");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut lines = text.lines();
-    assert_eq!(lines.next(), Some("message\trequest_base64\terror_message\tdescription"));
+    assert_eq!(
+        lines.next(),
+        Some("message\trequest_base64\terror_message\tdescription")
+    );
     lines
         .map(|line| {
             let [message, request, answer, about] = line.split('\t').collect::<Vec<_>>()[..] else {
                 panic!("not four columns: {line}");
             };
-            let request = STANDARD.decode(request).unwrap_or_else(|e| panic!("{line}: {e}"));
-            Vector { message: message.into(), request, answer: answer.into(), about: about.into() }
+            let request = STANDARD
+                .decode(request)
+                .unwrap_or_else(|e| panic!("{line}: {e}"));
+            Vector {
+                message: message.into(),
+                request,
+                answer: answer.into(),
+                about: about.into(),
+            }
         })
         .collect()
 }
@@ -89,15 +137,25 @@ fn validation_answers_equal_those_of_the_go_bbs() {
     let wrong: Vec<String> = vectors
         .iter()
         .filter_map(|vector| {
-            let found = vector.validator()(&vector.request).expect("the vectors decode").err().unwrap_or_default();
-            let Vector { message, answer, about, .. } = vector;
-            (found != *answer).then(|| format!("{message}, {about}:\n  found    {found}\n  expected {answer}"))
+            let found = vector.validator()(&vector.request)
+                .expect("the vectors decode")
+                .err()
+                .unwrap_or_default();
+            let Vector {
+                message,
+                answer,
+                about,
+                ..
+            } = vector;
+            (found != *answer)
+                .then(|| format!("{message}, {about}:\n  found    {found}\n  expected {answer}"))
         })
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A request whose action is a serial action in a serial action, `levels` deep, with nothing innermost.
+/// A request whose action is a serial action in a serial action, `levels` deep, with nothing
+/// innermost.
 fn nested(levels: usize) -> Vec<u8> {
     let action = (0..levels).fold(Vec::new(), |inner, _| delimited(8, &delimited(1, &inner)));
     delimited(1, &delimited(7, &action))
@@ -105,17 +163,27 @@ fn nested(levels: usize) -> Vec<u8> {
 
 #[test]
 fn nested_actions_are_validated_to_the_decoding_depth_without_overflow() {
-    let shallow = validate::<DesireLrpRequest>(&nested(40)).expect("forty levels can be read").unwrap_err();
-    assert!(shallow.ends_with("Invalid field: action, Invalid field: inner-action"), "{shallow}");
+    let shallow = validate::<DesireLrpRequest>(&nested(40))
+        .expect("forty levels can be read")
+        .unwrap_err();
+    assert!(
+        shallow.ends_with("Invalid field: action, Invalid field: inner-action"),
+        "{shallow}"
+    );
     for levels in [100, 10_000] {
-        assert!(validate::<DesireLrpRequest>(&nested(levels)).is_err(), "{levels} levels cannot be read");
+        assert!(
+            validate::<DesireLrpRequest>(&nested(levels)).is_err(),
+            "{levels} levels cannot be read"
+        );
     }
 }
 
 #[test]
 fn many_validation_errors_are_truncated_in_the_answer() {
     let empty_dependencies = [0xb2, 0x01, 0x00].repeat(100_000);
-    let answer = validate::<DesireLrpRequest>(&delimited(1, &empty_dependencies)).expect("it can be read").unwrap_err();
+    let answer = validate::<DesireLrpRequest>(&delimited(1, &empty_dependencies))
+        .expect("it can be read")
+        .unwrap_err();
     assert!(answer.len() < 100_000, "{} bytes", answer.len());
 }
 
@@ -129,7 +197,10 @@ fn message() -> impl Strategy<Value = Vec<u8>> {
     ];
     let number = (numbers.clone(), prop_oneof![0u64..4, any::<u64>()])
         .prop_map(|(number, value)| [varint(u64::from(number) << 3), varint(value)].concat());
-    let leaf = prop_oneof![(numbers.clone(), text).prop_map(|(number, text)| delimited(number, &text)), number];
+    let leaf = prop_oneof![
+        (numbers.clone(), text).prop_map(|(number, text)| delimited(number, &text)),
+        number
+    ];
     let fields = leaf.prop_recursive(6, 64, 6, move |inner| {
         (numbers.clone(), prop::collection::vec(inner, 0..6))
             .prop_map(|(number, fields)| delimited(number, &fields.concat()))
@@ -148,13 +219,20 @@ fn varint(mut value: u64) -> Vec<u8> {
 }
 
 fn delimited(number: u32, content: &[u8]) -> Vec<u8> {
-    [&varint(u64::from(number) << 3 | 2), &varint(content.len() as u64), content].concat()
+    [
+        &varint(u64::from(number) << 3 | 2),
+        &varint(content.len() as u64),
+        content,
+    ]
+    .concat()
 }
 
 /// Asserts that validation is deterministic and that every error has a text.
 fn validate_all(bytes: &[u8]) -> Result<(), TestCaseError> {
     for (name, validate) in REQUESTS {
-        let Ok(answer) = validate(bytes) else { continue };
+        let Ok(answer) = validate(bytes) else {
+            continue;
+        };
         prop_assert_eq!(validate(bytes).ok(), Some(answer.clone()), "{}", name);
         prop_assert_ne!(answer, Err(String::new()), "{}", name);
     }

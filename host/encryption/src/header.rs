@@ -1,5 +1,5 @@
-//! The unencrypted header of a sealed text: the label of its key, and the nonce. Owns the prefixes of texts under a label,
-//! by which a database counts and finds them; decrypts nothing.
+//! The unencrypted header of a sealed text: the label of its key, and the nonce. Owns the prefixes
+//! of texts under a label, by which a database counts and finds them; decrypts nothing.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,8 +18,8 @@ pub struct LabelPrefixes {
 }
 
 impl LabelPrefixes {
-    /// A base64 character has six bits, so the last one may contain bits of the nonce; there is a prefix for each value
-    /// of these.
+    /// A base64 character has six bits, so the last one may contain bits of the nonce; there is a
+    /// prefix for each value of these.
     ///
     /// # Panics
     /// If the label is longer than 255 bytes; a keyring's labels are at most 127.
@@ -32,16 +32,24 @@ impl LabelPrefixes {
         let tag = std::str::from_utf8(ENCODING_TAG).expect("two digits");
         let text = |value: u8| {
             let mut bytes = bytes.clone();
-            bytes.push(value.checked_shl(8 - u32::try_from(foreign_bits).expect("below six")).unwrap_or(0));
+            bytes.push(
+                value
+                    .checked_shl(8 - u32::try_from(foreign_bits).expect("below six"))
+                    .unwrap_or(0),
+            );
             let mut text = format!("{tag}{}", STANDARD.encode(&bytes));
             text.truncate(length);
             text
         };
-        Self { length, texts: (0..1 << foreign_bits).map(text).collect() }
+        Self {
+            length,
+            texts: (0..1 << foreign_bits).map(text).collect(),
+        }
     }
 }
 
-/// The label in the header of a sealed text. Reads the first [`HEADER_LENGTH`] bytes only, so the rest may be damaged.
+/// The label in the header of a sealed text. Reads the first [`HEADER_LENGTH`] bytes only, so the
+/// rest may be damaged.
 ///
 /// # Errors
 /// If the header is damaged.
@@ -50,20 +58,25 @@ pub fn label_of(text: &[u8]) -> Result<String, EncryptionError> {
     Ok(String::from_utf8_lossy(label_in(&blob)?).into_owned())
 }
 
-/// The prefix of a sealed text that contains label and nonce. Unique, because each text has a random nonce.
+/// The prefix of a sealed text that contains label and nonce. Unique, because each text has a
+/// random nonce.
 ///
 /// # Errors
 /// If the header is damaged.
 pub fn identity(text: &[u8]) -> Result<&str, EncryptionError> {
     let blob = decode(&text[..text.len().min(HEADER_LENGTH)])?;
     let length = ENCODING_TAG.len() + ((1 + label_in(&blob)?.len() + NONCE_LENGTH) * 8).div_ceil(6);
-    let identity = text.get(..length).ok_or(EncryptionError::Truncated { length: blob.len() })?;
+    let identity = text
+        .get(..length)
+        .ok_or(EncryptionError::Truncated { length: blob.len() })?;
     std::str::from_utf8(identity).map_err(|_| EncryptionError::Base64)
 }
 
 fn label_in(blob: &[u8]) -> Result<&[u8], EncryptionError> {
     let truncated = EncryptionError::Truncated { length: blob.len() };
-    let Some((&length, rest)) = blob.split_first() else { return Err(truncated) };
+    let Some((&length, rest)) = blob.split_first() else {
+        return Err(truncated);
+    };
     rest.get(..usize::from(length)).ok_or(truncated)
 }
 
@@ -78,20 +91,42 @@ mod tests {
     }
 
     fn has_prefix(prefixes: &LabelPrefixes, text: &str) -> bool {
-        prefixes.texts.iter().any(|prefix| text.starts_with(prefix.as_str()))
+        prefixes
+            .texts
+            .iter()
+            .any(|prefix| text.starts_with(prefix.as_str()))
     }
 
     #[test]
     fn text_has_a_prefix_of_its_own_label_only() {
-        let labels = ["a", "b", "ab", "key1", "key2", "key-2024", "key-2025", "größe", &"l".repeat(127)];
+        let labels = [
+            "a",
+            "b",
+            "ab",
+            "key1",
+            "key2",
+            "key-2024",
+            "key-2025",
+            "größe",
+            &"l".repeat(127),
+        ];
         for label in labels {
             let prefixes = LabelPrefixes::of(label);
-            assert!(prefixes.texts.iter().all(|text| text.len() == prefixes.length));
+            assert!(
+                prefixes
+                    .texts
+                    .iter()
+                    .all(|text| text.len() == prefixes.length)
+            );
             for other in labels {
                 // With a random nonce each time.
                 for _ in 0..64 {
                     let text = sealed(other);
-                    assert_eq!(has_prefix(&prefixes, &text), label == other, "{label} {other} {text}");
+                    assert_eq!(
+                        has_prefix(&prefixes, &text),
+                        label == other,
+                        "{label} {other} {text}"
+                    );
                     assert_eq!(label_of(text.as_bytes()).unwrap(), other);
                 }
             }
@@ -111,9 +146,18 @@ mod tests {
 
     #[test]
     fn damaged_header_is_an_error() {
-        assert_eq!(label_of(b"01AAAA"), Err(EncryptionError::Encoding { found: "01".into() }));
+        assert_eq!(
+            label_of(b"01AAAA"),
+            Err(EncryptionError::Encoding { found: "01".into() })
+        );
         assert_eq!(label_of(b"02***"), Err(EncryptionError::Base64));
-        assert_eq!(label_of(b"02/w=="), Err(EncryptionError::Truncated { length: 1 }));
-        assert_eq!(identity(b"02BGtleTE="), Err(EncryptionError::Truncated { length: 5 }));
+        assert_eq!(
+            label_of(b"02/w=="),
+            Err(EncryptionError::Truncated { length: 1 })
+        );
+        assert_eq!(
+            identity(b"02BGtleTE="),
+            Err(EncryptionError::Truncated { length: 5 })
+        );
     }
 }

@@ -8,8 +8,8 @@ use zeroize::Zeroizing;
 
 const LONGEST_LABEL: usize = 127;
 
-/// The configured keys by label. Columns are encrypted under the active one and decrypted under any. Keys are zeroized when
-/// they are dropped.
+/// The configured keys by label. Columns are encrypted under the active one and decrypted under
+/// any. Keys are zeroized when they are dropped.
 #[derive(Clone)]
 pub struct Keyring {
     ciphers: BTreeMap<String, Aes256Gcm>,
@@ -21,7 +21,9 @@ pub struct Keyring {
 pub enum KeyringError {
     #[error("must have at least one encryption key set: add one to `encryption_keys`")]
     NoKeys,
-    #[error("must select an active encryption key: set `active_key_label` to a label of `encryption_keys`")]
+    #[error(
+        "must select an active encryption key: set `active_key_label` to a label of `encryption_keys`"
+    )]
     NoActiveKey,
     #[error("the selected active key {0:?} must be listed in `encryption_keys`")]
     ActiveKeyMissing(String),
@@ -34,11 +36,16 @@ pub enum KeyringError {
 }
 
 impl Keyring {
-    /// `keys` are pairs of label and passphrase. The AES key is the SHA-256 of the passphrase, as in Diego.
+    /// `keys` are pairs of label and passphrase. The AES key is the SHA-256 of the passphrase, as
+    /// in Diego.
     ///
     /// # Errors
-    /// If there are no keys, a label is empty, longer than 127 bytes or repeated, or `active` is not among the labels.
-    pub fn new<L, P>(keys: impl IntoIterator<Item = (L, P)>, active: &str) -> Result<Self, KeyringError>
+    /// If there are no keys, a label is empty, longer than 127 bytes or repeated, or `active` is
+    /// not among the labels.
+    pub fn new<L, P>(
+        keys: impl IntoIterator<Item = (L, P)>,
+        active: &str,
+    ) -> Result<Self, KeyringError>
     where
         L: Into<String>,
         P: AsRef<[u8]>,
@@ -67,7 +74,10 @@ impl Keyring {
         if !ciphers.contains_key(active) {
             return Err(KeyringError::ActiveKeyMissing(active.to_owned()));
         }
-        Ok(Self { ciphers, active: active.to_owned() })
+        Ok(Self {
+            ciphers,
+            active: active.to_owned(),
+        })
     }
 
     /// The label of the active key.
@@ -97,6 +107,9 @@ impl Keyring {
 impl std::fmt::Debug for Keyring {
     /// Prints labels only: a cipher contains its key.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Keyring").field("labels", &self.ciphers.keys()).field("active", &self.active).finish()
+        f.debug_struct("Keyring")
+            .field("labels", &self.ciphers.keys())
+            .field("active", &self.active)
+            .finish()
     }
 }

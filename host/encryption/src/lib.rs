@@ -1,11 +1,12 @@
-//! Encryption of columns in Diego's sealed format. Owns the format, the keyring and the cipher; independent of tables.
+//! Encryption of columns in Diego's sealed format. Owns the format, the keyring and the cipher;
+//! independent of tables.
 //!
-//! A crate of its own, which is optimised in development builds too: the cipher is generic code, compiled where it is
-//! used, and takes a good part of the time of every test of a database.
+//! A crate of its own, which is optimised in development builds too: the cipher is generic code,
+//! compiled where it is used, and takes a good part of the time of every test of a database.
 //!
-//! A sealed text is `02`, then the base64 of: label length (one byte), label, a 12-byte nonce, and the AES-256-GCM
-//! ciphertext with its tag. The plaintext of a protobuf column begins with a two-byte envelope, `02 00`; that of a JSON
-//! column is the JSON alone.
+//! A sealed text is `02`, then the base64 of: label length (one byte), label, a 12-byte nonce, and
+//! the AES-256-GCM ciphertext with its tag. The plaintext of a protobuf column begins with a
+//! two-byte envelope, `02 00`; that of a JSON column is the JSON alone.
 
 pub mod header;
 mod keyring;
@@ -46,7 +47,9 @@ pub enum EncryptionError {
     Encoding { found: String },
     #[error("the sealed text is not base64: it is damaged")]
     Base64,
-    #[error("the sealed text is cut short: {length} bytes after base64, fewer than label, nonce and tag need")]
+    #[error(
+        "the sealed text is cut short: {length} bytes after base64, fewer than label, nonce and tag need"
+    )]
     Truncated { length: usize },
     #[error("key with label {label:?} was not found; add it to `encryption_keys`")]
     UnknownKey { label: String },
@@ -57,7 +60,8 @@ pub enum EncryptionError {
 }
 
 impl Keyring {
-    /// Encrypts `plain` under the active key with a random nonce. With [`Sealing::Plain`], returns it unchanged.
+    /// Encrypts `plain` under the active key with a random nonce. With [`Sealing::Plain`], returns
+    /// it unchanged.
     ///
     /// # Panics
     /// If the operating system has no random bytes.
@@ -78,14 +82,21 @@ impl Keyring {
         ENCODING_TAG.len() + blob.div_ceil(3) * 4
     }
 
-    fn seal_with_nonce(&self, sealing: Sealing, plain: &[u8], nonce: [u8; NONCE_LENGTH]) -> Vec<u8> {
+    fn seal_with_nonce(
+        &self,
+        sealing: Sealing,
+        plain: &[u8],
+        nonce: [u8; NONCE_LENGTH],
+    ) -> Vec<u8> {
         let envelope: &[u8] = match sealing {
             Sealing::Plain => return plain.to_vec(),
             Sealing::Sealed => &[],
             Sealing::Enveloped => &ENVELOPE,
         };
         let (label, cipher) = self.active();
-        let mut blob = Vec::with_capacity(1 + label.len() + NONCE_LENGTH + envelope.len() + plain.len() + TAG_LENGTH);
+        let mut blob = Vec::with_capacity(
+            1 + label.len() + NONCE_LENGTH + envelope.len() + plain.len() + TAG_LENGTH,
+        );
         blob.push(u8::try_from(label.len()).expect("labels are at most 127 bytes"));
         blob.extend_from_slice(label.as_bytes());
         blob.extend_from_slice(&nonce);
@@ -99,11 +110,14 @@ impl Keyring {
 
         let mut text = vec![0; ENCODING_TAG.len() + blob.len().div_ceil(3) * 4];
         text[..ENCODING_TAG.len()].copy_from_slice(ENCODING_TAG);
-        STANDARD.encode_slice(&blob, &mut text[ENCODING_TAG.len()..]).expect("the buffer has the encoded length");
+        STANDARD
+            .encode_slice(&blob, &mut text[ENCODING_TAG.len()..])
+            .expect("the buffer has the encoded length");
         text
     }
 
-    /// Decrypts a column's text, with any key of the keyring. With [`Sealing::Plain`], returns it unchanged.
+    /// Decrypts a column's text, with any key of the keyring. With [`Sealing::Plain`], returns it
+    /// unchanged.
     ///
     /// # Errors
     /// If the text is damaged, or its key is not in the keyring or has another passphrase.
@@ -115,19 +129,26 @@ impl Keyring {
         let (label, sealed) = split(&blob)?;
         let (nonce, ciphertext) = sealed.split_at(NONCE_LENGTH);
         let named = || String::from_utf8_lossy(label).into_owned();
-        let cipher = self.find(label).ok_or_else(|| EncryptionError::UnknownKey { label: named() })?;
+        let cipher = self
+            .find(label)
+            .ok_or_else(|| EncryptionError::UnknownKey { label: named() })?;
         let nonce = Nonce::try_from(nonce).expect("split at the nonce's length");
-        let mut plain = cipher.decrypt(&nonce, ciphertext).map_err(|_| EncryptionError::Cipher { label: named() })?;
+        let mut plain = cipher
+            .decrypt(&nonce, ciphertext)
+            .map_err(|_| EncryptionError::Cipher { label: named() })?;
         if sealing == Sealing::Enveloped {
             if plain.len() < ENVELOPE.len() {
-                return Err(EncryptionError::Envelope { length: plain.len() });
+                return Err(EncryptionError::Envelope {
+                    length: plain.len(),
+                });
             }
             plain.drain(..ENVELOPE.len());
         }
         Ok(plain)
     }
 
-    /// Encrypts the plaintext of `text` under the active key. The plaintext, including an envelope, stays the same.
+    /// Encrypts the plaintext of `text` under the active key. The plaintext, including an envelope,
+    /// stays the same.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -137,17 +158,25 @@ impl Keyring {
 }
 
 fn decode(text: &[u8]) -> Result<Vec<u8>, EncryptionError> {
-    let encoded = text.strip_prefix(ENCODING_TAG).ok_or_else(|| EncryptionError::Encoding {
-        found: String::from_utf8_lossy(&text[..text.len().min(2)]).into_owned(),
-    })?;
-    STANDARD.decode(encoded).map_err(|_| EncryptionError::Base64)
+    let encoded = text
+        .strip_prefix(ENCODING_TAG)
+        .ok_or_else(|| EncryptionError::Encoding {
+            found: String::from_utf8_lossy(&text[..text.len().min(2)]).into_owned(),
+        })?;
+    STANDARD
+        .decode(encoded)
+        .map_err(|_| EncryptionError::Base64)
 }
 
 /// Splits into the label and the rest, which is at least as long as nonce and tag.
 fn split(blob: &[u8]) -> Result<(&[u8], &[u8]), EncryptionError> {
     let truncated = EncryptionError::Truncated { length: blob.len() };
-    let Some((&length, rest)) = blob.split_first() else { return Err(truncated) };
-    let Some((label, sealed)) = rest.split_at_checked(usize::from(length)) else { return Err(truncated) };
+    let Some((&length, rest)) = blob.split_first() else {
+        return Err(truncated);
+    };
+    let Some((label, sealed)) = rest.split_at_checked(usize::from(length)) else {
+        return Err(truncated);
+    };
     if sealed.len() < NONCE_LENGTH + TAG_LENGTH {
         return Err(truncated);
     }

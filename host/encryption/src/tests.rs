@@ -10,7 +10,10 @@ fn key1() -> Keyring {
 
 #[track_caller]
 fn check(keys: &Keyring, sealing: Sealing, plain: &[u8], nonce: [u8; 12], column: &str) {
-    assert_eq!(String::from_utf8(keys.seal_with_nonce(sealing, plain, nonce)).unwrap(), column);
+    assert_eq!(
+        String::from_utf8(keys.seal_with_nonce(sealing, plain, nonce)).unwrap(),
+        column
+    );
     assert_eq!(keys.open(sealing, column.as_bytes()).unwrap(), plain);
 }
 
@@ -31,46 +34,80 @@ fn json_column_has_no_envelope() {
 #[test]
 fn empty_message_round_trips_under_an_empty_passphrase() {
     let keys = Keyring::new([("2019-q4", "")], "2019-q4").unwrap();
-    check(&keys, Sealing::Enveloped, b"", [0xff; 12], "02BzIwMTktcTT////////////////B11b8kZk+ommQeOGYGKudLFs=");
+    check(
+        &keys,
+        Sealing::Enveloped,
+        b"",
+        [0xff; 12],
+        "02BzIwMTktcTT////////////////B11b8kZk+ommQeOGYGKudLFs=",
+    );
 }
 
 #[test]
 fn json_null_round_trips() {
-    check(&key1(), Sealing::Sealed, b"null", COUNTING_NONCE, "02BGtleTEAAQIDBAUGBwgJCgt5uLA/UIpIhVp1Edb96Jc7T1IVkQ==");
+    check(
+        &key1(),
+        Sealing::Sealed,
+        b"null",
+        COUNTING_NONCE,
+        "02BGtleTEAAQIDBAUGBwgJCgt5uLA/UIpIhVp1Edb96Jc7T1IVkQ==",
+    );
 }
 
 #[test]
 fn plain_column_is_not_encrypted() {
-    check(&key1(), Sealing::Plain, b"cf-apps", COUNTING_NONCE, "cf-apps");
+    check(
+        &key1(),
+        Sealing::Plain,
+        b"cf-apps",
+        COUNTING_NONCE,
+        "cf-apps",
+    );
 }
 
 #[test]
 fn sealing_the_same_plaintext_twice_differs() {
     let keys = key1();
-    assert_ne!(keys.seal(Sealing::Sealed, b"same"), keys.seal(Sealing::Sealed, b"same"));
+    assert_ne!(
+        keys.seal(Sealing::Sealed, b"same"),
+        keys.seal(Sealing::Sealed, b"same")
+    );
 }
 
 #[test]
 fn any_configured_key_opens_and_the_active_key_seals() {
     let old = key1().seal(Sealing::Sealed, b"x");
-    let both = Keyring::new([("key1", "correct horse battery staple"), ("key2", "other")], "key2").unwrap();
+    let both = Keyring::new(
+        [("key1", "correct horse battery staple"), ("key2", "other")],
+        "key2",
+    )
+    .unwrap();
     assert_eq!(both.open(Sealing::Sealed, &old).unwrap(), b"x");
     assert_eq!(
         key1().open(Sealing::Sealed, &both.seal(Sealing::Sealed, b"x")),
-        Err(EncryptionError::UnknownKey { label: "key2".into() })
+        Err(EncryptionError::UnknownKey {
+            label: "key2".into()
+        })
     );
 }
 
 #[test]
 fn resealing_keeps_the_plaintext() {
-    let both = Keyring::new([("key1", "correct horse battery staple"), ("key2", "other")], "key2").unwrap();
+    let both = Keyring::new(
+        [("key1", "correct horse battery staple"), ("key2", "other")],
+        "key2",
+    )
+    .unwrap();
     // The first has an envelope of another version, which is not checked.
     for plain in [&[2, 1, b'x'][..], b"", b"{}"] {
         let resealed = both.reseal(&key1().seal(Sealing::Sealed, plain)).unwrap();
         assert_eq!(both.open(Sealing::Sealed, &resealed).unwrap(), plain);
         assert_eq!(header::label_of(&resealed).unwrap(), "key2");
     }
-    assert_eq!(both.reseal(b"02/w=="), Err(EncryptionError::Truncated { length: 1 }));
+    assert_eq!(
+        both.reseal(b"02/w=="),
+        Err(EncryptionError::Truncated { length: 1 })
+    );
 }
 
 #[test]
@@ -82,10 +119,17 @@ fn truncated_text_is_an_error() {
         text.extend_from_slice(STANDARD.encode(&blob[..length]).as_bytes());
         let has_nonce_and_tag = length >= 1 + "key1".len() + NONCE_LENGTH + TAG_LENGTH;
         let error = match has_nonce_and_tag {
-            true => EncryptionError::Cipher { label: "key1".into() },
+            true => EncryptionError::Cipher {
+                label: "key1".into(),
+            },
             false => EncryptionError::Truncated { length },
         };
-        assert_eq!(keys.open(Sealing::Enveloped, &text), Err(error), "{length} of {} bytes", blob.len());
+        assert_eq!(
+            keys.open(Sealing::Enveloped, &text),
+            Err(error),
+            "{length} of {} bytes",
+            blob.len()
+        );
     }
 }
 
@@ -100,7 +144,9 @@ fn text_with_a_flipped_bit_is_an_error() {
         text.extend_from_slice(STANDARD.encode(&changed).as_bytes());
         let opened = keys.open(Sealing::Enveloped, &text);
         let is_named = match (bit / 8, &opened) {
-            (0, Err(EncryptionError::Truncated { .. } | EncryptionError::UnknownKey { .. })) => true,
+            (0, Err(EncryptionError::Truncated { .. } | EncryptionError::UnknownKey { .. })) => {
+                true
+            }
             (1..=4, Err(EncryptionError::UnknownKey { .. })) => true,
             (5.., Err(EncryptionError::Cipher { label })) => label == "key1",
             _ => false,
@@ -113,35 +159,62 @@ fn text_with_a_flipped_bit_is_an_error() {
 fn each_kind_of_damage_has_its_own_error() {
     let keys = key1();
     let open = |text: &[u8]| keys.open(Sealing::Enveloped, text).unwrap_err();
-    assert_eq!(open(b""), EncryptionError::Encoding { found: String::new() });
-    assert_eq!(open(b"01AAAA"), EncryptionError::Encoding { found: "01".into() });
+    assert_eq!(
+        open(b""),
+        EncryptionError::Encoding {
+            found: String::new()
+        }
+    );
+    assert_eq!(
+        open(b"01AAAA"),
+        EncryptionError::Encoding { found: "01".into() }
+    );
     assert_eq!(open(b"02***"), EncryptionError::Base64);
     assert_eq!(open(b"02"), EncryptionError::Truncated { length: 0 });
     assert_eq!(open(b"02/w=="), EncryptionError::Truncated { length: 1 });
     let other = Keyring::new([("key1", "another passphrase")], "key1").unwrap();
     assert_eq!(
         other.open(Sealing::Sealed, &keys.seal(Sealing::Sealed, b"x")),
-        Err(EncryptionError::Cipher { label: "key1".into() })
+        Err(EncryptionError::Cipher {
+            label: "key1".into()
+        })
     );
-    assert_eq!(open(&keys.seal(Sealing::Sealed, b"x")), EncryptionError::Envelope { length: 1 });
+    assert_eq!(
+        open(&keys.seal(Sealing::Sealed, b"x")),
+        EncryptionError::Envelope { length: 1 }
+    );
 }
 
 #[test]
 fn invalid_keys_are_rejected_with_diegos_errors() {
-    let build = |keys: &[(&str, &str)], active: &str| Keyring::new(keys.iter().copied(), active).unwrap_err();
+    let build = |keys: &[(&str, &str)], active: &str| {
+        Keyring::new(keys.iter().copied(), active).unwrap_err()
+    };
     assert_eq!(build(&[], "a"), KeyringError::NoKeys);
     assert_eq!(build(&[("a", "x")], ""), KeyringError::NoActiveKey);
-    assert_eq!(build(&[("a", "x")], "b"), KeyringError::ActiveKeyMissing("b".into()));
+    assert_eq!(
+        build(&[("a", "x")], "b"),
+        KeyringError::ActiveKeyMissing("b".into())
+    );
     assert_eq!(build(&[("", "x")], "a"), KeyringError::EmptyLabel);
-    assert_eq!(build(&[("a", "x"), ("a", "y")], "a"), KeyringError::DuplicateLabel("a".into()));
+    assert_eq!(
+        build(&[("a", "x"), ("a", "y")], "a"),
+        KeyringError::DuplicateLabel("a".into())
+    );
     let long = "l".repeat(128);
-    assert_eq!(build(&[(&long, "x")], &long), KeyringError::LongLabel(long.clone()));
+    assert_eq!(
+        build(&[(&long, "x")], &long),
+        KeyringError::LongLabel(long.clone())
+    );
     assert!(Keyring::new([(&long[..127], "x")], &long[..127]).is_ok());
 }
 
 #[test]
 fn debug_output_contains_no_key_material() {
-    assert_eq!(format!("{:?}", key1()), r#"Keyring { labels: ["key1"], active: "key1" }"#);
+    assert_eq!(
+        format!("{:?}", key1()),
+        r#"Keyring { labels: ["key1"], active: "key1" }"#
+    );
 }
 
 #[test]
@@ -149,7 +222,11 @@ fn sealed_length_is_that_of_the_sealed_text() {
     for sealing in [Sealing::Plain, Sealing::Sealed, Sealing::Enveloped] {
         for length in 0..10 {
             let sealed = key1().seal(sealing, &vec![b'x'; length]);
-            assert_eq!(key1().sealed_length(sealing, length), sealed.len(), "{sealing:?}, {length}");
+            assert_eq!(
+                key1().sealed_length(sealing, length),
+                sealed.len(),
+                "{sealing:?}, {length}"
+            );
         }
     }
 }

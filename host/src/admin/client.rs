@@ -1,4 +1,5 @@
-//! The client side: sends a command to the host that listens at a socket, and explains why no host answers.
+//! The client side: sends a command to the host that listens at a socket, and explains why no host
+//! answers.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -42,7 +43,9 @@ pub enum AdminClientError {
     Silent,
     #[error("cannot reach the host through the admin socket {}", .path.display())]
     Connect { path: PathBuf, source: io::Error },
-    #[error("the host ended before it answered; look at its log, and start it again with `bbs serve`")]
+    #[error(
+        "the host ended before it answered; look at its log, and start it again with `bbs serve`"
+    )]
     Ended,
     #[error("the connection to the host broke; try again")]
     Broken(#[source] io::Error),
@@ -50,7 +53,9 @@ pub enum AdminClientError {
         "the host sent a reply that this command does not understand; use the `bbs` of the version that is running"
     )]
     Foreign(#[source] serde_json::Error),
-    #[error("the host sent a reply of more than 1 MiB; use the `bbs` of the version that is running")]
+    #[error(
+        "the host sent a reply of more than 1 MiB; use the `bbs` of the version that is running"
+    )]
     TooLong,
     #[error("the host sent the reply to another command; try again")]
     Unexpected,
@@ -80,19 +85,32 @@ impl AdminClient {
     /// Connects to the socket at `path` and sends `command`.
     ///
     /// # Errors
-    /// [`AdminClientError::NotRunning`], `Stale`, `Forbidden` or `Connect` if there is no connection, `Broken` if it is lost.
+    /// [`AdminClientError::NotRunning`], `Stale`, `Forbidden` or `Connect` if there is no
+    /// connection, `Broken` if it is lost.
     pub async fn send(path: &Path, command: Command) -> Result<Self, AdminClientError> {
-        let mut stream =
-            UnixStream::connect(path).await.map_err(|source| AdminClientError::of_connect(path, source))?;
+        let mut stream = UnixStream::connect(path)
+            .await
+            .map_err(|source| AdminClientError::of_connect(path, source))?;
         let uid = stream.peer_cred().map_err(AdminClientError::Broken)?.uid();
-        let folder = path.parent().and_then(|folder| folder.metadata().ok()).map(|folder| folder.uid());
+        let folder = path
+            .parent()
+            .and_then(|folder| folder.metadata().ok())
+            .map(|folder| folder.uid());
         if !is_trusted(uid, rustix::process::geteuid().as_raw(), folder) {
-            return Err(AdminClientError::NotOurs { path: path.to_owned(), uid });
+            return Err(AdminClientError::NotOurs {
+                path: path.to_owned(),
+                uid,
+            });
         }
         let mut line = serde_json::to_vec(&command).expect("a command is plain data");
         line.push(b'\n');
-        stream.write_all(&line).await.map_err(AdminClientError::Broken)?;
-        Ok(Self { replies: BufReader::new(stream) })
+        stream
+            .write_all(&line)
+            .await
+            .map_err(AdminClientError::Broken)?;
+        Ok(Self {
+            replies: BufReader::new(stream),
+        })
     }
 
     /// [`send`](Self::send) at the first of the sockets at which a host answers.
@@ -106,7 +124,9 @@ impl AdminClient {
         let mut absent = None;
         for path in paths {
             match Self::send(path, command).await {
-                Err(error @ (AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. })) => {
+                Err(
+                    error @ (AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. }),
+                ) => {
                     absent.get_or_insert(error);
                 }
                 asked => return asked,
@@ -120,7 +140,9 @@ impl AdminClient {
     /// # Errors
     /// If the connection breaks, the reply cannot be parsed, or the host refused the command.
     pub async fn next(&mut self) -> Result<Option<Report>, AdminClientError> {
-        let reply = tokio::time::timeout(LONGEST_WAIT, self.reply()).await.map_err(|_| AdminClientError::Silent)?;
+        let reply = tokio::time::timeout(LONGEST_WAIT, self.reply())
+            .await
+            .map_err(|_| AdminClientError::Silent)?;
         match reply? {
             None => Ok(None),
             Some(Reply::Report(report)) => Ok(Some(report)),
@@ -141,7 +163,11 @@ impl AdminClient {
 
     async fn reply(&mut self) -> Result<Option<Reply>, AdminClientError> {
         let mut line = Vec::new();
-        (&mut self.replies).take(LONGEST_REPLY).read_until(b'\n', &mut line).await.map_err(AdminClientError::Broken)?;
+        (&mut self.replies)
+            .take(LONGEST_REPLY)
+            .read_until(b'\n', &mut line)
+            .await
+            .map_err(AdminClientError::Broken)?;
         if line.is_empty() {
             return Ok(None);
         }
@@ -150,19 +176,23 @@ impl AdminClient {
         }
         let mut reply: Value = serde_json::from_slice(&line).map_err(AdminClientError::Foreign)?;
         escape_controls(&mut reply);
-        serde_json::from_value(reply).map(Some).map_err(AdminClientError::Foreign)
+        serde_json::from_value(reply)
+            .map(Some)
+            .map_err(AdminClientError::Foreign)
     }
 
     /// Returns the first report; for commands that have one.
     ///
     /// # Errors
-    /// As [`next`](Self::next), and [`AdminClientError::Ended`] if the host closed the connection before it replied.
+    /// As [`next`](Self::next), and [`AdminClientError::Ended`] if the host closed the connection
+    /// before it replied.
     pub async fn answer(&mut self) -> Result<Report, AdminClientError> {
         self.next().await?.ok_or(AdminClientError::Ended)
     }
 }
 
-/// Whether a user may answer for a host: this command's own and root; for a command of root, also the one whose folder has the socket.
+/// Whether a user may answer for a host: this command's own and root; for a command of root, also
+/// the one whose folder has the socket.
 fn is_trusted(uid: u32, own: u32, folder: Option<u32>) -> bool {
     uid == own || uid == 0 || (own == 0 && folder == Some(uid))
 }
@@ -194,10 +224,16 @@ mod tests {
     #[test]
     fn host_of_another_user_is_not_trusted() {
         for (uid, own, folder) in [(7, 7, Some(9)), (0, 7, None), (7, 0, Some(7))] {
-            assert!(is_trusted(uid, own, folder), "{uid} to {own}, whose folder is of {folder:?}");
+            assert!(
+                is_trusted(uid, own, folder),
+                "{uid} to {own}, whose folder is of {folder:?}"
+            );
         }
         for (uid, own, folder) in [(9, 7, Some(9)), (9, 0, Some(0)), (9, 0, None)] {
-            assert!(!is_trusted(uid, own, folder), "{uid} to {own}, whose folder is of {folder:?}");
+            assert!(
+                !is_trusted(uid, own, folder),
+                "{uid} to {own}, whose folder is of {folder:?}"
+            );
         }
     }
 
@@ -212,15 +248,25 @@ mod tests {
             let _ = stream.write_all(&reply).await;
             stream
         });
-        let failed = AdminClient::send(&path, Command::Status).await.unwrap().answer().await.unwrap_err();
+        let failed = AdminClient::send(&path, Command::Status)
+            .await
+            .unwrap()
+            .answer()
+            .await
+            .unwrap_err();
         answering.abort();
         failed
     }
 
     #[tokio::test]
     async fn replies_are_bounded_and_without_control_characters() {
-        assert!(matches!(failed(vec![b'x'; 2 << 20]).await, AdminClientError::TooLong));
-        let forged = failed(b"{\"refused\":\"a\\u001b[31m\\rforged\\u202e\"}\n".to_vec()).await.to_string();
+        assert!(matches!(
+            failed(vec![b'x'; 2 << 20]).await,
+            AdminClientError::TooLong
+        ));
+        let forged = failed(b"{\"refused\":\"a\\u001b[31m\\rforged\\u202e\"}\n".to_vec())
+            .await
+            .to_string();
         assert_eq!(forged, "the host refused: a\\u{1b}[31m\\rforged\\u{202e}");
     }
 

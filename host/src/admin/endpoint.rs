@@ -1,4 +1,5 @@
-//! The admin socket of a process that also works without one: it is opened as soon as its path can be used.
+//! The admin socket of a process that also works without one: it is opened as soon as its path can
+//! be used.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use tokio::task::JoinHandle;
 
 use super::{Host, RemainingClients, Socket};
 
-/// Interval of the attempts. A standby opens the socket of a master of the same machine that has ended.
+/// Interval of the attempts. A standby opens the socket of a master of the same machine that has
+/// ended.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The socket, or the attempts to open it. Dropping it ends both.
@@ -21,11 +23,16 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Opens the socket. If that fails, logs the reason once and repeats it in the background: the socket is a convenience, and
-    /// a host that could not be controlled still serves.
+    /// Opens the socket. If that fails, logs the reason once and repeats it in the background: the
+    /// socket is a convenience, and a host that could not be controlled still serves.
     pub async fn open(path: &Path, host: Host) -> Self {
         let error = match Socket::open(path, host.clone()).await {
-            Ok(socket) => return Self { socket: Arc::new(Mutex::new(Some(socket))), attempts: None },
+            Ok(socket) => {
+                return Self {
+                    socket: Arc::new(Mutex::new(Some(socket))),
+                    attempts: None,
+                };
+            }
             Err(error) => error,
         };
         tracing::warn!(
@@ -36,10 +43,14 @@ impl Endpoint {
         );
         let socket = Arc::default();
         let attempts = tokio::spawn(retry(path.to_owned(), host, Arc::clone(&socket)));
-        Self { socket, attempts: Some(attempts) }
+        Self {
+            socket,
+            attempts: Some(attempts),
+        }
     }
 
-    /// Closes and removes the socket; clients that are connected are still answered. `None` if it was not open.
+    /// Closes and removes the socket; clients that are connected are still answered. `None` if it
+    /// was not open.
     pub fn close(self) -> Option<RemainingClients> {
         self.end().map(Socket::close)
     }

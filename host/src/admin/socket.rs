@@ -1,4 +1,5 @@
-//! The server side: creates the socket for the host's own user, executes commands, and removes the socket at the end.
+//! The server side: creates the socket for the host's own user, executes commands, and removes the
+//! socket at the end.
 
 use std::convert::Infallible;
 use std::io;
@@ -58,31 +59,49 @@ impl RemainingClients {
 }
 
 impl Socket {
-    /// Creates the socket for the user that this host runs as, and its folder if that is absent. Replaces the socket of a host
-    /// that was killed.
+    /// Creates the socket for the user that this host runs as, and its folder if that is absent.
+    /// Replaces the socket of a host that was killed.
     ///
     /// # Errors
-    /// [`AdminError::InUse`] if another host listens there, [`AdminError::InTheWay`] if the path is a file of another kind,
-    /// [`AdminError::Bind`] if the socket cannot be created.
+    /// [`AdminError::InUse`] if another host listens there, [`AdminError::InTheWay`] if the path is
+    /// a file of another kind, [`AdminError::Bind`] if the socket cannot be created.
     pub async fn open(path: &Path, host: Host) -> Result<Self, AdminError> {
         if UnixStream::connect(path).await.is_ok() {
-            return Err(AdminError::InUse { path: path.to_owned() });
+            return Err(AdminError::InUse {
+                path: path.to_owned(),
+            });
         }
-        let failed = |source| AdminError::Bind { path: path.to_owned(), source };
-        path.parent().map_or(Ok(()), files::create_private_folder).map_err(failed)?;
+        let failed = |source| AdminError::Bind {
+            path: path.to_owned(),
+            source,
+        };
+        path.parent()
+            .map_or(Ok(()), files::create_private_folder)
+            .map_err(failed)?;
         match std::fs::symlink_metadata(path) {
-            Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path).map_err(failed)?,
-            Ok(_) => return Err(AdminError::InTheWay { path: path.to_owned() }),
+            Ok(found) if found.file_type().is_socket() => {
+                std::fs::remove_file(path).map_err(failed)?
+            }
+            Ok(_) => {
+                return Err(AdminError::InTheWay {
+                    path: path.to_owned(),
+                });
+            }
             // `bind` reports what is wrong with the path.
             Err(_) => {}
         }
         let listener = UnixListener::bind(path).map_err(failed)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-        // A client may have connected between `bind` and `set_permissions`, so each connection's user is checked as well.
+        // A client may have connected between `bind` and `set_permissions`, so each connection's
+        // user is checked as well.
         let owner = std::fs::metadata(path).map_err(failed)?.uid();
         let (answering, answered) = mpsc::channel(1);
         let server = tokio::spawn(serve(listener, owner, host, answering));
-        Ok(Self { path: path.to_owned(), server, answered })
+        Ok(Self {
+            path: path.to_owned(),
+            server,
+            answered,
+        })
     }
 
     /// Closes and removes the socket; clients that are connected are still answered.
@@ -100,7 +119,12 @@ impl Drop for Socket {
     }
 }
 
-async fn serve(listener: UnixListener, owner: u32, host: Host, answering: mpsc::Sender<Infallible>) {
+async fn serve(
+    listener: UnixListener,
+    owner: u32,
+    host: Host,
+    answering: mpsc::Sender<Infallible>,
+) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -122,8 +146,11 @@ async fn serve(listener: UnixListener, owner: u32, host: Host, answering: mpsc::
 async fn answer(mut stream: UnixStream, owner: u32, host: &Host) -> io::Result<()> {
     let asker = stream.peer_cred()?.uid();
     if asker != owner && asker != 0 {
-        return say(&mut stream, &Reply::Refused("only the user that the host runs as may send commands".to_owned()))
-            .await;
+        return say(
+            &mut stream,
+            &Reply::Refused("only the user that the host runs as may send commands".to_owned()),
+        )
+        .await;
     }
     let command = match tokio::time::timeout(PATIENCE, Command::read(&mut stream)).await?? {
         Ok(command) => command,
@@ -132,7 +159,12 @@ async fn answer(mut stream: UnixStream, owner: u32, host: &Host) -> io::Result<(
     let reply = host.execute(command).await;
     say(&mut stream, &reply).await?;
     // What the client has been sent decides, and not what has happened since.
-    let Reply::Report(Report { progress: mut last, .. }) = reply else { return Ok(()) };
+    let Reply::Report(Report {
+        progress: mut last, ..
+    }) = reply
+    else {
+        return Ok(());
+    };
     let has_more = |last: &Snapshot| match command {
         Command::Watch => !last.is_over(),
         Command::Drain => !last.has_ended(),

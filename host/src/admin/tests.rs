@@ -27,7 +27,12 @@ impl Running {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("admin.sock");
         let socket = Socket::open(&path, host.clone()).await.unwrap();
-        Self { host, path, socket: Some(socket), _folder: folder }
+        Self {
+            host,
+            path,
+            socket: Some(socket),
+            _folder: folder,
+        }
     }
 
     async fn send(&self, command: Command) -> Result<Report, AdminClientError> {
@@ -48,16 +53,34 @@ impl Running {
 #[tokio::test]
 async fn commands_report_and_change_the_throttle() {
     let running = Running::new().await;
-    running.host.progress.enter("copy", "up 1 to 2", Some(Counted::Units.total(10)));
+    running
+        .host
+        .progress
+        .enter("copy", "up 1 to 2", Some(Counted::Units.total(10)));
     running.host.progress.advance(3);
     let report = running.send(Command::Status).await.unwrap();
     assert_eq!((report.progress.done, report.pid), (3, std::process::id()));
     assert!(running.send(Command::Pause).await.unwrap().throttle.paused);
     assert!(running.host.throttle.settings().paused);
     assert!(!running.send(Command::Resume).await.unwrap().throttle.paused);
-    let limited = running.send(Command::Rate { units_per_second: Some(500) }).await.unwrap();
+    let limited = running
+        .send(Command::Rate {
+            units_per_second: Some(500),
+        })
+        .await
+        .unwrap();
     assert_eq!(limited.throttle.units_per_second, Some(500));
-    assert_eq!(running.send(Command::Rate { units_per_second: None }).await.unwrap().throttle.units_per_second, None);
+    assert_eq!(
+        running
+            .send(Command::Rate {
+                units_per_second: None
+            })
+            .await
+            .unwrap()
+            .throttle
+            .units_per_second,
+        None
+    );
 }
 
 #[tokio::test]
@@ -70,16 +93,32 @@ async fn command_cannot_be_drained() {
 #[tokio::test]
 async fn rate_of_zero_is_refused() {
     let running = Running::new().await;
-    let refused = running.send(Command::Rate { units_per_second: Some(0) }).await.unwrap_err();
-    assert!(refused.to_string().contains("pause it instead"), "{refused}");
-    assert_eq!(running.host.throttle.settings(), ThrottleSettings::default());
+    let refused = running
+        .send(Command::Rate {
+            units_per_second: Some(0),
+        })
+        .await
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("pause it instead"),
+        "{refused}"
+    );
+    assert_eq!(
+        running.host.throttle.settings(),
+        ThrottleSettings::default()
+    );
 }
 
 #[tokio::test]
 async fn watch_ends_when_the_work_ends() {
     let running = Running::new().await;
-    running.host.progress.enter("copy", "up 1 to 2", Some(Counted::Units.total(10)));
-    let mut client = AdminClient::send(&running.path, Command::Watch).await.unwrap();
+    running
+        .host
+        .progress
+        .enter("copy", "up 1 to 2", Some(Counted::Units.total(10)));
+    let mut client = AdminClient::send(&running.path, Command::Watch)
+        .await
+        .unwrap();
     assert_eq!(client.next().await.unwrap().unwrap().progress.phase, "copy");
     running.host.progress.enter(SERVING, "", None);
     let mut last = String::new();
@@ -92,7 +131,10 @@ async fn watch_ends_when_the_work_ends() {
 #[tokio::test]
 async fn socket_is_accessible_to_its_owner_only() {
     let running = Running::new().await;
-    let mode = std::fs::metadata(&running.path).unwrap().permissions().mode();
+    let mode = std::fs::metadata(&running.path)
+        .unwrap()
+        .permissions()
+        .mode();
     assert_eq!(mode & 0o777, 0o600);
 }
 
@@ -101,10 +143,16 @@ async fn socket_of_a_killed_host_is_reported_as_stale_and_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("admin.sock");
     let asked = async |path: &Path| AdminClient::send(path, Command::Status).await.map(drop);
-    assert!(matches!(asked(&path).await, Err(AdminClientError::NotRunning { .. })));
+    assert!(matches!(
+        asked(&path).await,
+        Err(AdminClientError::NotRunning { .. })
+    ));
     // A listener that is closed without removing its file, as by a kill.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    assert!(matches!(asked(&path).await, Err(AdminClientError::Stale { .. })));
+    assert!(matches!(
+        asked(&path).await,
+        Err(AdminClientError::Stale { .. })
+    ));
     let _socket = Socket::open(&path, Host::default()).await.unwrap();
     asked(&path).await.unwrap();
 }
@@ -112,7 +160,9 @@ async fn socket_of_a_killed_host_is_reported_as_stale_and_replaced() {
 #[tokio::test]
 async fn second_host_on_the_same_socket_is_rejected() {
     let running = Running::new().await;
-    let second = Socket::open(&running.path, Host::default()).await.unwrap_err();
+    let second = Socket::open(&running.path, Host::default())
+        .await
+        .unwrap_err();
     assert!(matches!(second, AdminError::InUse { .. }), "{second}");
     running.send(Command::Status).await.unwrap();
 }
@@ -122,9 +172,16 @@ async fn endpoint_without_a_socket_opens_it_once_its_path_is_free() {
     let mut running = Running::new().await;
     let second = Endpoint::open(&running.path, Host::default()).await;
     running.host.throttle.pause();
-    assert!(running.send(Command::Status).await.unwrap().throttle.paused, "the first host answers");
+    assert!(
+        running.send(Command::Status).await.unwrap().throttle.paused,
+        "the first host answers"
+    );
     drop(running.socket.take());
-    while !running.send(Command::Status).await.is_ok_and(|report| !report.throttle.paused) {
+    while !running
+        .send(Command::Status)
+        .await
+        .is_ok_and(|report| !report.throttle.paused)
+    {
         tokio::task::yield_now().await;
     }
     assert!(second.close().is_some() && !running.path.exists());
@@ -136,17 +193,29 @@ async fn endpoint_without_a_socket_opens_it_once_its_path_is_free() {
 async fn commands_reach_the_first_socket_at_which_a_host_answers() {
     let running = Running::new().await;
     let absent = running.path.with_file_name("absent.sock");
-    let send = async |paths: [&Path; 2]| AdminClient::send_to_any(paths, Command::Status).await.map(drop);
+    let send = async |paths: [&Path; 2]| {
+        AdminClient::send_to_any(paths, Command::Status)
+            .await
+            .map(drop)
+    };
     send([&absent, &running.path]).await.unwrap();
-    let error = send([&absent, &absent.with_extension("other")]).await.unwrap_err();
-    assert!(matches!(&error, AdminClientError::NotRunning { path } if *path == absent), "{error}");
+    let error = send([&absent, &absent.with_extension("other")])
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, AdminClientError::NotRunning { path } if *path == absent),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn socket_that_cannot_be_created_is_a_bind_error() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "").unwrap();
-    for path in [folder.path().join("file/admin.sock"), folder.path().join("x".repeat(200))] {
+    for path in [
+        folder.path().join("file/admin.sock"),
+        folder.path().join("x".repeat(200)),
+    ] {
         let failed = Socket::open(&path, Host::default()).await.unwrap_err();
         assert!(matches!(failed, AdminError::Bind { .. }), "{failed}");
     }
@@ -166,7 +235,9 @@ async fn other_file_at_the_path_is_left_untouched() {
 async fn socket_is_removed_when_the_host_ends() {
     let mut running = Running::new().await;
     running.host.progress.enter("copy", "", None);
-    let mut watcher = AdminClient::send(&running.path, Command::Watch).await.unwrap();
+    let mut watcher = AdminClient::send(&running.path, Command::Watch)
+        .await
+        .unwrap();
     watcher.next().await.unwrap();
     drop(running.socket.take());
     assert!(!running.path.exists());
@@ -175,9 +246,17 @@ async fn socket_is_removed_when_the_host_ends() {
 #[tokio::test]
 async fn invalid_commands_are_refused() {
     let running = Running::new().await;
-    for line in ["\n", "pause\n", "{\"command\":\"stop\"}\n", "{\"command\":\"rate\",\"units_per_second\":-1}\n"] {
+    for line in [
+        "\n",
+        "pause\n",
+        "{\"command\":\"stop\"}\n",
+        "{\"command\":\"rate\",\"units_per_second\":-1}\n",
+    ] {
         let reply = running.say(line).await;
-        assert!(reply.starts_with("{\"refused\":\"this is not a command"), "{line:?}: {reply}");
+        assert!(
+            reply.starts_with("{\"refused\":\"this is not a command"),
+            "{line:?}: {reply}"
+        );
     }
     let endless = running.say(&"x".repeat(5_000)).await;
     assert!(!endless.contains("report"), "{endless}");
@@ -187,20 +266,58 @@ async fn invalid_commands_are_refused() {
 #[tokio::test]
 async fn reload_returns_what_has_changed_or_why_nothing_has() {
     let (reload, mut requests) = crate::reload::queue();
-    let control = Control { shutdown: Shutdown::default(), reload };
-    let running = Running::of(Host { control: Some(control), ..Host::default() }).await;
-    let report = ReloadReport { added: vec!["one.wasm".to_owned()], migrates_to: Some(7), ..ReloadReport::default() };
-    let send = async || AdminClient::send(&running.path, Command::Reload).await?.reloaded().await;
-    let (changed, ()) =
-        tokio::join!(send(), async { requests.next().await.send(Ok(report.clone())).expect("the socket waits") });
+    let control = Control {
+        shutdown: Shutdown::default(),
+        reload,
+    };
+    let running = Running::of(Host {
+        control: Some(control),
+        ..Host::default()
+    })
+    .await;
+    let report = ReloadReport {
+        added: vec!["one.wasm".to_owned()],
+        migrates_to: Some(7),
+        ..ReloadReport::default()
+    };
+    let send = async || {
+        AdminClient::send(&running.path, Command::Reload)
+            .await?
+            .reloaded()
+            .await
+    };
+    let (changed, ()) = tokio::join!(send(), async {
+        requests
+            .next()
+            .await
+            .send(Ok(report.clone()))
+            .expect("the socket waits")
+    });
     assert_eq!(changed.unwrap(), report);
     let (failed, ()) = tokio::join!(send(), async {
-        requests.next().await.send(Err("it is not signed".to_owned())).expect("the socket waits");
+        requests
+            .next()
+            .await
+            .send(Err("it is not signed".to_owned()))
+            .expect("the socket waits");
     });
-    assert_eq!(failed.unwrap_err().to_string(), "the host refused: it is not signed");
+    assert_eq!(
+        failed.unwrap_err().to_string(),
+        "the host refused: it is not signed"
+    );
     let command = Running::new().await;
-    let refused = AdminClient::send(&command.path, Command::Reload).await.unwrap().reloaded().await.unwrap_err();
-    assert!(refused.to_string().contains("a command of `bbs` runs, no host"), "{refused}");
+    let refused = AdminClient::send(&command.path, Command::Reload)
+        .await
+        .unwrap()
+        .reloaded()
+        .await
+        .unwrap_err();
+    assert!(
+        refused
+            .to_string()
+            .contains("a command of `bbs` runs, no host"),
+        "{refused}"
+    );
 }
 
 proptest! {

@@ -1,5 +1,5 @@
-//! The translator chain: resolves a path or a method name, at an API version, to the next step of a call or of an event
-//! stream (a translator, a native method or a native stream). Pure.
+//! The translator chain: resolves a path or a method name, at an API version, to the next step of a
+//! call or of an event stream (a translator, a native method or a native stream). Pure.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use super::methods::{self, METHODS, NativeMethod, NativeVersion, STREAMS, Stream
 use super::{LINE_END, NATIVE};
 use crate::modules::translate::{AnswerForm, ApiVersion, Method, Translate, TranslateError, Verb};
 
-/// Most translators of a catalog. A run may have an instance of each of them, and the sandbox has a limited number.
+/// Most translators of a catalog. A run may have an instance of each of them, and the sandbox has a
+/// limited number.
 const LONGEST_CHAIN: usize = 32;
 
 /// Why the translators and the pin do not form a chain.
@@ -18,12 +19,20 @@ pub enum ApiError {
         "translator {name:?} is written onto API {onto}, but the next one in the catalog serves {serves}; \
          add the missing translator, or remove the ones before the gap"
     )]
-    Gap { name: String, onto: ApiVersion, serves: ApiVersion },
+    Gap {
+        name: String,
+        onto: ApiVersion,
+        serves: ApiVersion,
+    },
     #[error(
         "translator {name:?} is the newest of the catalog and written onto API {onto}, but the oldest version that this host \
          speaks itself is {native}; use the modules directory that was built with this host"
     )]
-    End { name: String, onto: ApiVersion, native: ApiVersion },
+    End {
+        name: String,
+        onto: ApiVersion,
+        native: ApiVersion,
+    },
     #[error(
         "translator {name:?} serves a side shape of API {onto}, which neither this host nor a translator serves; add the one \
          that does, or remove it"
@@ -33,12 +42,20 @@ pub enum ApiError {
         "translator {name:?} hides {method:?}, which API {onto} does not have; correct its manifest, or add the translator \
          that has the method"
     )]
-    Hides { name: String, onto: ApiVersion, method: String },
+    Hides {
+        name: String,
+        onto: ApiVersion,
+        method: String,
+    },
     #[error(
         "translator {name:?} translates the events of {newer:?}, which is not an event stream of API {onto}; correct its \
          manifest, or add the translator that has the stream"
     )]
-    Source { name: String, onto: ApiVersion, newer: String },
+    Source {
+        name: String,
+        onto: ApiVersion,
+        newer: String,
+    },
     #[error(
         "the catalog has {translators} translators, and a chain is of at most {LONGEST_CHAIN}; remove the oldest ones, whose \
          clients are shown by the metric `bbs_older_version_requests_total`"
@@ -47,27 +64,48 @@ pub enum ApiError {
     #[error("{0:?} is not an API version to pin to; write it as major.minor, such as 0.10")]
     MalformedPin(String),
     #[error("cannot pin the API to {pin}: this host serves {}; choose one of these", names(.served))]
-    Pin { pin: ApiVersion, served: Vec<ApiVersion> },
+    Pin {
+        pin: ApiVersion,
+        served: Vec<ApiVersion>,
+    },
 }
 
 /// Versions as a comma-separated list for messages.
 pub fn names(versions: &[ApiVersion]) -> String {
-    versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    versions
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// One step of a call: a translator's method, a native method or an event stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallTarget {
-    Translated { step: usize, method: String, paged: bool },
-    Native { method: NativeMethod, version: NativeVersion },
+    Translated {
+        step: usize,
+        method: String,
+        paged: bool,
+    },
+    Native {
+        method: NativeMethod,
+        version: NativeVersion,
+    },
     Stream(StreamTarget),
 }
 
 /// An event stream: a native one, or a translator's, made of the events of a newer one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamTarget {
-    Native { stream: Stream, version: NativeVersion },
-    Translated { step: usize, method: String, newer: Box<StreamTarget> },
+    Native {
+        stream: Stream,
+        version: NativeVersion,
+    },
+    Translated {
+        step: usize,
+        method: String,
+        newer: Box<StreamTarget>,
+    },
 }
 
 impl StreamTarget {
@@ -116,7 +154,8 @@ impl CallTarget {
         }
     }
 
-    /// The method's name in Diego's metrics: without a revision if it is the route's newest, otherwise always with one.
+    /// The method's name in Diego's metrics: without a revision if it is the route's newest,
+    /// otherwise always with one.
     pub fn diego_name(&self) -> Cow<'static, str> {
         match self {
             Self::Native { method, .. } => unrevised(method.registered().name).into(),
@@ -124,13 +163,18 @@ impl CallTarget {
             Self::Translated { method, .. } => {
                 let is_newest = |name: &str| name != method && unrevised(name) == method;
                 let has_newer = METHODS.iter().any(|native| is_newest(native.name));
-                if has_newer { format!("{method}_r0").into() } else { method.clone().into() }
+                if has_newer {
+                    format!("{method}_r0").into()
+                } else {
+                    method.clone().into()
+                }
             }
         }
     }
 }
 
-/// The oldest version that a host serves whose newest is `newest`: of the same major version, or of the one before.
+/// The oldest version that a host serves whose newest is `newest`: of the same major version, or of
+/// the one before.
 const fn oldest_served(newest: ApiVersion) -> ApiVersion {
     ApiVersion::new(newest.major.saturating_sub(1), 0)
 }
@@ -140,8 +184,8 @@ pub(super) struct TranslatorChain {
     translators: Vec<Arc<dyn Translate>>,
     /// For each translator, what serves the version that it translates to.
     newer: Vec<ServedBy>,
-    /// The versions that clients may use: those of the line, oldest first, from one major version below the newest one up to
-    /// the pin, and then their side shapes. Never empty.
+    /// The versions that clients may use: those of the line, oldest first, from one major version
+    /// below the newest one up to the pin, and then their side shapes. Never empty.
     served: Vec<ApiVersion>,
 }
 
@@ -154,23 +198,41 @@ enum ServedBy {
 
 impl std::fmt::Debug for TranslatorChain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let steps = self.translators.iter().map(|translator| translator.manifest().serves.to_string());
-        f.debug_list().entries(steps).entries(NativeVersion::ALL.map(|native| native.number().to_string())).finish()
+        let steps = self
+            .translators
+            .iter()
+            .map(|translator| translator.manifest().serves.to_string());
+        f.debug_list()
+            .entries(steps)
+            .entries(NativeVersion::ALL.map(|native| native.number().to_string()))
+            .finish()
     }
 }
 
 impl TranslatorChain {
     pub(super) fn new(mut translators: Vec<Arc<dyn Translate>>) -> Result<Self, ApiError> {
         if translators.len() > LONGEST_CHAIN {
-            return Err(ApiError::TooLong { translators: translators.len() });
+            return Err(ApiError::TooLong {
+                translators: translators.len(),
+            });
         }
         translators.sort_by_key(|translator| translator.manifest().serves.side.is_some());
-        let newer = (0..translators.len()).map(|step| newer(&translators, step)).collect::<Result<_, _>>()?;
-        let translated = translators.iter().map(|translator| translator.manifest().serves);
+        let newer = (0..translators.len())
+            .map(|step| newer(&translators, step))
+            .collect::<Result<_, _>>()?;
+        let translated = translators
+            .iter()
+            .map(|translator| translator.manifest().serves);
         let versions = translated.chain(NativeVersion::ALL.map(NativeVersion::number));
-        let mut served: Vec<_> = versions.filter(|version| *version >= oldest_served(NATIVE)).collect();
+        let mut served: Vec<_> = versions
+            .filter(|version| *version >= oldest_served(NATIVE))
+            .collect();
         served.sort_by_key(|version| version.side.is_some());
-        let chain = Self { translators, newer, served };
+        let chain = Self {
+            translators,
+            newer,
+            served,
+        };
         (0..chain.translators.len()).try_for_each(|step| chain.check_references(step))?;
         Ok(chain)
     }
@@ -181,13 +243,21 @@ impl TranslatorChain {
         let (name, onto) = (&manifest.name, manifest.onto);
         let newer = |name: &str| self.resolve(self.newer[step], Wanted::Name(name));
         if let Some(method) = manifest.hides.iter().find(|hidden| newer(hidden).is_none()) {
-            return Err(ApiError::Hides { name: name.clone(), onto, method: method.clone() });
+            return Err(ApiError::Hides {
+                name: name.clone(),
+                onto,
+                method: method.clone(),
+            });
         }
         for method in &manifest.methods {
             if let AnswerForm::Events(newer) = &method.answer
                 && self.stream(self.newer[step], newer).is_none()
             {
-                return Err(ApiError::Source { name: name.clone(), onto, newer: newer.clone() });
+                return Err(ApiError::Source {
+                    name: name.clone(),
+                    onto,
+                    newer: newer.clone(),
+                });
             }
         }
         Ok(())
@@ -197,7 +267,10 @@ impl TranslatorChain {
     pub(super) fn pin(&mut self, pin: &str) -> Result<(), ApiError> {
         let pin = ApiVersion::parse(pin).ok_or_else(|| ApiError::MalformedPin(pin.to_owned()))?;
         if !self.served.contains(&pin) {
-            return Err(ApiError::Pin { pin, served: self.served.clone() });
+            return Err(ApiError::Pin {
+                pin,
+                served: self.served.clone(),
+            });
         }
         self.served.retain(|version| version.of_line() <= pin);
         Ok(())
@@ -207,10 +280,15 @@ impl TranslatorChain {
         &self.served
     }
 
-    /// The version of a client that names none: Diego's current one, or the newest one up to the pin.
+    /// The version of a client that names none: Diego's current one, or the newest one up to the
+    /// pin.
     fn unnamed(&self) -> ApiVersion {
         let of_diego = |version: &&ApiVersion| version.side.is_none() && **version <= LINE_END;
-        *self.served.iter().rfind(of_diego).expect("a version of the line is served")
+        *self
+            .served
+            .iter()
+            .rfind(of_diego)
+            .expect("a version of the line is served")
     }
 
     pub(super) fn translator(&self, step: usize) -> &dyn Translate {
@@ -224,7 +302,8 @@ impl TranslatorChain {
 
     /// The place of a translator among all, side shapes first and then oldest first.
     pub(super) fn rank(&self, step: usize) -> usize {
-        let is_of_line = |translator: &&Arc<dyn Translate>| translator.manifest().serves.side.is_none();
+        let is_of_line =
+            |translator: &&Arc<dyn Translate>| translator.manifest().serves.side.is_none();
         let line = self.translators.iter().filter(is_of_line).count();
         (step + self.translators.len() - line) % self.translators.len()
     }
@@ -236,32 +315,53 @@ impl TranslatorChain {
     }
 
     /// The method at `path` for a client of `version`, which is a version of the chain.
-    pub(super) fn by_path(&self, version: ApiVersion, verb: Verb, path: &str) -> Option<CallTarget> {
-        let translator = self.translators.iter().position(|translator| translator.manifest().serves == version);
-        let first =
-            translator.map(ServedBy::Translator).or_else(|| NativeVersion::of(version).map(ServedBy::Native))?;
+    pub(super) fn by_path(
+        &self,
+        version: ApiVersion,
+        verb: Verb,
+        path: &str,
+    ) -> Option<CallTarget> {
+        let translator = self
+            .translators
+            .iter()
+            .position(|translator| translator.manifest().serves == version);
+        let first = translator
+            .map(ServedBy::Translator)
+            .or_else(|| NativeVersion::of(version).map(ServedBy::Native))?;
         self.resolve(first, Wanted::Path(verb, path))
     }
 
-    /// The method at `path` for a client that names no version: that of Diego's current version, or of the newest older one
-    /// that has the path among Diego's. Returns the version with it.
+    /// The method at `path` for a client that names no version: that of Diego's current version, or
+    /// of the newest older one that has the path among Diego's. Returns the version with it.
     pub(super) fn by_diego_path(&self, verb: Verb, path: &str) -> Option<(ApiVersion, CallTarget)> {
         let unnamed = self.unnamed();
-        let current = self.by_path(unnamed, verb, path).map(|target| (unnamed, target));
+        let current = self
+            .by_path(unnamed, verb, path)
+            .map(|target| (unnamed, target));
         current.or_else(|| {
-            let is_older =
-                |version: ApiVersion| version.side.is_none() && version < unnamed && self.served.contains(&version);
-            self.translators.iter().enumerate().rev().find_map(|(step, translator)| {
-                let manifest = translator.manifest();
-                let mut methods = manifest.methods.iter().filter(|_| is_older(manifest.serves));
-                let method = methods.find(|method| method.path_of_diego() == Some(path) && method.verb == verb)?;
-                Some((manifest.serves, self.target(step, method)?))
-            })
+            let is_older = |version: ApiVersion| {
+                version.side.is_none() && version < unnamed && self.served.contains(&version)
+            };
+            self.translators
+                .iter()
+                .enumerate()
+                .rev()
+                .find_map(|(step, translator)| {
+                    let manifest = translator.manifest();
+                    let mut methods = manifest
+                        .methods
+                        .iter()
+                        .filter(|_| is_older(manifest.serves));
+                    let method = methods.find(|method| {
+                        method.path_of_diego() == Some(path) && method.verb == verb
+                    })?;
+                    Some((manifest.serves, self.target(step, method)?))
+                })
         })
     }
 
-    /// The method that translator `step` calls by `name`: of the version that it translates to or, if that one passes it
-    /// through, of a newer one.
+    /// The method that translator `step` calls by `name`: of the version that it translates to or,
+    /// if that one passes it through, of a newer one.
     pub(super) fn next(&self, step: usize, name: &str) -> Result<CallTarget, TranslateError> {
         self.resolve(self.newer[step], Wanted::Name(name)).ok_or_else(|| {
             let manifest = self.translators[step].manifest();
@@ -283,8 +383,14 @@ impl TranslatorChain {
                 ServedBy::Native(version) => break version,
             };
             let manifest = self.translators[step].manifest();
-            let is_wanted =
-                |method: &&Method| wanted.is(&method.name, method.verb, Some(method.path_in_version()), &hidden);
+            let is_wanted = |method: &&Method| {
+                wanted.is(
+                    &method.name,
+                    method.verb,
+                    Some(method.path_in_version()),
+                    &hidden,
+                )
+            };
             if let Some(method) = manifest.methods.iter().find(is_wanted) {
                 return self.target(step, method);
             }
@@ -292,22 +398,47 @@ impl TranslatorChain {
             at = self.newer[step];
         };
         let mut methods = METHODS.iter().filter(|method| method.is_of(version));
-        let method = methods.find(|method| wanted.is(method.name, Verb::Post, method.path, &hidden));
-        let stream = || STREAMS.iter().find(|stream| wanted.is(stream.name, Verb::Post, Some(stream.path), &hidden));
+        let method =
+            methods.find(|method| wanted.is(method.name, Verb::Post, method.path, &hidden));
+        let stream = || {
+            STREAMS
+                .iter()
+                .find(|stream| wanted.is(stream.name, Verb::Post, Some(stream.path), &hidden))
+        };
         method
-            .map(|method| CallTarget::Native { method: method.method, version })
-            .or_else(|| Some(CallTarget::Stream(StreamTarget::Native { stream: stream()?.stream, version })))
+            .map(|method| CallTarget::Native {
+                method: method.method,
+                version,
+            })
+            .or_else(|| {
+                Some(CallTarget::Stream(StreamTarget::Native {
+                    stream: stream()?.stream,
+                    version,
+                }))
+            })
     }
 
     /// A translator's method; `None` if it is an event stream made of one that does not exist.
     fn target(&self, step: usize, method: &Method) -> Option<CallTarget> {
         let name = method.name.clone();
         Some(match &method.answer {
-            AnswerForm::Message => CallTarget::Translated { step, method: name, paged: false },
-            AnswerForm::Pages => CallTarget::Translated { step, method: name, paged: true },
+            AnswerForm::Message => CallTarget::Translated {
+                step,
+                method: name,
+                paged: false,
+            },
+            AnswerForm::Pages => CallTarget::Translated {
+                step,
+                method: name,
+                paged: true,
+            },
             AnswerForm::Events(newer) => {
                 let newer = Box::new(self.stream(self.newer[step], newer)?);
-                CallTarget::Stream(StreamTarget::Translated { step, method: name, newer })
+                CallTarget::Stream(StreamTarget::Translated {
+                    step,
+                    method: name,
+                    newer,
+                })
             }
         })
     }
@@ -321,22 +452,38 @@ impl TranslatorChain {
     }
 }
 
-/// The server of the version that a translator translates to. The line of translators ends at Diego's current version; side shapes
-/// are of any version.
+/// The server of the version that a translator translates to. The line of translators ends at
+/// Diego's current version; side shapes are of any version.
 fn newer(translators: &[Arc<dyn Translate>], step: usize) -> Result<ServedBy, ApiError> {
-    let version_at = |at: usize| translators.get(at).map(|translator| translator.manifest().serves);
+    let version_at = |at: usize| {
+        translators
+            .get(at)
+            .map(|translator| translator.manifest().serves)
+    };
     let manifest = translators[step].manifest();
-    let (name, onto, is_side) = (manifest.name.clone(), manifest.onto, manifest.serves.side.is_some());
+    let (name, onto, is_side) = (
+        manifest.name.clone(),
+        manifest.onto,
+        manifest.serves.side.is_some(),
+    );
     match version_at(step + 1).filter(|next| next.side.is_none() && !is_side) {
         Some(serves) if serves != onto => Err(ApiError::Gap { name, onto, serves }),
         Some(_) => Ok(ServedBy::Translator(step + 1)),
         None if is_side => {
-            let translator = (0..step).find(|at| version_at(*at) == Some(onto)).map(ServedBy::Translator);
+            let translator = (0..step)
+                .find(|at| version_at(*at) == Some(onto))
+                .map(ServedBy::Translator);
             let native = NativeVersion::of(onto).map(ServedBy::Native);
-            translator.or(native).ok_or(ApiError::SideGap { name, onto })
+            translator
+                .or(native)
+                .ok_or(ApiError::SideGap { name, onto })
         }
         None if onto == LINE_END => Ok(ServedBy::Native(NativeVersion::Diego)),
-        None => Err(ApiError::End { name, onto, native: LINE_END }),
+        None => Err(ApiError::End {
+            name,
+            onto,
+            native: LINE_END,
+        }),
     }
 }
 
@@ -352,7 +499,9 @@ enum Wanted<'a> {
 impl Wanted<'_> {
     fn is(self, name: &str, verb: Verb, path: Option<&str>, hidden: &[&str]) -> bool {
         match self {
-            Self::Path(wanted_verb, wanted) => path == Some(wanted) && verb == wanted_verb && !hidden.contains(&name),
+            Self::Path(wanted_verb, wanted) => {
+                path == Some(wanted) && verb == wanted_verb && !hidden.contains(&name)
+            }
             Self::Name(wanted) => name == wanted,
         }
     }

@@ -13,17 +13,24 @@ const INVALID_REQUEST: &str = "the request received is invalid";
 
 pub(super) fn error(error: &DomainError) -> Error {
     let (kind, message) = typed(error);
-    Error { r#type: kind.into(), message: message.into() }
+    Error {
+        r#type: kind.into(),
+        message: message.into(),
+    }
 }
 
-/// Encodes an answer that holds only the error. Every response message has its error in field 1, so any type works.
+/// Encodes an answer that holds only the error. Every response message has its error in field 1, so
+/// any type works.
 pub(super) fn answer(error: &DomainError) -> Vec<u8> {
     encode(typed(error))
 }
 
 /// The answer to a request whose body ended early.
 pub(super) fn interrupted_body() -> Vec<u8> {
-    encode((Type::UnknownError, "the request failed for an unknown reason".into()))
+    encode((
+        Type::UnknownError,
+        "the request failed for an unknown reason".into(),
+    ))
 }
 
 /// The end of a list whose transaction was kept for too long.
@@ -39,7 +46,10 @@ pub(super) fn fault(fault: TranslateError) -> Vec<u8> {
 }
 
 fn encode((kind, message): (Type, String)) -> Vec<u8> {
-    let error = Error { r#type: kind.into(), message: message.into() };
+    let error = Error {
+        r#type: kind.into(),
+        message: message.into(),
+    };
     DesiredLrpLifecycleResponse { error: Some(error) }.encode_to_vec()
 }
 
@@ -52,8 +62,14 @@ fn typed(error: &DomainError) -> (Type, String) {
             tracing::info!(reason = %with_causes(source), "a request was rejected");
             (Type::InvalidRequest, INVALID_REQUEST.into())
         }
-        DomainError::Exists => (Type::ResourceExists, "the requested resource already exists".into()),
-        DomainError::NotFound => (Type::ResourceNotFound, "the requested resource could not be found".into()),
+        DomainError::Exists => (
+            Type::ResourceExists,
+            "the requested resource already exists".into(),
+        ),
+        DomainError::NotFound => (
+            Type::ResourceNotFound,
+            "the requested resource could not be found".into(),
+        ),
         DomainError::UpdateInProgress => (Type::UpdateInProgress, error.to_string()),
         DomainError::NoUpdateInProgress => (Type::NoUpdateInProgress, error.to_string()),
         DomainError::DefinitionNotFound => (Type::DefinitionNotFound, error.to_string()),

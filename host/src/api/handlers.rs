@@ -1,5 +1,5 @@
-//! The native handlers, a file for each resource. Each decodes and validates a message, calls the domain and encodes the
-//! answer.
+//! The native handlers, a file for each resource. Each decodes and validates a message, calls the
+//! domain and encodes the answer.
 
 mod actual_lrps;
 mod desired_lrps;
@@ -34,7 +34,9 @@ impl HandlerCall<'_> {
     /// Counts the elements first, also of requests that translators make.
     fn decode<M: Message + Name + Default>(self) -> Result<M, DomainError> {
         if protobuf::elements_of::<M>(self.body).is_none() {
-            return Err(DomainError::TooManyElements { most: protobuf::MOST_ELEMENTS });
+            return Err(DomainError::TooManyElements {
+                most: protobuf::MOST_ELEMENTS,
+            });
         }
         M::decode(self.body).map_err(DomainError::Undecodable)
     }
@@ -46,8 +48,8 @@ impl HandlerCall<'_> {
     }
 }
 
-/// Calls the handler of a method. A failure is an encoded answer with its error set, except `NotHeld`, which becomes an
-/// HTTP status. Without a page, a list is returned whole.
+/// Calls the handler of a method. A failure is an encoded answer with its error set, except
+/// `NotHeld`, which becomes an HTTP status. Without a page, a list is returned whole.
 pub(super) async fn answer(
     service: &Service,
     method: NativeMethod,
@@ -96,7 +98,11 @@ async fn try_answer(
             None => {
                 let attempt = || async move {
                     let store = service.store();
-                    let mut reader = if method.needs_snapshot() { store.reader().await? } else { store.look().await? };
+                    let mut reader = if method.needs_snapshot() {
+                        store.reader().await?
+                    } else {
+                        store.look().await?
+                    };
                     get(service, &mut reader, method, call).await
                 };
                 retry(attempt).await
@@ -104,12 +110,18 @@ async fn try_answer(
         },
         NativeMethod::List(method) => match page {
             Some(page) => list_with_retries(service, page, method, call).await,
-            None => retry(|| async move { list(&mut Page::whole(service.store()).await?, method, call).await }).await,
+            None => {
+                retry(|| async move {
+                    list(&mut Page::whole(service.store()).await?, method, call).await
+                })
+                .await
+            }
         },
     }
 }
 
-/// Lists a page. The first one of a list may be of another moment, so it is begun again after a failure that passes.
+/// Lists a page. The first one of a list may be of another moment, so it is begun again after a
+/// failure that passes.
 async fn list_with_retries(
     service: &Service,
     page: &mut Page,
@@ -121,7 +133,9 @@ async fn list_with_retries(
         page.ready(service.store()).await?;
         match list(page, method, call).await {
             Err(fault) if fault.is_transient() && page.is_new() => {
-                let Some(pause) = pauses.next() else { return Err(fault) };
+                let Some(pause) = pauses.next() else {
+                    return Err(fault);
+                };
                 page.give_back();
                 tokio::time::sleep(pause).await;
             }
@@ -130,14 +144,22 @@ async fn list_with_retries(
     }
 }
 
-async fn list(page: &mut Page, method: ListMethod, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
+async fn list(
+    page: &mut Page,
+    method: ListMethod,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
     match method {
         ListMethod::DesiredLrps => desired_lrps::list(page, call).await,
         ListMethod::SchedulingInfos => desired_lrps::scheduling_infos(page, call).await,
-        ListMethod::SchedulingInfosOfDefinitions => desired_lrps::scheduling_infos_of_definitions(page, call).await,
+        ListMethod::SchedulingInfosOfDefinitions => {
+            desired_lrps::scheduling_infos_of_definitions(page, call).await
+        }
         ListMethod::RoutingInfos => desired_lrps::routing_infos(page, call).await,
         ListMethod::ActualLrps => actual_lrps::list(page, call).await,
-        ListMethod::ActualLrpsByProcessGuids => actual_lrps::list_by_process_guids(page, call).await,
+        ListMethod::ActualLrpsByProcessGuids => {
+            actual_lrps::list_by_process_guids(page, call).await
+        }
         ListMethod::Tasks => tasks::list(page, call).await,
     }
 }
@@ -151,7 +173,9 @@ async fn get(
     match method {
         GetMethod::Domains => domains::list(reader).await,
         GetMethod::SchedulingInfo => desired_lrps::scheduling_info(reader, call).await,
-        GetMethod::SchedulingInfosOfDefinitions => desired_lrps::scheduling_infos_of(reader, call).await,
+        GetMethod::SchedulingInfosOfDefinitions => {
+            desired_lrps::scheduling_infos_of(reader, call).await
+        }
         GetMethod::Definitions => lrp_updates::definitions(reader, call).await,
         GetMethod::UpdateStatus => lrp_updates::status(service, reader, call).await,
         GetMethod::DesiredLrpByProcessGuid => desired_lrps::get(reader, call).await,
@@ -159,7 +183,11 @@ async fn get(
     }
 }
 
-async fn change(service: &Service, method: ChangeMethod, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
+async fn change(
+    service: &Service,
+    method: ChangeMethod,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
     match method {
         ChangeMethod::Domain => domains::upsert(service, call).await,
         ChangeMethod::DesiredLrp(method) => desired_lrps::change(service, method, call).await,

@@ -1,4 +1,5 @@
-//! The native methods: the versions that have them, names with their revision, paths below the API root, and their kind.
+//! The native methods: the versions that have them, names with their revision, paths below the API
+//! root, and their kind.
 
 use crate::modules::translate::ApiVersion;
 
@@ -25,7 +26,9 @@ impl NativeVersion {
 
     /// The native version of this number.
     pub fn of(version: ApiVersion) -> Option<Self> {
-        Self::ALL.into_iter().find(|native| native.number() == version)
+        Self::ALL
+            .into_iter()
+            .find(|native| native.number() == version)
     }
 }
 
@@ -74,7 +77,10 @@ impl GetMethod {
     pub const fn needs_snapshot(self) -> bool {
         match self {
             Self::SchedulingInfosOfDefinitions | Self::Definitions | Self::UpdateStatus => true,
-            Self::Domains | Self::SchedulingInfo | Self::DesiredLrpByProcessGuid | Self::TaskByGuid => false,
+            Self::Domains
+            | Self::SchedulingInfo
+            | Self::DesiredLrpByProcessGuid
+            | Self::TaskByGuid => false,
         }
     }
 }
@@ -133,7 +139,8 @@ pub enum EvacuationCall {
     Stopped,
 }
 
-/// An event stream. Subscribed to instead of called: translators get the events of each operation (`decisions/0013`).
+/// An event stream. Subscribed to instead of called: translators get the events of each operation
+/// (`decisions/0013`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stream {
     LrpInstances,
@@ -148,7 +155,11 @@ pub(super) struct RegisteredStream {
 }
 
 pub(super) const STREAMS: [RegisteredStream; 2] = [
-    RegisteredStream { stream: Stream::Tasks, name: "TaskEventStream_r1", path: "events/tasks.r1" },
+    RegisteredStream {
+        stream: Stream::Tasks,
+        name: "TaskEventStream_r1",
+        path: "events/tasks.r1",
+    },
     RegisteredStream {
         stream: Stream::LrpInstances,
         name: "LRPInstanceEventStream_r1",
@@ -169,7 +180,10 @@ pub(super) struct Registered {
 
 impl Registered {
     const fn only(self, version: NativeVersion) -> Self {
-        Self { only: Some(version), ..self }
+        Self {
+            only: Some(version),
+            ..self
+        }
     }
 
     pub(super) fn is_of(&self, version: NativeVersion) -> bool {
@@ -177,8 +191,17 @@ impl Registered {
     }
 }
 
-const fn registered(method: NativeMethod, name: &'static str, path: Option<&'static str>) -> Registered {
-    Registered { method, name, path, only: None }
+const fn registered(
+    method: NativeMethod,
+    name: &'static str,
+    path: Option<&'static str>,
+) -> Registered {
+    Registered {
+        method,
+        name,
+        path,
+        only: None,
+    }
 }
 
 const fn list(method: ListMethod, name: &'static str, path: &'static str) -> Registered {
@@ -199,13 +222,41 @@ pub(super) const METHODS: &[Registered] = &[
     get(GetMethod::Domains, "Domains", "domains/list"),
     change(ChangeMethod::Domain, "UpsertDomain", "domains/upsert"),
     list(ListMethod::ActualLrps, "ActualLRPs", "actual_lrps/list"),
-    list(ListMethod::ActualLrpsByProcessGuids, "ActualLRPsByProcessGuids", "actual_lrps/list_by_process_guids"),
-    change(ChangeMethod::ActualLrp(ActualLrpChange::Claim), "ClaimActualLRP", "actual_lrps/claim"),
-    change(ChangeMethod::ActualLrp(ActualLrpChange::Start), "StartActualLRP_r1", "actual_lrps/start.r1"),
-    change(ChangeMethod::ActualLrp(ActualLrpChange::Crash), "CrashActualLRP", "actual_lrps/crash"),
-    change(ChangeMethod::ActualLrp(ActualLrpChange::Fail), "FailActualLRP", "actual_lrps/fail"),
-    change(ChangeMethod::ActualLrp(ActualLrpChange::Remove), "RemoveActualLRP", "actual_lrps/remove"),
-    change(ChangeMethod::ActualLrp(ActualLrpChange::Retire), "RetireActualLRP", "actual_lrps/retire"),
+    list(
+        ListMethod::ActualLrpsByProcessGuids,
+        "ActualLRPsByProcessGuids",
+        "actual_lrps/list_by_process_guids",
+    ),
+    change(
+        ChangeMethod::ActualLrp(ActualLrpChange::Claim),
+        "ClaimActualLRP",
+        "actual_lrps/claim",
+    ),
+    change(
+        ChangeMethod::ActualLrp(ActualLrpChange::Start),
+        "StartActualLRP_r1",
+        "actual_lrps/start.r1",
+    ),
+    change(
+        ChangeMethod::ActualLrp(ActualLrpChange::Crash),
+        "CrashActualLRP",
+        "actual_lrps/crash",
+    ),
+    change(
+        ChangeMethod::ActualLrp(ActualLrpChange::Fail),
+        "FailActualLRP",
+        "actual_lrps/fail",
+    ),
+    change(
+        ChangeMethod::ActualLrp(ActualLrpChange::Remove),
+        "RemoveActualLRP",
+        "actual_lrps/remove",
+    ),
+    change(
+        ChangeMethod::ActualLrp(ActualLrpChange::Retire),
+        "RetireActualLRP",
+        "actual_lrps/retire",
+    ),
     change(
         ChangeMethod::ActualLrp(ActualLrpChange::RemoveEvacuating),
         "RemoveEvacuatingActualLRP",
@@ -231,8 +282,12 @@ pub(super) const METHODS: &[Registered] = &[
         "EvacuateStoppedActualLRP",
         "actual_lrps/evacuate_stopped",
     ),
-    list(ListMethod::SchedulingInfos, "DesiredLRPSchedulingInfos", "desired_lrp_scheduling_infos/list")
-        .only(NativeVersion::Diego),
+    list(
+        ListMethod::SchedulingInfos,
+        "DesiredLRPSchedulingInfos",
+        "desired_lrp_scheduling_infos/list",
+    )
+    .only(NativeVersion::Diego),
     list(
         ListMethod::SchedulingInfosOfDefinitions,
         "DesiredLRPSchedulingInfos_r1",
@@ -251,35 +306,108 @@ pub(super) const METHODS: &[Registered] = &[
         "desired_lrp_scheduling_infos/get_by_process_guid.r1",
     )
     .only(NativeVersion::Definitions),
-    list(ListMethod::RoutingInfos, "DesiredLRPRoutingInfos", "desired_lrp_routing_infos/list"),
-    list(ListMethod::DesiredLrps, "DesiredLRPs_r3", "desired_lrps/list.r3"),
-    get(GetMethod::DesiredLrpByProcessGuid, "DesiredLRPByProcessGuid_r3", "desired_lrps/get_by_process_guid.r3"),
-    change(ChangeMethod::DesiredLrp(DesiredLrpChange::Desire), "DesireDesiredLRP_r2", "desired_lrp/desire.r2"),
+    list(
+        ListMethod::RoutingInfos,
+        "DesiredLRPRoutingInfos",
+        "desired_lrp_routing_infos/list",
+    ),
+    list(
+        ListMethod::DesiredLrps,
+        "DesiredLRPs_r3",
+        "desired_lrps/list.r3",
+    ),
+    get(
+        GetMethod::DesiredLrpByProcessGuid,
+        "DesiredLRPByProcessGuid_r3",
+        "desired_lrps/get_by_process_guid.r3",
+    ),
+    change(
+        ChangeMethod::DesiredLrp(DesiredLrpChange::Desire),
+        "DesireDesiredLRP_r2",
+        "desired_lrp/desire.r2",
+    ),
     // Diego's name really lacks the d.
-    change(ChangeMethod::DesiredLrp(DesiredLrpChange::Update), "UpdateDesireLRP", "desired_lrp/update"),
+    change(
+        ChangeMethod::DesiredLrp(DesiredLrpChange::Update),
+        "UpdateDesireLRP",
+        "desired_lrp/update",
+    ),
     change(
         ChangeMethod::DesiredLrp(DesiredLrpChange::CancelUpdate),
         "CancelUpdateDesiredLRP",
         "desired_lrp/cancel_update",
     )
     .only(NativeVersion::Definitions),
-    change(ChangeMethod::DesiredLrp(DesiredLrpChange::RollBack), "RollbackDesiredLRP", "desired_lrp/rollback")
-        .only(NativeVersion::Definitions),
-    get(GetMethod::UpdateStatus, "DesiredLRPUpdateStatus", "desired_lrp/update_status")
-        .only(NativeVersion::Definitions),
-    get(GetMethod::Definitions, "LRPDefinitions", "desired_lrp/definitions/list").only(NativeVersion::Definitions),
-    change(ChangeMethod::DesiredLrp(DesiredLrpChange::Remove), "RemoveDesiredLRP", "desired_lrp/remove"),
+    change(
+        ChangeMethod::DesiredLrp(DesiredLrpChange::RollBack),
+        "RollbackDesiredLRP",
+        "desired_lrp/rollback",
+    )
+    .only(NativeVersion::Definitions),
+    get(
+        GetMethod::UpdateStatus,
+        "DesiredLRPUpdateStatus",
+        "desired_lrp/update_status",
+    )
+    .only(NativeVersion::Definitions),
+    get(
+        GetMethod::Definitions,
+        "LRPDefinitions",
+        "desired_lrp/definitions/list",
+    )
+    .only(NativeVersion::Definitions),
+    change(
+        ChangeMethod::DesiredLrp(DesiredLrpChange::Remove),
+        "RemoveDesiredLRP",
+        "desired_lrp/remove",
+    ),
     list(ListMethod::Tasks, "Tasks_r3", "tasks/list.r3"),
-    get(GetMethod::TaskByGuid, "TaskByGuid_r3", "tasks/get_by_task_guid.r3"),
-    change(ChangeMethod::Task(TaskChange::Desire), "DesireTask_r2", "tasks/desire.r2"),
-    change(ChangeMethod::Task(TaskChange::Start), "StartTask", "tasks/start"),
-    change(ChangeMethod::Task(TaskChange::Cancel), "CancelTask", "tasks/cancel"),
+    get(
+        GetMethod::TaskByGuid,
+        "TaskByGuid_r3",
+        "tasks/get_by_task_guid.r3",
+    ),
+    change(
+        ChangeMethod::Task(TaskChange::Desire),
+        "DesireTask_r2",
+        "tasks/desire.r2",
+    ),
+    change(
+        ChangeMethod::Task(TaskChange::Start),
+        "StartTask",
+        "tasks/start",
+    ),
+    change(
+        ChangeMethod::Task(TaskChange::Cancel),
+        "CancelTask",
+        "tasks/cancel",
+    ),
     // Deprecated by Diego: a route of an older version, and what a rejected task ends with.
-    registered(NativeMethod::Change(ChangeMethod::Task(TaskChange::Fail)), "FailTask", None),
-    change(ChangeMethod::Task(TaskChange::Reject), "RejectTask", "tasks/reject"),
-    change(ChangeMethod::Task(TaskChange::Complete), "CompleteTask", "tasks/complete"),
-    change(ChangeMethod::Task(TaskChange::Resolving), "ResolvingTask", "tasks/resolving"),
-    change(ChangeMethod::Task(TaskChange::Delete), "DeleteTask", "tasks/delete"),
+    registered(
+        NativeMethod::Change(ChangeMethod::Task(TaskChange::Fail)),
+        "FailTask",
+        None,
+    ),
+    change(
+        ChangeMethod::Task(TaskChange::Reject),
+        "RejectTask",
+        "tasks/reject",
+    ),
+    change(
+        ChangeMethod::Task(TaskChange::Complete),
+        "CompleteTask",
+        "tasks/complete",
+    ),
+    change(
+        ChangeMethod::Task(TaskChange::Resolving),
+        "ResolvingTask",
+        "tasks/resolving",
+    ),
+    change(
+        ChangeMethod::Task(TaskChange::Delete),
+        "DeleteTask",
+        "tasks/delete",
+    ),
 ];
 
 /// A path below the API's root that this host answers without a translator.
@@ -297,10 +425,18 @@ pub struct Route {
 
 /// The native routes of a version, calls and streams.
 pub fn routes(version: NativeVersion) -> impl Iterator<Item = Route> {
-    let calls = METHODS.iter().filter(move |method| method.is_of(version)).filter_map(|method| {
-        let is_paged = method.method.is_paged();
-        Some(Route { name: method.name, path: method.path?, is_stream: false, is_paged })
-    });
+    let calls = METHODS
+        .iter()
+        .filter(move |method| method.is_of(version))
+        .filter_map(|method| {
+            let is_paged = method.method.is_paged();
+            Some(Route {
+                name: method.name,
+                path: method.path?,
+                is_stream: false,
+                is_paged,
+            })
+        });
     calls.chain(STREAMS.iter().map(|stream| Route {
         name: stream.name,
         path: stream.path,
@@ -311,23 +447,29 @@ pub fn routes(version: NativeVersion) -> impl Iterator<Item = Route> {
 
 /// A method's name without its revision.
 pub(super) fn unrevised(name: &str) -> &str {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
-    name.rsplit_once("_r").filter(|(_, revision)| is_number(revision)).map_or(name, |(name, _)| name)
+    let is_number =
+        |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    name.rsplit_once("_r")
+        .filter(|(_, revision)| is_number(revision))
+        .map_or(name, |(name, _)| name)
 }
 
 /// The largest body that defines an LRP or a task, in bytes. Cloud Foundry's have some tens of KiB.
 const DEFINITION: usize = 4 << 20;
 /// The largest filter of a list, in bytes: some fifty thousand guids.
 const FILTER: usize = 4 << 20;
-/// The largest other body, in bytes. It has keys, addresses, and texts such as the result of a task, which cells limit to
-/// 10 KiB.
+/// The largest other body, in bytes. It has keys, addresses, and texts such as the result of a
+/// task, which cells limit to 10 KiB.
 const OTHER: usize = 256 << 10;
 /// The largest body of a subscription, in bytes; it holds the id of a cell.
 pub(super) const SUBSCRIPTION: usize = 16 << 10;
 
-/// The largest body of a method of any version, in bytes. One without a native method of its name may define anything.
+/// The largest body of a method of any version, in bytes. One without a native method of its name
+/// may define anything.
 pub(super) fn largest_body(name: &str) -> usize {
-    let native = METHODS.iter().find(|native| unrevised(native.name) == unrevised(name));
+    let native = METHODS
+        .iter()
+        .find(|native| unrevised(native.name) == unrevised(name));
     native.map_or(DEFINITION, |native| native.method.largest_body())
 }
 
@@ -335,7 +477,9 @@ impl NativeMethod {
     /// The largest body that is read, in bytes.
     pub(super) const fn largest_body(self) -> usize {
         match self {
-            Self::Change(ChangeMethod::DesiredLrp(DesiredLrpChange::Desire | DesiredLrpChange::Update))
+            Self::Change(ChangeMethod::DesiredLrp(
+                DesiredLrpChange::Desire | DesiredLrpChange::Update,
+            ))
             | Self::Change(ChangeMethod::Task(TaskChange::Desire)) => DEFINITION,
             Self::List(_) => FILTER,
             Self::Ping | Self::Cells | Self::Get(_) | Self::Change(_) => OTHER,
@@ -348,7 +492,10 @@ impl NativeMethod {
     }
 
     pub(super) fn registered(self) -> &'static Registered {
-        METHODS.iter().find(|registered| registered.method == self).expect("every native method is registered")
+        METHODS
+            .iter()
+            .find(|registered| registered.method == self)
+            .expect("every native method is registered")
     }
 }
 
@@ -359,7 +506,10 @@ impl Stream {
     }
 
     fn registered(self) -> &'static RegisteredStream {
-        STREAMS.iter().find(|registered| registered.stream == self).expect("every stream is registered")
+        STREAMS
+            .iter()
+            .find(|registered| registered.stream == self)
+            .expect("every stream is registered")
     }
 }
 
@@ -376,14 +526,20 @@ mod tests {
                 assert!(method.method != other.method, "{}", method.name);
             }
         }
-        let all: BTreeSet<_> =
-            NativeVersion::ALL.into_iter().flat_map(routes).map(|route| (route.name, route.path)).collect();
+        let all: BTreeSet<_> = NativeVersion::ALL
+            .into_iter()
+            .flat_map(routes)
+            .map(|route| (route.name, route.path))
+            .collect();
         let all = Vec::from_iter(all);
         for (at, (name, path)) in all.iter().enumerate() {
             for (other_name, other_path) in &all[at + 1..] {
                 assert!(name != other_name && path != other_path, "{name}");
             }
-            let revision = |text: &str, mark: &str| text.rsplit_once(mark).and_then(|(_, n)| n.parse::<u32>().ok());
+            let revision = |text: &str, mark: &str| {
+                text.rsplit_once(mark)
+                    .and_then(|(_, n)| n.parse::<u32>().ok())
+            };
             assert_eq!(revision(name, "_r"), revision(path, ".r"), "{name}");
         }
     }

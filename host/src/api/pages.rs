@@ -1,7 +1,8 @@
-//! Paged lists: the whole chain runs once per page, and the concatenated encoded pages are the list. All pages are read in one
-//! transaction, so that the list is of one moment; a client that receives it too slowly gets an error. Writes data in page
-//! order and an error once, as the last field. A page that is too large for a translator is read again in smaller ones; a
-//! single record that is too large is left out, counted and logged.
+//! Paged lists: the whole chain runs once per page, and the concatenated encoded pages are the
+//! list. All pages are read in one transaction, so that the list is of one moment; a client that
+//! receives it too slowly gets an error. Writes data in page order and an error once, as the last
+//! field. A page that is too large for a translator is read again in smaller ones; a single record
+//! that is too large is left out, counted and logged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,16 +19,18 @@ use crate::store::{KeptReader, Key, Reader};
 /// The number of the error field of every response message.
 const ERROR_FIELD: u32 = 1;
 
-/// Longest time from the first page of a list to its last: the transaction keeps the database from cleaning up, and a migration
-/// from its cut-over.
+/// Longest time from the first page of a list to its last: the transaction keeps the database from
+/// cleaning up, and a migration from its cut-over.
 const LONGEST_LIST: Duration = Duration::from_secs(60);
-/// Longest wait of a list of several pages for others to end. Shorter than the time after which Diego's clients give up.
+/// Longest wait of a list of several pages for others to end. Shorter than the time after which
+/// Diego's clients give up.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Longest wait for the client to take a page. Shorter than the time after which the database ends an idle transaction.
+/// Longest wait for the client to take a page. Shorter than the time after which the database ends
+/// an idle transaction.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// The factor by which a page becomes smaller if it exceeds the limits of a translator, down to a single partition key;
-/// the pages after it grow by the same factor.
+/// The factor by which a page becomes smaller if it exceeds the limits of a translator, down to a
+/// single partition key; the pages after it grow by the same factor.
 const SMALLER: u32 = 8;
 
 /// A list that is being read page by page.
@@ -39,13 +42,15 @@ pub struct Pages {
     /// A page that was read and not yet returned.
     ready: Option<Vec<u8>>,
     state: PageState,
-    /// The transaction in which all pages are read; `None` before the first one, and when it was kept for too long.
+    /// The transaction in which all pages are read; `None` before the first one, and when it was
+    /// kept for too long.
     reader: Option<Reader>,
     /// Dropped after the transaction.
     kept: Option<KeptReader>,
     /// When the transaction has to end.
     until: Instant,
-    /// Partition keys on the next page. Fewer than usual where records are too large for a translator.
+    /// Partition keys on the next page. Fewer than usual where records are too large for a
+    /// translator.
     units: u32,
 }
 
@@ -77,7 +82,9 @@ impl Pages {
                 // Begins anew: a list that waits must not hold a connection.
                 pages.reader = None;
                 let kept = or_abandoned(&pages.request.abandoned, store.keep_reader());
-                let Ok(Ok(kept)) = timeout(LONGEST_WAIT, kept).await else { return Answer::Busy };
+                let Ok(Ok(kept)) = timeout(LONGEST_WAIT, kept).await else {
+                    return Answer::Busy;
+                };
                 pages.kept = Some(kept);
                 pages.until = Instant::now() + LONGEST_LIST;
                 first = pages.read(None).await;
@@ -97,7 +104,9 @@ impl Pages {
         if let Some(ready) = self.ready.take() {
             return Some(ready);
         }
-        let PageState::After(after) = std::mem::replace(&mut self.state, PageState::Done) else { return None };
+        let PageState::After(after) = std::mem::replace(&mut self.state, PageState::Done) else {
+            return None;
+        };
         if self.reader.is_none() || Instant::now() >= self.until {
             return Some(errors::slow_list());
         }
@@ -105,7 +114,8 @@ impl Pages {
         Some(page.unwrap_or_else(|error| errors::fault(TranslateError::new(error.to_string()))))
     }
 
-    /// Waits for the client, which may take longer than the transaction may be kept. Then the list ends with an error.
+    /// Waits for the client, which may take longer than the transaction may be kept. Then the list
+    /// ends with an error.
     pub async fn wait_for<T>(&mut self, client: impl Future<Output = T>) -> T {
         let mut client = std::pin::pin!(client);
         tokio::select! {
@@ -120,9 +130,20 @@ impl Pages {
     async fn read(&mut self, after: Option<Key>) -> Result<Vec<u8>, RunError> {
         self.state = PageState::Done;
         loop {
-            let extent = Extent::Page { reader: self.reader.take(), after: after.clone(), units: self.units };
-            let Run { answer, reader, next, is_page_read } =
-                self.api.run(self.target.clone(), &self.request, extent).await;
+            let extent = Extent::Page {
+                reader: self.reader.take(),
+                after: after.clone(),
+                units: self.units,
+            };
+            let Run {
+                answer,
+                reader,
+                next,
+                is_page_read,
+            } = self
+                .api
+                .run(self.target.clone(), &self.request, extent)
+                .await;
             self.reader = reader;
             let (data, error) = match answer {
                 Err(RunError::Translate(fault)) if fault.exceeds_limits && self.units > 1 => {
@@ -193,18 +214,30 @@ mod tests {
     #[test]
     fn error_is_split_from_the_data_at_any_position() {
         let (data, error) = split_error(vec![0x12, 1, 7, 0x0a, 2, 8, 4, 0x12, 0]).unwrap();
-        assert_eq!((data, error), (vec![0x12, 1, 7, 0x12, 0], Some(vec![0x0a, 2, 8, 4])));
+        assert_eq!(
+            (data, error),
+            (vec![0x12, 1, 7, 0x12, 0], Some(vec![0x0a, 2, 8, 4]))
+        );
         let (data, error) = split_error(vec![0x0a, 1, 8, 0x12, 1, 7, 0x0a, 1, 4]).unwrap();
-        assert_eq!((data, error), (vec![0x12, 1, 7], Some(vec![0x0a, 1, 8, 0x0a, 1, 4])));
+        assert_eq!(
+            (data, error),
+            (vec![0x12, 1, 7], Some(vec![0x0a, 1, 8, 0x0a, 1, 4]))
+        );
         assert_eq!(split_error(vec![]).unwrap(), (vec![], None));
-        assert_eq!(split_error(vec![0x0a, 0]).unwrap(), (vec![], Some(vec![0x0a, 0])));
+        assert_eq!(
+            split_error(vec![0x0a, 0]).unwrap(),
+            (vec![], Some(vec![0x0a, 0]))
+        );
     }
 
     #[test]
     fn malformed_answer_of_a_translator_is_an_error() {
         for bad in [&[0x12][..], &[0x12, 5, 1], &[0x07], &[0x80]] {
             let error = split_error(bad.to_vec()).unwrap_err().reason;
-            assert!(error.contains("the answer of a translator is not a protobuf message"), "{bad:?}: {error}");
+            assert!(
+                error.contains("the answer of a translator is not a protobuf message"),
+                "{bad:?}: {error}"
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
-//! One run of the chain: calls the translators from a client's version to the native handler, and bounds what all runs
-//! together take. A future without a thread of its own: a run that waits for the database costs none, and a chain of any
-//! length needs no deeper stack.
+//! One run of the chain: calls the translators from a client's version to the native handler, and
+//! bounds what all runs together take. A future without a thread of its own: a run that waits for
+//! the database costs none, and a chain of any length needs no deeper stack.
 
 use std::time::Duration;
 
@@ -12,12 +12,15 @@ use super::chain::{CallTarget, TranslatorChain};
 use super::handlers::{self, HandlerCall};
 use super::{Api, NotHeld, Request};
 use crate::domain::Page;
-use crate::modules::translate::{CallProgress, NextAnswer, NextCall, TranslateError, TranslatedCall};
+use crate::modules::translate::{
+    CallProgress, NextAnswer, NextCall, TranslateError, TranslatedCall,
+};
 use crate::store::{Key, Reader};
 
 /// Longest wait for a permit. Below the time after which Diego's clients give up.
 const WAIT: Duration = Duration::from_secs(5);
-/// Longest time in translators, from the first one's start. A native handler that has begun is not interrupted.
+/// Longest time in translators, from the first one's start. A native handler that has begun is not
+/// interrupted.
 const RUN_TIME: Duration = Duration::from_secs(30);
 /// Most calls of a newer version during one run, by all translators together.
 const NEXT_CALLS: usize = 1_000;
@@ -62,9 +65,9 @@ pub(super) enum RunError {
 
 /// Bounds concurrent runs of the chain.
 pub(super) struct RunPermits {
-    /// To the instances of each translator, without those that translate events, so that a run that has started never
-    /// waits for an instance of a module further along. And to half of the database's readers, since a run keeps one for
-    /// its page: native calls have the other half.
+    /// To the instances of each translator, without those that translate events, so that a run that
+    /// has started never waits for an instance of a module further along. And to half of the
+    /// database's readers, since a run keeps one for its page: native calls have the other half.
     runs: SharedPermits,
     large: SharedPermits,
 }
@@ -75,24 +78,33 @@ struct RunPermit<'a> {
     _run: Vec<SemaphorePermit<'a>>,
 }
 
-/// Permits that all versions share. One is kept for each version that the older ones, however slow their translators are, cannot
-/// take.
+/// Permits that all versions share. One is kept for each version that the older ones, however slow
+/// their translators are, cannot take.
 struct SharedPermits {
-    /// For each version, in the order of [`TranslatorChain::rank`], the permits that it and those before it have together.
+    /// For each version, in the order of [`TranslatorChain::rank`], the permits that it and those
+    /// before it have together.
     through: Vec<Semaphore>,
 }
 
 impl SharedPermits {
     fn new(permits: usize, versions: usize) -> Self {
         let through = (1..=versions).map(|rank| permits.saturating_sub(versions - rank).max(1));
-        Self { through: through.map(Semaphore::new).collect() }
+        Self {
+            through: through.map(Semaphore::new).collect(),
+        }
     }
 
-    /// Waits for a permit of the version of this rank. Its own first: one that waits takes none from newer versions.
+    /// Waits for a permit of the version of this rank. Its own first: one that waits takes none
+    /// from newer versions.
     async fn take(&self, rank: usize) -> Vec<SemaphorePermit<'_>> {
         let mut taken = Vec::with_capacity(self.through.len() - rank);
         for permits in &self.through[rank..] {
-            taken.push(permits.acquire().await.expect("the semaphore is never closed"));
+            taken.push(
+                permits
+                    .acquire()
+                    .await
+                    .expect("the semaphore is never closed"),
+            );
         }
         taken
     }
@@ -102,19 +114,32 @@ impl RunPermits {
     pub(super) fn new(chain: &TranslatorChain, readers: usize) -> Self {
         let steps = || 0..chain.steps();
         // Without translators there are no runs to bound.
-        let instances = steps().map(|step| chain.translator(step).instances()).min().unwrap_or(0);
+        let instances = steps()
+            .map(|step| chain.translator(step).instances())
+            .min()
+            .unwrap_or(0);
         let event_runs = steps().filter(|step| chain.has_streams(*step)).count();
         let runs = instances.saturating_sub(event_runs).min(readers / 2).max(1);
         let large = LARGE_RUNS.min(runs / 2).max(1);
-        Self { runs: SharedPermits::new(runs, chain.steps()), large: SharedPermits::new(large, chain.steps()) }
+        Self {
+            runs: SharedPermits::new(runs, chain.steps()),
+            large: SharedPermits::new(large, chain.steps()),
+        }
     }
 
     async fn take(&self, rank: usize, request: &Request) -> Result<RunPermit<'_>, RunError> {
         let permit = async {
             // First, so that a large request that waits takes no permit from small ones.
             let is_large = request.body.len() > LARGE_BODY;
-            let large = if is_large { self.large.take(rank).await } else { Vec::new() };
-            RunPermit { _large: large, _run: self.runs.take(rank).await }
+            let large = if is_large {
+                self.large.take(rank).await
+            } else {
+                Vec::new()
+            };
+            RunPermit {
+                _large: large,
+                _run: self.runs.take(rank).await,
+            }
         };
         let permit = timeout(WAIT, or_abandoned(&request.abandoned, permit)).await;
         Ok(permit.map_err(|_| RunError::Busy)??)
@@ -136,29 +161,48 @@ pub(super) async fn or_abandoned<T>(
 
 impl Api {
     pub(super) async fn run(&self, target: CallTarget, request: &Request, extent: Extent) -> Run {
-        let failed = |answer| Run { answer, reader: None, next: None, is_page_read: false };
-        // Before the first page, which holds a connection: a run that waits for its permit must not hold what others may need.
+        let failed = |answer| Run {
+            answer,
+            reader: None,
+            next: None,
+            is_page_read: false,
+        };
+        // Before the first page, which holds a connection: a run that waits for its permit must not
+        // hold what others may need.
         let _permit = match &target {
             CallTarget::Native { .. } | CallTarget::Stream(_) => None,
-            CallTarget::Translated { step, .. } => match self.permits.take(self.chain.rank(*step), request).await {
-                Ok(permit) => Some(permit),
-                Err(error) => return failed(Err(error)),
-            },
+            CallTarget::Translated { step, .. } => {
+                match self.permits.take(self.chain.rank(*step), request).await {
+                    Ok(permit) => Some(permit),
+                    Err(error) => return failed(Err(error)),
+                }
+            }
         };
         let mut page = match extent {
             Extent::Whole => None,
-            Extent::Page { reader: Some(reader), after, units } => Some(Page::of(reader, after, units)),
-            Extent::Page { reader: None, after, units } => {
-                match Page::begin(self.service.store(), after, units).await {
-                    Ok(page) => Some(page),
-                    Err(error) => return failed(Ok(handlers::failed(&self.service, &error.into()))),
-                }
-            }
+            Extent::Page {
+                reader: Some(reader),
+                after,
+                units,
+            } => Some(Page::of(reader, after, units)),
+            Extent::Page {
+                reader: None,
+                after,
+                units,
+            } => match Page::begin(self.service.store(), after, units).await {
+                Ok(page) => Some(page),
+                Err(error) => return failed(Ok(handlers::failed(&self.service, &error.into()))),
+            },
         };
         let answer = self.run_chain(target, request, &mut page).await;
         let is_page_read = page.as_ref().is_some_and(Page::is_read);
         let next = page.as_ref().and_then(Page::next);
-        Run { answer, reader: page.and_then(Page::into_reader), next, is_page_read }
+        Run {
+            answer,
+            reader: page.and_then(Page::into_reader),
+            next,
+            is_page_read,
+        }
     }
 
     async fn run_chain(
@@ -179,13 +223,19 @@ impl Api {
         loop {
             let answer = match target {
                 CallTarget::Native { method, version } => {
-                    let call = HandlerCall { body: &body, trace_id: &request.trace_id, version };
+                    let call = HandlerCall {
+                        body: &body,
+                        trace_id: &request.trace_id,
+                        version,
+                    };
                     let answer = handlers::answer(&self.service, method, call, page.as_mut()).await;
                     Some(Ok(answer.map_err(RunError::NotHeld)?))
                 }
                 CallTarget::Stream(stream) => {
                     let name = stream.name();
-                    let reason = format!("{name:?} is an event stream; subscribe to it instead of calling it");
+                    let reason = format!(
+                        "{name:?} is an event stream; subscribe to it instead of calling it"
+                    );
                     Some(Err(TranslateError::new(reason)))
                 }
                 CallTarget::Translated { step, method, .. } => {
@@ -198,7 +248,10 @@ impl Api {
                 Resumed::Next(next, request) => (target, body) = (next, request.into()),
                 Resumed::Answered(answer) => {
                     let exceeds_limits = translators.exceeds_limits;
-                    return Ok(answer.map_err(|error| TranslateError { exceeds_limits, ..error })?);
+                    return Ok(answer.map_err(|error| TranslateError {
+                        exceeds_limits,
+                        ..error
+                    })?);
                 }
             }
         }
@@ -213,7 +266,8 @@ struct RunningChain<'a> {
     calls: Vec<(usize, Box<dyn TranslatedCall + 'a>)>,
     next_calls: usize,
     deadline: Instant,
-    /// Whether a translator failed because a page was too large for it, whatever the translators before it make of that.
+    /// Whether a translator failed because a page was too large for it, whatever the translators
+    /// before it make of that.
     exceeds_limits: bool,
 }
 
@@ -225,8 +279,8 @@ enum Resumed {
 }
 
 impl RunningChain<'_> {
-    /// Runs the translators until one of them calls a newer version, or the first has answered. `answer` is that to the
-    /// last call; `None` if the last translator has not run yet.
+    /// Runs the translators until one of them calls a newer version, or the first has answered.
+    /// `answer` is that to the last call; `None` if the last translator has not run yet.
     async fn resume(&mut self, mut answer: Option<NextAnswer>) -> Result<Resumed, RunError> {
         while let Some((step, call)) = self.calls.last_mut() {
             let step = *step;
@@ -239,7 +293,8 @@ impl RunningChain<'_> {
             match progress {
                 CallProgress::Answered(answered) => {
                     self.calls.pop();
-                    self.exceeds_limits |= answered.as_ref().is_err_and(|error| error.exceeds_limits);
+                    self.exceeds_limits |=
+                        answered.as_ref().is_err_and(|error| error.exceeds_limits);
                     answer = Some(answered);
                 }
                 CallProgress::Next(_) if self.next_calls == NEXT_CALLS => {
@@ -255,13 +310,16 @@ impl RunningChain<'_> {
                 }
             }
         }
-        Ok(Resumed::Answered(answer.expect("a translator answers before it is removed, and a native handler at once")))
+        Ok(Resumed::Answered(answer.expect(
+            "a translator answers before it is removed, and a native handler at once",
+        )))
     }
 
     fn failed(&self, step: usize, flaw: &str) -> RunError {
         let name = &self.api.chain.translator(step).manifest().name;
-        let reason =
-            format!("translator {name:?} {flaw} for one request; it has to request more per call, and less in all");
+        let reason = format!(
+            "translator {name:?} {flaw} for one request; it has to request more per call, and less in all"
+        );
         let error = TranslateError::new(reason);
         self.api.log_failed(&error);
         RunError::Translate(error)
@@ -285,7 +343,10 @@ mod tests {
         assert_eq!(taken.len(), 4);
         assert!(permits.take(2).now_or_never().is_none());
         taken.remove(0);
-        assert!(permits.take(2).now_or_never().is_some(), "a newer one may have all");
+        assert!(
+            permits.take(2).now_or_never().is_some(),
+            "a newer one may have all"
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Event streams: translates the events of changes to older versions, and renders them as server-sent events, filtered
-//! for each subscriber. Independent of HTTP.
+//! Event streams: translates the events of changes to older versions, and renders them as
+//! server-sent events, filtered for each subscriber. Independent of HTTP.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -32,17 +32,20 @@ pub enum SubscribeError {
     Closed,
 }
 
-/// Renders changes for the streams of all versions. A change is translated once for all subscribers of a stream.
+/// Renders changes for the streams of all versions. A change is translated once for all subscribers
+/// of a stream.
 pub(super) struct Streams {
     chain: Arc<TranslatorChain>,
-    /// For each translator, taken while it translates events: a slow one keeps one of its instances from calls, and delays
-    /// no stream but its own.
+    /// For each translator, taken while it translates events: a slow one keeps one of its instances
+    /// from calls, and delays no stream but its own.
     runs: Vec<Semaphore>,
-    /// Log lines about events that cannot be translated: each subscriber that connects again causes one.
+    /// Log lines about events that cannot be translated: each subscriber that connects again causes
+    /// one.
     failures: LineLimit,
 }
 
-/// Ends when its subscriber is too slow, when its events cannot be translated, or when the host stops.
+/// Ends when its subscriber is too slow, when its events cannot be translated, or when the host
+/// stops.
 pub struct EventStream {
     streams: Arc<Streams>,
     target: StreamTarget,
@@ -63,7 +66,10 @@ const LARGE_EVENT: usize = 64 << 10;
 
 impl std::fmt::Debug for EventStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventStream").field("target", &self.target).field("sent", &self.sent).finish_non_exhaustive()
+        f.debug_struct("EventStream")
+            .field("target", &self.target)
+            .field("sent", &self.sent)
+            .finish_non_exhaustive()
     }
 }
 
@@ -76,14 +82,19 @@ impl EventStream {
     ) -> Result<Self, SubscribeError> {
         let (stream, _) = target.native();
         let (topic, cell_id) = match stream {
-            Stream::LrpInstances => {
-                (Topic::Lrps, EventsByCellId::decode(body).map_err(SubscribeError::Undecodable)?.cell_id)
-            }
+            Stream::LrpInstances => (
+                Topic::Lrps,
+                EventsByCellId::decode(body)
+                    .map_err(SubscribeError::Undecodable)?
+                    .cell_id,
+            ),
             // The body of a task subscription is ignored.
             Stream::Tasks => (Topic::Tasks, Text::new()),
         };
         let key = match &target {
-            StreamTarget::Native { stream, version } => format!("{} {}", version.number(), stream.name()).into(),
+            StreamTarget::Native { stream, version } => {
+                format!("{} {}", version.number(), stream.name()).into()
+            }
             StreamTarget::Translated { step, method, .. } => format!("{step} {method}").into(),
         };
         let subscription = events.subscribe(topic).ok_or(SubscribeError::Closed)?;
@@ -104,7 +115,8 @@ impl EventStream {
         self.subscription.cut()
     }
 
-    /// The next event, numbered on this stream, or a part of a large one; `None` when the stream has ended.
+    /// The next event, numbered on this stream, or a part of a large one; `None` when the stream
+    /// has ended.
     pub async fn next(&mut self) -> Option<Bytes> {
         if let Some(text) = self.unsent.take() {
             return Some(text);
@@ -137,11 +149,20 @@ impl EventStream {
 impl Streams {
     pub(super) fn new(chain: Arc<TranslatorChain>) -> Arc<Self> {
         let runs = (0..chain.steps()).map(|_| Semaphore::new(1)).collect();
-        Arc::new(Self { chain, runs, failures: LineLimit::new(FAILED_BURST, FAILED_PER_MINUTE) })
+        Arc::new(Self {
+            chain,
+            runs,
+            failures: LineLimit::new(FAILED_BURST, FAILED_PER_MINUTE),
+        })
     }
 
-    /// The events of a change, in order; `None` if they cannot be translated, which ends the streams that wait for them.
-    async fn render(&self, target: &StreamTarget, change: &Arc<PublishedChange>) -> Option<Vec<Rendered>> {
+    /// The events of a change, in order; `None` if they cannot be translated, which ends the
+    /// streams that wait for them.
+    async fn render(
+        &self,
+        target: &StreamTarget,
+        change: &Arc<PublishedChange>,
+    ) -> Option<Vec<Rendered>> {
         let (_, version) = target.native();
         if !is_known(&change.change, version) {
             return Some(Vec::new());
@@ -149,7 +170,10 @@ impl Streams {
         let StreamTarget::Translated { step, method, .. } = target else {
             return Some(native_events(change, version).map(rendered).collect());
         };
-        let _run = self.runs[*step].acquire().await.expect("the semaphore is never closed");
+        let _run = self.runs[*step]
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
         let records = wire::changed_records_to(&change.change, version).into();
         let translated = self.translated(target, change, &records).await;
         let logged = translated.inspect_err(|error| {
@@ -174,10 +198,19 @@ impl Streams {
     ) -> BoxFuture<'a, Result<Vec<TranslatedEvent>, TranslateError>> {
         let translated = async move {
             match target {
-                StreamTarget::Native { version, .. } => Ok(native_events(change, *version).collect()),
-                StreamTarget::Translated { step, method, newer } => {
+                StreamTarget::Native { version, .. } => {
+                    Ok(native_events(change, *version).collect())
+                }
+                StreamTarget::Translated {
+                    step,
+                    method,
+                    newer,
+                } => {
                     let newer = self.translated(newer, change, records).await?;
-                    self.chain.translator(*step).events(method, records, newer).await
+                    self.chain
+                        .translator(*step)
+                        .events(method, records, newer)
+                        .await
                 }
             }
         };
@@ -188,7 +221,9 @@ impl Streams {
 fn is_for(audience: &Audience, cell_id: &[u8]) -> bool {
     match audience {
         Audience::Everyone => true,
-        Audience::Cells(concerned) => cell_id.is_empty() || concerned.iter().any(|id| id == cell_id),
+        Audience::Cells(concerned) => {
+            cell_id.is_empty() || concerned.iter().any(|id| id == cell_id)
+        }
     }
 }
 
@@ -201,21 +236,37 @@ fn is_known(change: &RecordChange, version: NativeVersion) -> bool {
 }
 
 /// The events of a change as a native version has them.
-fn native_events(change: &PublishedChange, version: NativeVersion) -> impl Iterator<Item = TranslatedEvent> {
+fn native_events(
+    change: &PublishedChange,
+    version: NativeVersion,
+) -> impl Iterator<Item = TranslatedEvent> {
     change.events().into_iter().map(move |event| {
         let (name, payload) = wire::event_to(&event, version);
         let cells = match event.audience() {
             Audience::Everyone => None,
             Audience::Cells(cells) => Some(cells),
         };
-        TranslatedEvent { name: name.to_owned(), payload, cells }
+        TranslatedEvent {
+            name: name.to_owned(),
+            payload,
+            cells,
+        }
     })
 }
 
 /// An event without its number, which differs by subscriber.
-fn rendered(TranslatedEvent { name, payload, cells }: TranslatedEvent) -> Rendered {
+fn rendered(
+    TranslatedEvent {
+        name,
+        payload,
+        cells,
+    }: TranslatedEvent,
+) -> Rendered {
     let text = format!("event: {name}\ndata: {}\n\n", STANDARD.encode(payload));
-    Rendered { text: text.into(), audience: cells.map_or(Audience::Everyone, Audience::Cells) }
+    Rendered {
+        text: text.into(),
+        audience: cells.map_or(Audience::Everyone, Audience::Cells),
+    }
 }
 
 /// One buffer, so that the event is one HTTP chunk.

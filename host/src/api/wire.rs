@@ -1,4 +1,5 @@
-//! Conversions between the messages of calls and the model. Decides which parts of an answer are always present.
+//! Conversions between the messages of calls and the model. Decides which parts of an answer are
+//! always present.
 
 mod actual_lrps;
 mod definitions;
@@ -135,7 +136,10 @@ pub(super) fn update_from(update: proto::DesiredLrpUpdate) -> DesiredLrpUpdate {
     }
 }
 
-pub(super) fn scheduling_info_to(info: SchedulingInfo, version: NativeVersion) -> proto::DesiredLrpSchedulingInfo {
+pub(super) fn scheduling_info_to(
+    info: SchedulingInfo,
+    version: NativeVersion,
+) -> proto::DesiredLrpSchedulingInfo {
     proto::DesiredLrpSchedulingInfo {
         desired_lrp_key: Some(proto::DesiredLrpKey {
             process_guid: info.process_guid,
@@ -152,7 +156,9 @@ pub(super) fn scheduling_info_to(info: SchedulingInfo, version: NativeVersion) -
         }),
         routes: Some(routes_to(info.routes)),
         modification_tag: Some(tag_to(info.tag)),
-        volume_placement: Some(proto::VolumePlacement { driver_names: info.volume_drivers }),
+        volume_placement: Some(proto::VolumePlacement {
+            driver_names: info.volume_drivers,
+        }),
         placement_tags: info.placement_tags,
         definition_id: definition_id(info.definition_id, version),
     }
@@ -190,7 +196,11 @@ pub(super) fn actual_lrp_to(lrp: ActualLrp, version: NativeVersion) -> proto::Ac
             .into_iter()
             .map(|hostname| proto::ActualLrpInternalRoute { hostname })
             .collect(),
-        metric_tags: lrp.metric_tags.into_iter().map(|(key, value)| proto::TextEntry { key, value }).collect(),
+        metric_tags: lrp
+            .metric_tags
+            .into_iter()
+            .map(|(key, value)| proto::TextEntry { key, value })
+            .collect(),
         routable: Some(lrp.routable),
         availability_zone: lrp.availability_zone,
         desired_lrp_definition_id: definition_id(lrp.definition_id, version),
@@ -198,11 +208,18 @@ pub(super) fn actual_lrp_to(lrp: ActualLrp, version: NativeVersion) -> proto::Ac
 }
 
 fn lrp_key_to(key: LrpKey) -> proto::ActualLrpKey {
-    proto::ActualLrpKey { process_guid: key.process_guid, index: key.index, domain: key.domain }
+    proto::ActualLrpKey {
+        process_guid: key.process_guid,
+        index: key.index,
+        domain: key.domain,
+    }
 }
 
 fn instance_key_to(key: InstanceKey) -> proto::ActualLrpInstanceKey {
-    proto::ActualLrpInstanceKey { instance_guid: key.instance_guid, cell_id: key.cell_id }
+    proto::ActualLrpInstanceKey {
+        instance_guid: key.instance_guid,
+        cell_id: key.cell_id,
+    }
 }
 
 pub(super) fn task_to(task: Task) -> proto::Task {
@@ -232,27 +249,53 @@ fn definition_id(id: Text, version: NativeVersion) -> Text {
 }
 
 fn tag_to(tag: ModificationTag) -> proto::ModificationTag {
-    proto::ModificationTag { epoch: tag.epoch, index: tag.index }
+    proto::ModificationTag {
+        epoch: tag.epoch,
+        index: tag.index,
+    }
 }
 
 fn routes_from(routes: proto::ProtoRoutes) -> Routes {
-    Routes::new(routes.routes.into_iter().map(|entry| (entry.key, entry.value)))
+    Routes::new(
+        routes
+            .routes
+            .into_iter()
+            .map(|entry| (entry.key, entry.value)),
+    )
 }
 
 /// Always present, also without routes.
 fn routes_to(routes: Option<Routes>) -> proto::ProtoRoutes {
     let entries = routes.into_iter().flat_map(Routes::into_entries);
-    proto::ProtoRoutes { routes: entries.map(|(key, value)| proto::RouteEntry { key, value }).collect() }
+    proto::ProtoRoutes {
+        routes: entries
+            .map(|(key, value)| proto::RouteEntry { key, value })
+            .collect(),
+    }
 }
 
 fn metric_tags_from(entries: Vec<proto::MetricTagEntry>) -> MetricTags {
-    let tag = |value: proto::MetricTagValue| MetricTag { fixed: value.r#static, dynamic: value.dynamic };
-    entries.into_iter().map(|entry| (entry.key, tag(entry.value.unwrap_or_default()))).collect()
+    let tag = |value: proto::MetricTagValue| MetricTag {
+        fixed: value.r#static,
+        dynamic: value.dynamic,
+    };
+    entries
+        .into_iter()
+        .map(|entry| (entry.key, tag(entry.value.unwrap_or_default())))
+        .collect()
 }
 
 fn metric_tags_to(tags: MetricTags) -> Vec<proto::MetricTagEntry> {
-    let value = |tag: MetricTag| proto::MetricTagValue { r#static: tag.fixed, dynamic: tag.dynamic };
-    tags.into_iter().map(|(key, tag): (Text, _)| proto::MetricTagEntry { key, value: Some(value(tag)) }).collect()
+    let value = |tag: MetricTag| proto::MetricTagValue {
+        r#static: tag.fixed,
+        dynamic: tag.dynamic,
+    };
+    tags.into_iter()
+        .map(|(key, tag): (Text, _)| proto::MetricTagEntry {
+            key,
+            value: Some(value(tag)),
+        })
+        .collect()
 }
 
 /// Keeps the first of each port, in order.

@@ -27,11 +27,13 @@ enum ApiAction {
     Versions(VersionsCommand),
 }
 
-/// List the versions of the API with the module that serves each, its routes, and until when it is served.
+/// List the versions of the API with the module that serves each, its routes, and until when it is
+/// served.
 ///
-/// All versions but Diego's current one and newer ones are deprecated. One is served until the host's own version is two major versions ahead, or
-/// until its module is taken out of the folder; only the oldest ones can be taken out. Which clients still call a version
-/// is counted by the metric `bbs_older_version_requests_total` of a host.
+/// All versions but Diego's current one and newer ones are deprecated. One is served until the
+/// host's own version is two major versions ahead, or until its module is taken out of the folder;
+/// only the oldest ones can be taken out. Which clients still call a version is counted by the
+/// metric `bbs_older_version_requests_total` of a host.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 struct VersionsCommand {
@@ -99,11 +101,15 @@ impl VersionsCommand {
             None => {
                 let folder = self.modules.map_or_else(found_modules, Ok)?;
                 let sandbox = super::module::sandbox()?;
-                (startup::load_catalog(&[folder], &TrustedKeys::default(), &sandbox)?, None)
+                (
+                    startup::load_catalog(&[folder], &TrustedKeys::default(), &sandbox)?,
+                    None,
+                )
             }
         };
         let versions = summaries(&catalog, pin.as_deref())?;
-        self.form.print(&versions, || versions.iter().map(text).collect::<String>())?;
+        self.form
+            .print(&versions, || versions.iter().map(text).collect::<String>())?;
         Ok(())
     }
 }
@@ -111,21 +117,34 @@ impl VersionsCommand {
 /// The versions, newest first, and then side shapes.
 fn summaries(catalog: &Catalog, pin: Option<&str>) -> anyhow::Result<Vec<VersionSummary>> {
     let served = api::served(startup::translators(catalog), pin)?;
-    let (line, sides): (Vec<_>, Vec<_>) =
-        catalog.translators().iter().partition(|module| module.manifest().serves.side.is_none());
-    let native = NativeVersion::ALL.into_iter().rev().map(|version| native_summary(version, &served));
-    let older = line.into_iter().rev().chain(sides).map(|module| summary(module, &served));
+    let (line, sides): (Vec<_>, Vec<_>) = catalog
+        .translators()
+        .iter()
+        .partition(|module| module.manifest().serves.side.is_none());
+    let native = NativeVersion::ALL
+        .into_iter()
+        .rev()
+        .map(|version| native_summary(version, &served));
+    let older = line
+        .into_iter()
+        .rev()
+        .chain(sides)
+        .map(|module| summary(module, &served));
     Ok(native.chain(older).collect())
 }
 
-/// The whole paths of Diego's current version need no version; those of a newer one are below its root.
+/// The whole paths of Diego's current version need no version; those of a newer one are below its
+/// root.
 fn native_summary(native: NativeVersion, served: &[ApiVersion]) -> VersionSummary {
     let path = |path: &str| match native {
         NativeVersion::Diego => format!("/v1/{path}"),
         NativeVersion::Definitions => path.to_owned(),
     };
-    let method =
-        |route: api::Route| MethodSummary { name: route.name.to_owned(), verb: Verb::Post, path: path(route.path) };
+    let method = |route: api::Route| MethodSummary {
+        name: route.name.to_owned(),
+        verb: Verb::Post,
+        path: path(route.path),
+    };
     VersionSummary {
         version: native.number(),
         served: served.contains(&native.number()),
@@ -146,20 +165,47 @@ fn summary(module: &Arc<TranslatorModule>, served: &[ApiVersion]) -> VersionSumm
     VersionSummary {
         version: manifest.serves,
         served: served.contains(&manifest.serves),
-        deprecated_until: NativeVersion::of(manifest.serves.of_line()).is_none().then(|| served_until(manifest.serves)),
-        module: Some(ModuleName { file: module.file().to_owned(), sha256: module.digest().to_owned() }),
+        deprecated_until: NativeVersion::of(manifest.serves.of_line())
+            .is_none()
+            .then(|| served_until(manifest.serves)),
+        module: Some(ModuleName {
+            file: module.file().to_owned(),
+            sha256: module.digest().to_owned(),
+        }),
         methods: methods.collect(),
         hides: manifest.hides.clone(),
     }
 }
 
 fn text(summary: &VersionSummary) -> String {
-    let VersionSummary { version, served, deprecated_until, module, methods, hides } = summary;
-    let by = module.as_ref().map_or_else(|| "this host".to_owned(), |module| module.file.clone());
-    let until = deprecated_until.map(|until| format!(", deprecated: until API {until}")).unwrap_or_default();
-    let pinned = if *served { "" } else { ", not served: above the pin, or too old" };
+    let VersionSummary {
+        version,
+        served,
+        deprecated_until,
+        module,
+        methods,
+        hides,
+    } = summary;
+    let by = module
+        .as_ref()
+        .map_or_else(|| "this host".to_owned(), |module| module.file.clone());
+    let until = deprecated_until
+        .map(|until| format!(", deprecated: until API {until}"))
+        .unwrap_or_default();
+    let pinned = if *served {
+        ""
+    } else {
+        ", not served: above the pin, or too old"
+    };
     let mut lines = vec![format!("{version}  {by}{until}{pinned}")];
-    lines.extend(methods.iter().map(|method| format!("  {:<4} {}  {}", method.verb.name(), method.path, method.name)));
+    lines.extend(methods.iter().map(|method| {
+        format!(
+            "  {:<4} {}  {}",
+            method.verb.name(),
+            method.path,
+            method.name
+        )
+    }));
     lines.extend(hides.iter().map(|hidden| format!("  without {hidden}")));
     lines.join("\n") + "\n"
 }

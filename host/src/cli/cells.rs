@@ -23,20 +23,35 @@ impl CellsCommand {
     /// # Errors
     /// The BBS does not answer, or refuses the call.
     pub async fn run(self) -> anyhow::Result<()> {
-        let cells = self.bbs.client()?.cells(&()).await.map_err(explained)?.cells;
-        self.form.print(&json::to_values(&cells), || match &cells[..] {
-            [] => "There are no cells.\n".to_owned(),
-            cells => table(cells),
-        })?;
+        let cells = self
+            .bbs
+            .client()?
+            .cells(&())
+            .await
+            .map_err(explained)?
+            .cells;
+        self.form
+            .print(&json::to_values(&cells), || match &cells[..] {
+                [] => "There are no cells.\n".to_owned(),
+                cells => table(cells),
+            })?;
         Ok(())
     }
 }
 
 fn table(cells: &[models::CellPresence]) -> String {
-    let mut rows = vec![["CELL", "ZONE", "MEMORY", "DISK", "CONTAINERS", "ADDRESS"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["CELL", "ZONE", "MEMORY", "DISK", "CONTAINERS", "ADDRESS"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     rows.extend(cells.iter().map(|cell| {
         let capacity = cell.capacity.unwrap_or_default();
-        let address = if cell.rep_url.is_empty() { &cell.rep_address } else { &cell.rep_url };
+        let address = if cell.rep_url.is_empty() {
+            &cell.rep_address
+        } else {
+            &cell.rep_url
+        };
         vec![
             printable(&cell.cell_id),
             printable(&cell.zone),

@@ -1,4 +1,5 @@
-//! `bbs check-config`: validates a configuration as a start does, without a connection. Owns arguments and output.
+//! `bbs check-config`: validates a configuration as a start does, without a connection. Owns
+//! arguments and output.
 
 use std::path::PathBuf;
 
@@ -12,8 +13,9 @@ use crate::startup;
 
 /// Check a configuration file, its keys, certificates and modules, and report all faults at once.
 ///
-/// Opens no port and no connection, writes nothing but compiled modules to their cache, and may run beside a serving host.
-/// `bbs migrate status` and `bbs keys status` check the database and the keys in it.
+/// Opens no port and no connection, writes nothing but compiled modules to their cache, and may run
+/// beside a serving host. `bbs migrate status` and `bbs keys status` check the database and the
+/// keys in it.
 #[derive(Debug, Args)]
 pub struct CheckConfigCommand {
     /// The JSON configuration file.
@@ -52,14 +54,20 @@ impl CheckConfigCommand {
             _ => String::new(),
         })?;
         faults.iter().for_each(print_error);
-        Ok(if faults.is_empty() { Exit::Success } else { Exit::NotStarted })
+        Ok(if faults.is_empty() {
+            Exit::Success
+        } else {
+            Exit::NotStarted
+        })
     }
 }
 
 /// A fault, or each of the faults of several keys.
 fn texts(fault: &anyhow::Error) -> Vec<String> {
     match fault.downcast_ref::<ConfigError>() {
-        Some(ConfigError::Faults { faults, .. }) => faults.iter().map(ToString::to_string).collect(),
+        Some(ConfigError::Faults { faults, .. }) => {
+            faults.iter().map(ToString::to_string).collect()
+        }
         _ => vec![error_text(fault)],
     }
 }

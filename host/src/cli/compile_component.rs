@@ -1,4 +1,5 @@
-//! `bbs compile-component`: the work of the process that compiles a component for a host or a command.
+//! `bbs compile-component`: the work of the process that compiles a component for a host or a
+//! command.
 
 use std::process::ExitCode;
 
@@ -6,7 +7,8 @@ use clap::Args;
 
 use crate::modules::sandbox::{ProcessLimits, compile_input};
 
-/// Compile the component on standard input, within limits, to standard output. For this program's own use.
+/// Compile the component on standard input, within limits, to standard output. For this program's
+/// own use.
 #[derive(Debug, Args)]
 pub(super) struct CompileComponentCommand {
     /// Largest size of the memory of this process.
@@ -19,7 +21,13 @@ pub(super) struct CompileComponentCommand {
 
 impl CompileComponentCommand {
     pub(super) fn run(&self) -> ExitCode {
-        let Self { memory_bytes, processor_seconds } = *self;
-        ExitCode::from(compile_input(ProcessLimits { memory_bytes, processor_seconds }))
+        let Self {
+            memory_bytes,
+            processor_seconds,
+        } = *self;
+        ExitCode::from(compile_input(ProcessLimits {
+            memory_bytes,
+            processor_seconds,
+        }))
     }
 }

@@ -1,4 +1,5 @@
-//! The confirmation of a command that an operator may regret. Only at a terminal: scripts are never stopped by a question.
+//! The confirmation of a command that an operator may regret. Only at a terminal: scripts are never
+//! stopped by a question.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -16,6 +17,9 @@ pub(super) fn confirmed(what: &str) -> anyhow::Result<()> {
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
     let is_yes = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());
-    anyhow::ensure!(is_yes, "nothing was done; answer with y, or give `--yes`, to continue");
+    anyhow::ensure!(
+        is_yes,
+        "nothing was done; answer with y, or give `--yes`, to continue"
+    );
     Ok(())
 }

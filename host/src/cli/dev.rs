@@ -1,5 +1,6 @@
-//! `bbs dev`: runs everything with one command, to try the host and to write migrations. Builds the modules, opens an
-//! embedded database in a folder of its own, serves, simulates cells, and prints requests to try.
+//! `bbs dev`: runs everything with one command, to try the host and to write migrations. Builds the
+//! modules, opens an embedded database in a folder of its own, serves, simulates cells, and prints
+//! requests to try.
 
 mod cells;
 
@@ -22,9 +23,10 @@ use cells::SimulatedCells;
 
 /// Build the modules, open an embedded SQLite database and serve it.
 ///
-/// Needs the repository's source and Rust, or a folder of built modules, which is found where `bbs serve` finds it: `modules`
-/// beside the executable, or beside its folder. Run it again after changing or adding a module:
-/// new modules are built and migrated to, unchanged ones are not built again.
+/// Needs the repository's source and Rust, or a folder of built modules, which is found where `bbs
+/// serve` finds it: `modules` beside the executable, or beside its folder. Run it again after
+/// changing or adding a module: new modules are built and migrated to, unchanged ones are not built
+/// again.
 #[derive(Debug, Args)]
 pub struct DevCommand {
     /// The folder for the database and the built modules.
@@ -36,8 +38,8 @@ pub struct DevCommand {
     /// A folder of built modules to use as it is, instead of building them.
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
-    /// The number of simulated cells. They start and stop instances and run tasks, half a second each, without containers;
-    /// whatever runs `/bin/false` fails.
+    /// The number of simulated cells. They start and stop instances and run tasks, half a second
+    /// each, without containers; whatever runs `/bin/false` fails.
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     cells: u16,
 }
@@ -46,10 +48,14 @@ impl DevCommand {
     /// Serves until a signal ends the process.
     ///
     /// # Errors
-    /// The address is reachable from other machines, the folder cannot be created, the modules cannot be built, or the host cannot start or fails.
+    /// The address is reachable from other machines, the folder cannot be created, the modules
+    /// cannot be built, or the host cannot start or fails.
     pub async fn run(self) -> anyhow::Result<()> {
         let logs = Logs::readable(LogLevel::Error);
-        let listeners = Listeners { api: self.listen, ..Listeners::default() };
+        let listeners = Listeners {
+            api: self.listen,
+            ..Listeners::default()
+        };
         if listeners.are_exposed() {
             bail!(
                 "cannot listen on {}: other machines can reach it, and `bbs dev` has no TLS, so every client has full access; \
@@ -57,7 +63,8 @@ impl DevCommand {
                 self.listen
             );
         }
-        files::create_private_folder(&self.data).with_context(|| format!("cannot create {}", self.data.display()))?;
+        files::create_private_folder(&self.data)
+            .with_context(|| format!("cannot create {}", self.data.display()))?;
         let sources = self.sources()?;
         let modules_dir = match (&self.modules, &sources) {
             (Some(built), _) => built.clone(),
@@ -74,8 +81,14 @@ impl DevCommand {
             active_key_label: "dev".to_owned(),
             tasks: Tasks::BOSH,
             // No route emitter is late here.
-            updates: Updates { pace: Pace::default(), ..Updates::default() },
-            logging: Logging { level: LogLevel::Error, ..Logging::default() },
+            updates: Updates {
+                pace: Pace::default(),
+                ..Updates::default()
+            },
+            logging: Logging {
+                level: LogLevel::Error,
+                ..Logging::default()
+            },
             ..Config::smallest(database, modules_dir, &self.data)
         };
         if let Some(request) = sources {
@@ -86,7 +99,9 @@ impl DevCommand {
             if self.cells > 0 {
                 match SimulatedCells::new(served.address, self.cells) {
                     Ok(cells) => drop(tokio::spawn(cells.run())),
-                    Err(error) => drop(output::note(format_args!("cannot simulate cells: {error}"))),
+                    Err(error) => {
+                        drop(output::note(format_args!("cannot simulate cells: {error}")))
+                    }
                 }
             }
         };
@@ -100,21 +115,25 @@ impl DevCommand {
         self.data.join("modules")
     }
 
-    /// The modules of the repository, to be built; none outside of one, or where built ones are named. Those of an earlier run
-    /// are drafts of the same author.
+    /// The modules of the repository, to be built; none outside of one, or where built ones are
+    /// named. Those of an earlier run are drafts of the same author.
     fn sources(&self) -> Result<Option<BuildRequest>, SourceError> {
         if self.modules.is_some() {
             return Ok(None);
         }
         match BuildRequest::everything(&self.built_modules()) {
-            Ok(request) => Ok(Some(BuildRequest { replace: true, ..request })),
+            Ok(request) => Ok(Some(BuildRequest {
+                replace: true,
+                ..request
+            })),
             Err(SourceError::NoList { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
 }
 
-/// Builds the modules of the repository with the host's own sandbox, so that the host finds them compiled.
+/// Builds the modules of the repository with the host's own sandbox, so that the host finds them
+/// compiled.
 async fn build_modules(request: BuildRequest, config: &Config) -> anyhow::Result<()> {
     let progress = Progress::default();
     let sandbox = startup::sandbox(config)?;
@@ -124,9 +143,15 @@ async fn build_modules(request: BuildRequest, config: &Config) -> anyhow::Result
     Ok(())
 }
 
-/// The welcome text, printed once the API answers: a request of an old API version, and a current one that reads it.
+/// The welcome text, printed once the API answers: a request of an old API version, and a current
+/// one that reads it.
 fn welcome(served: &startup::Served) -> String {
-    let startup::Served { address, data_version, migrations, translators } = served;
+    let startup::Served {
+        address,
+        data_version,
+        migrations,
+        translators,
+    } = served;
     let host = format!("http://{address}");
     format!(
         "\n\
@@ -151,9 +176,10 @@ fn welcome(served: &startup::Served) -> String {
     )
 }
 
-/// A `CreateDesiredLRPRequest` of 0.9, for `printf`: process guid `hello`, domain `dev`, a root file
-/// system, one instance and an action that runs `/bin/true`.
-const CREATE_0_9: &str = r"\n7\n\005hello\022\003dev\032\024preloaded:cflinuxfs4 \001:\021\032\017\n\t/bin/true2\002me";
+/// A `CreateDesiredLRPRequest` of 0.9, for `printf`: process guid `hello`, domain `dev`, a root
+/// file system, one instance and an action that runs `/bin/true`.
+const CREATE_0_9: &str =
+    r"\n7\n\005hello\022\003dev\032\024preloaded:cflinuxfs4 \001:\021\032\017\n\t/bin/true2\002me";
 
 #[cfg(test)]
 mod tests {
@@ -184,9 +210,13 @@ mod tests {
 
     #[test]
     fn example_request_is_valid() {
-        let request = bbs_proto::v0_9::CreateDesiredLrpRequest::decode(&*printf(super::CREATE_0_9)).unwrap();
+        let request =
+            bbs_proto::v0_9::CreateDesiredLrpRequest::decode(&*printf(super::CREATE_0_9)).unwrap();
         let lrp = request.desired_lrp.unwrap();
-        assert_eq!((&*lrp.process_guid, &*lrp.domain, lrp.instances), (&b"hello"[..], &b"dev"[..], 1));
+        assert_eq!(
+            (&*lrp.process_guid, &*lrp.domain, lrp.instances),
+            (&b"hello"[..], &b"dev"[..], 1)
+        );
         assert_eq!(&*lrp.action.unwrap().run_action.unwrap().path, b"/bin/true");
     }
 }

@@ -12,8 +12,8 @@ use crate::config::GoDuration;
 
 /// List the fresh domains, or set one.
 ///
-/// A domain is fresh while its client keeps a BBS up to date about it. Only in a fresh domain a BBS stops instances that are not
-/// desired.
+/// A domain is fresh while its client keeps a BBS up to date about it. Only in a fresh domain a BBS
+/// stops instances that are not desired.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct DomainsCommand {
@@ -60,7 +60,11 @@ impl DomainsCommand {
 
 async fn list(bbs: &BbsOptions, form: OutputForm) -> anyhow::Result<()> {
     let answer = bbs.client()?.domains(&()).await.map_err(explained)?;
-    let domains: Vec<_> = answer.domains.iter().map(|domain| printable(domain)).collect();
+    let domains: Vec<_> = answer
+        .domains
+        .iter()
+        .map(|domain| printable(domain))
+        .collect();
     form.print(&domains, || match &domains[..] {
         [] => "No domain is fresh.\n".to_owned(),
         domains => domains.iter().map(|domain| format!("{domain}\n")).collect(),
@@ -70,16 +74,31 @@ async fn list(bbs: &BbsOptions, form: OutputForm) -> anyhow::Result<()> {
 
 impl SetDomain {
     async fn run(self) -> anyhow::Result<()> {
-        let Self { domain, ttl: GoDuration(ttl), form, bbs } = self;
+        let Self {
+            domain,
+            ttl: GoDuration(ttl),
+            form,
+            bbs,
+        } = self;
         // Less than a second would be for ever.
         let seconds = ttl.as_secs_f64().ceil() as u64;
-        let ttl: u32 =
-            seconds.try_into().map_err(|_| anyhow::anyhow!("`--ttl` is longer than the API can say; use 0"))?;
-        let request = models::UpsertDomainRequest { domain: domain.clone().into(), ttl };
-        bbs.client()?.upsert_domain(&request).await.map_err(explained)?;
+        let ttl: u32 = seconds
+            .try_into()
+            .map_err(|_| anyhow::anyhow!("`--ttl` is longer than the API can say; use 0"))?;
+        let request = models::UpsertDomainRequest {
+            domain: domain.clone().into(),
+            ttl,
+        };
+        bbs.client()?
+            .upsert_domain(&request)
+            .await
+            .map_err(explained)?;
         let text = match ttl {
             0 => "for ever".to_owned(),
-            ttl => format!("for {}", super::progress::span(Duration::from_secs(ttl.into()).as_secs_f64())),
+            ttl => format!(
+                "for {}",
+                super::progress::span(Duration::from_secs(ttl.into()).as_secs_f64())
+            ),
         };
         form.print(&json!({ "domain": domain, "ttl": ttl }), || {
             format!("{} is fresh {text}\n", domain.escape_debug())

@@ -13,9 +13,10 @@ use crate::progress::{ENDED, FAILED};
 
 /// End the host that runs with this configuration, and wait for it.
 ///
-/// The host answers the requests in flight, takes the database back to `rollback_on_drain_to_version`, if that is set,
-/// releases the lock and ends. Unlike after a signal, no supervisor limits the time: call this before the supervisor
-/// stops the host, as the drain script of the BOSH release does. May be interrupted; the host goes on.
+/// The host answers the requests in flight, takes the database back to
+/// `rollback_on_drain_to_version`, if that is set, releases the lock and ends. Unlike after a
+/// signal, no supervisor limits the time: call this before the supervisor stops the host, as the
+/// drain script of the BOSH release does. May be interrupted; the host goes on.
 #[derive(Debug, Args)]
 pub struct DrainCommand {
     /// The JSON configuration file of the host: it names the admin socket.
@@ -33,7 +34,8 @@ impl DrainCommand {
     /// The host cannot be reached, or did not end as it should.
     pub async fn run(self) -> anyhow::Result<()> {
         let config = Config::read(&self.config)?;
-        let mut host = match AdminClient::send_to_any(config.admin_sockets(), Command::Drain).await {
+        let mut host = match AdminClient::send_to_any(config.admin_sockets(), Command::Drain).await
+        {
             Err(AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. }) => {
                 if !self.json {
                     output::line(format_args!(
@@ -46,8 +48,10 @@ impl DrainCommand {
             asked => asked?,
         };
         // The end of this command means that the host has ended, whether it is watched or not.
-        let last =
-            follow(&mut host, self.json, WithoutReader::Continue).await?.context(AdminClientError::Ended)?.progress;
+        let last = follow(&mut host, self.json, WithoutReader::Continue)
+            .await?
+            .context(AdminClientError::Ended)?
+            .progress;
         match &*last.phase {
             ENDED => {}
             FAILED => anyhow::bail!("the host failed while it was ending: {}", last.detail),

@@ -16,7 +16,12 @@ pub enum Exit {
 }
 
 impl Exit {
-    pub(super) const ALL: [Self; 4] = [Self::Success, Self::Failure, Self::NotStarted, Self::UnitsRemain];
+    pub(super) const ALL: [Self; 4] = [
+        Self::Success,
+        Self::Failure,
+        Self::NotStarted,
+        Self::UnitsRemain,
+    ];
 
     pub(super) fn code(self) -> u8 {
         self as u8

@@ -1,5 +1,5 @@
-//! `bbs import`: takes over the records of a Diego from before it had a relational database. Owns arguments and the text of the
-//! report.
+//! `bbs import`: takes over the records of a Diego from before it had a relational database. Owns
+//! arguments and the text of the report.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -26,24 +26,27 @@ enum ImportSource {
     Etcd(EtcdArguments),
 }
 
-/// Import the etcd store that `etcd_cluster_urls` names into an empty database, migrate it, and mark the store as imported.
-/// `bbs serve` does the same at its start.
+/// Import the etcd store that `etcd_cluster_urls` names into an empty database, migrate it, and
+/// mark the store as imported. `bbs serve` does the same at its start.
 ///
-/// Stop every BBS that uses etcd first. The store is read as a whole and is not changed, except that its version is set at
-/// the end, so that an older BBS refuses it. Killed at any time, the same command finishes the work.
+/// Stop every BBS that uses etcd first. The store is read as a whole and is not changed, except
+/// that its version is set at the end, so that an older BBS refuses it. Killed at any time, the
+/// same command finishes the work.
 #[derive(Debug, Args)]
 struct EtcdArguments {
     /// The JSON configuration file of the host.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Decode every record and print the report; write nothing, neither in etcd nor in the database. The exit code is 1 if an
-    /// import would be refused.
+    /// Decode every record and print the report; write nothing, neither in etcd nor in the
+    /// database. The exit code is 1 if an import would be refused.
     #[arg(long)]
     check: bool,
-    /// Also import a store that its version calls imported before: its records are those of that time.
+    /// Also import a store that its version calls imported before: its records are those of that
+    /// time.
     #[arg(long)]
     stale: bool,
-    /// What to do with a record that cannot be imported [default: `on_unreadable` of the configuration, or stop]
+    /// What to do with a record that cannot be imported [default: `on_unreadable` of the
+    /// configuration, or stop]
     #[arg(long, value_name = "WHAT")]
     on_unreadable: Option<OnUnreadable>,
     #[command(flatten)]
@@ -70,14 +73,17 @@ impl ImportCommand {
 }
 
 async fn check(prepared: &Prepared, arguments: &EtcdArguments) -> anyhow::Result<()> {
-    let (report, verdict) = progress::shown(&prepared.progress, prepared.check_import(arguments.stale)).await?;
+    let (report, verdict) =
+        progress::shown(&prepared.progress, prepared.check_import(arguments.stale)).await?;
     print(&report, arguments, "would be imported")?;
     verdict?;
     Ok(prepared.may_import().await?)
 }
 
 async fn import(prepared: &Prepared, arguments: &EtcdArguments) -> anyhow::Result<()> {
-    let (lock, fence) = prepared.lock_now(async || prepared.may_import().await).await?;
+    let (lock, fence) = prepared
+        .lock_now(async || prepared.may_import().await)
+        .await?;
     let work = async {
         let _admin = prepared.open_admin(None).await;
         prepared.import_from_etcd(&fence, arguments.stale).await
@@ -101,25 +107,60 @@ fn print(report: &ImportReport, arguments: &EtcdArguments, what: &str) -> anyhow
 
 fn text(report: &ImportReport, what: &str) -> String {
     let mut out = String::new();
-    let version =
-        report.version.map_or_else(|| "without a version".to_owned(), |version| format!("at version {version}"));
-    let _ = writeln!(out, "etcd store {version}, index {}, {} bytes", report.index, report.bytes);
-    let _ = writeln!(out, "{:<24}{:>10}{:>18}{:>10}{:>13}{:>10}", "", "seen", what, "expired", "quarantine", "foreign");
-    let kinds = report.kinds.iter().map(|(kind, counts)| (kind.as_str(), *counts));
-    for (kind, LeafCounts { seen, imported, expired, quarantined, foreign }) in kinds.chain([("all", report.total())]) {
-        let _ = writeln!(out, "{kind:<24}{seen:>10}{imported:>18}{expired:>10}{quarantined:>13}{foreign:>10}");
+    let version = report.version.map_or_else(
+        || "without a version".to_owned(),
+        |version| format!("at version {version}"),
+    );
+    let _ = writeln!(
+        out,
+        "etcd store {version}, index {}, {} bytes",
+        report.index, report.bytes
+    );
+    let _ = writeln!(
+        out,
+        "{:<24}{:>10}{:>18}{:>10}{:>13}{:>10}",
+        "", "seen", what, "expired", "quarantine", "foreign"
+    );
+    let kinds = report
+        .kinds
+        .iter()
+        .map(|(kind, counts)| (kind.as_str(), *counts));
+    for (
+        kind,
+        LeafCounts {
+            seen,
+            imported,
+            expired,
+            quarantined,
+            foreign,
+        },
+    ) in kinds.chain([("all", report.total())])
+    {
+        let _ = writeln!(
+            out,
+            "{kind:<24}{seen:>10}{imported:>18}{expired:>10}{quarantined:>13}{foreign:>10}"
+        );
     }
     for (label, records) in &report.labels {
         let _ = writeln!(out, "sealed under {label:?}: {records}");
     }
     for LeftOut { key, reason } in &report.quarantined {
-        let _ = writeln!(out, "quarantine: {}: {}", key.escape_debug(), reason.escape_debug());
+        let _ = writeln!(
+            out,
+            "quarantine: {}: {}",
+            key.escape_debug(),
+            reason.escape_debug()
+        );
     }
     for LeftOut { key, reason } in &report.foreign {
         let _ = writeln!(out, "foreign: {}: {reason}", key.escape_debug());
     }
     for domain in &report.permanent_domains {
-        let _ = writeln!(out, "never expires since the store was encrypted again: {}", domain.escape_debug());
+        let _ = writeln!(
+            out,
+            "never expires since the store was encrypted again: {}",
+            domain.escape_debug()
+        );
     }
     out
 }

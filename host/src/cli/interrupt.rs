@@ -1,5 +1,5 @@
-//! Interruption of commands that work on a database, by signals. Owns what is left to do then: the command releases its lock and
-//! removes its socket, as at any other end.
+//! Interruption of commands that work on a database, by signals. Owns what is left to do then: the
+//! command releases its lock and removes its socket, as at any other end.
 
 use crate::shutdown::Shutdown;
 
@@ -12,7 +12,9 @@ pub(super) struct Interrupted;
 ///
 /// # Errors
 /// [`Interrupted`], or the error of the work.
-pub(super) async fn until_interrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+pub(super) async fn until_interrupted<T>(
+    work: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
     let shutdown = Shutdown::listen()?;
     tokio::select! {
         done = work => done,

@@ -1,5 +1,5 @@
-//! `bbs keys`: counts sealed texts by key, rotates to the active key, and proves that an old key is unused. Owns arguments;
-//! `render` owns the text.
+//! `bbs keys`: counts sealed texts by key, rotates to the active key, and proves that an old key is
+//! unused. Owns arguments; `render` owns the text.
 
 mod render;
 
@@ -17,10 +17,12 @@ use crate::lock::fence::Fence;
 use crate::logs::Logs;
 use crate::startup::{Prepared, StartupError};
 
-/// Show which encryption keys a database uses, rotate them, and prove that an old one may be removed.
+/// Show which encryption keys a database uses, rotate them, and prove that an old one may be
+/// removed.
 ///
-/// No downtime is needed: a host re-seals everything under its active key in the background, while it serves. Records
-/// are read under any key of the configuration, and written under the active one.
+/// No downtime is needed: a host re-seals everything under its active key in the background, while
+/// it serves. Records are read under any key of the configuration, and written under the active
+/// one.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 To replace the key `old` by `new`:
@@ -38,14 +40,15 @@ pub struct KeysCommand {
 
 #[derive(Debug, Subcommand)]
 enum KeysAction {
-    /// Show the number of sealed texts by table and key, the progress of a rotation, whether each key opens a sample of
-    /// them, and which of those that are not under the active key do not open. May run beside a serving host.
+    /// Show the number of sealed texts by table and key, the progress of a rotation, whether each
+    /// key opens a sample of them, and which of those that are not under the active key do not
+    /// open. May run beside a serving host.
     Status(KeysStatusArgs),
-    /// Re-seal everything under the active key now, without serving. Refuses to run while a host holds the lock: that
-    /// host does it in the background.
+    /// Re-seal everything under the active key now, without serving. Refuses to run while a host
+    /// holds the lock: that host does it in the background.
     Rotate(Rotation),
-    /// Prove by a full scan that a key is unused. Succeeds only then: the key may be removed from the configuration.
-    /// May run beside a serving host.
+    /// Prove by a full scan that a key is unused. Succeeds only then: the key may be removed from
+    /// the configuration. May run beside a serving host.
     Verify(Verify),
 }
 
@@ -53,8 +56,8 @@ enum KeysAction {
 struct Rotation {
     #[command(flatten)]
     shown: KeysStatusArgs,
-    /// Show how much would be re-sealed and what does not open, and write nothing. May run beside a serving host. The exit code
-    /// is that of the rotation.
+    /// Show how much would be re-sealed and what does not open, and write nothing. May run beside a
+    /// serving host. The exit code is that of the rotation.
     #[arg(long)]
     dry_run: bool,
 }
@@ -86,8 +89,14 @@ impl KeysCommand {
         let _logs = Logs::readable(LogLevel::Error);
         match self.action {
             KeysAction::Status(shown) => status(shown).await,
-            KeysAction::Rotate(Rotation { shown, dry_run: true }) => survey(shown).await,
-            KeysAction::Rotate(Rotation { shown, dry_run: false }) => rotate(shown).await,
+            KeysAction::Rotate(Rotation {
+                shown,
+                dry_run: true,
+            }) => survey(shown).await,
+            KeysAction::Rotate(Rotation {
+                shown,
+                dry_run: false,
+            }) => rotate(shown).await,
             KeysAction::Verify(verified) => verify(verified).await,
         }
     }
@@ -101,11 +110,18 @@ async fn status(KeysStatusArgs { config, form }: KeysStatusArgs) -> anyhow::Resu
     let mut value = serde_json::to_value(&status)?;
     value["unreadable"] = survey.unreadable.into();
     value["unreadable_examples"] = survey.examples.clone().into();
-    form.print(&value, || render::status(&status, &survey, prepared.database.name()))?;
+    form.print(&value, || {
+        render::status(&status, &survey, prepared.database.name())
+    })?;
     Ok(())
 }
 
-async fn verify(Verify { shown: KeysStatusArgs { config, form }, label }: Verify) -> anyhow::Result<()> {
+async fn verify(
+    Verify {
+        shown: KeysStatusArgs { config, form },
+        label,
+    }: Verify,
+) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let scope = prepared.sealed_as_found().await?;
     let verified = keys::verify(&prepared.database, &prepared.keyring, &scope, &label).await?;
@@ -119,16 +135,28 @@ async fn verify(Verify { shown: KeysStatusArgs { config, form }, label }: Verify
     if form.json {
         output::json(&verified)?;
     } else if verified.unused {
-        output::line(format_args!("The key {label:?} is unused: it may be removed from `encryption_keys`."))?;
+        output::line(format_args!(
+            "The key {label:?} is unused: it may be removed from `encryption_keys`."
+        ))?;
     }
-    let obstacles = verified.obstacles.iter().map(|obstacle| format!("\n  {obstacle}")).collect::<String>();
-    anyhow::ensure!(verified.unused, "the key {label:?} must stay in `encryption_keys`:{obstacles}");
+    let obstacles = verified
+        .obstacles
+        .iter()
+        .map(|obstacle| format!("\n  {obstacle}"))
+        .collect::<String>();
+    anyhow::ensure!(
+        verified.unused,
+        "the key {label:?} must stay in `encryption_keys`:{obstacles}"
+    );
     Ok(())
 }
 
 async fn rotate(KeysStatusArgs { config, form }: KeysStatusArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    let (lock, fence) = match prepared.lock_now(async || prepared.may_rotate().await).await {
+    let (lock, fence) = match prepared
+        .lock_now(async || prepared.may_rotate().await)
+        .await
+    {
         Err(StartupError::Locked { holder }) => anyhow::bail!(
             "a host holds the lock of this database{}; it re-seals everything under its own active key in the background, \
              once it was started with that key. `bbs keys status` shows its progress",
@@ -153,10 +181,25 @@ async fn survey(KeysStatusArgs { config, form }: KeysStatusArgs) -> anyhow::Resu
     prepared.may_rotate().await?;
     let survey = prepared.survey_rotation().await?;
     let active = prepared.keyring.active_label();
-    form.print(&result(active, survey.rewritten, survey.unreadable, &survey.examples), || {
-        format!("{} rows and files would be re-sealed under {active:?}; nothing was written.\n", survey.rewritten)
-    })?;
-    anyhow::ensure!(survey.unreadable == 0, "{}", render::unreadable_now(&survey));
+    form.print(
+        &result(
+            active,
+            survey.rewritten,
+            survey.unreadable,
+            &survey.examples,
+        ),
+        || {
+            format!(
+                "{} rows and files would be re-sealed under {active:?}; nothing was written.\n",
+                survey.rewritten
+            )
+        },
+    )?;
+    anyhow::ensure!(
+        survey.unreadable == 0,
+        "{}",
+        render::unreadable_now(&survey)
+    );
     Ok(())
 }
 
@@ -167,12 +210,22 @@ async fn rotate_shown(prepared: &Prepared, fence: &Fence) -> anyhow::Result<Rota
 
 fn report(prepared: &Prepared, rotated: &Rotated, form: OutputForm) -> anyhow::Result<()> {
     let active = prepared.keyring.active_label();
-    let Rotated { rewritten, unreadable, examples, .. } = rotated;
-    form.print(&result(active, *rewritten, *unreadable, examples), || match (unreadable, rewritten) {
-        (0, 0) => format!("Nothing to do: everything is sealed under {active:?}.\n"),
-        (0, rows) => format!("Everything is sealed under {active:?}: {rows} rows and files were re-sealed.\n"),
-        _ => String::new(),
-    })?;
+    let Rotated {
+        rewritten,
+        unreadable,
+        examples,
+        ..
+    } = rotated;
+    form.print(
+        &result(active, *rewritten, *unreadable, examples),
+        || match (unreadable, rewritten) {
+            (0, 0) => format!("Nothing to do: everything is sealed under {active:?}.\n"),
+            (0, rows) => format!(
+                "Everything is sealed under {active:?}: {rows} rows and files were re-sealed.\n"
+            ),
+            _ => String::new(),
+        },
+    )?;
     anyhow::ensure!(*unreadable == 0, "{}", render::unreadable(rotated, active));
     Ok(())
 }

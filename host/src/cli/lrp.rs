@@ -1,5 +1,5 @@
-//! `bbs lrp`: desired LRPs, their instances, definitions and updates, through the API of any BBS. Owns arguments; the files
-//! beside it have one kind of command each.
+//! `bbs lrp`: desired LRPs, their instances, definitions and updates, through the API of any BBS.
+//! Owns arguments; the files beside it have one kind of command each.
 
 mod change;
 mod instances;
@@ -20,8 +20,9 @@ pub(super) use listed::action;
 
 /// List, change and update LRPs, on this project's BBS or on Diego's.
 ///
-/// A file has the JSON form of Diego's messages, as `cfdot` shows them, or the same as YAML. Definitions, and with them `cancel`,
-/// `rollback`, `status`, `definitions` and `watch`, need version 1.2 of the API, which Diego's own BBS does not have.
+/// A file has the JSON form of Diego's messages, as `cfdot` shows them, or the same as YAML.
+/// Definitions, and with them `cancel`, `rollback`, `status`, `definitions` and `watch`, need
+/// version 1.2 of the API, which Diego's own BBS does not have.
 #[derive(Debug, Args)]
 pub struct LrpCommand {
     #[command(subcommand)]
@@ -32,7 +33,8 @@ pub struct LrpCommand {
 enum LrpAction {
     /// List the desired LRPs, with the number of instances that run.
     List(ListedLrps),
-    /// Show an LRP: what is desired, its definition, and its instances. As JSON: the desired LRP alone.
+    /// Show an LRP: what is desired, its definition, and its instances. As JSON: the desired LRP
+    /// alone.
     Show(NamedLrp),
     /// List instances: their states, cells, addresses and definitions.
     Instances(ListedInstances),
@@ -52,8 +54,8 @@ enum LrpAction {
     Desire(DesiredFile),
     /// Change an LRP as a file says: instances, routes, annotation, metric tags, or what it runs.
     ///
-    /// A definition is what an instance runs. One in the file replaces the present one as a whole, and the instances one after
-    /// the other, each once its successor runs and is routable:
+    /// A definition is what an instance runs. One in the file replaces the present one as a whole,
+    /// and the instances one after the other, each once its successor runs and is routable:
     ///
     ///   lrp_definition:
     ///     definition_id: version-2
@@ -74,12 +76,14 @@ enum LrpAction {
     Rollback(RolledBack),
     /// Show how far the update of an LRP is, and why it is halted.
     Status(NamedLrp),
-    /// List the definitions of an LRP, newest first: the current one, the previous one during an update, and archived ones.
+    /// List the definitions of an LRP, newest first: the current one, the previous one during an
+    /// update, and archived ones.
     Definitions(NamedLrp),
     /// Show the update of an LRP, instance by instance, until it is complete.
     ///
-    /// The exit code is 0 once all instances run the current definition, at once if they do already, and 1 when the update is halted,
-    /// with the reason. With `--json`, each line is an event of an instance, or a status that has changed.
+    /// The exit code is 0 once all instances run the current definition, at once if they do
+    /// already, and 1 when the update is halted, with the reason. With `--json`, each line is an
+    /// event of an instance, or a status that has changed.
     Watch(NamedLrp),
     /// Remove an LRP: its instances are stopped, and its definitions are deleted.
     Remove(RemovedLrp),
@@ -100,7 +104,12 @@ struct NamedLrp {
 #[derive(Debug, Args)]
 struct ListedLrps {
     /// Only those of a domain.
-    #[arg(long, value_name = "DOMAIN", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "DOMAIN",
+        default_value = "",
+        hide_default_value = true
+    )]
     domain: String,
     #[command(flatten)]
     form: OutputForm,
@@ -114,7 +123,12 @@ struct ListedInstances {
     #[arg(value_name = "GUID", default_value = "", hide_default_value = true)]
     process_guid: String,
     /// Only those of a domain.
-    #[arg(long, value_name = "DOMAIN", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "DOMAIN",
+        default_value = "",
+        hide_default_value = true
+    )]
     domain: String,
     /// Only those on a cell.
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
@@ -196,7 +210,8 @@ impl LrpCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// The file cannot be used, the BBS does not answer or refuses the call, or a watched update is halted.
+    /// The file cannot be used, the BBS does not answer or refuses the call, or a watched update is
+    /// halted.
     pub async fn run(self) -> anyhow::Result<()> {
         match self.action {
             LrpAction::List(listed) => listed::list(listed).await,
@@ -215,13 +230,18 @@ impl LrpCommand {
     }
 }
 
-/// Calls a method at the newest version that the BBS has it at: Diego's BBS has no other than its own.
+/// Calls a method at the newest version that the BBS has it at: Diego's BBS has no other than its
+/// own.
 async fn call_newest<Q: Message, A: Answer>(
     client: &Client,
     method: Method<Q, A>,
     request: &Q,
 ) -> Result<A, CallError> {
-    match client.speaking(Version::Definitions).call(method, request).await {
+    match client
+        .speaking(Version::Definitions)
+        .call(method, request)
+        .await
+    {
         Err(CallError::NotServed { .. }) => client.call(method, request).await,
         answered => answered,
     }
@@ -230,9 +250,13 @@ async fn call_newest<Q: Message, A: Answer>(
 /// A failed call about one LRP.
 fn failed(error: CallError, process_guid: &str) -> anyhow::Error {
     let guid = process_guid.escape_debug();
-    let Some(kind) = error.kind() else { return explained(error) };
+    let Some(kind) = error.kind() else {
+        return explained(error);
+    };
     match kind {
-        Type::ResourceNotFound => anyhow::anyhow!("there is no LRP {guid}; `bbs lrp list` lists those that there are"),
+        Type::ResourceNotFound => {
+            anyhow::anyhow!("there is no LRP {guid}; `bbs lrp list` lists those that there are")
+        }
         Type::ResourceExists => anyhow::anyhow!(
             "there is an LRP {guid} already; change it with `bbs lrp update`, or remove it with `bbs lrp remove` first"
         ),
@@ -240,10 +264,14 @@ fn failed(error: CallError, process_guid: &str) -> anyhow::Error {
             "an update of {guid} is under way; `bbs lrp watch` shows it, and `bbs lrp cancel` undoes it"
         ),
         Type::NoUpdateInProgress => {
-            anyhow::anyhow!("no update of {guid} is under way; `bbs lrp rollback` returns to an earlier definition")
+            anyhow::anyhow!(
+                "no update of {guid} is under way; `bbs lrp rollback` returns to an earlier definition"
+            )
         }
         Type::DefinitionNotFound => {
-            anyhow::anyhow!("{guid} has no definition of this id; `bbs lrp definitions` lists those that it has")
+            anyhow::anyhow!(
+                "{guid} has no definition of this id; `bbs lrp definitions` lists those that it has"
+            )
         }
         Type::DefinitionExists => {
             anyhow::anyhow!(

@@ -1,4 +1,5 @@
-//! `bbs migrate`: inspects and migrates a database between deployments. Owns arguments; `render` owns the text.
+//! `bbs migrate`: inspects and migrates a database between deployments. Owns arguments; `render`
+//! owns the text.
 
 mod history;
 mod quarantine;
@@ -23,9 +24,10 @@ use crate::startup::{Prepared, StartupError, VersionName};
 
 /// Show the state of a database, plan a migration, and run it.
 ///
-/// `status`, `history` and `plan` only read and may run beside a serving host. `up` and `down` take the master lock and refuse
-/// to start while another host has it. Both may be killed at any time: the same command finishes the job.
-/// `abort` gives an unfinished migration up. `watch`, `pause`, `resume` and `rate` reach a host that is running on this machine.
+/// `status`, `history` and `plan` only read and may run beside a serving host. `up` and `down` take
+/// the master lock and refuse to start while another host has it. Both may be killed at any time:
+/// the same command finishes the job. `abort` gives an unfinished migration up. `watch`, `pause`,
+/// `resume` and `rate` reach a host that is running on this machine.
 #[derive(Debug, Args)]
 pub struct MigrateCommand {
     #[command(subcommand)]
@@ -34,19 +36,23 @@ pub struct MigrateCommand {
 
 #[derive(Debug, Subcommand)]
 enum MigrateAction {
-    /// Show the state of the database: version, pending migrations, rows, key, a migration in progress.
+    /// Show the state of the database: version, pending migrations, rows, key, a migration in
+    /// progress.
     Status(ShownArgs),
-    /// Show the migrations that this database has been through: when, how long, by which host and release.
+    /// Show the migrations that this database has been through: when, how long, by which host and
+    /// release.
     History(ShownArgs),
-    /// Show what a migration would do to each table, how long it may take and whether it is reversible.
+    /// Show what a migration would do to each table, how long it may take and whether it is
+    /// reversible.
     Plan(Planned),
     /// Migrate up, without serving. `bbs serve` does the same before it serves.
     Up(Upwards),
-    /// Take the database back to an older version, for an older host. No data is lost: what an older layout cannot
-    /// hold is saved, sealed, as residue, and restored by the next migration up.
+    /// Take the database back to an older version, for an older host. No data is lost: what an
+    /// older layout cannot hold is saved, sealed, as residue, and restored by the next migration
+    /// up.
     Down(Downwards),
-    /// Give up a migration that has begun, in either direction, before its cut-over: the tables are as they were, the
-    /// database stays at its version, and the copies are removed.
+    /// Give up a migration that has begun, in either direction, before its cut-over: the tables are
+    /// as they were, the database stays at its version, and the copies are removed.
     Abort(ShownArgs),
     /// List, repair and retry units that could not be migrated and are in quarantine.
     Quarantine(quarantine::QuarantineCommand),
@@ -73,16 +79,18 @@ struct ShownArgs {
 struct Planned {
     #[command(flatten)]
     shown: ShownArgs,
-    /// The version to go to, up or down: a number, or the name of a release [default: the newest, or the pin of the
-    /// configuration]
+    /// The version to go to, up or down: a number, or the name of a release [default: the newest,
+    /// or the pin of the configuration]
     #[arg(long, value_name = "VERSION")]
     to: Option<VersionName>,
-    /// Migrate every unit there and back in memory, and list those that fail or do not come back unchanged, with the
-    /// reason. Reads all rows, writes nothing, and may run beside a serving host. The exit code is 1 if there are any.
+    /// Migrate every unit there and back in memory, and list those that fail or do not come back
+    /// unchanged, with the reason. Reads all rows, writes nothing, and may run beside a serving
+    /// host. The exit code is 1 if there are any.
     #[arg(long)]
     check: bool,
-    /// Show the SQL of the layout changes instead, in the order in which a host runs it, for the configured database or for one of
-    /// another kind. Rows are transformed by the modules, which no SQL shows.
+    /// Show the SQL of the layout changes instead, in the order in which a host runs it, for the
+    /// configured database or for one of another kind. Rows are transformed by the modules, which
+    /// no SQL shows.
     #[arg(long, value_name = "DATABASE", num_args = 0..=1, conflicts_with = "check")]
     sql: Option<Option<SqlDialect>>,
 }
@@ -110,7 +118,8 @@ impl From<SqlDialect> for Dialect {
 struct Upwards {
     #[command(flatten)]
     shown: ShownArgs,
-    /// The version to go to: a number, or the name of a release [default: the newest, or the pin of the configuration]
+    /// The version to go to: a number, or the name of a release [default: the newest, or the pin of
+    /// the configuration]
     #[arg(long, value_name = "VERSION")]
     to: Option<VersionName>,
     #[command(flatten)]
@@ -120,12 +129,13 @@ struct Upwards {
 /// Arguments of both directions.
 #[derive(Debug, Args)]
 struct Terms {
-    /// Migrate at most this many units, then stop; a unit is everything of one process guid, or one task. The exit code
-    /// is 0 once all are migrated and 3 while units remain. The same command continues, and so does `bbs serve`. 0 means
-    /// all of them.
+    /// Migrate at most this many units, then stop; a unit is everything of one process guid, or one
+    /// task. The exit code is 0 once all are migrated and 3 while units remain. The same command
+    /// continues, and so does `bbs serve`. 0 means all of them.
     #[arg(long, value_name = "N")]
     max_count: Option<u64>,
-    /// What to do with a unit that cannot be migrated [default: `on_unreadable` of the configuration, or stop]
+    /// What to do with a unit that cannot be migrated [default: `on_unreadable` of the
+    /// configuration, or stop]
     #[arg(long, value_name = "WHAT")]
     on_unreadable: Option<OnUnreadable>,
     /// Show what it would do, as `bbs migrate plan --check` does, and write nothing.
@@ -151,24 +161,52 @@ impl MigrateCommand {
     /// Runs the command. The result differs between a complete run and one that a limit ended.
     ///
     /// # Errors
-    /// The configuration or catalog is invalid, another host holds the lock, or the migration fails.
+    /// The configuration or catalog is invalid, another host holds the lock, or the migration
+    /// fails.
     pub async fn run(self) -> anyhow::Result<Exit> {
         let _logs = Logs::readable(LogLevel::Error);
         match self.action {
             MigrateAction::Status(shown) => status(shown).await?,
             MigrateAction::History(shown) => history::history(shown).await?,
             MigrateAction::Plan(planned) => plan(planned).await?,
-            MigrateAction::Up(Upwards { shown, to, terms: Terms { dry_run: true, .. } }) => {
-                plan(Planned { shown, to, check: true, sql: None }).await?;
+            MigrateAction::Up(Upwards {
+                shown,
+                to,
+                terms: Terms { dry_run: true, .. },
+            }) => {
+                plan(Planned {
+                    shown,
+                    to,
+                    check: true,
+                    sql: None,
+                })
+                .await?;
             }
-            MigrateAction::Down(Downwards { shown, to, terms: Terms { dry_run: true, .. }, .. }) => {
-                plan(Planned { shown, to: Some(to), check: true, sql: None }).await?;
+            MigrateAction::Down(Downwards {
+                shown,
+                to,
+                terms: Terms { dry_run: true, .. },
+                ..
+            }) => {
+                plan(Planned {
+                    shown,
+                    to: Some(to),
+                    check: true,
+                    sql: None,
+                })
+                .await?;
             }
             MigrateAction::Up(Upwards { shown, to, terms }) => {
-                let (prepared, wanted) = Prepared::going_to(Config::read(&shown.config)?, to.as_ref()).await?;
+                let (prepared, wanted) =
+                    Prepared::going_to(Config::read(&shown.config)?, to.as_ref()).await?;
                 return migrate_to(prepared, Intent::Up { wanted }, &terms, shown.form).await;
             }
-            MigrateAction::Down(Downwards { shown, to, yes, terms }) => {
+            MigrateAction::Down(Downwards {
+                shown,
+                to,
+                yes,
+                terms,
+            }) => {
                 let prepared = existing(&shown.config).await?;
                 let to = version(&prepared, Some(&to))?;
                 confirm_way_down(&prepared, to, yes).await?;
@@ -207,8 +245,12 @@ async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let status = migrate::status(&prepared.context(), prepared.intent()).await?;
     let wrong_keys = prepared.wrong_keys().await?;
-    // What a host that waits for the lock would log; a lock that cannot be read is no reason to show nothing.
-    let holder = prepared.lock_holder().await.unwrap_or_else(|fault| Some(format!("unknown: {fault}")));
+    // What a host that waits for the lock would log; a lock that cannot be read is no reason to
+    // show nothing.
+    let holder = prepared
+        .lock_holder()
+        .await
+        .unwrap_or_else(|fault| Some(format!("unknown: {fault}")));
     if form.json {
         let mut value = serde_json::to_value(&status)?;
         value["wrong_keys"] = serde_json::to_value(&wrong_keys)?;
@@ -216,13 +258,29 @@ async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
         output::json(&value)?;
     } else {
         let host = steer::running_host(&prepared.config).await;
-        let beside = render::Beside { config: &prepared.config, host: host.as_ref(), holder: holder.as_deref() };
-        output::text(render::status(&status, prepared.database.name(), &wrong_keys, &beside))?;
+        let beside = render::Beside {
+            config: &prepared.config,
+            host: host.as_ref(),
+            holder: holder.as_deref(),
+        };
+        output::text(render::status(
+            &status,
+            prepared.database.name(),
+            &wrong_keys,
+            &beside,
+        ))?;
     }
     Ok(())
 }
 
-async fn plan(Planned { shown: ShownArgs { config, form }, to, check, sql }: Planned) -> anyhow::Result<()> {
+async fn plan(
+    Planned {
+        shown: ShownArgs { config, form },
+        to,
+        check,
+        sql,
+    }: Planned,
+) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let to = version(&prepared, to.as_ref())?;
     let context = prepared.context();
@@ -247,7 +305,14 @@ async fn plan(Planned { shown: ShownArgs { config, form }, to, check, sql }: Pla
         output::json(&value)?;
     } else {
         let checked = checked.as_ref().map(render::check).unwrap_or_default();
-        output::text([render::plan(&plan), render::wrong_keys(&wrong_keys), checked].concat())?;
+        output::text(
+            [
+                render::plan(&plan),
+                render::wrong_keys(&wrong_keys),
+                checked,
+            ]
+            .concat(),
+        )?;
     }
     if let Some(refused) = plan.refused {
         anyhow::bail!("this migration would be refused: {refused}");
@@ -262,14 +327,17 @@ async fn plan(Planned { shown: ShownArgs { config, form }, to, check, sql }: Pla
     }
 }
 
-/// Lets an operator at a terminal confirm that the database is taken down. There is no question if it would do nothing.
+/// Lets an operator at a terminal confirm that the database is taken down. There is no question if
+/// it would do nothing.
 async fn confirm_way_down(prepared: &Prepared, to: DataVersion, yes: bool) -> anyhow::Result<()> {
     let found = migrate::found(&prepared.database).await?;
     match migrate::decide(&found, Intent::Down { to }) {
-        Decision::Begin { from, .. } | Decision::Continue { from, .. } if !yes => confirm::confirmed(&format!(
-            "This takes {} from {from} down to {to}, where the hosts of the newer version do not serve it. `--dry-run` shows what happens.",
-            prepared.database.name()
-        )),
+        Decision::Begin { from, .. } | Decision::Continue { from, .. } if !yes => {
+            confirm::confirmed(&format!(
+                "This takes {} from {from} down to {to}, where the hosts of the newer version do not serve it. `--dry-run` shows what happens.",
+                prepared.database.name()
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -300,12 +368,19 @@ fn print_given_up(form: OutputForm, given_up: Option<GivenUp>) -> anyhow::Result
     Ok(())
 }
 
-async fn migrate_to(mut prepared: Prepared, intent: Intent, terms: &Terms, form: OutputForm) -> anyhow::Result<Exit> {
+async fn migrate_to(
+    mut prepared: Prepared,
+    intent: Intent,
+    terms: &Terms,
+    form: OutputForm,
+) -> anyhow::Result<Exit> {
     if let Some(on_unreadable) = terms.on_unreadable {
         prepared.config.migration.on_unreadable = on_unreadable;
     }
     let before = migrate::found(&prepared.database).await?;
-    let taken = prepared.lock_now(async || prepared.may_begin(intent).await).await;
+    let taken = prepared
+        .lock_now(async || prepared.may_begin(intent).await)
+        .await;
     let (lock, fence) = taken.map_err(|error| match error {
         StartupError::ShutDown(reason) => anyhow::anyhow!("nothing was done: {reason}"),
         error => error.into(),
@@ -322,7 +397,9 @@ async fn migrate_to(mut prepared: Prepared, intent: Intent, terms: &Terms, form:
     lock.release().await;
     let (progressed, waiting) = done?;
     let result = serde_json::json!({ "outcome": progressed, "quarantined": waiting });
-    form.print(&result, || render::progressed(&progressed, &before, waiting))?;
+    form.print(&result, || {
+        render::progressed(&progressed, &before, waiting)
+    })?;
     Ok(match progressed {
         RunOutcome::Done(_) => Exit::Success,
         RunOutcome::Partial(_) => Exit::UnitsRemain,
@@ -337,9 +414,13 @@ async fn bring_part(
     most: Option<u64>,
 ) -> anyhow::Result<(RunOutcome, usize)> {
     let _admin = prepared.open_admin(None).await;
-    let progressed = progress::shown(&prepared.progress, prepared.bring_part(fence, intent, most)).await?;
+    let progressed =
+        progress::shown(&prepared.progress, prepared.bring_part(fence, intent, most)).await?;
     if matches!(progressed, RunOutcome::Done(_)) {
         progress::shown(&prepared.progress, prepared.rotate(fence)).await?;
     }
-    Ok((progressed, migrate::quarantined(&prepared.context()).await?.len()))
+    Ok((
+        progressed,
+        migrate::quarantined(&prepared.context()).await?.len(),
+    ))
 }

@@ -1,5 +1,5 @@
-//! `bbs module`: the commands of a migration author, and of an operator who carries modules from one machine to another. Owns
-//! arguments and output; the work on modules is in `modules`.
+//! `bbs module`: the commands of a migration author, and of an operator who carries modules from
+//! one machine to another. Owns arguments and output; the work on modules is in `modules`.
 
 mod add;
 mod build;
@@ -31,20 +31,20 @@ use crate::modules::sandbox::{CacheFolders, Limits, Sandbox, SandboxError};
 
 /// Create, build and inspect WebAssembly modules
 ///
-/// A module is one .wasm file: a migration of the database or a translator between two versions of the API. It is
-/// made in four steps:
+/// A module is one .wasm file: a migration of the database or a translator between two versions of
+/// the API. It is made in four steps:
 ///
-///   bbs module new add-colour            a crate whose tests pass at once; --translator for a translator
-///   cargo test                           in that crate, after every change
-///   bbs module build add-colour --into modules
-///   bbs module check modules
+///   bbs module new add-colour            a crate whose tests pass at once; --translator for a
+///   translator cargo test                           in that crate, after every change bbs module
+///   build add-colour --into modules bbs module check modules
 ///
-/// A host that is started with this folder as its `modules_dir` runs the new modules in it; it is not rebuilt. A host that
-/// runs already takes them up with `bbs module reload`. Where a module arrives as a finished file, `bbs module add
-/// FILE.wasm --into modules` takes the place of the third step.
-/// A whole folder is carried to another machine as one file by `bbs module bundle`, or through an OCI registry by
-/// `bbs module push` and `bbs module pull`. `bbs module sign` signs it, so that hosts can verify who made it. A BOSH release
-/// with the module, for a host that is deployed with BOSH, is written by `bbs module new add-colour --bosh`.
+/// A host that is started with this folder as its `modules_dir` runs the new modules in it; it is
+/// not rebuilt. A host that runs already takes them up with `bbs module reload`. Where a module
+/// arrives as a finished file, `bbs module add FILE.wasm --into modules` takes the place of the
+/// third step. A whole folder is carried to another machine as one file by `bbs module bundle`, or
+/// through an OCI registry by `bbs module push` and `bbs module pull`. `bbs module sign` signs it,
+/// so that hosts can verify who made it. A BOSH release with the module, for a host that is
+/// deployed with BOSH, is written by `bbs module new add-colour --bosh`.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub struct ModuleCommand {
@@ -98,8 +98,13 @@ impl ModuleCommand {
 /// Lines about migrations that were added below others.
 fn insertion_lines(insertions: &Insertions) -> String {
     let inserted = insertions.migrations.iter();
-    let lines = inserted
-        .map(|inserted| format!("migration {} is inserted below {}\n", inserted.version, listed(&inserted.below)));
+    let lines = inserted.map(|inserted| {
+        format!(
+            "migration {} is inserted below {}\n",
+            inserted.version,
+            listed(&inserted.below)
+        )
+    });
     let refused = insertions.refused_at.map(|newest| {
         format!(
             "databases that are at {newest}, the newest version, refuse these modules until there is a migration above {newest}; an \
@@ -110,20 +115,34 @@ fn insertion_lines(insertions: &Insertions) -> String {
 }
 
 fn listed(versions: &[DataVersion]) -> String {
-    versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    versions
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Prints the place that a folder of modules was carried to, and its digest.
-fn print_carried(form: OutputForm, place: impl Display, artifact: &OciArtifact) -> anyhow::Result<()> {
+fn print_carried(
+    form: OutputForm,
+    place: impl Display,
+    artifact: &OciArtifact,
+) -> anyhow::Result<()> {
     let (modules, digest) = (artifact.modules(), artifact.digest());
     let result = serde_json::json!({ "place": place.to_string(), "modules": modules, "digest": digest.to_string() });
-    form.print(&result, || format!("{place} has {modules} modules; {digest}\n"))?;
+    form.print(&result, || {
+        format!("{place} has {modules} modules; {digest}\n")
+    })?;
     Ok(())
 }
 
-/// A sandbox that reads what hosts of this user have compiled, and stores nothing: an author's modules change with each build.
+/// A sandbox that reads what hosts of this user have compiled, and stores nothing: an author's
+/// modules change with each build.
 pub(super) fn sandbox() -> Result<Arc<Sandbox>, SandboxError> {
     let shared = shared_module_cache().filter(|folder| folder.is_dir());
-    let cache = CacheFolders { own: Vec::new(), shipped: shared.into_iter().collect() };
+    let cache = CacheFolders {
+        own: Vec::new(),
+        shipped: shared.into_iter().collect(),
+    };
     Sandbox::new(Limits::default(), Some(&cache)).map(Arc::new)
 }

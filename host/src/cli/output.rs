@@ -1,5 +1,6 @@
-//! Output of commands on standard output and standard error. Owns what a failed write means: a reader that has gone, such as
-//! `head`, is no failure of a command; any other error of standard output is.
+//! Output of commands on standard output and standard error. Owns what a failed write means: a
+//! reader that has gone, such as `head`, is no failure of a command; any other error of standard
+//! output is.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -25,7 +26,11 @@ impl OutputForm {
         result: &impl Serialize,
         text: impl FnOnce() -> T,
     ) -> anyhow::Result<OutputReader> {
-        if self.json { json(result) } else { Ok(self::text(text())?) }
+        if self.json {
+            json(result)
+        } else {
+            Ok(self::text(text())?)
+        }
     }
 }
 
@@ -86,6 +91,12 @@ pub(super) fn json_line(value: &impl Serialize) -> anyhow::Result<OutputReader> 
 
 /// Prints a line on standard error, after which there is no other place to report an error to.
 pub(super) fn note(line: impl Display) -> OutputReader {
-    let written = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
-    if written.is_ok() { OutputReader::Present } else { OutputReader::Gone }
+    let written = io::stderr()
+        .lock()
+        .write_all(format!("{line}\n").as_bytes());
+    if written.is_ok() {
+        OutputReader::Present
+    } else {
+        OutputReader::Gone
+    }
 }

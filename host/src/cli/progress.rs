@@ -1,5 +1,6 @@
-//! Shows the progress of long work: a bar with rate and time left on a terminal, plain lines elsewhere. Owns the rendering;
-//! the counts come from [`Progress`], of this process or of a watched host.
+//! Shows the progress of long work: a bar with rate and time left on a terminal, plain lines
+//! elsewhere. Owns the rendering; the counts come from [`Progress`], of this process or of a
+//! watched host.
 
 use std::io::IsTerminal;
 use std::pin::pin;
@@ -47,8 +48,8 @@ pub(super) enum WithoutReader {
     Continue,
 }
 
-/// Shows the reports of a running host until it closes the connection, or prints them as JSON. Returns the last one; none if it
-/// ended because its reader had gone.
+/// Shows the reports of a running host until it closes the connection, or prints them as JSON.
+/// Returns the last one; none if it ended because its reader had gone.
 pub(super) async fn follow(
     host: &mut AdminClient,
     as_json: bool,
@@ -57,7 +58,11 @@ pub(super) async fn follow(
     let mut last = host.answer().await?;
     let mut screen = Screen::new();
     loop {
-        let reader = if as_json { output::json_line(&last)? } else { screen.show(&last.progress) };
+        let reader = if as_json {
+            output::json_line(&last)?
+        } else {
+            screen.show(&last.progress)
+        };
         if reader == OutputReader::Gone && without_reader == WithoutReader::End {
             return Ok(None);
         }
@@ -76,7 +81,8 @@ enum Screen {
     Lines(Lines),
 }
 
-/// Output that is no terminal: one line when the phase or the reason for waiting changes, then lines at growing intervals.
+/// Output that is no terminal: one line when the phase or the reason for waiting changes, then
+/// lines at growing intervals.
 #[derive(Default)]
 struct Lines {
     last: Option<Printed>,
@@ -95,12 +101,22 @@ struct Printed {
 
 impl Printed {
     fn new(now: &Snapshot, at: Instant, interval: Duration) -> Self {
-        Self { state: Self::state(now), counts: Self::counts(now), at, interval }
+        Self {
+            state: Self::state(now),
+            counts: Self::counts(now),
+            at,
+            interval,
+        }
     }
 
     /// The state whose change is printed at once.
     fn state(now: &Snapshot) -> String {
-        format!("{} {} {}", now.phase, now.detail, reason(now).unwrap_or_default())
+        format!(
+            "{} {} {}",
+            now.phase,
+            now.detail,
+            reason(now).unwrap_or_default()
+        )
     }
 
     fn counts(now: &Snapshot) -> (u64, Option<u64>, u64, u64) {
@@ -108,7 +124,8 @@ impl Printed {
     }
 }
 
-/// A bar, with a style for a known total, one for a count alone, and one for a phase that counts nothing.
+/// A bar, with a style for a known total, one for a count alone, and one for a phase that counts
+/// nothing.
 struct Bar {
     bar: ClearOnDrop,
     counted: ProgressStyle,
@@ -130,8 +147,8 @@ impl Screen {
         }))
     }
 
-    /// Prints the phases that have passed since the last call without a line: which those are depends on their speed, and two
-    /// runs of the same work print the same phases.
+    /// Prints the phases that have passed since the last call without a line: which those are
+    /// depends on their speed, and two runs of the same work print the same phases.
     fn show_passed(&mut self, progress: &Progress) {
         if let Self::Lines(lines) = self {
             for line in lines.passed(progress) {
@@ -145,15 +162,28 @@ impl Screen {
             // Before the first phase there is nothing to name.
             Self::Bar(_) if now.phase.is_empty() => OutputReader::Present,
             Self::Bar(bar) => {
-                let Bar { bar, counted, open, uncounted } = &mut **bar;
-                let message = format!("{} {}", self::counted(now), details(now)).trim().to_owned();
+                let Bar {
+                    bar,
+                    counted,
+                    open,
+                    uncounted,
+                } = &mut **bar;
+                let message = format!("{} {}", self::counted(now), details(now))
+                    .trim()
+                    .to_owned();
                 let style = match now.total {
                     Some(_) => counted,
                     None if now.done > 0 => open,
                     None => uncounted,
                 };
-                // Setters would draw the new words beside the old numbers; these do not, and `update` draws once.
-                let bar = bar.0.clone().with_style(style.clone()).with_prefix(now.phase.clone()).with_message(message);
+                // Setters would draw the new words beside the old numbers; these do not, and
+                // `update` draws once.
+                let bar = bar
+                    .0
+                    .clone()
+                    .with_style(style.clone())
+                    .with_prefix(now.phase.clone())
+                    .with_message(message);
                 bar.update(|state| {
                     if let Some(total) = now.total {
                         state.set_len(total);
@@ -162,7 +192,9 @@ impl Screen {
                 });
                 OutputReader::Present
             }
-            Self::Lines(lines) => lines.due(now, Instant::now()).map_or(OutputReader::Present, output::note),
+            Self::Lines(lines) => lines
+                .due(now, Instant::now())
+                .map_or(OutputReader::Present, output::note),
         }
     }
 }
@@ -184,14 +216,20 @@ impl Lines {
         entered.pop();
         self.seen += entered.len();
         let was_printed = |phase: &str, detail: &str| {
-            self.last.as_ref().is_some_and(|last| last.state.starts_with(&format!("{phase} {detail} ")))
+            self.last
+                .as_ref()
+                .is_some_and(|last| last.state.starts_with(&format!("{phase} {detail} ")))
         };
-        let unseen = entered.iter().filter(|(phase, detail)| !was_printed(phase, detail));
-        unseen.map(|(phase, detail)| format!("{phase} {detail}").trim_end().to_owned()).collect()
+        let unseen = entered
+            .iter()
+            .filter(|(phase, detail)| !was_printed(phase, detail));
+        unseen
+            .map(|(phase, detail)| format!("{phase} {detail}").trim_end().to_owned())
+            .collect()
     }
 
-    /// Returns the line to print at `at`, if one is due. A line whose counts have not changed shows the elapsed time of the
-    /// phase, so that no two lines are equal.
+    /// Returns the line to print at `at`, if one is due. A line whose counts have not changed shows
+    /// the elapsed time of the phase, so that no two lines are equal.
     fn due(&mut self, now: &Snapshot, at: Instant) -> Option<String> {
         if now.phase.is_empty() {
             return None;
@@ -204,7 +242,10 @@ impl Lines {
                     return None;
                 }
                 match last.counts == counts {
-                    true => (format!("{}, {} so far", line(now), span(now.elapsed_seconds)), last.interval * 2),
+                    true => (
+                        format!("{}, {} so far", line(now), span(now.elapsed_seconds)),
+                        last.interval * 2,
+                    ),
                     false => (line(now), (last.interval * 2).min(LONGEST_INTERVAL)),
                 }
             }
@@ -222,25 +263,40 @@ pub(super) fn line(now: &Snapshot) -> String {
         None if now.done > 0 => format!(" {}{}", now.done, counted(now)),
         None => String::new(),
     };
-    format!("{}{count} {}", now.phase, details(now)).trim_end().to_owned()
+    format!("{}{count} {}", now.phase, details(now))
+        .trim_end()
+        .to_owned()
 }
 
 /// The noun of the phase's numbers, after a space.
 fn counted(now: &Snapshot) -> String {
-    now.counted.map_or_else(String::new, |counted| format!(" {counted}"))
+    now.counted
+        .map_or_else(String::new, |counted| format!(" {counted}"))
 }
 
 fn details(now: &Snapshot) -> String {
-    let rate = now.units_per_second.map(|rate| format!("{rate:.0}{}/s", counted(now)));
-    let eta = now.eta_seconds.filter(|_| now.done > 0).map(|eta| format!("{} left", span(eta)));
+    let rate = now
+        .units_per_second
+        .map(|rate| format!("{rate:.0}{}/s", counted(now)));
+    let eta = now
+        .eta_seconds
+        .filter(|_| now.done > 0)
+        .map(|eta| format!("{} left", span(eta)));
     let retries = (now.retries > 0).then(|| format!("{} retries", now.retries));
     let quarantined = (now.quarantined > 0).then(|| format!("{} in quarantine", now.quarantined));
-    [Some(now.detail.clone()), rate, eta, reason(now), retries, quarantined]
-        .into_iter()
-        .flatten()
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join(", ")
+    [
+        Some(now.detail.clone()),
+        rate,
+        eta,
+        reason(now),
+        retries,
+        quarantined,
+    ]
+    .into_iter()
+    .flatten()
+    .filter(|part| !part.is_empty())
+    .collect::<Vec<_>>()
+    .join(", ")
 }
 
 fn reason(now: &Snapshot) -> Option<String> {
@@ -277,9 +333,15 @@ mod tests {
         progress.advance(40);
         let mut now = progress.snapshot();
         (now.units_per_second, now.eta_seconds) = (Some(20.0), Some(3.0));
-        assert_eq!(line(&now), "copy 40/100 units desired_lrps, 20 units/s, 3 s left");
+        assert_eq!(
+            line(&now),
+            "copy 40/100 units desired_lrps, 20 units/s, 3 s left"
+        );
         (now.retries, now.quarantined) = (2, 1);
-        assert_eq!(line(&now), "copy 40/100 units desired_lrps, 20 units/s, 3 s left, 2 retries, 1 in quarantine");
+        assert_eq!(
+            line(&now),
+            "copy 40/100 units desired_lrps, 20 units/s, 3 s left, 2 retries, 1 in quarantine"
+        );
     }
 
     #[test]
@@ -291,15 +353,19 @@ mod tests {
         assert_eq!(line(&progress.snapshot()), "lock waits for the lock");
     }
 
-    /// The seconds at which a line is due within `seconds`, for work that counts one every `step` seconds.
+    /// The seconds at which a line is due within `seconds`, for work that counts one every `step`
+    /// seconds.
     fn due_at(seconds: u64, step: u64) -> Vec<u64> {
         let progress = Progress::default();
         progress.enter("compile", "with cargo", Some(Counted::Modules.total(22)));
         let (mut lines, begin) = (Lines::default(), Instant::now());
         let is_due = |second: &u64| {
             let mut now = progress.snapshot();
-            (now.done, now.elapsed_seconds) = (second.checked_div(step).unwrap_or(0), *second as f64);
-            lines.due(&now, begin + Duration::from_secs(*second)).is_some()
+            (now.done, now.elapsed_seconds) =
+                (second.checked_div(step).unwrap_or(0), *second as f64);
+            lines
+                .due(&now, begin + Duration::from_secs(*second))
+                .is_some()
         };
         (0..seconds).filter(is_due).collect()
     }
@@ -318,12 +384,22 @@ mod tests {
     fn repeated_line_shows_the_elapsed_time() {
         let progress = Progress::default();
         let (mut lines, begin) = (Lines::default(), Instant::now());
-        assert_eq!(lines.due(&progress.snapshot(), begin), None, "no phase has begun");
+        assert_eq!(
+            lines.due(&progress.snapshot(), begin),
+            None,
+            "no phase has begun"
+        );
         progress.enter("compile", "with cargo", Some(Counted::Modules.total(22)));
-        assert_eq!(lines.due(&progress.snapshot(), begin).unwrap(), "compile 0/22 modules with cargo");
+        assert_eq!(
+            lines.due(&progress.snapshot(), begin).unwrap(),
+            "compile 0/22 modules with cargo"
+        );
         let mut now = progress.snapshot();
         now.elapsed_seconds = 7.0;
-        assert_eq!(lines.due(&now, begin + FIRST_INTERVAL).unwrap(), "compile 0/22 modules with cargo, 7 s so far");
+        assert_eq!(
+            lines.due(&now, begin + FIRST_INTERVAL).unwrap(),
+            "compile 0/22 modules with cargo, 7 s so far"
+        );
     }
 
     #[test]
@@ -335,7 +411,10 @@ mod tests {
         progress.enter("encode", "", None);
         assert_eq!(lines.due(&progress.snapshot(), begin).unwrap(), "encode");
         let _waiting = progress.wait(Wait::Paused);
-        assert_eq!(lines.due(&progress.snapshot(), begin).unwrap(), "encode paused");
+        assert_eq!(
+            lines.due(&progress.snapshot(), begin).unwrap(),
+            "encode paused"
+        );
         assert_eq!(lines.due(&progress.snapshot(), begin), None);
     }
 
@@ -345,12 +424,22 @@ mod tests {
         let mut lines = Lines::default();
         progress.enter("begin", "up", None);
         assert!(lines.passed(&progress).is_empty(), "it goes on");
-        assert_eq!(lines.due(&progress.snapshot(), Instant::now()).unwrap(), "begin up");
+        assert_eq!(
+            lines.due(&progress.snapshot(), Instant::now()).unwrap(),
+            "begin up"
+        );
         for phase in ["prepare", "copy", "copy", "verify"] {
             progress.enter(phase, "up", None);
         }
-        assert_eq!(lines.passed(&progress), ["prepare up", "copy up"], "the line of `begin` was printed");
-        assert_eq!(lines.due(&progress.snapshot(), Instant::now()).unwrap(), "verify up");
+        assert_eq!(
+            lines.passed(&progress),
+            ["prepare up", "copy up"],
+            "the line of `begin` was printed"
+        );
+        assert_eq!(
+            lines.due(&progress.snapshot(), Instant::now()).unwrap(),
+            "verify up"
+        );
         assert!(lines.passed(&progress).is_empty());
     }
 
@@ -364,12 +453,18 @@ mod tests {
         }
         let mut next = Lines::default();
         next.skip_shown(&progress);
-        assert!(next.passed(&progress).is_empty() && next.due(&progress.snapshot(), Instant::now()).is_none());
+        assert!(
+            next.passed(&progress).is_empty()
+                && next.due(&progress.snapshot(), Instant::now()).is_none()
+        );
         for phase in ["rotate", "verify"] {
             progress.enter(phase, "keys", None);
         }
         assert_eq!(next.passed(&progress), ["rotate keys"]);
-        assert_eq!(next.due(&progress.snapshot(), Instant::now()).unwrap(), "verify keys");
+        assert_eq!(
+            next.due(&progress.snapshot(), Instant::now()).unwrap(),
+            "verify keys"
+        );
     }
 
     #[test]

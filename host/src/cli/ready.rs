@@ -1,5 +1,5 @@
-//! `bbs ready`: reports whether a host is ready, for supervisors that check by a command. Owns arguments, output and the request to
-//! the health port.
+//! `bbs ready`: reports whether a host is ready, for supervisors that check by a command. Owns
+//! arguments, output and the request to the health port.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -19,10 +19,12 @@ use crate::tls;
 /// Longest time of one request: the health port answers from memory.
 const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
-/// Report whether the host of this configuration is ready: whether it has reached its database and tried its keys.
+/// Report whether the host of this configuration is ready: whether it has reached its database and
+/// tried its keys.
 ///
-/// Requests the `health_address` of the configuration, which answers on a master and on a standby alike. Ends with 0 if the host is
-/// ready and with 1 if not: the health check of a container, or the wait of a start script.
+/// Requests the `health_address` of the configuration, which answers on a master and on a standby
+/// alike. Ends with 0 if the host is ready and with 1 if not: the health check of a container, or
+/// the wait of a start script.
 #[derive(Debug, Args)]
 pub struct ReadyCommand {
     /// The JSON configuration file of the host: it has the `health_address`.
@@ -48,16 +50,25 @@ impl ReadyCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// The configuration cannot be used or has no `health_address`, or standard output cannot be written to.
+    /// The configuration cannot be used or has no `health_address`, or standard output cannot be
+    /// written to.
     pub async fn run(self) -> anyhow::Result<Exit> {
         let config = Config::read(&self.config)?;
         let address = config.listeners.health.context(
             "the configuration has no `health_address`, at which this host would answer; add one, such as \"127.0.0.1:8890\"",
         )?;
-        let client = tls::client::plain(reqwest::Client::builder().no_proxy().timeout(LONGEST_REQUEST))?;
+        let client = tls::client::plain(
+            reqwest::Client::builder()
+                .no_proxy()
+                .timeout(LONGEST_REQUEST),
+        )?;
         let pauses = pauses::of_readiness(Duration::from_secs(self.wait));
         let reason = (|| request(&client, address)).retry(pauses).await.err();
-        let readiness = Readiness { ready: reason.is_none(), address, reason };
+        let readiness = Readiness {
+            ready: reason.is_none(),
+            address,
+            reason,
+        };
         self.form.print(&readiness, || match &readiness.reason {
             None => "The host is ready.\n",
             Some(_) => "",
@@ -73,11 +84,19 @@ impl ReadyCommand {
 /// One request to the health port; the reason if the host is not ready.
 async fn request(client: &reqwest::Client, address: SocketAddr) -> Result<(), String> {
     let unreachable = |_| format!("nothing answers at {address}; start a host, or look at its log");
-    let answer = client.get(format!("http://{address}/ready")).send().await.map_err(unreachable)?;
+    let answer = client
+        .get(format!("http://{address}/ready"))
+        .send()
+        .await
+        .map_err(unreachable)?;
     let status = answer.status();
     if status.is_success() {
         return Ok(());
     }
     let text = answer.text().await.unwrap_or_default();
-    Err(if text.trim().is_empty() { format!("{address} answers {status}") } else { text.trim().to_owned() })
+    Err(if text.trim().is_empty() {
+        format!("{address} answers {status}")
+    } else {
+        text.trim().to_owned()
+    })
 }

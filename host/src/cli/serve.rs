@@ -11,9 +11,10 @@ use crate::startup;
 
 /// Serve Diego's API from a database, migrating it first if it is older than the modules.
 ///
-/// The order is: load and validate every module; reach the database and try the keys, after which the health port answers 200
-/// instead of 503; wait for the master lock; open the API port (503 with progress); migrate; serve; if the active key changed,
-/// re-seal everything under it in the background. `bbs --help` has the exit codes.
+/// The order is: load and validate every module; reach the database and try the keys, after which
+/// the health port answers 200 instead of 503; wait for the master lock; open the API port (503
+/// with progress); migrate; serve; if the active key changed, re-seal everything under it in the
+/// background. `bbs --help` has the exit codes.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The smallest configuration:
@@ -31,25 +32,27 @@ pub struct ServeCommand {
     /// The JSON configuration file, with Diego's key names.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// On SIGTERM, first take the database back to this version, for an older host that takes over. The same as the
-    /// key `rollback_on_drain_to_version`.
+    /// On SIGTERM, first take the database back to this version, for an older host that takes over.
+    /// The same as the key `rollback_on_drain_to_version`.
     #[arg(long, value_name = "VERSION")]
     rollback_on_drain_to_version: Option<DataVersion>,
-    /// Keep the database at this version: records are converted in memory to the version that this host works with,
-    /// and written back at this one. The same as the key `pin_data_version`.
+    /// Keep the database at this version: records are converted in memory to the version that this
+    /// host works with, and written back at this one. The same as the key `pin_data_version`.
     #[arg(long, value_name = "VERSION")]
     pin_data_version: Option<DataVersion>,
-    /// Serve no newer version of the API than this one, such as 0.10. The same as the key `pin_api_version`.
+    /// Serve no newer version of the API than this one, such as 0.10. The same as the key
+    /// `pin_api_version`.
     #[arg(long, value_name = "VERSION")]
     pin_api_version: Option<String>,
-    /// Pin the data and the API version of this release, which `releases.toml` of the modules folder names. The same as
-    /// the key `pin_release`.
+    /// Pin the data and the API version of this release, which `releases.toml` of the modules
+    /// folder names. The same as the key `pin_release`.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pin_data_version", "pin_api_version"])]
     pin_release: Option<String>,
     /// The least severe level that is logged [default: `log_level` of the configuration, or info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<LogLevel>,
-    /// The form of the log [default: lager, if the configuration has a `session_name` and standard output is no terminal]
+    /// The form of the log [default: lager, if the configuration has a `session_name` and standard
+    /// output is no terminal]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
 }
@@ -66,8 +69,9 @@ impl ServeCommand {
     /// The configuration is invalid, or the host cannot start or fails.
     pub async fn run(self) -> anyhow::Result<()> {
         let mut config = Config::read(&self.config)?;
-        config.migration.rollback_on_drain_to =
-            self.rollback_on_drain_to_version.or(config.migration.rollback_on_drain_to);
+        config.migration.rollback_on_drain_to = self
+            .rollback_on_drain_to_version
+            .or(config.migration.rollback_on_drain_to);
         config.pin_data_version = self.pin_data_version.or(config.pin_data_version);
         config.pin_api_version = self.pin_api_version.or(config.pin_api_version);
         config.pin_release = self.pin_release.or(config.pin_release);
@@ -92,19 +96,26 @@ impl ServeCommand {
                  it opens up to {used}. Set at least that"
             );
         }
-        startup::serve(config, logs.level(), |_| {}).await.map_err(|failure| {
-            // A log for people is on standard error, where the failure is printed.
-            if logs.is_for_machines() {
-                failure.log();
-            }
-            failure.into()
-        })
+        startup::serve(config, logs.level(), |_| {})
+            .await
+            .map_err(|failure| {
+                // A log for people is on standard error, where the failure is printed.
+                if logs.is_for_machines() {
+                    failure.log();
+                }
+                failure.into()
+            })
     }
 }
 
-/// Logs all ignored keys in one line. Some are in every file that BOSH renders, and no reason for a warning.
+/// Logs all ignored keys in one line. Some are in every file that BOSH renders, and no reason for a
+/// warning.
 fn warn_of_ignored(ignored: &Ignored) {
-    let Ignored { known, unknown, resembled } = ignored;
+    let Ignored {
+        known,
+        unknown,
+        resembled,
+    } = ignored;
     if !resembled.is_empty() {
         tracing::warn!(
             name: "configuration.ignored-keys",

@@ -47,7 +47,12 @@ enum TasksAction {
 #[derive(Debug, Args)]
 struct ListedTasks {
     /// Only those of a domain.
-    #[arg(long, value_name = "DOMAIN", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "DOMAIN",
+        default_value = "",
+        hide_default_value = true
+    )]
     domain: String,
     /// Only those on a cell.
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
@@ -113,7 +118,9 @@ fn failed(error: CallError, task_guid: &str) -> anyhow::Error {
         Some(Type::ResourceNotFound) => {
             anyhow::anyhow!("there is no task {guid}; `bbs task list` lists those that there are")
         }
-        Some(Type::ResourceExists) => anyhow::anyhow!("there is a task {guid} already; give the new one another guid"),
+        Some(Type::ResourceExists) => {
+            anyhow::anyhow!("there is a task {guid} already; give the new one another guid")
+        }
         Some(Type::InvalidStateTransition) => anyhow::anyhow!(
             "the state of the task {guid} does not allow this: {}; a task is deleted once it is completed, which \
              `bbs task cancel` makes it",
@@ -123,8 +130,18 @@ fn failed(error: CallError, task_guid: &str) -> anyhow::Error {
     }
 }
 
-async fn list(ListedTasks { domain, cell, form, bbs }: ListedTasks) -> anyhow::Result<()> {
-    let filter = models::TasksRequest { domain: domain.into(), cell_id: cell.into() };
+async fn list(
+    ListedTasks {
+        domain,
+        cell,
+        form,
+        bbs,
+    }: ListedTasks,
+) -> anyhow::Result<()> {
+    let filter = models::TasksRequest {
+        domain: domain.into(),
+        cell_id: cell.into(),
+    };
     let tasks = bbs.client()?.tasks(&filter).await.map_err(explained)?.tasks;
     form.print(&json::to_values(&tasks), || match &tasks[..] {
         [] => "There are no such tasks.\n".to_owned(),
@@ -134,7 +151,11 @@ async fn list(ListedTasks { domain, cell, form, bbs }: ListedTasks) -> anyhow::R
 }
 
 fn table(tasks: &[models::Task]) -> String {
-    let mut rows = vec![["TASK GUID", "DOMAIN", "STATE", "CELL", "CREATED"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["TASK GUID", "DOMAIN", "STATE", "CELL", "CREATED"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     rows.extend(tasks.iter().map(|task| {
         vec![
             printable(&task.task_guid),
@@ -149,16 +170,32 @@ fn table(tasks: &[models::Task]) -> String {
 
 fn state(task: &models::Task) -> String {
     let state = task.state().as_str_name().to_lowercase();
-    if task.failed { format!("{state}, failed: {}", printable(&task.failure_reason)) } else { state }
+    if task.failed {
+        format!("{state}, failed: {}", printable(&task.failure_reason))
+    } else {
+        state
+    }
 }
 
 fn time(ns: i64) -> String {
     format!("{}Z", date_and_time(ns.div_euclid(NS_PER_S)))
 }
 
-async fn show(NamedTask { task_guid, form, bbs }: NamedTask) -> anyhow::Result<()> {
-    let request = models::TaskByGuidRequest { task_guid: task_guid.clone().into() };
-    let answer = bbs.client()?.task(&request).await.map_err(|error| failed(error, &task_guid))?;
+async fn show(
+    NamedTask {
+        task_guid,
+        form,
+        bbs,
+    }: NamedTask,
+) -> anyhow::Result<()> {
+    let request = models::TaskByGuidRequest {
+        task_guid: task_guid.clone().into(),
+    };
+    let answer = bbs
+        .client()?
+        .task(&request)
+        .await
+        .map_err(|error| failed(error, &task_guid))?;
     let task = answer.task.unwrap_or_default();
     form.print(&json::to_value(&task), || details(&task))?;
     Ok(())
@@ -166,7 +203,11 @@ async fn show(NamedTask { task_guid, form, bbs }: NamedTask) -> anyhow::Result<(
 
 fn details(task: &models::Task) -> String {
     let definition = task.task_definition.clone().unwrap_or_default();
-    let action = definition.action.as_ref().map(super::lrp::action).unwrap_or_default();
+    let action = definition
+        .action
+        .as_ref()
+        .map(super::lrp::action)
+        .unwrap_or_default();
     let rows = [
         ("Task guid", printable(&task.task_guid)),
         ("Domain", printable(&task.domain)),
@@ -179,7 +220,11 @@ fn details(task: &models::Task) -> String {
         ("Rejected", printable(&task.rejection_reason)),
     ];
     let shown = rows.into_iter().filter(|(_, text)| !text.is_empty());
-    columns(&shown.map(|(name, text)| vec![name.to_owned(), text]).collect::<Vec<_>>())
+    columns(
+        &shown
+            .map(|(name, text)| vec![name.to_owned(), text])
+            .collect::<Vec<_>>(),
+    )
 }
 
 async fn desire(TaskFile { file, form, bbs }: TaskFile) -> anyhow::Result<()> {
@@ -190,32 +235,74 @@ async fn desire(TaskFile { file, form, bbs }: TaskFile) -> anyhow::Result<()> {
         task_guid: task.task_guid,
         domain: task.domain,
     };
-    bbs.client()?.desire_task(&request).await.map_err(|error| failed(error, &guid))?;
+    bbs.client()?
+        .desire_task(&request)
+        .await
+        .map_err(|error| failed(error, &guid))?;
     print(form, &guid, "is desired; `bbs task show` shows it")
 }
 
-async fn cancel(EndedTask { yes, named: NamedTask { task_guid, form, bbs } }: EndedTask) -> anyhow::Result<()> {
+async fn cancel(
+    EndedTask {
+        yes,
+        named: NamedTask {
+            task_guid,
+            form,
+            bbs,
+        },
+    }: EndedTask,
+) -> anyhow::Result<()> {
     if !yes {
-        confirm::confirmed(&format!("This stops the task {}, which fails by it.", task_guid.escape_debug()))?;
+        confirm::confirmed(&format!(
+            "This stops the task {}, which fails by it.",
+            task_guid.escape_debug()
+        ))?;
     }
-    let request = models::TaskGuidRequest { task_guid: task_guid.clone().into() };
-    bbs.client()?.cancel_task(&request).await.map_err(|error| failed(error, &task_guid))?;
+    let request = models::TaskGuidRequest {
+        task_guid: task_guid.clone().into(),
+    };
+    bbs.client()?
+        .cancel_task(&request)
+        .await
+        .map_err(|error| failed(error, &task_guid))?;
     print(form, &task_guid, "is cancelled")
 }
 
 /// In two steps, as every client of Diego's API deletes a task.
-async fn delete(EndedTask { yes, named: NamedTask { task_guid, form, bbs } }: EndedTask) -> anyhow::Result<()> {
+async fn delete(
+    EndedTask {
+        yes,
+        named: NamedTask {
+            task_guid,
+            form,
+            bbs,
+        },
+    }: EndedTask,
+) -> anyhow::Result<()> {
     if !yes {
-        confirm::confirmed(&format!("This deletes the task {} and its result.", task_guid.escape_debug()))?;
+        confirm::confirmed(&format!(
+            "This deletes the task {} and its result.",
+            task_guid.escape_debug()
+        ))?;
     }
     let client = bbs.client()?;
-    let request = models::TaskGuidRequest { task_guid: task_guid.clone().into() };
-    client.resolving_task(&request).await.map_err(|error| failed(error, &task_guid))?;
-    client.delete_task(&request).await.map_err(|error| failed(error, &task_guid))?;
+    let request = models::TaskGuidRequest {
+        task_guid: task_guid.clone().into(),
+    };
+    client
+        .resolving_task(&request)
+        .await
+        .map_err(|error| failed(error, &task_guid))?;
+    client
+        .delete_task(&request)
+        .await
+        .map_err(|error| failed(error, &task_guid))?;
     print(form, &task_guid, "is deleted")
 }
 
 fn print(form: OutputForm, task_guid: &str, done: &str) -> anyhow::Result<()> {
-    form.print(&json!({ "task_guid": task_guid }), || format!("the task {} {done}\n", task_guid.escape_debug()))?;
+    form.print(&json!({ "task_guid": task_guid }), || {
+        format!("the task {} {done}\n", task_guid.escape_debug())
+    })?;
     Ok(())
 }

@@ -67,33 +67,63 @@ impl LrpStart {
 }
 
 impl Auctioneer {
-    pub(super) fn new(auctioneer: &config::AuctioneerConfig, timeout: Duration) -> Result<Self, ClientsError> {
-        let malformed = || ClientsError::Address { key: "auctioneer_address", address: auctioneer.address.clone() };
+    pub(super) fn new(
+        auctioneer: &config::AuctioneerConfig,
+        timeout: Duration,
+    ) -> Result<Self, ClientsError> {
+        let malformed = || ClientsError::Address {
+            key: "auctioneer_address",
+            address: auctioneer.address.clone(),
+        };
         let address = Url::parse(&auctioneer.address).map_err(|_| malformed())?;
         if !address.has_host() {
             return Err(malformed());
         }
-        let pool = Pool::new(auctioneer.tls.clone(), None, timeout)
-            .map_err(|source| ClientsError::Pool { keys: "auctioneer_*", source: Box::new(source) })?;
-        Ok(Self(Some(Arc::new(AuctioneerConnection { pool, address, require_tls: auctioneer.require_tls, timeout }))))
+        let pool = Pool::new(auctioneer.tls.clone(), None, timeout).map_err(|source| {
+            ClientsError::Pool {
+                keys: "auctioneer_*",
+                source: Box::new(source),
+            }
+        })?;
+        Ok(Self(Some(Arc::new(AuctioneerConnection {
+            pool,
+            address,
+            require_tls: auctioneer.require_tls,
+            timeout,
+        }))))
     }
 
     /// Requests the auction of instances, all in one request.
     ///
     /// # Errors
     /// The auctioneer cannot be reached or does not answer 202 Accepted.
-    pub async fn request_lrps(&self, starts: &[LrpStart], trace_id: &TraceId) -> Result<(), ClientError> {
+    pub async fn request_lrps(
+        &self,
+        starts: &[LrpStart],
+        trace_id: &TraceId,
+    ) -> Result<(), ClientError> {
         let starts: Vec<_> = starts.iter().map(lrp_json).collect();
-        self.request("have the auctioneer place instances", "lrps", &starts, trace_id).await
+        self.request(
+            "have the auctioneer place instances",
+            "lrps",
+            &starts,
+            trace_id,
+        )
+        .await
     }
 
     /// Requests the auction of tasks, all in one request.
     ///
     /// # Errors
     /// The auctioneer cannot be reached or does not answer 202 Accepted.
-    pub async fn request_tasks(&self, tasks: &[Task], trace_id: &TraceId) -> Result<(), ClientError> {
+    pub async fn request_tasks(
+        &self,
+        tasks: &[Task],
+        trace_id: &TraceId,
+    ) -> Result<(), ClientError> {
         let tasks: Vec<_> = tasks.iter().map(task_json).collect();
-        self.request("have the auctioneer place tasks", "tasks", &tasks, trace_id).await
+        self.request("have the auctioneer place tasks", "tasks", &tasks, trace_id)
+            .await
     }
 
     async fn request(
@@ -103,9 +133,14 @@ impl Auctioneer {
         items: &impl Serialize,
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let Some(connection) = &self.0 else { return Ok(()) };
+        let Some(connection) = &self.0 else {
+            return Ok(());
+        };
         let mut url = connection.address.clone();
-        url.path_segments_mut().expect("it has a host").pop_if_empty().extend(["v1", kind]);
+        url.path_segments_mut()
+            .expect("it has a host")
+            .pop_if_empty()
+            .extend(["v1", kind]);
         let body = serde_json::to_vec(items).expect("text and numbers are JSON");
         let begin = Instant::now();
         let attempt = || connection.send(what, url.clone(), &body, trace_id);
@@ -113,7 +148,10 @@ impl Auctioneer {
             .retry(pauses::of_requests())
             .when(|fault| fault.may_pass() && begin.elapsed() < connection.timeout)
             .notify(|fault, _| {
-                tracing::info!(error = fault as &dyn std::error::Error, "the auctioneer gets the request again");
+                tracing::info!(
+                    error = fault as &dyn std::error::Error,
+                    "the auctioneer gets the request again"
+                );
             })
             .await
     }
@@ -121,13 +159,32 @@ impl Auctioneer {
 
 impl AuctioneerConnection {
     /// Sends a request, again without TLS if that is allowed and the auctioneer has none.
-    async fn send(&self, what: &'static str, url: Url, body: &[u8], trace_id: &TraceId) -> Result<(), ClientError> {
-        let mut outgoing =
-            RequestToSend { what, method: Method::POST, url, body: body.to_vec(), trace_id: Some(trace_id) };
+    async fn send(
+        &self,
+        what: &'static str,
+        url: Url,
+        body: &[u8],
+        trace_id: &TraceId,
+    ) -> Result<(), ClientError> {
+        let mut outgoing = RequestToSend {
+            what,
+            method: Method::POST,
+            url,
+            body: body.to_vec(),
+            trace_id: Some(trace_id),
+        };
         match self.pool.send_for_acceptance(&outgoing).await {
-            Err(fault @ ClientError::Unreachable { .. }) if !self.require_tls && outgoing.url.scheme() == "https" => {
-                tracing::debug!(error = &fault as &dyn std::error::Error, "trying the auctioneer again, without TLS");
-                outgoing.url.set_scheme("http").expect("https can be replaced by http");
+            Err(fault @ ClientError::Unreachable { .. })
+                if !self.require_tls && outgoing.url.scheme() == "https" =>
+            {
+                tracing::debug!(
+                    error = &fault as &dyn std::error::Error,
+                    "trying the auctioneer again, without TLS"
+                );
+                outgoing
+                    .url
+                    .set_scheme("http")
+                    .expect("https can be replaced by http");
                 self.pool.send_for_acceptance(&outgoing).await
             }
             answered => answered,
@@ -152,7 +209,11 @@ fn lrp_json(start: &LrpStart) -> serde_json::Value {
 
 fn task_json(task: &Task) -> serde_json::Value {
     let definition = &task.definition;
-    let drivers: Vec<_> = definition.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
+    let drivers: Vec<_> = definition
+        .volume_mounts
+        .iter()
+        .map(|mount| mount.driver.clone())
+        .collect();
     json!({
         "TaskGuid": text(&task.guid),
         "Domain": text(&task.domain),

@@ -16,9 +16,15 @@ pub struct Callbacks(Option<Pool>);
 
 impl Callbacks {
     /// `identity` is the certificate that the API presents to its clients, too.
-    pub(super) fn new(identity: Option<&ClientTls>, timeout: Duration) -> Result<Self, ClientsError> {
+    pub(super) fn new(
+        identity: Option<&ClientTls>,
+        timeout: Duration,
+    ) -> Result<Self, ClientsError> {
         let pool = Pool::new(identity.cloned(), None, timeout);
-        Ok(Self(Some(pool.map_err(|source| ClientsError::Pool { keys: "*_file", source: Box::new(source) })?)))
+        Ok(Self(Some(pool.map_err(|source| ClientsError::Pool {
+            keys: "*_file",
+            source: Box::new(source),
+        })?)))
     }
 
     /// Posts the result of a task once; returns the status of the answer.
@@ -28,7 +34,9 @@ impl Callbacks {
     pub async fn post(&self, task: &Task) -> Result<u16, ClientError> {
         let Some(pool) = &self.0 else { return Ok(200) };
         let url = text(&task.definition.completion_callback_url);
-        let Ok(url) = Url::parse(&url) else { return Err(ClientError::NoCallback { url }) };
+        let Ok(url) = Url::parse(&url) else {
+            return Err(ClientError::NoCallback { url });
+        };
         let outgoing = RequestToSend {
             what: "call the completion callback of a task",
             method: Method::POST,

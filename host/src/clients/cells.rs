@@ -12,7 +12,8 @@ use tonic::{Code, Request, Status};
 use super::{ClientsError, text};
 use crate::config;
 use crate::locket::messages::{
-    FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LocketAnswer, Resource, TypeCode,
+    FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LocketAnswer, Resource,
+    TypeCode,
 };
 use crate::locket::{self, ConnectError};
 use crate::tls::reloading::Reloading;
@@ -37,17 +38,25 @@ struct LocketCells {
 pub enum CellsError {
     #[error("Locket could not list the cells; see its log")]
     Locket(#[source] Box<Status>),
-    #[error("Locket did not list the cells within {0:?}; check that it runs, or raise `db_connection_timeout`")]
+    #[error(
+        "Locket did not list the cells within {0:?}; check that it runs, or raise `db_connection_timeout`"
+    )]
     Silent(Duration),
 }
 
 impl CellDirectory {
     pub(super) fn new(config: &config::LocketConfig) -> Result<Self, ClientsError> {
-        let files = [&config.ca_cert_file, &config.client_cert_file, &config.client_key_file];
+        let files = [
+            &config.ca_cert_file,
+            &config.client_cert_file,
+            &config.client_key_file,
+        ];
         let timeout = config.lookup_timeout;
         let config = config.clone();
-        let channel = Reloading::new(files.map(Clone::clone).to_vec(), move || locket::connect_later(&config))
-            .map_err(ClientsError::Locket)?;
+        let channel = Reloading::new(files.map(Clone::clone).to_vec(), move || {
+            locket::connect_later(&config)
+        })
+        .map_err(ClientsError::Locket)?;
         Ok(Self(Some(Arc::new(LocketCells { channel, timeout }))))
     }
 
@@ -56,9 +65,16 @@ impl CellDirectory {
     /// # Errors
     /// Locket fails or does not answer in time.
     pub async fn all(&self) -> Result<Option<Vec<CellPresence>>, CellsError> {
-        let Some(connection) = &self.0 else { return Ok(None) };
-        let request = FetchAllRequest { r#type: TYPE.to_owned(), type_code: TypeCode::Presence.into() };
-        let answer = connection.call::<_, FetchAllResponse>(FETCH_ALL, request).await;
+        let Some(connection) = &self.0 else {
+            return Ok(None);
+        };
+        let request = FetchAllRequest {
+            r#type: TYPE.to_owned(),
+            type_code: TypeCode::Presence.into(),
+        };
+        let answer = connection
+            .call::<_, FetchAllResponse>(FETCH_ALL, request)
+            .await;
         let resources = match answer {
             Ok(answer) => answer.resources,
             Err(CellsError::Locket(status)) if status.code() == Code::NotFound => Vec::new(),
@@ -72,8 +88,12 @@ impl CellDirectory {
     /// # Errors
     /// Locket fails or does not answer in time.
     pub async fn find(&self, cell_id: &[u8]) -> Result<Option<CellPresence>, CellsError> {
-        let Some(connection) = &self.0 else { return Ok(None) };
-        let answer = connection.call::<_, FetchResponse>(FETCH, FetchRequest { key: text(cell_id) }).await;
+        let Some(connection) = &self.0 else {
+            return Ok(None);
+        };
+        let answer = connection
+            .call::<_, FetchResponse>(FETCH, FetchRequest { key: text(cell_id) })
+            .await;
         match answer {
             Ok(answer) => Ok(answer.resource.as_ref().and_then(cell)),
             Err(CellsError::Locket(status)) if status.code() == Code::NotFound => Ok(None),
@@ -89,14 +109,20 @@ impl LocketCells {
         A: LocketAnswer + Send + Sync + 'static,
     {
         let channel = self.channel.get();
-        match tokio::time::timeout(self.timeout, locket::call(&channel, method, Request::new(message))).await {
+        match tokio::time::timeout(
+            self.timeout,
+            locket::call(&channel, method, Request::new(message)),
+        )
+        .await
+        {
             Ok(answered) => answered.map_err(|status| CellsError::Locket(Box::new(status))),
             Err(_) => Err(CellsError::Silent(self.timeout)),
         }
     }
 }
 
-/// Parses a presence. A malformed one is logged and skipped, so that the other cells are still listed.
+/// Parses a presence. A malformed one is logged and skipped, so that the other cells are still
+/// listed.
 fn cell(resource: &Resource) -> Option<CellPresence> {
     let parsed = presence::read(&resource.value);
     let presence = parsed.inspect_err(|error| {

@@ -1,5 +1,6 @@
-//! Client of Loggregator's metrics agent: sends metrics of this host and lines for the logs of apps. Bounds the queue: if
-//! the agent is slow or away, envelopes are dropped and counted, and callers never wait.
+//! Client of Loggregator's metrics agent: sends metrics of this host and lines for the logs of
+//! apps. Bounds the queue: if the agent is slow or away, envelopes are dropped and counted, and
+//! callers never wait.
 
 pub mod messages;
 mod sender;
@@ -52,18 +53,30 @@ pub enum LoggregatorError {
     #[error(
         "`loggregator_api_host` and `loggregator_api_port` make {address:?}, which is not an address; correct them"
     )]
-    Address { address: String, source: tonic::transport::Error },
-    #[error("the certificates that the `loggregator_*_path` keys name cannot be used; have them made again, as PEM")]
+    Address {
+        address: String,
+        source: tonic::transport::Error,
+    },
+    #[error(
+        "the certificates that the `loggregator_*_path` keys name cannot be used; have them made again, as PEM"
+    )]
     Tls(#[source] tonic::transport::Error),
 }
 
 impl Loggregator {
-    /// Connects when there is something to send, and reconnects as needed. Sending ends with the runtime.
+    /// Connects when there is something to send, and reconnects as needed. Sending ends with the
+    /// runtime.
     pub(super) fn new(config: &config::LoggregatorConfig) -> Result<Self, LoggregatorError> {
-        let (tls, address) = (config.tls.clone(), format!("{}:{}", config.api_host, config.api_port));
-        let channel = Reloading::new(client::paths(&config.tls), move || connect_later(&tls, &address))?;
+        let (tls, address) = (
+            config.tls.clone(),
+            format!("{}:{}", config.api_host, config.api_port),
+        );
+        let channel = Reloading::new(client::paths(&config.tls), move || {
+            connect_later(&tls, &address)
+        })?;
         let (queue, waiting) = mpsc::channel(QUEUE);
-        let batches = sender::Batches::new(waiting, config.batch_max_size, config.batch_flush_interval);
+        let batches =
+            sender::Batches::new(waiting, config.batch_max_size, config.batch_flush_interval);
         tokio::spawn(sender::send(channel, batches));
         Ok(Self(Some(Arc::new(Agent {
             queue,
@@ -91,25 +104,47 @@ impl Loggregator {
 
 impl Agent {
     fn of_point(&self, point: Point) -> Envelope {
-        let Point { name, quantity, cell_id } = point;
+        let Point {
+            name,
+            quantity,
+            cell_id,
+        } = point;
         let message = match quantity {
-            Quantity::Added(delta) => envelope::EnvelopeMessage::Counter(Counter { name, delta, total: 0 }),
+            Quantity::Added(delta) => envelope::EnvelopeMessage::Counter(Counter {
+                name,
+                delta,
+                total: 0,
+            }),
             Quantity::Gauge { value, unit } => {
-                let value = GaugeValue { unit: unit.to_owned(), value };
-                envelope::EnvelopeMessage::Gauge(Gauge { metrics: HashMap::from([(name, value)]) })
+                let value = GaugeValue {
+                    unit: unit.to_owned(),
+                    value,
+                };
+                envelope::EnvelopeMessage::Gauge(Gauge {
+                    metrics: HashMap::from([(name, value)]),
+                })
             }
         };
         let mut tags = self.tags();
         tags.extend(cell_id.map(|cell_id| ("cell-id".to_owned(), cell_id)));
         let (source_id, instance_id) = (self.source_id.clone(), self.instance_id.clone());
-        Envelope { timestamp: SystemClock.now_ns(), source_id, instance_id, tags, message: Some(message) }
+        Envelope {
+            timestamp: SystemClock.now_ns(),
+            source_id,
+            instance_id,
+            tags,
+            message: Some(message),
+        }
     }
 
     fn of_line(&self, app_guid: &str, line: &str) -> Envelope {
         let mut tags = self.tags();
         tags.insert("source_id".to_owned(), app_guid.to_owned());
         tags.insert("source_type".to_owned(), SOURCE_TYPE.to_owned());
-        let log = Log { payload: line.as_bytes().to_vec(), r#type: LogType::Err.into() };
+        let log = Log {
+            payload: line.as_bytes().to_vec(),
+            r#type: LogType::Err.into(),
+        };
         Envelope {
             timestamp: SystemClock.now_ns(),
             source_id: app_guid.to_owned(),
@@ -139,9 +174,17 @@ impl Agent {
 
 fn connect_later(tls: &config::ClientTls, address: &str) -> Result<Channel, LoggregatorError> {
     let config = client::grpc_config(tls)?.domain_name(AGENT);
-    let refused = |source| LoggregatorError::Address { address: address.to_owned(), source };
+    let refused = |source| LoggregatorError::Address {
+        address: address.to_owned(),
+        source,
+    };
     let endpoint = Endpoint::from_shared(format!("https://{address}")).map_err(refused)?;
-    let endpoint =
-        endpoint.connect_timeout(CONNECT_TIMEOUT).http2_keep_alive_interval(KEEP_ALIVE).keep_alive_timeout(KEEP_ALIVE);
-    Ok(endpoint.tls_config(config).map_err(LoggregatorError::Tls)?.connect_lazy())
+    let endpoint = endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE);
+    Ok(endpoint
+        .tls_config(config)
+        .map_err(LoggregatorError::Tls)?
+        .connect_lazy())
 }

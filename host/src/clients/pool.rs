@@ -1,5 +1,5 @@
-//! HTTP connection pool with TLS for requests to other components. Owns certificates, timeouts and the check of the answer's
-//! status.
+//! HTTP connection pool with TLS for requests to other components. Owns certificates, timeouts and
+//! the check of the answer's status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,8 @@ const TRACE_ID: &str = "X-Vcap-Request-Id";
 const ACCEPTED: u16 = 202;
 const JSON: &str = "application/json";
 
-/// Bytes of a body that are read. Diego's components send fewer; receivers of callbacks may send anything.
+/// Bytes of a body that are read. Diego's components send fewer; receivers of callbacks may send
+/// anything.
 const DRAINED: usize = 16 << 10;
 /// Redirects that are followed, as many as Go's client follows.
 const REDIRECTS: usize = 10;
@@ -57,13 +58,23 @@ pub(super) struct RequestToSend<'a> {
 
 impl Pool {
     /// `timeout` covers a whole request. Without files, no client certificate is presented.
-    pub(super) fn new(files: Option<ClientTls>, sessions: Option<usize>, timeout: Duration) -> Result<Self, PoolError> {
+    pub(super) fn new(
+        files: Option<ClientTls>,
+        sessions: Option<usize>,
+        timeout: Duration,
+    ) -> Result<Self, PoolError> {
         tls::choose_cryptography();
         let paths = files.iter().flat_map(tls::client::paths).collect();
         let client = Reloading::new(paths, move || {
-            let client = || Client::builder().http1_only().redirect(Policy::limited(REDIRECTS));
+            let client = || {
+                Client::builder()
+                    .http1_only()
+                    .redirect(Policy::limited(REDIRECTS))
+            };
             let client = match &files {
-                Some(files) => client().tls_backend_preconfigured(tls::client::config(files, sessions)?).build(),
+                Some(files) => client()
+                    .tls_backend_preconfigured(tls::client::config(files, sessions)?)
+                    .build(),
                 None => tls::client::of_system(client),
             };
             client.map_err(PoolError::Client)
@@ -73,20 +84,35 @@ impl Pool {
 
     /// Sends a request; any status is a success.
     pub(super) async fn send(&self, outgoing: &RequestToSend<'_>) -> Result<Response, ClientError> {
-        let mut request =
-            self.0.client.get().request(outgoing.method.clone(), outgoing.url.clone()).timeout(self.0.timeout);
+        let mut request = self
+            .0
+            .client
+            .get()
+            .request(outgoing.method.clone(), outgoing.url.clone())
+            .timeout(self.0.timeout);
         if let Some(TraceId(id)) = outgoing.trace_id {
             // An id that is not valid in a header was not valid when it came in.
             if let Ok(id) = reqwest::header::HeaderValue::from_str(id) {
                 request = request.header(TRACE_ID, id);
             }
         }
-        let request = request.header(reqwest::header::CONTENT_TYPE, JSON).body(outgoing.body.clone());
-        request.send().await.map_err(|source| ClientError::Unreachable { what: outgoing.what, source })
+        let request = request
+            .header(reqwest::header::CONTENT_TYPE, JSON)
+            .body(outgoing.body.clone());
+        request
+            .send()
+            .await
+            .map_err(|source| ClientError::Unreachable {
+                what: outgoing.what,
+                source,
+            })
     }
 
     /// Sends a request; any status but 202 Accepted is an error.
-    pub(super) async fn send_for_acceptance(&self, outgoing: &RequestToSend<'_>) -> Result<(), ClientError> {
+    pub(super) async fn send_for_acceptance(
+        &self,
+        outgoing: &RequestToSend<'_>,
+    ) -> Result<(), ClientError> {
         let answer = self.send(outgoing).await?;
         match answer.status().as_u16() {
             ACCEPTED => {
@@ -95,14 +121,18 @@ impl Pool {
             }
             status => {
                 let address = outgoing.url.authority().to_owned();
-                Err(ClientError::Status { what: outgoing.what, address, status })
+                Err(ClientError::Status {
+                    what: outgoing.what,
+                    address,
+                    status,
+                })
             }
         }
     }
 }
 
-/// Reads an unused body to its end, so that the connection can be reused; gives up a large one, which closes the connection.
-/// The timeout of the request applies.
+/// Reads an unused body to its end, so that the connection can be reused; gives up a large one,
+/// which closes the connection. The timeout of the request applies.
 pub(super) async fn drain(mut answer: Response) {
     let mut read = 0;
     while let Ok(Some(chunk)) = answer.chunk().await {

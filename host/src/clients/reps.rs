@@ -1,4 +1,5 @@
-//! Client of the reps, one per cell: stops and updates the containers of a cell, and cancels its tasks.
+//! Client of the reps, one per cell: stops and updates the containers of a cell, and cancels its
+//! tasks.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -36,15 +37,24 @@ pub struct InstanceUpdate {
 
 impl Reps {
     pub(super) fn new(rep: &config::RepConfig, timeout: Duration) -> Result<Self, ClientsError> {
-        let pool = Pool::new(rep.tls.clone(), rep.session_cache_size, timeout)
-            .map_err(|source| ClientsError::Pool { keys: "rep_*", source: Box::new(source) })?;
-        Ok(Self(Some(RepConnections { pool, require_tls: rep.require_tls })))
+        let pool =
+            Pool::new(rep.tls.clone(), rep.session_cache_size, timeout).map_err(|source| {
+                ClientsError::Pool {
+                    keys: "rep_*",
+                    source: Box::new(source),
+                }
+            })?;
+        Ok(Self(Some(RepConnections {
+            pool,
+            require_tls: rep.require_tls,
+        })))
     }
 
     /// Has a cell stop a container. The rep removes the instance when it has stopped.
     ///
     /// # Errors
-    /// The cell has no https address although that is required, cannot be reached, or does not answer 202 Accepted.
+    /// The cell has no https address although that is required, cannot be reached, or does not
+    /// answer 202 Accepted.
     pub async fn stop(
         &self,
         cell: &CellPresence,
@@ -52,15 +62,32 @@ impl Reps {
         instance: &InstanceKey,
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let Some(connections) = &self.0 else { return Ok(()) };
-        let (process_guid, instance_guid) = (text(&key.process_guid), text(&instance.instance_guid));
-        let path = ["v1", "lrps", &process_guid, "instances", &instance_guid, "stop"];
+        let Some(connections) = &self.0 else {
+            return Ok(());
+        };
+        let (process_guid, instance_guid) =
+            (text(&key.process_guid), text(&instance.instance_guid));
+        let path = [
+            "v1",
+            "lrps",
+            &process_guid,
+            "instances",
+            &instance_guid,
+            "stop",
+        ];
         let url = connections.url(cell, &path)?;
-        let request = outgoing("have a cell stop an instance", Method::POST, url, Vec::new(), trace_id);
+        let request = outgoing(
+            "have a cell stop an instance",
+            Method::POST,
+            url,
+            Vec::new(),
+            trace_id,
+        );
         connections.pool.send_for_acceptance(&request).await
     }
 
-    /// Updates a container. Reps that do not support metric tags get only the routes; older ones get nothing.
+    /// Updates a container. Reps that do not support metric tags get only the routes; older ones
+    /// get nothing.
     ///
     /// # Errors
     /// As of [`Reps::stop`].
@@ -72,16 +99,28 @@ impl Reps {
         update: &InstanceUpdate,
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let Some(connections) = &self.0 else { return Ok(()) };
+        let Some(connections) = &self.0 else {
+            return Ok(());
+        };
         match put(connections, "v2", cell, key, instance, update, trace_id).await {
-            Err(ClientError::Status { status: NOT_FOUND, .. }) if update.internal_routes.is_some() => {}
-            Err(ClientError::Status { status: NOT_FOUND, .. }) => return Ok(()),
+            Err(ClientError::Status {
+                status: NOT_FOUND, ..
+            }) if update.internal_routes.is_some() => {}
+            Err(ClientError::Status {
+                status: NOT_FOUND, ..
+            }) => return Ok(()),
             answered => return answered,
         }
-        // An older rep, which supports routes only. One that does not support them either has nothing to update.
-        let routes = InstanceUpdate { internal_routes: update.internal_routes.clone(), metric_tags: None };
+        // An older rep, which supports routes only. One that does not support them either has
+        // nothing to update.
+        let routes = InstanceUpdate {
+            internal_routes: update.internal_routes.clone(),
+            metric_tags: None,
+        };
         match put(connections, "v1", cell, key, instance, &routes, trace_id).await {
-            Err(ClientError::Status { status: NOT_FOUND, .. }) => Ok(()),
+            Err(ClientError::Status {
+                status: NOT_FOUND, ..
+            }) => Ok(()),
             answered => answered,
         }
     }
@@ -96,19 +135,31 @@ impl Reps {
         task_guid: &[u8],
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let Some(connections) = &self.0 else { return Ok(()) };
+        let Some(connections) = &self.0 else {
+            return Ok(());
+        };
         let url = connections.url(cell, &["v1", "tasks", &text(task_guid), "cancel"])?;
-        let request = outgoing("have a cell cancel a task", Method::POST, url, Vec::new(), trace_id);
+        let request = outgoing(
+            "have a cell cancel a task",
+            Method::POST,
+            url,
+            Vec::new(),
+            trace_id,
+        );
         connections.pool.send_for_acceptance(&request).await
     }
 }
 
 impl RepConnections {
-    /// The URL of a path of the rep. Each element is one segment, because guids may hold any characters. A rep without TLS may have
-    /// nothing but the older `rep_address`.
+    /// The URL of a path of the rep. Each element is one segment, because guids may hold any
+    /// characters. A rep without TLS may have nothing but the older `rep_address`.
     fn url(&self, cell: &CellPresence, path: &[&str]) -> Result<Url, ClientError> {
         let cell_id = || text(&cell.cell_id);
-        let address = if cell.rep_url.is_empty() { text(&cell.rep_address) } else { text(&cell.rep_url) };
+        let address = if cell.rep_url.is_empty() {
+            text(&cell.rep_address)
+        } else {
+            text(&cell.rep_url)
+        };
         let parsed = Url::parse(&address).ok().filter(Url::has_host);
         let is_secure = parsed.as_ref().is_some_and(|url| url.scheme() == "https");
         if self.require_tls && !is_secure {
@@ -116,8 +167,14 @@ impl RepConnections {
         }
         let mut url = parsed
             .filter(|url| is_secure || url.scheme() == "http")
-            .ok_or_else(|| ClientError::MalformedAddress { cell_id: cell_id(), address })?;
-        url.path_segments_mut().expect("it has a host").pop_if_empty().extend(path);
+            .ok_or_else(|| ClientError::MalformedAddress {
+                cell_id: cell_id(),
+                address,
+            })?;
+        url.path_segments_mut()
+            .expect("it has a host")
+            .pop_if_empty()
+            .extend(path);
         Ok(url)
     }
 }
@@ -132,11 +189,20 @@ async fn put(
     trace_id: &TraceId,
 ) -> Result<(), ClientError> {
     let (process_guid, instance_guid) = (text(&key.process_guid), text(&instance.instance_guid));
-    let url = connections.url(cell, &[version, "lrps", &process_guid, "instances", &instance_guid])?;
+    let url = connections.url(
+        cell,
+        &[version, "lrps", &process_guid, "instances", &instance_guid],
+    )?;
     let body = update_json(key, instance, update).to_string().into_bytes();
     connections
         .pool
-        .send_for_acceptance(&outgoing("have a cell update an instance", Method::PUT, url, body, trace_id))
+        .send_for_acceptance(&outgoing(
+            "have a cell update an instance",
+            Method::PUT,
+            url,
+            body,
+            trace_id,
+        ))
         .await
 }
 
@@ -147,14 +213,26 @@ fn outgoing<'a>(
     body: Vec<u8>,
     trace_id: &'a TraceId,
 ) -> RequestToSend<'a> {
-    RequestToSend { what, method, url, body, trace_id: Some(trace_id).filter(|TraceId(id)| !id.is_empty()) }
+    RequestToSend {
+        what,
+        method,
+        url,
+        body,
+        trace_id: Some(trace_id).filter(|TraceId(id)| !id.is_empty()),
+    }
 }
 
 fn update_json(key: &LrpKey, instance: &InstanceKey, update: &InstanceUpdate) -> Value {
     let hostname = |route: &Text| json!({ "hostname": text(route) });
-    let routes = update.internal_routes.as_ref().map(|routes| routes.iter().map(hostname).collect::<Vec<_>>());
+    let routes = update
+        .internal_routes
+        .as_ref()
+        .map(|routes| routes.iter().map(hostname).collect::<Vec<_>>());
     let tag = |(name, value): (&Text, &Text)| (text(name), text(value));
-    let tags = update.metric_tags.as_ref().map(|tags| tags.iter().map(tag).collect::<BTreeMap<_, _>>());
+    let tags = update
+        .metric_tags
+        .as_ref()
+        .map(|tags| tags.iter().map(tag).collect::<BTreeMap<_, _>>());
     json!({
         "instance_guid": text(&instance.instance_guid),
         "process_guid": text(&key.process_guid),

@@ -1,5 +1,5 @@
-//! A clock that a test moves by hand. Knows which tasks sleep, so that a test moves it only when all of them do, and its
-//! outcome does not depend on how long they work.
+//! A clock that a test moves by hand. Knows which tasks sleep, so that a test moves it only when
+//! all of them do, and its outcome does not depend on how long they work.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -29,7 +29,12 @@ impl StoppedClock {
     /// Creates a clock that shows `now_ns`, in nanoseconds since 1970.
     pub fn at(now_ns: i64) -> Self {
         let instant = Instant::now();
-        Self(watch::Sender::new(StoppedTime { now_ns, instant, sleepers: BTreeMap::new(), next_sleeper: 0 }))
+        Self(watch::Sender::new(StoppedTime {
+            now_ns,
+            instant,
+            sleepers: BTreeMap::new(),
+            next_sleeper: 0,
+        }))
     }
 
     /// Sets the time of day, in nanoseconds since 1970, as an operator may. Wakes no sleeper.
@@ -47,8 +52,8 @@ impl StoppedClock {
         self.wait_for(|time| time.sleepers.len() == count).await;
     }
 
-    /// Runs `work`. Each time `sleepers` tasks sleep, which have to be all that are under way, moves on to when the first
-    /// of them wakes.
+    /// Runs `work`. Each time `sleepers` tasks sleep, which have to be all that are under way,
+    /// moves on to when the first of them wakes.
     pub async fn run<T>(&self, sleepers: usize, work: impl Future<Output = T>) -> T {
         tokio::select! {
             biased;
@@ -71,9 +76,12 @@ impl StoppedClock {
 }
 
 impl StoppedTime {
-    /// Moves on to the first wake. Those who wake are no sleepers from here on, not only once they run.
+    /// Moves on to the first wake. Those who wake are no sleepers from here on, not only once they
+    /// run.
     fn wake_first(&mut self) {
-        let Some(first) = self.sleepers.values().min().copied() else { return };
+        let Some(first) = self.sleepers.values().min().copied() else {
+            return;
+        };
         self.advance(first.saturating_duration_since(self.instant));
     }
 
@@ -124,7 +132,9 @@ impl<'a> Sleeper<'a> {
 
 impl Drop for Sleeper<'_> {
     fn drop(&mut self) {
-        self.clock.0.send_if_modified(|time| time.sleepers.remove(&self.id).is_some());
+        self.clock
+            .0
+            .send_if_modified(|time| time.sleepers.remove(&self.id).is_some());
     }
 }
 
@@ -154,7 +164,10 @@ mod tests {
         assert_eq!(passed.await, 2 * HOUR / 3);
         assert!(!other.is_finished());
         clock.run(1, other).await.unwrap();
-        assert_eq!((clock.instant() - begin, clock.now_ns()), (HOUR, 7 + 3_600_000_000_000));
+        assert_eq!(
+            (clock.instant() - begin, clock.now_ns()),
+            (HOUR, 7 + 3_600_000_000_000)
+        );
     }
 
     #[tokio::test]

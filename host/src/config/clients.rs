@@ -1,13 +1,13 @@
-//! Keys for the clients of other Diego components: addresses, certificates, timeouts. Owns parsing them; opens no
-//! connection.
+//! Keys for the clients of other Diego components: addresses, certificates, timeouts. Owns parsing
+//! them; opens no connection.
 
 use std::time::Duration;
 
 use super::keys::Keys;
 use super::{ClientTls, ConfigError};
 
-/// BOSH's default. Diego's BBS waits without a limit if the key is absent, so one receiver that never answers would block a
-/// worker forever.
+/// BOSH's default. Diego's BBS waits without a limit if the key is absent, so one receiver that
+/// never answers would block a worker forever.
 const COMMUNICATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// BOSH's default. Diego's BBS ends at once if the key is absent.
 const REPORT_INTERVAL: Duration = Duration::from_secs(60);
@@ -61,8 +61,8 @@ pub struct RepConfig {
     pub session_cache_size: Option<usize>,
 }
 
-/// The client of the metrics agent, usually on the same machine.
-/// The fields are the keys `loggregator_*` of Diego's configuration. Envelopes carry `job_origin`, `source_id` and
+/// The client of the metrics agent, usually on the same machine. The fields are the keys
+/// `loggregator_*` of Diego's configuration. Envelopes carry `job_origin`, `source_id` and
 /// `instance_id`; an absent one is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are Diego's keys")]
@@ -93,7 +93,9 @@ pub struct AdvancedMetrics {
 impl ClientsConfig {
     pub(super) fn read(keys: &mut Keys) -> Self {
         Self {
-            communication_timeout: keys.duration("communication_timeout").unwrap_or(COMMUNICATION_TIMEOUT),
+            communication_timeout: keys
+                .duration("communication_timeout")
+                .unwrap_or(COMMUNICATION_TIMEOUT),
             auctioneer: AuctioneerConfig::read(keys),
             rep: RepConfig::read(keys),
             loggregator: keys.section("loggregator", LoggregatorConfig::read),
@@ -101,7 +103,9 @@ impl ClientsConfig {
             convergence_report_interval: keys
                 .duration("convergence_report_interval")
                 .unwrap_or(CONVERGENCE_REPORT_INTERVAL),
-            database_report_interval: keys.duration("database_report_interval").unwrap_or(DATABASE_REPORT_INTERVAL),
+            database_report_interval: keys
+                .duration("database_report_interval")
+                .unwrap_or(DATABASE_REPORT_INTERVAL),
             advanced_metrics: keys.section("advanced_metrics", AdvancedMetrics::read),
         }
     }
@@ -125,13 +129,17 @@ impl Default for ClientsConfig {
 impl AuctioneerConfig {
     fn read(keys: &mut Keys) -> Option<Self> {
         let require_tls = keys.flag("auctioneer_require_tls");
-        let (cert, key, ca) =
-            (keys.file("auctioneer_client_cert"), keys.file("auctioneer_client_key"), keys.file("auctioneer_ca_cert"));
+        let (cert, key, ca) = (
+            keys.file("auctioneer_client_cert"),
+            keys.file("auctioneer_client_key"),
+            keys.file("auctioneer_ca_cert"),
+        );
         let address = keys.text("auctioneer_address");
         let tls = if cert.is_none() && key.is_none() && ca.is_none() {
             None
         } else {
-            let what = "the other files that name the auctioneer and this host to each other are given";
+            let what =
+                "the other files that name the auctioneer and this host to each other are given";
             Some(ClientTls {
                 cert_file: keys.required(cert, "auctioneer_client_cert", what),
                 key_file: keys.required(key, "auctioneer_client_key", what),
@@ -145,7 +153,11 @@ impl AuctioneerConfig {
                 why: "it is a URL, such as \"https://auctioneer.service.cf.internal:9016\"",
             });
         }
-        Some(Self { address, tls, require_tls })
+        Some(Self {
+            address,
+            tls,
+            require_tls,
+        })
     }
 }
 
@@ -154,25 +166,45 @@ impl RepConfig {
         let cert = keys.file("rep_client_cert");
         let key = keys.file("rep_client_key");
         let ca = keys.file("rep_ca_cert");
-        let session_cache_size = keys.count("rep_client_session_cache_size").map(|size| size as usize);
+        let session_cache_size = keys
+            .count("rep_client_session_cache_size")
+            .map(|size| size as usize);
         let require_tls = keys.flag("rep_require_tls");
-        Self { tls: ClientTls::whole(cert, key, ca), require_tls, session_cache_size }
+        Self {
+            tls: ClientTls::whole(cert, key, ca),
+            require_tls,
+            session_cache_size,
+        }
     }
 }
 
 impl LoggregatorConfig {
-    /// Since `loggregator_use_v2_api` was removed from Diego's library (October 2025), it sends to every configured agent;
-    /// files written for older releases may still turn it off. A section that names neither an address nor a certificate
-    /// configures no agent.
+    /// Since `loggregator_use_v2_api` was removed from Diego's library (October 2025), it sends to
+    /// every configured agent; files written for older releases may still turn it off. A section
+    /// that names neither an address nor a certificate configures no agent.
     fn read(keys: &mut Keys) -> Option<Self> {
         let is_on: Option<bool> = keys.take("loggregator_use_v2_api");
-        let (host, port) = (keys.text("loggregator_api_host"), keys.take("loggregator_api_port"));
+        let (host, port) = (
+            keys.text("loggregator_api_host"),
+            keys.take("loggregator_api_port"),
+        );
         let port = port.filter(|port: &u16| *port > 0);
-        let files =
-            [keys.file("loggregator_ca_path"), keys.file("loggregator_cert_path"), keys.file("loggregator_key_path")];
+        let files = [
+            keys.file("loggregator_ca_path"),
+            keys.file("loggregator_cert_path"),
+            keys.file("loggregator_key_path"),
+        ];
         let is_named = host.is_some() || port.is_some() || files.iter().any(Option::is_some);
         let mut text = |key| keys.text(key).unwrap_or_default();
-        let [job_deployment, job_name, job_index, job_ip, job_origin, source_id, instance_id] = [
+        let [
+            job_deployment,
+            job_name,
+            job_index,
+            job_ip,
+            job_origin,
+            source_id,
+            instance_id,
+        ] = [
             text("loggregator_job_deployment"),
             text("loggregator_job_name"),
             text("loggregator_job_index"),
@@ -181,8 +213,13 @@ impl LoggregatorConfig {
             text("loggregator_source_id"),
             text("loggregator_instance_id"),
         ];
-        let batch_max_size = keys.count("loggregator_batch_max_size").map(|size| size as usize);
-        let batch_flush_interval = keys.take("batchflushinterval").filter(|ns: &u64| *ns > 0).map(Duration::from_nanos);
+        let batch_max_size = keys
+            .count("loggregator_batch_max_size")
+            .map(|size| size as usize);
+        let batch_flush_interval = keys
+            .take("batchflushinterval")
+            .filter(|ns: &u64| *ns > 0)
+            .map(Duration::from_nanos);
         if !is_on.unwrap_or(is_named) {
             return None;
         }

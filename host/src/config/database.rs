@@ -1,4 +1,5 @@
-//! Keys for the database: address, TLS, limits. Owns parsing them into an [`Address`]; opens no connection.
+//! Keys for the database: address, TLS, limits. Owns parsing them into an [`Address`]; opens no
+//! connection.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,15 +11,15 @@ use super::keys::Keys;
 use super::{ConfigError, Lock};
 use crate::database::{Address, ClientCertificate, ConnectionLimits, Dialect, Server, Tls};
 
-/// Upper bound of idle connections. Diego allows `max_idle_database_connections`; opening 200 at start would use up the
-/// connections of a whole server.
+/// Upper bound of idle connections. Diego allows `max_idle_database_connections`; opening 200 at
+/// start would use up the connections of a whole server.
 const MOST_KEPT: u32 = 10;
 /// Connections for the lease, if there are enough: others for the case that one hangs.
 const MOST_FOR_LEASE: u32 = 3;
 /// The share of the lease in few connections.
 const SHARE_OF_LEASE: u32 = 4;
-/// A schema change on MySQL, whose fence another connection holds, and the verification of a copy use two at once, for as long as
-/// they take.
+/// A schema change on MySQL, whose fence another connection holds, and the verification of a copy
+/// use two at once, for as long as they take.
 const FEWEST_IN_POOL: u32 = 2;
 /// The pool reserves memory for each; no server allows one client more.
 const MOST: u32 = 10_000;
@@ -87,7 +88,12 @@ impl DatabaseKeys {
         })
     }
 
-    fn parsed(&self, keys: &mut Keys, base: &Path, lock: &Lock) -> Result<ConfiguredAddress, ConfigError> {
+    fn parsed(
+        &self,
+        keys: &mut Keys,
+        base: &Path,
+        lock: &Lock,
+    ) -> Result<ConfiguredAddress, ConfigError> {
         let driver = self.driver.as_deref().unwrap_or("sqlite");
         let what = match driver {
             "sqlite" => "the path of the SQLite database file",
@@ -96,49 +102,100 @@ impl DatabaseKeys {
             other => return Err(ConfigError::Driver(other.to_owned())),
         };
         let key = "database_connection_string";
-        let text = self.connection_string.as_ref().map(|text| text.as_str()).filter(|text| !text.trim().is_empty());
+        let text = self
+            .connection_string
+            .as_ref()
+            .map(|text| text.as_str())
+            .filter(|text| !text.trim().is_empty());
         let text = text.ok_or(ConfigError::Missing { key, what })?;
         let dialect = match driver {
             "mysql" => Dialect::Mysql,
             "postgres" => Dialect::Postgres,
             _ if dsn::is_of_a_server(text) => {
-                let named = "\"postgres\" or \"mysql\", whose server `database_connection_string` names";
+                let named =
+                    "\"postgres\" or \"mysql\", whose server `database_connection_string` names";
                 return Err(match self.driver {
-                    None => ConfigError::Missing { key: "database_driver", what: named },
-                    Some(_) => ConfigError::ConnectionString { form: what, reason: DsnError::OtherDriver },
+                    None => ConfigError::Missing {
+                        key: "database_driver",
+                        what: named,
+                    },
+                    Some(_) => ConfigError::ConnectionString {
+                        form: what,
+                        reason: DsnError::OtherDriver,
+                    },
                 });
             }
             _ if dsn::is_address_of_sqlite(text) => {
-                return Err(ConfigError::ConnectionString { form: what, reason: DsnError::PathWithScheme });
+                return Err(ConfigError::ConnectionString {
+                    form: what,
+                    reason: DsnError::PathWithScheme,
+                });
             }
             _ => {
                 let address = Address::Sqlite(base.join(text));
-                return Ok(ConfiguredAddress { address, ignored: Vec::new(), raised_connections: None });
+                return Ok(ConfiguredAddress {
+                    address,
+                    ignored: Vec::new(),
+                    raised_connections: None,
+                });
             }
         };
-        let parsed = if dialect == Dialect::Mysql { dsn::mysql(text) } else { dsn::postgres(text) };
-        let mut dsn = parsed.map_err(|reason| ConfigError::ConnectionString { form: what, reason })?;
-        if let Some(Tls::Verified { ca_file: Some(file), .. }) = &mut dsn.tls {
+        let parsed = if dialect == Dialect::Mysql {
+            dsn::mysql(text)
+        } else {
+            dsn::postgres(text)
+        };
+        let mut dsn =
+            parsed.map_err(|reason| ConfigError::ConnectionString { form: what, reason })?;
+        if let Some(Tls::Verified {
+            ca_file: Some(file),
+            ..
+        }) = &mut dsn.tls
+        {
             *file = keys.find(key, file);
         }
-        if let Some(ClientCertificate { certificate, key: private }) = &mut dsn.client_certificate {
+        if let Some(ClientCertificate {
+            certificate,
+            key: private,
+        }) = &mut dsn.client_certificate
+        {
             *certificate = keys.find(key, certificate);
             *private = keys.find(key, private);
         }
-        let mut ignored: Vec<_> = dsn.ignored.iter().map(|name| format!("{key}: {name}")).collect();
+        let mut ignored: Vec<_> = dsn
+            .ignored
+            .iter()
+            .map(|name| format!("{key}: {name}"))
+            .collect();
         if self.enable_identity_verification && self.ca_cert_file.is_none() {
             ignored.push("sql_enable_identity_verification: without sql_ca_cert_file".to_owned());
         }
         let used = self.connections(lock);
-        let too_few = self.max_open_connections.filter(|configured| *configured < used);
+        let too_few = self
+            .max_open_connections
+            .filter(|configured| *configured < used);
         let raised_connections = too_few.map(|configured| RaisedConnections { configured, used });
         let address = Address::Server(Box::new(self.server(dialect, dsn, lock)));
-        Ok(ConfiguredAddress { address, ignored, raised_connections })
+        Ok(ConfiguredAddress {
+            address,
+            ignored,
+            raised_connections,
+        })
     }
 
     fn server(&self, dialect: Dialect, dsn: Dsn, lock: &Lock) -> Server {
         let tls = self.tls(dialect, dsn.tls);
-        let Dsn { host, port, socket, user, password, schema, client_certificate, settings, .. } = dsn;
+        let Dsn {
+            host,
+            port,
+            socket,
+            user,
+            password,
+            schema,
+            client_certificate,
+            settings,
+            ..
+        } = dsn;
         Server {
             dialect,
             host,
@@ -154,12 +211,20 @@ impl DatabaseKeys {
         }
     }
 
-    /// A certificate in the configuration takes precedence over the connection string. Without either, Diego uses no TLS with
-    /// MySQL, and TLS if the server offers it with PostgreSQL, also where it is to verify the server's identity.
+    /// A certificate in the configuration takes precedence over the connection string. Without
+    /// either, Diego uses no TLS with MySQL, and TLS if the server offers it with PostgreSQL, also
+    /// where it is to verify the server's identity.
     fn tls(&self, dialect: Dialect, asked: Option<Tls>) -> Tls {
         match &self.ca_cert_file {
-            Some(file) => Tls::Verified { ca_file: Some(file.clone()), identity: self.enable_identity_verification },
-            None => asked.unwrap_or(if dialect == Dialect::Mysql { Tls::Off } else { Tls::Preferred }),
+            Some(file) => Tls::Verified {
+                ca_file: Some(file.clone()),
+                identity: self.enable_identity_verification,
+            },
+            None => asked.unwrap_or(if dialect == Dialect::Mysql {
+                Tls::Off
+            } else {
+                Tls::Preferred
+            }),
         }
     }
 
@@ -167,22 +232,35 @@ impl DatabaseKeys {
     fn connections(&self, lock: &Lock) -> u32 {
         let default = ConnectionLimits::default();
         let fewest = FEWEST_IN_POOL + u32::from(lock.locket.is_none());
-        let configured = self.max_open_connections.unwrap_or(default.max_connections + default.lease_connections);
+        let configured = self
+            .max_open_connections
+            .unwrap_or(default.max_connections + default.lease_connections);
         configured.clamp(fewest, MOST)
     }
 
     fn limits(&self, lock: &Lock) -> ConnectionLimits {
         let default = ConnectionLimits::default();
         let all = self.connections(lock);
-        let lease_connections = if lock.locket.is_none() { (all / SHARE_OF_LEASE).clamp(1, MOST_FOR_LEASE) } else { 0 };
+        let lease_connections = if lock.locket.is_none() {
+            (all / SHARE_OF_LEASE).clamp(1, MOST_FOR_LEASE)
+        } else {
+            0
+        };
         let max_connections = all - lease_connections;
         ConnectionLimits {
             max_connections,
             lease_connections,
-            min_connections: self.max_idle_connections.unwrap_or_default().min(max_connections).min(MOST_KEPT),
+            min_connections: self
+                .max_idle_connections
+                .unwrap_or_default()
+                .min(max_connections)
+                .min(MOST_KEPT),
             max_lifetime: self.max_connection_lifetime,
             connect_timeout: self.connection_timeout.unwrap_or(default.connect_timeout),
-            statement_timeout: self.read_timeout.max(self.write_timeout).unwrap_or(default.statement_timeout),
+            statement_timeout: self
+                .read_timeout
+                .max(self.write_timeout)
+                .unwrap_or(default.statement_timeout),
             idle_in_transaction_timeout: (lock.ttl / 2).max(Duration::from_secs(1)),
         }
     }

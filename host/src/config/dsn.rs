@@ -1,5 +1,6 @@
-//! Connection strings in Diego's notation: the form of Go's MySQL driver, and PostgreSQL's two. Owns parsing them; opens
-//! no connection. Errors and `Debug` never print the input, which holds a password.
+//! Connection strings in Diego's notation: the form of Go's MySQL driver, and PostgreSQL's two.
+//! Owns parsing them; opens no connection. Errors and `Debug` never print the input, which holds a
+//! password.
 
 mod mysql;
 mod postgres;
@@ -41,7 +42,8 @@ impl std::fmt::Debug for Dsn {
     }
 }
 
-/// Why a connection string cannot be parsed; never contains a part of it except the name of a parameter.
+/// Why a connection string cannot be parsed; never contains a part of it except the name of a
+/// parameter.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DsnError {
     #[error("it names no schema, and which tables to use depends on that")]
@@ -64,31 +66,43 @@ pub enum DsnError {
     SeveralHosts,
     #[error("a quote in it is not closed")]
     Quote,
-    #[error("its `tls` has to be true, false, skip-verify or preferred; name a certificate with `sql_ca_cert_file`")]
+    #[error(
+        "its `tls` has to be true, false, skip-verify or preferred; name a certificate with `sql_ca_cert_file`"
+    )]
     Tls,
     #[error("its `sslmode` has to be disable, allow, prefer, require, verify-ca or verify-full")]
     SslMode,
-    #[error("it names a client certificate without its key, or the key alone; name both, with `sslcert` and `sslkey`")]
+    #[error(
+        "it names a client certificate without its key, or the key alone; name both, with `sslcert` and `sslkey`"
+    )]
     ClientCertificate,
-    #[error("its `options` has to consist of settings such as `-c search_path=diego`, without backslashes")]
+    #[error(
+        "its `options` has to consist of settings such as `-c search_path=diego`, without backslashes"
+    )]
     Options,
     #[error("its parameter `{0}` is chosen by this host; take it out")]
     Setting(String),
 }
 
-/// Whether a text is a connection string of a server, and no path of a file. It may have a password.
+/// Whether a text is a connection string of a server, and no path of a file. It may have a
+/// password.
 pub(super) fn is_of_a_server(text: &str) -> bool {
     let text = text.trim_start();
     let schemes = ["postgres://", "postgresql://", "mysql://"];
-    schemes.into_iter().any(|scheme| text.starts_with(scheme)) || text.contains("@tcp(") || text.contains("@unix(")
+    schemes.into_iter().any(|scheme| text.starts_with(scheme))
+        || text.contains("@tcp(")
+        || text.contains("@unix(")
 }
 
 /// Whether a text is the address of a SQLite database as other programs write it, and no path.
 pub(super) fn is_address_of_sqlite(text: &str) -> bool {
-    ["sqlite:", "sqlite3:", "file:"].into_iter().any(|scheme| text.trim_start().starts_with(scheme))
+    ["sqlite:", "sqlite3:", "file:"]
+        .into_iter()
+        .any(|scheme| text.trim_start().starts_with(scheme))
 }
 
-/// Decodes percent-encoding. Returns text that is not validly encoded unchanged, since BOSH does not encode.
+/// Decodes percent-encoding. Returns text that is not validly encoded unchanged, since BOSH does
+/// not encode.
 fn unescaped(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -98,8 +112,13 @@ fn unescaped(text: &str) -> String {
             out.push(byte);
             continue;
         }
-        let digit = |at: usize| tail.get(at).and_then(|digit| char::from(*digit).to_digit(16));
-        let (Some(high), Some(low)) = (digit(0), digit(1)) else { return text.to_owned() };
+        let digit = |at: usize| {
+            tail.get(at)
+                .and_then(|digit| char::from(*digit).to_digit(16))
+        };
+        let (Some(high), Some(low)) = (digit(0), digit(1)) else {
+            return text.to_owned();
+        };
         out.push((high * 16 + low) as u8);
         rest = &tail[2..];
     }
@@ -113,7 +132,9 @@ fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), DsnErro
             let (host, port) = rest.split_once(']').ok_or(DsnError::NoAddress)?;
             (host, port.strip_prefix(':'))
         }
-        None => text.rsplit_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+        None => text
+            .rsplit_once(':')
+            .map_or((text, None), |(host, port)| (host, Some(port))),
     };
     if host.is_empty() {
         return Err(DsnError::NoAddress);
@@ -126,15 +147,21 @@ fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), DsnErro
 }
 
 fn number(port: &str) -> Result<u16, DsnError> {
-    port.parse().ok().filter(|port| *port > 0).ok_or(DsnError::Port)
+    port.parse()
+        .ok()
+        .filter(|port| *port > 0)
+        .ok_or(DsnError::Port)
 }
 
 /// The decoded `name=value` pairs of a query.
 fn pairs(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
-    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (unescaped(name), unescaped(&value.replace('+', " ")))
-    })
+    query
+        .split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (unescaped(name), unescaped(&value.replace('+', " ")))
+        })
 }
 
 #[cfg(test)]
@@ -153,7 +180,10 @@ mod tests {
     fn debug_output_has_no_credentials() {
         let dsn = mysql("diego-user:hunter2@tcp(db:3306)/diego").unwrap();
         let printed = format!("{dsn:?}");
-        assert!(!printed.contains("hunter2") && !printed.contains("diego-user"), "{printed}");
+        assert!(
+            !printed.contains("hunter2") && !printed.contains("diego-user"),
+            "{printed}"
+        );
         assert!(printed.contains("db") && printed.contains("3306"));
     }
 }

@@ -1,5 +1,5 @@
-//! Durations in Go's notation: `10s`, `1m30s`, `1.5h`, `500ms`. No other notation is accepted, so that a file means the
-//! same to Diego and to this host.
+//! Durations in Go's notation: `10s`, `1m30s`, `1.5h`, `500ms`. No other notation is accepted, so
+//! that a file means the same to Diego and to this host.
 
 use std::time::Duration;
 
@@ -10,14 +10,24 @@ use serde::{Deserialize, Deserializer, de};
 pub struct GoDuration(pub Duration);
 
 /// A unit stands before any that is its prefix.
-const UNITS: [(&str, f64); 8] =
-    [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 6e10), ("h", 3.6e12)];
+const UNITS: [(&str, f64); 8] = [
+    ("ns", 1.0),
+    ("us", 1e3),
+    ("µs", 1e3),
+    ("μs", 1e3),
+    ("ms", 1e6),
+    ("s", 1e9),
+    ("m", 6e10),
+    ("h", 3.6e12),
+];
 
 impl<'de> Deserialize<'de> for GoDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         parse(&text).map(Self).ok_or_else(|| {
-            de::Error::custom(format!("{text:?} is not a duration; write it as in \"10s\", \"1m30s\" or \"500ms\""))
+            de::Error::custom(format!(
+                "{text:?} is not a duration; write it as in \"10s\", \"1m30s\" or \"500ms\""
+            ))
         })
     }
 }
@@ -26,7 +36,9 @@ impl std::str::FromStr for GoDuration {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text).map(Self).ok_or("write it as in 10s, 1m30s or 500ms")
+        parse(text)
+            .map(Self)
+            .ok_or("write it as in 10s, 1m30s or 500ms")
     }
 }
 
@@ -37,14 +49,17 @@ fn parse(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut total_ns = 0.0;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|&end| end > 0)?;
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .filter(|&end| end > 0)?;
         let number: f64 = rest[..digits].parse().ok()?;
         rest = &rest[digits..];
         let (unit, scale) = UNITS.into_iter().find(|(unit, _)| rest.starts_with(unit))?;
         total_ns += number * scale;
         rest = &rest[unit.len()..];
     }
-    (!text.is_empty() && total_ns < u64::MAX as f64).then(|| Duration::from_nanos(total_ns.round() as u64))
+    (!text.is_empty() && total_ns < u64::MAX as f64)
+        .then(|| Duration::from_nanos(total_ns.round() as u64))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The etcd cluster to import from, under the keys that Diego's BBS had for it, and this project's limits of its answers.
+//! The etcd cluster to import from, under the keys that Diego's BBS had for it, and this project's
+//! limits of its answers.
 
 use std::time::Duration;
 
@@ -34,21 +35,39 @@ impl EtcdConfig {
     pub(super) fn read(keys: &mut Keys) -> Option<Self> {
         const URLS: &str = "etcd_cluster_urls";
         let urls = keys.texts(URLS);
-        let cert = (keys.file("etcd_cert_file"), keys.file("etcd_key_file"), keys.file("etcd_ca_file"));
-        let connect_timeout = keys.duration("etcd_connect_timeout").unwrap_or(CONNECT_TIMEOUT);
-        let answer_timeout = keys.duration("etcd_answer_timeout").unwrap_or(ANSWER_TIMEOUT);
-        let most_bytes = keys.take("etcd_max_answer_bytes").filter(|bytes: &u64| *bytes > 0).unwrap_or(MOST_BYTES);
+        let cert = (
+            keys.file("etcd_cert_file"),
+            keys.file("etcd_key_file"),
+            keys.file("etcd_ca_file"),
+        );
+        let connect_timeout = keys
+            .duration("etcd_connect_timeout")
+            .unwrap_or(CONNECT_TIMEOUT);
+        let answer_timeout = keys
+            .duration("etcd_answer_timeout")
+            .unwrap_or(ANSWER_TIMEOUT);
+        let most_bytes = keys
+            .take("etcd_max_answer_bytes")
+            .filter(|bytes: &u64| *bytes > 0)
+            .unwrap_or(MOST_BYTES);
         let first = urls.first()?;
         let refused = |why| ConfigError::Refused { key: URLS, why };
-        let is_url = |url: &String| Url::parse(url).is_ok_and(|url| url.host_str().is_some() && url.path() == "/");
+        let is_url = |url: &String| {
+            Url::parse(url).is_ok_and(|url| url.host_str().is_some() && url.path() == "/")
+        };
         if !urls.iter().all(is_url) {
             keys.fault(refused(
                 "it is a list of URLs without a path, such as [\"https://etcd.service.cf.internal:4001\"]",
             ));
         }
         let is_secure = first.starts_with("https://");
-        if !urls.iter().all(|url| url.starts_with(if is_secure { "https://" } else { "http://" })) {
-            keys.fault(refused("its URLs begin with https:// or with http://, all of them with the same"));
+        if !urls
+            .iter()
+            .all(|url| url.starts_with(if is_secure { "https://" } else { "http://" }))
+        {
+            keys.fault(refused(
+                "its URLs begin with https:// or with http://, all of them with the same",
+            ));
         }
         let (cert, key, ca) = cert;
         let tls = match is_secure {
@@ -71,6 +90,12 @@ impl EtcdConfig {
             }),
             false => None,
         };
-        Some(Self { urls, tls, connect_timeout, answer_timeout, most_bytes })
+        Some(Self {
+            urls,
+            tls,
+            connect_timeout,
+            answer_timeout,
+            most_bytes,
+        })
     }
 }

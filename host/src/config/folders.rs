@@ -1,4 +1,5 @@
-//! Default folders for what Diego's `bbs.json` has no key for. Owns the candidates and their order; creates no folder.
+//! Default folders for what Diego's `bbs.json` has no key for. Owns the candidates and their order;
+//! creates no folder.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
@@ -16,54 +17,89 @@ const DATA: &str = "/var/vcap/data";
 /// A folder that every user may write to and that outlasts a restart of the machine.
 const SHARED: &str = "/var/tmp";
 
-/// The folder of modules that was shipped with the executable: `modules` beside it, or beside its folder.
+/// The folder of modules that was shipped with the executable: `modules` beside it, or beside its
+/// folder.
 ///
 /// # Errors
 /// If there is none.
 pub fn modules() -> Result<PathBuf, ConfigError> {
     let executable = std::env::current_exe().unwrap_or_default();
     let places = module_folders(&executable);
-    let names = || places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(" or ");
-    places.iter().find(|place| place.is_dir()).cloned().ok_or_else(|| ConfigError::NoModules { places: names() })
+    let names = || {
+        places
+            .iter()
+            .map(|place| place.display().to_string())
+            .collect::<Vec<_>>()
+            .join(" or ")
+    };
+    places
+        .iter()
+        .find(|place| place.is_dir())
+        .cloned()
+        .ok_or_else(|| ConfigError::NoModules { places: names() })
 }
 
 fn module_folders(executable: &Path) -> Vec<PathBuf> {
-    executable.ancestors().skip(1).take(2).map(|folder| folder.join("modules")).collect()
+    executable
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join("modules"))
+        .collect()
 }
 
 /// The folder for replay files, the admin socket and, where no other can be had, compiled modules.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DataFolder {
     pub(super) path: PathBuf,
-    /// The default until each host had a folder of its own. Hosts and files of that time may still be there.
+    /// The default until each host had a folder of its own. Hosts and files of that time may still
+    /// be there.
     pub(super) earlier: Option<PathBuf>,
 }
 
-/// The data folder of a host that names none: BOSH's writable folder of the job, or one that no other host has, derived from
-/// the file of the database, or from the configuration file if the database is a server's. It depends on paths alone and not on
-/// the environment, so that every command with the same file finds the same socket.
+/// The data folder of a host that names none: BOSH's writable folder of the job, or one that no
+/// other host has, derived from the file of the database, or from the configuration file if the
+/// database is a server's. It depends on paths alone and not on the environment, so that every
+/// command with the same file finds the same socket.
 pub(super) fn data(file: &Path, base: &Path, database: &Address) -> DataFolder {
     if let Address::Sqlite(database) = database {
         let mut path = database.clone().into_os_string();
         path.push(".data");
-        return DataFolder { path: path.into(), earlier: database.parent().map(Path::to_owned) };
+        return DataFolder {
+            path: path.into(),
+            earlier: database.parent().map(Path::to_owned),
+        };
     }
     if let Some(path) = bosh(base).filter(|folder| folder.is_dir()) {
-        return DataFolder { path, earlier: None };
+        return DataFolder {
+            path,
+            earlier: None,
+        };
     }
-    DataFolder { path: Path::new(SHARED).join(own_name(file)), earlier: Some(base.to_owned()) }
+    DataFolder {
+        path: Path::new(SHARED).join(own_name(file)),
+        earlier: Some(base.to_owned()),
+    }
 }
 
-/// A name that depends on the path of the file, with symbolic links resolved. Short, since the path of a socket has fewer than
-/// 108 bytes.
+/// A name that depends on the path of the file, with symbolic links resolved. Short, since the path
+/// of a socket has fewer than 108 bytes.
 fn own_name(file: &Path) -> String {
-    let file = file.canonicalize().or_else(|_| std::path::absolute(file)).unwrap_or_else(|_| file.to_owned());
+    let file = file
+        .canonicalize()
+        .or_else(|_| std::path::absolute(file))
+        .unwrap_or_else(|_| file.to_owned());
     let digest = Sha256::digest(file.as_os_str().as_encoded_bytes());
-    let digits: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    let digits: String = digest
+        .iter()
+        .take(8)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
     format!("bbs-{digits}")
 }
 
-/// `/var/vcap/data/NAME/tmp` for `/var/vcap/jobs/NAME/config`. Under `bpm` a job has no other writable folder by default.
+/// `/var/vcap/data/NAME/tmp` for `/var/vcap/jobs/NAME/config`. Under `bpm` a job has no other
+/// writable folder by default.
 pub(super) fn bosh(base: &Path) -> Option<PathBuf> {
     let job = base.strip_prefix(JOBS).ok()?.components().next()?;
     Some(Path::new(DATA).join(job).join("tmp"))
@@ -72,8 +108,9 @@ pub(super) fn bosh(base: &Path) -> Option<PathBuf> {
 /// The name of a folder of compiled modules.
 const MODULE_CACHE: &str = "module-cache";
 
-/// Folders for compiled modules, in order of preference: one that all hosts of this user share, so that each module is
-/// compiled once per machine, then the data folder. A BOSH job may only write to its data folder.
+/// Folders for compiled modules, in order of preference: one that all hosts of this user share, so
+/// that each module is compiled once per machine, then the data folder. A BOSH job may only write
+/// to its data folder.
 pub(super) fn module_caches(data: &Path) -> Vec<PathBuf> {
     let own = data.join(MODULE_CACHE);
     if data.starts_with(DATA) {
@@ -92,17 +129,25 @@ fn shared_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
     let folder = |name: &str| {
         let folders = variable(name)?;
         // systemd separates several folders with `:`.
-        std::env::split_paths(&folders).next().filter(|folder| folder.is_absolute() && folder != Path::new("/"))
+        std::env::split_paths(&folders)
+            .next()
+            .filter(|folder| folder.is_absolute() && folder != Path::new("/"))
     };
-    let of_home = || folder("HOME").filter(|home| is_own(home)).map(|home| home.join(".cache"));
+    let of_home = || {
+        folder("HOME")
+            .filter(|home| is_own(home))
+            .map(|home| home.join(".cache"))
+    };
     match folder("CACHE_DIRECTORY") {
         Some(service) => Some(service.join("modules")),
-        None => folder("XDG_CACHE_HOME").or_else(of_home).map(|cache| cache.join("bbs/modules")),
+        None => folder("XDG_CACHE_HOME")
+            .or_else(of_home)
+            .map(|cache| cache.join("bbs/modules")),
     }
 }
 
-/// Whether a folder exists and belongs to the user of this process: with `sudo`, `HOME` may be another user's, who could
-/// then not write to what root created there.
+/// Whether a folder exists and belongs to the user of this process: with `sudo`, `HOME` may be
+/// another user's, who could then not write to what root created there.
 fn is_own(folder: &Path) -> bool {
     let owner = std::fs::metadata(folder).map(|found| found.uid());
     folder.is_dir() && matches!((owner, files::own_user()), (Ok(one), Ok(other)) if one == other)
@@ -129,8 +174,9 @@ pub enum ModuleFoldersError {
     },
 }
 
-/// The folders of modules: the host's own, then those that the patterns match, in alphabetic order of each; each folder once. A
-/// pattern may match none; a path without a wildcard is a folder also if it does not exist.
+/// The folders of modules: the host's own, then those that the patterns match, in alphabetic order
+/// of each; each folder once. A pattern may match none; a path without a wildcard is a folder also
+/// if it does not exist.
 ///
 /// # Errors
 /// A pattern cannot be used.
@@ -146,14 +192,22 @@ pub(super) fn expand(own: &Path, patterns: &[PathBuf]) -> Result<Vec<PathBuf>, M
         }
     };
     for pattern in patterns {
-        let Some(text) = pattern.to_str().filter(|text| text.contains(['*', '?', '['])) else {
+        let Some(text) = pattern
+            .to_str()
+            .filter(|text| text.contains(['*', '?', '[']))
+        else {
             add(pattern.clone());
             continue;
         };
-        let matches =
-            glob::glob(text).map_err(|source| ModuleFoldersError::Pattern { pattern: pattern.clone(), source })?;
+        let matches = glob::glob(text).map_err(|source| ModuleFoldersError::Pattern {
+            pattern: pattern.clone(),
+            source,
+        })?;
         for found in matches {
-            let folder = found.map_err(|source| ModuleFoldersError::Read { pattern: pattern.clone(), source })?;
+            let folder = found.map_err(|source| ModuleFoldersError::Read {
+                pattern: pattern.clone(),
+                source,
+            })?;
             if folder.is_dir() {
                 add(folder);
             }
@@ -162,7 +216,8 @@ pub(super) fn expand(own: &Path, patterns: &[PathBuf]) -> Result<Vec<PathBuf>, M
     Ok(folders)
 }
 
-/// The folder beside the modules folder in which a package ships the output of `bbs module compile`.
+/// The folder beside the modules folder in which a package ships the output of `bbs module
+/// compile`.
 pub fn shipped_module_cache(modules: &Path) -> PathBuf {
     modules.with_file_name(MODULE_CACHE)
 }
@@ -176,21 +231,43 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let home = home.path().to_str().unwrap();
         let shared = |variables: &[(&str, &str)]| {
-            shared_cache(|name| variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.into()))
+            shared_cache(|name| {
+                variables
+                    .iter()
+                    .find(|(variable, _)| *variable == name)
+                    .map(|(_, value)| value.into())
+            })
         };
         let in_home = Some(Path::new(home).join(".cache/bbs/modules"));
         assert_eq!(shared(&[("HOME", home)]), in_home);
-        assert_eq!(shared(&[("HOME", home), ("XDG_CACHE_HOME", "/c")]), Some("/c/bbs/modules".into()));
-        assert_eq!(shared(&[("HOME", home), ("XDG_CACHE_HOME", "relative")]), in_home);
-        assert_eq!(shared(&[("HOME", home), ("CACHE_DIRECTORY", "/s:/t")]), Some("/s/modules".into()));
-        for none in [&[][..], &[("HOME", "/nonexistent")], &[("HOME", "/")], &[("HOME", "")]] {
+        assert_eq!(
+            shared(&[("HOME", home), ("XDG_CACHE_HOME", "/c")]),
+            Some("/c/bbs/modules".into())
+        );
+        assert_eq!(
+            shared(&[("HOME", home), ("XDG_CACHE_HOME", "relative")]),
+            in_home
+        );
+        assert_eq!(
+            shared(&[("HOME", home), ("CACHE_DIRECTORY", "/s:/t")]),
+            Some("/s/modules".into())
+        );
+        for none in [
+            &[][..],
+            &[("HOME", "/nonexistent")],
+            &[("HOME", "/")],
+            &[("HOME", "")],
+        ] {
             assert_eq!(shared(none), None, "{none:?}");
         }
     }
 
     #[test]
     fn module_cache_falls_back_to_the_data_folder() {
-        assert_eq!(module_caches(Path::new("/srv/data")).last(), Some(&PathBuf::from("/srv/data/module-cache")));
+        assert_eq!(
+            module_caches(Path::new("/srv/data")).last(),
+            Some(&PathBuf::from("/srv/data/module-cache"))
+        );
         let job = Path::new("/var/vcap/data/bbs/tmp");
         assert_eq!(module_caches(job), [job.join("module-cache")]);
     }
@@ -204,29 +281,57 @@ mod tests {
         }
         std::fs::create_dir(at("c")).unwrap();
         std::fs::write(at("c/bbs-modules"), "a file").unwrap();
-        let patterns = [at("*/bbs-modules"), at("none-*"), at("b/../host"), at("b/bbs-modules"), at("absent")];
+        let patterns = [
+            at("*/bbs-modules"),
+            at("none-*"),
+            at("b/../host"),
+            at("b/bbs-modules"),
+            at("absent"),
+        ];
         let expanded = expand(&at("host"), &patterns).unwrap();
-        assert_eq!(expanded, ["host", "a/bbs-modules", "b/bbs-modules", "absent"].map(at));
-        assert!(matches!(expand(&at("host"), &[at("a/**b")]), Err(ModuleFoldersError::Pattern { .. })));
+        assert_eq!(
+            expanded,
+            ["host", "a/bbs-modules", "b/bbs-modules", "absent"].map(at)
+        );
+        assert!(matches!(
+            expand(&at("host"), &[at("a/**b")]),
+            Err(ModuleFoldersError::Pattern { .. })
+        ));
     }
 
     #[test]
     fn shipped_module_cache_is_beside_the_modules_folder() {
-        for modules in ["/var/vcap/packages/bbs/modules", "/var/vcap/packages/bbs/modules/"] {
-            assert_eq!(shipped_module_cache(Path::new(modules)), Path::new("/var/vcap/packages/bbs/module-cache"));
+        for modules in [
+            "/var/vcap/packages/bbs/modules",
+            "/var/vcap/packages/bbs/modules/",
+        ] {
+            assert_eq!(
+                shipped_module_cache(Path::new(modules)),
+                Path::new("/var/vcap/packages/bbs/module-cache")
+            );
         }
     }
 
     #[test]
     fn modules_are_searched_beside_the_executable_and_its_folder() {
         let places = module_folders(Path::new("/var/vcap/packages/bbs/bin/bbs"));
-        assert_eq!(places, ["/var/vcap/packages/bbs/bin/modules", "/var/vcap/packages/bbs/modules"].map(PathBuf::from));
+        assert_eq!(
+            places,
+            [
+                "/var/vcap/packages/bbs/bin/modules",
+                "/var/vcap/packages/bbs/modules"
+            ]
+            .map(PathBuf::from)
+        );
     }
 
     #[test]
     fn bosh_job_uses_its_writable_data_folder() {
         let of = |base: &str| bosh(Path::new(base));
-        assert_eq!(of("/var/vcap/jobs/bbs/config"), Some("/var/vcap/data/bbs/tmp".into()));
+        assert_eq!(
+            of("/var/vcap/jobs/bbs/config"),
+            Some("/var/vcap/data/bbs/tmp".into())
+        );
         assert_eq!(of("/var/vcap/jobs"), None);
         assert_eq!(of("/etc/bbs"), None);
     }

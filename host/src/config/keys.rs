@@ -1,6 +1,6 @@
-//! A typed view of the file's keys with the semantics of Go's decoder, at every depth: key names in any case; `null`, `""`
-//! and zero mean the same as absent. Owns the faults of keys, which are collected, the list of unread keys, and the base of relative
-//! paths; contains no key names.
+//! A typed view of the file's keys with the semantics of Go's decoder, at every depth: key names in
+//! any case; `null`, `""` and zero mean the same as absent. Owns the faults of keys, which are
+//! collected, the list of unread keys, and the base of relative paths; contains no key names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -54,7 +54,10 @@ pub(super) struct Leftover {
 
 impl Keys {
     pub(super) fn new(object: Map<String, Value>, folders: Folders) -> Self {
-        let left = object.into_iter().map(|(key, value)| (key.to_ascii_lowercase(), value)).collect();
+        let left = object
+            .into_iter()
+            .map(|(key, value)| (key.to_ascii_lowercase(), value))
+            .collect();
         Self {
             folders,
             left,
@@ -74,7 +77,12 @@ impl Keys {
     }
 
     /// Returns the value of a key that has to be there; the default otherwise, with a fault.
-    pub(super) fn required<T: Default>(&mut self, value: Option<T>, key: &'static str, what: &'static str) -> T {
+    pub(super) fn required<T: Default>(
+        &mut self,
+        value: Option<T>,
+        key: &'static str,
+        what: &'static str,
+    ) -> T {
         value.unwrap_or_else(|| {
             self.fault(ConfigError::Missing { key, what });
             T::default()
@@ -101,7 +109,11 @@ impl Keys {
 
     /// Returns a value; none if it is absent, or has another form, which is a fault.
     pub(super) fn take<T: ConfigValue>(&mut self, key: &'static str) -> Option<T> {
-        self.take_or(key, |value| ConfigError::Value { key, value: describe(value), form: T::FORM })
+        self.take_or(key, |value| ConfigError::Value {
+            key,
+            value: describe(value),
+            form: T::FORM,
+        })
     }
 
     /// [`Self::take`] with a fault of its own.
@@ -138,15 +150,19 @@ impl Keys {
         self.text(key).map(|path| self.folders.file.join(path))
     }
 
-    /// Returns the path of a file that has to exist, such as a certificate. Go resolves it against the working directory; if
-    /// it exists only beside the configuration file, that path is used and the key is recorded for a warning.
+    /// Returns the path of a file that has to exist, such as a certificate. Go resolves it against
+    /// the working directory; if it exists only beside the configuration file, that path is used
+    /// and the key is recorded for a warning.
     pub(super) fn file(&mut self, key: &'static str) -> Option<PathBuf> {
         self.text(key).map(|path| self.find(key, Path::new(&path)))
     }
 
     /// Like [`Keys::file`], for a path that is part of a key's value.
     pub(super) fn find(&mut self, key: &str, path: &Path) -> PathBuf {
-        let (working, beside) = (self.folders.working.join(path), self.folders.file.join(path));
+        let (working, beside) = (
+            self.folders.working.join(path),
+            self.folders.file.join(path),
+        );
         if working.exists() {
             return working;
         }
@@ -163,12 +179,14 @@ impl Keys {
 
     /// Returns a duration; zero if it is absent. For durations of which zero has a meaning.
     pub(super) fn duration_or_zero(&mut self, key: &'static str) -> Duration {
-        self.take::<GoDuration>(key).map_or(Duration::ZERO, |duration| duration.0)
+        self.take::<GoDuration>(key)
+            .map_or(Duration::ZERO, |duration| duration.0)
     }
 
     /// Returns a duration, zero included; the default if it is absent.
     pub(super) fn duration_or(&mut self, key: &'static str, default: Duration) -> Duration {
-        self.take::<GoDuration>(key).map_or(default, |duration| duration.0)
+        self.take::<GoDuration>(key)
+            .map_or(default, |duration| duration.0)
     }
 
     /// Returns a count; `None` if it is zero or negative, which Go's code treats alike.
@@ -181,11 +199,16 @@ impl Keys {
         self.take(key).unwrap_or_default()
     }
 
-    /// Returns an address to listen on: an IP address and a port, or `:port`, which in Go means all interfaces.
+    /// Returns an address to listen on: an IP address and a port, or `:port`, which in Go means all
+    /// interfaces.
     pub(super) fn address(&mut self, key: &'static str) -> Option<SocketAddr> {
         let text = self.text(key)?;
-        let here = text.strip_prefix("localhost:").map(|port| (Ipv4Addr::LOCALHOST, port));
-        let everywhere = text.strip_prefix(':').map(|port| (Ipv4Addr::UNSPECIFIED, port));
+        let here = text
+            .strip_prefix("localhost:")
+            .map(|port| (Ipv4Addr::LOCALHOST, port));
+        let everywhere = text
+            .strip_prefix(':')
+            .map(|port| (Ipv4Addr::UNSPECIFIED, port));
         let address = match here.or(everywhere) {
             Some((ip, port)) => port.parse().ok().map(|port| SocketAddr::from((ip, port))),
             None => text.parse().ok(),
@@ -201,7 +224,12 @@ impl Keys {
         let object = self.take::<Map<String, Value>>(key).unwrap_or_default();
         let mut section = Self::new(object, self.folders.clone());
         let value = read(&mut section);
-        let Leftover { names, known, beside_the_file, faults } = section.leftover();
+        let Leftover {
+            names,
+            known,
+            beside_the_file,
+            faults,
+        } = section.leftover();
         let within = |name: String| format!("{key}.{name}");
         self.left_in_sections.extend(names.into_iter().map(within));
         self.known.extend(known.into_iter().map(within));
@@ -213,6 +241,11 @@ impl Keys {
     pub(super) fn leftover(self) -> Leftover {
         let mut names: Vec<_> = self.left.into_keys().chain(self.left_in_sections).collect();
         names.sort();
-        Leftover { names, known: self.known, beside_the_file: self.beside_the_file, faults: self.faults }
+        Leftover {
+            names,
+            known: self.known,
+            beside_the_file: self.beside_the_file,
+            faults: self.faults,
+        }
     }
 }

@@ -54,7 +54,9 @@ impl Default for Listeners {
 impl Listeners {
     pub(super) fn read(keys: &mut Keys) -> Self {
         let listeners = Self {
-            api: keys.address("listen_address").unwrap_or(Self::default().api),
+            api: keys
+                .address("listen_address")
+                .unwrap_or(Self::default().api),
             tls: ServerTls::read(keys),
             health: keys.address("health_address"),
             debug: keys.address("debug_address"),
@@ -81,8 +83,12 @@ impl Listeners {
 impl HealthCheck {
     fn read(keys: &mut Keys) -> Option<Self> {
         let check = Self {
-            interval: keys.duration("health_check_interval").unwrap_or(Duration::from_secs(10)),
-            timeout: keys.duration("health_check_timeout").unwrap_or(Duration::from_secs(5)),
+            interval: keys
+                .duration("health_check_interval")
+                .unwrap_or(Duration::from_secs(10)),
+            timeout: keys
+                .duration("health_check_timeout")
+                .unwrap_or(Duration::from_secs(5)),
             attempts: keys.count("health_check_failure_threshold").unwrap_or(3),
         };
         keys.flag("enable_db_health_check").then_some(check)

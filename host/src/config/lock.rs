@@ -26,7 +26,12 @@ pub struct Lock {
 
 impl Default for Lock {
     fn default() -> Self {
-        Self { ttl: TTL, retry_interval: RETRY_INTERVAL, uuid: None, locket: None }
+        Self {
+            ttl: TTL,
+            retry_interval: RETRY_INTERVAL,
+            uuid: None,
+            locket: None,
+        }
     }
 }
 
@@ -50,13 +55,20 @@ pub struct LocketConfig {
 }
 
 impl Lock {
-    /// `lookup_timeout` is the configured connection timeout of the database, which in Diego also bounds cell look-ups.
+    /// `lookup_timeout` is the configured connection timeout of the database, which in Diego also
+    /// bounds cell look-ups.
     pub(super) fn read(keys: &mut Keys, lookup_timeout: Option<Duration>) -> Self {
         let uuid = keys.text("uuid");
         let lock = Self {
             ttl: keys.duration("lock_ttl").unwrap_or(TTL),
-            retry_interval: keys.duration("lock_retry_interval").unwrap_or(RETRY_INTERVAL),
-            locket: LocketConfig::read(keys, uuid.as_deref(), lookup_timeout.unwrap_or(LOOKUP_TIMEOUT)),
+            retry_interval: keys
+                .duration("lock_retry_interval")
+                .unwrap_or(RETRY_INTERVAL),
+            locket: LocketConfig::read(
+                keys,
+                uuid.as_deref(),
+                lookup_timeout.unwrap_or(LOOKUP_TIMEOUT),
+            ),
             uuid,
         };
         if lock.ttl < Duration::from_secs(1) {
@@ -74,19 +86,29 @@ pub(super) const UUID: (&str, &str) = ("uuid", "the identity of this host in Loc
 /// The keys of Locket's files, each with its meaning.
 pub(super) const LOCKET_FILES: [(&str, &str); 3] = [
     ("locket_ca_cert_file", "the authority that signed Locket"),
-    ("locket_client_cert_file", "the certificate that this host shows to Locket"),
-    ("locket_client_key_file", "the key of the certificate that this host shows to Locket"),
+    (
+        "locket_client_cert_file",
+        "the certificate that this host shows to Locket",
+    ),
+    (
+        "locket_client_key_file",
+        "the key of the certificate that this host shows to Locket",
+    ),
 ];
 
 impl LocketConfig {
     fn read(keys: &mut Keys, uuid: Option<&str>, lookup_timeout: Duration) -> Option<Self> {
         let files = LOCKET_FILES.map(|(key, _)| keys.file(key));
-        let mut seconds = |key| keys.count(key).map(|count| Duration::from_secs(count.into()));
+        let mut seconds = |key| {
+            keys.count(key)
+                .map(|count| Duration::from_secs(count.into()))
+        };
         let keepalive_time = seconds("locket_client_keepalive_time");
         let keepalive_timeout = seconds("locket_client_keepalive_timeout");
         let address = keys.text("locket_address")?;
         keys.required(uuid.map(drop), UUID.0, UUID.1);
-        let [ca_cert_file, client_cert_file, client_key_file] = keys.all_required(files, LOCKET_FILES);
+        let [ca_cert_file, client_cert_file, client_key_file] =
+            keys.all_required(files, LOCKET_FILES);
         Some(Self {
             ca_cert_file,
             client_cert_file,

@@ -15,12 +15,15 @@ pub struct Logging {
     pub time_format: TimeFormat,
     /// Length in bytes at which texts within a line are truncated; unlimited if absent.
     pub max_data_string_length: Option<usize>,
-    /// Patterns of secrets to redact: `None` redacts nothing, an empty list uses the built-in patterns.
+    /// Patterns of secrets to redact: `None` redacts nothing, an empty list uses the built-in
+    /// patterns.
     pub redact: Option<Vec<String>>,
 }
 
 /// The least severity that is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, clap::ValueEnum)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, clap::ValueEnum,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     Debug,
@@ -54,7 +57,9 @@ impl<'de> Deserialize<'de> for TimeFormat {
         match (value.as_str(), value.as_u64()) {
             (Some("unix-epoch" | ""), _) | (_, Some(0)) => Ok(Self::UnixEpoch),
             (Some("rfc3339"), _) | (_, Some(1)) => Ok(Self::Rfc3339),
-            _ => Err(de::Error::custom(format!("{value} is neither \"unix-epoch\" nor \"rfc3339\""))),
+            _ => Err(de::Error::custom(format!(
+                "{value} is neither \"unix-epoch\" nor \"rfc3339\""
+            ))),
         }
     }
 }
@@ -67,7 +72,9 @@ impl Logging {
             format: None,
             level: keys.take("log_level").unwrap_or_default(),
             time_format: keys.take("time_format").unwrap_or_default(),
-            max_data_string_length: keys.count("max_data_string_length").map(|length| length as usize),
+            max_data_string_length: keys
+                .count("max_data_string_length")
+                .map(|length| length as usize),
             redact: keys.flag("redact_secrets").then_some(patterns),
         }
     }

@@ -1,5 +1,6 @@
-//! Keys for migrations: whether the API is served meanwhile, how fast they run, and how records that cannot be transformed
-//! are treated. All of them are this project's own; Diego's BBS ignores them.
+//! Keys for migrations: whether the API is served meanwhile, how fast they run, and how records
+//! that cannot be transformed are treated. All of them are this project's own; Diego's BBS ignores
+//! them.
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ pub enum MigrationMode {
     /// Answers 503 with the progress until the migration is complete.
     #[default]
     Offline,
-    /// Reads go through the lens, and writes to both the original tables and the copies (dual write).
+    /// Reads go through the lens, and writes to both the original tables and the copies (dual
+    /// write).
     Online,
 }
 
@@ -27,7 +29,8 @@ pub enum OnUnreadable {
     /// Ends the migration or the import with an error that names the record.
     #[default]
     Stop,
-    /// Moves the whole unit, or the record that is imported, into quarantine, with the reason, and continues.
+    /// Moves the whole unit, or the record that is imported, into quarantine, with the reason, and
+    /// continues.
     Quarantine,
 }
 
@@ -38,8 +41,9 @@ pub struct MigrationConfig {
     pub on_unreadable: OnUnreadable,
     /// The data version to roll the database back to on `SIGTERM`.
     pub rollback_on_drain_to: Option<u64>,
-    /// Records of one kind that cannot be read and go into quarantine at once while the host serves, and units of a group of
-    /// tables that a migration moves there, unless one in a hundred is more; with 0, none.
+    /// Records of one kind that cannot be read and go into quarantine at once while the host
+    /// serves, and units of a group of tables that a migration moves there, unless one in a hundred
+    /// is more; with 0, none.
     pub quarantine_limit: Option<u64>,
     /// Upper bound of the rate; no bound if absent.
     pub units_per_second: Option<u64>,
@@ -58,14 +62,18 @@ impl MigrationConfig {
                 why: "a migration at 0 units a second would never end; leave it out for no bound",
             });
         }
-        let batch_time = keys.take::<GoDuration>("migration_batch_time").map(|time| time.0);
+        let batch_time = keys
+            .take::<GoDuration>("migration_batch_time")
+            .map(|time| time.0);
         if batch_time.is_some_and(|time| time.is_zero()) {
             keys.fault(ConfigError::Refused {
                 key: "migration_batch_time",
                 why: "a batch takes some time; give one such as \"250ms\"",
             });
         }
-        let lock_timeout = keys.take::<GoDuration>("migration_lock_timeout").map(|time| time.0);
+        let lock_timeout = keys
+            .take::<GoDuration>("migration_lock_timeout")
+            .map(|time| time.0);
         Self {
             mode: keys.take("migration_mode").unwrap_or_default(),
             on_unreadable: keys.take("on_unreadable").unwrap_or_default(),

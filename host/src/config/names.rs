@@ -1,7 +1,9 @@
-//! Names of keys: this project's own, Diego's without effect, and the likely meaning of a misspelt one. Reads no value.
+//! Names of keys: this project's own, Diego's without effect, and the likely meaning of a misspelt
+//! one. Reads no value.
 
-/// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one would silently change
-/// behaviour: a host with `pin_data_versoin` would migrate the database that it was meant to leave alone.
+/// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one
+/// would silently change behaviour: a host with `pin_data_versoin` would migrate the database that
+/// it was meant to leave alone.
 pub(super) const OURS: [&str; 30] = [
     "accept_older_catalogs",
     "admin_socket",
@@ -35,9 +37,10 @@ pub(super) const OURS: [&str; 30] = [
     "update_routable_timeout",
 ];
 
-/// Diego's keys that have no effect here: those that its own BBS ignores, those for other components
-/// (`loggregator_app_metric_exclusion_filter`), the one that logs repeated start reports of instances, which this host
-/// never logs, and those for a pool of connections to etcd, which is read over one.
+/// Diego's keys that have no effect here: those that its own BBS ignores, those for other
+/// components (`loggregator_app_metric_exclusion_filter`), the one that logs repeated start reports
+/// of instances, which this host never logs, and those for a pool of connections to etcd, which is
+/// read over one.
 pub(super) const WITHOUT_MEANING: [&str; 9] = [
     "advertise_url",
     "cell_registrations_locket_enabled",
@@ -51,9 +54,14 @@ pub(super) const WITHOUT_MEANING: [&str; 9] = [
 ];
 
 /// The key that `unknown` resembles most, within one edit plus another per eight characters.
-pub(super) fn resembled<'a>(unknown: &str, keys: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(super) fn resembled<'a>(
+    unknown: &str,
+    keys: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let written = unknown.replace('-', "_");
-    let distances = keys.into_iter().map(|key| (strsim::osa_distance(&written, key), key));
+    let distances = keys
+        .into_iter()
+        .map(|key| (strsim::osa_distance(&written, key), key));
     let (distance, key) = distances.min()?;
     (distance <= 1 + key.len() / 8).then_some(key)
 }
@@ -82,7 +90,8 @@ mod tests {
         }
     }
 
-    /// All keys of Diego's BBS from its first commit to `b2385bea`, and other names that an operator may add.
+    /// All keys of Diego's BBS from its first commit to `b2385bea`, and other names that an
+    /// operator may add.
     #[test]
     fn diegos_and_unrelated_keys_resemble_none_of_ours() {
         let diegos = "access_log_path active_key_label advanced_metrics advertise_url auctioneer_address \
@@ -103,7 +112,10 @@ mod tests {
             rep_client_session_cache_size rep_require_tls report_interval require_ssl session_name \
             skip_consul_lock sql_ca_cert_file sql_enable_identity_verification task_callback_workers time_format \
             update_workers uuid";
-        for key in diegos.split_whitespace().chain(["comment", "_comment", "version", "name", "x", ""]) {
+        for key in diegos
+            .split_whitespace()
+            .chain(["comment", "_comment", "version", "name", "x", ""])
+        {
             assert_eq!(resembled(key, OURS), None, "{key}");
         }
     }

@@ -22,12 +22,20 @@ fn read_all(json: &str) -> Result<Config, Vec<ConfigError>> {
 
 fn check(file: Map<String, Value>, folders: Folders) -> Result<Config, Vec<ConfigError>> {
     let ExaminedConfig { config, faults, .. } = examine(file, folders);
-    if faults.is_empty() { Ok(config) } else { Err(faults) }
+    if faults.is_empty() {
+        Ok(config)
+    } else {
+        Err(faults)
+    }
 }
 
 /// The folders of a file `/etc/bbs/bbs.json` that is read by a process elsewhere.
 fn folders() -> Folders {
-    Folders { path: "/etc/bbs/bbs.json".into(), file: "/etc/bbs".into(), working: "/nonexistent".into() }
+    Folders {
+        path: "/etc/bbs/bbs.json".into(),
+        file: "/etc/bbs".into(),
+        working: "/nonexistent".into(),
+    }
 }
 
 const SMALLEST: &str = r#"{"database_connection_string":"data/bbs.db","modules_dir":"modules"}"#;
@@ -55,10 +63,19 @@ fn server(driver: &str, connection_string: &str, keys: &str) -> Server {
 fn smallest_file_has_defaults_beside_the_database() {
     let config = read(SMALLEST).unwrap();
     assert_eq!(config.listeners.api.to_string(), "127.0.0.1:8889");
-    assert_eq!(config.database, Address::Sqlite("/etc/bbs/data/bbs.db".into()));
+    assert_eq!(
+        config.database,
+        Address::Sqlite("/etc/bbs/data/bbs.db".into())
+    );
     assert_eq!(config.modules_dir, Path::new("/etc/bbs/modules"));
-    assert_eq!(config.module_caches.last().unwrap(), Path::new("/etc/bbs/data/bbs.db.data/module-cache"));
-    assert_eq!(config.admin_socket, Path::new("/etc/bbs/data/bbs.db.data/admin.sock"));
+    assert_eq!(
+        config.module_caches.last().unwrap(),
+        Path::new("/etc/bbs/data/bbs.db.data/module-cache")
+    );
+    assert_eq!(
+        config.admin_socket,
+        Path::new("/etc/bbs/data/bbs.db.data/admin.sock")
+    );
     assert_eq!(config.lock, Lock::default());
     assert_eq!(config.migration, MigrationConfig::default());
     assert_eq!(config.ignored, Ignored::default());
@@ -67,15 +84,17 @@ fn smallest_file_has_defaults_beside_the_database() {
 #[test]
 fn folders_default_to_the_data_folder_and_can_be_set() {
     let moved = read(&with(r#""data_dir":"/var/lib/bbs","replay_dir":"replays""#)).unwrap();
-    assert_eq!(moved.module_caches.last().unwrap(), Path::new("/var/lib/bbs/module-cache"));
+    assert_eq!(
+        moved.module_caches.last().unwrap(),
+        Path::new("/var/lib/bbs/module-cache")
+    );
     let named = read(&with(r#""module_cache_dir":"cache""#)).unwrap();
     assert_eq!(named.module_caches, [Path::new("/etc/bbs/cache")]);
     assert_eq!(moved.replay_dir, Path::new("/etc/bbs/replays"));
 }
 
 /// A file that names a database of a server, and no folder.
-const ON_A_SERVER: &str =
-    r#"{"database_driver":"postgres","database_connection_string":"host=db user=u dbname=d","modules_dir":"m"}"#;
+const ON_A_SERVER: &str = r#"{"database_driver":"postgres","database_connection_string":"host=db user=u dbname=d","modules_dir":"m"}"#;
 
 #[test]
 fn hosts_of_one_folder_have_data_folders_of_their_own_and_none_beside_the_configuration() {
@@ -89,8 +108,16 @@ fn hosts_of_one_folder_have_data_folders_of_their_own_and_none_beside_the_config
     assert_ne!(one.admin_socket, other.admin_socket);
     assert_ne!(one.replay_dir, other.replay_dir);
     for config in [&one, &other] {
-        for place in [&config.admin_socket, &config.replay_dir, config.module_caches.last().unwrap()] {
-            assert!(place.starts_with("/var/tmp") && !place.starts_with(folder.path()), "{}", place.display());
+        for place in [
+            &config.admin_socket,
+            &config.replay_dir,
+            config.module_caches.last().unwrap(),
+        ] {
+            assert!(
+                place.starts_with("/var/tmp") && !place.starts_with(folder.path()),
+                "{}",
+                place.display()
+            );
         }
         assert!(config.admin_socket.as_os_str().len() < 100);
     }
@@ -112,16 +139,25 @@ fn earlier_places_beside_the_configuration_are_still_used() {
         Config::read(&path).unwrap()
     };
     let earlier = folder.path().join("admin.sock");
-    for json in [ON_A_SERVER.to_owned(), SMALLEST.replace("data/bbs.db", "bbs.db")] {
+    for json in [
+        ON_A_SERVER.to_owned(),
+        SMALLEST.replace("data/bbs.db", "bbs.db"),
+    ] {
         let config = read(&json);
-        assert_eq!(config.admin_sockets().collect::<Vec<_>>(), [&config.admin_socket, &earlier]);
+        assert_eq!(
+            config.admin_sockets().collect::<Vec<_>>(),
+            [&config.admin_socket, &earlier]
+        );
         assert!(!config.replay_dir.starts_with(folder.path().join("replay")));
         std::fs::create_dir(folder.path().join("replay")).unwrap();
         assert_eq!(read(&json).replay_dir, folder.path().join("replay"));
         std::fs::remove_dir(folder.path().join("replay")).unwrap();
         for named in [r#""data_dir":"d""#, r#""admin_socket":"d/admin.sock""#] {
             let named = read(&json.replace('}', &format!(",{named}}}")));
-            assert_eq!(named.admin_sockets().collect::<Vec<_>>(), [folder.path().join("d/admin.sock")]);
+            assert_eq!(
+                named.admin_sockets().collect::<Vec<_>>(),
+                [folder.path().join("d/admin.sock")]
+            );
         }
     }
 }
@@ -129,23 +165,45 @@ fn earlier_places_beside_the_configuration_are_still_used() {
 #[test]
 fn connection_string_sets_the_servers_address() {
     let mysql = on_mysql("");
-    assert_eq!((mysql.dialect, &*mysql.host, mysql.port), (Dialect::Mysql, "db", 3306));
-    assert_eq!((&*mysql.user, mysql.password.as_str(), &*mysql.database), ("diego", "p@ss", "cf"));
+    assert_eq!(
+        (mysql.dialect, &*mysql.host, mysql.port),
+        (Dialect::Mysql, "db", 3306)
+    );
+    assert_eq!(
+        (&*mysql.user, mysql.password.as_str(), &*mysql.database),
+        ("diego", "p@ss", "cf")
+    );
     let postgres = server("postgres", "postgres://diego:p@ss@db:5433/cf", "");
-    assert_eq!((postgres.dialect, postgres.port, postgres.password.as_str()), (Dialect::Postgres, 5433, "p@ss"));
+    assert_eq!(
+        (postgres.dialect, postgres.port, postgres.password.as_str()),
+        (Dialect::Postgres, 5433, "p@ss")
+    );
 }
 
 #[test]
 fn certificate_in_the_file_overrides_the_connection_string() {
-    let ca = |file: &str, identity| Tls::Verified { ca_file: Some(Path::new("/etc/bbs").join(file)), identity };
+    let ca = |file: &str, identity| Tls::Verified {
+        ca_file: Some(Path::new("/etc/bbs").join(file)),
+        identity,
+    };
     assert_eq!(on_mysql("").tls, Tls::Off);
     assert_eq!(on_mysql(r#","sql_ca_cert_file":"""#).tls, Tls::Off);
-    assert_eq!(on_mysql(r#","sql_ca_cert_file":"sql.crt""#).tls, ca("sql.crt", false));
+    assert_eq!(
+        on_mysql(r#","sql_ca_cert_file":"sql.crt""#).tls,
+        ca("sql.crt", false)
+    );
     let both = r#","sql_ca_cert_file":"/sql.crt","sql_enable_identity_verification":true"#;
     assert_eq!(on_mysql(both).tls, ca("/sql.crt", true));
-    assert_eq!(on_mysql(r#","sql_enable_identity_verification":true"#).tls, Tls::Off, "as for Diego");
+    assert_eq!(
+        on_mysql(r#","sql_enable_identity_verification":true"#).tls,
+        Tls::Off,
+        "as for Diego"
+    );
     let url = "postgres://u:p@db/d?sslmode=require";
-    assert_eq!(server("postgres", "postgres://u:p@db/d", "").tls, Tls::Preferred);
+    assert_eq!(
+        server("postgres", "postgres://u:p@db/d", "").tls,
+        Tls::Preferred
+    );
     assert_eq!(server("postgres", url, "").tls, Tls::Required);
     assert_eq!(server("postgres", url, both).tls, ca("/sql.crt", true));
 }
@@ -153,36 +211,75 @@ fn certificate_in_the_file_overrides_the_connection_string() {
 #[test]
 fn connection_limits_and_timeouts_are_applied() {
     let default = on_mysql("").limits;
-    assert_eq!((default.max_connections, default.lease_connections), (97, 3), "100 in all");
+    assert_eq!(
+        (default.max_connections, default.lease_connections),
+        (97, 3),
+        "100 in all"
+    );
     assert_eq!((default.min_connections, default.max_lifetime), (0, None));
     let given = on_mysql(
         r#","max_open_database_connections":200,"max_idle_database_connections":200,
            "max_database_connection_lifetime":"1h","db_connection_timeout":"7s","db_read_timeout":"1m",
            "db_write_timeout":"2m","lock_ttl":"20s""#,
     );
-    assert_eq!((given.limits.max_connections, given.limits.lease_connections), (197, 3), "200 in all");
+    assert_eq!(
+        (given.limits.max_connections, given.limits.lease_connections),
+        (197, 3),
+        "200 in all"
+    );
     assert_eq!(given.limits.min_connections, 10);
     assert_eq!(given.limits.max_lifetime, Some(Duration::from_secs(3600)));
     assert_eq!(given.limits.connect_timeout, Duration::from_secs(7));
     assert_eq!(given.limits.statement_timeout, Duration::from_secs(120));
-    assert_eq!(given.limits.idle_in_transaction_timeout, Duration::from_secs(10));
-    let few = on_mysql(r#","max_open_database_connections":4,"max_idle_database_connections":50,"lock_ttl":"1s""#);
-    assert_eq!((few.limits.max_connections, few.limits.lease_connections, few.limits.min_connections), (3, 1, 3));
-    assert_eq!(few.limits.idle_in_transaction_timeout, Duration::from_secs(1));
-    let zero =
-        on_mysql(r#","max_database_connection_lifetime":"0s","db_connection_timeout":"0s","db_read_timeout":"0""#);
+    assert_eq!(
+        given.limits.idle_in_transaction_timeout,
+        Duration::from_secs(10)
+    );
+    let few = on_mysql(
+        r#","max_open_database_connections":4,"max_idle_database_connections":50,"lock_ttl":"1s""#,
+    );
+    assert_eq!(
+        (
+            few.limits.max_connections,
+            few.limits.lease_connections,
+            few.limits.min_connections
+        ),
+        (3, 1, 3)
+    );
+    assert_eq!(
+        few.limits.idle_in_transaction_timeout,
+        Duration::from_secs(1)
+    );
+    let zero = on_mysql(
+        r#","max_database_connection_lifetime":"0s","db_connection_timeout":"0s","db_read_timeout":"0""#,
+    );
     assert_eq!(zero.limits, default);
 }
 
 /// The connections in the pool and for the lease, and the number that the limit was raised to.
 fn shares(driver: &str, keys: &str) -> (u32, u32, Option<u32>) {
-    let text = if driver == "mysql" { "u:p@tcp(db:3306)/d" } else { "postgres://u:p@db/d" };
-    let json =
-        format!(r#"{{"database_driver":"{driver}","database_connection_string":"{text}","modules_dir":"m"{keys}}}"#);
+    let text = if driver == "mysql" {
+        "u:p@tcp(db:3306)/d"
+    } else {
+        "postgres://u:p@db/d"
+    };
+    let json = format!(
+        r#"{{"database_driver":"{driver}","database_connection_string":"{text}","modules_dir":"m"{keys}}}"#
+    );
     let config = read(&json).unwrap();
-    let Address::Server(server) = config.database else { panic!("{driver} is a server") };
-    let ConnectionLimits { max_connections, lease_connections, .. } = server.limits;
-    (max_connections, lease_connections, config.raised_connections.map(|raised| raised.used))
+    let Address::Server(server) = config.database else {
+        panic!("{driver} is a server")
+    };
+    let ConnectionLimits {
+        max_connections,
+        lease_connections,
+        ..
+    } = server.limits;
+    (
+        max_connections,
+        lease_connections,
+        config.raised_connections.map(|raised| raised.used),
+    )
 }
 
 #[test]
@@ -193,8 +290,14 @@ fn limit_of_connections_includes_the_lease_and_is_raised_to_the_fewest_possible(
         assert_eq!(shares(driver, &limit(3)), (2, 1, None));
         assert_eq!(shares(driver, &limit(12)), (9, 3, None));
         assert_eq!(shares(driver, ""), (97, 3, None));
-        assert_eq!(shares(driver, &format!("{},{LOCKET}", limit(1))), (2, 0, Some(2)));
-        assert_eq!(shares(driver, &format!("{},{LOCKET}", limit(20))), (20, 0, None));
+        assert_eq!(
+            shares(driver, &format!("{},{LOCKET}", limit(1))),
+            (2, 0, Some(2))
+        );
+        assert_eq!(
+            shares(driver, &format!("{},{LOCKET}", limit(20))),
+            (20, 0, None)
+        );
     }
 }
 
@@ -206,13 +309,34 @@ const LOCKET: &str = r#""uuid":"me","lock_ttl":"30s","lock_retry_interval":"1s",
 fn locket_address_selects_locket() {
     let keys = LOCKET;
     let lock = read(&with(keys)).unwrap().lock;
-    assert_eq!((lock.ttl.as_secs(), lock.retry_interval.as_secs(), lock.uuid.as_deref()), (30, 1, Some("me")));
+    assert_eq!(
+        (
+            lock.ttl.as_secs(),
+            lock.retry_interval.as_secs(),
+            lock.uuid.as_deref()
+        ),
+        (30, 1, Some("me"))
+    );
     let locket = lock.locket.unwrap();
-    assert_eq!((&*locket.address, &*locket.client_key_file), ("locket:8891", Path::new("/etc/bbs/c.key")));
+    assert_eq!(
+        (&*locket.address, &*locket.client_key_file),
+        ("locket:8891", Path::new("/etc/bbs/c.key"))
+    );
     assert_eq!(locket.keepalive_timeout, Some(Duration::from_secs(22)));
-    for missing in ["uuid", "locket_ca_cert_file", "locket_client_cert_file", "locket_client_key_file"] {
-        let error = read(&with(&keys.replace(&format!(r#""{missing}""#), r#""other""#))).unwrap_err();
-        assert!(matches!(error, ConfigError::Missing { key, .. } if key == missing), "{missing}: {error}");
+    for missing in [
+        "uuid",
+        "locket_ca_cert_file",
+        "locket_client_cert_file",
+        "locket_client_key_file",
+    ] {
+        let error = read(&with(
+            &keys.replace(&format!(r#""{missing}""#), r#""other""#),
+        ))
+        .unwrap_err();
+        assert!(
+            matches!(error, ConfigError::Missing { key, .. } if key == missing),
+            "{missing}: {error}"
+        );
     }
 }
 
@@ -234,22 +358,43 @@ fn migration_keys_are_read() {
 
 #[test]
 fn keys_without_effect_are_listed() {
-    let ignored = read(&with(r#""locket_adress":"x","advertise_url":"y","require_ssl":true"#)).unwrap().ignored;
+    let ignored = read(&with(
+        r#""locket_adress":"x","advertise_url":"y","require_ssl":true"#,
+    ))
+    .unwrap()
+    .ignored;
     assert_eq!(
         (&ignored.known[..], &ignored.unknown[..]),
-        (&["advertise_url".to_owned(), "require_ssl".to_owned()][..], &["locket_adress".to_owned()][..])
+        (
+            &["advertise_url".to_owned(), "require_ssl".to_owned()][..],
+            &["locket_adress".to_owned()][..]
+        )
     );
     let nested = r#""loggregator":{"loggregator_use_v2_api":false,"Dropsonde_Port":1,"loggregator_app_metric_exclusion_filter":[]},
         "advanced_metrics":{"route_config":{"request_size":[]}}"#;
     let ignored = read(&with(nested)).unwrap().ignored;
-    assert_eq!(ignored.known, ["loggregator.loggregator_app_metric_exclusion_filter"]);
-    assert_eq!(ignored.unknown, ["advanced_metrics.route_config.request_size", "loggregator.dropsonde_port"]);
-    let json =
-        r#"{"database_driver":"mysql","database_connection_string":"u:p@tcp(db)/d?parseTime=true","modules_dir":"m"}"#;
-    assert_eq!(read(json).unwrap().ignored.unknown, ["database_connection_string: parseTime"]);
+    assert_eq!(
+        ignored.known,
+        ["loggregator.loggregator_app_metric_exclusion_filter"]
+    );
+    assert_eq!(
+        ignored.unknown,
+        [
+            "advanced_metrics.route_config.request_size",
+            "loggregator.dropsonde_port"
+        ]
+    );
+    let json = r#"{"database_driver":"mysql","database_connection_string":"u:p@tcp(db)/d?parseTime=true","modules_dir":"m"}"#;
+    assert_eq!(
+        read(json).unwrap().ignored.unknown,
+        ["database_connection_string: parseTime"]
+    );
     let json = r#"{"database_driver":"postgres","database_connection_string":"postgres://u@db/d","modules_dir":"m",
         "sql_enable_identity_verification":true}"#;
-    assert_eq!(read(json).unwrap().ignored.unknown, ["sql_enable_identity_verification: without sql_ca_cert_file"]);
+    assert_eq!(
+        read(json).unwrap().ignored.unknown,
+        ["sql_enable_identity_verification: without sql_ca_cert_file"]
+    );
 }
 
 #[test]
@@ -260,12 +405,18 @@ fn misspelt_key_of_ours_is_rejected_with_the_right_name() {
         "{error}"
     );
     let said = error.to_string();
-    assert!(said.contains("`pin_data_versoin`") && said.contains("write `pin_data_version`"), "{said}");
+    assert!(
+        said.contains("`pin_data_versoin`") && said.contains("write `pin_data_version`"),
+        "{said}"
+    );
 }
 
 #[test]
 fn each_key_in_the_list_of_ours_is_read() {
-    for key in names::OURS.into_iter().filter(|key| !["modules_dir"].contains(key)) {
+    for key in names::OURS
+        .into_iter()
+        .filter(|key| !["modules_dir"].contains(key))
+    {
         let config = read(&with(&format!(r#""{key}":null"#))).unwrap();
         assert_eq!(config.ignored, Ignored::default(), "{key}");
     }
@@ -282,7 +433,10 @@ fn unusable_values_are_rejected() {
         ("migration_batch_time", r#""0s""#),
     ] {
         let refused = read(&with(&format!(r#""{key}":{value}"#)));
-        assert!(matches!(refused, Err(ConfigError::Refused { key: named, .. }) if named == key), "{key}");
+        assert!(
+            matches!(refused, Err(ConfigError::Refused { key: named, .. }) if named == key),
+            "{key}"
+        );
     }
     let json = with(r#""database_driver":"oracle""#);
     assert!(matches!(read(&json), Err(ConfigError::Driver(driver)) if driver == "oracle"));
@@ -291,24 +445,68 @@ fn unusable_values_are_rejected() {
 #[test]
 fn value_of_a_wrong_type_is_rejected_with_key_value_and_form() {
     for (key, value, part) in [
-        ("migration_mode", r#""fast""#, r#"`migration_mode` is "fast"; write "offline" or "online""#),
-        ("on_unreadable", r#""skip""#, r#"`on_unreadable` is "skip"; write "stop" or "quarantine""#),
-        ("lock_ttl", "15", r#"`lock_ttl` is 15; write a duration as in "10s", "1m30s" or "500ms""#),
-        ("communication_timeout", r#""15""#, r#"`communication_timeout` is "15"; write a duration as in"#),
-        ("converge_repeat_interval", r#""""#, r#"`converge_repeat_interval` is ""; write a duration as in"#),
-        ("max_open_database_connections", "1.5", "`max_open_database_connections` is 1.5; write a whole number"),
+        (
+            "migration_mode",
+            r#""fast""#,
+            r#"`migration_mode` is "fast"; write "offline" or "online""#,
+        ),
+        (
+            "on_unreadable",
+            r#""skip""#,
+            r#"`on_unreadable` is "skip"; write "stop" or "quarantine""#,
+        ),
+        (
+            "lock_ttl",
+            "15",
+            r#"`lock_ttl` is 15; write a duration as in "10s", "1m30s" or "500ms""#,
+        ),
+        (
+            "communication_timeout",
+            r#""15""#,
+            r#"`communication_timeout` is "15"; write a duration as in"#,
+        ),
+        (
+            "converge_repeat_interval",
+            r#""""#,
+            r#"`converge_repeat_interval` is ""; write a duration as in"#,
+        ),
+        (
+            "max_open_database_connections",
+            "1.5",
+            "`max_open_database_connections` is 1.5; write a whole number",
+        ),
         (
             "advanced_metrics",
             r#"{"route_config":{"request_count":"Ping"}}"#,
             r#"`request_count` is "Ping"; write a list of texts"#,
         ),
-        ("log_level", r#""loud""#, r#"`log_level` is "loud"; write "debug", "info", "error" or "fatal""#),
-        ("time_format", r#""iso""#, r#"`time_format` is "iso"; write "unix-epoch" or "rfc3339""#),
-        ("loggregator", "true", "`loggregator` is true; write an object"),
+        (
+            "log_level",
+            r#""loud""#,
+            r#"`log_level` is "loud"; write "debug", "info", "error" or "fatal""#,
+        ),
+        (
+            "time_format",
+            r#""iso""#,
+            r#"`time_format` is "iso"; write "unix-epoch" or "rfc3339""#,
+        ),
+        (
+            "loggregator",
+            "true",
+            "`loggregator` is true; write an object",
+        ),
         ("uuid", "1", "`uuid` is 1; write a text"),
         ("uuid", "[]", "`uuid` is a list; write a text"),
-        ("update_max_in_flight", "0", r#"`update_max_in_flight` is 0; write a number of instances, or a percentage"#),
-        ("trusted_keys", r#"{"bbs":"RW"}"#, "`trusted_keys` is an object; write an object whose values are lists"),
+        (
+            "update_max_in_flight",
+            "0",
+            r#"`update_max_in_flight` is 0; write a number of instances, or a percentage"#,
+        ),
+        (
+            "trusted_keys",
+            r#"{"bbs":"RW"}"#,
+            "`trusted_keys` is an object; write an object whose values are lists",
+        ),
     ] {
         match read(&with(&format!(r#""{key}":{value}"#))) {
             Err(error @ ConfigError::Value { .. }) => {
@@ -324,19 +522,43 @@ fn value_of_a_wrong_type_is_rejected_with_key_value_and_form() {
 
 #[test]
 fn address_is_ip_and_port_or_gos_shorter_forms() {
-    let health = |text: &str| read(&with(&format!(r#""health_address":"{text}""#))).map(|read| read.listeners.health);
+    let health = |text: &str| {
+        read(&with(&format!(r#""health_address":"{text}""#))).map(|read| read.listeners.health)
+    };
     for (text, address) in [
         ("127.0.0.1:8890", "127.0.0.1:8890"),
         ("[::1]:8890", "[::1]:8890"),
         ("localhost:8890", "127.0.0.1:8890"),
         (":8890", "0.0.0.0:8890"),
     ] {
-        assert_eq!(health(text).unwrap().map(|address| address.to_string()).as_deref(), Some(address));
+        assert_eq!(
+            health(text)
+                .unwrap()
+                .map(|address| address.to_string())
+                .as_deref(),
+            Some(address)
+        );
     }
     assert_eq!(health("").unwrap(), None);
-    for text in ["8890", "bbs:8890", "127.0.0.1", "127.0.0.1:port", "localhost:99999", ":"] {
+    for text in [
+        "8890",
+        "bbs:8890",
+        "127.0.0.1",
+        "127.0.0.1:port",
+        "localhost:99999",
+        ":",
+    ] {
         let error = health(text).unwrap_err();
-        assert!(matches!(&error, ConfigError::Address { key: "health_address", .. }), "{text}: {error}");
+        assert!(
+            matches!(
+                &error,
+                ConfigError::Address {
+                    key: "health_address",
+                    ..
+                }
+            ),
+            "{text}: {error}"
+        );
     }
 }
 
@@ -345,8 +567,17 @@ fn keys_are_read_as_go_reads_them() {
     let json = r#"{"Database_Connection_String":"bbs.db","MODULES_DIR":"m","lock_TTL":"30s","uuid":null,
         "log_level":"debug","encryption_keys":{"Key-A":"Pass"},"active_key_label":"Key-A"} trailing {"#;
     let config = read(json).unwrap();
-    assert_eq!((config.lock.ttl.as_secs(), config.lock.uuid.as_deref()), (30, None));
-    assert_eq!((config.logging.level, config.encryption_keys["Key-A"].as_str()), (LogLevel::Debug, "Pass"));
+    assert_eq!(
+        (config.lock.ttl.as_secs(), config.lock.uuid.as_deref()),
+        (30, None)
+    );
+    assert_eq!(
+        (
+            config.logging.level,
+            config.encryption_keys["Key-A"].as_str()
+        ),
+        (LogLevel::Debug, "Pass")
+    );
     let config = read(&with(
         r#""Advanced_Metrics":{"ENABLED":true,"Route_Config":{"Request_Count":null,"request_latency":["Ping",null]}},
         "Loggregator":null,"redact_secrets":true,"redact_patterns":[null],"encryption_keys":{"Key-A":null}"#,
@@ -372,20 +603,30 @@ fn missing_required_keys_are_named() {
         other => panic!("expected a missing key, got {other:?}"),
     };
     assert_eq!(key("{}"), "database_connection_string");
-    assert_eq!(key(r#"{"database_connection_string":" "}"#), "database_connection_string");
+    assert_eq!(
+        key(r#"{"database_connection_string":" "}"#),
+        "database_connection_string"
+    );
     let no_modules = read(r#"{"database_connection_string":"x"}"#).unwrap_err();
-    assert!(matches!(&no_modules, ConfigError::NoModules { places } if places.contains("modules or ")), "{no_modules}");
+    assert!(
+        matches!(&no_modules, ConfigError::NoModules { places } if places.contains("modules or ")),
+        "{no_modules}"
+    );
 }
 
 /// Keys at fault, in the order of the report.
 fn faults(json: &str) -> Vec<String> {
     let faults = read_all(json).unwrap_err();
-    faults.iter().map(|fault| fault.key().expect("it is that of a key").to_owned()).collect()
+    faults
+        .iter()
+        .map(|fault| fault.key().expect("it is that of a key").to_owned())
+        .collect()
 }
 
 #[test]
 fn all_faults_are_reported_at_once_each_key_with_its_first() {
-    let diegos = r#"{"database_connection_string":"x","modules_dir":"m","auctioneer_address":"https://a"}"#;
+    let diegos =
+        r#"{"database_connection_string":"x","modules_dir":"m","auctioneer_address":"https://a"}"#;
     let missing = [
         "cert_file",
         "key_file",
@@ -427,16 +668,22 @@ fn all_faults_are_reported_at_once_each_key_with_its_first() {
 
 #[test]
 fn unknown_key_that_resembles_one_of_diegos_is_ignored_with_that_key() {
-    let keys =
-        r#""converge_repeat_intervall":"1s","advertise_ur":"x","comment":1,"loggregator":{"loggregator_api_prt":1}"#;
+    let keys = r#""converge_repeat_intervall":"1s","advertise_ur":"x","comment":1,"loggregator":{"loggregator_api_prt":1}"#;
     let ignored = read(&with(keys)).unwrap().ignored;
-    let resembled: Vec<_> = ignored.resembled.iter().map(|(written, meant)| (&**written, &**meant)).collect();
+    let resembled: Vec<_> = ignored
+        .resembled
+        .iter()
+        .map(|(written, meant)| (&**written, &**meant))
+        .collect();
     assert_eq!(
         resembled,
         [
             ("advertise_ur", "advertise_url"),
             ("converge_repeat_intervall", "converge_repeat_interval"),
-            ("loggregator.loggregator_api_prt", "loggregator.loggregator_api_port"),
+            (
+                "loggregator.loggregator_api_prt",
+                "loggregator.loggregator_api_port"
+            ),
         ]
     );
     assert_eq!(ignored.unknown.len(), 4);
@@ -448,12 +695,21 @@ fn debug_output_and_errors_have_no_secrets() {
         "encryption_keys":{"k":"hunter1"},"active_key_label":"k"}"#;
     let printed = format!("{:?}", read(json).unwrap());
     assert!(!printed.contains("hunter"), "{printed}");
-    for passphrases in
-        [r#""hunter2""#, r#"["hunter2"]"#, r#"{"k":["hunter2"]}"#, r#"{"k":{"p":"hunter2"}}"#, r#"{"k":81549}"#]
-    {
+    for passphrases in [
+        r#""hunter2""#,
+        r#"["hunter2"]"#,
+        r#"{"k":["hunter2"]}"#,
+        r#"{"k":{"p":"hunter2"}}"#,
+        r#"{"k":81549}"#,
+    ] {
         let error = read(&with(&format!(r#""encryption_keys":{passphrases}"#))).unwrap_err();
         let said = format!("{error} {error:?}");
-        assert!(said.contains("encryption_keys") && !said.contains("hunter2") && !said.contains("81549"), "{said}");
+        assert!(
+            said.contains("encryption_keys")
+                && !said.contains("hunter2")
+                && !said.contains("81549"),
+            "{said}"
+        );
     }
     let broken = json.replace("@tcp", "@udp");
     let error = read(&broken).unwrap_err();
@@ -464,24 +720,48 @@ fn debug_output_and_errors_have_no_secrets() {
 #[test]
 fn trusted_keys_and_accepted_catalogs_are_read() {
     let key = "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3";
-    let keys = format!(r#""trusted_keys":{{"bbs":["{key}"],"colours":null}},"accept_older_catalogs":["colours"]"#);
+    let keys = format!(
+        r#""trusted_keys":{{"bbs":["{key}"],"colours":null}},"accept_older_catalogs":["colours"]"#
+    );
     let config = read(&with(&keys)).unwrap();
     assert!(!config.trusted_keys.is_empty());
     assert_eq!(config.accept_older_catalogs, ["colours"]);
-    for none in [SMALLEST, &with(r#""trusted_keys":null,"accept_older_catalogs":null"#), &with(r#""trusted_keys":{}"#)]
-    {
+    for none in [
+        SMALLEST,
+        &with(r#""trusted_keys":null,"accept_older_catalogs":null"#),
+        &with(r#""trusted_keys":{}"#),
+    ] {
         let config = read(none).unwrap();
         assert!(config.trusted_keys.is_empty() && config.accept_older_catalogs.is_empty());
     }
     for (keys, named, part) in [
-        (format!(r#""trusted_keys":{{"bbs":["{key}","{key}x"]}}"#), "trusted_keys", "number 2 of the keys for \"bbs\""),
-        (r#""trusted_keys":{"bbs":[null]}"#.to_owned(), "trusted_keys", "number 1 of the keys for \"bbs\""),
-        (r#""trusted_keys":{"BBS":[]}"#.to_owned(), "trusted_keys", "\"BBS\" is not the name of a catalog"),
-        (r#""accept_older_catalogs":["a b"]"#.to_owned(), "accept_older_catalogs", "\"a b\" is not the name"),
+        (
+            format!(r#""trusted_keys":{{"bbs":["{key}","{key}x"]}}"#),
+            "trusted_keys",
+            "number 2 of the keys for \"bbs\"",
+        ),
+        (
+            r#""trusted_keys":{"bbs":[null]}"#.to_owned(),
+            "trusted_keys",
+            "number 1 of the keys for \"bbs\"",
+        ),
+        (
+            r#""trusted_keys":{"BBS":[]}"#.to_owned(),
+            "trusted_keys",
+            "\"BBS\" is not the name of a catalog",
+        ),
+        (
+            r#""accept_older_catalogs":["a b"]"#.to_owned(),
+            "accept_older_catalogs",
+            "\"a b\" is not the name",
+        ),
     ] {
         match read(&with(&keys)) {
             Err(ConfigError::Catalogs { key, reason }) => {
-                assert!(key == named && reason.to_string().contains(part), "{key}: {reason}");
+                assert!(
+                    key == named && reason.to_string().contains(part),
+                    "{key}: {reason}"
+                );
             }
             other => panic!("{keys}: {other:?}"),
         }

@@ -1,4 +1,5 @@
-//! Keys that name certificates, of the API and of its clients. Owns which files belong together; reads no certificate.
+//! Keys that name certificates, of the API and of its clients. Owns which files belong together;
+//! reads no certificate.
 
 use std::path::PathBuf;
 
@@ -28,9 +29,18 @@ pub struct ClientTls {
 
 /// The keys of [`ServerTls`], each with its meaning.
 pub(super) const SERVER_FILES: [(&str, &str); 3] = [
-    ("cert_file", "the certificate that this host shows to its clients"),
-    ("key_file", "the key of the certificate that this host shows to its clients"),
-    ("ca_file", "the authority that signed the certificates of clients"),
+    (
+        "cert_file",
+        "the certificate that this host shows to its clients",
+    ),
+    (
+        "key_file",
+        "the key of the certificate that this host shows to its clients",
+    ),
+    (
+        "ca_file",
+        "the authority that signed the certificates of clients",
+    ),
 ];
 
 impl ServerTls {
@@ -41,13 +51,25 @@ impl ServerTls {
             return None;
         }
         let [cert_file, key_file, ca_file] = keys.all_required(files, SERVER_FILES);
-        Some(Self { cert_file, key_file, ca_file })
+        Some(Self {
+            cert_file,
+            key_file,
+            ca_file,
+        })
     }
 }
 
 impl ClientTls {
     /// Returns `None` if one of the three is missing, as Diego does for the keys of reps.
-    pub(super) fn whole(cert: Option<PathBuf>, key: Option<PathBuf>, ca: Option<PathBuf>) -> Option<Self> {
-        Some(Self { cert_file: cert?, key_file: key?, ca_file: ca? })
+    pub(super) fn whole(
+        cert: Option<PathBuf>,
+        key: Option<PathBuf>,
+        ca: Option<PathBuf>,
+    ) -> Option<Self> {
+        Some(Self {
+            cert_file: cert?,
+            key_file: key?,
+            ca_file: ca?,
+        })
     }
 }

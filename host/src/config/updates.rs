@@ -1,11 +1,13 @@
-//! Keys of updates of desired LRPs to another definition, and of the archive of definitions. All are this project's own.
+//! Keys of updates of desired LRPs to another definition, and of the archive of definitions. All
+//! are this project's own.
 
 use std::time::Duration;
 
 use super::keys::Keys;
 use crate::model::lrp_update::Pace;
 
-/// The longest interval of Diego's route emitters: one that has missed an event registers the new instance within this time.
+/// The longest interval of Diego's route emitters: one that has missed an event registers the new
+/// instance within this time.
 const OVERLAP: Duration = Duration::from_secs(60);
 
 /// Pace of updates, and size of the archive.
@@ -22,7 +24,10 @@ pub struct Updates {
 impl Default for Updates {
     fn default() -> Self {
         Self {
-            pace: Pace { overlap: OVERLAP, ..Pace::default() },
+            pace: Pace {
+                overlap: OVERLAP,
+                ..Pace::default()
+            },
             definitions_kept: 10,
             definitions_max_age: Duration::from_secs(30 * 24 * 60 * 60),
         }
@@ -34,15 +39,23 @@ impl Updates {
         let default = Self::default();
         Self {
             pace: Pace {
-                max_in_flight: keys.take("update_max_in_flight").unwrap_or(default.pace.max_in_flight),
+                max_in_flight: keys
+                    .take("update_max_in_flight")
+                    .unwrap_or(default.pace.max_in_flight),
                 max_in_flight_total: keys
                     .take("update_max_in_flight_total")
                     .unwrap_or(default.pace.max_in_flight_total),
-                routable_timeout: keys.duration("update_routable_timeout").unwrap_or(default.pace.routable_timeout),
+                routable_timeout: keys
+                    .duration("update_routable_timeout")
+                    .unwrap_or(default.pace.routable_timeout),
                 overlap: keys.duration_or("update_overlap", default.pace.overlap),
             },
-            definitions_kept: keys.take("definitions_kept").unwrap_or(default.definitions_kept),
-            definitions_max_age: keys.duration("definitions_max_age").unwrap_or(default.definitions_max_age),
+            definitions_kept: keys
+                .take("definitions_kept")
+                .unwrap_or(default.definitions_kept),
+            definitions_max_age: keys
+                .duration("definitions_max_age")
+                .unwrap_or(default.definitions_max_age),
         }
     }
 }
@@ -59,9 +72,14 @@ mod tests {
     fn most_instances_in_flight_are_a_number_or_a_percentage() {
         assert_eq!(max_in_flight("3"), Ok(MaxInFlight::Instances(3)));
         assert_eq!(max_in_flight("\"25%\""), Ok(MaxInFlight::Percent(25)));
-        for wrong in ["0", "-1", "\"3\"", "\"0%\"", "\"101%\"", "\"%\"", "\"-5%\"", "true", "1.5"] {
+        for wrong in [
+            "0", "-1", "\"3\"", "\"0%\"", "\"101%\"", "\"%\"", "\"-5%\"", "true", "1.5",
+        ] {
             let message = max_in_flight(wrong).unwrap_err();
-            assert!(message.contains("a number of instances, or a percentage such as \"10%\""), "{wrong}: {message}");
+            assert!(
+                message.contains("a number of instances, or a percentage such as \"10%\""),
+                "{wrong}: {message}"
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The types of values of keys, each with the form in which an operator writes it, for errors. Owns no key.
+//! The types of values of keys, each with the form in which an operator writes it, for errors. Owns
+//! no key.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;

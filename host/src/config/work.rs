@@ -1,5 +1,6 @@
-//! Keys that bound and schedule the master's work: tasks and convergence. An absent key is zero, as in Diego, where zero
-//! has a meaning; where Diego's BBS cannot work with zero, the default is BOSH's.
+//! Keys that bound and schedule the master's work: tasks and convergence. An absent key is zero, as
+//! in Diego, where zero has a meaning; where Diego's BBS cannot work with zero, the default is
+//! BOSH's.
 
 use std::time::Duration;
 
@@ -59,7 +60,11 @@ impl Default for Tasks {
 
 impl Default for Convergence {
     fn default() -> Self {
-        Self { repeat_interval: Duration::from_secs(30), workers: 20, update_workers: 1000 }
+        Self {
+            repeat_interval: Duration::from_secs(30),
+            workers: 20,
+            update_workers: 1000,
+        }
     }
 }
 
@@ -77,11 +82,14 @@ impl Tasks {
 }
 
 impl Convergence {
-    /// With zeros, Diego's BBS converges without a pause, acts on none of its findings, and creates no instances.
+    /// With zeros, Diego's BBS converges without a pause, acts on none of its findings, and creates
+    /// no instances.
     pub(super) fn read(keys: &mut Keys) -> Self {
         let default = Self::default();
         Self {
-            repeat_interval: keys.duration("converge_repeat_interval").unwrap_or(default.repeat_interval),
+            repeat_interval: keys
+                .duration("converge_repeat_interval")
+                .unwrap_or(default.repeat_interval),
             workers: workers(keys, "convergence_workers", default.workers),
             update_workers: workers(keys, "update_workers", default.update_workers),
         }

@@ -1,5 +1,5 @@
-//! The address of a database, its TLS mode and its limits. Owns the settings; `config` parses them, and the drivers use
-//! them.
+//! The address of a database, its TLS mode and its limits. Owns the settings; `config` parses them,
+//! and the drivers use them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -66,7 +66,8 @@ pub struct Server {
     pub tls: Tls,
     /// How this client shows who it is, besides the password. PostgreSQL only.
     pub client_certificate: Option<ClientCertificate>,
-    /// Run-time parameters and their values, which each session sets after those of this host. PostgreSQL only.
+    /// Run-time parameters and their values, which each session sets after those of this host.
+    /// PostgreSQL only.
     pub settings: Vec<(String, String)>,
     /// Bounds of the pool and of each session.
     pub limits: ConnectionLimits,
@@ -105,7 +106,8 @@ pub enum Tls {
     Preferred,
     /// Encrypted; the server's certificate is not verified.
     Required,
-    /// Encrypted; the server's certificate has to be signed by this authority, or by one that the system trusts if absent.
+    /// Encrypted; the server's certificate has to be signed by this authority, or by one that the
+    /// system trusts if absent.
     Verified {
         /// Certificates of authorities, as PEM.
         ca_file: Option<PathBuf>,
@@ -129,8 +131,9 @@ pub struct ConnectionLimits {
     pub connect_timeout: Duration,
     /// Longest run time of one statement.
     pub statement_timeout: Duration,
-    /// How long the server keeps a transaction open that is waiting for this host. Below the lifetime of the master lock, so
-    /// that a host that froze within a transaction does not block its successor.
+    /// How long the server keeps a transaction open that is waiting for this host. Below the
+    /// lifetime of the master lock, so that a host that froze within a transaction does not block
+    /// its successor.
     pub idle_in_transaction_timeout: Duration,
 }
 

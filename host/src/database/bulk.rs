@@ -1,5 +1,5 @@
-//! Bulk insert into one table, by each database's fastest means: `COPY` on PostgreSQL, multi-row `INSERT` statements on
-//! the others. Owns the encoding; the rows arrive complete and sealed.
+//! Bulk insert into one table, by each database's fastest means: `COPY` on PostgreSQL, multi-row
+//! `INSERT` statements on the others. Owns the encoding; the rows arrive complete and sealed.
 
 use std::collections::BTreeMap;
 
@@ -55,17 +55,28 @@ pub async fn insert(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Resul
 }
 
 async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
-    let names: Vec<_> = rows.columns.iter().map(|(column, _)| quoted(&column.name)).collect();
-    let statement = format!("COPY {} ({}) FROM STDIN (FORMAT binary)", quoted(table), names.join(", "));
+    let names: Vec<_> = rows
+        .columns
+        .iter()
+        .map(|(column, _)| quoted(&column.name))
+        .collect();
+    let statement = format!(
+        "COPY {} ({}) FROM STDIN (FORMAT binary)",
+        quoted(table),
+        names.join(", ")
+    );
     let Inner::Postgres(mut lent) = std::mem::replace(&mut tx.inner, Inner::Lent) else {
         unreachable!("only PostgreSQL copies")
     };
     let (pieces, encoded) = mpsc::channel(1);
-    // In a task of its own, which completes even if the caller is cancelled: on a connection whose `COPY` was abandoned
-    // halfway, the next statement would receive the end of the `COPY` as its answer.
+    // In a task of its own, which completes even if the caller is cancelled: on a connection whose
+    // `COPY` was abandoned halfway, the next statement would receive the end of the `COPY` as its
+    // answer.
     let sending = tokio::spawn(async move {
         let (connection, busy) = lent.statement();
-        let copied = send(connection, &statement, encoded).await.inspect(|()| busy.end());
+        let copied = send(connection, &statement, encoded)
+            .await
+            .inspect(|()| busy.end());
         (lent, copied)
     });
     let encoded = encode_rows(rows, &pieces).await;
@@ -75,18 +86,23 @@ async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), 
     encoded.and(copied)
 }
 
-/// Encodes and sends pieces in turn, so that the server works on one piece while the next is encoded.
+/// Encodes and sends pieces in turn, so that the server works on one piece while the next is
+/// encoded.
 async fn encode_rows(rows: &Rows<'_>, pieces: &mpsc::Sender<Piece>) -> Result<(), SqlError> {
     // Signature, no flags, no header extension.
     let mut buffer = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".to_vec();
-    let width = i16::try_from(rows.columns.len()).map_err(|fault| SqlError::Encode(fault.into()))?;
+    let width =
+        i16::try_from(rows.columns.len()).map_err(|fault| SqlError::Encode(fault.into()))?;
     for row in 0..rows.count {
         buffer.extend_from_slice(&width.to_be_bytes());
         for (at, (column, _)) in rows.columns.iter().enumerate() {
             encode(&mut buffer, column.kind, rows.value(row, at))?;
         }
         if buffer.len() >= PIECE_BYTES {
-            let piece = std::mem::replace(&mut buffer, Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4));
+            let piece = std::mem::replace(
+                &mut buffer,
+                Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4),
+            );
             // If the receiver is gone, the sending task has failed and returns the error itself.
             let _ = pieces.send(Piece::Rows(piece)).await;
         }
@@ -119,7 +135,8 @@ async fn send(
     sink.abort("the rows could not be encoded").await
 }
 
-/// Encodes one field of `COPY`'s binary format: its length, then its bytes in the column type's format.
+/// Encodes one field of `COPY`'s binary format: its length, then its bytes in the column type's
+/// format.
 fn encode(buffer: &mut Vec<u8>, kind: ColumnType, value: Value<'_>) -> Result<(), SqlError> {
     match value {
         Value::Null => buffer.extend_from_slice(&(-1_i32).to_be_bytes()),
@@ -134,7 +151,8 @@ fn encode(buffer: &mut Vec<u8>, kind: ColumnType, value: Value<'_>) -> Result<()
             buffer.extend_from_slice(&number.to_be_bytes());
         }
         Value::Text(bytes) => {
-            let length = i32::try_from(bytes.len()).map_err(|fault| SqlError::Encode(fault.into()))?;
+            let length =
+                i32::try_from(bytes.len()).map_err(|fault| SqlError::Encode(fault.into()))?;
             buffer.extend_from_slice(&length.to_be_bytes());
             buffer.extend_from_slice(bytes);
         }
@@ -146,7 +164,12 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_values: usize) -> Result<(), SqlError> {
+async fn by_statements(
+    tx: &mut Transaction,
+    table: &str,
+    rows: &Rows<'_>,
+    most_values: usize,
+) -> Result<(), SqlError> {
     let most = (most_values / rows.columns.len().max(1)).clamp(1, MOST_ROWS);
     // Counts are powers of two, so that few different statements have to be prepared.
     let mut texts: BTreeMap<(usize, bool), String> = BTreeMap::new();
@@ -159,16 +182,26 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>, most_
         }
         let as_bytes = !is_utf8(rows, from..until);
         let dialect = tx.dialect();
-        let text = texts.entry((count, as_bytes)).or_insert_with(|| statement(table, rows, count, as_bytes, dialect));
+        let text = texts
+            .entry((count, as_bytes))
+            .or_insert_with(|| statement(table, rows, count, as_bytes, dialect));
         let text = AssertSqlSafe(text.clone());
         let limit = tx.inner.limit();
         let inserting = async {
             match &mut tx.inner {
-                Inner::Sqlite(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop),
-                Inner::Grouped(tx) => bound(sqlx::query(text), rows, from..until).execute(&mut **tx).await.map(drop),
+                Inner::Sqlite(tx) => bound(sqlx::query(text), rows, from..until)
+                    .execute(&mut **tx)
+                    .await
+                    .map(drop),
+                Inner::Grouped(tx) => bound(sqlx::query(text), rows, from..until)
+                    .execute(&mut **tx)
+                    .await
+                    .map(drop),
                 Inner::Mysql(session) => {
                     let (connection, busy) = session.statement();
-                    let inserted = bound(sqlx::query(text), rows, from..until).execute(connection).await;
+                    let inserted = bound(sqlx::query(text), rows, from..until)
+                        .execute(connection)
+                        .await;
                     inserted.map(|_| busy.end())
                 }
                 Inner::Postgres(_) | Inner::Lent => unreachable!("PostgreSQL copies"),
@@ -191,7 +224,11 @@ fn fitting(rows: &Rows<'_>, from: usize, most: usize, most_bytes: usize) -> usiz
         bytes += row_bytes(rows, *row);
         bytes <= most_bytes
     };
-    (from..rows.count).take(most).take_while(fits).count().max(1)
+    (from..rows.count)
+        .take(most)
+        .take_while(fits)
+        .count()
+        .max(1)
 }
 
 /// The values of a row, in bytes.
@@ -208,7 +245,8 @@ const VALUE_OVERHEAD: usize = 16;
 /// Most bytes of a statement besides its values.
 const STATEMENT_OVERHEAD: usize = 64;
 
-/// Refuses a row that the server does not accept in one statement: the session would end without a reason.
+/// Refuses a row that the server does not accept in one statement: the session would end without a
+/// reason.
 fn accepted(rows: &Rows<'_>, row: usize, packet: usize) -> Result<(), SqlError> {
     let bytes = row_bytes(rows, row) + VALUE_OVERHEAD * rows.columns.len() + STATEMENT_OVERHEAD;
     if bytes < packet {
@@ -218,24 +256,48 @@ fn accepted(rows: &Rows<'_>, row: usize, packet: usize) -> Result<(), SqlError> 
 }
 
 fn is_utf8(rows: &Rows<'_>, range: std::ops::Range<usize>) -> bool {
-    let mut texts = rows.columns.iter().filter(|(column, _)| column.kind.is_text());
+    let mut texts = rows
+        .columns
+        .iter()
+        .filter(|(column, _)| column.kind.is_text());
     texts.all(|(_, data)| {
-        let (start, end) = (data.offsets[range.start] as usize, data.offsets[range.end] as usize);
+        let (start, end) = (
+            data.offsets[range.start] as usize,
+            data.offsets[range.end] as usize,
+        );
         // Validates all values in one pass; only then checks that no character spans two values.
-        std::str::from_utf8(&data.values[start..end])
-            .is_ok_and(|text| range.clone().all(|row| text.is_char_boundary(data.offsets[row] as usize - start)))
+        std::str::from_utf8(&data.values[start..end]).is_ok_and(|text| {
+            range
+                .clone()
+                .all(|row| text.is_char_boundary(data.offsets[row] as usize - start))
+        })
     })
 }
 
-fn statement(table: &str, rows: &Rows<'_>, count: usize, as_bytes: bool, dialect: Dialect) -> String {
+fn statement(
+    table: &str,
+    rows: &Rows<'_>,
+    count: usize,
+    as_bytes: bool,
+    dialect: Dialect,
+) -> String {
     let mut insert = InsertStatement::default();
-    insert.into_table(Alias::new(table)).columns(rows.columns.iter().map(|(column, _)| Alias::new(&column.name)));
+    insert.into_table(Alias::new(table)).columns(
+        rows.columns
+            .iter()
+            .map(|(column, _)| Alias::new(&column.name)),
+    );
     for _ in 0..count {
         insert.values_panic(rows.columns.iter().map(|(column, _)| {
             let placeholder = Expr::val(0);
-            // SQLite stores blobs as blobs; text that is not UTF-8 has to be stored with type TEXT all the same.
+            // SQLite stores blobs as blobs; text that is not UTF-8 has to be stored with type TEXT
+            // all the same.
             let as_text = as_bytes && dialect == Dialect::Sqlite && column.kind.is_text();
-            if as_text { placeholder.cast_as(Alias::new("TEXT")) } else { placeholder }
+            if as_text {
+                placeholder.cast_as(Alias::new("TEXT"))
+            } else {
+                placeholder
+            }
         }));
     }
     (&insert).into_statement(dialect).text

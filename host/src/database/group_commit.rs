@@ -1,9 +1,9 @@
-//! Group commit for SQLite's single writer. Transactions that are queued without a pause in between are committed as one
-//! group, because each commit waits for the disk. A member's `commit` returns when the group's commit has, so no caller
-//! learns of a write before it is durable.
+//! Group commit for SQLite's single writer. Transactions that are queued without a pause in between
+//! are committed as one group, because each commit waits for the disk. A member's `commit` returns
+//! when the group's commit has, so no caller learns of a write before it is durable.
 //!
-//! A member that is dropped is rolled back alone, to its savepoint. A member sees the writes of the members before it, and
-//! is committed or lost together with them.
+//! A member that is dropped is rolled back alone, to its savepoint. A member sees the writes of the
+//! members before it, and is committed or lost together with them.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -23,8 +23,9 @@ pub(super) const WRITE: &str = "BEGIN IMMEDIATE";
 #[derive(Debug, Clone)]
 pub(super) struct GroupCommit {
     pool: SqlitePool,
-    /// The open group. The lock is fair, for members that begin and for members that commit: a group ends when its first
-    /// member commits, after all members that were already waiting by then.
+    /// The open group. The lock is fair, for members that begin and for members that commit: a
+    /// group ends when its first member commits, after all members that were already waiting by
+    /// then.
     group: Arc<Mutex<Option<CommitGroup>>>,
 }
 
@@ -48,21 +49,26 @@ pub(super) struct GroupMember {
 
 impl fmt::Debug for CommitGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CommitGroup").field("has_members", &self.has_members).finish_non_exhaustive()
+        f.debug_struct("CommitGroup")
+            .field("has_members", &self.has_members)
+            .finish_non_exhaustive()
     }
 }
 
 impl GroupCommit {
     pub(super) fn new(pool: SqlitePool) -> Self {
-        Self { pool, group: Arc::default() }
+        Self {
+            pool,
+            group: Arc::default(),
+        }
     }
 
     pub(super) fn pool(&self) -> &SqlitePool {
         &self.pool
     }
 
-    /// Must not be cancelled: a member whose savepoint is half created could be neither used nor rolled back. `Database`
-    /// therefore begins every transaction in a task of its own.
+    /// Must not be cancelled: a member whose savepoint is half created could be neither used nor
+    /// rolled back. `Database` therefore begins every transaction in a task of its own.
     pub(super) async fn begin(&self) -> Result<GroupMember, SqlError> {
         let mut group = Arc::clone(&self.group).lock_owned().await;
         let open = match &mut *group {
@@ -72,7 +78,10 @@ impl GroupCommit {
         if let Err(fault) = open.run("SAVEPOINT member").await {
             return Err(lost(&mut group, fault));
         }
-        Ok(GroupMember { writer: self.clone(), group: Some(group) })
+        Ok(GroupMember {
+            writer: self.clone(),
+            group: Some(group),
+        })
     }
 
     /// Commits the group that has this outcome, unless another member has done so.
@@ -99,11 +108,18 @@ impl GroupCommit {
 
 impl CommitGroup {
     async fn begin(pool: &SqlitePool) -> Result<Self, SqlError> {
-        Ok(Self { tx: pool.begin_with(WRITE).await?, has_members: false, outcome: watch::Sender::new(None) })
+        Ok(Self {
+            tx: pool.begin_with(WRITE).await?,
+            has_members: false,
+            outcome: watch::Sender::new(None),
+        })
     }
 
     async fn run(&mut self, statement: &'static str) -> Result<(), SqlError> {
-        sqlx::query(statement).execute(&mut *self.tx).await.map(drop)
+        sqlx::query(statement)
+            .execute(&mut *self.tx)
+            .await
+            .map(drop)
     }
 
     async fn commit(self) -> GroupOutcome {
@@ -113,8 +129,8 @@ impl CommitGroup {
     }
 }
 
-/// Discards a group whose transaction no longer exists: SQLite rolls the whole transaction back when the disk is full or
-/// fails. Every member receives the fault.
+/// Discards a group whose transaction no longer exists: SQLite rolls the whole transaction back
+/// when the disk is full or fails. Every member receives the fault.
 fn lost(group: &mut Option<CommitGroup>, fault: SqlError) -> SqlError {
     let fault = Arc::new(fault);
     if let Some(open) = group.take() {
@@ -150,15 +166,20 @@ async fn undo(mut group: OwnedMutexGuard<Option<CommitGroup>>) {
 }
 
 impl GroupMember {
-    /// Runs in a task of its own, which completes even if the caller is cancelled: other members may wait for this commit.
+    /// Runs in a task of its own, which completes even if the caller is cancelled: other members
+    /// may wait for this commit.
     pub(super) async fn commit(self) -> Result<(), SqlError> {
         let ended = tokio::spawn(self.end()).await;
         ended.map_err(|_| SqlError::WorkerCrashed)?
     }
 
     async fn end(mut self) -> Result<(), SqlError> {
-        let Some(mut group) = self.group.take() else { return Err(SqlError::WorkerCrashed) };
-        let Some(open) = &mut *group else { return Err(SqlError::WorkerCrashed) };
+        let Some(mut group) = self.group.take() else {
+            return Err(SqlError::WorkerCrashed);
+        };
+        let Some(open) = &mut *group else {
+            return Err(SqlError::WorkerCrashed);
+        };
         if let Err(fault) = open.run("RELEASE member").await {
             return Err(lost(&mut group, fault));
         }
@@ -169,7 +190,10 @@ impl GroupMember {
     }
 
     fn open(&self) -> &CommitGroup {
-        self.group.as_deref().and_then(Option::as_ref).expect("a member has its group until it ends")
+        self.group
+            .as_deref()
+            .and_then(Option::as_ref)
+            .expect("a member has its group until it ends")
     }
 }
 
@@ -190,7 +214,9 @@ impl DerefMut for GroupMember {
 
 impl Drop for GroupMember {
     fn drop(&mut self) {
-        let Some(mut group) = self.group.take() else { return };
+        let Some(mut group) = self.group.take() else {
+            return;
+        };
         match Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn(undo(group))),
             // The process ends. No caller was promised that the write is durable.

@@ -12,27 +12,32 @@ const MYSQL: &str = "SELECT DISTINCT CONCAT('session ', t.processlist_id, ' of '
      m.lock_status = 'GRANTED' AND m.object_type = 'TABLE' AND m.object_schema = DATABASE() AND m.lock_duration = 'TRANSACTION' \
      AND t.processlist_id <> CONNECTION_ID() ORDER BY 1";
 
-/// One text for each session. None where the server does not show them: only administrators of MySQL and MariaDB see the locks of
-/// others, and SQLite names no clients.
+/// One text for each session. None where the server does not show them: only administrators of
+/// MySQL and MariaDB see the locks of others, and SQLite names no clients.
 pub async fn lock_holders(database: &Database) -> Vec<String> {
     let query = match database.dialect() {
         Dialect::Sqlite => return Vec::new(),
         Dialect::Postgres => POSTGRES,
         Dialect::Mysql => MYSQL,
     };
-    let Ok(mut reader) = database.look().await else { return Vec::new() };
+    let Ok(mut reader) = database.look().await else {
+        return Vec::new();
+    };
     let rows = reader.fetch(sql(query)).await.unwrap_or_default();
-    rows.iter().filter_map(|row| row.text(0).ok().flatten().map(str::to_owned)).collect()
+    rows.iter()
+        .filter_map(|row| row.text(0).ok().flatten().map(str::to_owned))
+        .collect()
 }
 
-/// The statement for this user's sessions in this database, which a user without further rights may end. A session that waits for a row
-/// itself has no lock of this mode.
+/// The statement for this user's sessions in this database, which a user without further rights may
+/// end. A session that waits for a row itself has no lock of this mode.
 const END: &str = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT DISTINCT l.pid FROM pg_locks l JOIN pg_stat_activity a \
      ON a.pid = l.pid WHERE l.granted AND l.relation = to_regclass(?) AND l.mode = 'RowShareLock' AND a.usename = current_user \
      AND a.datname = current_database()) h";
 
-/// Ends the sessions of this user that have locked rows of a table to prove that they stay, and returns their number. None but on
-/// PostgreSQL: no other server shows these locks to a user without further rights.
+/// Ends the sessions of this user that have locked rows of a table to prove that they stay, and
+/// returns their number. None but on PostgreSQL: no other server shows these locks to a user
+/// without further rights.
 ///
 /// # Errors
 /// If the statement fails or the connection is lost.
@@ -40,5 +45,9 @@ pub async fn end_holders_of_rows(tx: &mut Transaction, table: &str) -> Result<i6
     if tx.dialect() != Dialect::Postgres {
         return Ok(0);
     }
-    Ok(tx.fetch_one(sql(END).bind(table)).await?.integer(0)?.unwrap_or_default())
+    Ok(tx
+        .fetch_one(sql(END).bind(table))
+        .await?
+        .integer(0)?
+        .unwrap_or_default())
 }

@@ -19,16 +19,16 @@ use super::{ConnectionLimits, Dialect, Server, ServerKind, SqlError, Tls};
 use crate::pauses;
 
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
-const READ: &str =
-    "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
+const READ: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY";
 const WRITE: &str = "START TRANSACTION";
 
-/// The SQL mode that the statements of this host are written for: double quotes enclose text, backslashes escape, an empty text
-/// is not NULL, and a value that its column cannot hold is an error.
+/// The SQL mode that the statements of this host are written for: double quotes enclose text,
+/// backslashes escape, an empty text is not NULL, and a value that its column cannot hold is an
+/// error.
 const SQL_MODE: &str = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION";
 
-/// How long the server keeps an idle connection outside of transactions, in seconds: its own default, which is longer than the
-/// pool keeps one.
+/// How long the server keeps an idle connection outside of transactions, in seconds: its own
+/// default, which is longer than the pool keeps one.
 const IDLE_S: u32 = 28_800;
 
 /// The most statements that one connection keeps prepared.
@@ -71,16 +71,23 @@ struct Properties {
 }
 
 impl MysqlConnections {
-    pub(super) async fn open(server: &Server, replacement: &Arc<SessionReplacement>) -> Result<Self, SqlError> {
+    pub(super) async fn open(
+        server: &Server,
+        replacement: &Arc<SessionReplacement>,
+    ) -> Result<Self, SqlError> {
         let options = options(server);
         let limits = &server.limits;
         let log_in = LogIn::of(server, &options);
         let outage = Arc::<Outage>::default();
-        let reading =
-            (|| log_in.connect(&options).and_then(properties)).retry(pauses::of_connections(limits.connect_timeout));
-        let properties = reading.when(is_unreachable).notify(|error: &SqlError, _| outage.note(error)).await?;
+        let reading = (|| log_in.connect(&options).and_then(properties))
+            .retry(pauses::of_connections(limits.connect_timeout));
+        let properties = reading
+            .when(is_unreachable)
+            .notify(|error: &SqlError, _| outage.note(error))
+            .await?;
         let driver = MysqlDriver {
-            options: options.statement_cache_capacity(properties.cached_statements(limits.max_connections)),
+            options: options
+                .statement_cache_capacity(properties.cached_statements(limits.max_connections)),
             log_in,
             limits: limits.clone(),
             is_mariadb: properties.is_mariadb,
@@ -88,8 +95,15 @@ impl MysqlConnections {
         };
         let pool = SessionPool::open(driver, limits, replacement, outage).await?;
         let packet = properties.packet_bytes;
-        let statements = StatementLimits { rows: STATEMENT_BYTES.min(packet / 2), packet };
-        Ok(Self { pool, statements, kind: properties.kind() })
+        let statements = StatementLimits {
+            rows: STATEMENT_BYTES.min(packet / 2),
+            packet,
+        };
+        Ok(Self {
+            pool,
+            statements,
+            kind: properties.kind(),
+        })
     }
 
     pub(super) async fn variables(&self) -> Result<Variables, SqlError> {
@@ -104,12 +118,21 @@ impl Driver for MysqlDriver {
         let mut connection = self.log_in.connect(&self.options).await?;
         begin_session(&mut connection, &self.limits, self.is_mariadb).await?;
         let row = connection.fetch_one(NAME).await?;
-        let name = SessionName { server: row.try_get_unchecked(1)?, number: row.try_get_unchecked(0)? };
+        let name = SessionName {
+            server: row.try_get_unchecked(1)?,
+            number: row.try_get_unchecked(0)?,
+        };
         Ok(Connected { connection, name })
     }
 
-    fn run<'a>(connection: &'a mut MySqlConnection, statements: &'a Arc<str>) -> BoxFuture<'a, Result<(), SqlError>> {
-        connection.execute(sqlx::raw_sql(AssertSqlSafe(Arc::clone(statements)))).map_ok(drop).boxed()
+    fn run<'a>(
+        connection: &'a mut MySqlConnection,
+        statements: &'a Arc<str>,
+    ) -> BoxFuture<'a, Result<(), SqlError>> {
+        connection
+            .execute(sqlx::raw_sql(AssertSqlSafe(Arc::clone(statements))))
+            .map_ok(drop)
+            .boxed()
     }
 
     fn statements(&self) -> &Statements {
@@ -124,14 +147,25 @@ impl Driver for MysqlDriver {
         let seconds = limit.as_secs().max(1);
         let names = ["lock_wait_timeout", "innodb_lock_wait_timeout"];
         let settings = names.map(|name| format!("SESSION {name} = {seconds}"));
-        WaitLimit { statement: format!("SET {}", settings.join(", ")), stays: true }
+        WaitLimit {
+            statement: format!("SET {}", settings.join(", ")),
+            stays: true,
+        }
     }
 }
 
 impl Properties {
     fn kind(&self) -> ServerKind {
-        let Self { is_mariadb, is_in_cluster, .. } = *self;
-        ServerKind { dialect: Dialect::Mysql, is_mariadb, is_in_cluster }
+        let Self {
+            is_mariadb,
+            is_in_cluster,
+            ..
+        } = *self;
+        ServerKind {
+            dialect: Dialect::Mysql,
+            is_mariadb,
+            is_in_cluster,
+        }
     }
 
     fn cached_statements(&self, connections: u32) -> usize {
@@ -139,18 +173,28 @@ impl Properties {
         share.min(MOST_PREPARED) as usize
     }
 
-    /// MySQL has no limit for idle transactions, only one for idle connections. So each transaction begins with that limit and ends
-    /// without it, in the same round trips.
+    /// MySQL has no limit for idle transactions, only one for idle connections. So each transaction
+    /// begins with that limit and ends without it, in the same round trips.
     fn statements(&self, limits: &ConnectionLimits) -> Statements {
         let mut begins = String::new();
         let mut ends = String::new();
         if !self.is_mariadb {
-            begins = format!("SET SESSION wait_timeout = {}; ", idle_in_transaction_s(limits));
+            begins = format!(
+                "SET SESSION wait_timeout = {}; ",
+                idle_in_transaction_s(limits)
+            );
             ends = format!("; SET SESSION wait_timeout = {IDLE_S}");
         }
         let [read, write] = [READ, WRITE].map(|begin| Arc::from(format!("{begins}{begin}")));
-        let [commit, rollback] = ["COMMIT", "ROLLBACK"].map(|end| Arc::from(format!("{end}{ends}")));
-        Statements { read, write_relaxed: Arc::clone(&write), write, commit, rollback }
+        let [commit, rollback] =
+            ["COMMIT", "ROLLBACK"].map(|end| Arc::from(format!("{end}{ends}")));
+        Statements {
+            read,
+            write_relaxed: Arc::clone(&write),
+            write,
+            commit,
+            rollback,
+        }
     }
 }
 
@@ -158,10 +202,11 @@ fn idle_in_transaction_s(limits: &ConnectionLimits) -> u64 {
     limits.idle_in_transaction_timeout.as_secs().max(1)
 }
 
-/// The log-in of a user whose password the server keeps as a digest (`caching_sha2_password`). The driver does its part over
-/// TCP, with TLS or RSA, but for two cases, in which the server rejects the password: over a Unix socket, which the server
-/// takes for as private as TLS, and after the server has switched from another plugin. But once a user has logged in with TLS,
-/// the server remembers the password, and needs neither for the next log-ins; `decisions/0021`.
+/// The log-in of a user whose password the server keeps as a digest (`caching_sha2_password`). The
+/// driver does its part over TCP, with TLS or RSA, but for two cases, in which the server rejects
+/// the password: over a Unix socket, which the server takes for as private as TLS, and after the
+/// server has switched from another plugin. But once a user has logged in with TLS, the server
+/// remembers the password, and needs neither for the next log-ins; `decisions/0021`.
 #[derive(Debug)]
 struct LogIn {
     /// Absent if the connections themselves have TLS.
@@ -171,7 +216,9 @@ struct LogIn {
 impl LogIn {
     fn of(server: &Server, options: &MySqlConnectOptions) -> Self {
         let is_plain = server.tls == Tls::Off;
-        Self { with_tls: is_plain.then(|| options.clone().ssl_mode(MySqlSslMode::Required)) }
+        Self {
+            with_tls: is_plain.then(|| options.clone().ssl_mode(MySqlSslMode::Required)),
+        }
     }
 
     async fn connect(&self, options: &MySqlConnectOptions) -> Result<MySqlConnection, SqlError> {
@@ -182,11 +229,15 @@ impl LogIn {
         connected
     }
 
-    /// Logs in with TLS, if the server offers it; returns whether that succeeded. The certificate is not verified, as the
-    /// server's key is not in an exchange with RSA.
+    /// Logs in with TLS, if the server offers it; returns whether that succeeded. The certificate
+    /// is not verified, as the server's key is not in an exchange with RSA.
     async fn with_tls(&self) -> bool {
-        let Some(options) = &self.with_tls else { return false };
-        let Ok(connection) = options.connect().await else { return false };
+        let Some(options) = &self.with_tls else {
+            return false;
+        };
+        let Ok(connection) = options.connect().await else {
+            return false;
+        };
         // The log-in alone counts.
         let _ = connection.close().await;
         true
@@ -198,7 +249,8 @@ fn is_rejected(error: &SqlError) -> bool {
 }
 
 fn options(server: &Server) -> MySqlConnectOptions {
-    // Keeps the server's time zone, on which no statement here depends. `begin_session` sets the SQL mode.
+    // Keeps the server's time zone, on which no statement here depends. `begin_session` sets the
+    // SQL mode.
     let mut options = MySqlConnectOptions::new()
         .host(&server.host)
         .port(server.port)
@@ -216,9 +268,15 @@ fn options(server: &Server) -> MySqlConnectOptions {
         Tls::Preferred => options.ssl_mode(MySqlSslMode::Preferred),
         Tls::Required => options.ssl_mode(MySqlSslMode::Required),
         Tls::Verified { ca_file, identity } => {
-            let mode = if *identity { MySqlSslMode::VerifyIdentity } else { MySqlSslMode::VerifyCa };
+            let mode = if *identity {
+                MySqlSslMode::VerifyIdentity
+            } else {
+                MySqlSslMode::VerifyCa
+            };
             let options = options.ssl_mode(mode);
-            ca_file.iter().fold(options, |options, file| options.ssl_ca(file))
+            ca_file
+                .iter()
+                .fold(options, |options, file| options.ssl_ca(file))
         }
     }
 }
@@ -237,17 +295,23 @@ async fn properties(mut connection: MySqlConnection) -> Result<Properties, SqlEr
     Ok(properties)
 }
 
-fn number<T: std::str::FromStr<Err = std::num::ParseIntError>>(row: &MySqlRow, at: usize) -> Result<T, SqlError> {
+fn number<T: std::str::FromStr<Err = std::num::ParseIntError>>(
+    row: &MySqlRow,
+    at: usize,
+) -> Result<T, SqlError> {
     let text: String = row.try_get_unchecked(at)?;
-    text.parse().map_err(|fault| SqlError::Decode(Box::new(fault)))
+    text.parse()
+        .map_err(|fault| SqlError::Decode(Box::new(fault)))
 }
 
-/// Sets what statements depend on, whatever the server's own settings are. Safe updates would refuse changes by other columns
-/// than keys; snapshot isolation would end a transaction that waited for a row instead of showing it.
+/// Sets what statements depend on, whatever the server's own settings are. Safe updates would
+/// refuse changes by other columns than keys; snapshot isolation would end a transaction that
+/// waited for a row instead of showing it.
 ///
-/// MariaDB takes seconds and ends an idle transaction; MySQL takes milliseconds, limits only reading statements, and has the
-/// limit of [`Properties::statements`]. A wait for a row is as long as a transaction of a host that froze may be idle; one for the
-/// definition of a table is as long as a statement.
+/// MariaDB takes seconds and ends an idle transaction; MySQL takes milliseconds, limits only
+/// reading statements, and has the limit of [`Properties::statements`]. A wait for a row is as long
+/// as a transaction of a host that froze may be idle; one for the definition of a table is as long
+/// as a statement.
 async fn begin_session(
     connection: &mut MySqlConnection,
     limits: &ConnectionLimits,
@@ -259,34 +323,51 @@ async fn begin_session(
         format!("sql_mode = '{SQL_MODE}'"),
         "sql_safe_updates = 0".to_owned(),
         format!("wait_timeout = {IDLE_S}"),
-        format!("lock_wait_timeout = {}", limits.statement_timeout.as_secs().max(1)),
+        format!(
+            "lock_wait_timeout = {}",
+            limits.statement_timeout.as_secs().max(1)
+        ),
         format!("innodb_lock_wait_timeout = {idle_s}"),
     ];
     if is_mariadb {
         settings.push(format!("idle_transaction_timeout = {idle_s}"));
-        settings.push(format!("max_statement_time = {}", limits.statement_timeout.as_secs_f64()));
+        settings.push(format!(
+            "max_statement_time = {}",
+            limits.statement_timeout.as_secs_f64()
+        ));
     } else {
-        settings.push(format!("max_execution_time = {}", limits.statement_timeout.as_millis()));
+        settings.push(format!(
+            "max_execution_time = {}",
+            limits.statement_timeout.as_millis()
+        ));
     }
     if server.is("innodb_snapshot_isolation", "ON") {
         settings.push("innodb_snapshot_isolation = 0".to_owned());
     }
     if server.is_in_cluster() {
-        // Galera: connections of one host may reach different nodes; a read waits until the node has applied every write set
-        // that any node has acknowledged.
+        // Galera: connections of one host may reach different nodes; a read waits until the node
+        // has applied every write set that any node has acknowledged.
         settings.push("wsrep_sync_wait = 1".to_owned());
     }
-    let settings = settings.iter().map(|setting| format!("SESSION {setting}")).collect::<Vec<_>>().join(", ");
+    let settings = settings
+        .iter()
+        .map(|setting| format!("SESSION {setting}"))
+        .collect::<Vec<_>>()
+        .join(", ");
     let isolation = server.isolation();
     let statement = format!("SET {settings}; SET SESSION TRANSACTION ISOLATION LEVEL {isolation}");
-    connection.execute(sqlx::raw_sql(AssertSqlSafe(statement))).await.map(drop)
+    connection
+        .execute(sqlx::raw_sql(AssertSqlSafe(statement)))
+        .await
+        .map(drop)
 }
 
 /// The variables of a server that say how it replicates and isolates, as far as it has them.
 pub(super) struct Variables(BTreeMap<String, String>);
 
 impl Variables {
-    /// Percona XtraDB Cluster has `wsrep_on` in sessions alone, so the query is for those of the session.
+    /// Percona XtraDB Cluster has `wsrep_on` in sessions alone, so the query is for those of the
+    /// session.
     const QUERY: &str = "SHOW SESSION VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_provider', 'log_bin', \
          'binlog_format', 'innodb_snapshot_isolation', 'group_replication_group_name', \
          'group_replication_single_primary_mode')";
@@ -294,28 +375,38 @@ impl Variables {
     pub(super) async fn read(connection: &mut MySqlConnection) -> Result<Self, SqlError> {
         let rows = connection.fetch_all(Self::QUERY).await?;
         let variable = |row: &MySqlRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?));
-        rows.iter().map(variable).collect::<Result<_, SqlError>>().map(Self)
+        rows.iter()
+            .map(variable)
+            .collect::<Result<_, SqlError>>()
+            .map(Self)
     }
 
     fn is(&self, variable: &str, value: &str) -> bool {
         self.0.get(variable).is_some_and(|found| found == value)
     }
 
-    /// Whether this is a node of a Galera cluster. A server that is built for clusters has the first variable without a provider.
+    /// Whether this is a node of a Galera cluster. A server that is built for clusters has the
+    /// first variable without a provider.
     pub(super) fn is_in_cluster(&self) -> bool {
-        let has_provider =
-            self.0.get("wsrep_provider").is_some_and(|provider| !["", "none"].contains(&provider.as_str()));
+        let has_provider = self
+            .0
+            .get("wsrep_provider")
+            .is_some_and(|provider| !["", "none"].contains(&provider.as_str()));
         self.is("wsrep_on", "ON") && has_provider
     }
 
     /// Whether every member of a group of MySQL's group replication accepts writes.
     pub(super) fn has_several_primaries(&self) -> bool {
-        let is_member = self.0.get("group_replication_group_name").is_some_and(|name| !name.is_empty());
+        let is_member = self
+            .0
+            .get("group_replication_group_name")
+            .is_some_and(|name| !name.is_empty());
         is_member && self.is("group_replication_single_primary_mode", "OFF")
     }
 
-    /// The isolation of transactions that write. Repeatable reads would lock the gap in which a record does not exist yet, so that
-    /// two calls that make records deadlock; but InnoDB demands them of a server whose binary log has statements.
+    /// The isolation of transactions that write. Repeatable reads would lock the gap in which a
+    /// record does not exist yet, so that two calls that make records deadlock; but InnoDB demands
+    /// them of a server whose binary log has statements.
     fn isolation(&self) -> &'static str {
         if self.is("log_bin", "ON") && self.is("binlog_format", "STATEMENT") {
             "REPEATABLE READ"

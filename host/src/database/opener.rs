@@ -1,5 +1,5 @@
-//! Opens sessions on a server for the pool, and decides which can be used again. Owns what depends on the kind of server, and the
-//! closing of connections.
+//! Opens sessions on a server for the pool, and decides which can be used again. Owns what depends
+//! on the kind of server, and the closing of connections.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -21,9 +21,11 @@ use super::replacement::SessionReplacement;
 use super::{ConnectionLimits, Purpose, SqlError};
 use crate::pauses;
 
-/// A connection that was used this recently is assumed to be alive: a ping costs as much as a statement.
+/// A connection that was used this recently is assumed to be alive: a ping costs as much as a
+/// statement.
 const FRESH: Duration = Duration::from_millis(100);
-/// The time in which a server that cannot be reached has to come back for a caller that waits for a session.
+/// The time in which a server that cannot be reached has to come back for a caller that waits for a
+/// session.
 const LONGEST_OUTAGE: Duration = Duration::from_secs(5);
 /// Longest wait for the answer to a ping.
 const LONGEST_PING: Duration = Duration::from_secs(2);
@@ -38,8 +40,10 @@ pub(super) trait Driver: fmt::Debug + Send + Sync + Sized + 'static {
     fn connect(&self) -> impl Future<Output = Result<Connected<Self>, SqlError>> + Send;
 
     /// Runs statements without values.
-    fn run<'a>(connection: &'a mut ConnectionOf<Self>, statements: &'a Arc<str>)
-    -> BoxFuture<'a, Result<(), SqlError>>;
+    fn run<'a>(
+        connection: &'a mut ConnectionOf<Self>,
+        statements: &'a Arc<str>,
+    ) -> BoxFuture<'a, Result<(), SqlError>>;
 
     /// The statements of transactions.
     fn statements(&self) -> &Statements;
@@ -191,8 +195,12 @@ impl<D: Driver> Opener<D> {
     }
 
     async fn connect(&self) -> Result<Connected<D>, SqlError> {
-        let Some(longest) = self.outage.patience(self.longest) else { return Err(self.unreachable()) };
-        let connecting = (|| self.connect_once()).retry(pauses::of_connections(longest)).when(is_unreachable);
+        let Some(longest) = self.outage.patience(self.longest) else {
+            return Err(self.unreachable());
+        };
+        let connecting = (|| self.connect_once())
+            .retry(pauses::of_connections(longest))
+            .when(is_unreachable);
         let Ok(connected) = timeout(self.longest, connecting).await else {
             let error = self.unreachable();
             self.outage.note(&error);
@@ -214,11 +222,14 @@ impl<D: Driver> Opener<D> {
     /// The error of a caller that got no session in time.
     pub(super) fn unreachable(&self) -> SqlError {
         let reason = self.outage.reason();
-        timed_out(reason.unwrap_or_else(|| format!("the server did not answer within {:?}", self.longest)))
+        timed_out(
+            reason
+                .unwrap_or_else(|| format!("the server did not answer within {:?}", self.longest)),
+        )
     }
 
-    /// Ends a session at the server, so that what it has locked is free at once. The address may lead to several servers; a session
-    /// of another one is left alone.
+    /// Ends a session at the server, so that what it has locked is free at once. The address may
+    /// lead to several servers; a session of another one is left alone.
     pub(super) async fn kill(&self, name: &SessionName) -> Result<(), SqlError> {
         let mut connected = self.driver.connect().await?;
         if connected.name.server == name.server {
@@ -249,7 +260,12 @@ impl<D: Driver> Manager for Opener<D> {
 
     async fn create(&self) -> Result<Pooled<D>, SqlError> {
         let Connected { connection, name } = self.connect().await?;
-        Ok(Pooled { connection: Some(connection), name, idle_since: Instant::now(), open: self.open.token() })
+        Ok(Pooled {
+            connection: Some(connection),
+            name,
+            idle_since: Instant::now(),
+            open: self.open.token(),
+        })
     }
 
     async fn recycle(&self, session: &mut Pooled<D>, known: &Metrics) -> RecycleResult<SqlError> {

@@ -1,5 +1,5 @@
-//! Recognition of a server that cannot be reached. Owns the reason, for callers that wait for others to connect, how long a caller
-//! tries to connect, and the log lines.
+//! Recognition of a server that cannot be reached. Owns the reason, for callers that wait for
+//! others to connect, how long a caller tries to connect, and the log lines.
 
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -44,14 +44,18 @@ impl Outage {
         self.lock().as_ref().map(|failures| failures.reason.clone())
     }
 
-    /// The time for which a caller tries again that gives a server `longest` to come back: none if it tries once, absent if it does
-    /// not try, as another caller has just got no answer. It counts from the beginning of the outage: calls that wait for each other would
-    /// add theirs.
+    /// The time for which a caller tries again that gives a server `longest` to come back: none if
+    /// it tries once, absent if it does not try, as another caller has just got no answer. It
+    /// counts from the beginning of the outage: calls that wait for each other would add theirs.
     pub(super) fn patience(&self, longest: Duration) -> Option<Duration> {
         let failures = self.lock();
-        let Some(first) = failures.as_ref().and_then(ConnectFailures::begun) else { return Some(longest) };
+        let Some(first) = failures.as_ref().and_then(ConnectFailures::begun) else {
+            return Some(longest);
+        };
         let remaining = longest.saturating_sub(first.elapsed());
-        let is_silent = failures.as_ref().is_some_and(|failures| failures.is_silent && failures.last.elapsed() < PROBE);
+        let is_silent = failures
+            .as_ref()
+            .is_some_and(|failures| failures.is_silent && failures.last.elapsed() < PROBE);
         (!remaining.is_zero() || !is_silent).then_some(remaining)
     }
 
@@ -59,12 +63,22 @@ impl Outage {
         let reason = error.to_string();
         let now = Instant::now();
         let mut failures = self.lock();
-        // Where a server has no place for another connection, those that are open go on, and one may become free.
-        let begun = failures.as_ref().filter(|_| !is_full(error)).and_then(ConnectFailures::begun);
+        // Where a server has no place for another connection, those that are open go on, and one
+        // may become free.
+        let begun = failures
+            .as_ref()
+            .filter(|_| !is_full(error))
+            .and_then(ConnectFailures::begun);
         let first = begun.unwrap_or(now);
         let is_silent = matches!(error, SqlError::Io(io) if io.kind() == io::ErrorKind::TimedOut);
-        let is_new =
-            failures.replace(ConnectFailures { reason: reason.clone(), is_silent, first, last: now }).is_none();
+        let is_new = failures
+            .replace(ConnectFailures {
+                reason: reason.clone(),
+                is_silent,
+                first,
+                last: now,
+            })
+            .is_none();
         drop(failures);
         if is_new {
             tracing::warn!(name: "database.unreachable", %reason, "the database cannot be reached; trying again");
@@ -91,19 +105,37 @@ mod tests {
 
     /// An outage whose first and last failure are this long ago.
     fn outage(first: Duration, last: Duration) -> Outage {
-        let ago = |time| Instant::now().checked_sub(time).expect("a machine that has run for a while");
+        let ago = |time| {
+            Instant::now()
+                .checked_sub(time)
+                .expect("a machine that has run for a while")
+        };
         let reason = "no answer".to_owned();
-        Outage(Mutex::new(Some(ConnectFailures { reason, is_silent: true, first: ago(first), last: ago(last) })))
+        Outage(Mutex::new(Some(ConnectFailures {
+            reason,
+            is_silent: true,
+            first: ago(first),
+            last: ago(last),
+        })))
     }
 
     #[test]
     fn callers_share_the_time_in_which_a_server_has_to_come_back() {
         assert_eq!(Outage::default().patience(LONGEST), Some(LONGEST));
         let begun = outage(Duration::from_secs(3), Duration::ZERO).patience(LONGEST);
-        assert!(matches!(begun, Some(remaining) if remaining <= Duration::from_secs(2)), "{begun:?}");
+        assert!(
+            matches!(begun, Some(remaining) if remaining <= Duration::from_secs(2)),
+            "{begun:?}"
+        );
         assert_eq!(outage(LONGEST, Duration::ZERO).patience(LONGEST), None);
-        assert_eq!(outage(LONGEST * 2, PROBE).patience(LONGEST), Some(Duration::ZERO));
-        assert_eq!(outage(FORGOTTEN * 2, FORGOTTEN).patience(LONGEST), Some(LONGEST));
+        assert_eq!(
+            outage(LONGEST * 2, PROBE).patience(LONGEST),
+            Some(Duration::ZERO)
+        );
+        assert_eq!(
+            outage(FORGOTTEN * 2, FORGOTTEN).patience(LONGEST),
+            Some(LONGEST)
+        );
     }
 
     #[test]
@@ -111,10 +143,21 @@ mod tests {
         let outage = outage(LONGEST, PROBE);
         outage.note(&timed_out("still refused".into()));
         assert_eq!(outage.patience(LONGEST), None);
-        assert!(outage.reason().is_some_and(|reason| reason.ends_with("still refused")));
+        assert!(
+            outage
+                .reason()
+                .is_some_and(|reason| reason.ends_with("still refused"))
+        );
         outage.note(&SqlError::Io(io::ErrorKind::ConnectionRefused.into()));
-        assert_eq!(outage.patience(LONGEST), Some(Duration::ZERO), "a server that refuses answers at once");
+        assert_eq!(
+            outage.patience(LONGEST),
+            Some(Duration::ZERO),
+            "a server that refuses answers at once"
+        );
         outage.end();
-        assert_eq!((outage.patience(LONGEST), outage.reason()), (Some(LONGEST), None));
+        assert_eq!(
+            (outage.patience(LONGEST), outage.reason()),
+            (Some(LONGEST), None)
+        );
     }
 }

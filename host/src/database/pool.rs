@@ -1,5 +1,5 @@
-//! The pool of sessions on a server. Owns who gets a session and when, and what a caller learns while the server cannot be
-//! reached.
+//! The pool of sessions on a server. Owns who gets a session and when, and what a caller learns
+//! while the server cannot be reached.
 
 use std::fmt;
 use std::pin::pin;
@@ -34,12 +34,15 @@ pub(super) struct SessionPool<D: Driver> {
 
 impl<D: Driver> fmt::Debug for SessionPool<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionPool").field("status", &self.pool.status()).finish_non_exhaustive()
+        f.debug_struct("SessionPool")
+            .field("status", &self.pool.status())
+            .finish_non_exhaustive()
     }
 }
 
 impl<D: Driver> SessionPool<D> {
-    /// A pool with one session, so that a wrong address fails at once. Waits for a server that starts.
+    /// A pool with one session, so that a wrong address fails at once. Waits for a server that
+    /// starts.
     pub(super) async fn open(
         driver: D,
         limits: &ConnectionLimits,
@@ -54,11 +57,19 @@ impl<D: Driver> SessionPool<D> {
             .runtime(Runtime::Tokio1)
             .build()
             .expect("a pool with a runtime");
-        let opened = Self { pool, limits: limits.clone() };
+        let opened = Self {
+            pool,
+            limits: limits.clone(),
+        };
         let pauses = pauses::of_connections(limits.connect_timeout);
         let begun = (|| opened.session()).retry(pauses).when(is_unreachable);
-        timeout(limits.connect_timeout, begun).await.map_err(|_| opened.opener().unreachable())??;
-        tokio::spawn(close_idle(opened.pool.weak(), limits.min_connections as usize));
+        timeout(limits.connect_timeout, begun)
+            .await
+            .map_err(|_| opened.opener().unreachable())??;
+        tokio::spawn(close_idle(
+            opened.pool.weak(),
+            limits.min_connections as usize,
+        ));
         Ok(opened)
     }
 
@@ -68,7 +79,11 @@ impl<D: Driver> SessionPool<D> {
 
     /// A session, as soon as one is free or can be opened.
     pub(super) async fn session(&self) -> Result<ServerSession<D>, SqlError> {
-        let limits = Timeouts { wait: Some(self.limits.connect_timeout), create: None, recycle: None };
+        let limits = Timeouts {
+            wait: Some(self.limits.connect_timeout),
+            create: None,
+            recycle: None,
+        };
         let mut waiting = pin!(self.pool.timeout_get(&limits));
         // A call does not wait behind others for a server that is away.
         let got = match timeout(self.opener().longest(), &mut waiting).await {
@@ -77,7 +92,8 @@ impl<D: Driver> SessionPool<D> {
             Err(_) => waiting.await,
         };
         let limit = self.limits.statement_timeout + MARGIN;
-        got.map(|pooled| ServerSession::new(pooled, self.pool.clone(), limit)).map_err(|error| self.error(error))
+        got.map(|pooled| ServerSession::new(pooled, self.pool.clone(), limit))
+            .map_err(|error| self.error(error))
     }
 
     /// Begins a transaction. A session that turns out to be lost is replaced.
@@ -85,7 +101,9 @@ impl<D: Driver> SessionPool<D> {
         let began = Instant::now();
         loop {
             let session = self.session().await?;
-            let Some(statements) = self.opener().statements().begin(purpose) else { return Ok(session) };
+            let Some(statements) = self.opener().statements().begin(purpose) else {
+                return Ok(session);
+            };
             match session.begin(statements).await {
                 Err(error) if is_lost(&error) && began.elapsed() < self.opener().longest() => {}
                 begun => return begun,
@@ -98,7 +116,9 @@ impl<D: Driver> SessionPool<D> {
             PoolError::Backend(error) => error,
             PoolError::Closed => SqlError::PoolClosed,
             _ if self.opener().is_away() => self.opener().unreachable(),
-            PoolError::Timeout(_) | PoolError::NoRuntimeSpecified | PoolError::PostCreateHook(_) => timed_out(format!(
+            PoolError::Timeout(_)
+            | PoolError::NoRuntimeSpecified
+            | PoolError::PostCreateHook(_) => timed_out(format!(
                 "all {} connections are in use, and none became free within {:?}; look for what holds them, or raise \
                  max_open_database_connections",
                 self.limits.max_connections, self.limits.connect_timeout

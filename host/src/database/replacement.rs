@@ -1,6 +1,7 @@
-//! Recognition of sessions that are of no use any more. Owns the moment; the pools replace the sessions from before. A server that is
-//! no longer the primary refuses writes, while the address of the database, behind a proxy or after a change of its name's target,
-//! may lead to another one already. And after a change of a table, statements that sessions have prepared may be outdated.
+//! Recognition of sessions that are of no use any more. Owns the moment; the pools replace the
+//! sessions from before. A server that is no longer the primary refuses writes, while the address
+//! of the database, behind a proxy or after a change of its name's target, may lead to another one
+//! already. And after a change of a table, statements that sessions have prepared may be outdated.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! One row of a result: its values in the few types that the host uses, independent of the database's types.
+//! One row of a result: its values in the few types that the host uses, independent of the
+//! database's types.
 
 use sqlx::mysql::MySqlRow;
 use sqlx::postgres::PgRow;
@@ -49,7 +50,10 @@ impl Row {
     /// If there is no such column, or its value is not UTF-8.
     pub fn text(&self, at: impl At) -> Result<Option<&str>, SqlError> {
         let bytes = self.bytes(at)?;
-        bytes.map(std::str::from_utf8).transpose().map_err(|fault| SqlError::Decode(fault.into()))
+        bytes
+            .map(std::str::from_utf8)
+            .transpose()
+            .map_err(|fault| SqlError::Decode(fault.into()))
     }
 
     /// Returns an integer of any width, or a boolean as 0 or 1; `None` for NULL.
@@ -72,13 +76,16 @@ impl Row {
         Ok(self.integer(at)?.map(|number| number != 0))
     }
 
-    /// Returns the storage class of a value that does not have that of its encoding. Only in SQLite, whose columns hold values of any
-    /// class: those of another class are equal to no value of the encoding, and sort before or behind all of them.
+    /// Returns the storage class of a value that does not have that of its encoding. Only in
+    /// SQLite, whose columns hold values of any class: those of another class are equal to no value
+    /// of the encoding, and sort before or behind all of them.
     ///
     /// # Errors
     /// If there is no such column.
     pub fn foreign_class(&self, at: usize, encoding: Encoding) -> Result<Option<String>, SqlError> {
-        let Self::Sqlite(row) = self else { return Ok(None) };
+        let Self::Sqlite(row) = self else {
+            return Ok(None);
+        };
         let raw = row.try_get_raw(at)?;
         let usual = match encoding {
             Encoding::Boolean | Encoding::Integer => "INTEGER",
@@ -101,7 +108,8 @@ impl Row {
     }
 }
 
-/// PostgreSQL's driver decodes an integer of any width, and any other value of at most eight bytes as if it were one.
+/// PostgreSQL's driver decodes an integer of any width, and any other value of at most eight bytes
+/// as if it were one.
 fn postgres_integer(row: &PgRow, at: impl At) -> Result<Option<i64>, SqlError> {
     let raw = row.try_get_raw(at)?;
     if raw.is_null() {

@@ -1,8 +1,9 @@
-//! The mapping between layouts and physical tables: renders DDL for each database, and reads a table's definition back.
-//! Owns every difference between a portable layout and its tables: types, defaults, keys, indexes. When a table is created
-//! or changed is decided by the callers.
+//! The mapping between layouts and physical tables: renders DDL for each database, and reads a
+//! table's definition back. Owns every difference between a portable layout and its tables: types,
+//! defaults, keys, indexes. When a table is created or changed is decided by the callers.
 //!
-//! A database is often shared, so every query is restricted to the current schema (PostgreSQL) or database (MySQL).
+//! A database is often shared, so every query is restricted to the current schema (PostgreSQL) or
+//! database (MySQL).
 
 mod attached;
 mod difference;
@@ -13,15 +14,16 @@ mod postgres;
 mod sqlite;
 
 use sea_query::{
-    Alias, ColumnDef, Expr, Index as IndexQuery, MysqlQueryBuilder, PostgresQueryBuilder, SchemaStatementBuilder,
-    SqliteQueryBuilder, Table as TableQuery,
+    Alias, ColumnDef, Expr, Index as IndexQuery, MysqlQueryBuilder, PostgresQueryBuilder,
+    SchemaStatementBuilder, SqliteQueryBuilder, Table as TableQuery,
 };
 
 use super::{Dialect, ServerKind, SqlError, Transaction, sql};
 use crate::layout::schema::{Column, ColumnType, Index, Literal, Table};
 
 pub use attached::{
-    AttachedObject, Relation, TableOptions, attached, belongings, missing_rights, options, options_beside, relation,
+    AttachedObject, Relation, TableOptions, attached, belongings, missing_rights, options,
+    options_beside, relation,
 };
 pub use difference::{differences, serves};
 pub use mysql::{at_once, rename_tables};
@@ -78,7 +80,8 @@ pub struct PhysicalColumn {
 pub struct PhysicalIndex {
     /// As declared.
     pub name: String,
-    /// Column names. A part that is more than a name (a prefix, an expression) is spelled out, so that it equals no column.
+    /// Column names. A part that is more than a name (a prefix, an expression) is spelled out, so
+    /// that it equals no column.
     pub columns: Vec<String>,
     /// Whether it rejects equal entries.
     pub unique: bool,
@@ -89,7 +92,8 @@ pub struct PhysicalIndex {
 pub enum ColumnChange {
     /// They are the same.
     None,
-    /// The new definition accepts more values, and [`alter_column`] applies it without rewriting rows.
+    /// The new definition accepts more values, and [`alter_column`] applies it without rewriting
+    /// rows.
     Widening,
     /// Rows have to be rewritten, or their values may not fit.
     Other,
@@ -111,7 +115,8 @@ fn type_name(dialect: Dialect, kind: ColumnType) -> String {
     }
 }
 
-/// Returns a literal as an SQL expression. It is rendered into the statement: it comes from a manifest, never from a row.
+/// Returns a literal as an SQL expression. It is rendered into the statement: it comes from a
+/// manifest, never from a row.
 pub fn literal(dialect: Dialect, kind: ColumnType, value: Option<&Literal>) -> Expr {
     Expr::cust(match (value, dialect) {
         (Some(value), _) => spelled(dialect, value),
@@ -125,7 +130,9 @@ fn spelled(dialect: Dialect, literal: &Literal) -> String {
     match (literal, dialect) {
         (Literal::Boolean(value), Dialect::Postgres) => value.to_string().to_uppercase(),
         // A backslash is an escape character in MySQL's string literals.
-        (Literal::Text(value), Dialect::Mysql) => canonical(&Literal::Text(value.replace('\\', r"\\"))),
+        (Literal::Text(value), Dialect::Mysql) => {
+            canonical(&Literal::Text(value.replace('\\', r"\\")))
+        }
         _ => canonical(literal),
     }
 }
@@ -155,9 +162,14 @@ fn commented(dialect: Dialect, column: &Column, comment: Option<&String>) -> Col
     }
     let default = column.default.as_ref().map(|default| {
         let default = spelled(dialect, default);
-        // MySQL accepts a default of a long text column only as an expression; elsewhere a plain literal reads back unchanged.
+        // MySQL accepts a default of a long text column only as an expression; elsewhere a plain
+        // literal reads back unchanged.
         let expression = dialect == Dialect::Mysql && is_long_text(column.kind);
-        if expression { format!("DEFAULT ({default})") } else { format!("DEFAULT {default}") }
+        if expression {
+            format!("DEFAULT ({default})")
+        } else {
+            format!("DEFAULT {default}")
+        }
     });
     let comment = comment.map(|comment| format!("COMMENT {}", mysql::text_literal(comment)));
     let extra: Vec<_> = default.into_iter().chain(comment).collect();
@@ -169,25 +181,48 @@ fn commented(dialect: Dialect, column: &Column, comment: Option<&String>) -> Col
 
 /// `CREATE TABLE` under the given name, without the indexes.
 pub fn create_table(dialect: Dialect, table: &Table, name: &str) -> String {
-    written(dialect, &creation(dialect, table, name, &TableOptions::new(dialect)))
+    written(
+        dialect,
+        &creation(dialect, table, name, &TableOptions::new(dialect)),
+    )
 }
 
 /// `CREATE TABLE` for a table that takes the place of another one, whose options it gets.
-pub fn create_table_like(dialect: Dialect, table: &Table, name: &str, options: &TableOptions) -> Vec<String> {
+pub fn create_table_like(
+    dialect: Dialect,
+    table: &Table,
+    name: &str,
+    options: &TableOptions,
+) -> Vec<String> {
     let created = written(dialect, &creation(dialect, table, name, options));
-    [created].into_iter().chain(options.once_created.iter().cloned()).collect()
+    [created]
+        .into_iter()
+        .chain(options.once_created.iter().cloned())
+        .collect()
 }
 
 /// `CREATE TABLE IF NOT EXISTS`, for tables of the host's own.
 pub fn ensure_table(dialect: Dialect, table: &Table) -> String {
-    written(dialect, creation(dialect, table, &table.name, &TableOptions::new(dialect)).if_not_exists())
+    written(
+        dialect,
+        creation(dialect, table, &table.name, &TableOptions::new(dialect)).if_not_exists(),
+    )
 }
 
-fn creation(dialect: Dialect, table: &Table, name: &str, options: &TableOptions) -> sea_query::TableCreateStatement {
+fn creation(
+    dialect: Dialect,
+    table: &Table,
+    name: &str,
+    options: &TableOptions,
+) -> sea_query::TableCreateStatement {
     let mut query = TableQuery::create();
     query.table(Alias::new(name));
     for column in &table.columns {
-        query.col(commented(dialect, column, options.column_comments.get(&column.name)));
+        query.col(commented(
+            dialect,
+            column,
+            options.column_comments.get(&column.name),
+        ));
     }
     let mut key = IndexQuery::create();
     if dialect == Dialect::Postgres {
@@ -205,27 +240,46 @@ fn creation(dialect: Dialect, table: &Table, name: &str, options: &TableOptions)
 
 /// `DROP TABLE IF EXISTS`.
 pub fn drop_table(dialect: Dialect, name: &str) -> String {
-    written(dialect, TableQuery::drop().table(Alias::new(name)).if_exists())
+    written(
+        dialect,
+        TableQuery::drop().table(Alias::new(name)).if_exists(),
+    )
 }
 
 /// `ALTER TABLE … RENAME TO`.
 pub fn rename_table(dialect: Dialect, from: &str, to: &str) -> String {
-    written(dialect, TableQuery::rename().table(Alias::new(from), Alias::new(to)))
+    written(
+        dialect,
+        TableQuery::rename().table(Alias::new(from), Alias::new(to)),
+    )
 }
 
 /// `ALTER TABLE … DROP COLUMN`.
 pub fn drop_column(dialect: Dialect, table: &str, column: &str) -> String {
-    written(dialect, TableQuery::alter().table(Alias::new(table)).drop_column(Alias::new(column)))
+    written(
+        dialect,
+        TableQuery::alter()
+            .table(Alias::new(table))
+            .drop_column(Alias::new(column)),
+    )
 }
 
 /// `ALTER TABLE … ADD COLUMN`.
 pub fn add_column(dialect: Dialect, table: &str, column: &Column) -> String {
-    written(dialect, TableQuery::alter().table(Alias::new(table)).add_column(definition(dialect, column)))
+    written(
+        dialect,
+        TableQuery::alter()
+            .table(Alias::new(table))
+            .add_column(definition(dialect, column)),
+    )
 }
 
-/// Whether the server rewrites a table to add these columns, while its rows cannot be changed: MySQL does if the default of one is
-/// an expression.
-pub fn rewrites_to_add<'a>(server: ServerKind, columns: impl IntoIterator<Item = &'a Column>) -> bool {
+/// Whether the server rewrites a table to add these columns, while its rows cannot be changed:
+/// MySQL does if the default of one is an expression.
+pub fn rewrites_to_add<'a>(
+    server: ServerKind,
+    columns: impl IntoIterator<Item = &'a Column>,
+) -> bool {
     let is_expression = |column: &Column| column.default.is_some() && is_long_text(column.kind);
     server.dialect == Dialect::Mysql && !server.is_mariadb && columns.into_iter().any(is_expression)
 }
@@ -234,18 +288,22 @@ fn is_long_text(kind: ColumnType) -> bool {
     kind.is_text() && !matches!(kind, ColumnType::Varchar(_))
 }
 
-/// Gives a column its new definition. Only valid where [`column_change`] returns [`ColumnChange::Widening`].
+/// Gives a column its new definition. Only valid where [`column_change`] returns
+/// [`ColumnChange::Widening`].
 pub fn alter_column(dialect: Dialect, table: &str, column: &Column) -> String {
     match dialect {
         Dialect::Postgres => postgres::alter_column(table, column),
-        Dialect::Sqlite | Dialect::Mysql => {
-            written(dialect, TableQuery::alter().table(Alias::new(table)).modify_column(definition(dialect, column)))
-        }
+        Dialect::Sqlite | Dialect::Mysql => written(
+            dialect,
+            TableQuery::alter()
+                .table(Alias::new(table))
+                .modify_column(definition(dialect, column)),
+        ),
     }
 }
 
-/// Whether an index of a table has an entry for every row that its columns can hold. MySQL and MariaDB refuse to create an index for
-/// which that is not so; PostgreSQL refuses the rows.
+/// Whether an index of a table has an entry for every row that its columns can hold. MySQL and
+/// MariaDB refuse to create an index for which that is not so; PostgreSQL refuses the rows.
 pub fn holds_all_rows(dialect: Dialect, table: &Table, index: &Index) -> bool {
     match dialect {
         Dialect::Postgres => postgres::holds_all_rows(table, index),
@@ -286,7 +344,11 @@ pub fn column_change(dialect: Dialect, from: &Column, to: &Column) -> ColumnChan
         Dialect::Postgres => postgres::widens(from.kind, to.kind),
         Dialect::Mysql => mysql::widens(from.kind, to.kind) && from.nullable == to.nullable,
     };
-    if from.name == to.name && widens && !tightens { ColumnChange::Widening } else { ColumnChange::Other }
+    if from.name == to.name && widens && !tightens {
+        ColumnChange::Widening
+    } else {
+        ColumnChange::Other
+    }
 }
 
 /// Whether two definitions of a column are the same to the database.
@@ -306,14 +368,28 @@ fn physical(dialect: Dialect, column: &Column) -> PhysicalColumn {
 
 /// The physical table that a layout's table should have.
 pub fn expected(dialect: Dialect, table: &Table) -> PhysicalTable {
-    let index =
-        |index: &Index| PhysicalIndex { name: index.name.clone(), columns: index.columns.clone(), unique: false };
+    let index = |index: &Index| PhysicalIndex {
+        name: index.name.clone(),
+        columns: index.columns.clone(),
+        unique: false,
+    };
     let mut indexes: Vec<_> = table.indexes.iter().map(index).collect();
     indexes.sort();
-    let mut columns: Vec<_> = table.columns.iter().map(|column| physical(dialect, column)).collect();
+    let mut columns: Vec<_> = table
+        .columns
+        .iter()
+        .map(|column| physical(dialect, column))
+        .collect();
     // Every database forces key columns to be NOT NULL (SQLite excepted), whatever the layout says.
-    columns.iter_mut().filter(|column| table.primary_key.contains(&column.name)).for_each(|key| key.nullable = false);
-    PhysicalTable { columns, primary_key: table.primary_key.clone(), indexes }
+    columns
+        .iter_mut()
+        .filter(|column| table.primary_key.contains(&column.name))
+        .for_each(|key| key.nullable = false);
+    PhysicalTable {
+        columns,
+        primary_key: table.primary_key.clone(),
+        indexes,
+    }
 }
 
 /// Whether a table of that name exists in the current schema.
@@ -326,27 +402,40 @@ pub async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, SqlError>
         Dialect::Postgres => postgres::EXISTS,
         Dialect::Mysql => mysql::EXISTS,
     };
-    Ok(tx.fetch_optional(sql(statement).bind(table)).await?.is_some())
+    Ok(tx
+        .fetch_optional(sql(statement).bind(table))
+        .await?
+        .is_some())
 }
 
 /// Reads the definition of a table; `None` if it does not exist.
 ///
 /// # Errors
 /// If a query fails; the error names the table.
-pub async fn read_back(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, ReadBackError> {
+pub async fn read_back(
+    tx: &mut Transaction,
+    table: &str,
+) -> Result<Option<PhysicalTable>, ReadBackError> {
     let found = match tx.dialect() {
         Dialect::Sqlite => sqlite::read(tx, table).await,
         Dialect::Postgres => postgres::read(tx, table).await,
         Dialect::Mysql => mysql::read(tx, table).await,
     };
-    found.map_err(|source| ReadBackError { table: table.to_owned(), source })
+    found.map_err(|source| ReadBackError {
+        table: table.to_owned(),
+        source,
+    })
 }
 
 /// Groups rows of (index, column), which arrive ordered by index, into indexes.
 fn add_to_index(indexes: &mut Vec<PhysicalIndex>, name: &str, column: &str, unique: bool) {
     match indexes.last_mut().filter(|index| index.name == name) {
         Some(index) => index.columns.push(column.to_owned()),
-        None => indexes.push(PhysicalIndex { name: name.to_owned(), columns: vec![column.to_owned()], unique }),
+        None => indexes.push(PhysicalIndex {
+            name: name.to_owned(),
+            columns: vec![column.to_owned()],
+            unique,
+        }),
     }
 }
 

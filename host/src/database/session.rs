@@ -1,5 +1,6 @@
-//! A session on a server, with or without a transaction. Owns how a transaction begins and ends, also where its caller gives up
-//! or a statement takes too long: nothing stays locked for it, and no other caller gets a session in which it goes on.
+//! A session on a server, with or without a transaction. Owns how a transaction begins and ends,
+//! also where its caller gives up or a statement takes too long: nothing stays locked for it, and
+//! no other caller gets a session in which it goes on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,8 @@ const GRACE: Duration = Duration::from_secs(1);
 /// Longest time to end a session at the server.
 const LONGEST_KILL: Duration = Duration::from_secs(5);
 
-/// A session of the pool, for one transaction, or in autocommit mode for one statement. Dropping it rolls back.
+/// A session of the pool, for one transaction, or in autocommit mode for one statement. Dropping it
+/// rolls back.
 pub(super) struct ServerSession<D: Driver> {
     /// Absent once the session is given back.
     pooled: Option<Object<Opener<D>>>,
@@ -36,7 +38,14 @@ const HAS_SESSION: &str = "a session is given back at its end";
 
 impl<D: Driver> ServerSession<D> {
     pub(super) fn new(pooled: Object<Opener<D>>, pool: Pool<Opener<D>>, limit: Duration) -> Self {
-        Self { pooled: Some(pooled), pool, is_in_transaction: false, is_busy: false, is_altered: false, limit }
+        Self {
+            pooled: Some(pooled),
+            pool,
+            is_in_transaction: false,
+            is_busy: false,
+            is_altered: false,
+            limit,
+        }
     }
 
     /// Begins a transaction. The last of the statements does.
@@ -78,7 +87,9 @@ impl<D: Driver> ServerSession<D> {
 
     /// The connection, for one statement.
     pub(super) fn statement(&mut self) -> (&mut ConnectionOf<D>, Busy<'_>) {
-        let Self { pooled, is_busy, .. } = self;
+        let Self {
+            pooled, is_busy, ..
+        } = self;
         *is_busy = true;
         (pooled.as_mut().expect(HAS_SESSION), Busy(is_busy))
     }
@@ -94,7 +105,10 @@ impl<D: Driver> ServerSession<D> {
             // On the heap, since it is rare and the futures of all callers would contain it.
             Box::pin(kill(pooled, &self.pool)).await;
         }
-        timed_out(format!("a statement ran longer than {:?}; see db_read_timeout and db_write_timeout", self.limit))
+        timed_out(format!(
+            "a statement ran longer than {:?}; see db_read_timeout and db_write_timeout",
+            self.limit
+        ))
     }
 }
 
@@ -109,13 +123,17 @@ impl Busy<'_> {
 
 impl<D: Driver> Drop for ServerSession<D> {
     fn drop(&mut self) {
-        let Some(mut pooled) = self.pooled.take() else { return };
+        let Some(mut pooled) = self.pooled.take() else {
+            return;
+        };
         if self.is_altered {
             drop(Object::take(pooled));
         } else if !self.is_in_transaction && !self.is_busy {
             pooled.rest();
         } else if Handle::try_current().is_ok() {
-            self.pool.manager().spawn(settle(pooled, self.pool.clone(), self.is_in_transaction));
+            self.pool
+                .manager()
+                .spawn(settle(pooled, self.pool.clone(), self.is_in_transaction));
         } else {
             // The process ends.
             drop(Object::take(pooled));
@@ -123,8 +141,13 @@ impl<D: Driver> Drop for ServerSession<D> {
     }
 }
 
-/// Gives a session back without a transaction and without a statement; if the latter does not end, without the session.
-async fn settle<D: Driver>(mut pooled: Object<Opener<D>>, pool: Pool<Opener<D>>, is_in_transaction: bool) {
+/// Gives a session back without a transaction and without a statement; if the latter does not end,
+/// without the session.
+async fn settle<D: Driver>(
+    mut pooled: Object<Opener<D>>,
+    pool: Pool<Opener<D>>,
+    is_in_transaction: bool,
+) {
     let settled = async {
         if is_in_transaction {
             D::run(&mut pooled, &pool.manager().statements().rollback).await
@@ -139,8 +162,8 @@ async fn settle<D: Driver>(mut pooled: Object<Opener<D>>, pool: Pool<Opener<D>>,
     }
 }
 
-/// Ends a session at the server, which may not notice that its connection is closed while it waits for a lock. Its place in the
-/// pool is taken until then.
+/// Ends a session at the server, which may not notice that its connection is closed while it waits
+/// for a lock. Its place in the pool is taken until then.
 async fn kill<D: Driver>(pooled: Object<Opener<D>>, pool: &Pool<Opener<D>>) {
     let killed = timeout(LONGEST_KILL, pool.manager().kill(pooled.name())).await;
     if let Ok(Err(reason)) = killed {

@@ -1,11 +1,12 @@
-//! A statement with its values, built for one dialect. Owns the conversion of `sea_query` statements and of SQL text into
-//! text and bound values; values never become text.
+//! A statement with its values, built for one dialect. Owns the conversion of `sea_query`
+//! statements and of SQL text into text and bound values; values never become text.
 
 use std::borrow::Cow;
 
 use sea_query::{
-    DeleteStatement, Expr, InsertStatement, MysqlQueryBuilder, OnConflict, PostgresQueryBuilder, QueryStatementWriter,
-    SelectStatement, SqliteQueryBuilder, UpdateStatement, Value, Values, inject_parameters,
+    DeleteStatement, Expr, InsertStatement, MysqlQueryBuilder, OnConflict, PostgresQueryBuilder,
+    QueryStatementWriter, SelectStatement, SqliteQueryBuilder, UpdateStatement, Value, Values,
+    inject_parameters,
 };
 
 use super::Dialect;
@@ -18,14 +19,17 @@ pub(super) const STATEMENT_BYTES: usize = 2 << 20;
 pub(super) struct StatementLimits {
     /// Most bytes of several rows.
     pub(super) rows: usize,
-    /// Most bytes that the server accepts at once, with everything that belongs to the statement. It ends the session of a client
-    /// that sends more.
+    /// Most bytes that the server accepts at once, with everything that belongs to the statement.
+    /// It ends the session of a client that sends more.
     pub(super) packet: usize,
 }
 
 impl Default for StatementLimits {
     fn default() -> Self {
-        Self { rows: STATEMENT_BYTES, packet: usize::MAX }
+        Self {
+            rows: STATEMENT_BYTES,
+            packet: usize::MAX,
+        }
     }
 }
 
@@ -42,8 +46,8 @@ pub trait IntoStatement {
     fn into_statement(self, dialect: Dialect) -> Statement;
 }
 
-/// SQL text with `?` as the placeholder of each value. The text has to be valid in every dialect that it runs in, and
-/// must not contain another question mark.
+/// SQL text with `?` as the placeholder of each value. The text has to be valid in every dialect
+/// that it runs in, and must not contain another question mark.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sql {
     text: Cow<'static, str>,
@@ -52,7 +56,10 @@ pub struct Sql {
 
 /// Creates a statement from SQL text; see [`Sql`].
 pub fn sql(text: impl Into<Cow<'static, str>>) -> Sql {
-    Sql { text: text.into(), values: Vec::new() }
+    Sql {
+        text: text.into(),
+        values: Vec::new(),
+    }
 }
 
 impl Sql {
@@ -63,26 +70,35 @@ impl Sql {
         self
     }
 
-    /// Writes the values into the text on MySQL, so that the statement needs no preparation there: the server limits the
-    /// prepared statements of all of its clients together. The text must have no quotes.
+    /// Writes the values into the text on MySQL, so that the statement needs no preparation there:
+    /// the server limits the prepared statements of all of its clients together. The text must have
+    /// no quotes.
     #[must_use]
     pub fn unprepared(self, dialect: Dialect) -> Self {
         if dialect != Dialect::Mysql {
             return self;
         }
         let text = inject_parameters(&self.text, &self.values, &MysqlQueryBuilder);
-        Self { text: text.into(), values: Vec::new() }
+        Self {
+            text: text.into(),
+            values: Vec::new(),
+        }
     }
 }
 
-/// The most operands of a list that is made longer; the database allows no more than some ten thousand values in all.
+/// The most operands of a list that is made longer; the database allows no more than some ten
+/// thousand values in all.
 const MOST_LENGTHENED: usize = 4096;
 
-/// Makes a list of operands as long as the next power of two, by repeating the last one. A list of any length would make a
-/// statement of its own, and each connection keeps statements prepared, of which the server allows a limited number.
+/// Makes a list of operands as long as the next power of two, by repeating the last one. A list of
+/// any length would make a statement of its own, and each connection keeps statements prepared, of
+/// which the server allows a limited number.
 pub fn of_few_lengths<T: Clone>(mut operands: Vec<T>) -> Vec<T> {
     if let Some(last) = operands.last().cloned() {
-        let length = operands.len().next_power_of_two().min(MOST_LENGTHENED.max(operands.len()));
+        let length = operands
+            .len()
+            .next_power_of_two()
+            .min(MOST_LENGTHENED.max(operands.len()));
         operands.resize(length, last);
     }
     operands
@@ -99,7 +115,11 @@ pub fn upsert<const K: usize, const V: usize>(
         .to_owned();
     let (names, values): (Vec<_>, Vec<_>) = key.into_iter().chain(values).unzip();
     let mut insert = InsertStatement::new();
-    insert.into_table(table).columns(names).values_panic(values.into_iter().map(Expr::value)).on_conflict(on_conflict);
+    insert
+        .into_table(table)
+        .columns(names)
+        .values_panic(values.into_iter().map(Expr::value))
+        .on_conflict(on_conflict);
     insert
 }
 
@@ -109,7 +129,10 @@ impl IntoStatement for Sql {
             Dialect::Postgres if !self.values.is_empty() => numbered(&self.text),
             Dialect::Sqlite | Dialect::Mysql | Dialect::Postgres => self.text.into_owned(),
         };
-        Statement { text, values: Values(self.values) }
+        Statement {
+            text,
+            values: Values(self.values),
+        }
     }
 }
 
@@ -177,21 +200,46 @@ mod tests {
 
     #[test]
     fn unprepared_statement_has_its_values_in_the_text_on_mysql_only() {
-        let statement = sql("UPDATE t SET a = a + 1 WHERE b = ? AND c = ?").bind(r"it's a \").bind(-1_i64);
-        let built = |dialect| statement.clone().unprepared(dialect).into_statement(dialect);
-        assert_eq!(built(Dialect::Mysql).text, r"UPDATE t SET a = a + 1 WHERE b = 'it\'s a \\' AND c = -1");
+        let statement = sql("UPDATE t SET a = a + 1 WHERE b = ? AND c = ?")
+            .bind(r"it's a \")
+            .bind(-1_i64);
+        let built = |dialect| {
+            statement
+                .clone()
+                .unprepared(dialect)
+                .into_statement(dialect)
+        };
+        assert_eq!(
+            built(Dialect::Mysql).text,
+            r"UPDATE t SET a = a + 1 WHERE b = 'it\'s a \\' AND c = -1"
+        );
         assert!(built(Dialect::Mysql).values.0.is_empty());
-        assert_eq!(built(Dialect::Postgres), statement.clone().into_statement(Dialect::Postgres));
+        assert_eq!(
+            built(Dialect::Postgres),
+            statement.clone().into_statement(Dialect::Postgres)
+        );
     }
 
     #[test]
     fn placeholders_are_numbered_for_postgresql_only() {
-        let statement = sql("SELECT a FROM t WHERE b = ? AND c > ?").bind("x").bind(1_i64);
+        let statement = sql("SELECT a FROM t WHERE b = ? AND c > ?")
+            .bind("x")
+            .bind(1_i64);
         let text = |dialect| statement.clone().into_statement(dialect).text;
-        assert_eq!(text(Dialect::Postgres), "SELECT a FROM t WHERE b = $1 AND c > $2");
-        assert_eq!(text(Dialect::Mysql), "SELECT a FROM t WHERE b = ? AND c > ?");
+        assert_eq!(
+            text(Dialect::Postgres),
+            "SELECT a FROM t WHERE b = $1 AND c > $2"
+        );
+        assert_eq!(
+            text(Dialect::Mysql),
+            "SELECT a FROM t WHERE b = ? AND c > ?"
+        );
         assert_eq!(text(Dialect::Sqlite), text(Dialect::Mysql));
         let comment = "COMMENT ON TABLE t IS 'why?'";
-        assert_eq!(sql(comment).into_statement(Dialect::Postgres).text, comment, "a statement without values");
+        assert_eq!(
+            sql(comment).into_statement(Dialect::Postgres).text,
+            comment,
+            "a statement without values"
+        );
     }
 }

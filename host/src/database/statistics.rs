@@ -1,5 +1,5 @@
-//! Database statistics: queries, their durations, and waits for a connection. Owns the counting, which costs a few atomic
-//! additions; `metrics` publishes the numbers.
+//! Database statistics: queries, their durations, and waits for a connection. Owns the counting,
+//! which costs a few atomic additions; `metrics` publishes the numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -36,7 +36,8 @@ pub(super) struct Counters {
     longest_ns: Peak,
 }
 
-/// The maximum over the current and the previous window, so that a reader right after a window's start sees a value.
+/// The maximum over the current and the previous window, so that a reader right after a window's
+/// start sees a value.
 #[derive(Debug, Default)]
 struct Peak {
     now: AtomicU64,
@@ -78,7 +79,11 @@ impl Counters {
     pub(super) fn begin(self: &Arc<Self>) -> Query {
         let in_flight = self.in_flight.fetch_add(1, Relaxed) + 1;
         self.most_in_flight.reach(in_flight);
-        Query { counters: Arc::clone(self), began: Instant::now(), has_succeeded: false }
+        Query {
+            counters: Arc::clone(self),
+            began: Instant::now(),
+            has_succeeded: false,
+        }
     }
 
     pub(super) fn waited(&self, waited: Duration) {
@@ -87,7 +92,11 @@ impl Counters {
     }
 
     pub(super) fn read(&self, open_connections: u64) -> Statistics {
-        self.with_peaks(open_connections, self.most_in_flight.get(), self.longest_ns.get())
+        self.with_peaks(
+            open_connections,
+            self.most_in_flight.get(),
+            self.longest_ns.get(),
+        )
     }
 
     pub(super) fn end_window(&self, open_connections: u64) -> Statistics {
@@ -95,7 +104,12 @@ impl Counters {
         self.with_peaks(open_connections, most_in_flight, self.longest_ns.end(0))
     }
 
-    fn with_peaks(&self, open_connections: u64, most_in_flight: u64, longest_ns: u64) -> Statistics {
+    fn with_peaks(
+        &self,
+        open_connections: u64,
+        most_in_flight: u64,
+        longest_ns: u64,
+    ) -> Statistics {
         let (succeeded, failed) = (self.succeeded.load(Relaxed), self.failed.load(Relaxed));
         Statistics {
             open_connections,
@@ -120,7 +134,8 @@ impl Drop for OpenTransaction {
     }
 }
 
-/// A query in progress, which ends when this is dropped. A query whose caller was cancelled counts as failed.
+/// A query in progress, which ends when this is dropped. A query whose caller was cancelled counts
+/// as failed.
 #[derive(Debug)]
 pub(super) struct Query {
     counters: Arc<Counters>,
@@ -151,7 +166,11 @@ impl Drop for Query {
         let counters = &self.counters;
         counters.in_flight.fetch_sub(1, Relaxed);
         counters.longest_ns.reach(nanoseconds(self.began.elapsed()));
-        let outcome = if self.has_succeeded { &counters.succeeded } else { &counters.failed };
+        let outcome = if self.has_succeeded {
+            &counters.succeeded
+        } else {
+            &counters.failed
+        };
         outcome.fetch_add(1, Relaxed);
     }
 }
@@ -171,7 +190,15 @@ mod tests {
         assert_eq!(counters.begin().end(Err::<(), _>(2)), Err(2));
         drop(counters.begin());
         let counted = counters.read(7);
-        assert_eq!((counted.queries, counted.succeeded, counted.failed, counted.open_connections), (3, 1, 2, 7));
+        assert_eq!(
+            (
+                counted.queries,
+                counted.succeeded,
+                counted.failed,
+                counted.open_connections
+            ),
+            (3, 1, 2, 7)
+        );
     }
 
     #[test]
@@ -180,11 +207,22 @@ mod tests {
         let (one, two) = (counters.begin(), counters.begin());
         drop(two);
         assert_eq!(counters.end_window(0).most_in_flight, 2);
-        assert_eq!(counters.read(0).most_in_flight, 2, "the previous window still counts");
+        assert_eq!(
+            counters.read(0).most_in_flight,
+            2,
+            "the previous window still counts"
+        );
         assert_eq!(counters.end_window(0).most_in_flight, 1);
         drop(one);
         assert!(counters.read(0).longest > Duration::ZERO);
         assert_eq!(counters.end_window(0).most_in_flight, 1);
-        assert_eq!(counters.end_window(0), Statistics { queries: 2, failed: 2, ..Statistics::default() });
+        assert_eq!(
+            counters.end_window(0),
+            Statistics {
+                queries: 2,
+                failed: 2,
+                ..Statistics::default()
+            }
+        );
     }
 }

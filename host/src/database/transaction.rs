@@ -104,7 +104,10 @@ impl Inner {
 }
 
 /// The result of a statement; none if it runs longer than its limit.
-pub(super) async fn within<T>(limit: Option<Duration>, statement: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn within<T>(
+    limit: Option<Duration>,
+    statement: impl Future<Output = T>,
+) -> Option<T> {
     match limit {
         Some(limit) => tokio::time::timeout(limit, statement).await.ok(),
         None => Some(statement.await),
@@ -131,7 +134,14 @@ impl Transaction {
         limits: StatementLimits,
     ) -> Self {
         let open = counters.begin_transaction();
-        Self { inner, kept, counters: Arc::clone(counters), replacement: Arc::clone(replacement), limits, open }
+        Self {
+            inner,
+            kept,
+            counters: Arc::clone(counters),
+            replacement: Arc::clone(replacement),
+            limits,
+            open,
+        }
     }
 
     /// Starts the statistics of one query.
@@ -154,8 +164,8 @@ impl Transaction {
         self.kept = Some(Box::new(kept));
     }
 
-    /// Limits each wait for a lock until the transaction ends, in milliseconds on PostgreSQL, in seconds on MySQL. SQLite has one
-    /// writer, which waits for no other.
+    /// Limits each wait for a lock until the transaction ends, in milliseconds on PostgreSQL, in
+    /// seconds on MySQL. SQLite has one writer, which waits for no other.
     ///
     /// # Errors
     /// If the connection is lost.
@@ -167,8 +177,8 @@ impl Transaction {
         }
     }
 
-    /// Runs a statement and returns the number of affected rows. Without values the text is sent unprepared, since not every
-    /// kind of statement can be prepared.
+    /// Runs a statement and returns the number of affected rows. Without values the text is sent
+    /// unprepared, since not every kind of statement can be prepared.
     ///
     /// # Errors
     /// If the statement fails or the connection is lost.
@@ -178,10 +188,16 @@ impl Transaction {
         macro_rules! execute {
             ($connection:expr) => {
                 if values.0.is_empty() {
-                    sqlx::raw_sql(text).execute($connection).await.map(|done| done.rows_affected())
+                    sqlx::raw_sql(text)
+                        .execute($connection)
+                        .await
+                        .map(|done| done.rows_affected())
                 } else {
                     let query = sqlx::query_with(text, SqlxValues(values));
-                    query.execute($connection).await.map(|done| done.rows_affected())
+                    query
+                        .execute($connection)
+                        .await
+                        .map(|done| done.rows_affected())
                 }
             };
         }
@@ -207,26 +223,42 @@ impl Transaction {
             Some(executed) => executed,
             None => Err(self.inner.overdue().await),
         };
-        query.end(executed).inspect_err(|error| self.replacement.note(error))
+        query
+            .end(executed)
+            .inspect_err(|error| self.replacement.note(error))
     }
 
     /// Streams the rows of a query, in bounded memory.
-    pub fn stream(&mut self, statement: impl IntoStatement) -> BoxStream<'_, Result<Row, SqlError>> {
+    pub fn stream(
+        &mut self,
+        statement: impl IntoStatement,
+    ) -> BoxStream<'_, Result<Row, SqlError>> {
         let Statement { text, values } = statement.into_statement(self.dialect());
         let (text, values) = (AssertSqlSafe(text), SqlxValues(values));
         // The caller may stop early: only an error counts as a failure.
         let mut query = self.query().trusted();
         let replacement = Arc::clone(&self.replacement);
         let rows = match &mut self.inner {
-            Inner::Sqlite(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
-            Inner::Grouped(tx) => sqlx::query_with(text, values).fetch(&mut **tx).map_ok(Row::Sqlite).boxed(),
+            Inner::Sqlite(tx) => sqlx::query_with(text, values)
+                .fetch(&mut **tx)
+                .map_ok(Row::Sqlite)
+                .boxed(),
+            Inner::Grouped(tx) => sqlx::query_with(text, values)
+                .fetch(&mut **tx)
+                .map_ok(Row::Sqlite)
+                .boxed(),
             Inner::Postgres(session) => {
                 let (connection, busy) = session.statement();
-                sqlx::query_with(text, values).fetch(connection).map_ok(Row::Postgres).chain(at_end(busy)).boxed()
+                sqlx::query_with(text, values)
+                    .fetch(connection)
+                    .map_ok(Row::Postgres)
+                    .chain(at_end(busy))
+                    .boxed()
             }
             Inner::Mysql(session) => {
                 let (connection, busy) = session.statement();
-                // Without values it is not prepared, as a statement that returns no rows: the server limits prepared statements.
+                // Without values it is not prepared, as a statement that returns no rows: the
+                // server limits prepared statements.
                 let rows = if values.0.0.is_empty() {
                     sqlx::raw_sql(text).fetch(connection)
                 } else {
@@ -260,10 +292,18 @@ impl Transaction {
     ///
     /// # Errors
     /// If the statement fails or the connection is lost.
-    pub async fn fetch_optional(&mut self, statement: impl IntoStatement) -> Result<Option<Row>, SqlError> {
-        // Reads to the end: a result that is left halfway would be in the way of the next statement.
+    pub async fn fetch_optional(
+        &mut self,
+        statement: impl IntoStatement,
+    ) -> Result<Option<Row>, SqlError> {
+        // Reads to the end: a result that is left halfway would be in the way of the next
+        // statement.
         let mut rows = self.fetch(statement).await?;
-        Ok(if rows.is_empty() { None } else { Some(rows.swap_remove(0)) })
+        Ok(if rows.is_empty() {
+            None
+        } else {
+            Some(rows.swap_remove(0))
+        })
     }
 
     /// Returns the first row of a query.
@@ -271,16 +311,25 @@ impl Transaction {
     /// # Errors
     /// [`SqlError::RowNotFound`] without a row; otherwise as [`fetch`](Self::fetch).
     pub async fn fetch_one(&mut self, statement: impl IntoStatement) -> Result<Row, SqlError> {
-        self.fetch_optional(statement).await?.ok_or(SqlError::RowNotFound)
+        self.fetch_optional(statement)
+            .await?
+            .ok_or(SqlError::RowNotFound)
     }
 
     /// Commits. Completes even if the caller is cancelled.
     ///
     /// # Errors
-    /// If the commit fails or the connection is lost; in the latter case it may have been committed.
+    /// If the commit fails or the connection is lost; in the latter case it may have been
+    /// committed.
     pub async fn commit(self) -> Result<(), SqlError> {
         let query = self.query();
-        let Self { inner, kept, replacement, open, .. } = self;
+        let Self {
+            inner,
+            kept,
+            replacement,
+            open,
+            ..
+        } = self;
         let committed = query.end(match inner {
             Inner::Sqlite(tx) => tx.commit().await,
             Inner::Grouped(member) => member.commit().await,
@@ -293,7 +342,8 @@ impl Transaction {
     }
 }
 
-/// A commit in progress on a server, which completes even if it is abandoned: `drop` moves the rest into a task of its own.
+/// A commit in progress on a server, which completes even if it is abandoned: `drop` moves the rest
+/// into a task of its own.
 struct Commit(Option<BoxFuture<'static, Result<(), SqlError>>>);
 
 impl Commit {
@@ -309,7 +359,9 @@ impl Future for Commit {
     type Output = Result<(), SqlError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Some(commit) = &mut self.0 else { return Poll::Ready(Err(SqlError::WorkerCrashed)) };
+        let Some(commit) = &mut self.0 else {
+            return Poll::Ready(Err(SqlError::WorkerCrashed));
+        };
         let done = commit.as_mut().poll(context);
         if done.is_ready() {
             self.0 = None;

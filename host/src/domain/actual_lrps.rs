@@ -1,5 +1,5 @@
-//! Actual LRPs: listing them, and the calls of cells and the auctioneer about them. The transitions of a slot are the
-//! model's.
+//! Actual LRPs: listing them, and the calls of cells and the auctioneer about them. The transitions
+//! of a slot are the model's.
 
 mod auction;
 mod change;
@@ -24,7 +24,10 @@ use crate::store::ReadableSlot;
 ///
 /// # Errors
 /// Errors of the store.
-pub async fn list(page: &mut Page, filter: &ActualLrpFilter) -> Result<Vec<ActualLrp>, DomainError> {
+pub async fn list(
+    page: &mut Page,
+    filter: &ActualLrpFilter,
+) -> Result<Vec<ActualLrp>, DomainError> {
     let range = page.range();
     let listed = page.reader().actual_lrps(filter, &range).await?;
     Ok(page.records(listed))
@@ -40,14 +43,18 @@ pub async fn claim(
     index: i32,
     instance: &InstanceKey,
 ) -> Result<(), DomainError> {
-    change_slot(service, (process_guid, index), Cause::Other, &TraceId::NONE, |slot, now_ns| {
-        slot.claim(instance, now_ns)
-    })
+    change_slot(
+        service,
+        (process_guid, index),
+        Cause::Other,
+        &TraceId::NONE,
+        |slot, now_ns| slot.claim(instance, now_ns),
+    )
     .await
 }
 
-/// A cell runs an instance. Cells repeat this call as a heartbeat, so the slot is read first, and a transaction is opened
-/// only for a difference. The key lock keeps the slot unchanged in between.
+/// A cell runs an instance. Cells repeat this call as a heartbeat, so the slot is read first, and a
+/// transaction is opened only for a difference. The key lock keeps the slot unchanged in between.
 ///
 /// # Errors
 /// The instance is missing, or its state does not allow it; errors of the store.
@@ -56,19 +63,41 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
     let lock = service.lock_key(&key.process_guid).await;
     let changed = retry(|| async {
         let store = service.store();
-        let ReadableSlot { slot, damage } = store.look().await?.slot(&key.process_guid, key.index).await?;
-        // A replaced container without a row, whose report was sent before its cell was asked to stop it: it will be gone, and
-        // must not take over from the container that receives the traffic.
-        let is_ending = || service.update_hints().is_asked(&container.instance, store.now_ns());
+        let ReadableSlot { slot, damage } = store
+            .look()
+            .await?
+            .slot(&key.process_guid, key.index)
+            .await?;
+        // A replaced container without a row, whose report was sent before its cell was asked to
+        // stop it: it will be gone, and must not take over from the container that receives the
+        // traffic.
+        let is_ending = || {
+            service
+                .update_hints()
+                .is_asked(&container.instance, store.now_ns())
+        };
         if slot.presence_of(&container.instance).is_none() && is_ending() {
             return Err(SlotError::CannotBeStarted.into());
         }
-        let definitions = match slot.ordinary.as_ref().filter(|row| row.is_instance(&container.instance)) {
+        let definitions = match slot
+            .ordinary
+            .as_ref()
+            .filter(|row| row.is_instance(&container.instance))
+        {
             Some(_) => DefinitionCount::One,
-            None => store.look().await?.definitions_of(&key.process_guid).await?,
+            None => {
+                store
+                    .look()
+                    .await?
+                    .definitions_of(&key.process_guid)
+                    .await?
+            }
         };
         let mut started = slot.clone();
-        match (started.start(container, definitions, store.now_ns()), damage) {
+        match (
+            started.start(container, definitions, store.now_ns()),
+            damage,
+        ) {
             (Ok(()), _) if started == slot => return Ok(None),
             (_, Some(fault)) => return Err(fault.into()),
             (result, None) => result?,
@@ -85,15 +114,27 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
 ///
 /// # Errors
 /// The instance is missing, or its state does not allow it; errors of the store.
-pub async fn crash(service: &Service, key: &LrpKey, instance: &InstanceKey, reason: &[u8]) -> Result<(), DomainError> {
+pub async fn crash(
+    service: &Service,
+    key: &LrpKey,
+    instance: &InstanceKey,
+    reason: &[u8],
+) -> Result<(), DomainError> {
     let slot = (&key.process_guid[..], key.index);
     let lock = service.lock_key(slot.0).await;
-    let (changed, _) = change_locked(service, slot, |slot, now_ns| slot.crash(key, instance, reason, now_ns)).await?;
+    let (changed, _) = change_locked(service, slot, |slot, now_ns| {
+        slot.crash(key, instance, reason, now_ns)
+    })
+    .await?;
     let is_restarted = changed.as_ref().is_some_and(ChangedSlot::begins_to_wait);
     announce(service, changed, Cause::Crash, &TraceId::NONE);
     drop(lock);
     // Also one that took another definition than the one that crashed.
-    if is_restarted { request_auction(service, &key.process_guid, key.index).await } else { Ok(()) }
+    if is_restarted {
+        request_auction(service, &key.process_guid, key.index).await
+    } else {
+        Ok(())
+    }
 }
 
 /// The auctioneer could not place a waiting instance.
@@ -102,7 +143,14 @@ pub async fn crash(service: &Service, key: &LrpKey, instance: &InstanceKey, reas
 /// The instance is missing, or its state does not allow it; errors of the store.
 pub async fn fail(service: &Service, key: &LrpKey, reason: &[u8]) -> Result<(), DomainError> {
     let slot = (&key.process_guid[..], key.index);
-    change_slot(service, slot, Cause::Other, &TraceId::NONE, |slot, now_ns| slot.fail(reason, now_ns)).await
+    change_slot(
+        service,
+        slot,
+        Cause::Other,
+        &TraceId::NONE,
+        |slot, now_ns| slot.fail(reason, now_ns),
+    )
+    .await
 }
 
 /// Removes an instance; any instance of the slot without an instance key.
@@ -115,5 +163,12 @@ pub async fn remove(
     index: i32,
     instance: Option<&InstanceKey>,
 ) -> Result<(), DomainError> {
-    change_slot(service, (process_guid, index), Cause::Other, &TraceId::NONE, |slot, _| slot.remove(instance)).await
+    change_slot(
+        service,
+        (process_guid, index),
+        Cause::Other,
+        &TraceId::NONE,
+        |slot, _| slot.remove(instance),
+    )
+    .await
 }

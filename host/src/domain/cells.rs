@@ -9,6 +9,11 @@ use super::{DomainError, Service};
 /// # Errors
 /// Locket cannot list the cells.
 pub async fn list(service: &Service) -> Result<Vec<CellPresence>, DomainError> {
-    let cells = service.clients().cells.all().await.map_err(DomainError::Cells)?;
+    let cells = service
+        .clients()
+        .cells
+        .all()
+        .await
+        .map_err(DomainError::Cells)?;
     Ok(cells.unwrap_or_default())
 }

@@ -1,5 +1,5 @@
-//! Convergence: repeatedly compares what runs with what is desired and repairs the difference. One run reads all records
-//! page by page; the decision about each record is the model's.
+//! Convergence: repeatedly compares what runs with what is desired and repairs the difference. One
+//! run reads all records page by page; the decision about each record is the model's.
 
 mod lrp_counter;
 mod lrps;
@@ -29,7 +29,12 @@ pub struct Counts {
 /// # Errors
 /// Locket cannot list the cells, in which case nothing is done, or reading the records fails.
 pub async fn run(service: &Service) -> Result<Counts, DomainError> {
-    let cells = service.clients().cells.all().await.map_err(DomainError::Cells)?;
+    let cells = service
+        .clients()
+        .cells
+        .all()
+        .await
+        .map_err(DomainError::Cells)?;
     run_among(service, cells).await
 }
 
@@ -37,25 +42,40 @@ pub async fn run(service: &Service) -> Result<Counts, DomainError> {
 ///
 /// # Errors
 /// Reading the records fails.
-pub async fn run_among(service: &Service, cells: Option<Vec<CellPresence>>) -> Result<Counts, DomainError> {
+pub async fn run_among(
+    service: &Service,
+    cells: Option<Vec<CellPresence>>,
+) -> Result<Counts, DomainError> {
     let set = match &cells {
         None => CellSet::Unknown,
         Some(cells) => CellSet::Known(cells.iter().map(|cell| cell.cell_id.clone()).collect()),
     };
-    let cells = cells.into_iter().flatten().map(|cell| (cell.cell_id.clone(), cell)).collect();
+    let cells = cells
+        .into_iter()
+        .flatten()
+        .map(|cell| (cell.cell_id.clone(), cell))
+        .collect();
     let present = Present { set, cells };
     unreadable::run(service).await?;
     // Not try_join: one failing does not cancel the other.
-    let (lrps, tasks, ()) =
-        tokio::join!(converge_lrps(service, &present), converge_tasks(service, &present), lrp_updates::prune(service));
-    Ok(Counts { lrps: lrps?, tasks: tasks? })
+    let (lrps, tasks, ()) = tokio::join!(
+        converge_lrps(service, &present),
+        converge_tasks(service, &present),
+        lrp_updates::prune(service)
+    );
+    Ok(Counts {
+        lrps: lrps?,
+        tasks: tasks?,
+    })
 }
 
 async fn converge_lrps(service: &Service, present: &Present) -> Result<LrpCounts, DomainError> {
     tracing::info!(name: "converge-lrps-started", "converging instances");
     let began = Instant::now();
     let found = lrps::run(service, present).await;
-    service.measures().lrps_converged(found.as_ref().ok().cloned(), began.elapsed());
+    service
+        .measures()
+        .lrps_converged(found.as_ref().ok().cloned(), began.elapsed());
     // A field for each, which a query of the log finds. A failed run has none.
     let of = |count: fn(&LrpCounts) -> u64| found.as_ref().ok().map(count);
     tracing::info!(
@@ -85,7 +105,9 @@ async fn converge_tasks(service: &Service, present: &Present) -> Result<TaskCoun
     tracing::info!(name: "converge-tasks-started", "converging tasks");
     let began = Instant::now();
     let found = tasks::run(service, &present.set).await;
-    service.measures().tasks_converged(found.as_ref().ok().cloned(), began.elapsed());
+    service
+        .measures()
+        .tasks_converged(found.as_ref().ok().cloned(), began.elapsed());
     let of = |count: fn(&TaskCounts) -> u64| found.as_ref().ok().map(count);
     tracing::info!(
         name: "converge-tasks-done",

@@ -1,5 +1,5 @@
-//! Desired LRPs: what should run. Their waiting instances are created and deleted here with them; instances that have a
-//! container are stopped by their cell.
+//! Desired LRPs: what should run. Their waiting instances are created and deleted here with them;
+//! instances that have a container are stopped by their cell.
 
 mod app_log;
 mod held;
@@ -33,14 +33,24 @@ const SOURCE_ID: &[u8] = b"source_id";
 ///
 /// # Errors
 /// `Exists` if there is one with this process guid; errors of the store.
-pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) -> Result<(), DomainError> {
+pub async fn desire(
+    service: &Service,
+    mut lrp: DesiredLrp,
+    trace_id: &TraceId,
+) -> Result<(), DomainError> {
     let store = service.store();
     lrp.scheduling.tag = ModificationTag::begin();
     lrp.run_info.created_at = store.now_ns();
     if lrp.scheduling.definition_id.is_empty() {
-        lrp.scheduling.definition_id = derived_id(&lrp.scheduling.process_guid, &lrp.scheduling.tag);
+        lrp.scheduling.definition_id =
+            derived_id(&lrp.scheduling.process_guid, &lrp.scheduling.tag);
     }
-    lrp.scheduling.volume_drivers = lrp.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
+    lrp.scheduling.volume_drivers = lrp
+        .run_info
+        .volume_mounts
+        .iter()
+        .map(|mount| mount.driver.clone())
+        .collect();
     let info = lrp.scheduling.clone();
     let lock = service.lock_key(&info.process_guid).await;
     let first = match retry(|| insert(store, &lrp, Leftovers::None)).await {
@@ -51,7 +61,8 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     let mut created = instances::publish_created(service, first, trace_id);
     drop(lock);
     if info.instances > instances::BATCH_SIZE {
-        let more = instances::create(service, &info.process_guid, instances::BATCH_SIZE, trace_id).await;
+        let more =
+            instances::create(service, &info.process_guid, instances::BATCH_SIZE, trace_id).await;
         created.extend(more);
     }
     if info.instances > 0 {
@@ -60,8 +71,9 @@ pub async fn desire(service: &Service, mut lrp: DesiredLrp, trace_id: &TraceId) 
     Ok(())
 }
 
-/// Whether managed instances of a new desired LRP may exist already. Usually none do; but a container remains when its desired
-/// LRP is removed, until its cell has stopped it, and is one of the new desired LRP then.
+/// Whether managed instances of a new desired LRP may exist already. Usually none do; but a
+/// container remains when its desired LRP is removed, until its cell has stopped it, and is one of
+/// the new desired LRP then.
 #[derive(Debug, Clone, Copy)]
 enum Leftovers {
     /// An existing instance fails the insertion with `Exists`.
@@ -70,7 +82,11 @@ enum Leftovers {
 }
 
 /// Inserts the desired LRP with the first batch of its instances, which it returns.
-async fn insert(store: &Store, lrp: &DesiredLrp, leftovers: Leftovers) -> Result<Vec<ActualLrp>, DomainError> {
+async fn insert(
+    store: &Store,
+    lrp: &DesiredLrp,
+    leftovers: Leftovers,
+) -> Result<Vec<ActualLrp>, DomainError> {
     let info = &lrp.scheduling;
     let mut writer = store.writer(&info.process_guid).await?;
     writer.insert_desired_lrp(lrp).await?;
@@ -94,11 +110,12 @@ fn new_instances(info: &SchedulingInfo) -> DesiredInstances {
     }
 }
 
-/// Applies an update, and creates or deletes instances to match. Another definition is rolled out in the background.
+/// Applies an update, and creates or deletes instances to match. Another definition is rolled out
+/// in the background.
 ///
 /// # Errors
-/// `NotFound` if there is no such desired LRP; `UpdateInProgress` and `DefinitionExists` for an update with a definition;
-/// errors of the store.
+/// `NotFound` if there is no such desired LRP; `UpdateInProgress` and `DefinitionExists` for an
+/// update with a definition; errors of the store.
 pub async fn update(
     service: &Service,
     process_guid: &[u8],
@@ -106,7 +123,12 @@ pub async fn update(
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
     let lock = service.lock_key(process_guid).await;
-    let Updated { before, after, surplus, switched } = retry(|| change(service.store(), process_guid, update)).await?;
+    let Updated {
+        before,
+        after,
+        surplus,
+        switched,
+    } = retry(|| change(service.store(), process_guid, update)).await?;
     let Some(after) = after else { return Ok(()) };
     service.publish_desired_lrp(Some(before.clone()), Some(after.clone()), trace_id);
     let begun = switched.map(|switched| lrp_updates::announce_all(service, switched, trace_id));
@@ -136,28 +158,52 @@ struct Updated {
 }
 
 /// The transaction of an update, without the instances that it adds.
-async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -> Result<Updated, DomainError> {
+async fn change(
+    store: &Store,
+    process_guid: &[u8],
+    update: &DesiredLrpUpdate,
+) -> Result<Updated, DomainError> {
     let mut writer = store.writer(process_guid).await?;
-    let before = writer.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
+    let before = writer
+        .desired_lrp(process_guid)
+        .await?
+        .ok_or(DomainError::NotFound)?;
     let mut switched = None;
     if let Some(definition) = &update.definition
         && let Some(next) = lrp_updates::to_switch_to(&mut writer, &before, definition).await?
     {
-        switched = Some(lrp_updates::switch(&mut writer, &before, next, false).await?.1);
+        switched = Some(
+            lrp_updates::switch(&mut writer, &before, next, false)
+                .await?
+                .1,
+        );
     }
     if switched.is_none() && update.is_of_definition_alone() {
-        return Ok(Updated { before, after: None, surplus: BTreeMap::new(), switched });
+        return Ok(Updated {
+            before,
+            after: None,
+            surplus: BTreeMap::new(),
+            switched,
+        });
     }
-    let run_info = update.image_credentials.as_ref().map(|(username, password)| {
-        let mut run_info = before.run_info.clone();
-        run_info.image_username.clone_from(username);
-        run_info.image_password.clone_from(password);
-        run_info
-    });
+    let run_info = update
+        .image_credentials
+        .as_ref()
+        .map(|(username, password)| {
+            let mut run_info = before.run_info.clone();
+            run_info.image_username.clone_from(username);
+            run_info.image_password.clone_from(password);
+            run_info
+        });
     let tag_index = before.scheduling.tag.index.wrapping_add(1);
-    writer.update_desired_lrp(process_guid, tag_index, update, run_info.as_ref()).await?;
+    writer
+        .update_desired_lrp(process_guid, tag_index, update, run_info.as_ref())
+        .await?;
     let mut surplus = BTreeMap::new();
-    if let Some(fewer) = update.instances.filter(|instances| *instances < before.scheduling.instances) {
+    if let Some(fewer) = update
+        .instances
+        .filter(|instances| *instances < before.scheduling.instances)
+    {
         surplus = instances::delete_from(&mut writer, process_guid, fewer).await?;
     }
     // Read back, because the stored form can differ from the request.
@@ -166,14 +212,23 @@ async fn change(store: &Store, process_guid: &[u8], update: &DesiredLrpUpdate) -
         read => read?,
     };
     writer.commit().await?;
-    Ok(Updated { before, after, surplus, switched })
+    Ok(Updated {
+        before,
+        after,
+        surplus,
+        switched,
+    })
 }
 
 /// Removes a desired LRP and its waiting instances; containers are stopped in the background.
 ///
 /// # Errors
 /// `NotFound` if there is no such desired LRP; errors of the store.
-pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) -> Result<(), DomainError> {
+pub async fn remove(
+    service: &Service,
+    process_guid: &[u8],
+    trace_id: &TraceId,
+) -> Result<(), DomainError> {
     let store = service.store();
     let lock = service.lock_key(process_guid).await;
     let (before, slots) = retry(|| async move {
@@ -187,11 +242,18 @@ pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) 
             Some(read) => Some(read?),
         };
         let slots = instances::delete_from(&mut writer, process_guid, 0).await?;
-        if slots.values().flat_map(|slot| slot.rows()).any(|row| !row.waits()) {
+        if slots
+            .values()
+            .flat_map(|slot| slot.rows())
+            .any(|row| !row.waits())
+        {
             writer.forget_definitions(process_guid).await?;
         }
         writer.delete_definitions(process_guid).await?;
-        if before.as_ref().is_none_or(|before| !before.scheduling.previous_definition_id.is_empty()) {
+        if before
+            .as_ref()
+            .is_none_or(|before| !before.scheduling.previous_definition_id.is_empty())
+        {
             writer.end_update(process_guid).await?;
         }
         writer.commit().await?;
@@ -211,7 +273,10 @@ pub async fn remove(service: &Service, process_guid: &[u8], trace_id: &TraceId) 
 ///
 /// # Errors
 /// Errors of the store.
-pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<DesiredLrp>, DomainError> {
+pub async fn list(
+    page: &mut Page,
+    filter: &DesiredLrpFilter,
+) -> Result<Vec<DesiredLrp>, DomainError> {
     let range = page.range();
     let listed = page.reader().desired_lrps(filter, &range).await?;
     let mut lrps = page.records(listed);
@@ -224,7 +289,10 @@ pub async fn list(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<Desi
 /// # Errors
 /// `NotFound` if there is no such desired LRP; errors of the store.
 pub async fn get(reader: &mut Reader, process_guid: &[u8]) -> Result<DesiredLrp, DomainError> {
-    let mut lrp = reader.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
+    let mut lrp = reader
+        .desired_lrp(process_guid)
+        .await?
+        .ok_or(DomainError::NotFound)?;
     fill_source_id(&mut lrp);
     Ok(lrp)
 }
@@ -233,14 +301,17 @@ pub async fn get(reader: &mut Reader, process_guid: &[u8]) -> Result<DesiredLrp,
 ///
 /// # Errors
 /// Errors of the store.
-pub async fn scheduling_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<SchedulingInfo>, DomainError> {
+pub async fn scheduling_infos(
+    page: &mut Page,
+    filter: &DesiredLrpFilter,
+) -> Result<Vec<SchedulingInfo>, DomainError> {
     let range = page.range();
     let listed = page.reader().scheduling_infos(filter, &range).await?;
     Ok(page.records(listed))
 }
 
-/// Lists the scheduling parts of a page that match a filter; two for a desired LRP while an update is under way, with the
-/// current definition and then with the previous one.
+/// Lists the scheduling parts of a page that match a filter; two for a desired LRP while an update
+/// is under way, with the current definition and then with the previous one.
 ///
 /// # Errors
 /// Errors of the store.
@@ -256,29 +327,46 @@ pub async fn scheduling_infos_of_definitions(
 ///
 /// # Errors
 /// `NotFound` if there is no such desired LRP; errors of the store.
-pub async fn scheduling_info(reader: &mut Reader, process_guid: &[u8]) -> Result<SchedulingInfo, DomainError> {
-    reader.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)
+pub async fn scheduling_info(
+    reader: &mut Reader,
+    process_guid: &[u8],
+) -> Result<SchedulingInfo, DomainError> {
+    reader
+        .scheduling_info(process_guid)
+        .await?
+        .ok_or(DomainError::NotFound)
 }
 
-/// Reads the scheduling parts of one desired LRP, as [`scheduling_infos_of_definitions`] lists them.
+/// Reads the scheduling parts of one desired LRP, as [`scheduling_infos_of_definitions`] lists
+/// them.
 ///
 /// # Errors
 /// `NotFound` if there is no such desired LRP; errors of the store.
-pub async fn scheduling_infos_of(reader: &mut Reader, process_guid: &[u8]) -> Result<Vec<SchedulingInfo>, DomainError> {
+pub async fn scheduling_infos_of(
+    reader: &mut Reader,
+    process_guid: &[u8],
+) -> Result<Vec<SchedulingInfo>, DomainError> {
     let info = scheduling_info(reader, process_guid).await?;
     with_previous(reader, vec![info]).await
 }
 
 /// Adds the parts of the previous definitions. Without an update under way, this reads nothing.
-async fn with_previous(reader: &mut Reader, infos: Vec<SchedulingInfo>) -> Result<Vec<SchedulingInfo>, DomainError> {
-    let updated = infos.iter().filter(|info| !info.previous_definition_id.is_empty());
+async fn with_previous(
+    reader: &mut Reader,
+    infos: Vec<SchedulingInfo>,
+) -> Result<Vec<SchedulingInfo>, DomainError> {
+    let updated = infos
+        .iter()
+        .filter(|info| !info.previous_definition_id.is_empty());
     let process_guids: Vec<_> = updated.map(|info| info.process_guid.clone()).collect();
     if process_guids.is_empty() {
         return Ok(infos);
     }
     let previous = reader.previous_definitions(&process_guids).await?;
     let both = infos.into_iter().flat_map(|info| {
-        let before = previous.get(&info.process_guid).filter(|before| before.id == info.previous_definition_id);
+        let before = previous
+            .get(&info.process_guid)
+            .filter(|before| before.id == info.previous_definition_id);
         let before = before.map(|before| info.with_definition(before.clone()));
         [Some(info), before].into_iter().flatten()
     });
@@ -289,19 +377,26 @@ async fn with_previous(reader: &mut Reader, infos: Vec<SchedulingInfo>) -> Resul
 ///
 /// # Errors
 /// Errors of the store.
-pub async fn routing_infos(page: &mut Page, filter: &DesiredLrpFilter) -> Result<Vec<RoutingInfo>, DomainError> {
+pub async fn routing_infos(
+    page: &mut Page,
+    filter: &DesiredLrpFilter,
+) -> Result<Vec<RoutingInfo>, DomainError> {
     let range = page.range();
     let listed = page.reader().routing_infos(filter, &range).await?;
     Ok(page.records(listed))
 }
 
-/// Fills in the metrics guid from the `source_id` tag or the tag from the guid: readers get both, whichever was stored.
+/// Fills in the metrics guid from the `source_id` tag or the tag from the guid: readers get both,
+/// whichever was stored.
 fn fill_source_id(lrp: &mut DesiredLrp) {
     let metrics_guid = &mut lrp.run_info.metrics_guid;
     match lrp.metric_tags.get(SOURCE_ID) {
         Some(tag) if metrics_guid.is_empty() => metrics_guid.clone_from(&tag.fixed),
         None if !metrics_guid.is_empty() => {
-            let tag = MetricTag { fixed: metrics_guid.clone(), dynamic: 0 };
+            let tag = MetricTag {
+                fixed: metrics_guid.clone(),
+                dynamic: 0,
+            };
             lrp.metric_tags.insert(Text::from(SOURCE_ID), tag);
         }
         Some(_) | None => {}
@@ -316,10 +411,19 @@ mod tests {
         let mut lrp = DesiredLrp::default();
         lrp.run_info.metrics_guid = metrics_guid.into();
         if let Some(fixed) = source_id {
-            lrp.metric_tags.insert(SOURCE_ID.into(), MetricTag { fixed: fixed.into(), dynamic: 0 });
+            lrp.metric_tags.insert(
+                SOURCE_ID.into(),
+                MetricTag {
+                    fixed: fixed.into(),
+                    dynamic: 0,
+                },
+            );
         }
         fill_source_id(&mut lrp);
-        let tag = lrp.metric_tags.get(SOURCE_ID).map(|tag| String::from_utf8(tag.fixed.clone()).unwrap());
+        let tag = lrp
+            .metric_tags
+            .get(SOURCE_ID)
+            .map(|tag| String::from_utf8(tag.fixed.clone()).unwrap());
         (String::from_utf8(lrp.run_info.metrics_guid).unwrap(), tag)
     }
 

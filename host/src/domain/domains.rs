@@ -1,4 +1,5 @@
-//! Domains. While a domain is fresh, its desired LRPs are complete, so that surplus instances may be removed.
+//! Domains. While a domain is fresh, its desired LRPs are complete, so that surplus instances may
+//! be removed.
 
 use super::retry::retry;
 use super::{DomainError, Service};
@@ -42,7 +43,10 @@ pub async fn forget_expired(service: &Service) -> Result<Vec<Text>, DomainError>
     let store = service.store();
     let mut reader = store.reader().await?;
     let now_ns = reader.now_ns();
-    let (all, kept) = (reader.domains(i64::MIN).await?, reader.domains(now_ns).await?);
+    let (all, kept) = (
+        reader.domains(i64::MIN).await?,
+        reader.domains(now_ns).await?,
+    );
     drop(reader);
     for domain in all.iter().filter(|domain| !kept.contains(domain)) {
         retry(|| async move {

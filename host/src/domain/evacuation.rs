@@ -1,4 +1,5 @@
-//! Evacuation: the answer to a cell that is being drained, for each container, whether to keep it. The transitions are the model's.
+//! Evacuation: the answer to a cell that is being drained, for each container, whether to keep it.
+//! The transitions are the model's.
 
 use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, write};
 use super::retry::retry;
@@ -7,7 +8,9 @@ use crate::causes::with_causes;
 use crate::model::TraceId;
 use crate::model::actual_lrp::{InstanceKey, LrpKey};
 use crate::model::change::Cause;
-use crate::model::slot::{Container, DefinitionCount, Desired, Evacuated, Replacement, Slot, SlotError};
+use crate::model::slot::{
+    Container, DefinitionCount, Desired, Evacuated, Replacement, Slot, SlotError,
+};
 use crate::store::{Store, Writer};
 use bbs_proto::models::desired_lrp::UpdateStrategy;
 
@@ -20,13 +23,23 @@ pub struct EvacuationAnswer {
 
 impl EvacuationAnswer {
     fn refused(keeps_container: bool, refusal: DomainError) -> Self {
-        Self { keeps_container, refusal: Some(refusal) }
+        Self {
+            keeps_container,
+            refusal: Some(refusal),
+        }
     }
 }
 
 /// Evacuates a claimed container; requests a new cell for its instance.
-pub async fn evacuate_claimed(service: &Service, key: &LrpKey, instance: &InstanceKey) -> EvacuationAnswer {
-    let evacuated = change(service, key, |slot, now_ns| slot.evacuate_claimed(instance, now_ns)).await;
+pub async fn evacuate_claimed(
+    service: &Service,
+    key: &LrpKey,
+    instance: &InstanceKey,
+) -> EvacuationAnswer {
+    let evacuated = change(service, key, |slot, now_ns| {
+        slot.evacuate_claimed(instance, now_ns)
+    })
+    .await;
     or_kept(finish(service, key, evacuated).await)
 }
 
@@ -52,11 +65,20 @@ pub async fn evacuate_crashed(
     instance: &InstanceKey,
     reason: &[u8],
 ) -> EvacuationAnswer {
-    or_gone(change(service, key, |slot, now_ns| slot.evacuate_crashed(key, instance, reason, now_ns)).await)
+    or_gone(
+        change(service, key, |slot, now_ns| {
+            slot.evacuate_crashed(key, instance, reason, now_ns)
+        })
+        .await,
+    )
 }
 
 /// Evacuates a stopped container.
-pub async fn evacuate_stopped(service: &Service, key: &LrpKey, instance: &InstanceKey) -> EvacuationAnswer {
+pub async fn evacuate_stopped(
+    service: &Service,
+    key: &LrpKey,
+    instance: &InstanceKey,
+) -> EvacuationAnswer {
     or_gone(change(service, key, |slot, _| slot.evacuate_stopped(instance)).await)
 }
 
@@ -64,7 +86,11 @@ pub async fn evacuate_stopped(service: &Service, key: &LrpKey, instance: &Instan
 ///
 /// # Errors
 /// `NotFound` if there is no such row; errors of the store.
-pub async fn remove_evacuating(service: &Service, key: &LrpKey, instance: &InstanceKey) -> Result<(), DomainError> {
+pub async fn remove_evacuating(
+    service: &Service,
+    key: &LrpKey,
+    instance: &InstanceKey,
+) -> Result<(), DomainError> {
     change(service, key, |slot, _| slot.remove_evacuating(instance)).await
 }
 
@@ -73,11 +99,21 @@ async fn change<T: Send>(
     key: &LrpKey,
     step: impl Fn(&mut Slot, i64) -> Result<T, SlotError> + Sync,
 ) -> Result<T, DomainError> {
-    change_slot(service, (&key.process_guid, key.index), Cause::Other, &TraceId::NONE, step).await
+    change_slot(
+        service,
+        (&key.process_guid, key.index),
+        Cause::Other,
+        &TraceId::NONE,
+        step,
+    )
+    .await
 }
 
 /// Locks the desired LRP before its instances, as every other call does.
-async fn attempt(store: &Store, container: &Container) -> Result<(Option<ChangedSlot>, Evacuated), DomainError> {
+async fn attempt(
+    store: &Store,
+    container: &Container,
+) -> Result<(Option<ChangedSlot>, Evacuated), DomainError> {
     let key = &container.key;
     let mut writer = store.writer(&key.process_guid).await?;
     let desired = desired(&mut writer, &key.process_guid).await?;
@@ -92,12 +128,22 @@ async fn attempt(store: &Store, container: &Container) -> Result<(Option<Changed
 }
 
 async fn desired(writer: &mut Writer, process_guid: &[u8]) -> Result<Option<Desired>, DomainError> {
-    let Some((instances, strategy)) = writer.desired_replacement(process_guid).await? else { return Ok(None) };
+    let Some((instances, strategy)) = writer.desired_replacement(process_guid).await? else {
+        return Ok(None);
+    };
     if strategy != UpdateStrategy::Recreate as i32 {
-        return Ok(Some(Desired { replacement: Replacement::Rolling, instances, running: 0 }));
+        return Ok(Some(Desired {
+            replacement: Replacement::Rolling,
+            instances,
+            running: 0,
+        }));
     }
     let running = writer.running(process_guid).await?;
-    Ok(Some(Desired { replacement: Replacement::Recreate, instances, running }))
+    Ok(Some(Desired {
+        replacement: Replacement::Recreate,
+        instances,
+        running,
+    }))
 }
 
 /// Requests a cell. A failed request is only logged: convergence offers a waiting instance again.
@@ -116,10 +162,14 @@ async fn finish(
     Ok(evacuated)
 }
 
-/// On an error the container is kept and the cell retries, except for a container that has no record.
+/// On an error the container is kept and the cell retries, except for a container that has no
+/// record.
 fn or_kept(evacuated: Result<Evacuated, DomainError>) -> EvacuationAnswer {
     match evacuated {
-        Ok(evacuated) => EvacuationAnswer { keeps_container: evacuated.keeps_container, refusal: None },
+        Ok(evacuated) => EvacuationAnswer {
+            keeps_container: evacuated.keeps_container,
+            refusal: None,
+        },
         Err(refusal @ DomainError::NotFound) => EvacuationAnswer::refused(false, refusal),
         Err(refusal) => EvacuationAnswer::refused(true, refusal),
     }
@@ -127,5 +177,8 @@ fn or_kept(evacuated: Result<Evacuated, DomainError>) -> EvacuationAnswer {
 
 /// The container has ended, so it is never kept.
 fn or_gone(evacuated: Result<Evacuated, DomainError>) -> EvacuationAnswer {
-    EvacuationAnswer { keeps_container: false, refusal: evacuated.err() }
+    EvacuationAnswer {
+        keeps_container: false,
+        refusal: evacuated.err(),
+    }
 }

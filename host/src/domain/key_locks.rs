@@ -1,5 +1,5 @@
-//! Key locks: changes of one desired LRP with its instances, or of one task, are serialized within this host, so that the
-//! events of a key are published in commit order.
+//! Key locks: changes of one desired LRP with its instances, or of one task, are serialized within
+//! this host, so that the events of a key are published in commit order.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -23,13 +23,18 @@ pub struct KeyLock {
 
 impl Default for KeyLocks {
     fn default() -> Self {
-        Self { locks: (0..LOCKS).map(|_| Arc::default()).collect(), hasher: RandomState::new() }
+        Self {
+            locks: (0..LOCKS).map(|_| Arc::default()).collect(),
+            hasher: RandomState::new(),
+        }
     }
 }
 
 impl KeyLocks {
     pub(super) async fn lock(&self, key: &[u8]) -> KeyLock {
         let at = self.hasher.hash_one(key) as usize % LOCKS;
-        KeyLock { _guard: Arc::clone(&self.locks[at]).lock_owned().await }
+        KeyLock {
+            _guard: Arc::clone(&self.locks[at]).lock_owned().await,
+        }
     }
 }

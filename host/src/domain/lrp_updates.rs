@@ -1,6 +1,7 @@
-//! Updates of desired LRPs to another definition: begun by a client, cancelled, rolled back, and carried out instance by
-//! instance. The decisions about instances are the model's. Everything is derived from the records, so that another host
-//! continues after this one; only a hint of where there is work is kept in memory.
+//! Updates of desired LRPs to another definition: begun by a client, cancelled, rolled back, and
+//! carried out instance by instance. The decisions about instances are the model's. Everything is
+//! derived from the records, so that another host continues after this one; only a hint of where
+//! there is work is kept in memory.
 
 mod advance;
 mod archive;
@@ -26,10 +27,25 @@ use crate::store::{Range, Reader};
 ///
 /// # Errors
 /// `NotFound` if there is no such desired LRP; errors of the store.
-pub async fn status(reader: &mut Reader, pace: &Pace, process_guid: &[u8]) -> Result<UpdateStatus, DomainError> {
-    let UpdateRecords { target, record, slots } =
-        UpdateRecords::read(reader, process_guid).await?.ok_or(DomainError::NotFound)?;
-    Ok(UpdateStatus::of(target, record, &slots, pace, reader.now_ns()))
+pub async fn status(
+    reader: &mut Reader,
+    pace: &Pace,
+    process_guid: &[u8],
+) -> Result<UpdateStatus, DomainError> {
+    let UpdateRecords {
+        target,
+        record,
+        slots,
+    } = UpdateRecords::read(reader, process_guid)
+        .await?
+        .ok_or(DomainError::NotFound)?;
+    Ok(UpdateStatus::of(
+        target,
+        record,
+        &slots,
+        pace,
+        reader.now_ns(),
+    ))
 }
 
 /// The records on which the update of a desired LRP depends.
@@ -44,23 +60,41 @@ struct UpdateRecords {
 impl UpdateRecords {
     /// Reads the records; `None` if there is no such desired LRP.
     async fn read(reader: &mut Reader, process_guid: &[u8]) -> Result<Option<Self>, DomainError> {
-        let Some(target) = reader.update_target(process_guid).await? else { return Ok(None) };
+        let Some(target) = reader.update_target(process_guid).await? else {
+            return Ok(None);
+        };
         let record = reader.lrp_update(process_guid).await?;
-        let filter = ActualLrpFilter { process_guids: vec![process_guid.to_vec()], ..ActualLrpFilter::default() };
-        let slots = Slot::by_index(reader.actual_lrps(&filter, &Range::default()).await?.records);
-        Ok(Some(Self { target, record, slots }))
+        let filter = ActualLrpFilter {
+            process_guids: vec![process_guid.to_vec()],
+            ..ActualLrpFilter::default()
+        };
+        let slots = Slot::by_index(
+            reader
+                .actual_lrps(&filter, &Range::default())
+                .await?
+                .records,
+        );
+        Ok(Some(Self {
+            target,
+            record,
+            slots,
+        }))
     }
 }
 
 /// Starts a task that brings the instances of a desired LRP to its current definition.
 pub(super) fn spawn(service: Service, process_guid: Text) {
     tokio::spawn(async move {
-        while service.update_hints().continues(&process_guid, run(&service, &process_guid).await) {}
+        while service
+            .update_hints()
+            .continues(&process_guid, run(&service, &process_guid).await)
+        {}
         service.update_hints().give_places(&service);
     });
 }
 
-/// Runs one step; returns whether the work is done. A failure is only logged: convergence continues the work.
+/// Runs one step; returns whether the work is done. A failure is only logged: convergence continues
+/// the work.
 async fn run(service: &Service, process_guid: &[u8]) -> bool {
     let _permit = service.update_hints().permit().await;
     match advance::advance(service, process_guid).await {

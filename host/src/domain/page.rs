@@ -1,8 +1,8 @@
-//! One page of a list: a range of partition keys, read in one transaction. The pages of a list share one, so that the list is of
-//! one moment.
+//! One page of a list: a range of partition keys, read in one transaction. The pages of a list
+//! share one, so that the list is of one moment.
 //!
-//! The first list that is read from the page fixes its last key; later lists see the same keys in the same state. So a
-//! translator can join two lists without missing half of a pair.
+//! The first list that is read from the page fixes its last key; later lists see the same keys in
+//! the same state. So a translator can join two lists without missing half of a pair.
 
 use crate::store::{Key, Listed, Range, Reader, Store, StoreError};
 
@@ -35,7 +35,12 @@ impl Page {
 
     /// A page that is read in the transaction of an earlier one.
     pub fn of(reader: Reader, after: Option<Key>, units: u32) -> Self {
-        Self { reader: Some(reader), after, end: PageBound::Open, units }
+        Self {
+            reader: Some(reader),
+            after,
+            end: PageBound::Open,
+            units,
+        }
     }
 
     /// Opens a page of all keys.
@@ -43,11 +48,16 @@ impl Page {
     /// # Errors
     /// The read transaction cannot be opened.
     pub async fn whole(store: &Store) -> Result<Self, StoreError> {
-        Ok(Self { reader: Some(store.reader().await?), after: None, end: PageBound::Fixed(None), units: 0 })
+        Ok(Self {
+            reader: Some(store.reader().await?),
+            after: None,
+            end: PageBound::Fixed(None),
+            units: 0,
+        })
     }
 
-    /// Ends the transaction of a page that is new, after a failure. A caller that pauses, or waits for another
-    /// transaction, holds no connection that others may need.
+    /// Ends the transaction of a page that is new, after a failure. A caller that pauses, or waits
+    /// for another transaction, holds no connection that others may need.
     pub fn give_back(&mut self) {
         self.reader = None;
     }
@@ -73,7 +83,9 @@ impl Page {
     /// # Panics
     /// If it was given back.
     pub fn reader(&mut self) -> &mut Reader {
-        self.reader.as_mut().expect("a page is ready before it is read")
+        self.reader
+            .as_mut()
+            .expect("a page is ready before it is read")
     }
 
     /// Whether its end is known: a list of it was read.
@@ -99,7 +111,11 @@ impl Page {
             PageBound::Open => (None, Some(self.units)),
             PageBound::Fixed(last) => (last.clone(), None),
         };
-        Range { after: self.after.clone(), through, most }
+        Range {
+            after: self.after.clone(),
+            through,
+            most,
+        }
     }
 
     /// The records of a list that was read in this page's range. Fixes the end of the page.

@@ -1,4 +1,5 @@
-//! Retries of transactions that lost a conflict or a deadlock to another, or their session to the server.
+//! Retries of transactions that lost a conflict or a deadlock to another, or their session to the
+//! server.
 
 use backon::Retryable;
 
@@ -6,7 +7,8 @@ use super::DomainError;
 use crate::causes::with_causes;
 use crate::pauses;
 
-/// Runs `attempt`, one transaction from begin to commit, until it succeeds, fails permanently or is out of retries.
+/// Runs `attempt`, one transaction from begin to commit, until it succeeds, fails permanently or is
+/// out of retries.
 ///
 /// # Errors
 /// That of the last attempt.
@@ -47,11 +49,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn lost_conflict_is_retried_twice_after_the_delay_and_jitter() {
         let (failed, attempts) = failing(|| DomainError::Store(StoreError::Raced)).await;
-        assert!(matches!(failed, DomainError::Store(StoreError::Raced)), "{failed}");
+        assert!(
+            matches!(failed, DomainError::Store(StoreError::Raced)),
+            "{failed}"
+        );
         assert_eq!(attempts.len(), 3);
         // A sleep ends up to a millisecond late.
         let delays = pauses::CALL..=pauses::CALL * 2 + Duration::from_millis(1);
-        assert!(attempts.windows(2).all(|pair| delays.contains(&(pair[1] - pair[0]))), "{attempts:?}");
+        assert!(
+            attempts
+                .windows(2)
+                .all(|pair| delays.contains(&(pair[1] - pair[0]))),
+            "{attempts:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]

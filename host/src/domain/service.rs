@@ -1,4 +1,5 @@
-//! The service: the store, the clients, the event hub and the key locks that every call and convergence use.
+//! The service: the store, the clients, the event hub and the key locks that every call and
+//! convergence use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +61,8 @@ pub struct Policy {
     pub definitions_kept: usize,
     /// An archived definition that was last active longer ago is deleted.
     pub definitions_max_age: Duration,
-    /// Unreadable records of one kind that are moved into quarantine at once; see `convergence/unreadable.rs`.
+    /// Unreadable records of one kind that are moved into quarantine at once; see
+    /// `convergence/unreadable.rs`.
     pub quarantine_limit: u64,
     /// Process guids whose archives one run of convergence examines.
     pub archives_per_run: u32,
@@ -87,7 +89,13 @@ impl Default for Policy {
 
 impl Service {
     /// Assembles the service; nothing runs yet.
-    pub fn new(store: Store, events: Events, clients: Clients, policy: Policy, measures: Measures) -> Self {
+    pub fn new(
+        store: Store,
+        events: Events,
+        clients: Clients,
+        policy: Policy,
+        measures: Measures,
+    ) -> Self {
         let completions = Completions::new(policy.task_callback_workers);
         Self(Arc::new(Inner {
             store,
@@ -130,7 +138,8 @@ impl Service {
         &self.0.update_hints
     }
 
-    /// Whether a task replaces instances of any desired LRP now; not while it waits for one of them to change.
+    /// Whether a task replaces instances of any desired LRP now; not while it waits for one of them
+    /// to change.
     pub fn is_replacing(&self) -> bool {
         self.update_hints().is_any_running()
     }
@@ -145,12 +154,14 @@ impl Service {
         &self.0.measures
     }
 
-    /// Locks a process guid or a task guid. Hold the lock over the transaction and the publication of its events.
+    /// Locks a process guid or a task guid. Hold the lock over the transaction and the publication
+    /// of its events.
     pub async fn lock_key(&self, key: &[u8]) -> KeyLock {
         self.0.key_locks.lock(&self.0.store.lock_class(key)).await
     }
 
-    /// Publishes a committed change of a desired LRP. The caller holds the key lock, so that events keep commit order.
+    /// Publishes a committed change of a desired LRP. The caller holds the key lock, so that events
+    /// keep commit order.
     pub(super) fn publish_desired_lrp(
         &self,
         before: Option<DesiredLrp>,
@@ -158,7 +169,11 @@ impl Service {
         trace_id: &TraceId,
     ) {
         let (before, after) = (before.map(Box::new), after.map(Box::new));
-        self.events().publish(RecordChange::DesiredLrp { before, after, trace_id: trace_id.clone() });
+        self.events().publish(RecordChange::DesiredLrp {
+            before,
+            after,
+            trace_id: trace_id.clone(),
+        });
     }
 
     /// Reports that no call can succeed any more, so that the host stops and is restarted.
@@ -169,6 +184,11 @@ impl Service {
     /// Returns after [`Self::give_up`].
     pub async fn given_up(&self) {
         // The sender lives as long as the service.
-        let _ = self.0.given_up.subscribe().wait_for(|given_up| *given_up).await;
+        let _ = self
+            .0
+            .given_up
+            .subscribe()
+            .wait_for(|given_up| *given_up)
+            .await;
     }
 }

@@ -1,5 +1,6 @@
-//! Tasks, from the request to run one until its completion callback. The transitions are the model's; here a task is read,
-//! changed and written in one transaction, its event is published, and then other components are called.
+//! Tasks, from the request to run one until its completion callback. The transitions are the
+//! model's; here a task is read, changed and written in one transaction, its event is published,
+//! and then other components are called.
 
 mod completion;
 
@@ -39,7 +40,12 @@ pub async fn get(reader: &mut Reader, guid: &[u8]) -> Result<Task, DomainError> 
 /// `Exists` if there is a task with this guid; errors of the store.
 pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
     let now_ns = service.store().now_ns();
-    let task = Task { state: TaskState::Pending as i32, created_at_ns: now_ns, updated_at_ns: now_ns, ..task };
+    let task = Task {
+        state: TaskState::Pending as i32,
+        created_at_ns: now_ns,
+        updated_at_ns: now_ns,
+        ..task
+    };
     {
         let _lock = service.lock_key(&task.guid).await;
         retry(|| async {
@@ -48,15 +54,24 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
             Ok(writer.commit().await?)
         })
         .await?;
-        service.events().publish(RecordChange::Task { before: None, after: Some(Box::new(task.clone())) });
+        service.events().publish(RecordChange::Task {
+            before: None,
+            after: Some(Box::new(task.clone())),
+        });
     }
-    if let Err(fault) = service.clients().auctioneer.request_tasks(&[task], &TraceId::NONE).await {
+    if let Err(fault) = service
+        .clients()
+        .auctioneer
+        .request_tasks(&[task], &TraceId::NONE)
+        .await
+    {
         tracing::warn!(reason = %with_causes(&fault), "a task was not auctioned; convergence retries");
     }
     Ok(())
 }
 
-/// The answer to a cell that is about to start a task: whether it should, which is not so if it runs the task already.
+/// The answer to a cell that is about to start a task: whether it should, which is not so if it
+/// runs the task already.
 ///
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
@@ -73,14 +88,30 @@ pub async fn start(service: &Service, guid: &[u8], cell_id: &[u8]) -> Result<boo
 ///
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
-pub async fn complete(service: &Service, guid: &[u8], cell_id: &[u8], end: End) -> Result<(), DomainError> {
-    let changed = change(service, guid, |task, now_ns| task.complete(end.clone(), cell_id, now_ns).map(Some)).await?;
-    service.measures().task(cell_id, if end.failed { TaskMark::Failed } else { TaskMark::Succeeded });
+pub async fn complete(
+    service: &Service,
+    guid: &[u8],
+    cell_id: &[u8],
+    end: End,
+) -> Result<(), DomainError> {
+    let changed = change(service, guid, |task, now_ns| {
+        task.complete(end.clone(), cell_id, now_ns).map(Some)
+    })
+    .await?;
+    service.measures().task(
+        cell_id,
+        if end.failed {
+            TaskMark::Failed
+        } else {
+            TaskMark::Succeeded
+        },
+    );
     submit(service, changed.after);
     Ok(())
 }
 
-/// Cancels a task and has its cell stop it. Only a cell without an https address fails the call, as in Diego.
+/// Cancels a task and has its cell stop it. Only a cell without an https address fails the call, as
+/// in Diego.
 ///
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
@@ -99,7 +130,12 @@ pub async fn cancel(service: &Service, guid: &[u8], trace_id: &TraceId) -> Resul
             return Ok(());
         }
     };
-    match service.clients().reps.cancel_task(&cell, guid, trace_id).await {
+    match service
+        .clients()
+        .reps
+        .cancel_task(&cell, guid, trace_id)
+        .await
+    {
         // Diego's answer too, although the task has ended.
         Err(fault @ ClientError::NoSecureAddress { .. }) => Err(DomainError::Client(fault)),
         Err(fault) => {
@@ -115,17 +151,24 @@ pub async fn cancel(service: &Service, guid: &[u8], trace_id: &TraceId) -> Resul
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
 pub async fn fail(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(), DomainError> {
-    let changed = change(service, guid, |task, now_ns| task.fail(reason, now_ns).map(Some)).await?;
+    let changed = change(service, guid, |task, now_ns| {
+        task.fail(reason, now_ns).map(Some)
+    })
+    .await?;
     submit(service, changed.after);
     Ok(())
 }
 
-/// The auctioneer could not place a task. It stays pending until it was rejected `max_task_retries` times, then fails.
+/// The auctioneer could not place a task. It stays pending until it was rejected `max_task_retries`
+/// times, then fails.
 ///
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
 pub async fn reject(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(), DomainError> {
-    let changed = change(service, guid, |task, now_ns| task.reject(reason, now_ns).map(Some)).await?;
+    let changed = change(service, guid, |task, now_ns| {
+        task.reject(reason, now_ns).map(Some)
+    })
+    .await?;
     if changed.before.rejection_count >= service.policy().max_task_retries {
         return fail(service, guid, reason).await;
     }
@@ -137,7 +180,9 @@ pub async fn reject(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(),
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
 pub async fn resolve(service: &Service, guid: &[u8]) -> Result<(), DomainError> {
-    change(service, guid, |task, now_ns| task.resolve(now_ns).map(Some)).await.map(drop)
+    change(service, guid, |task, now_ns| task.resolve(now_ns).map(Some))
+        .await
+        .map(drop)
 }
 
 /// Deletes a task that is resolving.
@@ -145,7 +190,9 @@ pub async fn resolve(service: &Service, guid: &[u8]) -> Result<(), DomainError> 
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
 pub async fn delete(service: &Service, guid: &[u8]) -> Result<(), DomainError> {
-    delete_if(service, guid, |task| task.check_deletion().map(|()| true)).await.map(drop)
+    delete_if(service, guid, |task| task.check_deletion().map(|()| true))
+        .await
+        .map(drop)
 }
 
 /// A task before and after a call.
@@ -155,7 +202,8 @@ pub(super) struct ChangedTask {
     pub(super) after: Option<Task>,
 }
 
-/// Changes a task: reads it under its key lock, applies `call`, writes it and publishes its event. The only way to do so.
+/// Changes a task: reads it under its key lock, applies `call`, writes it and publishes its event.
+/// The only way to do so.
 pub(super) async fn change(
     service: &Service,
     guid: &[u8],
@@ -175,7 +223,10 @@ pub(super) async fn change(
     .await?;
     if let Some(after) = &changed.after {
         let (before, after) = (Box::new(changed.before.clone()), Box::new(after.clone()));
-        service.events().publish(RecordChange::Task { before: Some(before), after: Some(after) });
+        service.events().publish(RecordChange::Task {
+            before: Some(before),
+            after: Some(after),
+        });
     }
     Ok(changed)
 }
@@ -199,11 +250,19 @@ pub(super) async fn delete_if(
     })
     .await?;
     let Some(task) = gone else { return Ok(false) };
-    service.events().publish(RecordChange::Task { before: Some(Box::new(task)), after: None });
+    service.events().publish(RecordChange::Task {
+        before: Some(Box::new(task)),
+        after: None,
+    });
     Ok(true)
 }
 
 /// A new task from a request.
 pub fn desired(guid: Text, domain: Text, definition: bbs_proto::models::TaskDefinition) -> Task {
-    Task { guid, domain, definition, ..Task::default() }
+    Task {
+        guid,
+        domain,
+        definition,
+        ..Task::default()
+    }
 }

@@ -1,5 +1,5 @@
-//! Where instances have to be replaced: the process guids that the host works on. Only a hint: after a restart, or a failed
-//! step, convergence finds them in the records.
+//! Where instances have to be replaced: the process guids that the host works on. Only a hint:
+//! after a restart, or a failed step, convergence finds them in the records.
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
@@ -23,8 +23,8 @@ const REPEAT_AFTER_NS: u64 = 20_000_000_000;
 #[derive(Debug)]
 pub(super) struct UpdateHints {
     by_guid: Mutex<HashMap<Text, UpdateWork>>,
-    /// When the cell of a container was last asked to stop it, in nanoseconds since 1970. Longer than the update that asked:
-    /// the container runs until then.
+    /// When the cell of a container was last asked to stop it, in nanoseconds since 1970. Longer
+    /// than the update that asked: the container runs until then.
     asked: Mutex<HashMap<InstanceKey, i64>>,
     permits: Semaphore,
     /// Process guids whose next instances wait for places, in the order in which they are given.
@@ -89,7 +89,10 @@ impl UpdateHints {
 
     /// Waits for a step of other desired LRPs to end, if there are too many.
     pub(super) async fn permit(&self) -> SemaphorePermit<'_> {
-        self.permits.acquire().await.expect("the semaphore is never closed")
+        self.permits
+            .acquire()
+            .await
+            .expect("the semaphore is never closed")
     }
 
     /// Works on a process guid from now on.
@@ -118,7 +121,9 @@ impl UpdateHints {
     /// Ends a step; whether another one has to follow.
     pub(super) fn continues(&self, process_guid: &[u8], is_done: bool) -> bool {
         let mut works = self.works();
-        let Some(work) = works.get_mut(process_guid) else { return false };
+        let Some(work) = works.get_mut(process_guid) else {
+            return false;
+        };
         match work.state {
             WorkState::Stale => {
                 work.state = WorkState::Running;
@@ -130,12 +135,21 @@ impl UpdateHints {
         false
     }
 
-    /// Takes as many of the next places of a process guid as all LRPs together leave, and returns their number. If it needs more, it
-    /// waits: an update that has begun goes on before those that wait.
-    pub(super) fn take_places(&self, process_guid: &[u8], demand: PlaceDemand, most: NonZeroU32) -> usize {
+    /// Takes as many of the next places of a process guid as all LRPs together leave, and returns
+    /// their number. If it needs more, it waits: an update that has begun goes on before those that
+    /// wait.
+    pub(super) fn take_places(
+        &self,
+        process_guid: &[u8],
+        demand: PlaceDemand,
+        most: NonZeroU32,
+    ) -> usize {
         let mut works = self.works();
-        let others =
-            works.iter().filter(|(guid, _)| **guid != process_guid).map(|(_, work)| work.places).sum::<usize>();
+        let others = works
+            .iter()
+            .filter(|(guid, _)| **guid != process_guid)
+            .map(|(_, work)| work.places)
+            .sum::<usize>();
         let free = (most.get() as usize).saturating_sub(others + demand.taken);
         let taken = demand.next.min(free);
         if let Some(work) = works.get_mut(process_guid) {
@@ -161,15 +175,16 @@ impl UpdateHints {
             let count = free.min(waiting.len());
             waiting.drain(..count).collect()
         };
-        next.iter().for_each(|process_guid| self.instance_changed(service, process_guid));
+        next.iter()
+            .for_each(|process_guid| self.instance_changed(service, process_guid));
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Text>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long a container still receives traffic beside its successor, at a time in nanoseconds since 1970. The overlap begins with
-    /// the first call about the two of them.
+    /// How long a container still receives traffic beside its successor, at a time in nanoseconds
+    /// since 1970. The overlap begins with the first call about the two of them.
     pub(super) fn overlap_left(
         &self,
         process_guid: &[u8],
@@ -180,20 +195,33 @@ impl UpdateHints {
     ) -> Option<Duration> {
         let mut works = self.works();
         let begun = works.get_mut(process_guid)?.overlaps.entry(old);
-        let begun = begun.or_insert_with(|| Overlap { successor: successor.clone(), began_ns: now_ns });
+        let begun = begun.or_insert_with(|| Overlap {
+            successor: successor.clone(),
+            began_ns: now_ns,
+        });
         if begun.successor != successor {
-            *begun = Overlap { successor, began_ns: now_ns };
+            *begun = Overlap {
+                successor,
+                began_ns: now_ns,
+            };
         }
         // A clock that goes back does not make it longer.
-        let passed = Duration::from_nanos(now_ns.saturating_sub(begun.began_ns).try_into().unwrap_or(0));
+        let passed = Duration::from_nanos(
+            now_ns
+                .saturating_sub(begun.began_ns)
+                .try_into()
+                .unwrap_or(0),
+        );
         overlap.checked_sub(passed).filter(|left| !left.is_zero())
     }
 
-    /// Notes that the work on a process guid continues at a time, in nanoseconds since 1970; whether the caller has to see to it,
-    /// since it does not continue before.
+    /// Notes that the work on a process guid continues at a time, in nanoseconds since 1970;
+    /// whether the caller has to see to it, since it does not continue before.
     pub(super) fn note_wake(&self, process_guid: &[u8], at_ns: i64) -> bool {
         let mut works = self.works();
-        let Some(work) = works.get_mut(process_guid) else { return false };
+        let Some(work) = works.get_mut(process_guid) else {
+            return false;
+        };
         let is_first = work.wakes_at_ns.is_none_or(|earlier_ns| at_ns < earlier_ns);
         if is_first {
             work.wakes_at_ns = Some(at_ns);
@@ -212,7 +240,9 @@ impl UpdateHints {
     /// Whether the cell of a container was asked to stop it a short time ago.
     pub(super) fn is_asked(&self, container: &InstanceKey, now_ns: i64) -> bool {
         let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.get(container).is_some_and(|asked_ns| is_recent(*asked_ns, now_ns))
+        asked
+            .get(container)
+            .is_some_and(|asked_ns| is_recent(*asked_ns, now_ns))
     }
 
     /// Notes that the cell of a container is asked to stop it.
@@ -222,36 +252,54 @@ impl UpdateHints {
         asked.insert(container, now_ns);
     }
 
-    /// Notes the instance that halts an update; whether that is a change between a halted and an advancing update.
+    /// Notes the instance that halts an update; whether that is a change between a halted and an
+    /// advancing update.
     pub(super) fn set_halted(&self, process_guid: &[u8], halted: Option<i32>) -> bool {
         let mut works = self.works();
-        let Some(work) = works.get_mut(process_guid) else { return false };
+        let Some(work) = works.get_mut(process_guid) else {
+            return false;
+        };
         std::mem::replace(&mut work.halted, halted).is_some() != halted.is_some()
     }
 
     pub(super) fn last_pruned(&self) -> Option<Key> {
-        self.last_pruned.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.last_pruned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(super) fn set_last_pruned(&self, last: Option<Key>) {
-        *self.last_pruned.lock().unwrap_or_else(PoisonError::into_inner) = last;
+        *self
+            .last_pruned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = last;
     }
 
     /// Whether a task works on any process guid.
     pub(super) fn is_any_running(&self) -> bool {
-        self.works().values().any(|work| work.state != WorkState::Idle)
+        self.works()
+            .values()
+            .any(|work| work.state != WorkState::Idle)
     }
 
     /// The number of updates that are halted.
     pub(super) fn halted(&self) -> u64 {
-        self.works().values().filter(|work| work.halted.is_some()).count() as u64
+        self.works()
+            .values()
+            .filter(|work| work.halted.is_some())
+            .count() as u64
     }
 }
 
 impl UpdateWork {
     fn wake(&mut self) -> bool {
         let is_idle = self.state == WorkState::Idle;
-        self.state = if is_idle { WorkState::Running } else { WorkState::Stale };
+        self.state = if is_idle {
+            WorkState::Running
+        } else {
+            WorkState::Stale
+        };
         is_idle
     }
 }
@@ -264,17 +312,39 @@ mod tests {
     fn places_are_shared_by_all_and_those_of_a_halted_update_are_free() {
         let hints = UpdateHints::new(|_, _| {});
         let most = NonZeroU32::new(5).unwrap();
-        let take = |guid: &[u8], taken, next| hints.take_places(guid, PlaceDemand { taken, next }, most);
-        let waiting = || hints.waiting().iter().map(|guid| guid[0]).collect::<Vec<_>>();
+        let take =
+            |guid: &[u8], taken, next| hints.take_places(guid, PlaceDemand { taken, next }, most);
+        let waiting = || {
+            hints
+                .waiting()
+                .iter()
+                .map(|guid| guid[0])
+                .collect::<Vec<_>>()
+        };
         for guid in [b"a", b"b", b"c"] {
             hints.wake(guid, true);
         }
-        assert_eq!((take(b"a", 0, 3), take(b"b", 0, 3), take(b"c", 0, 1)), (3, 2, 0));
+        assert_eq!(
+            (take(b"a", 0, 3), take(b"b", 0, 3), take(b"c", 0, 1)),
+            (3, 2, 0)
+        );
         assert_eq!(take(b"c", 0, 1), 0);
         assert_eq!(waiting(), b"bc");
-        assert_eq!((take(b"a", 3, 0), take(b"b", 2, 0)), (0, 0), "those that it has");
-        assert_eq!((take(b"a", 0, 0), take(b"c", 0, 4)), (0, 3), "the first one is halted");
-        assert_eq!(take(b"a", 3, 2), 0, "it goes on although there are too many");
+        assert_eq!(
+            (take(b"a", 3, 0), take(b"b", 2, 0)),
+            (0, 0),
+            "those that it has"
+        );
+        assert_eq!(
+            (take(b"a", 0, 0), take(b"c", 0, 4)),
+            (0, 3),
+            "the first one is halted"
+        );
+        assert_eq!(
+            take(b"a", 3, 2),
+            0,
+            "it goes on although there are too many"
+        );
     }
 
     #[test]
@@ -284,7 +354,10 @@ mod tests {
         assert!(!hints.is_any_running());
         assert!(hints.wake(b"app", true));
         assert!(!hints.wake(b"app", false), "the task looks again");
-        assert!(hints.continues(b"app", true), "it was done before the change");
+        assert!(
+            hints.continues(b"app", true),
+            "it was done before the change"
+        );
         assert!(hints.is_any_running());
         assert!(!hints.continues(b"app", false));
         assert!(!hints.is_any_running(), "it waits for a change");
@@ -296,32 +369,54 @@ mod tests {
     #[test]
     fn cell_is_asked_once_within_a_time() {
         let hints = UpdateHints::new(|_, _| {});
-        let container = |guid: &str| InstanceKey { instance_guid: guid.into(), cell_id: b"cell".to_vec() };
+        let container = |guid: &str| InstanceKey {
+            instance_guid: guid.into(),
+            cell_id: b"cell".to_vec(),
+        };
         assert!(!hints.is_asked(&container("one"), 0));
         hints.note_asked(container("one"), 0);
         assert!(hints.is_asked(&container("one"), 19_999_999_999));
         assert!(!hints.is_asked(&container("two"), 0));
         assert!(!hints.is_asked(&container("one"), 20_000_000_000));
         hints.note_asked(container("one"), 20_000_000_000);
-        assert!(!hints.is_asked(&container("one"), -1), "the clock went back");
+        assert!(
+            !hints.is_asked(&container("one"), -1),
+            "the clock went back"
+        );
     }
 
     #[test]
     fn overlap_begins_anew_with_another_successor() {
         let hints = UpdateHints::new(|_, _| {});
         hints.wake(b"app", true);
-        let container = |guid: &str| InstanceKey { instance_guid: guid.into(), cell_id: b"cell".to_vec() };
+        let container = |guid: &str| InstanceKey {
+            instance_guid: guid.into(),
+            cell_id: b"cell".to_vec(),
+        };
         let left = |successor, now_s: i64| {
             let overlap = Duration::from_secs(60);
-            let left =
-                hints.overlap_left(b"app", container("old"), container(successor), now_s * 1_000_000_000, overlap);
+            let left = hints.overlap_left(
+                b"app",
+                container("old"),
+                container(successor),
+                now_s * 1_000_000_000,
+                overlap,
+            );
             left.map(|left| left.as_secs())
         };
         assert_eq!(
-            (left("one", 100), left("one", 159), left("one", 160), left("one", 170)),
+            (
+                left("one", 100),
+                left("one", 159),
+                left("one", 160),
+                left("one", 170)
+            ),
             (Some(60), Some(1), None, None)
         );
-        assert_eq!((left("two", 170), left("two", 90), left("two", 230)), (Some(60), Some(60), None));
+        assert_eq!(
+            (left("two", 170), left("two", 90), left("two", 230)),
+            (Some(60), Some(60), None)
+        );
     }
 
     #[test]

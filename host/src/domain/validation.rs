@@ -1,8 +1,8 @@
-//! Validation of requests, with Diego's texts. Owns the rules and the findings; reads only the request and
-//! changes nothing.
+//! Validation of requests, with Diego's texts. Owns the rules and the findings; reads only the
+//! request and changes nothing.
 //!
-//! Text is bytes throughout, because clients may send invalid UTF-8; only lengths, prefixes and ASCII are
-//! examined.
+//! Text is bytes throughout, because clients may send invalid UTF-8; only lengths, prefixes and
+//! ASCII are examined.
 
 mod actions;
 mod actual_lrp;
@@ -34,7 +34,11 @@ pub trait Validate {
 pub fn check<T: Validate>(message: &T) -> Result<(), String> {
     let mut findings = Findings::default();
     message.validate(&mut findings);
-    if findings.is_empty() { Ok(()) } else { Err(findings.to_string()) }
+    if findings.is_empty() {
+        Ok(())
+    } else {
+        Err(findings.to_string())
+    }
 }
 
 impl Validate for UpsertDomainRequest {
@@ -54,9 +58,24 @@ mod tests {
 
     #[test]
     fn domain_without_a_name_is_rejected() {
-        assert_eq!(check(&UpsertDomainRequest::default()).unwrap_err(), "Invalid field: domain");
-        assert_eq!(check(&UpsertDomainRequest { domain: b"cf-apps".to_vec(), ttl: 0 }), Ok(()));
-        assert_eq!(check(&UpsertDomainRequest { domain: vec![0xff], ttl: 1 }), Ok(()));
+        assert_eq!(
+            check(&UpsertDomainRequest::default()).unwrap_err(),
+            "Invalid field: domain"
+        );
+        assert_eq!(
+            check(&UpsertDomainRequest {
+                domain: b"cf-apps".to_vec(),
+                ttl: 0
+            }),
+            Ok(())
+        );
+        assert_eq!(
+            check(&UpsertDomainRequest {
+                domain: vec![0xff],
+                ttl: 1
+            }),
+            Ok(())
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! A client of etcd's second API: reads the whole store as one consistent view, and sets one key by compare-and-swap. Owns the choice of
-//! the member, what each answer means, and the bounds of what is read. Never writes without a comparison.
+//! A client of etcd's second API: reads the whole store as one consistent view, and sets one key by
+//! compare-and-swap. Owns the choice of the member, what each answer means, and the bounds of what
+//! is read. Never writes without a comparison.
 
 mod answer;
 mod error;
@@ -59,26 +60,41 @@ impl EtcdClient {
     /// # Errors
     /// The certificates cannot be used.
     pub fn new(config: &EtcdConfig) -> Result<Self, EtcdError> {
-        Ok(Self { members: Members::new(config)?, most_bytes: config.most_bytes, cluster: Mutex::default() })
+        Ok(Self {
+            members: Members::new(config)?,
+            most_bytes: config.most_bytes,
+            cluster: Mutex::default(),
+        })
     }
 
-    /// Reads the whole store by one quorum read, and sends its leaves in batches, sorted by their paths. Memory is bounded by
-    /// the receiver: reading waits for it.
+    /// Reads the whole store by one quorum read, and sends its leaves in batches, sorted by their
+    /// paths. Memory is bounded by the receiver: reading waits for it.
     ///
     /// # Errors
-    /// No member gives a whole answer. Leaves that were sent before are no view of the store then; the caller reads again.
+    /// No member gives a whole answer. Leaves that were sent before are no view of the store then;
+    /// the caller reads again.
     pub async fn read(&self, leaves: mpsc::Sender<Vec<Leaf>>) -> Result<View, EtcdError> {
         const WHOLE: &str = "v2/keys/?recursive=true&sorted=true&quorum=true";
         let answer = self.members.send(Method::GET, WHOLE, None).await?;
         if answer.status() != StatusCode::OK {
             return match failed(answer).await {
-                EtcdError::Answer { code: KEY_NOT_FOUND, index, .. } => {
-                    Ok(View { index, cluster_id: String::new(), leaves: 0, bytes: 0 })
-                }
+                EtcdError::Answer {
+                    code: KEY_NOT_FOUND,
+                    index,
+                    ..
+                } => Ok(View {
+                    index,
+                    cluster_id: String::new(),
+                    leaves: 0,
+                    bytes: 0,
+                }),
                 fault => Err(fault),
             };
         }
-        let (index, cluster_id) = (header(&answer, "X-Etcd-Index")?, self.same_cluster(&answer)?);
+        let (index, cluster_id) = (
+            header(&answer, "X-Etcd-Index")?,
+            self.same_cluster(&answer)?,
+        );
         let member = request::shown(answer.url());
         let (into, chunks) = mpsc::channel(WAITING_CHUNKS);
         let parsing = tokio::task::spawn_blocking(move || parse_leaves(chunks, &leaves));
@@ -87,8 +103,15 @@ impl EtcdClient {
         // A body that was cut off is also one that cannot be parsed; the connection is the cause.
         let bytes = received.map_err(|fault| fault.of(&member))?;
         let leaves = parsed.map_err(|source| EtcdError::Damaged { member, source })?;
-        let index = index.parse().map_err(|_| EtcdError::Header { name: "X-Etcd-Index" })?;
-        Ok(View { index, cluster_id, leaves, bytes })
+        let index = index.parse().map_err(|_| EtcdError::Header {
+            name: "X-Etcd-Index",
+        })?;
+        Ok(View {
+            index,
+            cluster_id,
+            leaves,
+            bytes,
+        })
     }
 
     /// Reads one leaf by a quorum read.
@@ -96,38 +119,62 @@ impl EtcdClient {
     /// # Errors
     /// No member answers as etcd does.
     pub async fn get(&self, key: &str) -> Result<FoundLeaf, EtcdError> {
-        let answer = self.members.send(Method::GET, &format!("v2/keys{key}?quorum=true"), None).await?;
+        let answer = self
+            .members
+            .send(Method::GET, &format!("v2/keys{key}?quorum=true"), None)
+            .await?;
         if answer.status() != StatusCode::OK {
             return match failed(answer).await {
-                EtcdError::Answer { code: KEY_NOT_FOUND, index, .. } => Ok((None, index)),
+                EtcdError::Answer {
+                    code: KEY_NOT_FOUND,
+                    index,
+                    ..
+                } => Ok((None, index)),
                 fault => Err(fault),
             };
         }
         self.same_cluster(&answer)?;
-        let index = header(&answer, "X-Etcd-Index")?.parse().map_err(|_| EtcdError::Header { name: "X-Etcd-Index" })?;
+        let index = header(&answer, "X-Etcd-Index")?
+            .parse()
+            .map_err(|_| EtcdError::Header {
+                name: "X-Etcd-Index",
+            })?;
         Ok((Some(leaf(answer).await?), index))
     }
 
-    /// Sets a leaf that was last changed at an index, or that is absent. An equal value that is there already is a success: the
-    /// answer to an earlier request may have been lost.
+    /// Sets a leaf that was last changed at an index, or that is absent. An equal value that is
+    /// there already is a success: the answer to an earlier request may have been lost.
     ///
     /// # Errors
     /// [`EtcdError::Compare`] if the leaf is another, or no member answers as etcd does.
-    pub async fn swap(&self, key: &str, previous: Option<u64>, value: &str) -> Result<u64, EtcdError> {
+    pub async fn swap(
+        &self,
+        key: &str,
+        previous: Option<u64>,
+        value: &str,
+    ) -> Result<u64, EtcdError> {
         let condition = match previous {
             Some(index) => format!("prevIndex={index}"),
             None => "prevExist=false".to_owned(),
         };
         let path = format!("v2/keys{key}?{condition}");
-        let answer = self.members.send(Method::PUT, &path, Some(("value", value))).await?;
+        let answer = self
+            .members
+            .send(Method::PUT, &path, Some(("value", value)))
+            .await?;
         if answer.status().is_success() {
             self.same_cluster(&answer)?;
             return Ok(leaf(answer).await?.modified_index);
         }
         match failed(answer).await {
-            EtcdError::Answer { code: COMPARE_FAILED | EXISTS | KEY_NOT_FOUND, .. } => match self.get(key).await? {
+            EtcdError::Answer {
+                code: COMPARE_FAILED | EXISTS | KEY_NOT_FOUND,
+                ..
+            } => match self.get(key).await? {
                 (Some(leaf), _) if leaf.value == value => Ok(leaf.modified_index),
-                _ => Err(EtcdError::Compare { key: key.to_owned() }),
+                _ => Err(EtcdError::Compare {
+                    key: key.to_owned(),
+                }),
             },
             fault => Err(fault),
         }
@@ -136,11 +183,16 @@ impl EtcdClient {
     /// Checks that all answers are of one cluster.
     fn same_cluster(&self, answer: &Response) -> Result<String, EtcdError> {
         let found = header(answer, "X-Etcd-Cluster-Id")?;
-        let mut known = self.cluster.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut known = self
+            .cluster
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         match &*known {
-            Some(known) if *known != found => {
-                Err(EtcdError::OtherCluster { member: request::shown(answer.url()), found, known: known.clone() })
-            }
+            Some(known) if *known != found => Err(EtcdError::OtherCluster {
+                member: request::shown(answer.url()),
+                found,
+                known: known.clone(),
+            }),
             _ => Ok(known.insert(found).clone()),
         }
     }
@@ -153,7 +205,11 @@ async fn receive(
     most_bytes: u64,
 ) -> Result<u64, error::ReceiveError> {
     let mut bytes = 0;
-    while let Some(chunk) = answer.chunk().await.map_err(error::ReceiveError::Connection)? {
+    while let Some(chunk) = answer
+        .chunk()
+        .await
+        .map_err(error::ReceiveError::Connection)?
+    {
         bytes += chunk.len() as u64;
         if bytes > most_bytes {
             return Err(error::ReceiveError::TooLarge { most_bytes });
@@ -168,7 +224,8 @@ async fn receive(
 async fn leaf(answer: Response) -> Result<Leaf, EtcdError> {
     let member = request::shown(answer.url());
     let body = small_body(answer).await?;
-    let LeafAnswer(leaf) = serde_json::from_slice(&body).map_err(|source| EtcdError::Damaged { member, source })?;
+    let LeafAnswer(leaf) =
+        serde_json::from_slice(&body).map_err(|source| EtcdError::Damaged { member, source })?;
     Ok(leaf)
 }
 
@@ -179,7 +236,12 @@ async fn failed(answer: Response) -> EtcdError {
         Ok(body) => body,
         Err(fault) => return fault,
     };
-    let Ok(ErrorAnswer { error_code: code, message, index }) = serde_json::from_slice(&body) else {
+    let Ok(ErrorAnswer {
+        error_code: code,
+        message,
+        index,
+    }) = serde_json::from_slice(&body)
+    else {
         return match status {
             300..400 => EtcdError::Redirect { member, status },
             404 => EtcdError::NotEtcd { member },
@@ -189,19 +251,28 @@ async fn failed(answer: Response) -> EtcdError {
     match code {
         UNAUTHORIZED => EtcdError::Unauthorized { member },
         code if NO_QUORUM.contains(&code) => EtcdError::NoQuorum { member, message },
-        code => EtcdError::Answer { member, code, message, index },
+        code => EtcdError::Answer {
+            member,
+            code,
+            message,
+            index,
+        },
     }
 }
 
 async fn small_body(mut answer: Response) -> Result<Vec<u8>, EtcdError> {
     let member = request::shown(answer.url());
     let mut body = Vec::new();
-    while let Some(chunk) =
-        answer.chunk().await.map_err(|source| EtcdError::Broken { member: member.clone(), source })?
-    {
+    while let Some(chunk) = answer.chunk().await.map_err(|source| EtcdError::Broken {
+        member: member.clone(),
+        source,
+    })? {
         body.extend_from_slice(&chunk);
         if body.len() > MOST_SMALL_BYTES {
-            return Err(EtcdError::TooLarge { member, most_bytes: MOST_SMALL_BYTES as u64 });
+            return Err(EtcdError::TooLarge {
+                member,
+                most_bytes: MOST_SMALL_BYTES as u64,
+            });
         }
     }
     Ok(body)

@@ -1,5 +1,6 @@
-//! What a leaf of the store is, and its content: Diego's records from their first JSON to the last protobuf, as messages of
-//! the present API. Pure. Checks that a record belongs to its path; validates nothing else.
+//! What a leaf of the store is, and its content: Diego's records from their first JSON to the last
+//! protobuf, as messages of the present API. Pure. Checks that a record belongs to its path;
+//! validates nothing else.
 
 mod conversion;
 mod error;
@@ -11,7 +12,9 @@ mod value;
 mod version;
 
 use bbs_encryption::Keyring;
-use bbs_proto::models::{ActualLrp, DesiredLrp, DesiredLrpKey, DesiredLrpRunInfo, DesiredLrpSchedulingInfo, Task};
+use bbs_proto::models::{
+    ActualLrp, DesiredLrp, DesiredLrpKey, DesiredLrpRunInfo, DesiredLrpSchedulingInfo, Task,
+};
 
 pub use error::RecordError;
 pub use key::{RecordKey, RecordKind};
@@ -24,8 +27,9 @@ use value::Payload;
 
 /// A decoded leaf.
 ///
-/// Timeouts are in milliseconds and volume mounts in their present form, whichever release wrote the record; the fields that
-/// had them before are zero. Texts of columns are valid UTF-8. Fields younger than the record are zero or absent.
+/// Timeouts are in milliseconds and volume mounts in their present form, whichever release wrote
+/// the record; the fields that had them before are zero. Texts of columns are valid UTF-8. Fields
+/// younger than the record are zero or absent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EtcdRecord {
     /// `/version`.
@@ -41,10 +45,13 @@ pub enum EtcdRecord {
     SchedulingInfo(Box<DesiredLrpSchedulingInfo>),
     /// The part for running of a desired LRP.
     RunInfo(Box<DesiredLrpRunInfo>),
-    /// `evacuating` is that of the path, by which Diego found evacuating instances; `presence` is that of the payload, in which
-    /// no release for etcd set it.
+    /// `evacuating` is that of the path, by which Diego found evacuating instances; `presence` is
+    /// that of the payload, in which no release for etcd set it.
     #[allow(missing_docs, reason = "explained above")]
-    ActualLrp { lrp: Box<ActualLrp>, evacuating: bool },
+    ActualLrp {
+        lrp: Box<ActualLrp>,
+        evacuating: bool,
+    },
     /// A task, which has a definition.
     Task(Box<Task>),
     /// Everything else.
@@ -54,8 +61,8 @@ pub enum EtcdRecord {
 /// Decodes a leaf according to its path.
 ///
 /// # Errors
-/// If the path is that of a record, and the value is damaged, has an unknown encoding, does not open with the keyring, or is
-/// the record of another path.
+/// If the path is that of a record, and the value is damaged, has an unknown encoding, does not
+/// open with the keyring, or is the record of another path.
 pub fn decode(leaf: &Leaf, keyring: &Keyring) -> Result<EtcdRecord, RecordError> {
     let key = RecordKey::of(&leaf.key);
     if let Some(guid) = key.guid() {
@@ -72,8 +79,14 @@ pub fn decode(leaf: &Leaf, keyring: &Keyring) -> Result<EtcdRecord, RecordError>
         RecordKey::SchedulingInfo { process_guid } => {
             EtcdRecord::SchedulingInfo(Box::new(scheduling_info(payload()?, &process_guid)?))
         }
-        RecordKey::RunInfo { process_guid } => EtcdRecord::RunInfo(Box::new(run_info(payload()?, &process_guid)?)),
-        RecordKey::ActualLrp { process_guid, index, evacuating } => {
+        RecordKey::RunInfo { process_guid } => {
+            EtcdRecord::RunInfo(Box::new(run_info(payload()?, &process_guid)?))
+        }
+        RecordKey::ActualLrp {
+            process_guid,
+            index,
+            evacuating,
+        } => {
             let lrp = Box::new(actual_lrp(payload()?, &process_guid, index)?);
             EtcdRecord::ActualLrp { lrp, evacuating }
         }
@@ -92,8 +105,13 @@ fn desired_lrp(payload: Payload, process_guid: &str) -> Result<DesiredLrp, Recor
     Ok(lrp)
 }
 
-fn scheduling_info(payload: Payload, process_guid: &str) -> Result<DesiredLrpSchedulingInfo, RecordError> {
-    let Payload::Protobuf(bytes) = payload else { return Err(RecordError::UnexpectedJson) };
+fn scheduling_info(
+    payload: Payload,
+    process_guid: &str,
+) -> Result<DesiredLrpSchedulingInfo, RecordError> {
+    let Payload::Protobuf(bytes) = payload else {
+        return Err(RecordError::UnexpectedJson);
+    };
     let mut info: DesiredLrpSchedulingInfo = protobuf::message(&bytes)?;
     check_lrp_key(process_guid, info.desired_lrp_key.as_ref())?;
     conversion::scheduling_info(&mut info);
@@ -101,7 +119,9 @@ fn scheduling_info(payload: Payload, process_guid: &str) -> Result<DesiredLrpSch
 }
 
 fn run_info(payload: Payload, process_guid: &str) -> Result<DesiredLrpRunInfo, RecordError> {
-    let Payload::Protobuf(bytes) = payload else { return Err(RecordError::UnexpectedJson) };
+    let Payload::Protobuf(bytes) = payload else {
+        return Err(RecordError::UnexpectedJson);
+    };
     let mut info = protobuf::run_info(&bytes)?;
     check_lrp_key(process_guid, info.desired_lrp_key.as_ref())?;
     conversion::run_info(&mut info);

@@ -11,16 +11,45 @@ use crate::model::task::Task;
 /// An event of Diego's event streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Event<'a> {
-    DesiredLrpCreated { lrp: &'a DesiredLrp, trace_id: &'a TraceId },
-    DesiredLrpChanged { before: &'a DesiredLrp, after: &'a DesiredLrp, trace_id: &'a TraceId },
-    UpdateHalt { lrp: &'a DesiredLrp, status: &'a UpdateStatus },
-    DesiredLrpRemoved { lrp: &'a DesiredLrp, trace_id: &'a TraceId },
-    InstanceCreated { lrp: &'a ActualLrp, trace_id: &'a TraceId },
-    InstanceChanged { before: &'a ActualLrp, after: &'a ActualLrp, trace_id: &'a TraceId },
-    InstanceRemoved { lrp: &'a ActualLrp, trace_id: &'a TraceId },
-    InstanceCrashed { before: &'a ActualLrp, after: &'a ActualLrp },
+    DesiredLrpCreated {
+        lrp: &'a DesiredLrp,
+        trace_id: &'a TraceId,
+    },
+    DesiredLrpChanged {
+        before: &'a DesiredLrp,
+        after: &'a DesiredLrp,
+        trace_id: &'a TraceId,
+    },
+    UpdateHalt {
+        lrp: &'a DesiredLrp,
+        status: &'a UpdateStatus,
+    },
+    DesiredLrpRemoved {
+        lrp: &'a DesiredLrp,
+        trace_id: &'a TraceId,
+    },
+    InstanceCreated {
+        lrp: &'a ActualLrp,
+        trace_id: &'a TraceId,
+    },
+    InstanceChanged {
+        before: &'a ActualLrp,
+        after: &'a ActualLrp,
+        trace_id: &'a TraceId,
+    },
+    InstanceRemoved {
+        lrp: &'a ActualLrp,
+        trace_id: &'a TraceId,
+    },
+    InstanceCrashed {
+        before: &'a ActualLrp,
+        after: &'a ActualLrp,
+    },
     TaskCreated(&'a Task),
-    TaskChanged { before: &'a Task, after: &'a Task },
+    TaskChanged {
+        before: &'a Task,
+        after: &'a Task,
+    },
     TaskRemoved(&'a Task),
 }
 
@@ -36,7 +65,11 @@ impl Event<'_> {
     /// The instance key of a change: the new one, unless the instance has none any more.
     pub fn changed_key(before: &ActualLrp, after: &ActualLrp) -> InstanceKey {
         let key = after.instance_key();
-        if key == InstanceKey::default() { before.instance_key() } else { key }
+        if key == InstanceKey::default() {
+            before.instance_key()
+        } else {
+            key
+        }
     }
 
     /// The subscribers that the event is for.
@@ -51,15 +84,17 @@ impl Event<'_> {
             | Self::TaskRemoved(_) => Audience::Everyone,
             Self::InstanceCreated { lrp, .. }
             | Self::InstanceRemoved { lrp, .. }
-            | Self::InstanceCrashed { before: lrp, .. } => Audience::Cells(vec![lrp.cell_id.clone()]),
+            | Self::InstanceCrashed { before: lrp, .. } => {
+                Audience::Cells(vec![lrp.cell_id.clone()])
+            }
             Self::InstanceChanged { before, after, .. } => {
                 Audience::Cells(vec![Self::changed_key(before, after).cell_id])
             }
         }
     }
 
-    /// Sort key. Crashes come first, and running instances before others: a router learns a new destination before it loses
-    /// an old one.
+    /// Sort key. Crashes come first, and running instances before others: a router learns a new
+    /// destination before it loses an old one.
     fn rank(&self) -> u8 {
         match self {
             Self::InstanceCrashed { .. } => 0,
@@ -75,16 +110,32 @@ impl Event<'_> {
 
 pub(super) fn events(change: &RecordChange) -> Vec<Event<'_>> {
     match change {
-        RecordChange::DesiredLrp { before, after, trace_id } => match (before.as_deref(), after.as_deref()) {
+        RecordChange::DesiredLrp {
+            before,
+            after,
+            trace_id,
+        } => match (before.as_deref(), after.as_deref()) {
             (None, None) => Vec::new(),
             (None, Some(lrp)) => vec![Event::DesiredLrpCreated { lrp, trace_id }],
-            (Some(before), Some(after)) => vec![Event::DesiredLrpChanged { before, after, trace_id }],
+            (Some(before), Some(after)) => vec![Event::DesiredLrpChanged {
+                before,
+                after,
+                trace_id,
+            }],
             (Some(lrp), None) => vec![Event::DesiredLrpRemoved { lrp, trace_id }],
         },
         RecordChange::UpdateHalt { lrp, status } => vec![Event::UpdateHalt { lrp, status }],
-        RecordChange::Slot { before, after, cause, trace_id } => {
+        RecordChange::Slot {
+            before,
+            after,
+            cause,
+            trace_id,
+        } => {
             let rows = pairs(before, after);
-            let mut events: Vec<_> = rows.iter().flat_map(|row| of_row(*row, *cause, trace_id)).collect();
+            let mut events: Vec<_> = rows
+                .iter()
+                .flat_map(|row| of_row(*row, *cause, trace_id))
+                .collect();
             events.sort_by_key(Event::rank);
             events
         }
@@ -100,7 +151,8 @@ pub(super) fn events(change: &RecordChange) -> Vec<Event<'_>> {
 /// A row before and after a change; `None` if it was created or removed.
 type Pair<'a> = (Option<&'a ActualLrp>, Option<&'a ActualLrp>);
 
-/// Pairs the rows of two slots by presence, except that a container whose row moved to another presence is paired with it.
+/// Pairs the rows of two slots by presence, except that a container whose row moved to another
+/// presence is paired with it.
 fn pairs<'a>(before: &'a Slot, after: &'a Slot) -> Vec<Pair<'a>> {
     let mut moves: Vec<(Presence, Presence)> = Vec::new();
     for from in Presence::ALL {
@@ -111,9 +163,17 @@ fn pairs<'a>(before: &'a Slot, after: &'a Slot) -> Vec<Pair<'a>> {
     }
     let origins = Presence::ALL.into_iter().filter_map(|from| {
         let row = before.at(from)?;
-        let followed = moves.iter().find(|(moved, _)| *moved == from).map(|(_, to)| *to);
+        let followed = moves
+            .iter()
+            .find(|(moved, _)| *moved == from)
+            .map(|(_, to)| *to);
         let replaced = moves.iter().any(|(_, to)| *to == from);
-        Some((Some(row), followed.or((!replaced).then_some(from)).and_then(|to| after.at(to))))
+        Some((
+            Some(row),
+            followed
+                .or((!replaced).then_some(from))
+                .and_then(|to| after.at(to)),
+        ))
     });
     let new = Presence::ALL.into_iter().filter_map(|at| {
         let row = after.at(at)?;
@@ -124,8 +184,8 @@ fn pairs<'a>(before: &'a Slot, after: &'a Slot) -> Vec<Pair<'a>> {
     origins.chain(new).collect()
 }
 
-/// The presence to which the container of a row moved. An evacuating container moves nowhere: it ends when another runs in
-/// its place.
+/// The presence to which the container of a row moved. An evacuating container moves nowhere: it
+/// ends when another runs in its place.
 fn moved_to(before: &Slot, after: &Slot, from: Presence) -> Option<Presence> {
     let to: &[Presence] = match from {
         Presence::Ordinary => &[Presence::Evacuating, Presence::Suspect],
@@ -137,7 +197,9 @@ fn moved_to(before: &Slot, after: &Slot, from: Presence) -> Option<Presence> {
     if key == InstanceKey::default() || has_key(after, from) {
         return None;
     }
-    to.iter().copied().find(|to| has_key(after, *to) && !has_key(before, *to))
+    to.iter()
+        .copied()
+        .find(|to| has_key(after, *to) && !has_key(before, *to))
 }
 
 /// The events of one row; at most three.
@@ -152,18 +214,36 @@ fn of_row<'a>((before, after): Pair<'a>, cause: Cause, trace_id: &'a TraceId) ->
         return Vec::new();
     }
     let crashed = Event::InstanceCrashed { before, after };
-    let changed = Event::InstanceChanged { before, after, trace_id };
+    let changed = Event::InstanceChanged {
+        before,
+        after,
+        trace_id,
+    };
     // To subscribers, a row that waits again is a different instance.
-    let recreated = [Event::InstanceCreated { lrp: after, trace_id }, Event::InstanceRemoved { lrp: before, trace_id }];
+    let recreated = [
+        Event::InstanceCreated {
+            lrp: after,
+            trace_id,
+        },
+        Event::InstanceRemoved {
+            lrp: before,
+            trace_id,
+        },
+    ];
     match (cause, before.state(), after.state()) {
         (_, _, Some(State::Crashed)) => vec![crashed, changed],
-        (Cause::Crash, Some(State::Claimed | State::Running | State::Crashed) | None, Some(State::Unclaimed)) => {
-            [&[crashed][..], &recreated].concat()
-        }
-        (Cause::Other, Some(State::Claimed | State::Running | State::Crashed) | None, Some(State::Unclaimed)) => {
-            recreated.to_vec()
-        }
-        (_, Some(State::Unclaimed), Some(State::Unclaimed)) | (_, _, Some(State::Claimed | State::Running) | None) => {
+        (
+            Cause::Crash,
+            Some(State::Claimed | State::Running | State::Crashed) | None,
+            Some(State::Unclaimed),
+        ) => [&[crashed][..], &recreated].concat(),
+        (
+            Cause::Other,
+            Some(State::Claimed | State::Running | State::Crashed) | None,
+            Some(State::Unclaimed),
+        ) => recreated.to_vec(),
+        (_, Some(State::Unclaimed), Some(State::Unclaimed))
+        | (_, _, Some(State::Claimed | State::Running) | None) => {
             vec![changed]
         }
     }

@@ -7,11 +7,13 @@ use tokio::sync::{Notify, watch};
 
 use super::PublishedChange;
 
-/// Bytes of the changes that a subscriber has not sent, before it is disconnected. Queues share their changes, so that this
-/// is the most that all subscribers of a topic keep, unless one change is larger.
+/// Bytes of the changes that a subscriber has not sent, before it is disconnected. Queues share
+/// their changes, so that this is the most that all subscribers of a topic keep, unless one change
+/// is larger.
 pub(super) const LAG_BYTES: usize = 64 << 20;
 
-/// Bytes of the changes that a subscriber still receives after it has been too slow by their number, as Diego's do.
+/// Bytes of the changes that a subscriber still receives after it has been too slow by their
+/// number, as Diego's do.
 const LAST_BYTES: usize = 8 << 20;
 
 /// The queue between the publisher and one subscriber.
@@ -38,7 +40,12 @@ struct QueueState {
 
 impl Queue {
     pub(super) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { most, state: Mutex::default(), changed: Notify::new(), cut: watch::Sender::new(false) })
+        Arc::new(Self {
+            most,
+            state: Mutex::default(),
+            changed: Notify::new(),
+            cut: watch::Sender::new(false),
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {

@@ -1,4 +1,5 @@
-//! The memory that a change takes while subscribers wait for it: its records, decoded, and its events, rendered.
+//! The memory that a change takes while subscribers wait for it: its records, decoded, and its
+//! events, rendered.
 
 use bbs_proto::models::Action;
 use bbs_proto::prost::{Message, Name};
@@ -21,37 +22,74 @@ const COPIES: usize = 3;
 
 pub(super) fn bytes(change: &RecordChange) -> usize {
     match change {
-        RecordChange::DesiredLrp { before, after, .. } => before.iter().chain(after).map(|lrp| desired_lrp(lrp)).sum(),
+        RecordChange::DesiredLrp { before, after, .. } => {
+            before.iter().chain(after).map(|lrp| desired_lrp(lrp)).sum()
+        }
         RecordChange::UpdateHalt { lrp, .. } => 2 * desired_lrp(lrp),
         RecordChange::Slot { before, after, .. } => slot(before) + slot(after),
-        RecordChange::Task { before, after } => before.iter().chain(after).map(|record| task(record)).sum(),
+        RecordChange::Task { before, after } => {
+            before.iter().chain(after).map(|record| task(record)).sum()
+        }
     }
 }
 
 fn desired_lrp(lrp: &DesiredLrp) -> usize {
     let scheduling = &lrp.scheduling;
-    let routes = scheduling.routes.as_ref().map_or(0, |routes| routes.bytes());
-    let tags: usize = lrp.metric_tags.iter().map(|(name, tag)| name.len() + tag.fixed.len() + ELEMENT).sum();
+    let routes = scheduling
+        .routes
+        .as_ref()
+        .map_or(0, |routes| routes.bytes());
+    let tags: usize = lrp
+        .metric_tags
+        .iter()
+        .map(|(name, tag)| name.len() + tag.fixed.len() + ELEMENT)
+        .sum();
     let run = &lrp.run_info;
-    let of_run: usize = [&run.setup, &run.action, &run.monitor].into_iter().flatten().map(actions).sum();
-    let sidecars: usize = run.sidecars.iter().map(|sidecar| 1 + sidecar.action.as_ref().map_or(0, actions)).sum();
+    let of_run: usize = [&run.setup, &run.action, &run.monitor]
+        .into_iter()
+        .flatten()
+        .map(actions)
+        .sum();
+    let sidecars: usize = run
+        .sidecars
+        .iter()
+        .map(|sidecar| 1 + sidecar.action.as_ref().map_or(0, actions))
+        .sum();
     let actions = ACTION * (of_run + sidecars);
-    RECORD + actions + message(run) + COPIES * (scheduling.annotation.len() + scheduling.root_fs.len() + routes + tags)
+    RECORD
+        + actions
+        + message(run)
+        + COPIES * (scheduling.annotation.len() + scheduling.root_fs.len() + routes + tags)
 }
 
 fn task(task: &Task) -> usize {
     let texts = [&task.result, &task.failure_reason, &task.rejection_reason];
     let actions = ACTION * task.definition.action.as_ref().map_or(0, actions);
-    RECORD + actions + message(&task.definition) + COPIES * texts.into_iter().map(Vec::len).sum::<usize>()
+    RECORD
+        + actions
+        + message(&task.definition)
+        + COPIES * texts.into_iter().map(Vec::len).sum::<usize>()
 }
 
 fn slot(slot: &Slot) -> usize {
-    [&slot.ordinary, &slot.evacuating, &slot.suspect].into_iter().flatten().map(actual_lrp).sum()
+    [&slot.ordinary, &slot.evacuating, &slot.suspect]
+        .into_iter()
+        .flatten()
+        .map(actual_lrp)
+        .sum()
 }
 
 fn actual_lrp(lrp: &ActualLrp) -> usize {
-    let routes: usize = lrp.internal_routes.iter().map(|route| route.len() + size_of::<Vec<u8>>()).sum();
-    let tags: usize = lrp.metric_tags.iter().map(|(name, value)| name.len() + value.len() + ELEMENT).sum();
+    let routes: usize = lrp
+        .internal_routes
+        .iter()
+        .map(|route| route.len() + size_of::<Vec<u8>>())
+        .sum();
+    let tags: usize = lrp
+        .metric_tags
+        .iter()
+        .map(|(name, value)| name.len() + value.len() + ELEMENT)
+        .sum();
     let texts = lrp.crash_reason.len() + lrp.placement_error.len() + lrp.net_info.encoded_len();
     RECORD + COPIES * (texts + routes + tags)
 }
@@ -64,17 +102,33 @@ fn actions(action: &Action) -> usize {
         action.codependent_action.as_ref().map(|list| &list.actions),
     ];
     let inner = [
-        action.timeout_action.as_ref().and_then(|outer| outer.action.as_deref()),
-        action.emit_progress_action.as_ref().and_then(|outer| outer.action.as_deref()),
-        action.try_action.as_ref().and_then(|outer| outer.action.as_deref()),
+        action
+            .timeout_action
+            .as_ref()
+            .and_then(|outer| outer.action.as_deref()),
+        action
+            .emit_progress_action
+            .as_ref()
+            .and_then(|outer| outer.action.as_deref()),
+        action
+            .try_action
+            .as_ref()
+            .and_then(|outer| outer.action.as_deref()),
     ];
-    1 + lists.into_iter().flatten().flatten().chain(inner.into_iter().flatten()).map(actions).sum::<usize>()
+    1 + lists
+        .into_iter()
+        .flatten()
+        .flatten()
+        .chain(inner.into_iter().flatten())
+        .map(actions)
+        .sum::<usize>()
 }
 
 /// The definition of a run, whose elements may take more than its texts.
 fn message<M: Message + Name>(message: &M) -> usize {
     let encoded = message.encode_to_vec();
-    COPIES * encoded.len() + ELEMENT * protobuf::elements_of::<M>(&encoded).unwrap_or(protobuf::MOST_ELEMENTS)
+    COPIES * encoded.len()
+        + ELEMENT * protobuf::elements_of::<M>(&encoded).unwrap_or(protobuf::MOST_ELEMENTS)
 }
 
 #[cfg(test)]
@@ -84,19 +138,47 @@ mod tests {
 
     #[test]
     fn texts_and_elements_of_both_records_count() {
-        let lrp = |run_info| Some(Box::new(DesiredLrp { run_info, ..DesiredLrp::default() }));
-        let size =
-            |before, after| bytes(&RecordChange::DesiredLrp { before, after, trace_id: crate::model::TraceId::NONE });
+        let lrp = |run_info| {
+            Some(Box::new(DesiredLrp {
+                run_info,
+                ..DesiredLrp::default()
+            }))
+        };
+        let size = |before, after| {
+            bytes(&RecordChange::DesiredLrp {
+                before,
+                after,
+                trace_id: crate::model::TraceId::NONE,
+            })
+        };
         let small = size(lrp(Default::default()), None);
-        let variable = proto::EnvironmentVariable { name: b"A".to_vec(), value: vec![b'x'; 1 << 20] };
-        let text = proto::DesiredLrpRunInfo { environment_variables: vec![variable], ..Default::default() };
+        let variable = proto::EnvironmentVariable {
+            name: b"A".to_vec(),
+            value: vec![b'x'; 1 << 20],
+        };
+        let text = proto::DesiredLrpRunInfo {
+            environment_variables: vec![variable],
+            ..Default::default()
+        };
         let actions = vec![proto::Action::default(); 1000];
-        let parallel = proto::ParallelAction { actions, ..Default::default() };
-        let action = proto::Action { parallel_action: Some(parallel), ..Default::default() };
-        let elements = proto::DesiredLrpRunInfo { action: Some(action), ..Default::default() };
+        let parallel = proto::ParallelAction {
+            actions,
+            ..Default::default()
+        };
+        let action = proto::Action {
+            parallel_action: Some(parallel),
+            ..Default::default()
+        };
+        let elements = proto::DesiredLrpRunInfo {
+            action: Some(action),
+            ..Default::default()
+        };
         assert!(small < 4 << 10);
         assert!(size(lrp(text.clone()), None) > 3 << 20);
         assert!(size(lrp(elements), None) > 1000 * size_of::<proto::Action>());
-        assert_eq!(size(lrp(text.clone()), lrp(text.clone())), 2 * size(None, lrp(text)));
+        assert_eq!(
+            size(lrp(text.clone()), lrp(text.clone())),
+            2 * size(None, lrp(text))
+        );
     }
 }

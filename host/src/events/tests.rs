@@ -8,11 +8,21 @@ use crate::model::desired_lrp::DesiredLrp;
 use crate::model::task::Task;
 
 fn task(guid: &str) -> RecordChange {
-    RecordChange::Task { before: None, after: Some(Box::new(Task { guid: guid.into(), ..Task::default() })) }
+    RecordChange::Task {
+        before: None,
+        after: Some(Box::new(Task {
+            guid: guid.into(),
+            ..Task::default()
+        })),
+    }
 }
 
 fn lrp() -> RecordChange {
-    RecordChange::DesiredLrp { before: None, after: Some(Box::new(DesiredLrp::default())), trace_id: TraceId::NONE }
+    RecordChange::DesiredLrp {
+        before: None,
+        after: Some(Box::new(DesiredLrp::default())),
+        trace_id: TraceId::NONE,
+    }
 }
 
 #[tokio::test]
@@ -60,22 +70,42 @@ async fn events_are_rendered_once_for_each_stream_and_only_when_they_are_read() 
     let (stream, other): (Arc<str>, Arc<str>) = ("stream".into(), "other".into());
     let rendered = |text: &'static str| {
         let audience = published.events()[0].audience();
-        Rendered { text: Bytes::from_static(text.as_bytes()), audience }
+        Rendered {
+            text: Bytes::from_static(text.as_bytes()),
+            audience,
+        }
     };
-    let first = published.rendered(&stream, async || Some(vec![rendered("first")])).await;
+    let first = published
+        .rendered(&stream, async || Some(vec![rendered("first")]))
+        .await;
     assert_eq!(first.as_deref(), Some(&[rendered("first")][..]));
-    assert_eq!(published.rendered(&stream, async || unreachable!("it is rendered")).await, first);
+    assert_eq!(
+        published
+            .rendered(&stream, async || unreachable!("it is rendered"))
+            .await,
+        first
+    );
     assert_eq!(published.rendered(&other, async || None).await, None);
-    assert_eq!(published.rendered(&other, async || unreachable!("it cannot be rendered")).await, None);
+    assert_eq!(
+        published
+            .rendered(&other, async || unreachable!("it cannot be rendered"))
+            .await,
+        None
+    );
 }
 
 #[tokio::test]
 async fn rendering_above_the_estimate_is_not_kept_for_those_that_lag() {
     let published = PublishedChange::new(task("a"));
     let stream: Arc<str> = "stream".into();
-    let large = || Rendered { text: vec![b'x'; 1 << 20].into(), audience: published.events()[0].audience() };
+    let large = || Rendered {
+        text: vec![b'x'; 1 << 20].into(),
+        audience: published.events()[0].audience(),
+    };
     for _ in 0..2 {
-        let rendered = published.rendered(&stream, async || Some(vec![large()])).await;
+        let rendered = published
+            .rendered(&stream, async || Some(vec![large()]))
+            .await;
         assert_eq!(rendered.as_deref(), Some(&[large()][..]));
         assert!(published.renderings().is_empty());
     }
@@ -87,7 +117,13 @@ async fn rendering_that_is_dropped_is_begun_again() {
     let stream: Arc<str> = "stream".into();
     let abandoned = published.rendered(&stream, async || std::future::pending().await);
     assert_eq!(abandoned.now_or_never(), None);
-    assert_eq!(published.rendered(&stream, async || Some(vec![])).await.as_deref(), Some(&[][..]));
+    assert_eq!(
+        published
+            .rendered(&stream, async || Some(vec![]))
+            .await
+            .as_deref(),
+        Some(&[][..])
+    );
 }
 
 #[test]
@@ -103,7 +139,13 @@ fn dropped_subscription_is_removed() {
 
 /// A task whose record takes about this many bytes.
 fn large(bytes: usize) -> RecordChange {
-    RecordChange::Task { before: None, after: Some(Box::new(Task { result: vec![7; bytes / 3], ..Task::default() })) }
+    RecordChange::Task {
+        before: None,
+        after: Some(Box::new(Task {
+            result: vec![7; bytes / 3],
+            ..Task::default()
+        })),
+    }
 }
 
 #[tokio::test]

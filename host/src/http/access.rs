@@ -1,5 +1,6 @@
-//! The access log: a line when a request starts and one when it ends, in a file of its own if configured, and in the log at
-//! debug. A request ends when its last byte was sent or its client disconnected.
+//! The access log: a line when a request starts and one when it ends, in a file of its own if
+//! configured, and in the log at debug. A request ends when its last byte was sent or its client
+//! disconnected.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -46,7 +47,10 @@ impl AccessLog {
     /// The file cannot be opened for appending.
     pub fn open(path: &Path) -> Result<Self, AccessLogError> {
         let opened = OpenOptions::new().create(true).append(true).open(path);
-        let file = opened.map_err(|source| AccessLogError { path: path.to_owned(), source })?;
+        let file = opened.map_err(|source| AccessLogError {
+            path: path.to_owned(),
+            source,
+        })?;
         Ok(Self(LineWriter::start("access log", file)))
     }
 
@@ -56,7 +60,13 @@ impl AccessLog {
     }
 
     fn write(&self, message: &str, data: Map<String, Value>) {
-        let line = LagerLine { now_ns: SystemClock.now_ns(), source: SOURCE, message, severity: Severity::Info, data };
+        let line = LagerLine {
+            now_ns: SystemClock.now_ns(),
+            source: SOURCE,
+            message,
+            severity: Severity::Info,
+            data,
+        };
         self.0.line(line.render(TimeFormat::UnixEpoch));
     }
 }
@@ -69,16 +79,28 @@ struct RequestLog {
 
 /// The same routes, with every request logged.
 pub fn logged(router: Router, file: Option<AccessLog>) -> Router {
-    let requests = Arc::new(RequestLog { file, count: AtomicU64::default() });
+    let requests = Arc::new(RequestLog {
+        file,
+        count: AtomicU64::default(),
+    });
     router.layer(middleware::from_fn_with_state(requests, log_request))
 }
 
-async fn log_request(State(requests): State<Arc<RequestLog>>, request: Request, next: Next) -> Response {
+async fn log_request(
+    State(requests): State<Arc<RequestLog>>,
+    request: Request,
+    next: Next,
+) -> Response {
     if requests.file.is_none() && !tracing::enabled!(tracing::Level::DEBUG) {
         return next.run(request).await;
     }
     let logged = LoggedRequest::begin(requests, &request);
-    next.run(request).await.map(|body| Body::new(GuardedBody { body, guard: logged }))
+    next.run(request).await.map(|body| {
+        Body::new(GuardedBody {
+            body,
+            guard: logged,
+        })
+    })
 }
 
 /// A request in flight. Dropping it logs the end of the request.
@@ -99,7 +121,11 @@ impl LoggedRequest {
             data.insert("remote_addr".to_owned(), peer.address.to_string().into());
             data.extend(peer.certificate.as_ref().clone());
         }
-        let logged = Self { requests, began: Instant::now(), data };
+        let logged = Self {
+            requests,
+            began: Instant::now(),
+            data,
+        };
         if let Some(file) = &logged.requests.file {
             file.write("request.serving", logged.data.clone());
         }
@@ -109,8 +135,18 @@ impl LoggedRequest {
     }
 
     fn parts(&self) -> (&str, &str, &str, &str) {
-        let text = |key| self.data.get(key).and_then(Value::as_str).unwrap_or_default();
-        (text("session"), text("method"), text("request"), text("remote_addr"))
+        let text = |key| {
+            self.data
+                .get(key)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        (
+            text("session"),
+            text("method"),
+            text("request"),
+            text("remote_addr"),
+        )
     }
 }
 

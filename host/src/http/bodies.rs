@@ -1,5 +1,5 @@
-//! Bodies of requests: their size, the time to send one, and the memory of all bodies and calls in flight. A body
-//! that exceeds its limits is rejected before it is decoded.
+//! Bodies of requests: their size, the time to send one, and the memory of all bodies and calls in
+//! flight. A body that exceeds its limits is rejected before it is decoded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,15 @@ use tokio::time::timeout;
 use crate::api;
 use crate::log_sampling::LineLimit;
 
-/// Bytes of a body that are not counted, so that calls with small bodies, such as those of cells, are read whatever others
-/// send. The number of connections bounds them.
+/// Bytes of a body that are not counted, so that calls with small bodies, such as those of cells,
+/// are read whatever others send. The number of connections bounds them.
 const UNCOUNTED: usize = 16 << 10;
 /// Bytes of all incomplete bodies, in KiB. A body takes up to twice as much while it grows.
 const INCOMPLETE_KIB: usize = 32 << 10;
 /// Memory of all calls that run or wait for the database, in KiB.
 const CALLS_KIB: usize = 144 << 10;
-/// The same of small calls, which so wait for no large one: those that take less than [`SMALL_CALL_KIB`], as nearly all do.
+/// The same of small calls, which so wait for no large one: those that take less than
+/// [`SMALL_CALL_KIB`], as nearly all do.
 const SMALL_CALLS_KIB: usize = 48 << 10;
 const SMALL_CALL_KIB: u32 = 1 << 10;
 /// Log lines about rejected requests, at once and then each minute.
@@ -32,7 +33,8 @@ const COPIES: usize = 6;
 const LONGEST_STALL: Duration = Duration::from_secs(20);
 /// Longest time from the head of a request to the end of its body: 35 KB/s for the largest one.
 const LONGEST_BODY: Duration = Duration::from_secs(120);
-/// Longest wait of a complete request for memory; also for the rest of a body for which there is none.
+/// Longest wait of a complete request for memory; also for the rest of a body for which there is
+/// none.
 const LONGEST_MEMORY_WAIT: Duration = Duration::from_secs(5);
 
 /// The memory of bodies and calls. Clones share it.
@@ -81,17 +83,33 @@ pub(super) struct ReadBody {
 }
 
 impl Memory {
-    /// Reads a body of at most `largest` bytes. One whose announced size is too large is rejected before its first byte.
+    /// Reads a body of at most `largest` bytes. One whose announced size is too large is rejected
+    /// before its first byte.
     pub(super) async fn read(&self, mut body: Body, largest: usize) -> Result<ReadBody, BodyError> {
         if body.is_end_stream() {
-            return Ok(ReadBody { bytes: Bytes::new(), counted: None });
+            return Ok(ReadBody {
+                bytes: Bytes::new(),
+                counted: None,
+            });
         }
         if body.size_hint().lower() > largest as u64 {
             return Err(BodyError::TooLarge { largest });
         }
-        let mut reading = Reading { memory: self, largest, first: Bytes::new(), rest: BytesMut::new(), counted: None };
-        match timeout(LONGEST_BODY, reading.all(&mut body)).await.unwrap_or(Err(BodyError::Slow)) {
-            Ok(()) => Ok(ReadBody { bytes: reading.bytes(), counted: reading.counted }),
+        let mut reading = Reading {
+            memory: self,
+            largest,
+            first: Bytes::new(),
+            rest: BytesMut::new(),
+            counted: None,
+        };
+        match timeout(LONGEST_BODY, reading.all(&mut body))
+            .await
+            .unwrap_or(Err(BodyError::Slow))
+        {
+            Ok(()) => Ok(ReadBody {
+                bytes: reading.bytes(),
+                counted: reading.counted,
+            }),
             Err(BodyError::Busy) => {
                 drop(reading);
                 self.discard(body).await;
@@ -101,8 +119,8 @@ impl Memory {
         }
     }
 
-    /// Reads the rest of a body without keeping it, so that the client reads the answer, and can send its next request on the
-    /// same connection.
+    /// Reads the rest of a body without keeping it, so that the client reads the answer, and can
+    /// send its next request on the same connection.
     async fn discard(&self, mut body: Body) {
         let rest = async { while let Some(Ok(_)) = body.frame().await {} };
         let _ = timeout(LONGEST_MEMORY_WAIT, rest).await;
@@ -111,9 +129,15 @@ impl Memory {
     /// Waits until there is memory for a call with this body.
     pub(super) async fn for_call(&self, body: &[u8]) -> Result<OwnedSemaphorePermit, BodyError> {
         let wanted = permits(body.len() * COPIES + api::decoded_bytes(body)).max(1);
-        let calls = if wanted < SMALL_CALL_KIB { &self.small_calls } else { &self.calls };
+        let calls = if wanted < SMALL_CALL_KIB {
+            &self.small_calls
+        } else {
+            &self.calls
+        };
         let waiting = Arc::clone(calls).acquire_many_owned(wanted);
-        let acquired = timeout(LONGEST_MEMORY_WAIT, waiting).await.map_err(|_| self.busy())?;
+        let acquired = timeout(LONGEST_MEMORY_WAIT, waiting)
+            .await
+            .map_err(|_| self.busy())?;
         Ok(acquired.expect("the semaphore is never closed"))
     }
 
@@ -128,7 +152,9 @@ impl Memory {
 
 /// Whole KiB.
 fn permits(bytes: usize) -> u32 {
-    u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(u32::MAX).min(CALLS_KIB as u32)
+    u32::try_from(bytes.div_ceil(1 << 10))
+        .unwrap_or(u32::MAX)
+        .min(CALLS_KIB as u32)
 }
 
 /// A body of which a part was read.
@@ -144,7 +170,9 @@ struct Reading<'a> {
 impl Reading<'_> {
     async fn all(&mut self, body: &mut Body) -> Result<(), BodyError> {
         loop {
-            let frame = timeout(LONGEST_STALL, body.frame()).await.map_err(|_| BodyError::Slow)?;
+            let frame = timeout(LONGEST_STALL, body.frame())
+                .await
+                .map_err(|_| BodyError::Slow)?;
             let Some(frame) = frame else { return Ok(()) };
             // Trailers are ignored.
             if let Ok(data) = frame.map_err(BodyError::Interrupted)?.into_data() {
@@ -156,20 +184,26 @@ impl Reading<'_> {
     fn push(&mut self, data: Bytes) -> Result<(), BodyError> {
         let length = self.first.len() + self.rest.len() + data.len();
         if length > self.largest {
-            return Err(BodyError::TooLarge { largest: self.largest });
+            return Err(BodyError::TooLarge {
+                largest: self.largest,
+            });
         }
         self.count(length)?;
         if self.first.is_empty() && self.rest.is_empty() {
             self.first = data;
             return Ok(());
         }
-        self.rest.extend_from_slice(&std::mem::take(&mut self.first));
+        self.rest
+            .extend_from_slice(&std::mem::take(&mut self.first));
         self.rest.extend_from_slice(&data);
         Ok(())
     }
 
     fn count(&mut self, length: usize) -> Result<(), BodyError> {
-        let counted = self.counted.as_ref().map_or(0, |permit| permit.num_permits());
+        let counted = self
+            .counted
+            .as_ref()
+            .map_or(0, |permit| permit.num_permits());
         let wanted = permits(length.saturating_sub(UNCOUNTED)) as usize;
         if wanted > counted {
             let more = u32::try_from(wanted - counted).expect("it was a u32");
@@ -184,7 +218,11 @@ impl Reading<'_> {
     }
 
     fn bytes(&mut self) -> Bytes {
-        if self.rest.is_empty() { std::mem::take(&mut self.first) } else { self.rest.split().freeze() }
+        if self.rest.is_empty() {
+            std::mem::take(&mut self.first)
+        } else {
+            self.rest.split().freeze()
+        }
     }
 }
 

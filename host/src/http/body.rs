@@ -12,14 +12,18 @@ use tracing::Instrument;
 use super::Gate;
 use crate::api::Pages;
 
-/// The host stopped serving. Aborts the body, so that the client does not take the end for the end of the list.
+/// The host stopped serving. Aborts the body, so that the client does not take the end for the end
+/// of the list.
 #[derive(Debug, thiserror::Error)]
 #[error("the host stopped serving before the list was complete")]
 struct Aborted;
 
 struct Streamed {
     pages: mpsc::Receiver<Result<Bytes, Aborted>>,
-    #[expect(dead_code, reason = "held for its destructor: the client has disconnected, or has all pages")]
+    #[expect(
+        dead_code,
+        reason = "held for its destructor: the client has disconnected, or has all pages"
+    )]
     client: DropGuard,
 }
 
@@ -27,8 +31,13 @@ impl HttpBody for Streamed {
     type Data = Bytes;
     type Error = Aborted;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        self.pages.poll_recv(cx).map(|page| page.map(|page| page.map(Frame::data)))
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
+        self.pages
+            .poll_recv(cx)
+            .map(|page| page.map(|page| page.map(Frame::data)))
     }
 }
 
@@ -48,5 +57,8 @@ pub(super) fn streamed(mut pages: Box<Pages>, gate: Gate, client: DropGuard) -> 
         }
     };
     tokio::spawn(produce.in_current_span());
-    Body::new(Streamed { pages: receiver, client })
+    Body::new(Streamed {
+        pages: receiver,
+        client,
+    })
 }

@@ -1,5 +1,6 @@
-//! The connections of a port: their number, and how long each may wait for its client. Closes those that wait too long, and
-//! some of the longest waiting when there are too many; never one that works on a request. Owns no socket.
+//! The connections of a port: their number, and how long each may wait for its client. Closes those
+//! that wait too long, and some of the longest waiting when there are too many; never one that
+//! works on a request. Owns no socket.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -31,7 +32,8 @@ pub(super) enum ClientWait {
     Write,
 }
 
-/// The longest time of each wait. Diego's clients keep idle connections for 90 s, some without a limit.
+/// The longest time of each wait. Diego's clients keep idle connections for 90 s, some without a
+/// limit.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitLimits {
     pub(super) handshake: Duration,
@@ -99,7 +101,10 @@ impl Waits {
     /// The wait that began first.
     fn longest(&self) -> Option<(ClientWait, Instant)> {
         let write = self.write.map(|since| (ClientWait::Write, since));
-        self.read.into_iter().chain(write).min_by_key(|(_, since)| *since)
+        self.read
+            .into_iter()
+            .chain(write)
+            .min_by_key(|(_, since)| *since)
     }
 }
 
@@ -131,7 +136,11 @@ impl Connections {
                     let id = self.next.fetch_add(1, Ordering::Relaxed);
                     let connection = Arc::new(Connection::new());
                     open.insert(id, Arc::clone(&connection));
-                    return Some(Admitted { connections: Arc::clone(self), id, connection });
+                    return Some(Admitted {
+                        connections: Arc::clone(self),
+                        id,
+                        connection,
+                    });
                 }
             }
             self.log_displaced();
@@ -141,9 +150,10 @@ impl Connections {
         }
     }
 
-    /// Closes the connections that wait longest, one in a hundred, so that an attacker's next connections need no search.
-    /// Returns whether one is closing. Of connections that have answered a request and of those that have not, the more
-    /// numerous give way: a flood of new ones leaves the pools of regular clients, and idle ones do not lock out new clients.
+    /// Closes the connections that wait longest, one in a hundred, so that an attacker's next
+    /// connections need no search. Returns whether one is closing. Of connections that have
+    /// answered a request and of those that have not, the more numerous give way: a flood of new
+    /// ones leaves the pools of regular clients, and idle ones do not lock out new clients.
     pub(super) fn make_room(&self) -> bool {
         let open = self.open();
         let mut new = Vec::new();
@@ -151,14 +161,29 @@ impl Connections {
         for connection in open.values() {
             let waits = connection.waits();
             if let Some((_, since)) = waits.longest().filter(|_| !waits.is_closing) {
-                if waits.has_answered { &mut answered } else { &mut new }.push((since, connection));
+                if waits.has_answered {
+                    &mut answered
+                } else {
+                    &mut new
+                }
+                .push((since, connection));
             }
         }
-        let mut waiting = if answered.len() > new.len() { answered } else { new };
+        let mut waiting = if answered.len() > new.len() {
+            answered
+        } else {
+            new
+        };
         waiting.sort_by_key(|(since, _)| *since);
         let count = (self.most / 100).max(1);
-        waiting.iter().take(count).for_each(|(_, connection)| connection.close());
-        !waiting.is_empty() || open.values().any(|connection| connection.waits().is_closing)
+        waiting
+            .iter()
+            .take(count)
+            .for_each(|(_, connection)| connection.close());
+        !waiting.is_empty()
+            || open
+                .values()
+                .any(|connection| connection.waits().is_closing)
     }
 
     /// Any client that reaches the port can cause this, so the log is sampled.
@@ -203,7 +228,10 @@ impl Connection {
             has_answered: false,
             is_closing: false,
         };
-        Self { waits: Mutex::new(waits), close: Notify::new() }
+        Self {
+            waits: Mutex::new(waits),
+            close: Notify::new(),
+        }
     }
 
     fn waits(&self) -> MutexGuard<'_, Waits> {
@@ -248,7 +276,10 @@ impl Connection {
     fn is_overdue(&self, limits: &WaitLimits, now: Instant) -> bool {
         let waits = self.waits();
         let is_overdue = |(wait, since)| now.duration_since(since) > limits.of(wait);
-        waits.read.is_some_and(is_overdue) || waits.write.is_some_and(|since| is_overdue((ClientWait::Write, since)))
+        waits.read.is_some_and(is_overdue)
+            || waits
+                .write
+                .is_some_and(|since| is_overdue((ClientWait::Write, since)))
     }
 
     /// Ends the connection, whatever it does.
@@ -274,7 +305,10 @@ pub(super) struct Admitted {
 impl Admitted {
     /// Its entry in requests.
     pub(super) fn handle(&self) -> ConnectionHandle {
-        ConnectionHandle { connections: Arc::clone(&self.connections), connection: Arc::clone(&self.connection) }
+        ConnectionHandle {
+            connections: Arc::clone(&self.connections),
+            connection: Arc::clone(&self.connection),
+        }
     }
 }
 
@@ -293,11 +327,15 @@ pub(super) struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    /// Begins an event stream; `None` if half of the connections are event streams, which end only with their clients.
+    /// Begins an event stream; `None` if half of the connections are event streams, which end only
+    /// with their clients.
     pub(super) fn begin_stream(&self) -> Option<OpenStream> {
         let most = (self.connections.most / 2).max(1);
         let added = |streams| (streams < most).then_some(streams + 1);
-        let begun = self.connections.streams.fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
+        let begun =
+            self.connections
+                .streams
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
         begun.is_ok().then(|| OpenStream(self.clone()))
     }
 }
@@ -352,15 +390,26 @@ mod tests {
             tokio::time::advance(Duration::from_millis(1)).await;
         }
         open[0].connection.answered();
-        let is_closing =
-            |open: &[Admitted]| open.iter().map(|one| one.connection.waits().is_closing).collect::<Vec<_>>();
+        let is_closing = |open: &[Admitted]| {
+            open.iter()
+                .map(|one| one.connection.waits().is_closing)
+                .collect::<Vec<_>>()
+        };
         assert!(connections.make_room());
-        assert_eq!(is_closing(&open), [false, true, false], "of two new connections, the longer waiting");
+        assert_eq!(
+            is_closing(&open),
+            [false, true, false],
+            "of two new connections, the longer waiting"
+        );
         open.remove(1);
         open.push(connections.admit().await.unwrap());
         open[1].connection.answered();
         assert!(connections.make_room());
-        assert_eq!(is_closing(&open), [true, false, false], "of two that have answered, the longer waiting");
+        assert_eq!(
+            is_closing(&open),
+            [true, false, false],
+            "of two that have answered, the longer waiting"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -375,10 +424,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn connections_that_wait_for_too_long_are_closed() {
         let connections = Connections::new("test", 3, WAIT_LIMITS);
-        let (shaking, idle) = (connections.admit().await.unwrap(), connections.admit().await.unwrap());
+        let (shaking, idle) = (
+            connections.admit().await.unwrap(),
+            connections.admit().await.unwrap(),
+        );
         idle.connection.wait_for(ClientWait::Request);
         let begin = Instant::now();
-        for (waiting, limit) in [(shaking, WAIT_LIMITS.handshake), (idle, WAIT_LIMITS.request)] {
+        for (waiting, limit) in [
+            (shaking, WAIT_LIMITS.handshake),
+            (idle, WAIT_LIMITS.request),
+        ] {
             tokio::select! {
                 () = waiting.connection.closed() => {}
                 never = connections.sweep() => match never {},
@@ -398,7 +453,10 @@ mod tests {
         };
         let connection = Connection::new();
         let after = |seconds| {
-            connection.is_overdue(&limits, Instant::now() + Duration::from_secs(seconds) + Duration::from_nanos(1))
+            connection.is_overdue(
+                &limits,
+                Instant::now() + Duration::from_secs(seconds) + Duration::from_nanos(1),
+            )
         };
         assert!(!after(0) && after(1), "the handshake");
         connection.wait_for(ClientWait::Request);
@@ -410,7 +468,10 @@ mod tests {
         connection.wait_for(ClientWait::Body);
         assert!(!after(4) && after(5), "its body");
         connection.work();
-        assert!(!after(1000) && connection.waits().longest().is_none(), "a working connection");
+        assert!(
+            !after(1000) && connection.waits().longest().is_none(),
+            "a working connection"
+        );
         connection.write_stalled();
         assert!(!after(2) && after(3), "the client does not read");
         connection.written();
@@ -421,7 +482,9 @@ mod tests {
     async fn event_streams_leave_half_of_the_connections() {
         let connections = Connections::new("test", 4, WAIT_LIMITS);
         let admitted = connections.admit().await.unwrap();
-        let streams: Vec<_> = (0..2).map(|_| admitted.handle().begin_stream().expect("two of four")).collect();
+        let streams: Vec<_> = (0..2)
+            .map(|_| admitted.handle().begin_stream().expect("two of four"))
+            .collect();
         assert!(admitted.handle().begin_stream().is_none());
         drop(streams);
         assert!(admitted.handle().begin_stream().is_some());

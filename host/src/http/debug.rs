@@ -1,5 +1,5 @@
-//! The debug server: changes the log level. Supports what of Go's debug server applies here and answers the rest with an
-//! explanation. Plain HTTP, for this machine only.
+//! The debug server: changes the log level. Supports what of Go's debug server applies here and
+//! answers the rest with an explanation. Plain HTTP, for this machine only.
 
 use std::io;
 
@@ -12,7 +12,8 @@ use super::Port;
 use crate::config::LogLevel;
 use crate::logs::LevelHandle;
 
-const NO_PROFILES: &str = "this host is no Go program and has no such profile; use `perf record -p PID` and the like";
+const NO_PROFILES: &str =
+    "this host is no Go program and has no such profile; use `perf record -p PID` and the like";
 
 /// Serves the debug endpoints.
 ///
@@ -68,8 +69,15 @@ mod tests {
             (["error", "ERROR", "e", "2"], LogLevel::Error),
             (["fatal", "FATAL", "F", "3"], LogLevel::Fatal),
         ] {
-            assert!(texts.iter().all(|text| parse(text) == Some(level)), "{texts:?}");
+            assert!(
+                texts.iter().all(|text| parse(text) == Some(level)),
+                "{texts:?}"
+            );
         }
-        assert!(["", "warn", "4", "-1", "debugging"].iter().all(|text| parse(text).is_none()));
+        assert!(
+            ["", "warn", "4", "-1", "debugging"]
+                .iter()
+                .all(|text| parse(text).is_none())
+        );
     }
 }

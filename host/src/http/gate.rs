@@ -1,5 +1,5 @@
-//! The gate: until this host is the master of a database at the right version, every request is answered with 503,
-//! `Retry-After` and the progress of the work.
+//! The gate: until this host is the master of a database at the right version, every request is
+//! answered with 503, `Retry-After` and the progress of the work.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 
@@ -18,12 +18,20 @@ pub struct Gate {
 impl Gate {
     /// A closed gate that answers with this progress.
     pub fn new(progress: Progress) -> Self {
-        Self { progress, open: Arc::default(), former: Arc::default() }
+        Self {
+            progress,
+            open: Arc::default(),
+            former: Arc::default(),
+        }
     }
 
     /// Opens the gate to this API. Calls that have begun continue with the one of before.
     pub fn open(&self, api: Arc<Api>) {
-        let before = self.open.write().unwrap_or_else(PoisonError::into_inner).replace(api);
+        let before = self
+            .open
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(api);
         self.remember(before);
     }
 
@@ -40,9 +48,14 @@ impl Gate {
         }
     }
 
-    /// Closes the gate at once: lists in flight are aborted, streams end, and pending writes fail at the fence.
+    /// Closes the gate at once: lists in flight are aborted, streams end, and pending writes fail
+    /// at the fence.
     pub fn close(&self) {
-        let api = self.open.write().unwrap_or_else(PoisonError::into_inner).take();
+        let api = self
+            .open
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         if let Some(api) = &api {
             api.end_streams();
         }
@@ -62,11 +75,15 @@ impl Gate {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.open
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some()
     }
 
     pub(super) fn api(&self) -> Result<Arc<Api>, Box<Snapshot>> {
         let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-        open.clone().ok_or_else(|| Box::new(self.progress.snapshot()))
+        open.clone()
+            .ok_or_else(|| Box::new(self.progress.snapshot()))
     }
 }

@@ -1,5 +1,5 @@
-//! The health port: 503 while the host prepares its start, and 200 from then on, as a master or as a standby. Decides no
-//! health; `startup` reports it.
+//! The health port: 503 while the host prepares its start, and 200 from then on, as a master or as
+//! a standby. Decides no health; `startup` reports it.
 
 use std::io;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use axum::response::IntoResponse;
 
 use super::Port;
 
-/// Whether the host has passed what can fail for the reason of its configuration. Clones share the state.
+/// Whether the host has passed what can fail for the reason of its configuration. Clones share the
+/// state.
 #[derive(Debug, Clone, Default)]
 pub struct Health(Arc<AtomicBool>);
 

@@ -1,5 +1,5 @@
-//! Counts requests in flight, from their head to the last byte of their answer. Event streams are not counted: they do not
-//! end by themselves, and a drain does not wait for them.
+//! Counts requests in flight, from their head to the last byte of their answer. Event streams are
+//! not counted: they do not end by themselves, and a drain does not wait for them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -50,7 +50,12 @@ async fn count(State(in_flight): State<InFlight>, request: Request, next: Next) 
     if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
         return response;
     }
-    response.map(|body| Body::new(GuardedBody { body, guard: counted }))
+    response.map(|body| {
+        Body::new(GuardedBody {
+            body,
+            guard: counted,
+        })
+    })
 }
 
 /// A body that drops its guard when it has been sent or abandoned.

@@ -1,5 +1,5 @@
-//! The ports: accepts connections in tasks of their own, so that a slow or stalled one delays no other, shakes hands, and
-//! serves HTTP/1.1 on them. The limits of connections are `connections`'.
+//! The ports: accepts connections in tasks of their own, so that a slow or stalled one delays no
+//! other, shakes hands, and serves HTTP/1.1 on them. The limits of connections are `connections`'.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,7 +24,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use super::connections::{Admitted, ClientWait, Connection, ConnectionHandle, Connections, WAIT_LIMITS};
+use super::connections::{
+    Admitted, ClientWait, Connection, ConnectionHandle, Connections, WAIT_LIMITS,
+};
 use super::in_flight::{GuardedBody, InFlight};
 use super::peer::Peer;
 use super::timed::TimedStream;
@@ -58,11 +60,13 @@ pub struct Port {
     pub name: &'static str,
     /// Its socket.
     pub listener: TcpListener,
-    /// The most connections. When there are more, some that wait longest for their clients are closed.
+    /// The most connections. When there are more, some that wait longest for their clients are
+    /// closed.
     pub most_connections: usize,
 }
 
-/// Serves until `stop`, then gives requests in flight up to `drain` to finish. Plain HTTP without certificates.
+/// Serves until `stop`, then gives requests in flight up to `drain` to finish. Plain HTTP without
+/// certificates.
 ///
 /// # Errors
 /// The listener's socket cannot be configured.
@@ -73,10 +77,18 @@ pub async fn serve_clients(
     stop: impl Future<Output = ()> + Send + 'static,
     drain: Duration,
 ) -> io::Result<()> {
-    let Port { name, listener, most_connections } = port;
+    let Port {
+        name,
+        listener,
+        most_connections,
+    } = port;
     // Accepted connections inherit both options.
     let socket = SockRef::from(&listener);
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEP_ALIVE).with_interval(KEEP_ALIVE / 4))?;
+    socket.set_tcp_keepalive(
+        &TcpKeepalive::new()
+            .with_time(KEEP_ALIVE)
+            .with_interval(KEEP_ALIVE / 4),
+    )?;
     socket.set_tcp_nodelay(true)?;
     let in_flight = InFlight::default();
     let connections = Connections::new(name, most_connections, WAIT_LIMITS);
@@ -114,8 +126,8 @@ pub async fn serve_clients(
     Ok(())
 }
 
-/// Waits for requests in flight. Event streams are not waited for: one that its client no longer reads would take the whole
-/// time.
+/// Waits for requests in flight. Event streams are not waited for: one that its client no longer
+/// reads would take the whole time.
 async fn drained(in_flight: &InFlight) {
     while in_flight.count() > 0 {
         tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
@@ -172,23 +184,40 @@ impl Acceptor {
         }
     }
 
-    async fn shake_and_serve(&mut self, stream: TcpStream, address: SocketAddr, admitted: &Admitted) {
-        let Some(config) = self.certificates.as_ref().map(|config| Arc::clone(&config.borrow())) else {
-            return self.serve_requests(stream, Peer::new(address, None), admitted).await;
+    async fn shake_and_serve(
+        &mut self,
+        stream: TcpStream,
+        address: SocketAddr,
+        admitted: &Admitted,
+    ) {
+        let Some(config) = self
+            .certificates
+            .as_ref()
+            .map(|config| Arc::clone(&config.borrow()))
+        else {
+            return self
+                .serve_requests(stream, Peer::new(address, None), admitted)
+                .await;
         };
         let shaking = async {
             // A load balancer's probe opens a connection, and closes or resets it.
             if matches!(stream.peek(&mut [0]).await, Ok(0) | Err(_)) {
                 return Ok(None);
             }
-            tokio_rustls::TlsAcceptor::from(config).accept(stream).await.map(Some)
+            tokio_rustls::TlsAcceptor::from(config)
+                .accept(stream)
+                .await
+                .map(Some)
         };
         let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, shaking).await;
         match shaken.unwrap_or_else(|late| Err(io::Error::new(io::ErrorKind::TimedOut, late))) {
             Ok(None) => {}
             Ok(Some(stream)) => {
                 let chain = stream.get_ref().1.peer_certificates();
-                let peer = Peer::new(address, chain.and_then(|chain| chain.first()).map(|first| &**first));
+                let peer = Peer::new(
+                    address,
+                    chain.and_then(|chain| chain.first()).map(|first| &**first),
+                );
                 self.serve_requests(stream, peer, admitted).await;
             }
             Err(error) => self.log_rejection(address, &error),
@@ -201,12 +230,20 @@ impl Acceptor {
     {
         admitted.connection.wait_for(ClientWait::Request);
         let service = service_fn(|request: hyper::Request<Incoming>| {
-            answer(self.router.clone(), request, peer.clone(), admitted.handle())
+            answer(
+                self.router.clone(),
+                request,
+                peer.clone(),
+                admitted.handle(),
+            )
         });
         let stream = TokioIo::new(TimedStream::new(stream, Arc::clone(&admitted.connection)));
         let mut http = http1::Builder::new();
-        // The time for a head is among those of `connections`: hyper's includes the time between requests.
-        http.header_read_timeout(None).max_header_size(LARGEST_HEAD).max_buf_size(LARGEST_HEAD);
+        // The time for a head is among those of `connections`: hyper's includes the time between
+        // requests.
+        http.header_read_timeout(None)
+            .max_header_size(LARGEST_HEAD)
+            .max_buf_size(LARGEST_HEAD);
         let mut connection = std::pin::pin!(http.serve_connection(stream, service));
         // Errors are the client's: what it sent is not HTTP, or it has gone.
         tokio::select! {
@@ -238,7 +275,10 @@ impl Acceptor {
 
 fn is_of_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
-    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
 }
 
 /// Answers a request, and keeps the connection's account of what it waits for.
@@ -259,7 +299,10 @@ async fn answer(
     request.extensions_mut().insert(peer);
     request.extensions_mut().insert(handle);
     let response = router.oneshot(request).await?;
-    Ok(response.map(|body| GuardedBody { body, guard: answering }))
+    Ok(response.map(|body| GuardedBody {
+        body,
+        guard: answering,
+    }))
 }
 
 /// A request in flight. When its answer has been sent, the connection waits for the next one.

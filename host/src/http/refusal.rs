@@ -13,7 +13,8 @@ use crate::progress::{SERVING, STOPPED, Snapshot};
 const RETRY_AFTER_S: u64 = 5;
 /// `Retry-After` in seconds when other requests take all memory.
 const BUSY_RETRY_AFTER_S: u64 = 1;
-/// Upper bound of `Retry-After` in seconds, so that a waiting client notices soon that the host is ready.
+/// Upper bound of `Retry-After` in seconds, so that a waiting client notices soon that the host is
+/// ready.
 const MAX_RETRY_AFTER_S: u64 = 60;
 
 /// Why a request reaches no method.
@@ -26,7 +27,10 @@ pub(super) enum HttpError {
     #[error("Method Not Allowed")]
     WrongVerb { allowed: Vec<&'static str> },
     #[error("API version {version} is not served; use one of {}", api::names(.served))]
-    NotAcceptable { version: ApiVersion, served: Vec<ApiVersion> },
+    NotAcceptable {
+        version: ApiVersion,
+        served: Vec<ApiVersion>,
+    },
     #[error(transparent)]
     NotHeld(NotHeld),
     #[error(
@@ -39,7 +43,9 @@ pub(super) enum HttpError {
          open files"
     )]
     TooManyStreams,
-    #[error("{0:?} is not an API version; write it as major.minor or major.minor.patch, such as 1.1")]
+    #[error(
+        "{0:?} is not an API version; write it as major.minor or major.minor.patch, such as 1.1"
+    )]
     MalformedVersion(String),
     #[error("the body is larger than the {largest} bytes that this method reads")]
     BodyTooLarge { largest: usize },
@@ -74,11 +80,15 @@ impl IntoResponse for HttpError {
         match &self {
             Self::NotServing(progress) => not_serving(progress),
             Self::NotFound => text(StatusCode::NOT_FOUND),
-            Self::WrongVerb { allowed } => {
-                with(text(StatusCode::METHOD_NOT_ALLOWED), header::ALLOW.as_str(), &allowed.join(", "))
-            }
+            Self::WrongVerb { allowed } => with(
+                text(StatusCode::METHOD_NOT_ALLOWED),
+                header::ALLOW.as_str(),
+                &allowed.join(", "),
+            ),
             Self::NotAcceptable { version, served } => {
-                let text = |version: Option<&ApiVersion>| version.map(ToString::to_string).unwrap_or_default();
+                let text = |version: Option<&ApiVersion>| {
+                    version.map(ToString::to_string).unwrap_or_default()
+                };
                 let newest = served.iter().rfind(|version| version.side.is_none());
                 let (oldest, newest) = (text(served.first()), text(newest));
                 let body = json!({
@@ -90,9 +100,15 @@ impl IntoResponse for HttpError {
                 let response = with(response, "x-diego-api-min-version", &oldest);
                 with(response, "x-diego-api-max-version", &newest)
             }
-            Self::NotHeld(_) => json_body(StatusCode::NOT_ACCEPTABLE, &json!({ "error": self.to_string() })),
+            Self::NotHeld(_) => json_body(
+                StatusCode::NOT_ACCEPTABLE,
+                &json!({ "error": self.to_string() }),
+            ),
             Self::Busy | Self::TooManyStreams => busy(self.to_string(), RETRY_AFTER_S),
-            Self::MalformedVersion(_) => json_body(StatusCode::BAD_REQUEST, &json!({ "error": self.to_string() })),
+            Self::MalformedVersion(_) => json_body(
+                StatusCode::BAD_REQUEST,
+                &json!({ "error": self.to_string() }),
+            ),
             // The rest of the body is not read, so the connection cannot be used again.
             Self::BodyTooLarge { .. } => closing(text(StatusCode::PAYLOAD_TOO_LARGE)),
             Self::SlowBody => closing(text(StatusCode::REQUEST_TIMEOUT)),
@@ -117,7 +133,11 @@ fn closing(response: Response) -> Response {
 
 fn busy(text: String, retry_after_s: u64) -> Response {
     let response = json_body(StatusCode::SERVICE_UNAVAILABLE, &json!({ "error": text }));
-    with(response, header::RETRY_AFTER.as_str(), &retry_after_s.to_string())
+    with(
+        response,
+        header::RETRY_AFTER.as_str(),
+        &retry_after_s.to_string(),
+    )
 }
 
 fn not_serving(progress: &Snapshot) -> Response {
@@ -125,12 +145,24 @@ fn not_serving(progress: &Snapshot) -> Response {
     let mut body = serde_json::to_value(progress).expect("a snapshot is plain data");
     body["message"] = sentence(progress, retry_after_s).into();
     let response = json_body(StatusCode::SERVICE_UNAVAILABLE, &body);
-    with(response, header::RETRY_AFTER.as_str(), &retry_after_s.to_string())
+    with(
+        response,
+        header::RETRY_AFTER.as_str(),
+        &retry_after_s.to_string(),
+    )
 }
 
 /// The progress as a sentence.
 fn sentence(progress: &Snapshot, retry_after_s: u64) -> String {
-    let Snapshot { phase, detail, done, total, waiting, counted, .. } = progress;
+    let Snapshot {
+        phase,
+        detail,
+        done,
+        total,
+        waiting,
+        counted,
+        ..
+    } = progress;
     let doing = match phase.as_str() {
         "" => "it is starting".to_owned(),
         // The gate was open before and is closed again.
@@ -140,10 +172,18 @@ fn sentence(progress: &Snapshot, retry_after_s: u64) -> String {
     };
     let noun = counted.map_or_else(String::new, |counted| format!("{counted} "));
     let count = total.map(|total| format!(", {done} of {total} {noun}done"));
-    let left = progress.eta_seconds.filter(|_| *done > 0).map(|seconds| format!(", about {seconds:.0} s left"));
+    let left = progress
+        .eta_seconds
+        .filter(|_| *done > 0)
+        .map(|seconds| format!(", about {seconds:.0} s left"));
     let waits = waiting.map(|waiting| format!(", {}", waiting.reason));
-    let rest = [count, left, waits].into_iter().flatten().collect::<String>();
-    format!("This host does not serve requests now: {doing}{rest}. Send the request again in {retry_after_s} s.")
+    let rest = [count, left, waits]
+        .into_iter()
+        .flatten()
+        .collect::<String>();
+    format!(
+        "This host does not serve requests now: {doing}{rest}. Send the request again in {retry_after_s} s."
+    )
 }
 
 fn retry_after_s(progress: &Snapshot) -> u64 {
@@ -152,11 +192,16 @@ fn retry_after_s(progress: &Snapshot) -> u64 {
 }
 
 fn json_body(status: StatusCode, body: &serde_json::Value) -> Response {
-    with((status, body.to_string()).into_response(), header::CONTENT_TYPE.as_str(), "application/json")
+    with(
+        (status, body.to_string()).into_response(),
+        header::CONTENT_TYPE.as_str(),
+        "application/json",
+    )
 }
 
 fn with(mut response: Response, name: &'static str, value: &str) -> Response {
-    let value = HeaderValue::from_str(value).expect("versions, numbers and constants are header text");
+    let value =
+        HeaderValue::from_str(value).expect("versions, numbers and constants are header text");
     response.headers_mut().insert(name, value);
     response
 }
@@ -170,20 +215,35 @@ mod tests {
     fn body_while_not_serving_has_a_sentence_for_people() {
         let progress = Progress::default();
         let shown = || sentence(&progress.snapshot(), 5);
-        let (begin, end) = ("This host does not serve requests now: ", ". Send the request again in 5 s.");
+        let (begin, end) = (
+            "This host does not serve requests now: ",
+            ". Send the request again in 5 s.",
+        );
         assert_eq!(shown(), format!("{begin}it is starting{end}"));
         progress.enter("clean-up", "", None);
-        assert_eq!(shown(), format!("{begin}its database is being prepared (clean-up){end}"));
+        assert_eq!(
+            shown(),
+            format!("{begin}its database is being prepared (clean-up){end}")
+        );
         progress.enter("copy", "up 1 to 2", Some(Counted::Units.total(10)));
         let _paused = progress.wait(Wait::Paused);
         progress.advance(4);
         assert_eq!(
             shown(),
-            format!("{begin}its database is being prepared (copy: up 1 to 2), 4 of 10 units done, paused{end}")
+            format!(
+                "{begin}its database is being prepared (copy: up 1 to 2), 4 of 10 units done, paused{end}"
+            )
         );
-        let estimated = Snapshot { eta_seconds: Some(90.2), waiting: None, ..progress.snapshot() };
+        let estimated = Snapshot {
+            eta_seconds: Some(90.2),
+            waiting: None,
+            ..progress.snapshot()
+        };
         let text = sentence(&estimated, 60);
-        assert!(text.contains("4 of 10 units done, about 90 s left. Send the request again in 60 s."), "{text}");
+        assert!(
+            text.contains("4 of 10 units done, about 90 s left. Send the request again in 60 s."),
+            "{text}"
+        );
         progress.enter(SERVING, "", None);
         assert!(shown().contains("it is stopping"), "{}", shown());
     }

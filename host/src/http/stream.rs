@@ -1,4 +1,5 @@
-//! Event streams as chunked responses: the head at once, then a chunk for each event, two for a large one.
+//! Event streams as chunked responses: the head at once, then a chunk for each event, two for a
+//! large one.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -32,9 +33,14 @@ impl Drop for CountedStream {
     }
 }
 
-/// `open` is the stream's share of the connections. A subscriber that is too slow is disconnected at once, since its last
-/// events may never be taken.
-pub(super) fn response(events: EventStream, route: String, metrics: Metrics, open: Option<OpenStream>) -> Response {
+/// `open` is the stream's share of the connections. A subscriber that is too slow is disconnected
+/// at once, since its last events may never be taken.
+pub(super) fn response(
+    events: EventStream,
+    route: String,
+    metrics: Metrics,
+    open: Option<OpenStream>,
+) -> Response {
     if let Some(open) = &open {
         tokio::spawn(close_when_cut(events.cut(), open.connection()));
     }
@@ -47,7 +53,15 @@ pub(super) fn response(events: EventStream, route: String, metrics: Metrics, ope
         .header(header::CONTENT_TYPE, EVENT_STREAM)
         .header(header::CACHE_CONTROL, NO_CACHE)
         .header(header::CONNECTION, KEEP_ALIVE)
-        .body(Body::from_stream(unfold(CountedStream { events, route, metrics, open }, next)))
+        .body(Body::from_stream(unfold(
+            CountedStream {
+                events,
+                route,
+                metrics,
+                open,
+            },
+            next,
+        )))
         .expect("constant headers are valid")
 }
 

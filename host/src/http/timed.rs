@@ -1,4 +1,5 @@
-//! A socket that reports to its connection when bytes are received, and when the client does not read.
+//! A socket that reports to its connection when bytes are received, and when the client does not
+//! read.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -19,20 +20,32 @@ pub(super) struct TimedStream<S> {
 
 impl<S> TimedStream<S> {
     pub(super) fn new(stream: S, connection: Arc<Connection>) -> Self {
-        Self { stream, connection, is_stalled: false }
+        Self {
+            stream,
+            connection,
+            is_stalled: false,
+        }
     }
 
     fn report<T>(&mut self, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_pending() != self.is_stalled {
             self.is_stalled = written.is_pending();
-            if self.is_stalled { self.connection.write_stalled() } else { self.connection.written() }
+            if self.is_stalled {
+                self.connection.write_stalled()
+            } else {
+                self.connection.written()
+            }
         }
         written
     }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if buffer.filled().len() > before {
@@ -43,7 +56,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.report(written)
     }

@@ -1,4 +1,5 @@
-//! What becomes of each leaf of the store, decided by the leaf alone. Pure work on memory, the same for both readings.
+//! What becomes of each leaf of the store, decided by the leaf alone. Pure work on memory, the same
+//! for both readings.
 
 use std::sync::Arc;
 
@@ -74,27 +75,46 @@ impl Classifier {
         let kind = RecordKey::of(&leaf.key).kind();
         let is_over = leaf.expires_at_ns.is_some_and(|at| at <= self.now_ns);
         let superseded = match self.stored_as {
-            Some(StoredAs::Whole) => matches!(kind, RecordKind::RunInfo | RecordKind::SchedulingInfo),
+            Some(StoredAs::Whole) => {
+                matches!(kind, RecordKind::RunInfo | RecordKind::SchedulingInfo)
+            }
             Some(StoredAs::Halves) => kind == RecordKind::DesiredLrp,
             None => false,
         };
-        let label = if is_sealed(kind) { record::label(&leaf.value).ok().flatten() } else { None };
+        let label = if is_sealed(kind) {
+            record::label(&leaf.value).ok().flatten()
+        } else {
+            None
+        };
         let class = match (superseded, is_over) {
             (true, _) => Class::Foreign(super::SUPERSEDED),
             (false, true) => Class::Expired,
             (false, false) => self.of(&leaf, label.as_deref()),
         };
-        Classified { leaf, kind, class, label }
+        Classified {
+            leaf,
+            kind,
+            class,
+            label,
+        }
     }
 
     fn of(&self, leaf: &Leaf, label: Option<&str>) -> Class {
-        let damaged = |reason: String| Class::Damaged { reason, unknown_label: None };
+        let damaged = |reason: String| Class::Damaged {
+            reason,
+            unknown_label: None,
+        };
         let keeps_nul = self.dialect != Dialect::Postgres;
         let decoded = match record::decode(leaf, &self.keyring) {
             Ok(decoded) => decoded,
             Err(fault) => {
-                let unknown_label = label.filter(|label| !self.keyring.contains(label)).map(str::to_owned);
-                return Class::Damaged { reason: with_causes(&fault).to_string(), unknown_label };
+                let unknown_label = label
+                    .filter(|label| !self.keyring.contains(label))
+                    .map(str::to_owned);
+                return Class::Damaged {
+                    reason: with_causes(&fault).to_string(),
+                    unknown_label,
+                };
             }
         };
         let row = match decoded {
@@ -106,10 +126,17 @@ impl Classifier {
                 rows::desired_lrp(info, &run_info)
             }
             EtcdRecord::RunInfo(info) => {
-                return Class::RunInfo { guid: guid(info.desired_lrp_key.unwrap_or_default().process_guid) };
+                return Class::RunInfo {
+                    guid: guid(info.desired_lrp_key.unwrap_or_default().process_guid),
+                };
             }
             EtcdRecord::SchedulingInfo(info) => {
-                let guid = guid(info.desired_lrp_key.clone().unwrap_or_default().process_guid);
+                let guid = guid(
+                    info.desired_lrp_key
+                        .clone()
+                        .unwrap_or_default()
+                        .process_guid,
+                );
                 return match self.checked(rows::desired_lrp((*info).clone(), &Default::default())) {
                     Ok(_) => Class::SchedulingInfo { guid, info },
                     Err(misfit) => damaged(misfit.to_string()),
@@ -133,11 +160,15 @@ impl Classifier {
     }
 
     /// The whole row of a desired LRP whose halves are known.
-    pub fn joined(&self, info: DesiredLrpSchedulingInfo, run_info: &Leaf) -> Result<ImportedRow, String> {
+    pub fn joined(
+        &self,
+        info: DesiredLrpSchedulingInfo,
+        run_info: &Leaf,
+    ) -> Result<ImportedRow, String> {
         match record::decode(run_info, &self.keyring) {
-            Ok(EtcdRecord::RunInfo(run_info)) => {
-                self.checked(rows::desired_lrp(info, &run_info)).map_err(|misfit| misfit.to_string())
-            }
+            Ok(EtcdRecord::RunInfo(run_info)) => self
+                .checked(rows::desired_lrp(info, &run_info))
+                .map_err(|misfit| misfit.to_string()),
             Ok(_) => Err("it is no run information".to_owned()),
             Err(fault) => Err(with_causes(&fault).to_string()),
         }
@@ -155,7 +186,9 @@ fn is_sealed(kind: RecordKind) -> bool {
         | RecordKind::ActualLrp
         | RecordKind::EvacuatingActualLrp
         | RecordKind::Task => true,
-        RecordKind::Version | RecordKind::KeyLabel | RecordKind::Domain | RecordKind::Foreign => false,
+        RecordKind::Version | RecordKind::KeyLabel | RecordKind::Domain | RecordKind::Foreign => {
+            false
+        }
     }
 }
 

@@ -1,6 +1,7 @@
-//! The second reading of the store: fills the tables of [`VERSION`], and gives the database its version once everything is there.
-//! Owns the order of the writes: the row of `bbs_import` before the first table, and after the last row one transaction
-//! with the version. Killed before it, the next attempt drops the tables and begins anew.
+//! The second reading of the store: fills the tables of [`VERSION`], and gives the database its
+//! version once everything is there. Owns the order of the writes: the row of `bbs_import` before
+//! the first table, and after the last row one transaction with the version. Killed before it, the
+//! next attempt drops the tables and begins anew.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -15,7 +16,9 @@ use super::fingerprint::FingerprintBuilder;
 use super::report::ImportReport;
 use super::rows::{ImportedRow, stored};
 use super::state::{ImportPhase, ImportState, write};
-use super::survey::{ALONE_RUN, ALONE_SCHEDULING, KeyOrder, Survey, classified, classifier, run_info_key};
+use super::survey::{
+    ALONE_RUN, ALONE_SCHEDULING, KeyOrder, Survey, classified, classifier, run_info_key,
+};
 use super::{ImportError, VERSION};
 use crate::database::{SqlError, Transaction, bulk, of_few_lengths};
 use crate::etcd::Leaf;
@@ -35,11 +38,12 @@ const BATCH_LEAVES: usize = 2000;
 /// Leaves that are looked up or deleted by one statement.
 const CHUNK: usize = 256;
 
-/// Fills the empty database with what the survey saw. Drops what an earlier attempt left if there was one.
+/// Fills the empty database with what the survey saw. Drops what an earlier attempt left if there
+/// was one.
 ///
 /// # Errors
-/// The store changes meanwhile or cannot be read as a whole, another host has raised the fence, or the database fails. The
-/// database has no version then, and the next attempt begins anew.
+/// The store changes meanwhile or cannot be read as a whole, another host has raised the fence, or
+/// the database fails. The database has no version then, and the next attempt begins anew.
 pub async fn copy(
     etcd: &Arc<EtcdClient>,
     context: &Context,
@@ -47,7 +51,9 @@ pub async fn copy(
     survey: &Survey,
     existing: ExistingRows,
 ) -> Result<ImportState, ImportError> {
-    context.progress.enter("prepare", "creating the tables to import into", None);
+    context
+        .progress
+        .enter("prepare", "creating the tables to import into", None);
     filling::create_own_tables(context, fence).await?;
     let mut state = ImportState {
         phase: ImportPhase::Copying,
@@ -63,12 +69,20 @@ pub async fn copy(
     fault::point(fault::AFTER_IMPORT_TABLES);
 
     let classifier = Arc::new(classifier(context, Some(survey.stored_as))?);
-    let mut filler = Filler { context, fence, classifier, report: ImportReport::default(), rows: BTreeMap::new() };
+    let mut filler = Filler {
+        context,
+        fence,
+        classifier,
+        report: ImportReport::default(),
+        rows: BTreeMap::new(),
+    };
     filler.report.clone_from(&survey.report.without_counts());
     filler.read(etcd, survey).await?;
     fault::point(fault::AFTER_IMPORT_READ);
     filler.keep_runs_alone().await?;
-    context.progress.enter("index", "creating the indexes of the imported tables", None);
+    context
+        .progress
+        .enter("index", "creating the indexes of the imported tables", None);
     filling::create_indexes(context, fence, &layout).await?;
     filler.check_rows().await?;
     fault::point(fault::AFTER_IMPORT_INDEXES);
@@ -84,7 +98,10 @@ pub async fn copy(
 }
 
 fn runs(source: SqlError) -> ImportError {
-    ImportError::Sql { what: IMPORT_RUN, source }
+    ImportError::Sql {
+        what: IMPORT_RUN,
+        source,
+    }
 }
 
 /// Fills the tables batch by batch.
@@ -107,7 +124,11 @@ struct BatchOutcome {
 impl Filler<'_> {
     async fn read(&mut self, etcd: &Arc<EtcdClient>, survey: &Survey) -> Result<(), ImportError> {
         let progress = &self.context.progress;
-        progress.enter("import", "copying the records of etcd", Some(Counted::Records.total(survey.leaves())));
+        progress.enter(
+            "import",
+            "copying the records of etcd",
+            Some(Counted::Records.total(survey.leaves())),
+        );
         let (mut fingerprint, mut order) = (FingerprintBuilder::default(), KeyOrder::default());
         let view = {
             let (reading, batches) = classified(etcd, &self.classifier);
@@ -135,8 +156,8 @@ impl Filler<'_> {
         }
     }
 
-    /// Writes leaves in as many transactions as they need: a scheduling information brings a run information with it, which is
-    /// in the database and may be much larger.
+    /// Writes leaves in as many transactions as they need: a scheduling information brings a run
+    /// information with it, which is in the database and may be much larger.
     async fn write(&mut self, mut leaves: Vec<Classified>) -> Result<(), ImportError> {
         let run_bytes = self.run_bytes(&leaves).await?;
         while !leaves.is_empty() {
@@ -160,7 +181,10 @@ impl Filler<'_> {
             *sum = sum.saturating_add(bytes);
             Some(*sum)
         });
-        sums.take_while(|sum| *sum < self.context.tuning.batch_bytes).count().saturating_add(1).min(leaves.len())
+        sums.take_while(|sum| *sum < self.context.tuning.batch_bytes)
+            .count()
+            .saturating_add(1)
+            .min(leaves.len())
     }
 
     /// The lengths of the run information that leaves are joined with, by process guid.
@@ -179,17 +203,28 @@ impl Filler<'_> {
         for chunk in guids.collect::<Vec<_>>().chunks(CHUNK) {
             let length = rows::text_length(["leaf"].into_iter()).expect("one column");
             let mut select = Query::select();
-            select.column("process_guid").expr(length.cast_as(Alias::new(reader.dialect().integer_cast())));
-            select.from(IMPORT_RUN).and_where(Expr::col("process_guid").is_in(of_few_lengths(chunk.to_vec())));
+            select
+                .column("process_guid")
+                .expr(length.cast_as(Alias::new(reader.dialect().integer_cast())));
+            select
+                .from(IMPORT_RUN)
+                .and_where(Expr::col("process_guid").is_in(of_few_lengths(chunk.to_vec())));
             for row in reader.fetch(&select).await.map_err(runs)? {
                 let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
-                found.insert(guid, row.integer(1).map_err(runs)?.unwrap_or_default().unsigned_abs());
+                found.insert(
+                    guid,
+                    row.integer(1)
+                        .map_err(runs)?
+                        .unwrap_or_default()
+                        .unsigned_abs(),
+                );
             }
         }
         Ok(found)
     }
 
-    /// Writes a batch in one transaction, or, if the database takes two of its keys for the same, leaf by leaf.
+    /// Writes a batch in one transaction, or, if the database takes two of its keys for the same,
+    /// leaf by leaf.
     async fn write_batch(&mut self, leaves: &[Classified]) -> Result<(), ImportError> {
         let throttle = &self.context.throttle;
         throttle.ready(&self.context.progress).await;
@@ -203,18 +238,22 @@ impl Filler<'_> {
             }
             written => written?,
         }
-        self.context.progress.batch_done(leaves.len() as u64, began.elapsed());
+        self.context
+            .progress
+            .batch_done(leaves.len() as u64, began.elapsed());
         Ok(())
     }
 
     async fn write_alone(&mut self, leaf: &Classified) -> Result<(), ImportError> {
         match self.write_retrying(std::slice::from_ref(leaf)).await {
             Err(fault) if fault.is_unique_violation() => {
-                const SAME: &str = "the database does not distinguish its key from that of another record";
+                const SAME: &str =
+                    "the database does not distinguish its key from that of another record";
                 let mut outcome = BatchOutcome::default();
                 outcome.report.of(leaf.kind).seen += 1;
                 let mut tx = self.fence.begin().await?;
-                self.quarantine(&mut tx, leaf.kind, &leaf.leaf, SAME, &mut outcome).await?;
+                self.quarantine(&mut tx, leaf.kind, &leaf.leaf, SAME, &mut outcome)
+                    .await?;
                 tx.commit().await.map_err(super::state::failed)?;
                 self.accept(outcome);
                 Ok(())
@@ -225,7 +264,8 @@ impl Filler<'_> {
 
     async fn write_retrying(&mut self, leaves: &[Classified]) -> Result<(), ImportError> {
         let attempt = || self.write_once(leaves);
-        let outcome = pauses::retry_batch(&self.context.progress, ImportError::is_transient, attempt).await?;
+        let outcome =
+            pauses::retry_batch(&self.context.progress, ImportError::is_transient, attempt).await?;
         self.accept(outcome);
         Ok(())
     }
@@ -235,7 +275,9 @@ impl Filler<'_> {
         for (table, rows) in outcome.rows {
             *self.rows.entry(table).or_default() += rows;
         }
-        self.context.progress.quarantined(outcome.report.total().quarantined);
+        self.context
+            .progress
+            .quarantined(outcome.report.total().quarantined);
         self.report.add(outcome.report);
     }
 
@@ -244,7 +286,10 @@ impl Filler<'_> {
         let mut tx = self.fence.begin_relaxed().await?;
         let mut tables: BTreeMap<&'static str, Vec<ImportedRow>> = BTreeMap::new();
         let (mut run_infos, mut schedules) = (Vec::new(), Vec::new());
-        for Classified { leaf, kind, class, .. } in leaves {
+        for Classified {
+            leaf, kind, class, ..
+        } in leaves
+        {
             outcome.report.of(*kind).seen += 1;
             match class {
                 Class::Row(row) => {
@@ -254,9 +299,14 @@ impl Filler<'_> {
                 Class::Store(_) => outcome.report.of(*kind).imported += 1,
                 Class::Expired => outcome.report.of(*kind).expired += 1,
                 Class::Foreign(reason) => outcome.report.set_apart(*kind, &leaf.key, reason),
-                Class::Damaged { reason, .. } => self.quarantine(&mut tx, *kind, leaf, reason, &mut outcome).await?,
+                Class::Damaged { reason, .. } => {
+                    self.quarantine(&mut tx, *kind, leaf, reason, &mut outcome)
+                        .await?
+                }
                 Class::RunInfo { guid } => run_infos.push((guid.as_str(), leaf)),
-                Class::SchedulingInfo { guid, info } => schedules.push((guid.as_str(), info.as_ref(), leaf)),
+                Class::SchedulingInfo { guid, info } => {
+                    schedules.push((guid.as_str(), info.as_ref(), leaf))
+                }
             }
         }
         self.keep_runs(&mut tx, &run_infos).await?;
@@ -267,8 +317,13 @@ impl Filler<'_> {
         for (name, rows) in &tables {
             let table = &self.classifier.layout.tables[*name];
             let stored = stored(table, rows.iter(), &self.context.keyring);
-            let failed = |source| ImportError::Sql { what: "the imported rows", source };
-            rows::insert(&mut tx, name, table, &stored).await.map_err(failed)?;
+            let failed = |source| ImportError::Sql {
+                what: "the imported rows",
+                source,
+            };
+            rows::insert(&mut tx, name, table, &stored)
+                .await
+                .map_err(failed)?;
             outcome.rows.insert(name, rows.len() as u64);
         }
         fault::point(fault::BEFORE_IMPORT_BATCH);
@@ -278,18 +333,34 @@ impl Filler<'_> {
     }
 
     /// Stores run information, sealed, until its scheduling information is read.
-    async fn keep_runs(&self, tx: &mut Transaction, run_infos: &[(&str, &Leaf)]) -> Result<(), ImportError> {
+    async fn keep_runs(
+        &self,
+        tx: &mut Transaction,
+        run_infos: &[(&str, &Leaf)],
+    ) -> Result<(), ImportError> {
         if run_infos.is_empty() {
             return Ok(());
         }
         let table = migrate::import_run();
-        let mut columns: Vec<_> = table.columns.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
+        let mut columns: Vec<_> = table
+            .columns
+            .iter()
+            .map(|column| ColumnBuilder::new(column.kind.into()))
+            .collect();
         for (guid, leaf) in run_infos {
             columns[0].push(Value::Text(guid.as_bytes()));
-            columns[1].push(Value::Text(&self.context.keyring.seal(Sealing::Sealed, leaf.value.as_bytes())));
+            columns[1].push(Value::Text(
+                &self
+                    .context
+                    .keyring
+                    .seal(Sealing::Sealed, leaf.value.as_bytes()),
+            ));
         }
         let data: Vec<_> = columns.into_iter().map(ColumnBuilder::finish).collect();
-        let rows = bulk::Rows { count: run_infos.len(), columns: table.columns.iter().zip(&data).collect() };
+        let rows = bulk::Rows {
+            count: run_infos.len(),
+            columns: table.columns.iter().zip(&data).collect(),
+        };
         bulk::insert(tx, IMPORT_RUN, &rows).await.map_err(runs)
     }
 
@@ -302,7 +373,9 @@ impl Filler<'_> {
     ) -> Result<Vec<ImportedRow>, ImportError> {
         let guids = || schedules.iter().map(|(guid, ..)| *guid);
         let mut select = Query::select();
-        select.columns(["process_guid", "leaf"]).from(Alias::new(IMPORT_RUN));
+        select
+            .columns(["process_guid", "leaf"])
+            .from(Alias::new(IMPORT_RUN));
         select.and_where(Expr::col("process_guid").is_in(of_few_lengths(guids().collect())));
         let mut found = HashMap::new();
         for row in tx.fetch(&select).await.map_err(runs)? {
@@ -313,11 +386,23 @@ impl Filler<'_> {
         let (mut rows, mut joined) = (Vec::new(), Vec::new());
         for (guid, info, leaf) in schedules {
             let Some(value) = found.remove(*guid) else {
-                self.quarantine(tx, RecordKind::SchedulingInfo, leaf, ALONE_SCHEDULING, outcome).await?;
+                self.quarantine(
+                    tx,
+                    RecordKind::SchedulingInfo,
+                    leaf,
+                    ALONE_SCHEDULING,
+                    outcome,
+                )
+                .await?;
                 continue;
             };
             joined.push(*guid);
-            let run_info = Leaf { key: run_info_key(guid), value, modified_index: 0, expires_at_ns: None };
+            let run_info = Leaf {
+                key: run_info_key(guid),
+                value,
+                modified_index: 0,
+                expires_at_ns: None,
+            };
             match self.classifier.joined((*info).clone(), &run_info) {
                 Ok(row) => {
                     outcome.report.of(RecordKind::RunInfo).imported += 1;
@@ -325,8 +410,10 @@ impl Filler<'_> {
                     rows.push(row);
                 }
                 Err(reason) => {
-                    self.quarantine(tx, RecordKind::RunInfo, &run_info, &reason, outcome).await?;
-                    self.quarantine(tx, RecordKind::SchedulingInfo, leaf, &reason, outcome).await?;
+                    self.quarantine(tx, RecordKind::RunInfo, &run_info, &reason, outcome)
+                        .await?;
+                    self.quarantine(tx, RecordKind::SchedulingInfo, leaf, &reason, outcome)
+                        .await?;
                 }
             }
         }
@@ -343,14 +430,18 @@ impl Filler<'_> {
     fn opened(&self, guid: &str, sealed: &[u8]) -> Result<String, ImportError> {
         let opened = self.context.keyring.open(Sealing::Sealed, sealed).ok();
         let text = opened.and_then(|text| String::from_utf8(text).ok());
-        text.ok_or_else(|| ImportError::DamagedRunInfo { guid: guid.to_owned() })
+        text.ok_or_else(|| ImportError::DamagedRunInfo {
+            guid: guid.to_owned(),
+        })
     }
 
     /// Keeps the run information whose scheduling information was not in the store.
     async fn keep_runs_alone(&mut self) -> Result<(), ImportError> {
         loop {
             let attempt = || self.keep_next_runs_alone();
-            let kept = pauses::retry_batch(&self.context.progress, ImportError::is_transient, attempt).await?;
+            let kept =
+                pauses::retry_batch(&self.context.progress, ImportError::is_transient, attempt)
+                    .await?;
             let Some(outcome) = kept else { return Ok(()) };
             self.accept(outcome);
         }
@@ -360,26 +451,45 @@ impl Filler<'_> {
     async fn keep_next_runs_alone(&self) -> Result<Option<BatchOutcome>, ImportError> {
         let mut outcome = BatchOutcome::default();
         let mut tx = self.fence.begin().await?;
-        let measure = Measure::Bytes { most: self.context.tuning.batch_bytes };
-        let found = rows::next_units(&mut tx, &[&migrate::import_run()], None, CHUNK as u64, measure).await;
+        let measure = Measure::Bytes {
+            most: self.context.tuning.batch_bytes,
+        };
+        let found = rows::next_units(
+            &mut tx,
+            &[&migrate::import_run()],
+            None,
+            CHUNK as u64,
+            measure,
+        )
+        .await;
         let found = found.map_err(MigrateError::from)?;
         if found.units.is_empty() {
             return Ok(None);
         }
         let mut select = Query::select();
         select.columns(["process_guid", "leaf"]).from(IMPORT_RUN);
-        select.order_by("process_guid", Order::Asc).limit(found.units.len() as u64);
+        select
+            .order_by("process_guid", Order::Asc)
+            .limit(found.units.len() as u64);
         let mut guids = Vec::new();
         for row in tx.fetch(&select).await.map_err(runs)? {
             let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
             let value = self.opened(&guid, row.bytes(1).map_err(runs)?.unwrap_or_default())?;
-            let leaf = Leaf { key: run_info_key(&guid), value, modified_index: 0, expires_at_ns: None };
-            self.quarantine(&mut tx, RecordKind::RunInfo, &leaf, ALONE_RUN, &mut outcome).await?;
+            let leaf = Leaf {
+                key: run_info_key(&guid),
+                value,
+                modified_index: 0,
+                expires_at_ns: None,
+            };
+            self.quarantine(&mut tx, RecordKind::RunInfo, &leaf, ALONE_RUN, &mut outcome)
+                .await?;
             guids.push(guid);
         }
         let mut delete = Query::delete();
         let guids = of_few_lengths(guids.iter().map(String::as_str).collect());
-        delete.from_table(IMPORT_RUN).and_where(Expr::col("process_guid").is_in(guids));
+        delete
+            .from_table(IMPORT_RUN)
+            .and_where(Expr::col("process_guid").is_in(guids));
         tx.execute(&delete).await.map_err(runs)?;
         fault::point(fault::BEFORE_IMPORT_BATCH);
         tx.commit().await.map_err(runs)?;
@@ -396,7 +506,11 @@ impl Filler<'_> {
         outcome: &mut BatchOutcome,
     ) -> Result<(), ImportError> {
         outcome.report.quarantine(kind, &leaf.key, reason);
-        let foreign = ForeignRecord { key: &leaf.key, reason, content: leaf.value.as_bytes() };
+        let foreign = ForeignRecord {
+            key: &leaf.key,
+            reason,
+            content: leaf.value.as_bytes(),
+        };
         Ok(migrate::keep_foreign(tx, self.context, VERSION, &foreign).await?)
     }
 
@@ -404,12 +518,26 @@ impl Filler<'_> {
     async fn check_rows(&self) -> Result<(), ImportError> {
         let mut reader = self.context.database.read().await?;
         for table in self.classifier.layout.tables.keys() {
-            let count = Query::select().expr(Expr::cust("COUNT(*)")).from(Alias::new(table)).take();
-            let row = reader.fetch_one(&count).await.map_err(super::state::failed)?;
-            let found = row.integer(0).map_err(super::state::failed)?.unwrap_or_default().unsigned_abs();
+            let count = Query::select()
+                .expr(Expr::cust("COUNT(*)"))
+                .from(Alias::new(table))
+                .take();
+            let row = reader
+                .fetch_one(&count)
+                .await
+                .map_err(super::state::failed)?;
+            let found = row
+                .integer(0)
+                .map_err(super::state::failed)?
+                .unwrap_or_default()
+                .unsigned_abs();
             let expected = self.rows.get(table.as_str()).copied().unwrap_or_default();
             if found != expected {
-                return Err(ImportError::Rows { table: table.clone(), found, expected });
+                return Err(ImportError::Rows {
+                    table: table.clone(),
+                    found,
+                    expected,
+                });
             }
         }
         Ok(())

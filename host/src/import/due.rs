@@ -1,4 +1,5 @@
-//! What a start has to do about an import, given what was imported before and the state of the database. Pure.
+//! What a start has to do about an import, given what was imported before and the state of the
+//! database. Pure.
 
 use super::state::ImportPhase;
 use crate::migrate::Found;
@@ -8,7 +9,8 @@ use crate::migrate::Found;
 pub enum Due {
     /// Nothing: none is configured, or the store is imported and marked.
     Nothing,
-    /// Nothing, since the database is in use and was not filled from etcd, which is configured all the same.
+    /// Nothing, since the database is in use and was not filled from etcd, which is configured all
+    /// the same.
     NotIntoThis,
     /// Import, from the beginning.
     Import,
@@ -39,15 +41,32 @@ mod tests {
 
     #[test]
     fn start_imports_once_into_an_empty_database() {
-        let versioned = Found::Versioned { current: 1, target: 1, going_down: None, came_down: false };
-        let rows = Found::Unversioned { tables: vec!["tasks".to_owned()] };
+        let versioned = Found::Versioned {
+            current: 1,
+            target: 1,
+            going_down: None,
+            came_down: false,
+        };
+        let rows = Found::Unversioned {
+            tables: vec!["tasks".to_owned()],
+        };
         for configured in [false, true] {
             for found in [&Found::Fresh, &rows, &versioned] {
                 let due = |phase| due(found, phase, configured);
                 assert_eq!(due(Some(ImportPhase::Marked)), Due::Nothing);
-                assert_eq!(due(Some(ImportPhase::Copied)), Due::Unmarked { served: false });
-                assert_eq!(due(Some(ImportPhase::Served)), Due::Unmarked { served: true });
-                let begun = if configured { Due::Import } else { Due::Interrupted };
+                assert_eq!(
+                    due(Some(ImportPhase::Copied)),
+                    Due::Unmarked { served: false }
+                );
+                assert_eq!(
+                    due(Some(ImportPhase::Served)),
+                    Due::Unmarked { served: true }
+                );
+                let begun = if configured {
+                    Due::Import
+                } else {
+                    Due::Interrupted
+                };
                 assert_eq!(due(Some(ImportPhase::Copying)), begun);
                 let never = match (configured, found) {
                     (false, _) => Due::Nothing,

@@ -12,7 +12,10 @@ use crate::migrate::MigrateError;
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ImportError {
     #[error("cannot read or write {what}; nothing is lost, start again")]
-    Sql { what: &'static str, source: SqlError },
+    Sql {
+        what: &'static str,
+        source: SqlError,
+    },
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]
@@ -71,7 +74,11 @@ pub enum ImportError {
         "table {table} has {found} rows after the import and should have {expected}; start again to import anew, and check that \
          nothing else writes to this database"
     )]
-    Rows { table: String, found: u64, expected: u64 },
+    Rows {
+        table: String,
+        found: u64,
+        expected: u64,
+    },
     #[error(
         "the catalog has no migration to {version}, the version that etcd is imported at; use one that has Diego's migrations"
     )]
@@ -105,7 +112,9 @@ pub enum ImportError {
     MarkLost,
     #[error("the work was interrupted; start again")]
     Interrupted,
-    #[error("the run information of {guid} was changed in `bbs_import_run` after it was written; start again")]
+    #[error(
+        "the run information of {guid} was changed in `bbs_import_run` after it was written; start again"
+    )]
     DamagedRunInfo { guid: String },
 }
 

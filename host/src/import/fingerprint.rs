@@ -1,5 +1,5 @@
-//! The identity of a store's content, by which two readings are compared. Owns what counts as a change: everything but the
-//! expiration of leaves.
+//! The identity of a store's content, by which two readings are compared. Owns what counts as a
+//! change: everything but the expiration of leaves.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -37,13 +37,18 @@ impl FingerprintBuilder {
         if leaf.key == VERSION_KEY {
             self.version_index = Some(leaf.modified_index);
         }
-        // A leaf that expires may be absent from the next reading; if it is set again, its index is newer.
+        // A leaf that expires may be absent from the next reading; if it is set again, its index is
+        // newer.
         if leaf.expires_at_ns.is_none() {
             self.leaves += 1;
-            let digest =
-                Sha256::new().chain_update(leaf.modified_index.to_le_bytes()).chain_update(&leaf.key).finalize();
+            let digest = Sha256::new()
+                .chain_update(leaf.modified_index.to_le_bytes())
+                .chain_update(&leaf.key)
+                .finalize();
             let (half, _) = digest.split_at(16);
-            self.sum = self.sum.wrapping_add(u128::from_le_bytes(half.try_into().expect("16 bytes")));
+            self.sum = self
+                .sum
+                .wrapping_add(u128::from_le_bytes(half.try_into().expect("16 bytes")));
         }
     }
 
@@ -56,7 +61,8 @@ impl FingerprintBuilder {
         }
     }
 
-    /// Whether this reading shows the store of an earlier one, but for leaves that have expired since.
+    /// Whether this reading shows the store of an earlier one, but for leaves that have expired
+    /// since.
     pub fn is_unchanged_since(&self, earlier: &StoreFingerprint, cluster_id: &str) -> bool {
         let now = self.finish(earlier.index, cluster_id);
         self.newest <= earlier.index && now == *earlier
@@ -68,7 +74,12 @@ mod tests {
     use super::*;
 
     fn leaf(key: &str, modified_index: u64, expires_at_ns: Option<i64>) -> Leaf {
-        Leaf { key: key.to_owned(), value: String::new(), modified_index, expires_at_ns }
+        Leaf {
+            key: key.to_owned(),
+            value: String::new(),
+            modified_index,
+            expires_at_ns,
+        }
     }
 
     fn built(leaves: &[Leaf]) -> FingerprintBuilder {
@@ -79,24 +90,67 @@ mod tests {
 
     #[test]
     fn every_change_but_an_expiration_is_seen() {
-        let (task, domain, version) =
-            (leaf("/v1/task/a", 5, None), leaf("/v1/domain/d", 6, Some(9)), leaf("/version", 2, None));
+        let (task, domain, version) = (
+            leaf("/v1/task/a", 5, None),
+            leaf("/v1/domain/d", 6, Some(9)),
+            leaf("/version", 2, None),
+        );
         let before = built(&[task.clone(), domain.clone(), version.clone()]).finish(7, "c");
         assert_eq!(before.version_index, Some(2));
-        let same = |leaves: &[Leaf], cluster: &str| built(leaves).is_unchanged_since(&before, cluster);
-        assert!(same(&[version.clone(), domain.clone(), task.clone()], "c"), "in another order");
-        assert!(same(&[version.clone(), task.clone()], "c"), "a leaf has expired");
-        assert!(!same(&[version.clone(), domain.clone()], "c"), "a leaf is removed");
-        assert!(!same(&[version.clone(), domain.clone(), leaf("/v1/task/a", 8, None)], "c"), "a leaf is changed");
+        let same =
+            |leaves: &[Leaf], cluster: &str| built(leaves).is_unchanged_since(&before, cluster);
         assert!(
-            !same(&[version.clone(), task.clone(), leaf("/v1/domain/d", 8, Some(9))], "c"),
+            same(&[version.clone(), domain.clone(), task.clone()], "c"),
+            "in another order"
+        );
+        assert!(
+            same(&[version.clone(), task.clone()], "c"),
+            "a leaf has expired"
+        );
+        assert!(
+            !same(&[version.clone(), domain.clone()], "c"),
+            "a leaf is removed"
+        );
+        assert!(
+            !same(
+                &[version.clone(), domain.clone(), leaf("/v1/task/a", 8, None)],
+                "c"
+            ),
+            "a leaf is changed"
+        );
+        assert!(
+            !same(
+                &[
+                    version.clone(),
+                    task.clone(),
+                    leaf("/v1/domain/d", 8, Some(9))
+                ],
+                "c"
+            ),
             "a domain is set again"
         );
         assert!(
-            !same(&[version.clone(), task.clone(), domain.clone(), leaf("/v1/task/b", 8, None)], "c"),
+            !same(
+                &[
+                    version.clone(),
+                    task.clone(),
+                    domain.clone(),
+                    leaf("/v1/task/b", 8, None)
+                ],
+                "c"
+            ),
             "a leaf is new"
         );
-        assert!(!same(&[leaf("/version", 3, None), task.clone(), domain.clone()], "c"), "the version is set again");
-        assert!(!same(&[version, task, domain], "another"), "another cluster");
+        assert!(
+            !same(
+                &[leaf("/version", 3, None), task.clone(), domain.clone()],
+                "c"
+            ),
+            "the version is set again"
+        );
+        assert!(
+            !same(&[version, task, domain], "another"),
+            "another cluster"
+        );
     }
 }

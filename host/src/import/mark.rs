@@ -1,5 +1,6 @@
-//! The mark in etcd: the version of the store is set to a number that no BBS knows, so that one which has etcd alone ends at its
-//! start, and one that would import the store again does so, too. The only write to etcd; never unconditional.
+//! The mark in etcd: the version of the store is set to a number that no BBS knows, so that one
+//! which has etcd alone ends at its start, and one that would import the store again does so, too.
+//! The only write to etcd; never unconditional.
 
 use std::sync::Arc;
 
@@ -20,12 +21,16 @@ pub enum MarkOutcome {
     WasThere,
 }
 
-/// Marks the store. Unless clients have been served from the database since the import, checks first that the store is still
-/// what was imported.
+/// Marks the store. Unless clients have been served from the database since the import, checks
+/// first that the store is still what was imported.
 ///
 /// # Errors
 /// etcd cannot be reached, the store has changed, or its version was written by another client.
-pub async fn mark(etcd: &Arc<EtcdClient>, imported: &ImportState, served: bool) -> Result<MarkOutcome, ImportError> {
+pub async fn mark(
+    etcd: &Arc<EtcdClient>,
+    imported: &ImportState,
+    served: bool,
+) -> Result<MarkOutcome, ImportError> {
     let (version, index) = etcd.get(VERSION_KEY).await?;
     if version.as_ref().is_some_and(|leaf| leaf.value == MARK) {
         return Ok(MarkOutcome::WasThere);
@@ -38,7 +43,10 @@ pub async fn mark(etcd: &Arc<EtcdClient>, imported: &ImportState, served: bool) 
         return Err(ImportError::ChangedSince);
     }
     fault::point(fault::BEFORE_MARK);
-    match etcd.swap(VERSION_KEY, fingerprint.version_index, MARK).await {
+    match etcd
+        .swap(VERSION_KEY, fingerprint.version_index, MARK)
+        .await
+    {
         Ok(_) => {}
         Err(EtcdError::Compare { .. }) => return Err(ImportError::MarkLost),
         Err(fault) => return Err(fault.into()),

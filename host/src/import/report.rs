@@ -1,4 +1,5 @@
-//! What an import did, or would do, with each leaf of the store. The counts of a kind add up to the leaves that were seen.
+//! What an import did, or would do, with each leaf of the store. The counts of a kind add up to the
+//! leaves that were seen.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,10 @@ pub struct ImportReport {
 impl ImportReport {
     /// All kinds together.
     pub fn total(&self) -> LeafCounts {
-        self.kinds.values().copied().fold(LeafCounts::default(), LeafCounts::plus)
+        self.kinds
+            .values()
+            .copied()
+            .fold(LeafCounts::default(), LeafCounts::plus)
     }
 
     pub(super) fn of(&mut self, kind: RecordKind) -> &mut LeafCounts {
@@ -92,8 +96,22 @@ impl ImportReport {
 
     /// What the first reading alone knows.
     pub(super) fn without_counts(&self) -> Self {
-        let Self { version, index, bytes, labels, permanent_domains, .. } = self.clone();
-        Self { version, index, bytes, labels, permanent_domains, ..Self::default() }
+        let Self {
+            version,
+            index,
+            bytes,
+            labels,
+            permanent_domains,
+            ..
+        } = self.clone();
+        Self {
+            version,
+            index,
+            bytes,
+            labels,
+            permanent_domains,
+            ..Self::default()
+        }
     }
 
     /// Adds the counts of some leaves.
@@ -102,15 +120,28 @@ impl ImportReport {
             let sum = self.kinds.entry(kind).or_default();
             *sum = sum.plus(counts);
         }
-        leaves.quarantined.into_iter().for_each(|LeftOut { key, reason }| list(&mut self.quarantined, &key, reason));
-        leaves.foreign.into_iter().for_each(|LeftOut { key, reason }| list(&mut self.foreign, &key, reason));
+        leaves
+            .quarantined
+            .into_iter()
+            .for_each(|LeftOut { key, reason }| list(&mut self.quarantined, &key, reason));
+        leaves
+            .foreign
+            .into_iter()
+            .for_each(|LeftOut { key, reason }| list(&mut self.foreign, &key, reason));
     }
 
     /// Adds kinds that are in the store and not used any more.
     pub(super) fn supersede(&mut self, other: Self) {
         for (kind, LeafCounts { seen, .. }) in other.kinds {
             list(&mut self.foreign, &kind, super::SUPERSEDED.to_owned());
-            self.kinds.insert(kind, LeafCounts { seen, foreign: seen, ..LeafCounts::default() });
+            self.kinds.insert(
+                kind,
+                LeafCounts {
+                    seen,
+                    foreign: seen,
+                    ..LeafCounts::default()
+                },
+            );
         }
     }
 
@@ -123,6 +154,9 @@ impl ImportReport {
 
 fn list(listed: &mut Vec<LeftOut>, key: &str, reason: String) {
     if listed.len() < MOST_LISTED {
-        listed.push(LeftOut { key: key.to_owned(), reason });
+        listed.push(LeftOut {
+            key: key.to_owned(),
+            reason,
+        });
     }
 }

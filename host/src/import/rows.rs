@@ -1,6 +1,9 @@
-//! Records of etcd as rows of [`super::VERSION`]. Owns the mapping of fields to columns, and what a column cannot hold.
+//! Records of etcd as rows of [`super::VERSION`]. Owns the mapping of fields to columns, and what a
+//! column cannot hold.
 
-use bbs_proto::models::{ActualLrp, DesiredLrpRunInfo, DesiredLrpSchedulingInfo, ProtoRoutes, Task, task};
+use bbs_proto::models::{
+    ActualLrp, DesiredLrpRunInfo, DesiredLrpSchedulingInfo, ProtoRoutes, Task, task,
+};
 use prost::Message;
 
 use crate::database::Dialect;
@@ -54,12 +57,21 @@ fn message(message: &impl Message) -> OwnedValue {
 }
 
 pub(super) fn domain(name: &str, expires_at_ns: Option<i64>) -> ImportedRow {
-    let values = vec![("domain", text(name.into())), ("expire_time", integer(expires_at_ns.unwrap_or(FOREVER_NS)))];
-    ImportedRow { table: "domains", values }
+    let values = vec![
+        ("domain", text(name.into())),
+        ("expire_time", integer(expires_at_ns.unwrap_or(FOREVER_NS))),
+    ];
+    ImportedRow {
+        table: "domains",
+        values,
+    }
 }
 
 /// Both halves of a desired LRP.
-pub(super) fn desired_lrp(info: DesiredLrpSchedulingInfo, run_info: &DesiredLrpRunInfo) -> Result<ImportedRow, Misfit> {
+pub(super) fn desired_lrp(
+    info: DesiredLrpSchedulingInfo,
+    run_info: &DesiredLrpRunInfo,
+) -> Result<ImportedRow, Misfit> {
     if info.instances < 0 {
         return Err(Misfit::Instances(info.instances));
     }
@@ -76,18 +88,34 @@ pub(super) fn desired_lrp(info: DesiredLrpSchedulingInfo, run_info: &DesiredLrpR
         ("disk_mb", integer(resource.disk_mb)),
         ("rootfs", text(resource.root_fs)),
         ("routes", text(routes(info.routes)?)),
-        ("volume_placement", message(&info.volume_placement.unwrap_or_default())),
+        (
+            "volume_placement",
+            message(&info.volume_placement.unwrap_or_default()),
+        ),
         ("modification_tag_epoch", text(tag.epoch)),
         ("modification_tag_index", integer(tag.index)),
         ("run_info", message(run_info)),
-        ("placement_tags", text(tags::texts_to_json(&info.placement_tags))),
+        (
+            "placement_tags",
+            text(tags::texts_to_json(&info.placement_tags)),
+        ),
         ("max_pids", integer(resource.max_pids)),
     ];
-    Ok(ImportedRow { table: "desired_lrps", values })
+    Ok(ImportedRow {
+        table: "desired_lrps",
+        values,
+    })
 }
 
 fn routes(routes: Option<ProtoRoutes>) -> Result<Vec<u8>, Misfit> {
-    let routes = routes.map(|routes| Routes::new(routes.routes.into_iter().map(|entry| (entry.key, entry.value))));
+    let routes = routes.map(|routes| {
+        Routes::new(
+            routes
+                .routes
+                .into_iter()
+                .map(|entry| (entry.key, entry.value)),
+        )
+    });
     Routes::to_json(routes.as_ref()).map_err(|_| Misfit::Routes)
 }
 
@@ -97,8 +125,13 @@ pub(super) fn actual_lrp(
     expires_at_ns: Option<i64>,
     keeps_nul: bool,
 ) -> Result<ImportedRow, Misfit> {
-    if !State::ALL.iter().any(|state| state.name().as_bytes() == lrp.state) {
-        return Err(Misfit::InstanceState(String::from_utf8_lossy(&lrp.state).into_owned()));
+    if !State::ALL
+        .iter()
+        .any(|state| state.name().as_bytes() == lrp.state)
+    {
+        return Err(Misfit::InstanceState(
+            String::from_utf8_lossy(&lrp.state).into_owned(),
+        ));
     }
     let key = lrp.actual_lrp_key.unwrap_or_default();
     let instance = lrp.actual_lrp_instance_key.unwrap_or_default();
@@ -111,16 +144,28 @@ pub(super) fn actual_lrp(
         ("state", text(lrp.state)),
         ("instance_guid", text(instance.instance_guid)),
         ("cell_id", text(instance.cell_id)),
-        ("placement_error", text(excerpt(&lrp.placement_error, keeps_nul).into())),
+        (
+            "placement_error",
+            text(excerpt(&lrp.placement_error, keeps_nul).into()),
+        ),
         ("since", integer(lrp.since)),
-        ("net_info", message(&lrp.actual_lrp_net_info.unwrap_or_default())),
+        (
+            "net_info",
+            message(&lrp.actual_lrp_net_info.unwrap_or_default()),
+        ),
         ("modification_tag_epoch", text(tag.epoch)),
         ("modification_tag_index", integer(tag.index)),
         ("crash_count", integer(lrp.crash_count)),
-        ("crash_reason", text(excerpt(&lrp.crash_reason, keeps_nul).into())),
+        (
+            "crash_reason",
+            text(excerpt(&lrp.crash_reason, keeps_nul).into()),
+        ),
         ("expire_time", integer(expires_at_ns.unwrap_or_default())),
     ];
-    Ok(ImportedRow { table: "actual_lrps", values })
+    Ok(ImportedRow {
+        table: "actual_lrps",
+        values,
+    })
 }
 
 pub(super) fn task(record: Task, keeps_nul: bool) -> Result<ImportedRow, Misfit> {
@@ -138,19 +183,34 @@ pub(super) fn task(record: Task, keeps_nul: bool) -> Result<ImportedRow, Misfit>
         ("cell_id", text(record.cell_id)),
         ("result", text(record.result)),
         ("failed", OwnedValue::Boolean(record.failed)),
-        ("failure_reason", text(excerpt(&record.failure_reason, keeps_nul).into())),
+        (
+            "failure_reason",
+            text(excerpt(&record.failure_reason, keeps_nul).into()),
+        ),
         ("task_definition", message(&definition)),
     ];
-    Ok(ImportedRow { table: "tasks", values })
+    Ok(ImportedRow {
+        table: "tasks",
+        values,
+    })
 }
 
 impl ImportedRow {
     /// Checks that the columns of the table hold the values.
-    pub fn check(&self, layout: &Layout, keyring: &Keyring, dialect: Dialect) -> Result<(), Misfit> {
+    pub fn check(
+        &self,
+        layout: &Layout,
+        keyring: &Keyring,
+        dialect: Dialect,
+    ) -> Result<(), Misfit> {
         let table = &layout.tables[self.table];
         for (name, value) in &self.values {
-            let column = table.column(name).expect("the layout has every column that is imported");
-            let OwnedValue::Text(value) = value else { continue };
+            let column = table
+                .column(name)
+                .expect("the layout has every column that is imported");
+            let OwnedValue::Text(value) = value else {
+                continue;
+            };
             let named = || column.name.clone();
             if column.sealing == Sealing::Plain {
                 let is_stored = dialect != Dialect::Postgres || !value.contains(&0);
@@ -158,10 +218,11 @@ impl ImportedRow {
                     return Err(Misfit::NotText { column: named() });
                 }
             }
-            let fits = Capacity::of(column.kind, dialect).is_none_or(|capacity| match column.sealing {
-                Sealing::Plain => capacity.holds(value),
-                sealing => keyring.sealed_length(sealing, value.len()) <= capacity.most(),
-            });
+            let fits =
+                Capacity::of(column.kind, dialect).is_none_or(|capacity| match column.sealing {
+                    Sealing::Plain => capacity.holds(value),
+                    sealing => keyring.sealed_length(sealing, value.len()) <= capacity.most(),
+                });
             if !fits {
                 return Err(Misfit::TooLong { column: named() });
             }
@@ -189,7 +250,13 @@ pub(super) fn stored<'a>(
                 value => data.push(value.value()),
             }
         }
-        (column.name.clone(), BatchColumn::new(data.finish(), column.sealing))
+        (
+            column.name.clone(),
+            BatchColumn::new(data.finish(), column.sealing),
+        )
     });
-    TableRows { unit_offsets: vec![0, count], columns: columns.collect() }
+    TableRows {
+        unit_offsets: vec![0, count],
+        columns: columns.collect(),
+    }
 }

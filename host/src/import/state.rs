@@ -46,7 +46,10 @@ pub struct ImportState {
 
 /// The error of a statement about the row.
 pub fn failed(source: SqlError) -> ImportError {
-    ImportError::Sql { what: IMPORT, source }
+    ImportError::Sql {
+        what: IMPORT,
+        source,
+    }
 }
 
 /// The import of this database, if one has begun.
@@ -58,13 +61,27 @@ pub async fn read(database: &Database) -> Result<Option<ImportState>, ImportErro
     if !schema::exists(&mut tx, IMPORT).await.map_err(failed)? {
         return Ok(None);
     }
-    let select =
-        sql("SELECT phase, cluster_id, etcd_index, version_index, fingerprint, report FROM bbs_import WHERE id = 1");
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else { return Ok(None) };
-    let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned()).map_err(failed);
-    let number = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs()).map_err(failed);
+    let select = sql(
+        "SELECT phase, cluster_id, etcd_index, version_index, fingerprint, report FROM bbs_import WHERE id = 1",
+    );
+    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else {
+        return Ok(None);
+    };
+    let text = |at: usize| {
+        row.text(at)
+            .map(|text| text.unwrap_or_default().to_owned())
+            .map_err(failed)
+    };
+    let number = |at: usize| {
+        row.integer(at)
+            .map(|number| number.unwrap_or_default().unsigned_abs())
+            .map_err(failed)
+    };
     let phase = text(0)?;
-    let phase = ImportPhase::ALL.into_iter().find(|known| known.name() == phase).ok_or(ImportError::Damaged)?;
+    let phase = ImportPhase::ALL
+        .into_iter()
+        .find(|known| known.name() == phase)
+        .ok_or(ImportError::Damaged)?;
     let fingerprint = StoreFingerprint {
         cluster_id: text(1)?,
         index: number(2)?,
@@ -72,21 +89,41 @@ pub async fn read(database: &Database) -> Result<Option<ImportState>, ImportErro
         digest: text(4)?,
     };
     let report = serde_json::from_str(&text(5)?).map_err(|_| ImportError::Damaged)?;
-    Ok(Some(ImportState { phase, fingerprint, report }))
+    Ok(Some(ImportState {
+        phase,
+        fingerprint,
+        report,
+    }))
 }
 
 pub(super) async fn write(tx: &mut Transaction, state: &ImportState) -> Result<(), ImportError> {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-    let StoreFingerprint { cluster_id, index, version_index, digest } = &state.fingerprint;
+    let StoreFingerprint {
+        cluster_id,
+        index,
+        version_index,
+        digest,
+    } = &state.fingerprint;
     let values = [
         ("phase", state.phase.name().into()),
         ("cluster_id", cluster_id.as_str().into()),
         ("etcd_index", signed(*index).into()),
-        ("version_index", signed(version_index.unwrap_or_default()).into()),
+        (
+            "version_index",
+            signed(version_index.unwrap_or_default()).into(),
+        ),
         ("fingerprint", digest.as_str().into()),
-        ("report", serde_json::to_string(&state.report).expect("counts and names").into()),
+        (
+            "report",
+            serde_json::to_string(&state.report)
+                .expect("counts and names")
+                .into(),
+        ),
     ];
-    tx.execute(&upsert(IMPORT, [("id", 1_i64.into())], values)).await.map(drop).map_err(failed)
+    tx.execute(&upsert(IMPORT, [("id", 1_i64.into())], values))
+        .await
+        .map(drop)
+        .map_err(failed)
 }
 
 /// Records how far the import is.

@@ -1,5 +1,5 @@
-//! The first reading of the store: every record is decoded and counted, and nothing is written. Its memory grows by the guids of
-//! desired LRPs alone, whose halves are compared.
+//! The first reading of the store: every record is decoded and counted, and nothing is written. Its
+//! memory grows by the guids of desired LRPs alone, whose halves are compared.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -33,8 +33,8 @@ pub struct Survey {
     version: StoreVersion,
     /// Records under keys that are not configured, by label.
     unknown_labels: BTreeMap<String, u64>,
-    /// Records that cannot be imported, without halves of desired LRPs whose other half is missing: these are normal for a
-    /// moment while Diego creates or removes an LRP.
+    /// Records that cannot be imported, without halves of desired LRPs whose other half is missing:
+    /// these are normal for a moment while Diego creates or removes an LRP.
     damaged: u64,
 }
 
@@ -47,20 +47,35 @@ impl Survey {
         match self.version {
             StoreVersion::Readable { .. } => {}
             StoreVersion::AlreadyImported { .. } if stale => {}
-            StoreVersion::AlreadyImported { current } => return Err(ImportError::ImportedBefore { version: current }),
-            StoreVersion::Unknown { current } => return Err(ImportError::UnknownStoreVersion { version: current }),
+            StoreVersion::AlreadyImported { current } => {
+                return Err(ImportError::ImportedBefore { version: current });
+            }
+            StoreVersion::Unknown { current } => {
+                return Err(ImportError::UnknownStoreVersion { version: current });
+            }
         }
         if refused_units == RefusedUnits::Quarantine {
             return Ok(());
         }
         if !self.unknown_labels.is_empty() {
-            let labels = self.unknown_labels.iter().map(|(label, records)| (label.clone(), *records));
-            return Err(ImportError::UnknownLabels { labels: labels.collect() });
+            let labels = self
+                .unknown_labels
+                .iter()
+                .map(|(label, records)| (label.clone(), *records));
+            return Err(ImportError::UnknownLabels {
+                labels: labels.collect(),
+            });
         }
         match self.damaged {
             0 => Ok(()),
             count => {
-                let first = self.report.quarantined.iter().take(MOST_NAMED).cloned().collect();
+                let first = self
+                    .report
+                    .quarantined
+                    .iter()
+                    .take(MOST_NAMED)
+                    .cloned()
+                    .collect();
                 Err(ImportError::Refused { count, first })
             }
         }
@@ -75,10 +90,15 @@ impl Survey {
 /// Reads the store and writes nothing.
 ///
 /// # Errors
-/// The store cannot be read as a whole, its version is none that Diego wrote, or the catalog lacks [`VERSION`].
+/// The store cannot be read as a whole, its version is none that Diego wrote, or the catalog lacks
+/// [`VERSION`].
 pub async fn survey(etcd: &Arc<EtcdClient>, context: &Context) -> Result<Survey, ImportError> {
     let classifier = Arc::new(classifier(context, None)?);
-    context.progress.enter("survey", "reading etcd; nothing is written", Some(Counted::Records.unknown()));
+    context.progress.enter(
+        "survey",
+        "reading etcd; nothing is written",
+        Some(Counted::Records.unknown()),
+    );
     let mut counting = Counting::default();
     let view = {
         let (reading, batches) = classified(etcd, &classifier);
@@ -93,21 +113,37 @@ pub async fn survey(etcd: &Arc<EtcdClient>, context: &Context) -> Result<Survey,
     Ok(counting.finish(&view))
 }
 
-pub(super) fn classifier(context: &Context, stored_as: Option<StoredAs>) -> Result<Classifier, ImportError> {
+pub(super) fn classifier(
+    context: &Context,
+    stored_as: Option<StoredAs>,
+) -> Result<Classifier, ImportError> {
     let layouts = layout_history(&context.migrations).map_err(MigrateError::from)?;
-    let layout = layouts.at(VERSION).ok_or(ImportError::NoVersion { version: VERSION })?.clone();
+    let layout = layouts
+        .at(VERSION)
+        .ok_or(ImportError::NoVersion { version: VERSION })?
+        .clone();
     let (keyring, dialect) = (Arc::clone(&context.keyring), context.database.dialect());
-    Ok(Classifier { keyring, layout, dialect, stored_as, now_ns: context.now_ns })
+    Ok(Classifier {
+        keyring,
+        layout,
+        dialect,
+        stored_as,
+        now_ns: context.now_ns,
+    })
 }
 
 /// The task that reads the store; its result says whether the leaves were a whole view.
 pub(super) type StoreReading = JoinHandle<Result<View, EtcdError>>;
 
-/// Reads the store in a task and classifies its leaves away from the threads that serve, in the order of the answer.
+/// Reads the store in a task and classifies its leaves away from the threads that serve, in the
+/// order of the answer.
 pub(super) fn classified(
     etcd: &Arc<EtcdClient>,
     classifier: &Arc<Classifier>,
-) -> (StoreReading, impl Stream<Item = Result<Vec<Classified>, ImportError>> + use<>) {
+) -> (
+    StoreReading,
+    impl Stream<Item = Result<Vec<Classified>, ImportError>> + use<>,
+) {
     let (into, leaves) = mpsc::channel::<Vec<Leaf>>(WAITING);
     let (etcd, classifier) = (Arc::clone(etcd), Arc::clone(classifier));
     let reading = tokio::spawn(async move { etcd.read(into).await });
@@ -117,8 +153,17 @@ pub(super) fn classified(
     });
     let classified = batches.map(move |batch| {
         let classifier = Arc::clone(&classifier);
-        let work = move || batch.into_iter().map(|leaf| classifier.classify(leaf)).collect();
-        async { tokio::task::spawn_blocking(work).await.map_err(|_| ImportError::Interrupted) }
+        let work = move || {
+            batch
+                .into_iter()
+                .map(|leaf| classifier.classify(leaf))
+                .collect()
+        };
+        async {
+            tokio::task::spawn_blocking(work)
+                .await
+                .map_err(|_| ImportError::Interrupted)
+        }
     });
     (reading, classified.buffered(DECODERS))
 }
@@ -133,21 +178,35 @@ struct Tally {
 
 impl Tally {
     fn add(&mut self, leaf: Classified) {
-        let Classified { leaf, kind, class, label } = leaf;
+        let Classified {
+            leaf,
+            kind,
+            class,
+            label,
+        } = leaf;
         self.report.of(kind).seen += 1;
         if let Some(label) = label {
             *self.report.labels.entry(label).or_default() += 1;
         }
         match class {
-            Class::Row(_) | Class::RunInfo { .. } | Class::SchedulingInfo { .. } | Class::Store(_) => {
+            Class::Row(_)
+            | Class::RunInfo { .. }
+            | Class::SchedulingInfo { .. }
+            | Class::Store(_) => {
                 self.report.of(kind).imported += 1;
-                if kind == RecordKind::Domain && leaf.expires_at_ns.is_none() && !leaf.value.is_empty() {
+                if kind == RecordKind::Domain
+                    && leaf.expires_at_ns.is_none()
+                    && !leaf.value.is_empty()
+                {
                     self.report.is_permanent(&leaf.key);
                 }
             }
             Class::Expired => self.report.of(kind).expired += 1,
             Class::Foreign(reason) => self.report.set_apart(kind, &leaf.key, reason),
-            Class::Damaged { reason, unknown_label } => {
+            Class::Damaged {
+                reason,
+                unknown_label,
+            } => {
                 self.damaged += 1;
                 if let Some(label) = unknown_label {
                     *self.unknown_labels.entry(label).or_default() += 1;
@@ -185,7 +244,9 @@ impl Counting {
         match &leaf.class {
             Class::Store(EtcdRecord::Version(version)) => self.version = Some(*version),
             Class::Damaged { .. } if leaf.kind == RecordKind::Version => {
-                return Err(ImportError::StoreVersion { value: leaf.leaf.value });
+                return Err(ImportError::StoreVersion {
+                    value: leaf.leaf.value,
+                });
             }
             _ => {}
         }
@@ -205,7 +266,9 @@ impl Counting {
             }
             Class::SchedulingInfo { guid, .. } if !self.waiting.remove(&run_info_key(guid)) => {
                 self.halves.report.of(leaf.kind).seen += 1;
-                self.halves.report.quarantine(leaf.kind, &leaf.leaf.key, ALONE_SCHEDULING);
+                self.halves
+                    .report
+                    .quarantine(leaf.kind, &leaf.leaf.key, ALONE_SCHEDULING);
                 return;
             }
             _ => {}
@@ -224,14 +287,20 @@ impl Counting {
         let version = judge(self.version.as_ref());
         let halves = self.halves.report.total().seen > 0;
         let stored_as = match version {
-            StoreVersion::Readable { layout: StoreLayout::Split, .. } | StoreVersion::AlreadyImported { .. } => {
+            StoreVersion::Readable {
+                layout: StoreLayout::Split,
+                ..
+            }
+            | StoreVersion::AlreadyImported { .. } => StoredAs::Halves,
+            StoreVersion::Readable {
+                layout: StoreLayout::Whole,
+                ..
+            } if self.whole.report.total().seen > 0 => StoredAs::Whole,
+            // Without a version, and after a split whose number was not written, the newer layout
+            // is the one in use.
+            StoreVersion::Readable { .. } | StoreVersion::Unknown { .. } if halves => {
                 StoredAs::Halves
             }
-            StoreVersion::Readable { layout: StoreLayout::Whole, .. } if self.whole.report.total().seen > 0 => {
-                StoredAs::Whole
-            }
-            // Without a version, and after a split whose number was not written, the newer layout is the one in use.
-            StoreVersion::Readable { .. } | StoreVersion::Unknown { .. } if halves => StoredAs::Halves,
             StoreVersion::Readable { .. } | StoreVersion::Unknown { .. } => StoredAs::Whole,
         };
         let (used, superseded) = match stored_as {
@@ -241,11 +310,22 @@ impl Counting {
         let mut tally = self.both;
         tally.absorb(used);
         tally.report.supersede(superseded.report);
-        let Tally { mut report, damaged, unknown_labels } = tally;
+        let Tally {
+            mut report,
+            damaged,
+            unknown_labels,
+        } = tally;
         report.version = self.version.map(|version| version.current);
         (report.index, report.bytes) = (view.index, view.bytes);
         let fingerprint = self.fingerprint.finish(view.index, &view.cluster_id);
-        Survey { fingerprint, stored_as, report, version, unknown_labels, damaged }
+        Survey {
+            fingerprint,
+            stored_as,
+            report,
+            version,
+            unknown_labels,
+            damaged,
+        }
     }
 }
 
@@ -255,7 +335,8 @@ pub(super) fn run_info_key(process_guid: &str) -> String {
 }
 
 pub(super) const ALONE_SCHEDULING: &str = "its run information is missing or damaged";
-pub(super) const ALONE_RUN: &str = "its scheduling information is missing or damaged, so the LRP does not exist";
+pub(super) const ALONE_RUN: &str =
+    "its scheduling information is missing or damaged, so the LRP does not exist";
 /// Records that an error names.
 const MOST_NAMED: usize = 5;
 
@@ -271,7 +352,9 @@ impl KeyOrder {
     pub fn check(&mut self, key: &str) -> Result<(), ImportError> {
         // Directories are sorted by their own names, so `/` comes before every other character.
         if !self.last.is_empty() && self.last.split('/').ge(key.split('/')) {
-            return Err(ImportError::Unsorted { key: key.to_owned() });
+            return Err(ImportError::Unsorted {
+                key: key.to_owned(),
+            });
         }
         key.clone_into(&mut self.last);
         Ok(())

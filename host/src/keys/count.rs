@@ -1,5 +1,5 @@
-//! Counts of sealed texts by label. The label is read from the header, so nothing is decrypted. Owns the counting; `status`
-//! and `rotation` interpret the counts.
+//! Counts of sealed texts by label. The label is read from the header, so nothing is decrypted.
+//! Owns the counting; `status` and `rotation` interpret the counts.
 
 use futures_util::TryStreamExt;
 
@@ -8,14 +8,17 @@ use super::{KeysError, LabelCounts, SealedScope, replays, statement};
 use crate::database::{Database, Transaction};
 use crate::encryption::header::LabelPrefixes;
 
-/// Counts everything sealed, place by place. The `expected` labels are counted by the database; only headers of other
-/// texts are read.
+/// Counts everything sealed, place by place. The `expected` labels are counted by the database;
+/// only headers of other texts are read.
 pub(super) async fn by_label(
     database: &Database,
     scope: &SealedScope,
     expected: &[String],
 ) -> Result<Vec<LabelCounts>, KeysError> {
-    let prefixes: Vec<_> = expected.iter().map(|label| LabelPrefixes::of(label)).collect();
+    let prefixes: Vec<_> = expected
+        .iter()
+        .map(|label| LabelPrefixes::of(label))
+        .collect();
     let mut counted = Vec::new();
     for table in &scope.tables {
         let mut tx = database.read().await?;
@@ -34,8 +37,15 @@ async fn in_table(
     let failed = || KeysError::sql(&table.name);
     let mut counted = LabelCounts::new(&table.name);
     let dialect = tx.dialect();
-    let row = tx.fetch_one(&statement::count_labels(dialect, table, prefixes)).await.map_err(failed())?;
-    let number = |at: usize| row.integer(at).map(|count| count.unwrap_or_default().unsigned_abs()).map_err(failed());
+    let row = tx
+        .fetch_one(&statement::count_labels(dialect, table, prefixes))
+        .await
+        .map_err(failed())?;
+    let number = |at: usize| {
+        row.integer(at)
+            .map(|count| count.unwrap_or_default().unsigned_abs())
+            .map_err(failed())
+    };
     for (at, column) in table.columns.iter().enumerate() {
         let first = at * (expected.len() + 1);
         let mut others = number(first + expected.len())?;
@@ -56,15 +66,27 @@ async fn in_table(
     Ok(counted)
 }
 
-/// Counts the rows and files with a text that is not under the active key. 0 proves that the rotation is complete.
-pub(super) async fn stale(database: &Database, scope: &SealedScope, active: &str) -> Result<u64, KeysError> {
+/// Counts the rows and files with a text that is not under the active key. 0 proves that the
+/// rotation is complete.
+pub(super) async fn stale(
+    database: &Database,
+    scope: &SealedScope,
+    active: &str,
+) -> Result<u64, KeysError> {
     let prefixes = LabelPrefixes::of(active);
     let mut stale = replays::stale(scope.replays.clone(), active.to_owned()).await?;
     for table in &scope.tables {
         let mut tx = database.read().await?;
         let count = statement::count_stale(tx.dialect(), table, &prefixes);
-        let row = tx.fetch_one(&count).await.map_err(KeysError::sql(&table.name))?;
-        stale += row.integer(0).map_err(KeysError::sql(&table.name))?.unwrap_or_default().unsigned_abs();
+        let row = tx
+            .fetch_one(&count)
+            .await
+            .map_err(KeysError::sql(&table.name))?;
+        stale += row
+            .integer(0)
+            .map_err(KeysError::sql(&table.name))?
+            .unwrap_or_default()
+            .unsigned_abs();
     }
     Ok(stale)
 }

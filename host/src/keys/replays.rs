@@ -1,4 +1,5 @@
-//! Replay files, which are sealed like columns. Owns their re-sealing under the active key, each file atomically.
+//! Replay files, which are sealed like columns. Owns their re-sealing under the active key, each
+//! file atomically.
 
 use std::fs;
 use std::io;
@@ -27,9 +28,18 @@ fn paths(folder: &Path, end: &str) -> Result<Vec<PathBuf>, KeysError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed(folder))?,
     };
-    let paths = entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>().map_err(failed(folder))?;
-    let mut paths: Vec<_> =
-        paths.into_iter().filter(|path| path.as_os_str().as_encoded_bytes().ends_with(end.as_bytes())).collect();
+    let paths = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<io::Result<Vec<_>>>()
+        .map_err(failed(folder))?;
+    let mut paths: Vec<_> = paths
+        .into_iter()
+        .filter(|path| {
+            path.as_os_str()
+                .as_encoded_bytes()
+                .ends_with(end.as_bytes())
+        })
+        .collect();
     paths.sort();
     Ok(paths)
 }
@@ -38,7 +48,9 @@ fn paths(folder: &Path, end: &str) -> Result<Vec<PathBuf>, KeysError> {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, KeysError> + Send + 'static,
 ) -> Result<T, KeysError> {
-    tokio::task::spawn_blocking(work).await.map_err(|_| KeysError::Interrupted)?
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|_| KeysError::Interrupted)?
 }
 
 fn header(path: &Path) -> Result<Vec<u8>, KeysError> {
@@ -62,9 +74,15 @@ pub(super) async fn stale(folder: Option<PathBuf>, active: String) -> Result<u64
     Ok(all - counted.under(&active))
 }
 
-/// Re-seals every file under the active key. A file that does not open stays as it is and is counted.
-pub(super) async fn reseal(folder: Option<PathBuf>, keyring: Arc<Keyring>) -> Result<RewriteSummary, KeysError> {
-    let Some(folder) = folder else { return Ok(RewriteSummary::default()) };
+/// Re-seals every file under the active key. A file that does not open stays as it is and is
+/// counted.
+pub(super) async fn reseal(
+    folder: Option<PathBuf>,
+    keyring: Arc<Keyring>,
+) -> Result<RewriteSummary, KeysError> {
+    let Some(folder) = folder else {
+        return Ok(RewriteSummary::default());
+    };
     blocking(move || {
         // Leftovers of a crash.
         for path in paths(&folder, REPLAY_UNFINISHED)? {
@@ -76,8 +94,13 @@ pub(super) async fn reseal(folder: Option<PathBuf>, keyring: Arc<Keyring>) -> Re
 }
 
 /// Opens what [`reseal`] would re-seal, and writes nothing.
-pub(super) async fn survey(folder: Option<PathBuf>, keyring: Arc<Keyring>) -> Result<RewriteSummary, KeysError> {
-    let Some(folder) = folder else { return Ok(RewriteSummary::default()) };
+pub(super) async fn survey(
+    folder: Option<PathBuf>,
+    keyring: Arc<Keyring>,
+) -> Result<RewriteSummary, KeysError> {
+    let Some(folder) = folder else {
+        return Ok(RewriteSummary::default());
+    };
     blocking(move || each_resealed(&folder, &keyring, |_, _| Ok(()))).await
 }
 
@@ -105,7 +128,9 @@ fn each_resealed(
 
 /// Replaces the file atomically: a crash leaves the old or the new content.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    files::replace_private(path, text, REPLAY_UNFINISHED, || fault::point(fault::WITHIN_REPLAY_FILE))
+    files::replace_private(path, text, REPLAY_UNFINISHED, || {
+        fault::point(fault::WITHIN_REPLAY_FILE)
+    })
 }
 
 #[cfg(test)]
@@ -121,22 +146,42 @@ mod tests {
     async fn readable_files_are_resealed_and_unreadable_ones_stay() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
-        fs::write(path("1-up-a.replay"), keys("old").seal(Sealing::Sealed, b"a")).unwrap();
-        fs::write(path("1-up-b.replay"), keys("new").seal(Sealing::Sealed, b"b")).unwrap();
+        fs::write(
+            path("1-up-a.replay"),
+            keys("old").seal(Sealing::Sealed, b"a"),
+        )
+        .unwrap();
+        fs::write(
+            path("1-up-b.replay"),
+            keys("new").seal(Sealing::Sealed, b"b"),
+        )
+        .unwrap();
         fs::write(path("1-up-c.replay"), "garbage").unwrap();
         fs::write(path("1-up-d.replay-unfinished"), "half").unwrap();
         fs::write(path("notes.txt"), "not ours").unwrap();
 
         let here = || Some(folder.path().to_owned());
         let counted = count(here()).await.unwrap();
-        assert_eq!((counted.under("old"), counted.under("new"), counted.nameless), (1, 1, 1));
+        assert_eq!(
+            (counted.under("old"), counted.under("new"), counted.nameless),
+            (1, 1, 1)
+        );
         let summary = reseal(here(), keys("new")).await.unwrap();
         assert_eq!((summary.rewritten, summary.unreadable), (1, 1));
-        assert!(summary.examples[0].contains("1-up-c.replay: unknown encoding"), "{:?}", summary.examples);
+        assert!(
+            summary.examples[0].contains("1-up-c.replay: unknown encoding"),
+            "{:?}",
+            summary.examples
+        );
         assert_eq!(stale(here(), "new".into()).await.unwrap(), 1);
 
         let only_new = Keyring::new([("new", "second")], "new").unwrap();
-        assert_eq!(only_new.open(Sealing::Sealed, &fs::read(path("1-up-a.replay")).unwrap()).unwrap(), b"a");
+        assert_eq!(
+            only_new
+                .open(Sealing::Sealed, &fs::read(path("1-up-a.replay")).unwrap())
+                .unwrap(),
+            b"a"
+        );
         assert_eq!(fs::read(path("1-up-c.replay")).unwrap(), b"garbage");
         assert!(!path("1-up-d.replay-unfinished").exists());
         assert_eq!(fs::read(path("notes.txt")).unwrap(), b"not ours");
@@ -145,7 +190,10 @@ mod tests {
     #[tokio::test]
     async fn absent_folder_has_no_files() {
         let nowhere = Some(PathBuf::from("/nonexistent/replay"));
-        assert_eq!(reseal(nowhere.clone(), keys("new")).await.unwrap(), RewriteSummary::default());
+        assert_eq!(
+            reseal(nowhere.clone(), keys("new")).await.unwrap(),
+            RewriteSummary::default()
+        );
         assert_eq!(stale(nowhere, "new".into()).await.unwrap(), 0);
     }
 }

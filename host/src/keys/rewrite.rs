@@ -1,6 +1,7 @@
-//! Rewrites the rows of a table whose texts are not under the active key, in the order of the primary key: a pipeline of
-//! reading, re-sealing and writing batches. Owns the batches, each a short fenced transaction that also moves the cursor;
-//! never overwrites what an API call has written in the meantime.
+//! Rewrites the rows of a table whose texts are not under the active key, in the order of the
+//! primary key: a pipeline of reading, re-sealing and writing batches. Owns the batches, each a
+//! short fenced transaction that also moves the cursor; never overwrites what an API call has
+//! written in the meantime.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -74,8 +75,8 @@ pub(super) async fn rewrite_table(
     let batch_rows = AtomicUsize::new(FIRST_ROWS);
     let (to_seal, stale) = channel(1);
     let (to_write, sealed) = channel(1);
-    // `join`, not `try_join`: if one stage fails, the others end by their closed channels, so that no connection is
-    // abandoned within a statement.
+    // `join`, not `try_join`: if one stage fails, the others end by their closed channels, so that
+    // no connection is abandoned within a statement.
     let (read, resealed, written) = tokio::join!(
         read(context, table, after, &batch_rows, to_seal),
         seal(&context.keyring, &table.name, stale, to_write),
@@ -87,7 +88,10 @@ pub(super) async fn rewrite_table(
 }
 
 /// Opens what [`rewrite_table`] would rewrite in a whole table, and writes nothing.
-pub(super) async fn survey_table(context: &RotationContext, table: &SealedTable) -> Result<RewriteSummary, KeysError> {
+pub(super) async fn survey_table(
+    context: &RotationContext,
+    table: &SealedTable,
+) -> Result<RewriteSummary, KeysError> {
     let batch_rows = AtomicUsize::new(MOST_ROWS);
     let (to_seal, stale) = channel(1);
     let (to_count, mut sealed) = channel::<SealedBatch>(1);
@@ -95,7 +99,10 @@ pub(super) async fn survey_table(context: &RotationContext, table: &SealedTable)
         let mut summary = RewriteSummary::default();
         while let Some(batch) = sealed.recv().await {
             summary.rewritten += batch.rows.len() as u64;
-            batch.unreadable.into_iter().for_each(|example| summary.skip(example));
+            batch
+                .unreadable
+                .into_iter()
+                .for_each(|example| summary.skip(example));
         }
         summary
     };
@@ -120,9 +127,12 @@ async fn read(
         let most_rows = usize::try_from(context.throttle.most_units()).unwrap_or(usize::MAX);
         let most = batch_rows.load(Ordering::Relaxed).min(most_rows);
         let (rows, ended) = fetch(context, table, &active, after.as_ref(), most).await?;
-        let Some(last) = rows.last() else { return Ok(()) };
+        let Some(last) = rows.last() else {
+            return Ok(());
+        };
         if after.as_ref() == Some(&last.key) {
-            // Such as a key of SQLite of another storage class, which comes after every key of its column's.
+            // Such as a key of SQLite of another storage class, which comes after every key of its
+            // column's.
             let fault = format!("the keys do not ascend behind {}", last.key.name());
             return Err(KeysError::sql(&table.name)(SqlError::Decode(fault.into())));
         }
@@ -134,7 +144,8 @@ async fn read(
     }
 }
 
-/// Reads the next rows, at most `most`, fewer if they exceed [`BATCH_BYTES`]. Also returns whether they are the last.
+/// Reads the next rows, at most `most`, fewer if they exceed [`BATCH_BYTES`]. Also returns whether
+/// they are the last.
 async fn fetch(
     context: &RotationContext,
     table: &SealedTable,
@@ -148,11 +159,16 @@ async fn fetch(
     let mut found = tx.stream(&statement::fetch_stale(dialect, table, active, after, most));
     let (mut rows, mut bytes) = (Vec::new(), 0);
     while bytes < BATCH_BYTES {
-        let Some(row) = found.try_next().await.map_err(failed())? else { break };
+        let Some(row) = found.try_next().await.map_err(failed())? else {
+            break;
+        };
         let key = RowKey::read(&row, table).map_err(failed())?;
         let width = table.key.len();
         let text = |at: usize| row.bytes(width + at).map(|text| text.map(<[u8]>::to_vec));
-        let texts = (0..table.columns.len()).map(text).collect::<Result<Vec<_>, _>>().map_err(failed())?;
+        let texts = (0..table.columns.len())
+            .map(text)
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(failed())?;
         bytes += texts.iter().flatten().map(Vec::len).sum::<usize>();
         rows.push(StaleRow { key, texts });
     }
@@ -169,14 +185,25 @@ async fn seal(
     while let Some(rows) = stale.recv().await {
         let keyring = Arc::clone(keyring);
         let last = rows.last().expect("an empty batch is not sent").key.clone();
-        let resealed =
-            tokio::task::spawn_blocking(move || rows.into_iter().map(|row| row.reseal(&keyring)).collect::<Vec<_>>());
-        let mut sealed = SealedBatch { last, rows: Vec::new(), unreadable: Vec::new() };
+        let resealed = tokio::task::spawn_blocking(move || {
+            rows.into_iter()
+                .map(|row| row.reseal(&keyring))
+                .collect::<Vec<_>>()
+        });
+        let mut sealed = SealedBatch {
+            last,
+            rows: Vec::new(),
+            unreadable: Vec::new(),
+        };
         for row in resealed.await.map_err(|_| KeysError::Interrupted)? {
             match row {
                 Ok(row) if row.changes.iter().all(Option::is_none) => {}
                 Ok(row) => sealed.rows.push(row),
-                Err(row) => sealed.unreadable.push(format!("{table} {}: {}", row.key.name(), row.reason)),
+                Err(row) => {
+                    sealed
+                        .unreadable
+                        .push(format!("{table} {}: {}", row.key.name(), row.reason))
+                }
             }
         }
         if to_write.send(sealed).await.is_err() {
@@ -207,11 +234,16 @@ async fn write(
         let fitting = batch.rows.len().max(1) as f64 * wanted.as_secs_f64() / spent.as_secs_f64();
         let now = batch_rows.load(Ordering::Relaxed);
         // By a factor of two at most: one slow batch is weak evidence.
-        let next = (fitting as usize).clamp(now / 2, now * 2).clamp(1, MOST_ROWS);
+        let next = (fitting as usize)
+            .clamp(now / 2, now * 2)
+            .clamp(1, MOST_ROWS);
         batch_rows.store(next, Ordering::Relaxed);
         summary.rewritten += rewritten;
         context.progress.batch_done(batch.rows.len() as u64, spent);
-        batch.unreadable.into_iter().for_each(|example| summary.skip(example));
+        batch
+            .unreadable
+            .into_iter()
+            .for_each(|example| summary.skip(example));
     }
     Ok(summary)
 }
@@ -224,10 +256,15 @@ async fn write_batch(
     batch: &SealedBatch,
 ) -> Result<u64, KeysError> {
     let is_transient = |fault: &KeysError| match fault {
-        KeysError::Sql { source, .. } | KeysError::Fence(FenceError::Read(source)) => is_transient(source),
+        KeysError::Sql { source, .. } | KeysError::Fence(FenceError::Read(source)) => {
+            is_transient(source)
+        }
         _ => false,
     };
-    pauses::retry_batch(&context.progress, is_transient, || try_write_batch(context, fence, table, batch)).await
+    pauses::retry_batch(&context.progress, is_transient, || {
+        try_write_batch(context, fence, table, batch)
+    })
+    .await
 }
 
 async fn try_write_batch(
@@ -240,12 +277,24 @@ async fn try_write_batch(
     let dialect = tx.dialect();
     let mut rewritten = 0;
     if dialect == Dialect::Postgres {
-        tx.fetch(statement::force_index_lookups()).await.map_err(KeysError::sql(&table.name))?;
+        tx.fetch(statement::force_index_lookups())
+            .await
+            .map_err(KeysError::sql(&table.name))?;
     }
     for update in statement::updates(dialect, table, &batch.rows) {
-        rewritten += tx.execute(&update).await.map_err(KeysError::sql(&table.name))?;
+        rewritten += tx
+            .execute(&update)
+            .await
+            .map_err(KeysError::sql(&table.name))?;
     }
-    state::advance(&mut tx, table, &batch.last, rewritten, context.clock.now_ns()).await?;
+    state::advance(
+        &mut tx,
+        table,
+        &batch.last,
+        rewritten,
+        context.clock.now_ns(),
+    )
+    .await?;
     fault::point(fault::BEFORE_ROTATION_BATCH);
     tx.commit().await.map_err(KeysError::sql(&table.name))?;
     fault::point(fault::AFTER_ROTATION_BATCH);

@@ -1,5 +1,5 @@
-//! The course of a rotation. Owns the order of the steps, each of which is durable and idempotent: delete the label, rewrite
-//! the tables, scan for texts under other keys, write the label.
+//! The course of a rotation. Owns the order of the steps, each of which is durable and idempotent:
+//! delete the label, rewrite the tables, scan for texts under other keys, write the label.
 
 use std::collections::BTreeMap;
 
@@ -21,38 +21,64 @@ pub struct Rotated {
     pub was_due: bool,
     /// Rows and files rewritten.
     pub rewritten: u64,
-    /// Rows and files left as they are because they do not open. While there are any, the label stays absent and the
-    /// next start tries again.
+    /// Rows and files left as they are because they do not open. While there are any, the label
+    /// stays absent and the next start tries again.
     pub unreadable: u64,
     /// The first of them, by place and key, with the reason.
     pub examples: Vec<String>,
 }
 
-/// Checks that the keyring can open everything in the database. Called at start, before the host writes or serves.
+/// Checks that the keyring can open everything in the database. Called at start, before the host
+/// writes or serves.
 ///
 /// # Errors
-/// If something is sealed under a key that is not configured, or that is configured with another passphrase: names the
-/// first such label. If the database cannot be read.
-pub async fn check(database: &Database, keyring: &Keyring, scope: &SealedScope) -> Result<(), KeysError> {
+/// If something is sealed under a key that is not configured, or that is configured with another
+/// passphrase: names the first such label. If the database cannot be read.
+pub async fn check(
+    database: &Database,
+    keyring: &Keyring,
+    scope: &SealedScope,
+) -> Result<(), KeysError> {
     let mut tx = database.read().await?;
     let label = known_label(&mut tx, keyring).await?;
     let underway = state::underway(&mut tx).await?;
     drop(tx);
-    if let Some(wrong) = wrong_keys(database, keyring, scope).await?.into_iter().next() {
+    if let Some(wrong) = wrong_keys(database, keyring, scope)
+        .await?
+        .into_iter()
+        .next()
+    {
         return Err(wrong.into());
     }
-    let Some(underway) = underway.filter(|_| label.is_none()) else { return Ok(()) };
-    let removed: Vec<_> = underway.labels.into_iter().filter(|label| !keyring.contains(label)).collect();
+    let Some(underway) = underway.filter(|_| label.is_none()) else {
+        return Ok(());
+    };
+    let removed: Vec<_> = underway
+        .labels
+        .into_iter()
+        .filter(|label| !keyring.contains(label))
+        .collect();
     if removed.is_empty() {
         return Ok(());
     }
     let counted = count::by_label(database, scope, &removed).await?;
     for label in removed {
-        let found: Vec<_> = counted.iter().filter(|place| place.under(&label) > 0).collect();
+        let found: Vec<_> = counted
+            .iter()
+            .filter(|place| place.under(&label) > 0)
+            .collect();
         if !found.is_empty() {
             let texts = found.iter().map(|place| place.under(&label)).sum();
-            let places = found.iter().map(|place| place.place.as_str()).collect::<Vec<_>>().join(", ");
-            return Err(KeysError::KeyRemoved { label, texts, places });
+            let places = found
+                .iter()
+                .map(|place| place.place.as_str())
+                .collect::<Vec<_>>()
+                .join(", ");
+            return Err(KeysError::KeyRemoved {
+                label,
+                texts,
+                places,
+            });
         }
     }
     Ok(())
@@ -66,18 +92,21 @@ async fn known_label(tx: &mut Transaction, keyring: &Keyring) -> Result<Option<S
     }
 }
 
-/// Begins a rotation: deletes the label unless it is that of the active key. Called before anything is sealed under the
-/// active key. Returns whether a rotation is due.
+/// Begins a rotation: deletes the label unless it is that of the active key. Called before anything
+/// is sealed under the active key. Returns whether a rotation is due.
 ///
 /// # Errors
-/// If the label in the database is not in the keyring, the database fails, or this host is no longer the master.
+/// If the label in the database is not in the keyring, the database fails, or this host is no
+/// longer the master.
 pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, KeysError> {
     let active = context.keyring.active_label();
     let mut tx = context.database.read().await?;
     if known_label(&mut tx, &context.keyring).await?.as_deref() == Some(active) {
         return Ok(false);
     }
-    let fresh = !schema::exists(&mut tx, "configurations").await.map_err(KeysError::sql("configurations"))?;
+    let fresh = !schema::exists(&mut tx, "configurations")
+        .await
+        .map_err(KeysError::sql("configurations"))?;
     drop(tx);
     if fresh {
         return Ok(true);
@@ -87,9 +116,9 @@ pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, Key
     let label = known_label(&mut tx, &context.keyring).await?;
     let found = state::underway(&mut tx).await?;
     // A label means that another host has completed a rotation in the meantime.
-    let resumed = found
-        .clone()
-        .filter(|found| label.is_none() && found.label == active && found.data_version == context.scope.data_version);
+    let resumed = found.clone().filter(|found| {
+        label.is_none() && found.label == active && found.data_version == context.scope.data_version
+    });
     if resumed.is_none() {
         state::delete_cursors(&mut tx).await?;
     }
@@ -107,7 +136,9 @@ pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, Key
     state::write_underway(&mut tx, &underway).await?;
     state::delete_label(&mut tx).await?;
     fault::point(fault::BEFORE_ROTATION);
-    tx.commit().await.map_err(KeysError::sql("the encryption key label"))?;
+    tx.commit()
+        .await
+        .map_err(KeysError::sql("the encryption key label"))?;
     fault::point(fault::AFTER_ROTATION_BEGIN);
     Ok(true)
 }
@@ -116,7 +147,10 @@ async fn create_tables(context: &RotationContext, fence: &Fence) -> Result<(), K
     let mut tx = context.database.read().await?;
     let mut statements = Vec::new();
     for table in state::tables() {
-        if !schema::exists(&mut tx, &table.name).await.map_err(KeysError::sql(&table.name))? {
+        if !schema::exists(&mut tx, &table.name)
+            .await
+            .map_err(KeysError::sql(&table.name))?
+        {
             statements.push(schema::create_table(tx.dialect(), &table, &table.name));
         }
     }
@@ -124,8 +158,9 @@ async fn create_tables(context: &RotationContext, fence: &Fence) -> Result<(), K
     Ok(fence.change_schema(&statements).await?)
 }
 
-/// Re-seals everything that is not under the active key, resumes at the cursors of an interrupted rotation, and writes the
-/// label once a scan finds nothing under other keys. The API is served in the meantime.
+/// Re-seals everything that is not under the active key, resumes at the cursors of an interrupted
+/// rotation, and writes the label once a scan finds nothing under other keys. The API is served in
+/// the meantime.
 ///
 /// # Errors
 /// As [`begin`]. What has been rewritten stays rewritten.
@@ -140,21 +175,39 @@ pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated,
         let stale = count::stale(&context.database, &context.scope, active).await?;
         if stale == 0 {
             write_label(context, fence).await?;
-            return Ok(Rotated { was_due: true, rewritten, ..Rotated::default() });
+            return Ok(Rotated {
+                was_due: true,
+                rewritten,
+                ..Rotated::default()
+            });
         }
-        context.progress.enter("rotate-keys", format!("to {active}"), Some(Counted::Rows.total(stale)));
+        context.progress.enter(
+            "rotate-keys",
+            format!("to {active}"),
+            Some(Counted::Rows.total(stale)),
+        );
         let whole = cursors.is_empty();
         let summary = pass(context, fence, std::mem::take(&mut cursors)).await?;
         rewritten += summary.rewritten;
         // A pass over all rows that rewrote none: the remaining texts do not open.
         if whole && summary.rewritten == 0 {
-            let RewriteSummary { unreadable, examples, .. } = summary;
-            return Ok(Rotated { was_due: true, rewritten, unreadable, examples });
+            let RewriteSummary {
+                unreadable,
+                examples,
+                ..
+            } = summary;
+            return Ok(Rotated {
+                was_due: true,
+                rewritten,
+                unreadable,
+                examples,
+            });
         }
     }
 }
 
-/// The result that a rotation would have now. Opens everything that is not under the active key, and writes nothing.
+/// The result that a rotation would have now. Opens everything that is not under the active key,
+/// and writes nothing.
 ///
 /// # Errors
 /// If the database or a replay file cannot be read.
@@ -165,9 +218,18 @@ pub async fn survey(context: &RotationContext) -> Result<Rotated, KeysError> {
         summary.add(rewrite::survey_table(context, table).await?);
     }
     summary.add(replays::survey(context.scope.replays.clone(), context.keyring.clone()).await?);
-    let RewriteSummary { rewritten, unreadable, examples } = summary;
+    let RewriteSummary {
+        rewritten,
+        unreadable,
+        examples,
+    } = summary;
     let was_due = label.as_deref() != Some(context.keyring.active_label());
-    Ok(Rotated { was_due, rewritten, unreadable, examples })
+    Ok(Rotated {
+        was_due,
+        rewritten,
+        unreadable,
+        examples,
+    })
 }
 
 /// Rewrites every table, then every replay file.
@@ -178,7 +240,8 @@ async fn pass(
 ) -> Result<RewriteSummary, KeysError> {
     let mut summary = RewriteSummary::default();
     for table in &context.scope.tables {
-        summary.add(rewrite::rewrite_table(context, fence, table, cursors.remove(&table.name)).await?);
+        summary
+            .add(rewrite::rewrite_table(context, fence, table, cursors.remove(&table.name)).await?);
         fault::point(fault::BETWEEN_ROTATED_TABLES);
     }
     let files = replays::reseal(context.scope.replays.clone(), context.keyring.clone()).await?;
@@ -186,7 +249,9 @@ async fn pass(
     summary.add(files);
     let mut tx = fence.begin().await?;
     state::delete_cursors(&mut tx).await?;
-    tx.commit().await.map_err(KeysError::sql("the cursors of the rotation"))?;
+    tx.commit()
+        .await
+        .map_err(KeysError::sql("the cursors of the rotation"))?;
     Ok(summary)
 }
 
@@ -195,7 +260,10 @@ async fn cursors(context: &RotationContext) -> Result<BTreeMap<String, RowKey>, 
     let cursors = state::cursors(&mut tx).await?;
     let key = |table: &super::SealedTable| {
         let cursor = cursors.iter().find(|cursor| cursor.table == table.name)?;
-        Some((table.name.clone(), RowKey::from_text(&cursor.last_key, table)?))
+        Some((
+            table.name.clone(),
+            RowKey::from_text(&cursor.last_key, table)?,
+        ))
     };
     Ok(context.scope.tables.iter().filter_map(key).collect())
 }
@@ -205,7 +273,9 @@ async fn write_label(context: &RotationContext, fence: &Fence) -> Result<(), Key
     fault::point(fault::AFTER_ROTATION_PROOF);
     // A database without tables has no texts, and no table for the label.
     let mut tx = context.database.read().await?;
-    let has_table = schema::exists(&mut tx, "configurations").await.map_err(KeysError::sql("configurations"))?;
+    let has_table = schema::exists(&mut tx, "configurations")
+        .await
+        .map_err(KeysError::sql("configurations"))?;
     drop(tx);
     if !has_table {
         return Ok(());
@@ -213,7 +283,9 @@ async fn write_label(context: &RotationContext, fence: &Fence) -> Result<(), Key
     let mut tx = fence.begin().await?;
     state::write_label(&mut tx, context.keyring.active_label()).await?;
     fault::point(fault::BEFORE_LABEL_COMMIT);
-    tx.commit().await.map_err(KeysError::sql("the encryption key label"))?;
+    tx.commit()
+        .await
+        .map_err(KeysError::sql("the encryption key label"))?;
     fault::point(fault::AFTER_LABEL);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A row with sealed texts: its primary key and its re-sealed texts. Owns the three forms of the key: values for a
-//! statement, a name for messages, JSON for the cursor.
+//! A row with sealed texts: its primary key and its re-sealed texts. Owns the three forms of the
+//! key: values for a statement, a name for messages, JSON for the cursor.
 
 use crate::database::{Row, SqlError};
 use crate::encryption::{EncryptionError, Keyring, header};
@@ -27,12 +27,17 @@ impl RowKey {
                 Value::Text(bytes) => RowKeyPart::Text(bytes.to_vec()),
                 Value::Integer(number) => RowKeyPart::Number(number),
                 Value::Boolean(flag) => RowKeyPart::Flag(flag),
-                // Only SQLite permits NULL in a key. No statement finds such a row by its key, so it is not rewritten.
+                // Only SQLite permits NULL in a key. No statement finds such a row by its key, so
+                // it is not rewritten.
                 Value::Null => RowKeyPart::Text(Vec::new()),
             })
         };
         let encodings = table.key.iter().map(|column| column.encoding);
-        encodings.enumerate().map(part).collect::<Result<_, _>>().map(Self)
+        encodings
+            .enumerate()
+            .map(part)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// The key for messages: its values, separated by slashes.
@@ -58,7 +63,8 @@ impl RowKey {
         serde_json::Value::Array(self.0.iter().map(part).collect()).to_string()
     }
 
-    /// Parses [`to_text`](Self::to_text). None if it does not match the table's key: the cursor was written for another key.
+    /// Parses [`to_text`](Self::to_text). None if it does not match the table's key: the cursor was
+    /// written for another key.
     pub(super) fn from_text(text: &str, table: &SealedTable) -> Option<Self> {
         let parts: Vec<serde_json::Value> = serde_json::from_str(text).ok()?;
         let part = |(part, encoding): (serde_json::Value, Encoding)| match encoding {
@@ -71,7 +77,15 @@ impl RowKey {
         };
         let encodings = table.key.iter().map(|column| column.encoding);
         let same_width = parts.len() == table.key.len();
-        same_width.then(|| parts.into_iter().zip(encodings).map(part).collect::<Option<_>>())?.map(Self)
+        same_width
+            .then(|| {
+                parts
+                    .into_iter()
+                    .zip(encodings)
+                    .map(part)
+                    .collect::<Option<_>>()
+            })?
+            .map(Self)
     }
 }
 
@@ -94,7 +108,8 @@ pub(super) struct ResealedRow {
 /// A re-sealed text.
 #[derive(Debug)]
 pub(super) struct ResealedText {
-    /// The unique prefix of the old text. The column is overwritten only if it still has this prefix.
+    /// The unique prefix of the old text. The column is overwritten only if it still has this
+    /// prefix.
     pub identity: String,
     pub text: String,
 }
@@ -107,10 +122,13 @@ pub(super) struct Unreadable {
 }
 
 impl StaleRow {
-    /// Re-seals the texts that are not under the active key. NULL and empty texts, which Diego writes, stay as they are.
+    /// Re-seals the texts that are not under the active key. NULL and empty texts, which Diego
+    /// writes, stay as they are.
     pub(super) fn reseal(self, keyring: &Keyring) -> Result<ResealedRow, Unreadable> {
         let change = |text: &Option<Vec<u8>>| {
-            let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else { return Ok(None) };
+            let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else {
+                return Ok(None);
+            };
             if header::label_of(text)? == keyring.active_label() {
                 return Ok(None);
             }
@@ -119,8 +137,14 @@ impl StaleRow {
             Ok(Some(ResealedText { identity, text }))
         };
         match self.texts.iter().map(change).collect::<Result<_, _>>() {
-            Ok(changes) => Ok(ResealedRow { key: self.key, changes }),
-            Err(reason) => Err(Unreadable { key: self.key, reason }),
+            Ok(changes) => Ok(ResealedRow {
+                key: self.key,
+                changes,
+            }),
+            Err(reason) => Err(Unreadable {
+                key: self.key,
+                reason,
+            }),
         }
     }
 }
@@ -132,14 +156,28 @@ mod tests {
     use crate::layout::schema::Sealing;
 
     fn table() -> SealedTable {
-        let column = |name: &str, encoding| KeyColumn { name: name.to_owned(), encoding };
-        let key = vec![column("guid", Encoding::Text), column("slot", Encoding::Integer)];
-        SealedTable { name: "things".into(), key, columns: vec!["message".into()] }
+        let column = |name: &str, encoding| KeyColumn {
+            name: name.to_owned(),
+            encoding,
+        };
+        let key = vec![
+            column("guid", Encoding::Text),
+            column("slot", Encoding::Integer),
+        ];
+        SealedTable {
+            name: "things".into(),
+            key,
+            columns: vec!["message".into()],
+        }
     }
 
     #[test]
     fn cursor_round_trips_through_its_text() {
-        for text in [b"gr\xc3\xb6\xc3\x9fe/\"".to_vec(), vec![0xff, 0], Vec::new()] {
+        for text in [
+            b"gr\xc3\xb6\xc3\x9fe/\"".to_vec(),
+            vec![0xff, 0],
+            Vec::new(),
+        ] {
             let key = RowKey(vec![RowKeyPart::Text(text), RowKeyPart::Number(-3)]);
             assert_eq!(RowKey::from_text(&key.to_text(), &table()), Some(key));
         }
@@ -147,7 +185,16 @@ mod tests {
 
     #[test]
     fn cursor_of_another_key_is_none() {
-        for text in ["", "7", "[]", r#"["a"]"#, r#"["a","b"]"#, r#"[1,2]"#, r#"["a",1,2]"#, r#"[[256],1]"#] {
+        for text in [
+            "",
+            "7",
+            "[]",
+            r#"["a"]"#,
+            r#"["a","b"]"#,
+            r#"[1,2]"#,
+            r#"["a",1,2]"#,
+            r#"[[256],1]"#,
+        ] {
             assert_eq!(RowKey::from_text(text, &table()), None, "{text}");
         }
     }
@@ -159,10 +206,20 @@ mod tests {
         let sealed = |keys: &Keyring| keys.seal(Sealing::Sealed, b"plain");
         let key = || RowKey(vec![RowKeyPart::Text(b"g".to_vec()), RowKeyPart::Number(1)]);
         let row = |texts| StaleRow { key: key(), texts };
-        let resealed = row(vec![Some(sealed(&only_old)), Some(sealed(&keys)), None, Some(Vec::new())]);
+        let resealed = row(vec![
+            Some(sealed(&only_old)),
+            Some(sealed(&keys)),
+            None,
+            Some(Vec::new()),
+        ]);
         let changes = resealed.reseal(&keys).unwrap().changes;
-        assert_eq!(changes.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false, false, false]);
-        let unreadable = row(vec![Some(sealed(&only_old)), Some(b"02/w==".to_vec())]).reseal(&keys).unwrap_err();
+        assert_eq!(
+            changes.iter().map(Option::is_some).collect::<Vec<_>>(),
+            [true, false, false, false]
+        );
+        let unreadable = row(vec![Some(sealed(&only_old)), Some(b"02/w==".to_vec())])
+            .reseal(&keys)
+            .unwrap_err();
         assert_eq!(
             (unreadable.key.name(), unreadable.reason),
             ("g/1".into(), EncryptionError::Truncated { length: 1 })

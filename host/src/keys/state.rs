@@ -1,5 +1,6 @@
-//! The rows of a rotation in the database: the label in `configurations`, and its state in `bbs_key_rotation` and
-//! `bbs_key_rotation_table`. Owns these rows; every function runs in the caller's transaction.
+//! The rows of a rotation in the database: the label in `configurations`, and its state in
+//! `bbs_key_rotation` and `bbs_key_rotation_table`. Owns these rows; every function runs in the
+//! caller's transaction.
 
 use std::collections::BTreeSet;
 
@@ -38,12 +39,24 @@ pub(super) struct Cursor {
 }
 
 fn column(name: &str, kind: ColumnType) -> Column {
-    Column { name: name.to_owned(), kind, nullable: false, default: None, sealing: Sealing::Plain }
+    Column {
+        name: name.to_owned(),
+        kind,
+        nullable: false,
+        default: None,
+        sealing: Sealing::Plain,
+    }
 }
 
 fn table(name: &str, columns: Vec<Column>) -> Table {
     let primary_key = vec![columns[0].name.clone()];
-    Table { name: name.to_owned(), columns, primary_key, indexes: Vec::new(), partition_key: None }
+    Table {
+        name: name.to_owned(),
+        columns,
+        primary_key,
+        indexes: Vec::new(),
+        partition_key: None,
+    }
 }
 
 /// The host's own tables for a rotation.
@@ -59,25 +72,39 @@ pub fn tables() -> [Table; 2] {
         number("moved_at_ns"),
         number("rewritten"),
     ];
-    let cursor = [column("table_name", ColumnType::Varchar(255)), text("last_key")];
-    [table(ROTATION, rotation.into()), table(CURSOR, cursor.into())]
+    let cursor = [
+        column("table_name", ColumnType::Varchar(255)),
+        text("last_key"),
+    ];
+    [
+        table(ROTATION, rotation.into()),
+        table(CURSOR, cursor.into()),
+    ]
 }
 
 fn failed(what: &'static str) -> impl FnOnce(SqlError) -> KeysError {
-    move |source| KeysError::Sql { what: what.to_owned(), source }
+    move |source| KeysError::Sql {
+        what: what.to_owned(),
+        source,
+    }
 }
 
 async fn exists(tx: &mut Transaction, table: &'static str) -> Result<bool, KeysError> {
     schema::exists(tx, table).await.map_err(failed(table))
 }
 
-/// The label of the key that everything is sealed under; none during a rotation or without the table.
+/// The label of the key that everything is sealed under; none during a rotation or without the
+/// table.
 pub(super) async fn label(tx: &mut Transaction) -> Result<Option<String>, KeysError> {
     if !exists(tx, "configurations").await? {
         return Ok(None);
     }
-    let row = tx.fetch_optional(sql("SELECT value FROM configurations WHERE id = ?").bind(LABEL)).await;
-    let Some(row) = row.map_err(failed(LABEL))? else { return Ok(None) };
+    let row = tx
+        .fetch_optional(sql("SELECT value FROM configurations WHERE id = ?").bind(LABEL))
+        .await;
+    let Some(row) = row.map_err(failed(LABEL))? else {
+        return Ok(None);
+    };
     Ok(row.text(0).map_err(failed(LABEL))?.map(str::to_owned))
 }
 
@@ -88,10 +115,17 @@ pub(super) async fn delete_label(tx: &mut Transaction) -> Result<(), KeysError> 
 
 /// Writes the label and deletes the state of the rotation, which is then complete.
 pub(super) async fn write_label(tx: &mut Transaction, label: &str) -> Result<(), KeysError> {
-    let written = upsert("configurations", [("id", LABEL.into())], [("value", label.into())]);
+    let written = upsert(
+        "configurations",
+        [("id", LABEL.into())],
+        [("value", label.into())],
+    );
     tx.execute(&written).await.map_err(failed(LABEL))?;
     delete_cursors(tx).await?;
-    tx.execute(sql("DELETE FROM bbs_key_rotation")).await.map(drop).map_err(failed(ROTATION))
+    tx.execute(sql("DELETE FROM bbs_key_rotation"))
+        .await
+        .map(drop)
+        .map_err(failed(ROTATION))
 }
 
 pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<RotationState>, KeysError> {
@@ -101,11 +135,22 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<RotationStat
     let select = sql(
         "SELECT label, labels, data_version, started_at_ns, moved_at_ns, rewritten FROM bbs_key_rotation WHERE id = 1",
     );
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed(ROTATION))? else { return Ok(None) };
-    let text = |at: usize| row.text(at).map(Option::unwrap_or_default).map_err(failed(ROTATION));
-    let number = |at: usize| row.integer(at).map(Option::unwrap_or_default).map_err(failed(ROTATION));
+    let Some(row) = tx.fetch_optional(select).await.map_err(failed(ROTATION))? else {
+        return Ok(None);
+    };
+    let text = |at: usize| {
+        row.text(at)
+            .map(Option::unwrap_or_default)
+            .map_err(failed(ROTATION))
+    };
+    let number = |at: usize| {
+        row.integer(at)
+            .map(Option::unwrap_or_default)
+            .map_err(failed(ROTATION))
+    };
     let labels = text(1)?;
-    let labels = serde_json::from_str(labels).map_err(|source| KeysError::DamagedRotation { source })?;
+    let labels =
+        serde_json::from_str(labels).map_err(|source| KeysError::DamagedRotation { source })?;
     Ok(Some(RotationState {
         label: text(0)?.to_owned(),
         labels,
@@ -116,21 +161,32 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<RotationStat
     }))
 }
 
-pub(super) async fn write_underway(tx: &mut Transaction, underway: &RotationState) -> Result<(), KeysError> {
+pub(super) async fn write_underway(
+    tx: &mut Transaction,
+    underway: &RotationState,
+) -> Result<(), KeysError> {
     let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let written = upsert(
         ROTATION,
         [("id", 1_i64.into())],
         [
             ("label", underway.label.as_str().into()),
-            ("labels", serde_json::to_string(&underway.labels).expect("a set of text").into()),
+            (
+                "labels",
+                serde_json::to_string(&underway.labels)
+                    .expect("a set of text")
+                    .into(),
+            ),
             ("data_version", signed(underway.data_version).into()),
             ("started_at_ns", underway.started_at_ns.into()),
             ("moved_at_ns", underway.moved_at_ns.into()),
             ("rewritten", signed(underway.rewritten).into()),
         ],
     );
-    tx.execute(&written).await.map(drop).map_err(failed(ROTATION))
+    tx.execute(&written)
+        .await
+        .map(drop)
+        .map_err(failed(ROTATION))
 }
 
 /// Moves a table's cursor past a batch and adds to the rows rewritten.
@@ -141,11 +197,16 @@ pub(super) async fn advance(
     rewritten: u64,
     now_ns: i64,
 ) -> Result<(), KeysError> {
-    let cursor = upsert(CURSOR, [("table_name", table.name.as_str().into())], [("last_key", last.to_text().into())]);
+    let cursor = upsert(
+        CURSOR,
+        [("table_name", table.name.as_str().into())],
+        [("last_key", last.to_text().into())],
+    );
     tx.execute(&cursor).await.map_err(failed(CURSOR))?;
-    let moved = sql("UPDATE bbs_key_rotation SET rewritten = rewritten + ?, moved_at_ns = ? WHERE id = 1")
-        .bind(i64::try_from(rewritten).unwrap_or(i64::MAX))
-        .bind(now_ns);
+    let moved =
+        sql("UPDATE bbs_key_rotation SET rewritten = rewritten + ?, moved_at_ns = ? WHERE id = 1")
+            .bind(i64::try_from(rewritten).unwrap_or(i64::MAX))
+            .bind(now_ns);
     tx.execute(moved).await.map(drop).map_err(failed(ROTATION))
 }
 
@@ -153,15 +214,28 @@ pub(super) async fn cursors(tx: &mut Transaction) -> Result<Vec<Cursor>, KeysErr
     if !exists(tx, CURSOR).await? {
         return Ok(Vec::new());
     }
-    let rows = tx.fetch(sql("SELECT table_name, last_key FROM bbs_key_rotation_table ORDER BY table_name")).await;
+    let rows = tx
+        .fetch(sql(
+            "SELECT table_name, last_key FROM bbs_key_rotation_table ORDER BY table_name",
+        ))
+        .await;
     let rows = rows.map_err(failed(CURSOR))?;
     let cursor = |row: &crate::database::Row| {
         let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
-        Ok(Cursor { table: text(0)?, last_key: text(1)? })
+        Ok(Cursor {
+            table: text(0)?,
+            last_key: text(1)?,
+        })
     };
-    rows.iter().map(cursor).collect::<Result<_, _>>().map_err(failed(CURSOR))
+    rows.iter()
+        .map(cursor)
+        .collect::<Result<_, _>>()
+        .map_err(failed(CURSOR))
 }
 
 pub(super) async fn delete_cursors(tx: &mut Transaction) -> Result<(), KeysError> {
-    tx.execute(sql("DELETE FROM bbs_key_rotation_table")).await.map(drop).map_err(failed(CURSOR))
+    tx.execute(sql("DELETE FROM bbs_key_rotation_table"))
+        .await
+        .map(drop)
+        .map_err(failed(CURSOR))
 }

@@ -1,5 +1,5 @@
-//! The reports of `bbs keys status` and `bbs keys verify`: where each key is used, and whether one may be removed. Reads
-//! only, and decrypts only the sample that detects wrong passphrases.
+//! The reports of `bbs keys status` and `bbs keys verify`: where each key is used, and whether one
+//! may be removed. Reads only, and decrypts only the sample that detects wrong passphrases.
 
 use std::collections::BTreeSet;
 
@@ -63,11 +63,15 @@ pub struct Unfinished {
     pub rewritten: u64,
 }
 
-/// The rotation that has begun or is due, if texts may be under other keys than the active one. Cheap: scans nothing.
+/// The rotation that has begun or is due, if texts may be under other keys than the active one.
+/// Cheap: scans nothing.
 ///
 /// # Errors
 /// If the database cannot be read.
-pub async fn unfinished(database: &Database, keyring: &Keyring) -> Result<Option<Unfinished>, KeysError> {
+pub async fn unfinished(
+    database: &Database,
+    keyring: &Keyring,
+) -> Result<Option<Unfinished>, KeysError> {
     let mut tx = database.read().await?;
     let label = state::label(&mut tx).await?;
     let underway = state::underway(&mut tx).await?;
@@ -76,8 +80,14 @@ pub async fn unfinished(database: &Database, keyring: &Keyring) -> Result<Option
     if label.as_deref() == Some(active) {
         return Ok(None);
     }
-    let (labels, rewritten) = underway.map(|underway| (underway.labels, underway.rewritten)).unwrap_or_default();
-    let labels: BTreeSet<_> = labels.into_iter().chain(label).filter(|label| label != active).collect();
+    let (labels, rewritten) = underway
+        .map(|underway| (underway.labels, underway.rewritten))
+        .unwrap_or_default();
+    let labels: BTreeSet<_> = labels
+        .into_iter()
+        .chain(label)
+        .filter(|label| label != active)
+        .collect();
     Ok((!labels.is_empty()).then_some(Unfinished { labels, rewritten }))
 }
 
@@ -85,7 +95,11 @@ pub async fn unfinished(database: &Database, keyring: &Keyring) -> Result<Option
 ///
 /// # Errors
 /// If the database or a replay file cannot be read.
-pub async fn status(database: &Database, keyring: &Keyring, scope: &SealedScope) -> Result<KeysStatus, KeysError> {
+pub async fn status(
+    database: &Database,
+    keyring: &Keyring,
+    scope: &SealedScope,
+) -> Result<KeysStatus, KeysError> {
     let mut tx = database.read().await?;
     let label = state::label(&mut tx).await?;
     let underway = state::underway(&mut tx).await?;
@@ -95,11 +109,17 @@ pub async fn status(database: &Database, keyring: &Keyring, scope: &SealedScope)
     let places = count::by_label(database, scope, &known).await?;
     let counted = places.iter().flat_map(|place| place.labels.keys().cloned());
     let used: BTreeSet<_> = counted.chain(label.clone()).collect();
-    let cursors = cursors.into_iter().map(|cursor| TableCursor { table: cursor.table, last_key: cursor.last_key });
+    let cursors = cursors.into_iter().map(|cursor| TableCursor {
+        table: cursor.table,
+        last_key: cursor.last_key,
+    });
     Ok(KeysStatus {
         label,
         active: keyring.active_label().to_owned(),
-        unknown: used.into_iter().filter(|label| !keyring.contains(label)).collect(),
+        unknown: used
+            .into_iter()
+            .filter(|label| !keyring.contains(label))
+            .collect(),
         known,
         wrong: wrong_keys(database, keyring, scope).await?,
         rotation: underway.map(|underway| describe(underway, cursors.collect())),
@@ -109,7 +129,8 @@ pub async fn status(database: &Database, keyring: &Keyring, scope: &SealedScope)
 
 fn describe(underway: RotationState, cursors: Vec<TableCursor>) -> RotationStatus {
     let spent_ns = underway.moved_at_ns - underway.started_at_ns;
-    let rate = (spent_ns > 0 && underway.rewritten > 0).then(|| underway.rewritten as f64 * 1e9 / spent_ns as f64);
+    let rate = (spent_ns > 0 && underway.rewritten > 0)
+        .then(|| underway.rewritten as f64 * 1e9 / spent_ns as f64);
     RotationStatus {
         to: underway.label,
         labels: underway.labels,
@@ -133,8 +154,8 @@ pub struct Verified {
     pub places: Vec<LabelCounts>,
 }
 
-/// Scans everything for texts under a label. The key is unused only if there are none and the database has the label of
-/// another key.
+/// Scans everything for texts under a label. The key is unused only if there are none and the
+/// database has the label of another key.
 ///
 /// # Errors
 /// If the database or a replay file cannot be read.
@@ -148,10 +169,13 @@ pub async fn verify(
     expected.insert(label.to_owned());
     let expected: Vec<_> = expected.into_iter().collect();
     let places = count::by_label(database, scope, &expected).await?;
-    // Read after the scan, so that a rotation that began during the scan is noticed: it has deleted the label.
+    // Read after the scan, so that a rotation that began during the scan is noticed: it has deleted
+    // the label.
     let mut tx = database.read().await?;
     let label_in_database = state::label(&mut tx).await?;
-    let rotated = state::underway(&mut tx).await?.is_some_and(|underway| underway.labels.contains(label));
+    let rotated = state::underway(&mut tx)
+        .await?
+        .is_some_and(|underway| underway.labels.contains(label));
     drop(tx);
     let wrong = wrong_keys(database, keyring, scope).await?;
     let mut obstacles: Vec<_> = wrong.iter().map(ToString::to_string).collect();
@@ -174,7 +198,10 @@ pub async fn verify(
     for place in &places {
         match place.under(label) {
             0 => {}
-            texts => obstacles.push(format!("{}: {texts} sealed texts are under {label:?}", place.place)),
+            texts => obstacles.push(format!(
+                "{}: {texts} sealed texts are under {label:?}",
+                place.place
+            )),
         }
         if place.nameless > 0 {
             obstacles.push(format!(
@@ -184,5 +211,11 @@ pub async fn verify(
         }
     }
     let is_known = keyring.contains(label) || rotated;
-    Ok(Verified { label: label.to_owned(), unused: obstacles.is_empty(), is_known, obstacles, places })
+    Ok(Verified {
+        label: label.to_owned(),
+        unused: obstacles.is_empty(),
+        is_known,
+        obstacles,
+        places,
+    })
 }

@@ -1,4 +1,5 @@
-//! The tables with sealed columns. Derived from the layout and from the definitions of the host's own tables.
+//! The tables with sealed columns. Derived from the layout and from the definitions of the host's
+//! own tables.
 
 use crate::layout::schema::{Layout, Sealing, Table};
 use crate::layout::values::Encoding;
@@ -26,17 +27,32 @@ pub struct KeyColumn {
 impl SealedTable {
     /// None for a table without sealed columns.
     pub fn of(table: &Table) -> Option<Self> {
-        let sealed = table.columns.iter().filter(|column| column.sealing != Sealing::Plain);
+        let sealed = table
+            .columns
+            .iter()
+            .filter(|column| column.sealing != Sealing::Plain);
         let columns: Vec<_> = sealed.map(|column| column.name.clone()).collect();
         let key = table.primary_key.iter().map(|name| {
             let column = table.column(name).expect("a key is made of columns");
-            KeyColumn { name: name.clone(), encoding: column.kind.into() }
+            KeyColumn {
+                name: name.clone(),
+                encoding: column.kind.into(),
+            }
         });
-        (!columns.is_empty()).then(|| Self { name: table.name.clone(), key: key.collect(), columns })
+        (!columns.is_empty()).then(|| Self {
+            name: table.name.clone(),
+            key: key.collect(),
+            columns,
+        })
     }
 
     /// The tables with sealed columns of a layout and of the host itself (`own`).
     pub fn all<'a>(layout: &'a Layout, own: impl IntoIterator<Item = &'a Table>) -> Vec<Self> {
-        layout.tables.values().chain(own).filter_map(Self::of).collect()
+        layout
+            .tables
+            .values()
+            .chain(own)
+            .filter_map(Self::of)
+            .collect()
     }
 }

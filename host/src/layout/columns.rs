@@ -1,12 +1,14 @@
-//! Rows as columns in Arrow's memory layout: the form in which rows pass from the database through the modules and back.
-//! Owns the data types only; independent of SQL and of WebAssembly.
+//! Rows as columns in Arrow's memory layout: the form in which rows pass from the database through
+//! the modules and back. Owns the data types only; independent of SQL and of WebAssembly.
 
 /// One column of consecutive rows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ColumnData {
-    /// One bit for each row, least significant first; set where the value is not NULL. Empty if no value is NULL.
+    /// One bit for each row, least significant first; set where the value is not NULL. Empty if no
+    /// value is NULL.
     pub validity: Vec<u8>,
-    /// Text only: the byte offset of each value in `values`, and the end of the last one: rows + 1 entries.
+    /// Text only: the byte offset of each value in `values`, and the end of the last one: rows + 1
+    /// entries.
     pub offsets: Vec<u32>,
     /// Text: the bytes of all values, concatenated. Integers: eight bytes each, little-endian.
     /// Booleans: one bit each, least significant first.
@@ -50,7 +52,10 @@ impl Batch {
 }
 
 fn residue_bytes(residue: &[Option<Vec<u8>>]) -> usize {
-    residue.iter().map(|bytes| size_of::<Vec<u8>>() + bytes.as_ref().map_or(0, Vec::len)).sum()
+    residue
+        .iter()
+        .map(|bytes| size_of::<Vec<u8>>() + bytes.as_ref().map_or(0, Vec::len))
+        .sum()
 }
 
 /// The origin of a row that the guest added.
@@ -72,12 +77,18 @@ impl Shape {
     /// If it continues rows that were not given.
     pub fn removed_rows(&self, given: &[u32]) -> impl Iterator<Item = (usize, u64)> {
         let mut is_continued = vec![false; given.last().map_or(0, |&rows| rows as usize)];
-        self.origins.iter().filter(|&&row| row != NEW_ROW).for_each(|&row| is_continued[row as usize] = true);
-        given.windows(2).enumerate().filter_map(move |(unit, ends)| {
-            let rows = &is_continued[ends[0] as usize..ends[1] as usize];
-            let removed = rows.iter().filter(|is_continued| !**is_continued).count() as u64;
-            (removed > 0).then_some((unit, removed))
-        })
+        self.origins
+            .iter()
+            .filter(|&&row| row != NEW_ROW)
+            .for_each(|&row| is_continued[row as usize] = true);
+        given
+            .windows(2)
+            .enumerate()
+            .filter_map(move |(unit, ends)| {
+                let rows = &is_continued[ends[0] as usize..ends[1] as usize];
+                let removed = rows.iter().filter(|is_continued| !**is_continued).count() as u64;
+                (removed > 0).then_some((unit, removed))
+            })
     }
 }
 
@@ -86,7 +97,8 @@ impl Shape {
 pub struct Written {
     /// Present exactly if the access reshapes.
     pub shape: Option<Shape>,
-    /// One for each column that the access writes, with as many rows as `shape` has, or as the input without it.
+    /// One for each column that the access writes, with as many rows as `shape` has, or as the
+    /// input without it.
     pub columns: Vec<ColumnData>,
 }
 
@@ -106,14 +118,16 @@ pub struct Outcome {
     pub tables: Vec<Written>,
     /// Rows and residue of these units are ignored.
     pub refused: Vec<Refusal>,
-    /// The residue for the opposite direction, one entry for each unit. Empty if no unit leaves any.
+    /// The residue for the opposite direction, one entry for each unit. Empty if no unit leaves
+    /// any.
     pub residue: Vec<Option<Vec<u8>>>,
 }
 
 impl Outcome {
     /// The memory that it takes.
     pub fn bytes(&self) -> usize {
-        let shape = |shape: &Shape| (shape.unit_offsets.len() + shape.origins.len()) * size_of::<u32>();
+        let shape =
+            |shape: &Shape| (shape.unit_offsets.len() + shape.origins.len()) * size_of::<u32>();
         let table = |table: &Written| {
             let columns: usize = table.columns.iter().map(ColumnData::bytes).sum();
             table.shape.as_ref().map_or(0, shape) + columns
@@ -125,7 +139,8 @@ impl Outcome {
     }
 }
 
-/// The time and the UUID namespace that a step may use. Stored at first use and the same in every later run.
+/// The time and the UUID namespace that a step may use. Stored at first use and the same in every
+/// later run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunArguments {
     /// The first use of the migration on this database, in nanoseconds since 1970.

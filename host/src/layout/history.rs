@@ -1,5 +1,6 @@
-//! The layout history: the layout after each migration of a catalog, and the inverse changes for the way down. Owns the
-//! rules that a manifest must satisfy before a row is read; executes nothing.
+//! The layout history: the layout after each migration of a catalog, and the inverse changes for
+//! the way down. Owns the rules that a manifest must satisfy before a row is read; executes
+//! nothing.
 
 pub(crate) mod access;
 mod additions;
@@ -32,7 +33,11 @@ pub struct LayoutError {
 fn cut(problem: &Problem) -> String {
     const LONGEST: usize = 500;
     let text = problem.to_string();
-    if text.len() <= LONGEST { text } else { text.chars().take(LONGEST).chain("...".chars()).collect() }
+    if text.len() <= LONGEST {
+        text
+    } else {
+        text.chars().take(LONGEST).chain("...".chars()).collect()
+    }
 }
 
 /// The rule that a manifest breaks.
@@ -55,13 +60,17 @@ pub enum Problem {
     Name { name: String },
     #[error("table {table:?} has no columns")]
     NoColumns { table: String },
-    #[error("table {table:?} has no partition key, so its primary key cannot change; create a new table instead")]
+    #[error(
+        "table {table:?} has no partition key, so its primary key cannot change; create a new table instead"
+    )]
     RekeyWithoutUnits { table: String },
     #[error("table {table:?} has no primary key")]
     NoKey { table: String },
     #[error("the key of table {table:?} names column {column:?} twice")]
     RepeatedKey { table: String, column: String },
-    #[error("column {column:?} of table {table:?} is part of a key or index, so it cannot be nullable or encrypted")]
+    #[error(
+        "column {column:?} of table {table:?} is part of a key or index, so it cannot be nullable or encrypted"
+    )]
     UnfitKey { table: String, column: String },
     #[error("column {column:?} of table {table:?} is part of a key or index; change that first")]
     ColumnInUse { table: String, column: String },
@@ -75,7 +84,9 @@ pub enum Problem {
     UnknownIndex { table: String, index: String },
     #[error("index {index:?} names no column")]
     EmptyIndex { index: String },
-    #[error("column {column:?} of table {table:?} is encrypted, so it has to be text and can have no default")]
+    #[error(
+        "column {column:?} of table {table:?} is encrypted, so it has to be text and can have no default"
+    )]
     Sealing { table: String, column: String },
     #[error("the default of column {column:?} of table {table:?} is not of the column's type")]
     DefaultType { table: String, column: String },
@@ -95,18 +106,50 @@ pub enum Problem {
     #[error("{direction} names table {table:?} twice")]
     RepeatedAccess { direction: Direction, table: String },
     #[error("{direction} names column {column:?} of table {table:?} twice")]
-    RepeatedAccessColumn { direction: Direction, table: String, column: String },
-    #[error("{direction} reads column {column:?}, which table {table:?} does not have before the step")]
-    UnknownRead { direction: Direction, table: String, column: String },
-    #[error("{direction} writes column {column:?}, which table {table:?} does not have after the step")]
-    UnknownWrite { direction: Direction, table: String, column: String },
-    #[error("{direction} writes {column:?}, the partition key of table {table:?}: a row cannot change its unit")]
-    WritesPartitionKey { direction: Direction, table: String, column: String },
-    #[error("{direction} reads or writes table {table:?}, whose rows a moved column makes in the same step")]
+    RepeatedAccessColumn {
+        direction: Direction,
+        table: String,
+        column: String,
+    },
+    #[error(
+        "{direction} reads column {column:?}, which table {table:?} does not have before the step"
+    )]
+    UnknownRead {
+        direction: Direction,
+        table: String,
+        column: String,
+    },
+    #[error(
+        "{direction} writes column {column:?}, which table {table:?} does not have after the step"
+    )]
+    UnknownWrite {
+        direction: Direction,
+        table: String,
+        column: String,
+    },
+    #[error(
+        "{direction} writes {column:?}, the partition key of table {table:?}: a row cannot change its unit"
+    )]
+    WritesPartitionKey {
+        direction: Direction,
+        table: String,
+        column: String,
+    },
+    #[error(
+        "{direction} reads or writes table {table:?}, whose rows a moved column makes in the same step"
+    )]
     AccessToMoved { direction: Direction, table: String },
-    #[error("{direction} adds rows to table {table:?} but does not write its key column {column:?}")]
-    ReshapeWithoutKey { direction: Direction, table: String, column: String },
-    #[error("it has {changes} changes, and a manifest has at most {MOST_CHANGES}; split it into several migrations")]
+    #[error(
+        "{direction} adds rows to table {table:?} but does not write its key column {column:?}"
+    )]
+    ReshapeWithoutKey {
+        direction: Direction,
+        table: String,
+        column: String,
+    },
+    #[error(
+        "it has {changes} changes, and a manifest has at most {MOST_CHANGES}; split it into several migrations"
+    )]
     TooManyChanges { changes: usize },
     #[error("the layout has more than {MOST_TABLES} tables")]
     TooManyTables,
@@ -127,8 +170,9 @@ pub enum Problem {
     RemovesWithoutReshaping,
 }
 
-/// Bounds of a manifest and of a layout. They keep the time of folding and the memory of the layouts small whatever a
-/// manifest declares; the layout that Diego's and this project's migrations lead to has some 10 tables and 100 columns.
+/// Bounds of a manifest and of a layout. They keep the time of folding and the memory of the
+/// layouts small whatever a manifest declares; the layout that Diego's and this project's
+/// migrations lead to has some 10 tables and 100 columns.
 const MOST_CHANGES: usize = 1_000;
 const MOST_TABLES: usize = 100;
 const MOST_COLUMNS: usize = 1_000;
@@ -137,20 +181,27 @@ const MOST_INDEXES: usize = 500;
 const LONGEST_DEFAULT: usize = 1 << 10;
 
 impl Layout {
-    /// The layout after one migration. Each change leaves a layout whose tables are sound, so that what works with the
-    /// layouts in between can rely on their columns and keys.
+    /// The layout after one migration. Each change leaves a layout whose tables are sound, so that
+    /// what works with the layouts in between can rely on their columns and keys.
     ///
     /// # Errors
     /// If the manifest is not valid for this layout.
     pub fn apply(&self, manifest: &Manifest) -> Result<Self, LayoutError> {
-        let fail = |problem| LayoutError { version: manifest.version, name: manifest.name.clone(), problem };
+        let fail = |problem| LayoutError {
+            version: manifest.version,
+            name: manifest.name.clone(),
+            problem,
+        };
         let changes = manifest.changes.len();
         if changes > MOST_CHANGES {
             return Err(fail(Problem::TooManyChanges { changes }));
         }
         let mut after = self.clone();
         for change in &manifest.changes {
-            after.change(change).and_then(|()| after.check_changed(change)).map_err(fail)?;
+            after
+                .change(change)
+                .and_then(|()| after.check_changed(change))
+                .map_err(fail)?;
         }
         after.check().map_err(fail)?;
         access::check(self, &after, manifest).map_err(fail)?;
@@ -158,8 +209,8 @@ impl Layout {
     }
 }
 
-/// The changes of a step in a direction. Downwards these are the inverses in reverse order; `before`, the layout below
-/// the step, supplies the definitions that the step drops.
+/// The changes of a step in a direction. Downwards these are the inverses in reverse order;
+/// `before`, the layout below the step, supplies the definitions that the step drops.
 ///
 /// # Panics
 /// If the manifest is not valid for `before`.
@@ -171,7 +222,9 @@ pub fn directed_changes(before: &Layout, manifest: &Manifest, direction: Directi
     let mut inverses = Vec::with_capacity(manifest.changes.len());
     for change in &manifest.changes {
         inverses.push(layout.inverse(change));
-        layout.change(change).expect("the layout history has validated the changes");
+        layout
+            .change(change)
+            .expect("the layout history has validated the changes");
     }
     inverses.reverse();
     inverses
@@ -187,14 +240,19 @@ impl LayoutHistory {
     /// Applies the manifests in order, beginning with the empty layout.
     ///
     /// # Errors
-    /// If a version is not above the one before it, or a manifest is not valid for the layout before it.
+    /// If a version is not above the one before it, or a manifest is not valid for the layout
+    /// before it.
     pub fn new<'a>(manifests: impl IntoIterator<Item = &'a Manifest>) -> Result<Self, LayoutError> {
         let mut layouts = BTreeMap::from([(0, Layout::default())]);
         for manifest in manifests {
             let (&before, layout) = layouts.last_key_value().expect("the empty layout is there");
             if manifest.version <= before {
                 let problem = Problem::NotAscending { before };
-                return Err(LayoutError { version: manifest.version, name: manifest.name.clone(), problem });
+                return Err(LayoutError {
+                    version: manifest.version,
+                    name: manifest.name.clone(),
+                    problem,
+                });
             }
             let after = layout.apply(manifest)?;
             layouts.insert(manifest.version, after);
@@ -202,21 +260,32 @@ impl LayoutHistory {
         Ok(Self { layouts })
     }
 
-    /// The layout at a version of the catalog; none for a version that the catalog does not have. Version 0 is the empty
-    /// database.
+    /// The layout at a version of the catalog; none for a version that the catalog does not have.
+    /// Version 0 is the empty database.
     pub fn at(&self, version: DataVersion) -> Option<&Layout> {
         self.layouts.get(&version)
     }
 
-    /// The history of those migrations that ran on a database, and of the catalog's later ones as far as they fit without others.
+    /// The history of those migrations that ran on a database, and of the catalog's later ones as
+    /// far as they fit without others.
     ///
     /// # Errors
     /// One that ran does not fit the layout before it.
-    pub fn that_ran<'a>(manifests: impl IntoIterator<Item = &'a Manifest>, ran: &Line) -> Result<Self, LayoutError> {
-        let (those, others): (Vec<_>, Vec<_>) = manifests.into_iter().partition(|manifest| ran.has(manifest.version));
+    pub fn that_ran<'a>(
+        manifests: impl IntoIterator<Item = &'a Manifest>,
+        ran: &Line,
+    ) -> Result<Self, LayoutError> {
+        let (those, others): (Vec<_>, Vec<_>) = manifests
+            .into_iter()
+            .partition(|manifest| ran.has(manifest.version));
         let mut history = Self::new(those)?;
-        for manifest in others.into_iter().filter(|manifest| manifest.version > ran.newest()) {
-            let Ok(after) = history.layouts[&history.newest()].apply(manifest) else { break };
+        for manifest in others
+            .into_iter()
+            .filter(|manifest| manifest.version > ran.newest())
+        {
+            let Ok(after) = history.layouts[&history.newest()].apply(manifest) else {
+                break;
+            };
             history.layouts.insert(manifest.version, after);
         }
         Ok(history)
@@ -227,22 +296,37 @@ impl LayoutHistory {
     /// # Panics
     /// If `version` is 0.
     pub fn before(&self, version: DataVersion) -> &Layout {
-        self.layouts.range(..version).next_back().expect("the empty layout is there").1
+        self.layouts
+            .range(..version)
+            .next_back()
+            .expect("the empty layout is there")
+            .1
     }
 
     /// The migrations.
     pub fn line(&self) -> Line {
-        self.layouts.keys().copied().filter(|version| *version > 0).collect()
+        self.layouts
+            .keys()
+            .copied()
+            .filter(|version| *version > 0)
+            .collect()
     }
 
     /// The names of all tables of all versions.
     pub fn table_names(&self) -> BTreeSet<&str> {
-        self.layouts.values().flat_map(|layout| layout.tables.keys().map(String::as_str)).collect()
+        self.layouts
+            .values()
+            .flat_map(|layout| layout.tables.keys().map(String::as_str))
+            .collect()
     }
 
     /// The highest version; 0 without migrations.
     pub fn newest(&self) -> DataVersion {
-        *self.layouts.last_key_value().expect("the empty layout is there").0
+        *self
+            .layouts
+            .last_key_value()
+            .expect("the empty layout is there")
+            .0
     }
 }
 

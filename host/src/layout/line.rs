@@ -1,5 +1,5 @@
-//! The migrations that ran on a database: a set, and not all of a catalog up to a version, since the catalog may have inserted
-//! others. Owns that set, and how it is found out; reads no database.
+//! The migrations that ran on a database: a set, and not all of a catalog up to a version, since
+//! the catalog may have inserted others. Owns that set, and how it is found out; reads no database.
 
 use std::collections::BTreeSet;
 
@@ -16,9 +16,9 @@ impl FromIterator<DataVersion> for Line {
 }
 
 impl Line {
-    /// The migrations of a catalog that ran on a database which is at a version. `recorded` are those that a host recorded when it
-    /// worked with the database last; above them, another BBS may have run what the catalog has. Without such a record all have
-    /// run up to the version.
+    /// The migrations of a catalog that ran on a database which is at a version. `recorded` are
+    /// those that a host recorded when it worked with the database last; above them, another BBS
+    /// may have run what the catalog has. Without such a record all have run up to the version.
     #[must_use]
     pub fn that_ran(catalog: &Self, current: DataVersion, recorded: &Self) -> Self {
         let known = recorded.newest();
@@ -49,15 +49,21 @@ impl Line {
         self.0.last().copied().unwrap_or_default()
     }
 
-    /// The highest version up to which both lines are the same; 0 if they differ in their first migration.
+    /// The highest version up to which both lines are the same; 0 if they differ in their first
+    /// migration.
     pub fn last_in_common(&self, other: &Self) -> DataVersion {
-        let alike = self.versions().zip(other.versions()).take_while(|(one, other)| one == other);
+        let alike = self
+            .versions()
+            .zip(other.versions())
+            .take_while(|(one, other)| one == other);
         alike.last().map_or(0, |(version, _)| version)
     }
 
     /// The migrations of a catalog below the newest that ran that did not run.
     pub fn inserted<'a>(&'a self, catalog: &'a Self) -> impl Iterator<Item = DataVersion> + 'a {
-        catalog.versions().filter(|version| *version < self.newest() && !self.has(*version))
+        catalog
+            .versions()
+            .filter(|version| *version < self.newest() && !self.has(*version))
     }
 
     /// Whether the version at the end of another line means other migrations here.
@@ -85,7 +91,11 @@ mod tests {
             (2, line(&[1, 3, 5]), line(&[1])),
             (0, line(&[]), line(&[])),
         ] {
-            assert_eq!(Line::that_ran(&catalog, current, &recorded), ran, "{current} {recorded:?}");
+            assert_eq!(
+                Line::that_ran(&catalog, current, &recorded),
+                ran,
+                "{current} {recorded:?}"
+            );
         }
         assert_eq!(line(&[1, 2, 5]).inserted(&catalog).collect::<Vec<_>>(), [3]);
         assert_eq!(line(&[1, 2, 3, 5]).inserted(&catalog).next(), None);

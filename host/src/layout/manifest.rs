@@ -1,11 +1,12 @@
-//! The manifest of a migration, independent of the contract version that the module was built for. Owns the data types;
-//! the rules are in `history`.
+//! The manifest of a migration, independent of the contract version that the module was built for.
+//! Owns the data types; the rules are in `history`.
 
 use serde::Serialize;
 
 use super::schema::{Column, Index, Table};
 
-/// The version of a layout of the database: a Unix timestamp in seconds, by Diego's convention. 0 is the empty database.
+/// The version of a layout of the database: a Unix timestamp in seconds, by Diego's convention. 0
+/// is the empty database.
 pub type DataVersion = u64;
 
 /// The description of a migration.
@@ -76,10 +77,14 @@ impl std::fmt::Display for Direction {
     }
 }
 
-/// One change of the layout, for the direction up. Its inverse is derived from the layout before it.
+/// One change of the layout, for the direction up. Its inverse is derived from the layout before
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-#[allow(missing_docs, reason = "operations and operands have the names of the contract, `sdk/wit`")]
+#[allow(
+    missing_docs,
+    reason = "operations and operands have the names of the contract, `sdk/wit`"
+)]
 pub enum Change {
     CreateTable(Table),
     DropTable {

@@ -1,5 +1,5 @@
-//! The layout of a database at one data version: tables, typed columns, keys and indexes, independent of the database's
-//! dialect. Owns the data types; `database` renders them as SQL.
+//! The layout of a database at one data version: tables, typed columns, keys and indexes,
+//! independent of the database's dialect. Owns the data types; `database` renders them as SQL.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,13 @@ use serde::Serialize;
 
 pub use bbs_encryption::Sealing;
 
-/// The column that holds the version of the last migration whose row function has processed the record. Added by a
-/// migration of this project; Diego has no such column.
+/// The column that holds the version of the last migration whose row function has processed the
+/// record. Added by a migration of this project; Diego has no such column.
 pub const RECORD_VERSION: &str = "record_version";
 
-/// Columns that are set when a record is made, and that no change of the record changes: with another value, it is another record
-/// under the same key. Those of Diego's modification tags, and of tasks.
+/// Columns that are set when a record is made, and that no change of the record changes: with
+/// another value, it is another record under the same key. Those of Diego's modification tags, and
+/// of tasks.
 const SET_ONCE: [&str; 2] = ["modification_tag_epoch", "created_at"];
 
 /// The tables at one data version, by name.
@@ -38,10 +39,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// Whether the table has the record that a unit belongs to: one row for each unit, with an identity.
+    /// Whether the table has the record that a unit belongs to: one row for each unit, with an
+    /// identity.
     pub fn identifies_units(&self) -> bool {
         let is_key = |key: &String| self.primary_key == std::slice::from_ref(key);
-        self.partition_key.as_ref().is_some_and(is_key) && self.columns.iter().any(Column::is_identity)
+        self.partition_key.as_ref().is_some_and(is_key)
+            && self.columns.iter().any(Column::is_identity)
     }
 
     /// The column of this name.
@@ -72,10 +75,11 @@ impl Column {
         SET_ONCE.contains(&self.name.as_str()) && self.sealing == Sealing::Plain
     }
 
-    /// Whether it holds the version of the last migration that its record went through: the host sets it whenever it writes
-    /// the record.
+    /// Whether it holds the version of the last migration that its record went through: the host
+    /// sets it whenever it writes the record.
     pub fn is_record_version(&self) -> bool {
-        self.name == RECORD_VERSION && matches!(self.kind, ColumnType::Integer | ColumnType::BigInteger)
+        self.name == RECORD_VERSION
+            && matches!(self.kind, ColumnType::Integer | ColumnType::BigInteger)
     }
 }
 
@@ -102,7 +106,10 @@ pub enum ColumnType {
 impl ColumnType {
     /// Whether it is one of the text types.
     pub fn is_text(self) -> bool {
-        matches!(self, Self::Varchar(_) | Self::Text | Self::MediumText | Self::LongText)
+        matches!(
+            self,
+            Self::Varchar(_) | Self::Text | Self::MediumText | Self::LongText
+        )
     }
 }
 

@@ -1,5 +1,5 @@
-//! Single values in and out of columns. Owns the encoding that `columns` describes and the selection of rows; independent
-//! of a column's meaning and of encryption.
+//! Single values in and out of columns. Owns the encoding that `columns` describes and the
+//! selection of rows; independent of a column's meaning and of encryption.
 
 use super::columns::{ColumnData, NEW_ROW};
 use super::schema::{ColumnType, Literal};
@@ -20,14 +20,20 @@ impl From<ColumnType> for Encoding {
         match kind {
             ColumnType::Boolean => Self::Boolean,
             ColumnType::Integer | ColumnType::BigInteger => Self::Integer,
-            ColumnType::Varchar(_) | ColumnType::Text | ColumnType::MediumText | ColumnType::LongText => Self::Text,
+            ColumnType::Varchar(_)
+            | ColumnType::Text
+            | ColumnType::MediumText
+            | ColumnType::LongText => Self::Text,
         }
     }
 }
 
 /// One value, borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the variants are the encodings of a column, and NULL")]
+#[allow(
+    missing_docs,
+    reason = "the variants are the encodings of a column, and NULL"
+)]
 pub enum Value<'a> {
     Null,
     Boolean(bool),
@@ -67,7 +73,8 @@ impl<'a> Value<'a> {
     /// The bytes that the encoding adds to a text at most.
     pub const MOST_TAG_BYTES: usize = 9;
 
-    /// Appends an injective encoding: different values, and different sequences of values, have different bytes.
+    /// Appends an injective encoding: different values, and different sequences of values, have
+    /// different bytes.
     pub fn encode(self, into: &mut Vec<u8>) {
         match self {
             Self::Null => into.push(0),
@@ -84,20 +91,23 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Reads the value that `encode` wrote at the start of `bytes`; returns it with the remaining bytes. None if the bytes
-    /// are cut short or have an unknown tag.
+    /// Reads the value that `encode` wrote at the start of `bytes`; returns it with the remaining
+    /// bytes. None if the bytes are cut short or have an unknown tag.
     pub fn decode(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (&tag, rest) = bytes.split_first()?;
         match tag {
             0 => Some((Self::Null, rest)),
-            1 => rest.split_first().map(|(&bit, rest)| (Self::Boolean(bit != 0), rest)),
+            1 => rest
+                .split_first()
+                .map(|(&bit, rest)| (Self::Boolean(bit != 0), rest)),
             2 => {
                 let (number, rest) = rest.split_first_chunk()?;
                 Some((Self::Integer(i64::from_le_bytes(*number)), rest))
             }
             3 => {
                 let (length, rest) = rest.split_first_chunk()?;
-                let (text, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+                let (text, rest) =
+                    rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
                 Some((Self::Text(text), rest))
             }
             _ => None,
@@ -126,8 +136,20 @@ pub struct ColumnBuilder {
 impl ColumnBuilder {
     /// A column without rows.
     pub fn new(encoding: Encoding) -> Self {
-        let offsets = if encoding == Encoding::Text { vec![0] } else { Vec::new() };
-        Self { encoding, rows: 0, nulls: false, data: ColumnData { offsets, ..ColumnData::default() } }
+        let offsets = if encoding == Encoding::Text {
+            vec![0]
+        } else {
+            Vec::new()
+        };
+        Self {
+            encoding,
+            rows: 0,
+            nulls: false,
+            data: ColumnData {
+                offsets,
+                ..ColumnData::default()
+            },
+        }
     }
 
     /// Appends one value. A NULL is stored as zero or empty text, with its validity bit cleared.
@@ -139,9 +161,15 @@ impl ColumnBuilder {
         self.nulls |= value == Value::Null;
         match (self.encoding, value) {
             (Encoding::Boolean, Value::Boolean(_) | Value::Null) => {
-                push_bit(&mut self.data.values, self.rows, value == Value::Boolean(true));
+                push_bit(
+                    &mut self.data.values,
+                    self.rows,
+                    value == Value::Boolean(true),
+                );
             }
-            (Encoding::Integer, Value::Integer(number)) => self.data.values.extend_from_slice(&number.to_le_bytes()),
+            (Encoding::Integer, Value::Integer(number)) => {
+                self.data.values.extend_from_slice(&number.to_le_bytes())
+            }
             (Encoding::Integer, Value::Null) => self.data.values.extend_from_slice(&[0; 8]),
             (Encoding::Text, Value::Text(bytes)) => {
                 self.data.values.extend_from_slice(bytes);
@@ -149,13 +177,16 @@ impl ColumnBuilder {
             }
             (Encoding::Text, Value::Null) => self.end_text(),
             // Without the value: an error may have this text, and the value may be a secret.
-            (encoding, _) => unreachable!("a value of another encoding in a column of {encoding:?}"),
+            (encoding, _) => {
+                unreachable!("a value of another encoding in a column of {encoding:?}")
+            }
         }
         self.rows += 1;
     }
 
     fn end_text(&mut self) {
-        let end = u32::try_from(self.data.values.len()).expect("batches are bounded far below 4 GiB");
+        let end =
+            u32::try_from(self.data.values.len()).expect("batches are bounded far below 4 GiB");
         self.data.offsets.push(end);
     }
 
@@ -194,7 +225,9 @@ impl ColumnData {
                 let number = self.values[row * 8..][..8].try_into().expect("eight bytes");
                 Value::Integer(i64::from_le_bytes(number))
             }
-            Encoding::Text => Value::Text(&self.values[self.offsets[row] as usize..self.offsets[row + 1] as usize]),
+            Encoding::Text => Value::Text(
+                &self.values[self.offsets[row] as usize..self.offsets[row + 1] as usize],
+            ),
         }
     }
 
@@ -227,7 +260,11 @@ impl ColumnData {
     pub fn pick(&self, encoding: Encoding, origins: &[u32], otherwise: Value<'_>) -> Self {
         let mut column = ColumnBuilder::new(encoding);
         for &origin in origins {
-            column.push(if origin == NEW_ROW { otherwise } else { self.get(encoding, origin as usize) });
+            column.push(if origin == NEW_ROW {
+                otherwise
+            } else {
+                self.get(encoding, origin as usize)
+            });
         }
         column.finish()
     }
@@ -247,9 +284,22 @@ mod tests {
     #[test]
     fn values_of_every_encoding_round_trip_across_byte_boundaries() {
         for (encoding, values) in [
-            (Encoding::Boolean, vec![Value::Boolean(true), Value::Null, Value::Boolean(false)]),
-            (Encoding::Integer, vec![Value::Integer(i64::MIN), Value::Null, Value::Integer(-1)]),
-            (Encoding::Text, vec![Value::Text(b""), Value::Null, Value::Text("größe".as_bytes())]),
+            (
+                Encoding::Boolean,
+                vec![Value::Boolean(true), Value::Null, Value::Boolean(false)],
+            ),
+            (
+                Encoding::Integer,
+                vec![Value::Integer(i64::MIN), Value::Null, Value::Integer(-1)],
+            ),
+            (
+                Encoding::Text,
+                vec![
+                    Value::Text(b""),
+                    Value::Null,
+                    Value::Text("größe".as_bytes()),
+                ],
+            ),
         ] {
             let values: Vec<_> = values.into_iter().cycle().take(20).collect();
             let mut builder = ColumnBuilder::new(encoding);
@@ -258,7 +308,12 @@ mod tests {
             let read: Vec<_> = (0..20).map(|row| column.get(encoding, row)).collect();
             assert_eq!(read, values);
             let slice = column.slice(encoding, 7..12);
-            assert_eq!((0..5).map(|row| slice.get(encoding, row)).collect::<Vec<_>>(), values[7..12]);
+            assert_eq!(
+                (0..5)
+                    .map(|row| slice.get(encoding, row))
+                    .collect::<Vec<_>>(),
+                values[7..12]
+            );
             let picked = column.pick(encoding, &[19, NEW_ROW, 0], values[0]);
             assert_eq!(picked.get(encoding, 0), values[19]);
             assert_eq!(picked.get(encoding, 1), values[0]);
@@ -267,14 +322,30 @@ mod tests {
 
     #[test]
     fn column_without_null_has_no_validity_bits() {
-        assert!(ColumnData::repeat(Encoding::Integer, Value::Integer(4), 9).validity.is_empty());
-        assert_eq!(ColumnData::repeat(Encoding::Boolean, Value::Null, 9).validity, [0, 0]);
-        assert_eq!(ColumnData::repeat(Encoding::Text, Value::Null, 0).offsets, [0]);
+        assert!(
+            ColumnData::repeat(Encoding::Integer, Value::Integer(4), 9)
+                .validity
+                .is_empty()
+        );
+        assert_eq!(
+            ColumnData::repeat(Encoding::Boolean, Value::Null, 9).validity,
+            [0, 0]
+        );
+        assert_eq!(
+            ColumnData::repeat(Encoding::Text, Value::Null, 0).offsets,
+            [0]
+        );
     }
 
     #[test]
     fn concatenated_encoded_values_decode_one_by_one() {
-        let row = [Value::Text(b"a"), Value::Null, Value::Integer(7), Value::Boolean(true), Value::Text(b"")];
+        let row = [
+            Value::Text(b"a"),
+            Value::Null,
+            Value::Integer(7),
+            Value::Boolean(true),
+            Value::Text(b""),
+        ];
         let mut bytes = Vec::new();
         row.iter().for_each(|value| value.encode(&mut bytes));
         let mut rest = bytes.as_slice();
@@ -284,7 +355,11 @@ mod tests {
             rest = after;
         }
         assert!(rest.is_empty());
-        assert_eq!(Value::decode(&[3, 9, 0, 0, 0, 0, 0, 0, 0, 1]), None, "cut short");
+        assert_eq!(
+            Value::decode(&[3, 9, 0, 0, 0, 0, 0, 0, 0, 1]),
+            None,
+            "cut short"
+        );
         assert_eq!(Value::decode(&[9]), None, "unknown tag");
         assert_eq!(Value::decode(&[]), None);
     }

@@ -1,11 +1,14 @@
-//! Calls a row function for a batch, and halves a batch that fails until each unit at fault is alone: the only search
-//! for failing units there is. A batch that is only too large for one call passes in halves.
+//! Calls a row function for a batch, and halves a batch that fails until each unit at fault is
+//! alone: the only search for failing units there is. A batch that is only too large for one call
+//! passes in halves.
 
 use super::Search;
 use super::budget::{BatchBudget, MOST_SLOW_CALLS};
 use super::error::{LensError, StepError};
 use super::transform::Transform;
-use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written};
+use crate::layout::columns::{
+    Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written,
+};
 use crate::layout::manifest::Direction;
 use crate::layout::values::{ColumnBuilder, Encoding};
 
@@ -50,12 +53,21 @@ impl RowFunctionCall<'_> {
         }
         let middle = units / 2;
         let _halves = self.budget.spend(batch.bytes())?;
-        let (front, back) = (self.slice(&batch, 0..middle), self.slice(&batch, middle..units));
+        let (front, back) = (
+            self.slice(&batch, 0..middle),
+            self.slice(&batch, middle..units),
+        );
         drop(batch);
-        let rows: Vec<_> =
-            front.tables.iter().zip(&back.tables).map(|(front, back)| (rows(front), rows(back))).collect();
+        let rows: Vec<_> = front
+            .tables
+            .iter()
+            .zip(&back.tables)
+            .map(|(front, back)| (rows(front), rows(back)))
+            .collect();
         let front = self.over(front, middle, first);
-        if matches!(front, Err(StepError::Module(_))) || (front.is_err() && self.search == Search::First) {
+        if matches!(front, Err(StepError::Module(_)))
+            || (front.is_err() && self.search == Search::First)
+        {
             return front;
         }
         match (front, self.over(back, units - middle, first + middle)) {
@@ -73,7 +85,9 @@ impl RowFunctionCall<'_> {
             }
             (_, Err(fault @ StepError::Module(_))) => Err(fault),
             // Units that are known to be at fault are left out before the others are taken again.
-            (Err(faults @ StepError::Units(_)), _) | (_, Err(faults @ StepError::Units(_))) => Err(faults),
+            (Err(faults @ StepError::Units(_)), _) | (_, Err(faults @ StepError::Units(_))) => {
+                Err(faults)
+            }
             (Err(fault), _) | (_, Err(fault)) => Err(fault),
         }
     }
@@ -114,51 +128,97 @@ impl RowFunctionCall<'_> {
     }
 
     fn slice(&self, batch: &Batch, units: std::ops::Range<usize>) -> Batch {
-        let tables = batch.tables.iter().zip(self.encodings).map(|(table, encodings)| {
-            let offsets = &table.unit_offsets[units.start..=units.end];
-            let (start, end) = (offsets[0], offsets[units.len()]);
-            let columns = table.columns.iter().zip(&encodings.reads);
-            TableData {
-                unit_offsets: offsets.iter().map(|offset| offset - start).collect(),
-                columns: columns.map(|(data, &e)| data.slice(e, start as usize..end as usize)).collect(),
-            }
-        });
+        let tables = batch
+            .tables
+            .iter()
+            .zip(self.encodings)
+            .map(|(table, encodings)| {
+                let offsets = &table.unit_offsets[units.start..=units.end];
+                let (start, end) = (offsets[0], offsets[units.len()]);
+                let columns = table.columns.iter().zip(&encodings.reads);
+                TableData {
+                    unit_offsets: offsets.iter().map(|offset| offset - start).collect(),
+                    columns: columns
+                        .map(|(data, &e)| data.slice(e, start as usize..end as usize))
+                        .collect(),
+                }
+            });
         let tables = tables.collect();
-        let residue = if batch.residue.is_empty() { Vec::new() } else { batch.residue[units].to_vec() };
+        let residue = if batch.residue.is_empty() {
+            Vec::new()
+        } else {
+            batch.residue[units].to_vec()
+        };
         Batch { tables, residue }
     }
 
     /// `given` is the number of input rows of each table in the front half.
-    fn join(&self, front: Outcome, back: Outcome, given: &[(usize, usize)], units: (usize, usize)) -> Outcome {
-        let tables = front.tables.into_iter().zip(back.tables).zip(self.encodings).zip(given);
+    fn join(
+        &self,
+        front: Outcome,
+        back: Outcome,
+        given: &[(usize, usize)],
+        units: (usize, usize),
+    ) -> Outcome {
+        let tables = front
+            .tables
+            .into_iter()
+            .zip(back.tables)
+            .zip(self.encodings)
+            .zip(given);
         let tables = tables.map(|(((front, back), encodings), &given)| {
-            let rows =
-                |written: &Written, given: usize| written.shape.as_ref().map_or(given, |shape| shape.origins.len());
+            let rows = |written: &Written, given: usize| {
+                written
+                    .shape
+                    .as_ref()
+                    .map_or(given, |shape| shape.origins.len())
+            };
             let rows = (rows(&front, given.0), rows(&back, given.1));
-            let columns = front.columns.iter().zip(&back.columns).zip(&encodings.writes);
-            let columns = columns.map(|((front, back), &encoding)| concatenate(encoding, front, back, rows));
-            Written { columns: columns.collect(), shape: join_shapes(front.shape, back.shape, given.0) }
+            let columns = front
+                .columns
+                .iter()
+                .zip(&back.columns)
+                .zip(&encodings.writes);
+            let columns =
+                columns.map(|((front, back), &encoding)| concatenate(encoding, front, back, rows));
+            Written {
+                columns: columns.collect(),
+                shape: join_shapes(front.shape, back.shape, given.0),
+            }
         });
         let tables = tables.collect();
         let residue = if front.residue.is_empty() && back.residue.is_empty() {
             Vec::new()
         } else {
-            padded(front.residue, units.0).chain(padded(back.residue, units.1)).collect()
+            padded(front.residue, units.0)
+                .chain(padded(back.residue, units.1))
+                .collect()
         };
-        Outcome { tables, refused: Vec::new(), residue }
+        Outcome {
+            tables,
+            refused: Vec::new(),
+            residue,
+        }
     }
 }
 
 fn padded(residue: Vec<Option<Vec<u8>>>, units: usize) -> impl Iterator<Item = Option<Vec<u8>>> {
     let missing = units - residue.len();
-    residue.into_iter().chain(std::iter::repeat_n(None, missing))
+    residue
+        .into_iter()
+        .chain(std::iter::repeat_n(None, missing))
 }
 
 fn rows(table: &TableData) -> usize {
     table.unit_offsets.last().map_or(0, |&rows| rows as usize)
 }
 
-fn concatenate(encoding: Encoding, front: &ColumnData, back: &ColumnData, rows: (usize, usize)) -> ColumnData {
+fn concatenate(
+    encoding: Encoding,
+    front: &ColumnData,
+    back: &ColumnData,
+    rows: (usize, usize),
+) -> ColumnData {
     let mut joined = ColumnBuilder::new(encoding);
     (0..rows.0).for_each(|row| joined.push(front.get(encoding, row)));
     (0..rows.1).for_each(|row| joined.push(back.get(encoding, row)));
@@ -167,9 +227,18 @@ fn concatenate(encoding: Encoding, front: &ColumnData, back: &ColumnData, rows: 
 
 fn join_shapes(front: Option<Shape>, back: Option<Shape>, given: usize) -> Option<Shape> {
     let (mut front, back) = front.zip(back)?;
-    let rows = *front.unit_offsets.last().expect("a shape has one offset more than units");
+    let rows = *front
+        .unit_offsets
+        .last()
+        .expect("a shape has one offset more than units");
     let given = u32::try_from(given).expect("batches are bounded");
-    front.unit_offsets.extend(back.unit_offsets[1..].iter().map(|offset| offset + rows));
-    front.origins.extend(back.origins.iter().map(|&row| if row == NEW_ROW { NEW_ROW } else { row + given }));
+    front
+        .unit_offsets
+        .extend(back.unit_offsets[1..].iter().map(|offset| offset + rows));
+    front.origins.extend(
+        back.origins
+            .iter()
+            .map(|&row| if row == NEW_ROW { NEW_ROW } else { row + given }),
+    );
     Some(front)
 }

@@ -1,10 +1,12 @@
-//! The batch budget: how many bytes one batch may make in memory on its way through a lens, over all steps, all calls of
-//! modules, defaults and residue. Spent for each column and each answer before it is made, never for each row.
+//! The batch budget: how many bytes one batch may make in memory on its way through a lens, over
+//! all steps, all calls of modules, defaults and residue. Spent for each column and each answer
+//! before it is made, never for each row.
 
 use std::cell::Cell;
 
-/// The bytes that one batch makes at most, besides its rows as they were read (at most 4 MiB and one unit). A migration has
-/// up to five batches in memory, sealed ones among them, so the peak of a host stays below 512 MiB.
+/// The bytes that one batch makes at most, besides its rows as they were read (at most 4 MiB and
+/// one unit). A migration has up to five batches in memory, sealed ones among them, so the peak of
+/// a host stays below 512 MiB.
 pub const BATCH_BYTES: usize = 48 << 20;
 
 /// What is left of the bytes of one batch.
@@ -15,8 +17,9 @@ pub struct BatchBudget {
     slow_calls: Cell<u32>,
 }
 
-/// Most calls in the search for the units of one batch at fault that fail and are slow. A single unit at fault takes two for
-/// each halving, and a batch has at most 20,000 units; with each call at its limit of 5 s, this is five minutes.
+/// Most calls in the search for the units of one batch at fault that fail and are slow. A single
+/// unit at fault takes two for each halving, and a batch has at most 20,000 units; with each call
+/// at its limit of 5 s, this is five minutes.
 pub const MOST_SLOW_CALLS: u32 = 60;
 
 /// A batch would make more bytes than it may.
@@ -38,7 +41,11 @@ impl Default for BatchBudget {
 impl BatchBudget {
     /// A budget of so many bytes.
     pub fn of(limit: usize) -> Self {
-        Self { limit, spent: Cell::new(0), slow_calls: Cell::new(0) }
+        Self {
+            limit,
+            spent: Cell::new(0),
+            slow_calls: Cell::new(0),
+        }
     }
 
     /// Spends bytes until the result is dropped.
@@ -51,7 +58,10 @@ impl BatchBudget {
             return Err(OverBudget { limit: self.limit });
         }
         self.spent.set(spent);
-        Ok(Spent { budget: self, bytes })
+        Ok(Spent {
+            budget: self,
+            bytes,
+        })
     }
 
     /// Gives back bytes that were kept and are free again.
@@ -70,7 +80,8 @@ impl BatchBudget {
         self.spent.get()
     }
 
-    /// Makes `bytes` all that is spent, as a step leaves them: what it needed meanwhile is free again.
+    /// Makes `bytes` all that is spent, as a step leaves them: what it needed meanwhile is free
+    /// again.
     ///
     /// # Errors
     /// They are more than the limit.

@@ -1,5 +1,5 @@
-//! Columns between two steps, and the values that a step reads of them, with what those take from the batch budget while
-//! they are in memory.
+//! Columns between two steps, and the values that a step reads of them, with what those take from
+//! the batch budget while they are in memory.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,8 @@ pub(super) struct FrameColumn {
     pub(super) content: Content,
 }
 
-/// The plain values of a column, and the bytes of the batch budget that they take if they were made for this.
+/// The plain values of a column, and the bytes of the batch budget that they take if they were made
+/// for this.
 #[derive(Debug)]
 pub(super) struct PlainColumn<'a> {
     data: Cow<'a, ColumnData>,
@@ -34,8 +35,14 @@ pub(super) struct PlainColumn<'a> {
 }
 
 impl<'a> PlainColumn<'a> {
-    pub(super) fn borrowed(data: &'a ColumnData, budget: &'a BatchBudget) -> Result<Self, OverBudget> {
-        Ok(Self { data: Cow::Borrowed(data), spent: budget.spend(0)? })
+    pub(super) fn borrowed(
+        data: &'a ColumnData,
+        budget: &'a BatchBudget,
+    ) -> Result<Self, OverBudget> {
+        Ok(Self {
+            data: Cow::Borrowed(data),
+            spent: budget.spend(0)?,
+        })
     }
 
     pub(super) fn made(
@@ -44,7 +51,10 @@ impl<'a> PlainColumn<'a> {
         make: impl FnOnce() -> ColumnData,
     ) -> Result<Self, OverBudget> {
         let spent = budget.spend(bytes)?;
-        Ok(Self { data: Cow::Owned(make()), spent })
+        Ok(Self {
+            data: Cow::Owned(make()),
+            spent,
+        })
     }
 
     /// The values for longer than this; they stay spent until the step ends.

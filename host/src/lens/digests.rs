@@ -22,8 +22,12 @@ fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
     hash.finalize()[..16].to_vec()
 }
 
-/// For each unit, the digest of what a row function wrote and whose it is: keys, identity and written columns of its tables.
-pub(super) fn unit_digests(frame: &Frame<'_>, accesses: &[Access]) -> Result<Vec<Vec<u8>>, OverBudget> {
+/// For each unit, the digest of what a row function wrote and whose it is: keys, identity and
+/// written columns of its tables.
+pub(super) fn unit_digests(
+    frame: &Frame<'_>,
+    accesses: &[Access],
+) -> Result<Vec<Vec<u8>>, OverBudget> {
     digests_of(frame, accesses, Column::is_identity)
 }
 
@@ -42,13 +46,34 @@ fn digests_of(
 ) -> Result<Vec<Vec<u8>>, OverBudget> {
     let encoded = |access: &Access| {
         let table = frame.table(&access.table);
-        let mut columns: Vec<_> = table.primary_key.iter().chain(&access.writes).cloned().collect();
-        let added = table.columns.iter().map(|column| &column.column).filter(|column| is_added(column));
+        let mut columns: Vec<_> = table
+            .primary_key
+            .iter()
+            .chain(&access.writes)
+            .cloned()
+            .collect();
+        let added = table
+            .columns
+            .iter()
+            .map(|column| &column.column)
+            .filter(|column| is_added(column));
         columns.extend(added.map(|column| column.name.clone()));
-        Ok((access.table.clone(), frame.encoded(&access.table, &columns)?))
+        Ok((
+            access.table.clone(),
+            frame.encoded(&access.table, &columns)?,
+        ))
     };
-    let tables = accesses.iter().map(encoded).collect::<Result<Vec<_>, OverBudget>>()?;
-    let of_unit = |unit| digest(tables.iter().flat_map(|(table, rows)| rows[frame.table(table).rows_of(unit)].iter()));
+    let tables = accesses
+        .iter()
+        .map(encoded)
+        .collect::<Result<Vec<_>, OverBudget>>()?;
+    let of_unit = |unit| {
+        digest(
+            tables
+                .iter()
+                .flat_map(|(table, rows)| rows[frame.table(table).rows_of(unit)].iter()),
+        )
+    };
     Ok((0..frame.units()).map(of_unit).collect())
 }
 
@@ -73,24 +98,36 @@ impl RowDigest {
     }
 }
 
-/// The columns of a table that a digest of a row is of: an edit changes them, through Diego's modification tag if nothing else, and
-/// a new encryption key does not. The record version is left out: the host sets it, so it is no edit.
+/// The columns of a table that a digest of a row is of: an edit changes them, through Diego's
+/// modification tag if nothing else, and a new encryption key does not. The record version is left
+/// out: the host sets it, so it is no edit.
 fn digested(frame: &Frame<'_>, table: &str) -> Vec<Column> {
-    let columns = frame.table(table).columns.iter().map(|column| column.column.clone());
-    let mut columns: Vec<_> =
-        columns.filter(|column| column.sealing == Sealing::Plain && column.name != RECORD_VERSION).collect();
+    let columns = frame
+        .table(table)
+        .columns
+        .iter()
+        .map(|column| column.column.clone());
+    let mut columns: Vec<_> = columns
+        .filter(|column| column.sealing == Sealing::Plain && column.name != RECORD_VERSION)
+        .collect();
     columns.sort_by(|one, other| one.name.cmp(&other.name));
     columns
 }
 
-/// For each row, the digest of those of its columns that have another value than their default: what a migration adds that was
-/// inserted since changes no digest.
+/// For each row, the digest of those of its columns that have another value than their default:
+/// what a migration adds that was inserted since changes no digest.
 pub(super) fn row_digests(frame: &Frame<'_>, table: &str) -> Result<Vec<Vec<u8>>, OverBudget> {
     let mut hashes = vec![Sha256::new(); frame.table(table).rows()];
-    frame.budget().spend(hashes.len() * size_of::<Sha256>())?.keep();
+    frame
+        .budget()
+        .spend(hashes.len() * size_of::<Sha256>())?
+        .keep();
     let mut encoded = Vec::new();
     for column in digested(frame, table) {
-        let (values, default) = (frame.read(table, &column.name)?, Value::of(column.default.as_ref()));
+        let (values, default) = (
+            frame.read(table, &column.name)?,
+            Value::of(column.default.as_ref()),
+        );
         for (row, hash) in hashes.iter_mut().enumerate() {
             let value = values.get(Encoding::from(column.kind), row);
             if value != default {
@@ -101,12 +138,21 @@ pub(super) fn row_digests(frame: &Frame<'_>, table: &str) -> Result<Vec<Vec<u8>>
             }
         }
     }
-    Ok(hashes.into_iter().map(|hash| hash.finalize()[..16].to_vec()).collect())
+    Ok(hashes
+        .into_iter()
+        .map(|hash| hash.finalize()[..16].to_vec())
+        .collect())
 }
 
 /// The digests of [`row_digests`] as earlier hosts computed them, of the values of all columns.
-fn row_digests_of_earlier_hosts(frame: &Frame<'_>, table: &str) -> Result<Vec<Vec<u8>>, OverBudget> {
-    let names: Vec<_> = digested(frame, table).into_iter().map(|column| column.name).collect();
+fn row_digests_of_earlier_hosts(
+    frame: &Frame<'_>,
+    table: &str,
+) -> Result<Vec<Vec<u8>>, OverBudget> {
+    let names: Vec<_> = digested(frame, table)
+        .into_iter()
+        .map(|column| column.name)
+        .collect();
     let encoded = frame.encoded(table, &names)?;
     frame.budget().spend(encoded.len() * DIGEST_BYTES)?.keep();
     Ok(encoded.iter().map(|row| digest([row])).collect())
@@ -118,7 +164,9 @@ pub(super) fn row_digests_for<'a>(
     table: &str,
     saved: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Vec<RowDigest>, OverBudget> {
-    compared(row_digests(frame, table)?, saved, || row_digests_of_earlier_hosts(frame, table))
+    compared(row_digests(frame, table)?, saved, || {
+        row_digests_of_earlier_hosts(frame, table)
+    })
 }
 
 /// For each unit, the digest of its rows in some tables, to be compared with saved ones.
@@ -144,7 +192,12 @@ fn compared<'a>(
         return Ok(now.into_iter().map(RowDigest::from).collect());
     }
     let digests = now.into_iter().zip(earlier()?);
-    Ok(digests.map(|(now, earlier)| RowDigest { now, earlier: Some(earlier) }).collect())
+    Ok(digests
+        .map(|(now, earlier)| RowDigest {
+            now,
+            earlier: Some(earlier),
+        })
+        .collect())
 }
 
 /// For each unit, the digest of its rows in some tables, in any order of rows.
@@ -158,7 +211,11 @@ fn unit_marks_by(
     row_digests: impl Fn(&Frame<'_>, &str) -> Result<Vec<Vec<u8>>, OverBudget>,
 ) -> Result<Vec<Vec<u8>>, OverBudget> {
     let digests = |table: &String| Ok((table.clone(), row_digests(frame, table)?));
-    let tables = tables.iter().filter(|table| frame.has(table)).map(digests).collect::<Result<Vec<_>, OverBudget>>()?;
+    let tables = tables
+        .iter()
+        .filter(|table| frame.has(table))
+        .map(digests)
+        .collect::<Result<Vec<_>, OverBudget>>()?;
     let of_unit = |unit: usize| {
         digest(tables.iter().map(|(table, rows)| {
             let mut rows = rows[frame.table(table).rows_of(unit)].to_vec();
@@ -169,20 +226,36 @@ fn unit_marks_by(
     Ok((0..frame.units()).map(of_unit).collect())
 }
 
-/// For each unit, a digest of what identifies its record in the tables of the owners: another record under the same key has
-/// another one. Empty without owners.
+/// For each unit, a digest of what identifies its record in the tables of the owners: another
+/// record under the same key has another one. Empty without owners.
 pub(super) fn identities(frame: &Frame<'_>, owners: &[String]) -> Result<Vec<Vec<u8>>, OverBudget> {
     if owners.is_empty() {
         return Ok(vec![Vec::new(); frame.units()]);
     }
     let encoded = |owner: &String| {
-        let columns = frame.table(owner).columns.iter().map(|column| &column.column);
-        let columns: Vec<_> = columns.filter(|column| column.is_identity()).map(|column| column.name.clone()).collect();
+        let columns = frame
+            .table(owner)
+            .columns
+            .iter()
+            .map(|column| &column.column);
+        let columns: Vec<_> = columns
+            .filter(|column| column.is_identity())
+            .map(|column| column.name.clone())
+            .collect();
         frame.encoded(owner, &columns)
     };
-    let encoded = owners.iter().map(encoded).collect::<Result<Vec<_>, OverBudget>>()?;
+    let encoded = owners
+        .iter()
+        .map(encoded)
+        .collect::<Result<Vec<_>, OverBudget>>()?;
     let owners: Vec<_> = owners.iter().zip(&encoded).collect();
-    let of_unit = |unit| digest(owners.iter().flat_map(|(owner, rows)| rows[frame.table(owner).rows_of(unit)].iter()));
+    let of_unit = |unit| {
+        digest(
+            owners
+                .iter()
+                .flat_map(|(owner, rows)| rows[frame.table(owner).rows_of(unit)].iter()),
+        )
+    };
     frame.budget().spend(frame.units() * DIGEST_BYTES)?.keep();
     Ok((0..frame.units()).map(of_unit).collect())
 }

@@ -20,7 +20,9 @@ pub(super) const CHANGES_SAVED: &str = "it would change rows for which migration
 #[derive(Debug, thiserror::Error)]
 pub enum LensError {
     /// `unit` is its place in the batch; the caller knows its key.
-    #[error("{direction} of migration {version} ({module}, sha256 {digest}) cannot transform a unit: {reason}")]
+    #[error(
+        "{direction} of migration {version} ({module}, sha256 {digest}) cannot transform a unit: {reason}"
+    )]
     Unit {
         unit: usize,
         module: String,
@@ -35,9 +37,15 @@ pub enum LensError {
         "{direction} of migration {version} moves columns from {from} to {to}, but a row has no counterpart there; \
          add or remove the row, then start again"
     )]
-    Counterpart { unit: usize, version: DataVersion, direction: Direction, from: String, to: String },
-    /// The host refuses what a module returned for so many units, or fails over it. Of several units, only a smaller batch
-    /// shows which is at fault.
+    Counterpart {
+        unit: usize,
+        version: DataVersion,
+        direction: Direction,
+        from: String,
+        to: String,
+    },
+    /// The host refuses what a module returned for so many units, or fails over it. Of several
+    /// units, only a smaller batch shows which is at fault.
     #[error(
         "{direction} of migration {version} ({module}, sha256 {digest}) cannot be applied to {}: {reason}",
         if *.units == 1 { "a unit".to_owned() } else { format!("{units} units") }
@@ -56,14 +64,24 @@ pub enum LensError {
         "{direction} of migration {version} ({module}, sha256 {digest}) took nearly all of its time, or more, in {calls} calls for \
          one batch, and failed: {reason}; correct the module"
     )]
-    Slow { module: String, version: DataVersion, digest: String, direction: Direction, calls: u32, reason: String },
+    Slow {
+        module: String,
+        version: DataVersion,
+        digest: String,
+        direction: Direction,
+        calls: u32,
+        reason: String,
+    },
 }
 
 impl LensError {
-    /// The place of the unit at fault, or of the first of several; that of the first unit where none is known.
+    /// The place of the unit at fault, or of the first of several; that of the first unit where
+    /// none is known.
     pub fn unit(&self) -> usize {
         match self {
-            Self::Unit { unit, .. } | Self::Counterpart { unit, .. } | Self::Step { unit, .. } => *unit,
+            Self::Unit { unit, .. } | Self::Counterpart { unit, .. } | Self::Step { unit, .. } => {
+                *unit
+            }
             Self::Slow { .. } => 0,
         }
     }
@@ -130,7 +148,8 @@ impl From<OverBudget> for ChangeError {
     }
 }
 
-/// Units with a row that has no counterpart in the table that a column moves to, or the other way round.
+/// Units with a row that has no counterpart in the table that a column moves to, or the other way
+/// round.
 #[derive(Debug)]
 pub(super) struct NoCounterpart {
     pub(super) units: Vec<usize>,

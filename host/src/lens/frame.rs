@@ -1,5 +1,5 @@
-//! Units between two steps: tables whose columns are still those of the source, were written by a step, or are the same
-//! in every row. Owns what a layout change does to rows in memory.
+//! Units between two steps: tables whose columns are still those of the source, were written by a
+//! step, or are the same in every row. Owns what a layout change does to rows in memory.
 
 mod aside;
 mod classes;
@@ -56,19 +56,29 @@ impl FrameTable {
         self.unit_offsets[unit] as usize..self.unit_offsets[unit + 1] as usize
     }
 
-    /// Whether it has had no rows since it was created: none of the source, and none that a row function made or that
-    /// residue restored.
+    /// Whether it has had no rows since it was created: none of the source, and none that a row
+    /// function made or that residue restored.
     fn is_new(&self) -> bool {
-        self.origins.is_empty() && !self.columns.iter().any(|column| matches!(column.content, Content::Given(_)))
+        self.origins.is_empty()
+            && !self
+                .columns
+                .iter()
+                .any(|column| matches!(column.content, Content::Given(_)))
     }
 
     pub(super) fn find(&self, name: &str) -> &FrameColumn {
-        let known = self.columns.iter().find(|column| column.column.name == name);
+        let known = self
+            .columns
+            .iter()
+            .find(|column| column.column.name == name);
         known.unwrap_or_else(|| panic!("the layout was checked to have a column {name:?}"))
     }
 
     fn position(&self, name: &str) -> usize {
-        let known = self.columns.iter().position(|column| column.column.name == name);
+        let known = self
+            .columns
+            .iter()
+            .position(|column| column.column.name == name);
         known.expect("the layout was checked to have the column")
     }
 
@@ -94,7 +104,8 @@ pub(super) struct Frame<'a> {
     /// Tables that a migration has dropped on the way down, for its way up.
     aside: BTreeMap<(DataVersion, String), FrameTable>,
     losing: BTreeSet<usize>,
-    /// What steps have saved: the place of the step, and the table; an empty name for the residue of a row function.
+    /// What steps have saved: the place of the step, and the table; an empty name for the residue
+    /// of a row function.
     saved: BTreeSet<(usize, String)>,
 }
 
@@ -149,7 +160,10 @@ impl<'a> Frame<'a> {
             columns: table
                 .columns
                 .iter()
-                .map(|column| FrameColumn { column: column.clone(), content: content(column) })
+                .map(|column| FrameColumn {
+                    column: column.clone(),
+                    content: content(column),
+                })
                 .collect(),
             leaving: Vec::new(),
             aside: Vec::new(),
@@ -184,9 +198,14 @@ impl<'a> Frame<'a> {
             let origins: usize = table.origins.values().map(Vec::len).sum();
             let aside = table.aside.iter().map(|aside| &aside.column);
             let columns = table.columns.iter().chain(aside);
-            (table.unit_offsets.len() + origins) * size_of::<u32>() + columns.map(content).sum::<usize>()
+            (table.unit_offsets.len() + origins) * size_of::<u32>()
+                + columns.map(content).sum::<usize>()
         };
-        self.tables.values().chain(self.aside.values()).map(table).sum()
+        self.tables
+            .values()
+            .chain(self.aside.values())
+            .map(table)
+            .sum()
     }
 
     /// Takes a column's values out of a table that nothing reads from then on.
@@ -208,7 +227,9 @@ impl<'a> Frame<'a> {
     }
 
     pub(super) fn table_mut(&mut self, table: &str) -> &mut FrameTable {
-        self.tables.get_mut(table).expect("the layout was checked to have the table")
+        self.tables
+            .get_mut(table)
+            .expect("the layout was checked to have the table")
     }
 
     pub(super) fn names(&self) -> Vec<String> {
@@ -236,22 +257,38 @@ impl<'a> Frame<'a> {
             Content::Fill(literal) => {
                 let (value, rows) = (Value::of(literal.as_ref()), table.rows());
                 let bytes = ColumnData::repeated_bytes(encoding, value, rows);
-                PlainColumn::made(self.budget, bytes, || ColumnData::repeat(encoding, value, rows))
+                PlainColumn::made(self.budget, bytes, || {
+                    ColumnData::repeat(encoding, value, rows)
+                })
             }
-            Content::Source { table: source, column: name, .. } => {
-                self.needed.borrow_mut().entry(source.clone()).or_default().insert(name.clone());
+            Content::Source {
+                table: source,
+                column: name,
+                ..
+            } => {
+                self.needed
+                    .borrow_mut()
+                    .entry(source.clone())
+                    .or_default()
+                    .insert(name.clone());
                 let Some(loaded) = self.input.tables.get(source) else {
-                    return PlainColumn::made(self.budget, 0, || ColumnData::repeat(encoding, Value::Null, 0));
+                    return PlainColumn::made(self.budget, 0, || {
+                        ColumnData::repeat(encoding, Value::Null, 0)
+                    });
                 };
                 let data = &loaded.columns[name];
                 let origins = &table.origins[source];
                 let all = loaded.unit_offsets.last().map_or(0, |&rows| rows as usize);
-                if origins.len() == all && origins.iter().zip(0..).all(|(&origin, row)| origin == row) {
+                if origins.len() == all
+                    && origins.iter().zip(0..).all(|(&origin, row)| origin == row)
+                {
                     return PlainColumn::borrowed(data, self.budget);
                 }
                 let otherwise = Value::of(column.column.default.as_ref());
                 let bytes = data.picked_bytes(encoding, origins, otherwise);
-                PlainColumn::made(self.budget, bytes, || data.pick(encoding, origins, otherwise))
+                PlainColumn::made(self.budget, bytes, || {
+                    data.pick(encoding, origins, otherwise)
+                })
             }
         }
     }
@@ -267,7 +304,10 @@ impl<'a> Frame<'a> {
             Change::AddColumn { table, column } => {
                 if let Some(table) = self.tables.get_mut(table) {
                     let content = Content::Fill(column.default.clone());
-                    table.columns.push(FrameColumn { column: column.clone(), content });
+                    table.columns.push(FrameColumn {
+                        column: column.clone(),
+                        content,
+                    });
                 }
             }
             Change::AlterColumn { table, column } => {
@@ -287,7 +327,11 @@ impl<'a> Frame<'a> {
                 if let Some(table) = self.tables.get_mut(table) {
                     let at = table.position(from);
                     table.columns[at].column.name.clone_from(to);
-                    table.primary_key.iter_mut().filter(|key| *key == from).for_each(|key| key.clone_from(to));
+                    table
+                        .primary_key
+                        .iter_mut()
+                        .filter(|key| *key == from)
+                        .for_each(|key| key.clone_from(to));
                 }
             }
             Change::MoveColumn { column, from, to } => {
@@ -300,7 +344,8 @@ impl<'a> Frame<'a> {
                     table.primary_key.clone_from(columns);
                 }
             }
-            // A table is dropped once its rows are saved, and created where it belongs to the frame; indexes have no rows.
+            // A table is dropped once its rows are saved, and created where it belongs to the
+            // frame; indexes have no rows.
             Change::CreateTable(_)
             | Change::DropTable { .. }
             | Change::CreateIndex { .. }
@@ -323,8 +368,9 @@ impl<'a> Frame<'a> {
         self.tables.remove(table);
     }
 
-    /// Moves a column. A new table adopts the rows of the table that the column comes from; otherwise each value moves to
-    /// the row with the same key. Values that were not opened stay sealed.
+    /// Moves a column. A new table adopts the rows of the table that the column comes from;
+    /// otherwise each value moves to the row with the same key. Values that were not opened stay
+    /// sealed.
     fn move_column(&mut self, column: &str, from: &str, to: &str) -> Result<(), ChangeError> {
         self.join(from, to);
         let giver = self.table(from).clone();
@@ -338,10 +384,21 @@ impl<'a> Frame<'a> {
             content if alike => content,
             content => {
                 let rows = self.counterparts(from, to)?;
-                self.give(&giver, FrameColumn { column: moved.column.clone(), content }, to, &rows)?
+                self.give(
+                    &giver,
+                    FrameColumn {
+                        column: moved.column.clone(),
+                        content,
+                    },
+                    to,
+                    &rows,
+                )?
             }
         };
-        self.table_mut(to).columns.push(FrameColumn { column: moved.column, content });
+        self.table_mut(to).columns.push(FrameColumn {
+            column: moved.column,
+            content,
+        });
         let table = self.table_mut(from);
         let at = table.position(column);
         table.columns.remove(at);
@@ -358,21 +415,32 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// A column of `giver` over the rows of `to`. A source column stays one, unless the rows of `to` already continue other
-    /// rows of the same source table.
-    fn give(&mut self, giver: &FrameTable, moved: FrameColumn, to: &str, rows: &[u32]) -> Result<Content, OverBudget> {
+    /// A column of `giver` over the rows of `to`. A source column stays one, unless the rows of
+    /// `to` already continue other rows of the same source table.
+    fn give(
+        &mut self,
+        giver: &FrameTable,
+        moved: FrameColumn,
+        to: &str,
+        rows: &[u32],
+    ) -> Result<Content, OverBudget> {
         if let Content::Source { table, .. } = &moved.content {
             let taker = self.table_mut(to);
             if taker.continues.contains(table) || !taker.origins.contains_key(table) {
                 let origins = &giver.origins[table];
-                taker.origins.insert(table.clone(), rows.iter().map(|&row| origins[row as usize]).collect());
+                taker.origins.insert(
+                    table.clone(),
+                    rows.iter().map(|&row| origins[row as usize]).collect(),
+                );
                 taker.continues.insert(table.clone());
                 return Ok(moved.content);
             }
         }
         let data = self.contents(giver, &moved)?;
         let encoding = Encoding::from(moved.column.kind);
-        self.budget.spend(data.picked_bytes(encoding, rows, Value::Null))?.keep();
+        self.budget
+            .spend(data.picked_bytes(encoding, rows, Value::Null))?
+            .keep();
         Ok(Content::Given(data.pick(encoding, rows, Value::Null)))
     }
 
@@ -399,7 +467,11 @@ impl<'a> Frame<'a> {
             true => Ok(rows),
             false => {
                 let (from, to) = (from.to_owned(), to.to_owned());
-                Err(ChangeError::NoCounterpart(NoCounterpart { units: without, from, to }))
+                Err(ChangeError::NoCounterpart(NoCounterpart {
+                    units: without,
+                    from,
+                    to,
+                }))
             }
         }
     }
@@ -411,7 +483,11 @@ impl<'a> Frame<'a> {
     }
 
     /// The values of some columns of every row, encoded.
-    pub(super) fn encoded(&self, table: &str, columns: &[String]) -> Result<EncodedRows<'_>, OverBudget> {
+    pub(super) fn encoded(
+        &self,
+        table: &str,
+        columns: &[String],
+    ) -> Result<EncodedRows<'_>, OverBudget> {
         let count = self.table(table).rows();
         let mut spent = self.budget.spend(count * size_of::<Vec<u8>>())?;
         let mut rows = vec![Vec::new(); count];
@@ -419,7 +495,9 @@ impl<'a> Frame<'a> {
             let encoding = Encoding::from(self.column(table, name).column.kind);
             let data = self.read(table, name)?;
             spent.add(data.bytes() + count * Value::MOST_TAG_BYTES)?;
-            rows.iter_mut().enumerate().for_each(|(row, bytes)| data.get(encoding, row).encode(bytes));
+            rows.iter_mut()
+                .enumerate()
+                .for_each(|(row, bytes)| data.get(encoding, row).encode(bytes));
         }
         Ok(EncodedRows::new(rows, spent))
     }
@@ -432,14 +510,30 @@ impl<'a> Frame<'a> {
         table.reshaped = true;
         for origins in table.origins.values_mut() {
             budget.spend(size_of_val(shape.origins.as_slice()))?.keep();
-            let picked = shape.origins.iter().map(|&row| if row == NEW_ROW { NEW_ROW } else { origins[row as usize] });
+            let picked = shape.origins.iter().map(|&row| {
+                if row == NEW_ROW {
+                    NEW_ROW
+                } else {
+                    origins[row as usize]
+                }
+            });
             *origins = picked.collect();
         }
         let aside = table.aside.iter_mut().map(|aside| &mut aside.column);
-        for FrameColumn { column, content } in table.columns.iter_mut().chain(&mut table.leaving).chain(aside) {
+        for FrameColumn { column, content } in table
+            .columns
+            .iter_mut()
+            .chain(&mut table.leaving)
+            .chain(aside)
+        {
             if let Content::Given(data) = content {
-                let (encoding, otherwise) = (Encoding::from(column.kind), Value::of(column.default.as_ref()));
-                budget.spend(data.picked_bytes(encoding, &shape.origins, otherwise))?.keep();
+                let (encoding, otherwise) = (
+                    Encoding::from(column.kind),
+                    Value::of(column.default.as_ref()),
+                );
+                budget
+                    .spend(data.picked_bytes(encoding, &shape.origins, otherwise))?
+                    .keep();
                 *data = data.pick(encoding, &shape.origins, otherwise);
             }
         }

@@ -1,11 +1,13 @@
-//! What a step would lose, and giving it back. Owns the form of residue and the rule that a record which has changed
-//! since gets no old values back; `rows::residue` stores it.
+//! What a step would lose, and giving it back. Owns the form of residue and the rule that a record
+//! which has changed since gets no old values back; `rows::residue` stores it.
 
 use std::collections::BTreeMap;
 
 use super::budget::OverBudget;
 use super::column::{Content, FrameColumn};
-use super::digests::{RowDigest, row_digests, row_digests_for, unit_digests, unit_digests_of_earlier_hosts};
+use super::digests::{
+    RowDigest, row_digests, row_digests_for, unit_digests, unit_digests_of_earlier_hosts,
+};
 use super::error::StepError;
 use super::frame::{Frame, FrameTable};
 use super::step::{ColumnFate, DroppedTable, Step};
@@ -38,7 +40,11 @@ pub struct ResidueValue {
 impl ResidueEntry {
     /// The memory that it takes.
     pub(super) fn bytes(&self) -> usize {
-        let ResidueValue { row_key, digest, bytes } = &self.value;
+        let ResidueValue {
+            row_key,
+            digest,
+            bytes,
+        } = &self.value;
         size_of::<Self>() + self.table.len() + row_key.len() + digest.len() + bytes.len()
     }
 }
@@ -52,11 +58,16 @@ pub struct Residue {
 
 impl Residue {
     pub fn add(&mut self, version: DataVersion, table: &str, unit: usize, value: ResidueValue) {
-        self.entries.entry((version, table.to_owned())).or_default().entry(unit).or_default().push(value);
+        self.entries
+            .entry((version, table.to_owned()))
+            .or_default()
+            .entry(unit)
+            .or_default()
+            .push(value);
     }
 
-    /// For rows that a client may have edited through the columns that were there: a column that no row function writes is
-    /// given back whatever else has changed.
+    /// For rows that a client may have edited through the columns that were there: a column that no
+    /// row function writes is given back whatever else has changed.
     #[must_use]
     pub fn of_edited(mut self) -> Self {
         self.edited = true;
@@ -66,7 +77,10 @@ impl Residue {
     /// The entries of these units, each at the unit's place in the list.
     #[must_use]
     pub fn only(&self, units: &[usize]) -> Self {
-        let mut kept = Self { edited: self.edited, ..Self::default() };
+        let mut kept = Self {
+            edited: self.edited,
+            ..Self::default()
+        };
         for ((version, table), entries) in &self.entries {
             for (place, unit) in units.iter().enumerate() {
                 for entry in entries.get(unit).into_iter().flatten() {
@@ -80,25 +94,39 @@ impl Residue {
     /// The digests of what residue was saved for.
     pub(super) fn digests(&self, version: DataVersion, table: &str) -> impl Iterator<Item = &[u8]> {
         let units = self.entries.get(&(version, table.to_owned()));
-        units.into_iter().flat_map(BTreeMap::values).flatten().map(|entry| entry.digest.as_slice())
+        units
+            .into_iter()
+            .flat_map(BTreeMap::values)
+            .flatten()
+            .map(|entry| entry.digest.as_slice())
     }
 
     fn of(&self, version: DataVersion, table: &str, unit: usize) -> &[ResidueValue] {
-        self.entries.get(&(version, table.to_owned())).and_then(|units| units.get(&unit)).map_or(&[], Vec::as_slice)
+        self.entries
+            .get(&(version, table.to_owned()))
+            .and_then(|units| units.get(&unit))
+            .map_or(&[], Vec::as_slice)
     }
 }
 
 impl From<Vec<ResidueEntry>> for Residue {
     fn from(kept: Vec<ResidueEntry>) -> Self {
         let mut left = Self::default();
-        for ResidueEntry { unit, table, left_by, value } in kept {
+        for ResidueEntry {
+            unit,
+            table,
+            left_by,
+            value,
+        } in kept
+        {
             left.add(left_by.version, &table, unit, value);
         }
         left
     }
 }
 
-/// For each unit, the residue of its row function, if the unit is still what the other direction returned.
+/// For each unit, the residue of its row function, if the unit is still what the other direction
+/// returned.
 pub(super) fn given_back(
     frame: &Frame<'_>,
     version: DataVersion,
@@ -109,32 +137,44 @@ pub(super) fn given_back(
     let digests = unit_digests(frame, opposite)?;
     let entry_of = |unit| left.of(version, "", unit).first();
     let differs = |unit: usize| entry_of(unit).is_some_and(|entry| entry.digest != digests[unit]);
-    let earlier =
-        (0..frame.units()).any(differs).then(|| unit_digests_of_earlier_hosts(frame, opposite)).transpose()?;
+    let earlier = (0..frame.units())
+        .any(differs)
+        .then(|| unit_digests_of_earlier_hosts(frame, opposite))
+        .transpose()?;
     let mut residue = Vec::with_capacity(frame.units());
     for (unit, digest) in digests.iter().enumerate() {
         let entry = entry_of(unit);
         let is_fresh = |entry: &&ResidueValue| {
-            entry.digest == *digest || earlier.as_ref().is_some_and(|earlier| entry.digest == earlier[unit])
+            entry.digest == *digest
+                || earlier
+                    .as_ref()
+                    .is_some_and(|earlier| entry.digest == earlier[unit])
         };
         let fresh = entry.filter(is_fresh);
         *stale += u64::from(entry.is_some() && fresh.is_none());
-        frame.budget().spend(fresh.map_or(0, |entry| entry.bytes.len()))?.keep();
+        frame
+            .budget()
+            .spend(fresh.map_or(0, |entry| entry.bytes.len()))?
+            .keep();
         residue.push(fresh.map(|entry| entry.bytes.clone()));
     }
     Ok(residue)
 }
 
 /// The units of which a row function saved something that it does not get back.
-pub(super) fn not_given_back(version: DataVersion, left: &Residue, given: &[Option<Vec<u8>>]) -> Vec<usize> {
+pub(super) fn not_given_back(
+    version: DataVersion,
+    left: &Residue,
+    given: &[Option<Vec<u8>>],
+) -> Vec<usize> {
     let is_lost = |(unit, given): (usize, &Option<Vec<u8>>)| {
         (given.is_none() && !left.of(version, "", unit).is_empty()).then_some(unit)
     };
     given.iter().enumerate().filter_map(is_lost).collect()
 }
 
-/// Saves the columns that the step drops from a table, except values that the other direction, or the host, would set
-/// anyway.
+/// Saves the columns that the step drops from a table, except values that the other direction, or
+/// the host, would set anyway.
 pub(super) fn keep_columns(
     frame: &mut Frame<'_>,
     step: &Step,
@@ -143,15 +183,20 @@ pub(super) fn keep_columns(
 ) -> Result<(), OverBudget> {
     let mut leaving = frame.table(table).leaving.clone();
     if step.is_left_to_return() {
-        let is_aside =
-            |column: &mut FrameColumn| step.fate(table, &column.column.name) == ColumnFate::KeptUnlessDefault;
+        let is_aside = |column: &mut FrameColumn| {
+            step.fate(table, &column.column.name) == ColumnFate::KeptUnlessDefault
+        };
         for column in leaving.extract_if(.., is_aside) {
             frame.set_column_aside(step.version(), table, column);
         }
     }
-    let leaving = leaving.into_iter().filter(|column| column.column.name != RECORD_VERSION);
+    let leaving = leaving
+        .into_iter()
+        .filter(|column| column.column.name != RECORD_VERSION);
     let fated = leaving.map(|column| (step.fate(table, &column.column.name), column));
-    let leaving: Vec<_> = fated.filter(|(fate, _)| *fate != ColumnFate::Lost).collect();
+    let leaving: Vec<_> = fated
+        .filter(|(fate, _)| *fate != ColumnFate::Lost)
+        .collect();
     if leaving.is_empty() {
         return Ok(());
     }
@@ -162,8 +207,8 @@ pub(super) fn keep_columns(
     keep(frame, step, (table, &name), &leaving, &digests, kept)
 }
 
-/// Saves all rows of a table that is dropped. Where a row function of the other direction makes its rows, a unit without rows is
-/// saved as such.
+/// Saves all rows of a table that is dropped. Where a row function of the other direction makes its
+/// rows, a unit without rows is saved as such.
 pub(super) fn keep_table(
     frame: &mut Frame<'_>,
     step: &Step,
@@ -175,12 +220,25 @@ pub(super) fn keep_table(
         let held = frame.table(table);
         let empty = (0..frame.units()).filter(|&unit| held.rows_of(unit).is_empty());
         kept.extend(empty.map(|unit| {
-            let value = ResidueValue { row_key: Vec::new(), digest: Vec::new(), bytes: Vec::new() };
-            ResidueEntry { unit, table: name.clone(), left_by: step.leg(), value }
+            let value = ResidueValue {
+                row_key: Vec::new(),
+                digest: Vec::new(),
+                bytes: Vec::new(),
+            };
+            ResidueEntry {
+                unit,
+                table: name.clone(),
+                left_by: step.leg(),
+                value,
+            }
         }));
     }
-    let columns: Vec<_> =
-        frame.table(table).columns.iter().map(|column| (ColumnFate::ResidueEntry, column.clone())).collect();
+    let columns: Vec<_> = frame
+        .table(table)
+        .columns
+        .iter()
+        .map(|column| (ColumnFate::ResidueEntry, column.clone()))
+        .collect();
     let digests = vec![Vec::new(); frame.table(table).rows()];
     keep(frame, step, (table, name), &columns, &digests, kept)
 }
@@ -195,26 +253,41 @@ fn keep(
     kept: &mut Vec<ResidueEntry>,
 ) -> Result<(), OverBudget> {
     let (held, keys) = (frame.table(table), frame.keys(table)?);
-    let data =
-        columns.iter().map(|(_, column)| frame.contents(held, column)).collect::<Result<Vec<_>, OverBudget>>()?;
+    let data = columns
+        .iter()
+        .map(|(_, column)| frame.contents(held, column))
+        .collect::<Result<Vec<_>, OverBudget>>()?;
     for ((_, FrameColumn { column, .. }), data) in columns.iter().zip(&data) {
         let tags = held.rows() * (column.name.len() + 2 * Value::MOST_TAG_BYTES);
         frame.budget().spend(data.bytes() + tags)?.keep();
     }
-    frame.budget().spend(held.rows() * size_of::<ResidueEntry>())?.keep();
+    frame
+        .budget()
+        .spend(held.rows() * size_of::<ResidueEntry>())?
+        .keep();
     for unit in 0..frame.units() {
         for row in held.rows_of(unit) {
             let mut bytes = Vec::new();
             for ((fate, FrameColumn { column, .. }), data) in columns.iter().zip(&data) {
                 let value = data.get(Encoding::from(column.kind), row);
-                if *fate == ColumnFate::ResidueEntry || value != Value::of(column.default.as_ref()) {
+                if *fate == ColumnFate::ResidueEntry || value != Value::of(column.default.as_ref())
+                {
                     Value::Text(column.name.as_bytes()).encode(&mut bytes);
                     value.encode(&mut bytes);
                 }
             }
             if !bytes.is_empty() {
-                let value = ResidueValue { row_key: keys[row].clone(), digest: digests[row].clone(), bytes };
-                kept.push(ResidueEntry { unit, table: name.to_owned(), left_by: step.leg(), value });
+                let value = ResidueValue {
+                    row_key: keys[row].clone(),
+                    digest: digests[row].clone(),
+                    bytes,
+                };
+                kept.push(ResidueEntry {
+                    unit,
+                    table: name.to_owned(),
+                    left_by: step.leg(),
+                    value,
+                });
             }
         }
     }
@@ -228,18 +301,26 @@ pub(super) struct Mark {
     digest: RowDigest,
 }
 
-/// The marks of a table's rows, computed before the step changes anything. `saved` are digests of rows for which residue was saved.
+/// The marks of a table's rows, computed before the step changes anything. `saved` are digests of
+/// rows for which residue was saved.
 pub(super) fn marks<'a>(
     frame: &Frame<'_>,
     table: &str,
     saved: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Vec<Mark>, OverBudget> {
-    let rows = frame.keys(table)?.into_rows().into_iter().zip(row_digests_for(frame, table, saved)?);
-    Ok(rows.map(|(row_key, digest)| Mark { row_key, digest }).collect())
+    let rows = frame
+        .keys(table)?
+        .into_rows()
+        .into_iter()
+        .zip(row_digests_for(frame, table, saved)?);
+    Ok(rows
+        .map(|(row_key, digest)| Mark { row_key, digest })
+        .collect())
 }
 
-/// Restores the values of the columns that the step added, row by row. A table that the step creates has no marks from
-/// before it: its rows are matched by their keys and by the records that they belong to.
+/// Restores the values of the columns that the step added, row by row. A table that the step
+/// creates has no marks from before it: its rows are matched by their keys and by the records that
+/// they belong to.
 pub(super) fn restore(
     frame: &mut Frame<'_>,
     step: &Step,
@@ -256,20 +337,29 @@ pub(super) fn restore(
     let marks = match marks {
         Some(marks) => marks,
         None => {
-            let of_units = (0..frame.units()).flat_map(|unit| held.rows_of(unit).map(move |_| unit));
+            let of_units =
+                (0..frame.units()).flat_map(|unit| held.rows_of(unit).map(move |_| unit));
             let keys = frame.keys(table)?.into_rows().into_iter();
             keys.zip(of_units)
-                .map(|(row_key, unit)| Mark { row_key, digest: identities[unit].clone().into() })
+                .map(|(row_key, unit)| Mark {
+                    row_key,
+                    digest: identities[unit].clone().into(),
+                })
                 .collect()
         }
     };
     let mut found: Vec<Option<BTreeMap<&[u8], Value<'_>>>> = vec![None; held.rows()];
     for unit in 0..frame.units() {
-        let entries: BTreeMap<_, _> =
-            left.of(step.version(), table, unit).iter().map(|entry| (entry.row_key.as_slice(), entry)).collect();
+        let entries: BTreeMap<_, _> = left
+            .of(step.version(), table, unit)
+            .iter()
+            .map(|entry| (entry.row_key.as_slice(), entry))
+            .collect();
         let mut used = 0;
         for row in held.rows_of(unit) {
-            let Some(entry) = entries.get(marks[row].row_key.as_slice()) else { continue };
+            let Some(entry) = entries.get(marks[row].row_key.as_slice()) else {
+                continue;
+            };
             // Earlier hosts bound the rows of a dropped table to nothing.
             let is_unbound = entry.digest.is_empty() && step.creates(table);
             if marks[row].digest.is(&entry.digest) || is_unbound {
@@ -286,7 +376,10 @@ pub(super) fn restore(
     }
     let restored = step.brought(table).map(|column| {
         let otherwise = frame.contents(held, held.find(&column.name))?;
-        Ok((column.name.clone(), restored_column(column, &found, Some(&otherwise))))
+        Ok((
+            column.name.clone(),
+            restored_column(column, &found, Some(&otherwise)),
+        ))
     });
     for (name, data) in restored.collect::<Result<Vec<_>, OverBudget>>()? {
         frame.table_mut(table).set(&name, Content::Given(data));
@@ -303,8 +396,14 @@ fn restored_column(
     let encoding = Encoding::from(column.kind);
     let mut data = ColumnBuilder::new(encoding);
     for (row, values) in found.iter().enumerate() {
-        let kept = values.as_ref().and_then(|values| values.get(column.name.as_bytes()).copied());
-        let default = || otherwise.map_or(Value::of(column.default.as_ref()), |data| data.get(encoding, row));
+        let kept = values
+            .as_ref()
+            .and_then(|values| values.get(column.name.as_bytes()).copied());
+        let default = || {
+            otherwise.map_or(Value::of(column.default.as_ref()), |data| {
+                data.get(encoding, row)
+            })
+        };
         data.push(kept.unwrap_or_else(default));
     }
     data.finish()
@@ -318,8 +417,8 @@ struct FilledRow<'a> {
     kept: BTreeMap<&'a [u8], Value<'a>>,
 }
 
-/// Restores a table that the step creates with rows of its row function. A unit that is still what the other direction
-/// returned gets the saved rows; any other keeps those of the row function.
+/// Restores a table that the step creates with rows of its row function. A unit that is still what
+/// the other direction returned gets the saved rows; any other keeps those of the row function.
 pub(super) fn restore_filled(
     frame: &mut Frame<'_>,
     step: &Step,
@@ -336,15 +435,26 @@ pub(super) fn restore_filled(
         if entries.first().is_some_and(|entry| mark.is(&entry.digest)) {
             let kept = entries.iter().filter(|entry| !entry.row_key.is_empty());
             for entry in kept {
-                rows.push(FilledRow { made: None, kept: decode(&entry.bytes, (table, held))? });
+                rows.push(FilledRow {
+                    made: None,
+                    kept: decode(&entry.bytes, (table, held))?,
+                });
             }
         } else {
             *stale += entries.len() as u64;
             for row in held.rows_of(unit) {
-                let own = entries.iter().find(|entry| left.edited && entry.row_key == keys[row]);
-                let mut kept = own.map_or_else(|| Ok(BTreeMap::new()), |entry| decode(&entry.bytes, (table, held)))?;
+                let own = entries
+                    .iter()
+                    .find(|entry| left.edited && entry.row_key == keys[row]);
+                let mut kept = own.map_or_else(
+                    || Ok(BTreeMap::new()),
+                    |entry| decode(&entry.bytes, (table, held)),
+                )?;
                 kept.retain(|column, _| !step.computes(table, column));
-                rows.push(FilledRow { made: Some(row), kept });
+                rows.push(FilledRow {
+                    made: Some(row),
+                    kept,
+                });
             }
         }
         offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
@@ -354,8 +464,17 @@ pub(super) fn restore_filled(
         let encoding = Encoding::from(column.kind);
         let mut data = ColumnBuilder::new(encoding);
         for row in &rows {
-            let otherwise = || row.made.map_or(Value::of(column.default.as_ref()), |row| made.get(encoding, row));
-            data.push(row.kept.get(column.name.as_bytes()).copied().unwrap_or_else(otherwise));
+            let otherwise = || {
+                row.made.map_or(Value::of(column.default.as_ref()), |row| {
+                    made.get(encoding, row)
+                })
+            };
+            data.push(
+                row.kept
+                    .get(column.name.as_bytes())
+                    .copied()
+                    .unwrap_or_else(otherwise),
+            );
         }
         Ok(Content::Given(data.finish()))
     });
@@ -363,7 +482,10 @@ pub(super) fn restore_filled(
     drop(keys);
     let held = frame.table_mut(table);
     held.unit_offsets = offsets;
-    held.columns.iter_mut().zip(contents).for_each(|(column, content)| column.content = content);
+    held.columns
+        .iter_mut()
+        .zip(contents)
+        .for_each(|(column, content)| column.content = content);
     Ok(())
 }
 
@@ -381,7 +503,9 @@ fn restore_table(
     for (unit, identity) in identities.iter().enumerate() {
         let entries = left.of(version, table, unit);
         // Earlier hosts bound the rows to nothing.
-        let own = entries.iter().filter(|entry| entry.digest.is_empty() || entry.digest == *identity);
+        let own = entries
+            .iter()
+            .filter(|entry| entry.digest.is_empty() || entry.digest == *identity);
         let before = rows.len();
         for entry in own {
             rows.push(Some(decode(&entry.bytes, (table, frame.table(table)))?));
@@ -397,7 +521,8 @@ fn restore_table(
     Ok(())
 }
 
-/// Decodes the saved values of a row of a table. Names of columns that it does not have any more are decoded, too.
+/// Decodes the saved values of a row of a table. Names of columns that it does not have any more
+/// are decoded, too.
 ///
 /// # Errors
 /// The bytes are not what was saved, or a column has another type than it had then.
@@ -409,7 +534,9 @@ fn decode<'a>(
     let damaged = || StepError::Batch(format!("the residue of a row of `{name}` is damaged"));
     let mut values = BTreeMap::new();
     while !bytes.is_empty() {
-        let Some((Value::Text(column), rest)) = Value::decode(bytes) else { return Err(damaged()) };
+        let Some((Value::Text(column), rest)) = Value::decode(bytes) else {
+            return Err(damaged());
+        };
         let (value, rest) = Value::decode(rest).ok_or_else(damaged)?;
         let mut columns = table.columns.iter().map(|column| &column.column);
         let known = columns.find(|known| known.name.as_bytes() == column);

@@ -1,5 +1,5 @@
-//! One migration of a lens, in one direction: what it changes, what its row function reads and writes, and what it would
-//! lose. Pure facts of the manifest; `walk` applies them to rows.
+//! One migration of a lens, in one direction: what it changes, what its row function reads and
+//! writes, and what it would lose. Pure facts of the manifest; `walk` applies them to rows.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,8 @@ pub(super) struct Step {
     pub(super) direction: Direction,
     /// Its place on the way.
     pub(super) place: usize,
-    /// The place of the same migration in the other direction, if the way goes down and up again through it.
+    /// The place of the same migration in the other direction, if the way goes down and up again
+    /// through it.
     pub(super) counterpart: Option<usize>,
     pub(super) changes: Vec<Change>,
     source: Layout,
@@ -26,7 +27,8 @@ pub(super) struct Step {
     pub(super) encodings: Vec<bisect::Encodings>,
     /// The tables that the row function reads, by their names before the step.
     pub(super) taken: Vec<String>,
-    /// The tables that the row function of the other direction reads: their names before and after this step.
+    /// The tables that the row function of the other direction reads: their names before and after
+    /// this step.
     pub(super) taken_back: Vec<(Option<String>, String)>,
 }
 
@@ -53,17 +55,21 @@ pub(super) struct DroppedTable<'a> {
 #[derive(Debug, Clone, Default)]
 pub(super) struct StepScope {
     pub(super) calls: bool,
-    /// The places of the changes that create its tables: another table may have the name of one, before or after it.
+    /// The places of the changes that create its tables: another table may have the name of one,
+    /// before or after it.
     pub(super) creates: BTreeSet<usize>,
 }
 
 impl StepScope {
     pub(super) fn everything(step: &Step) -> Self {
-        Self { calls: !step.accesses().is_empty(), creates: step.created().map(|(change, _)| change).collect() }
+        Self {
+            calls: !step.accesses().is_empty(),
+            creates: step.created().map(|(change, _)| change).collect(),
+        }
     }
 
-    /// The part that concerns the tables for which `belongs` holds, and those that a change creates for which `creates`
-    /// holds.
+    /// The part that concerns the tables for which `belongs` holds, and those that a change creates
+    /// for which `creates` holds.
     pub(super) fn narrowed(
         &self,
         step: &Step,
@@ -88,20 +94,29 @@ impl Step {
     ) -> Self {
         let manifest = transform.manifest();
         let names = |accesses: &[Access], changes: &[Change], source: &Layout| -> Vec<String> {
-            let before = accesses.iter().filter_map(|access| name_before(changes, &access.table));
-            before.filter(|name| source.tables.contains_key(name)).collect()
+            let before = accesses
+                .iter()
+                .filter_map(|access| name_before(changes, &access.table));
+            before
+                .filter(|name| source.tables.contains_key(name))
+                .collect()
         };
         let taken = names(manifest.accesses(direction), &changes, &source);
         let taken_back = names(manifest.accesses(direction.opposite()), back, &target);
-        let taken_back = taken_back.into_iter().map(|name| (name_before(&changes, &name), name)).collect();
+        let taken_back = taken_back
+            .into_iter()
+            .map(|name| (name_before(&changes, &name), name))
+            .collect();
         let encodings = transform
             .manifest()
             .accesses(direction)
             .iter()
             .map(|access| {
-                let before = name_before(&changes, &access.table).and_then(|name| source.tables.get(&name));
+                let before =
+                    name_before(&changes, &access.table).and_then(|name| source.tables.get(&name));
                 let kind = |column: &Column| Encoding::from(column.kind);
-                let known = |column: &String| before.and_then(|table| table.column(column)).map(kind);
+                let known =
+                    |column: &String| before.and_then(|table| table.column(column)).map(kind);
                 bisect::Encodings {
                     reads: access.reads.iter().filter_map(known).collect(),
                     writes: access
@@ -113,11 +128,25 @@ impl Step {
                 }
             })
             .collect();
-        Self { transform, direction, place, counterpart: None, changes, source, target, encodings, taken, taken_back }
+        Self {
+            transform,
+            direction,
+            place,
+            counterpart: None,
+            changes,
+            source,
+            target,
+            encodings,
+            taken,
+            taken_back,
+        }
     }
 
     pub(super) fn leg(&self) -> Leg {
-        Leg { version: self.version(), direction: self.direction }
+        Leg {
+            version: self.version(),
+            direction: self.direction,
+        }
     }
 
     /// Whether the way comes up again through this migration, which it goes down through here.
@@ -130,16 +159,21 @@ impl Step {
         self.counterpart.filter(|_| self.direction == Direction::Up)
     }
 
-    /// Whether a table that the step drops is set aside as it is, until the way comes up again. Otherwise its rows are saved and
-    /// made anew: those that a row function makes, and those of a table that columns moved to.
+    /// Whether a table that the step drops is set aside as it is, until the way comes up again.
+    /// Otherwise its rows are saved and made anew: those that a row function makes, and those of a
+    /// table that columns moved to.
     pub(super) fn sets_aside(&self, dropped: &DroppedTable<'_>) -> bool {
         let gives = |change: &Change| matches!(change, Change::MoveColumn { from, .. } if from == dropped.table);
-        self.is_left_to_return() && !self.is_filled_on_the_way_back(&dropped.name) && !self.changes.iter().any(gives)
+        self.is_left_to_return()
+            && !self.is_filled_on_the_way_back(&dropped.name)
+            && !self.changes.iter().any(gives)
     }
 
     /// The table that a change drops.
     pub(super) fn dropped_by(&self, place: usize) -> Option<DroppedTable<'_>> {
-        let Change::DropTable { table } = &self.changes[place] else { return None };
+        let Change::DropTable { table } = &self.changes[place] else {
+            return None;
+        };
         let name = name_before(&self.changes[..place], table).unwrap_or_else(|| table.clone());
         Some(DroppedTable { table, name })
     }
@@ -156,7 +190,8 @@ impl Step {
         self.transform.manifest().accesses(self.direction)
     }
 
-    /// The partition key of an access's table, if the row function writes it, with its place among the written columns.
+    /// The partition key of an access's table, if the row function writes it, with its place among
+    /// the written columns.
     pub(super) fn partition_key_written(&self, access: &Access) -> Option<(usize, &Column)> {
         let table = &self.target.tables[&access.table];
         let key = table.partition_key.as_ref()?;
@@ -164,36 +199,58 @@ impl Step {
         table.column(key).map(|column| (place, column))
     }
 
-    /// The name before the step of an access's table and of its partition key, unless the step creates the table.
+    /// The name before the step of an access's table and of its partition key, unless the step
+    /// creates the table.
     pub(super) fn partition_key_before(&self, access: &Access) -> Option<(String, &Column)> {
         let name = name_before(&self.changes, &access.table)?;
         let table = self.source.tables.get(&name)?;
-        table.partition_key.as_ref().and_then(|key| table.column(key)).map(|column| (name, column))
+        table
+            .partition_key
+            .as_ref()
+            .and_then(|key| table.column(key))
+            .map(|column| (name, column))
     }
 
     pub(super) fn source_table(&self, name: &str) -> Option<&Table> {
         self.source.tables.get(name)
     }
 
-    /// The tables with the records that the units of a table belong to, as they are on the lower side of the migration. Units of
-    /// several kinds may have the same keys, and differ in the name of the column.
+    /// The tables with the records that the units of a table belong to, as they are on the lower
+    /// side of the migration. Units of several kinds may have the same keys, and differ in the name
+    /// of the column.
     pub(super) fn owners(&self, partition_key: &str) -> Vec<String> {
-        let lower = if self.direction == Direction::Up { &self.source } else { &self.target };
-        let is_owner =
-            |table: &&Table| table.identifies_units() && table.partition_key.as_deref() == Some(partition_key);
-        lower.tables.values().filter(is_owner).map(|table| table.name.clone()).collect()
+        let lower = if self.direction == Direction::Up {
+            &self.source
+        } else {
+            &self.target
+        };
+        let is_owner = |table: &&Table| {
+            table.identifies_units() && table.partition_key.as_deref() == Some(partition_key)
+        };
+        lower
+            .tables
+            .values()
+            .filter(is_owner)
+            .map(|table| table.name.clone())
+            .collect()
     }
 
     pub(super) fn opposite(&self) -> &[Access] {
-        self.transform.manifest().accesses(self.direction.opposite())
+        self.transform
+            .manifest()
+            .accesses(self.direction.opposite())
     }
 
-    /// The tables that the step creates, under the names that they are created with, and the places of the changes.
+    /// The tables that the step creates, under the names that they are created with, and the places
+    /// of the changes.
     pub(super) fn created(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.changes.iter().enumerate().filter_map(|(place, change)| match change {
-            Change::CreateTable(table) => Some((place, table.name.as_str())),
-            _ => None,
-        })
+        self.changes
+            .iter()
+            .enumerate()
+            .filter_map(|(place, change)| match change {
+                Change::CreateTable(table) => Some((place, table.name.as_str())),
+                _ => None,
+            })
     }
 
     /// Whether the step creates a table of its target.
@@ -203,20 +260,29 @@ impl Step {
 
     /// Whether the row function makes the rows of a table that the step creates.
     pub(super) fn fills(&self, table: &str) -> bool {
-        self.creates(table) && self.accesses().iter().any(|access| access.table == table && access.reshapes)
+        self.creates(table)
+            && self
+                .accesses()
+                .iter()
+                .any(|access| access.table == table && access.reshapes)
     }
 
-    /// Whether the row function of the other direction makes the rows of a table that the step drops.
+    /// Whether the row function of the other direction makes the rows of a table that the step
+    /// drops.
     pub(super) fn is_filled_on_the_way_back(&self, table: &str) -> bool {
-        self.opposite().iter().any(|access| access.table == table && access.reshapes)
+        self.opposite()
+            .iter()
+            .any(|access| access.table == table && access.reshapes)
     }
 
     /// The name after the step of the table that a change creates as `table`.
     pub(super) fn name_after(&self, place: usize, table: &str) -> String {
-        self.changes[place..].iter().fold(table.to_owned(), |name, change| match change {
-            Change::RenameTable { from, to } if *from == name => to.clone(),
-            _ => name,
-        })
+        self.changes[place..]
+            .iter()
+            .fold(table.to_owned(), |name, change| match change {
+                Change::RenameTable { from, to } if *from == name => to.clone(),
+                _ => name,
+            })
     }
 
     /// Whether it leaves rows as they are but for what it adds.
@@ -235,12 +301,15 @@ impl Step {
 
     /// Whether the row function writes a column.
     pub(super) fn computes(&self, table: &str, column: &[u8]) -> bool {
-        let mut accesses = self.accesses().iter().filter(|access| access.table == table);
+        let mut accesses = self
+            .accesses()
+            .iter()
+            .filter(|access| access.table == table);
         accesses.any(|access| access.writes.iter().any(|name| name.as_bytes() == column))
     }
 
-    /// The tables for which the step could give residue back: those with columns that no other source gives values to, and
-    /// the empty name for the residue of the row function.
+    /// The tables for which the step could give residue back: those with columns that no other
+    /// source gives values to, and the empty name for the residue of the row function.
     pub(super) fn restorable(&self) -> impl Iterator<Item = String> {
         let unaccounted = |table: &&String| {
             let moved: Vec<_> = self
@@ -252,18 +321,23 @@ impl Step {
                 })
                 .collect();
             let key = &self.target.tables[*table].primary_key;
-            let adopted = |name: &String| !moved.is_empty() && (moved.contains(&name) || key.contains(name));
+            let adopted =
+                |name: &String| !moved.is_empty() && (moved.contains(&name) || key.contains(name));
             self.brought(table).any(|column| !adopted(&column.name))
         };
         let manifest = self.transform.manifest();
         let left = (manifest.leaves_residue && manifest.reversible).then(String::new);
-        left.into_iter().chain(self.target.tables.keys().filter(unaccounted).cloned())
+        left.into_iter()
+            .chain(self.target.tables.keys().filter(unaccounted).cloned())
     }
 
     /// The columns that the step adds to a table, or all of a table that it creates.
     pub(super) fn brought(&self, table: &str) -> impl Iterator<Item = &Column> {
-        let before = name_before(&self.changes, table).and_then(|name| self.source.tables.get(&name));
-        let is_new = move |column: &&Column| before.is_none_or(|before| before.column(&column.name).is_none());
+        let before =
+            name_before(&self.changes, table).and_then(|name| self.source.tables.get(&name));
+        let is_new = move |column: &&Column| {
+            before.is_none_or(|before| before.column(&column.name).is_none())
+        };
         self.target.tables[table].columns.iter().filter(is_new)
     }
 
@@ -288,8 +362,13 @@ impl Step {
             return ColumnFate::Lost;
         }
         let before = name_before(&self.changes, table).unwrap_or_else(|| table.to_owned());
-        let computed = |access: &Access| access.table == before && access.writes.iter().any(|name| name == column);
-        match (self.opposite().iter().any(computed), manifest.leaves_residue) {
+        let computed = |access: &Access| {
+            access.table == before && access.writes.iter().any(|name| name == column)
+        };
+        match (
+            self.opposite().iter().any(computed),
+            manifest.leaves_residue,
+        ) {
             (false, _) => ColumnFate::KeptUnlessDefault,
             (true, false) => ColumnFate::ResidueEntry,
             (true, true) => ColumnFate::Lost,

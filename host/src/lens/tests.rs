@@ -1,4 +1,5 @@
-//! The lens without a database: which columns it reads, where columns come from, and how a failing batch is halved.
+//! The lens without a database: which columns it reads, where columns come from, and how a failing
+//! batch is halved.
 
 mod any_manifest;
 mod hostile;
@@ -32,7 +33,12 @@ impl Transform for NativeStep {
         "d1935"
     }
 
-    fn apply(&self, direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
+    fn apply(
+        &self,
+        direction: Direction,
+        _: &RunArguments,
+        batch: &Batch,
+    ) -> Result<Outcome, TransformError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         (self.function)(batch).map_err(|reason| TransformError {
             is_slow: reason == SLOW,
@@ -46,11 +52,20 @@ impl Transform for NativeStep {
 }
 
 fn column(name: &str, kind: ColumnType, sealing: Sealing) -> Column {
-    Column { name: name.into(), kind, nullable: true, default: None, sealing }
+    Column {
+        name: name.into(),
+        kind,
+        nullable: true,
+        default: None,
+        sealing,
+    }
 }
 
 fn table(name: &str, columns: Vec<Column>) -> Table {
-    let key = Column { nullable: false, ..column("guid", ColumnType::Varchar(255), Sealing::Plain) };
+    let key = Column {
+        nullable: false,
+        ..column("guid", ColumnType::Varchar(255), Sealing::Plain)
+    };
     Table {
         name: name.into(),
         columns: [vec![key], columns].concat(),
@@ -64,7 +79,12 @@ fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|&name| name.to_owned()).collect()
 }
 
-fn step(version: DataVersion, changes: Vec<Change>, up: Vec<Access>, function: StepFunction) -> Arc<NativeStep> {
+fn step(
+    version: DataVersion,
+    changes: Vec<Change>,
+    up: Vec<Access>,
+    function: StepFunction,
+) -> Arc<NativeStep> {
     let manifest = Manifest {
         version,
         name: format!("step-{version}"),
@@ -76,7 +96,11 @@ fn step(version: DataVersion, changes: Vec<Change>, up: Vec<Access>, function: S
         leaves_residue: version == RESIDUAL,
         removes_rows: false,
     };
-    Arc::new(NativeStep { manifest, function, calls: AtomicUsize::new(0) })
+    Arc::new(NativeStep {
+        manifest,
+        function,
+        calls: AtomicUsize::new(0),
+    })
 }
 
 const RESIDUAL: DataVersion = 3;
@@ -96,50 +120,100 @@ fn first() -> Arc<NativeStep> {
             column("secret", ColumnType::LongText, Sealing::Enveloped),
         ],
     );
-    step(1, vec![Change::CreateTable(apps), Change::CreateTable(table("others", vec![text("x")]))], Vec::new(), nothing)
+    step(
+        1,
+        vec![
+            Change::CreateTable(apps),
+            Change::CreateTable(table("others", vec![text("x")])),
+        ],
+        Vec::new(),
+        nothing,
+    )
 }
 
 fn access(reads: &[&str], writes: &[&str], reshapes: bool) -> Access {
-    Access { table: "apps".into(), reads: names(reads), writes: names(writes), reshapes }
+    Access {
+        table: "apps".into(),
+        reads: names(reads),
+        writes: names(writes),
+        reshapes,
+    }
 }
 
 fn lens(steps: &[Arc<NativeStep>], source: DataVersion, target: DataVersion) -> Lens {
-    let steps: Vec<_> = steps.iter().map(|step| Arc::clone(step) as Arc<dyn Transform>).collect();
-    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid layout history");
-    Lens::new(Way::within(&layouts, source, target), &steps, BTreeSet::new()).expect("it composes")
+    let steps: Vec<_> = steps
+        .iter()
+        .map(|step| Arc::clone(step) as Arc<dyn Transform>)
+        .collect();
+    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest()))
+        .expect("a valid layout history");
+    Lens::new(
+        Way::within(&layouts, source, target),
+        &steps,
+        BTreeSet::new(),
+    )
+    .expect("it composes")
 }
 
 /// Keys `apps` by a part as well, so that a unit may have several rows.
 fn keyed_by_part() -> Vec<Change> {
     let default = Some(Literal::Integer(0));
-    let part = Column { nullable: false, default, ..column("part", ColumnType::Integer, Sealing::Plain) };
+    let part = Column {
+        nullable: false,
+        default,
+        ..column("part", ColumnType::Integer, Sealing::Plain)
+    };
     vec![
-        Change::AddColumn { table: "apps".into(), column: part },
-        Change::SetPrimaryKey { table: "apps".into(), columns: names(&["guid", "part"]) },
+        Change::AddColumn {
+            table: "apps".into(),
+            column: part,
+        },
+        Change::SetPrimaryKey {
+            table: "apps".into(),
+            columns: names(&["guid", "part"]),
+        },
     ]
 }
 
 fn texts(values: &[&str]) -> ColumnData {
     let mut column = ColumnBuilder::new(Encoding::Text);
-    values.iter().for_each(|value| column.push(Value::Text(value.as_bytes())));
+    values
+        .iter()
+        .for_each(|value| column.push(Value::Text(value.as_bytes())));
     column.finish()
 }
 
 /// Units of one row each.
 fn source(words: &[&str]) -> LensInput {
-    let guids: Vec<_> = (0..words.len()).map(|number| format!("g{number}")).collect();
+    let guids: Vec<_> = (0..words.len())
+        .map(|number| format!("g{number}"))
+        .collect();
     let guids: Vec<_> = guids.iter().map(String::as_str).collect();
     let mut flags = ColumnBuilder::new(Encoding::Boolean);
     (0..words.len()).for_each(|row| flags.push(Value::Boolean(row % 3 == 0)));
-    let columns = [("guid", texts(&guids)), ("word", texts(words)), ("flag", flags.finish())];
+    let columns = [
+        ("guid", texts(&guids)),
+        ("word", texts(words)),
+        ("flag", flags.finish()),
+    ];
     let columns = columns.map(|(name, data)| (name.to_owned(), data)).into();
     let rows = u32::try_from(words.len()).unwrap();
-    let apps = InputTable { unit_offsets: (0..=rows).collect(), columns };
-    LensInput { units: words.len(), keys: None, tables: [("apps".to_owned(), apps)].into() }
+    let apps = InputTable {
+        unit_offsets: (0..=rows).collect(),
+        columns,
+    };
+    LensInput {
+        units: words.len(),
+        keys: None,
+        tables: [("apps".to_owned(), apps)].into(),
+    }
 }
 
 fn arguments() -> Arguments {
-    let run = RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() };
+    let run = RunArguments {
+        started_at_ns: 1,
+        namespace: uuid::Uuid::nil(),
+    };
     (1..10).map(|version| (version, run.clone())).collect()
 }
 
@@ -163,20 +237,26 @@ fn rows(batch: &Batch) -> usize {
     *batch.tables[0].unit_offsets.last().unwrap() as usize
 }
 
-/// Changes words to capitals and negates flags; fails over "bad", refuses "no", and takes at most three units. The first word
-/// of a call is its residue, unless it is "mute".
+/// Changes words to capitals and negates flags; fails over "bad", refuses "no", and takes at most
+/// three units. The first word of a call is its residue, unless it is "mute".
 fn shout(batch: &Batch) -> Result<Outcome, String> {
     if batch.tables[0].unit_offsets.len() - 1 > 3 {
         return Err("too much for one call".to_owned());
     }
-    let (mut word, mut flag) = (ColumnBuilder::new(Encoding::Text), ColumnBuilder::new(Encoding::Boolean));
+    let (mut word, mut flag) = (
+        ColumnBuilder::new(Encoding::Text),
+        ColumnBuilder::new(Encoding::Boolean),
+    );
     let mut refused = Vec::new();
     let mut residue = Vec::new();
     for row in 0..rows(batch) {
         let text = read(batch, 0, row);
         match text {
             b"bad" => return Err("it broke off".to_owned()),
-            b"no" => refused.push(Refusal { unit: u32::try_from(row).unwrap(), reason: "not that word".into() }),
+            b"no" => refused.push(Refusal {
+                unit: u32::try_from(row).unwrap(),
+                reason: "not that word".into(),
+            }),
             _ => {}
         }
         word.push(Value::Text(&text.to_ascii_uppercase()));
@@ -187,25 +267,64 @@ fn shout(batch: &Batch) -> Result<Outcome, String> {
     if rows(batch) > 0 && read(batch, 0, 0) == b"mute" {
         residue.clear();
     }
-    let written = Written { shape: None, columns: vec![word.finish(), flag.finish()] };
-    Ok(Outcome { tables: vec![written], refused, residue })
+    let written = Written {
+        shape: None,
+        columns: vec![word.finish(), flag.finish()],
+    };
+    Ok(Outcome {
+        tables: vec![written],
+        refused,
+        residue,
+    })
 }
 
 fn shouting(version: DataVersion) -> [Arc<NativeStep>; 2] {
-    [first(), step(version, Vec::new(), vec![access(&["word", "flag"], &["word", "flag"], false)], shout)]
+    [
+        first(),
+        step(
+            version,
+            Vec::new(),
+            vec![access(&["word", "flag"], &["word", "flag"], false)],
+            shout,
+        ),
+    ]
 }
 
 #[test]
 fn only_declared_columns_are_read_and_others_pass_sealed() {
     let lens = lens(&shouting(2), 1, 2);
-    assert_eq!(lens.needed, [("apps".to_owned(), names(&["flag", "word"]).into_iter().collect())].into());
+    assert_eq!(
+        lens.needed,
+        [(
+            "apps".to_owned(),
+            names(&["flag", "word"]).into_iter().collect()
+        )]
+        .into()
+    );
     let of = |column: &str| {
         let columns = &lens.tables["apps"].columns;
-        columns.iter().find(|(known, _)| known.name == column).unwrap().1.clone()
+        columns
+            .iter()
+            .find(|(known, _)| known.name == column)
+            .unwrap()
+            .1
+            .clone()
     };
     assert_eq!(of("word"), Provenance::Computed);
-    assert_eq!(of("secret"), Provenance::Raw { table: "apps".into(), column: "secret".into() });
-    assert_eq!(lens.tables["apps"].transformed, Some(Leg { version: 2, direction: Direction::Up }));
+    assert_eq!(
+        of("secret"),
+        Provenance::Raw {
+            table: "apps".into(),
+            column: "secret".into()
+        }
+    );
+    assert_eq!(
+        lens.tables["apps"].transformed,
+        Some(Leg {
+            version: 2,
+            direction: Direction::Up
+        })
+    );
     assert_eq!(lens.tables["others"].transformed, None);
     assert!(lens.groups[lens.tables["apps"].group].visits_units);
     assert!(!lens.groups[lens.tables["others"].group].visits_units);
@@ -214,16 +333,35 @@ fn only_declared_columns_are_read_and_others_pass_sealed() {
 
 #[test]
 fn steps_are_chained_in_memory_in_both_directions() {
-    let twice = step(3, vec![], vec![access(&["word"], &["word"], false)], |batch| {
-        let mut word = ColumnBuilder::new(Encoding::Text);
-        (0..rows(batch)).for_each(|row| word.push(Value::Text(&[read(batch, 0, row), read(batch, 0, row)].concat())));
-        Ok(Outcome { tables: vec![Written { shape: None, columns: vec![word.finish()] }], ..Outcome::default() })
-    });
+    let twice = step(
+        3,
+        vec![],
+        vec![access(&["word"], &["word"], false)],
+        |batch| {
+            let mut word = ColumnBuilder::new(Encoding::Text);
+            (0..rows(batch)).for_each(|row| {
+                word.push(Value::Text(
+                    &[read(batch, 0, row), read(batch, 0, row)].concat(),
+                ))
+            });
+            Ok(Outcome {
+                tables: vec![Written {
+                    shape: None,
+                    columns: vec![word.finish()],
+                }],
+                ..Outcome::default()
+            })
+        },
+    );
     let [one, two] = shouting(2);
     let rename = step(
         4,
         vec![
-            Change::RenameColumn { table: "apps".into(), from: "word".into(), to: "loud".into() },
+            Change::RenameColumn {
+                table: "apps".into(),
+                from: "word".into(),
+                to: "loud".into(),
+            },
             Change::AlterColumn {
                 table: "apps".into(),
                 column: column("secret", ColumnType::LongText, Sealing::Plain),
@@ -234,23 +372,53 @@ fn steps_are_chained_in_memory_in_both_directions() {
     );
     let mut manifest = twice.manifest.clone();
     manifest.leaves_residue = false;
-    let twice = Arc::new(NativeStep { manifest, function: twice.function, calls: AtomicUsize::new(0) });
+    let twice = Arc::new(NativeStep {
+        manifest,
+        function: twice.function,
+        calls: AtomicUsize::new(0),
+    });
     let steps = [one, two, twice, rename];
     let up = lens(&steps, 1, 4);
-    assert!(up.needed["apps"].contains("secret"), "it is sealed otherwise at the target");
+    assert!(
+        up.needed["apps"].contains("secret"),
+        "it is sealed otherwise at the target"
+    );
     let mut units = source(&["a", "b"]);
-    units.tables.get_mut("apps").unwrap().columns.insert("secret".into(), texts(&["s", "t"]));
+    units
+        .tables
+        .get_mut("apps")
+        .unwrap()
+        .columns
+        .insert("secret".into(), texts(&["s", "t"]));
     let applied = apply(&up, &units, Search::First).unwrap();
     assert_eq!(words(&applied, "loud"), ["AA", "BB"]);
     assert_eq!(words(&applied, "secret"), ["s", "t"]);
     let down = lens(&steps, 4, 1);
-    assert_eq!(down.steps().map(|step| step.manifest().version).collect::<Vec<_>>(), [4, 3, 2]);
-    assert_eq!(down.tables["apps"].columns[1].1, Provenance::Raw { table: "apps".into(), column: "loud".into() });
+    assert_eq!(
+        down.steps()
+            .map(|step| step.manifest().version)
+            .collect::<Vec<_>>(),
+        [4, 3, 2]
+    );
+    assert_eq!(
+        down.tables["apps"].columns[1].1,
+        Provenance::Raw {
+            table: "apps".into(),
+            column: "loud".into()
+        }
+    );
     assert_eq!(lens(&steps, 4, 4).steps().count(), 0);
 }
 
 fn apply(lens: &Lens, units: &LensInput, search: Search) -> Result<Applied, Vec<LensError>> {
-    lens.apply(lens.tables["apps"].group, units, &Residue::default(), &arguments(), search, &BatchBudget::default())
+    lens.apply(
+        lens.tables["apps"].group,
+        units,
+        &Residue::default(),
+        &arguments(),
+        search,
+        &BatchBudget::default(),
+    )
 }
 
 fn first_fault(applied: Result<Applied, Vec<LensError>>) -> LensError {
@@ -267,12 +435,24 @@ fn batch_too_large_for_one_call_passes_in_halves() {
     assert_eq!(words(&applied, "word"), expected);
     let flags = &applied.tables["apps"].computed["flag"];
     for row in 0..11 {
-        assert_eq!(flags.get(Encoding::Boolean, row), Value::Boolean(row % 3 != 0), "row {row}");
+        assert_eq!(
+            flags.get(Encoding::Boolean, row),
+            Value::Boolean(row % 3 != 0),
+            "row {row}"
+        );
     }
-    let kept: Vec<_> = applied.residue.iter().map(|kept| (kept.unit, kept.value.bytes.clone())).collect();
+    let kept: Vec<_> = applied
+        .residue
+        .iter()
+        .map(|kept| (kept.unit, kept.value.bytes.clone()))
+        .collect();
     assert!(kept.contains(&(0, b"w0".to_vec())), "{kept:?}");
     for (unit, bytes) in kept {
-        assert_eq!(bytes, format!("w{unit}").into_bytes(), "residue stays with its unit");
+        assert_eq!(
+            bytes,
+            format!("w{unit}").into_bytes(),
+            "residue stays with its unit"
+        );
     }
 }
 
@@ -281,7 +461,11 @@ fn residue_of_one_half_is_kept_beside_a_half_without() {
     let lens = lens(&shouting(RESIDUAL), 1, RESIDUAL);
     for (words, unit) in [(["a", "b", "mute", "c"], 0), (["mute", "c", "a", "b"], 2)] {
         let applied = apply(&lens, &source(&words), Search::First).unwrap();
-        let kept: Vec<_> = applied.residue.iter().map(|kept| (kept.unit, kept.value.bytes.as_slice())).collect();
+        let kept: Vec<_> = applied
+            .residue
+            .iter()
+            .map(|kept| (kept.unit, kept.value.bytes.as_slice()))
+            .collect();
         assert_eq!(kept, [(unit, b"a".as_slice())]);
     }
 }
@@ -290,7 +474,13 @@ fn residue_of_one_half_is_kept_beside_a_half_without() {
 fn no_unit_gives_tables_without_rows_and_no_call() {
     let steps = shouting(2);
     let applied = apply(&lens(&steps, 1, 2), &source(&[]), Search::First).unwrap();
-    assert_eq!((words(&applied, "word"), &applied.tables["apps"].unit_offsets), (vec![], &vec![0]));
+    assert_eq!(
+        (
+            words(&applied, "word"),
+            &applied.tables["apps"].unit_offsets
+        ),
+        (vec![], &vec![0])
+    );
     assert_eq!(steps[1].calls.load(Ordering::Relaxed), 0);
 }
 
@@ -304,13 +494,31 @@ fn unit_at_fault_is_found_at_any_place() {
             all[place] = word;
             let error = first_fault(apply(&lens, &source(&all), Search::First));
             assert_eq!(error.unit(), place);
-            let LensError::Unit { reason: found, batch, version, direction, digest, .. } = error else {
+            let LensError::Unit {
+                reason: found,
+                batch,
+                version,
+                direction,
+                digest,
+                ..
+            } = error
+            else {
                 panic!("a unit")
             };
-            assert_eq!((found.as_str(), version, direction, digest.as_str()), (reason, 2, Direction::Up, "d1935"));
+            assert_eq!(
+                (found.as_str(), version, direction, digest.as_str()),
+                (reason, 2, Direction::Up, "d1935")
+            );
             assert_eq!(batch.tables[0].unit_offsets, [0, 1]);
-            assert_eq!(read(&batch, 0, 0), word.as_bytes(), "the replay holds that unit alone");
-            assert!(steps[1].calls.load(Ordering::Relaxed) < 12, "halving, not one by one");
+            assert_eq!(
+                read(&batch, 0, 0),
+                word.as_bytes(),
+                "the replay holds that unit alone"
+            );
+            assert!(
+                steps[1].calls.load(Ordering::Relaxed) < 12,
+                "halving, not one by one"
+            );
         }
     }
 }
@@ -323,71 +531,126 @@ fn first_of_several_refusals_is_named() {
     assert_eq!(error.unit(), 1);
 }
 
-/// Goal: one search returns every unit that fails at a step, whether the module names it or fails over it.
+/// Goal: one search returns every unit that fails at a step, whether the module names it or fails
+/// over it.
 #[test]
 fn search_for_every_unit_returns_those_that_are_named_and_those_that_fail() {
     let lens = lens(&shouting(2), 1, 2);
-    let units = source(&["fine", "no", "bad", "fine", "fine", "bad", "no", "fine", "no"]);
-    let places = |search| apply(&lens, &units, search).unwrap_err().iter().map(LensError::unit).collect::<Vec<_>>();
+    let units = source(&[
+        "fine", "no", "bad", "fine", "fine", "bad", "no", "fine", "no",
+    ]);
+    let places = |search| {
+        apply(&lens, &units, search)
+            .unwrap_err()
+            .iter()
+            .map(LensError::unit)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(places(Search::Every), [1, 2, 5, 6, 8]);
     assert_eq!(places(Search::First), [1]);
     let named = source(&["no", "fine", "no"]);
     let refused = apply(&lens, &named, Search::First).unwrap_err();
-    assert_eq!(refused.iter().map(LensError::unit).collect::<Vec<_>>(), [0, 2], "named in one call");
+    assert_eq!(
+        refused.iter().map(LensError::unit).collect::<Vec<_>>(),
+        [0, 2],
+        "named in one call"
+    );
 }
 
-/// Drops rows whose word is empty and doubles those whose word is "twin"; gives each row the number of its kind.
+/// Drops rows whose word is empty and doubles those whose word is "twin"; gives each row the number
+/// of its kind.
 fn reshape(batch: &Batch) -> Result<Outcome, String> {
     let table = &batch.tables[0];
     if table.unit_offsets.len() - 1 > 2 {
         return Err("too much".to_owned());
     }
-    let mut shape = Shape { unit_offsets: vec![0], origins: Vec::new() };
-    let (mut guid, mut part) = (ColumnBuilder::new(Encoding::Text), ColumnBuilder::new(Encoding::Integer));
+    let mut shape = Shape {
+        unit_offsets: vec![0],
+        origins: Vec::new(),
+    };
+    let (mut guid, mut part) = (
+        ColumnBuilder::new(Encoding::Text),
+        ColumnBuilder::new(Encoding::Integer),
+    );
     for unit in 0..table.unit_offsets.len() - 1 {
         for row in table.unit_offsets[unit]..table.unit_offsets[unit + 1] {
             let (key, word) = (read(batch, 0, row as usize), read(batch, 1, row as usize));
             if word.is_empty() {
                 continue;
             }
-            for (origin, number) in [(row, 0), (NEW_ROW, 1)].into_iter().take(1 + usize::from(word == b"twin")) {
+            for (origin, number) in [(row, 0), (NEW_ROW, 1)]
+                .into_iter()
+                .take(1 + usize::from(word == b"twin"))
+            {
                 shape.origins.push(origin);
                 guid.push(Value::Text(key));
                 part.push(Value::Integer(number));
             }
         }
-        shape.unit_offsets.push(u32::try_from(shape.origins.len()).unwrap());
+        shape
+            .unit_offsets
+            .push(u32::try_from(shape.origins.len()).unwrap());
     }
-    let written = Written { shape: Some(shape), columns: vec![guid.finish(), part.finish()] };
-    Ok(Outcome { tables: vec![written], ..Outcome::default() })
+    let written = Written {
+        shape: Some(shape),
+        columns: vec![guid.finish(), part.finish()],
+    };
+    Ok(Outcome {
+        tables: vec![written],
+        ..Outcome::default()
+    })
 }
 
 #[test]
 fn reshaped_rows_keep_their_origins_across_halves() {
-    let steps = [first(), step(2, keyed_by_part(), vec![access(&["guid", "word"], &["guid", "part"], true)], reshape)];
+    let steps = [
+        first(),
+        step(
+            2,
+            keyed_by_part(),
+            vec![access(&["guid", "word"], &["guid", "part"], true)],
+            reshape,
+        ),
+    ];
     let lens = lens(&steps, 1, 2);
     assert!(lens.tables["apps"].reshaped);
     let units = source(&["a", "", "twin", "b", "twin"]);
     let applied = apply(&lens, &units, Search::First).unwrap();
-    assert_eq!(words(&applied, "guid"), ["g0", "g2", "g2", "g3", "g4", "g4"]);
+    assert_eq!(
+        words(&applied, "guid"),
+        ["g0", "g2", "g2", "g3", "g4", "g4"]
+    );
     let table = &applied.tables["apps"];
     assert_eq!(table.origins, [[0, 2, NEW_ROW, 3, 4, NEW_ROW]]);
     assert_eq!(table.unit_offsets, [0, 1, 1, 3, 4, 6]);
     assert_eq!(applied.removed, 1, "the row without a word");
 }
 
-/// Goal: a table that a step down creates again with the rows that were kept gets the moved column by their keys, in one
-/// lens over both steps.
+/// Goal: a table that a step down creates again with the rows that were kept gets the moved column
+/// by their keys, in one lens over both steps.
 #[test]
 fn restored_table_gets_a_moved_column_by_its_keys() {
     let moved = step(
         2,
-        vec![Change::MoveColumn { column: "x".into(), from: "others".into(), to: "apps".into() }],
+        vec![Change::MoveColumn {
+            column: "x".into(),
+            from: "others".into(),
+            to: "apps".into(),
+        }],
         Vec::new(),
         nothing,
     );
-    let dropped = step(4, vec![Change::DropTable { table: "others".into() }], Vec::new(), nothing);
-    let steps: Vec<_> = [first(), moved, dropped].map(|step| step as Arc<dyn Transform>).into();
+    let dropped = step(
+        4,
+        vec![Change::DropTable {
+            table: "others".into(),
+        }],
+        Vec::new(),
+        nothing,
+    );
+    let steps: Vec<_> = [first(), moved, dropped]
+        .map(|step| step as Arc<dyn Transform>)
+        .into();
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
     let down = Lens::restoring(Way::within(&layouts, 4, 1), &steps).unwrap();
     let mut units = source(&["a", "b"]);
@@ -401,10 +664,28 @@ fn restored_table_gets_a_moved_column_by_its_keys() {
             bytes
         };
         let bytes = [encoded("guid"), encoded(guid)].concat();
-        left.add(4, "others", unit, ResidueValue { row_key: encoded(guid), digest: Vec::new(), bytes });
+        left.add(
+            4,
+            "others",
+            unit,
+            ResidueValue {
+                row_key: encoded(guid),
+                digest: Vec::new(),
+                bytes,
+            },
+        );
     }
     let group = down.tables["others"].group;
-    let applied = down.apply(group, &units, &left, &arguments(), Search::First, &BatchBudget::default()).unwrap();
+    let applied = down
+        .apply(
+            group,
+            &units,
+            &left,
+            &arguments(),
+            Search::First,
+            &BatchBudget::default(),
+        )
+        .unwrap();
     let others = &applied.tables["others"];
     assert_eq!(others.unit_offsets, [0, 1, 2]);
     assert_eq!(others.computed["guid"], texts(&["g0", "g1"]));
@@ -419,21 +700,61 @@ fn moved_column_without_a_counterpart_names_the_unit() {
     let text = |name| column(name, ColumnType::LongText, Sealing::Plain);
     let other = step(
         2,
-        vec![Change::MoveColumn { column: "x".into(), from: "others".into(), to: "apps".into() }],
+        vec![Change::MoveColumn {
+            column: "x".into(),
+            from: "others".into(),
+            to: "apps".into(),
+        }],
         Vec::new(),
         nothing,
     );
     let lens = lens(&[first(), other], 1, 2);
-    assert_eq!(lens.tables["apps"].group, lens.tables["others"].group, "one unit now");
-    let moved = lens.tables["apps"].columns.iter().find(|(known, _)| *known == text("x")).unwrap();
-    assert_eq!(moved.1, Provenance::Raw { table: "others".into(), column: "x".into() }, "it passes sealed");
+    assert_eq!(
+        lens.tables["apps"].group, lens.tables["others"].group,
+        "one unit now"
+    );
+    let moved = lens.tables["apps"]
+        .columns
+        .iter()
+        .find(|(known, _)| *known == text("x"))
+        .unwrap();
+    assert_eq!(
+        moved.1,
+        Provenance::Raw {
+            table: "others".into(),
+            column: "x".into()
+        },
+        "it passes sealed"
+    );
     let mut units = source(&["a", "b", "c"]);
     let columns = [("guid".to_owned(), texts(&["g0", "g2"]))].into();
-    units.tables.insert("others".into(), InputTable { unit_offsets: vec![0, 1, 1, 2], columns });
+    units.tables.insert(
+        "others".into(),
+        InputTable {
+            unit_offsets: vec![0, 1, 1, 2],
+            columns,
+        },
+    );
     let errors = apply(&lens, &units, Search::First).unwrap_err();
-    assert!(matches!(&errors[..], [LensError::Counterpart { unit: 1, version: 2, .. }]), "{errors:?}");
+    assert!(
+        matches!(
+            &errors[..],
+            [LensError::Counterpart {
+                unit: 1,
+                version: 2,
+                ..
+            }]
+        ),
+        "{errors:?}"
+    );
     let columns = [("guid".to_owned(), texts(&["g0", "g1", "g2"]))].into();
-    units.tables.insert("others".into(), InputTable { unit_offsets: vec![0, 1, 2, 3], columns });
+    units.tables.insert(
+        "others".into(),
+        InputTable {
+            unit_offsets: vec![0, 1, 2, 3],
+            columns,
+        },
+    );
     let applied = apply(&lens, &units, Search::First).unwrap();
     assert_eq!(applied.tables["apps"].origins, [[0, 1, 2], [0, 1, 2]]);
 }

@@ -1,5 +1,5 @@
-//! The interface between the lens and a migration's row function: a sandboxed component in production, a plain function
-//! in unit tests of the lens.
+//! The interface between the lens and a migration's row function: a sandboxed component in
+//! production, a plain function in unit tests of the lens.
 
 use crate::layout::columns::{Batch, Outcome, RunArguments};
 use crate::layout::manifest::{Direction, Manifest};
@@ -12,12 +12,18 @@ pub trait Transform: Send + Sync {
     /// The sha256 of the component, in hexadecimal, as the history table records it.
     fn digest(&self) -> &str;
 
-    /// Calls the row function for one batch. The outcome has passed every structural check: columns of the declared number
-    /// and the right length, offsets in range and ascending, one residue for each unit.
+    /// Calls the row function for one batch. The outcome has passed every structural check: columns
+    /// of the declared number and the right length, offsets in range and ascending, one residue for
+    /// each unit.
     ///
     /// # Errors
     /// The call failed. Units that the function refuses by name are part of the outcome.
-    fn apply(&self, direction: Direction, run: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError>;
+    fn apply(
+        &self,
+        direction: Direction,
+        run: &RunArguments,
+        batch: &Batch,
+    ) -> Result<Outcome, TransformError>;
 }
 
 /// A call without an outcome. The caller halves the batch until one unit is left.
@@ -31,6 +37,7 @@ pub struct TransformError {
     pub direction: Direction,
     /// What went wrong and what to do about it.
     pub reason: String,
-    /// Whether it took half of the time that a call may take, or more: few of such calls are made for one batch.
+    /// Whether it took half of the time that a call may take, or more: few of such calls are made
+    /// for one batch.
     pub is_slow: bool,
 }

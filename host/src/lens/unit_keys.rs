@@ -1,5 +1,6 @@
-//! The rule that a row stays in its unit: a partition key that a row function writes is that of the row's unit, in one of
-//! the spellings that the rows of the unit have. Databases that ignore case find rows of one unit under several.
+//! The rule that a row stays in its unit: a partition key that a row function writes is that of the
+//! row's unit, in one of the spellings that the rows of the unit have. Databases that ignore case
+//! find rows of one unit under several.
 
 use std::collections::BTreeSet;
 
@@ -21,27 +22,53 @@ pub(super) struct KeysBefore {
 impl KeysBefore {
     /// None if the step writes no partition key.
     pub(super) fn of(step: &Step, frame: &Frame<'_>) -> Result<Option<Self>, OverBudget> {
-        if !step.accesses().iter().any(|access| step.partition_key_written(access).is_some()) {
+        if !step
+            .accesses()
+            .iter()
+            .any(|access| step.partition_key_written(access).is_some())
+        {
             return Ok(None);
         }
-        let before = step.accesses().iter().filter_map(|access| step.partition_key_before(access));
+        let before = step
+            .accesses()
+            .iter()
+            .filter_map(|access| step.partition_key_before(access));
         let given = before.map(|(table, key)| {
             let values = frame.read(&table, &key.name)?.into_owned(frame.budget())?;
-            Ok((frame.table(&table).unit_offsets.clone(), Encoding::from(key.kind), values))
+            Ok((
+                frame.table(&table).unit_offsets.clone(),
+                Encoding::from(key.kind),
+                values,
+            ))
         });
         let units = frame.unit_keys().cloned();
-        given.collect::<Result<_, _>>().map(|given| Some(Self { units, given }))
+        given
+            .collect::<Result<_, _>>()
+            .map(|given| Some(Self { units, given }))
     }
 
     /// Checks what the row function returned.
     ///
     /// # Errors
     /// Each unit of which a row has another key.
-    pub(super) fn check(&self, step: &Step, units: usize, outcome: &Outcome) -> Result<(), StepError> {
+    pub(super) fn check(
+        &self,
+        step: &Step,
+        units: usize,
+        outcome: &Outcome,
+    ) -> Result<(), StepError> {
         let mut moved = BTreeSet::new();
         for (access, written) in step.accesses().iter().zip(&outcome.tables) {
-            let Some((place, key)) = step.partition_key_written(access) else { continue };
-            let Written { shape: Some(shape), columns } = written else { continue };
+            let Some((place, key)) = step.partition_key_written(access) else {
+                continue;
+            };
+            let Written {
+                shape: Some(shape),
+                columns,
+            } = written
+            else {
+                continue;
+            };
             let encoding = Encoding::from(key.kind);
             for unit in 0..units {
                 let rows = shape.unit_offsets[unit] as usize..shape.unit_offsets[unit + 1] as usize;
@@ -61,7 +88,10 @@ impl KeysBefore {
     }
 
     fn has(&self, unit: usize, key: Value<'_>) -> bool {
-        let of_unit = self.units.as_ref().map(|units| units.values.get(units.encoding, unit));
+        let of_unit = self
+            .units
+            .as_ref()
+            .map(|units| units.values.get(units.encoding, unit));
         of_unit.is_some_and(|of_unit| is_same(of_unit, key))
             || self.given.iter().any(|(offsets, encoding, values)| {
                 let mut rows = offsets[unit] as usize..offsets[unit + 1] as usize;
@@ -81,7 +111,10 @@ fn is_same(one: Value<'_>, other: Value<'_>) -> bool {
         (Value::Text(text), other) | (other, Value::Text(text)) if number(other).is_some() => {
             number(other).is_some_and(|number| number.to_string().as_bytes() == text)
         }
-        (one, other) => one != Value::Null && (one == other || number(one).is_some() && number(one) == number(other)),
+        (one, other) => {
+            one != Value::Null
+                && (one == other || number(one).is_some() && number(one) == number(other))
+        }
     }
 }
 
@@ -92,12 +125,21 @@ mod tests {
     #[test]
     fn key_is_the_same_as_text_and_as_number() {
         let (one, text) = (Value::Integer(1), Value::Text(b"1"));
-        for (left, right) in [(one, one), (one, text), (text, one), (one, Value::Boolean(true)), (text, text)] {
+        for (left, right) in [
+            (one, one),
+            (one, text),
+            (text, one),
+            (one, Value::Boolean(true)),
+            (text, text),
+        ] {
             assert!(is_same(left, right), "{left:?} {right:?}");
         }
-        for (left, right) in
-            [(one, Value::Text(b"2")), (one, Value::Null), (Value::Null, Value::Null), (text, Value::Text(b"a"))]
-        {
+        for (left, right) in [
+            (one, Value::Text(b"2")),
+            (one, Value::Null),
+            (Value::Null, Value::Null),
+            (text, Value::Text(b"a")),
+        ] {
             assert!(!is_same(left, right), "{left:?} {right:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! Applies one step to the frame: passes the row function its input, changes the layout in memory, applies the output,
-//! and saves what would be lost.
+//! Applies one step to the frame: passes the row function its input, changes the layout in memory,
+//! applies the output, and saves what would be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,8 +20,8 @@ use crate::layout::manifest::{Access, Change, DataVersion, Direction};
 use crate::layout::values::Value;
 
 impl Step {
-    /// The tables for which there may be residue of the other direction, and an empty name if for the row function: what this way
-    /// has saved itself, or what is among `restorable`.
+    /// The tables for which there may be residue of the other direction, and an empty name if for
+    /// the row function: what this way has saved itself, or what is among `restorable`.
     pub(super) fn given_back(
         &self,
         frame: &Frame<'_>,
@@ -29,7 +29,11 @@ impl Step {
     ) -> BTreeSet<String> {
         match self.went_down() {
             Some(place) => frame.saved(place).cloned().collect(),
-            None => restorable.iter().filter(|(of, _)| *of == self.version()).map(|(_, table)| table.clone()).collect(),
+            None => restorable
+                .iter()
+                .filter(|(of, _)| *of == self.version())
+                .map(|(_, table)| table.clone())
+                .collect(),
         }
     }
 
@@ -49,17 +53,39 @@ impl Step {
             frame.note_all(self.place);
         }
         let given_back = |table: &str| places.contains(table);
-        let filled: Vec<_> = self.target.tables.keys().filter(|table| given_back(table) && self.fills(table)).collect();
-        let saved = filled.iter().flat_map(|table| left.digests(self.version(), table));
-        let unit_marks = if filled.is_empty() { Vec::new() } else { unit_marks_for(frame, &self.taken, saved)? };
+        let filled: Vec<_> = self
+            .target
+            .tables
+            .keys()
+            .filter(|table| given_back(table) && self.fills(table))
+            .collect();
+        let saved = filled
+            .iter()
+            .flat_map(|table| left.digests(self.version(), table));
+        let unit_marks = if filled.is_empty() {
+            Vec::new()
+        } else {
+            unit_marks_for(frame, &self.taken, saved)?
+        };
         let mut bound = Bound::to_owners(self, frame, given_back);
         bound.identify(self, frame, Direction::Up)?;
-        let keys = if scope.calls { KeysBefore::of(self, frame)? } else { None };
-        let outcome = scope.calls.then(|| self.call(frame, given_back(""), rows, applied)).transpose()?;
+        let keys = if scope.calls {
+            KeysBefore::of(self, frame)?
+        } else {
+            None
+        };
+        let outcome = scope
+            .calls
+            .then(|| self.call(frame, given_back(""), rows, applied))
+            .transpose()?;
         if let (Some(keys), Some(outcome)) = (&keys, &outcome) {
             keys.check(self, frame.units(), outcome)?;
         }
-        let recognised_by = if outcome.is_some() && given_back("") { self.opposite_classes(frame) } else { Vec::new() };
+        let recognised_by = if outcome.is_some() && given_back("") {
+            self.opposite_classes(frame)
+        } else {
+            Vec::new()
+        };
         let mut marks = BTreeMap::new();
         for table in self.target.tables.keys().filter(|table| given_back(table)) {
             if let Some(name) = name_before(&self.changes, table).filter(|name| frame.has(name)) {
@@ -72,7 +98,9 @@ impl Step {
         self.change_layout(frame, scope, &mut applied.residue)?;
         if let Some(outcome) = outcome {
             self.accept(frame, outcome, &mut marks, applied)?;
-            recognised_by.into_iter().for_each(|class| frame.join_class(&self.accesses()[0].table, class));
+            recognised_by
+                .into_iter()
+                .for_each(|class| frame.join_class(&self.accesses()[0].table, class));
         }
         self.mark_kept_tables(frame, &mut applied.residue)?;
         bound.identify(self, frame, Direction::Down)?;
@@ -81,10 +109,25 @@ impl Step {
         for table in frame.names() {
             residue::keep_columns(frame, self, &table, &mut applied.residue)?;
             if given_back(&table) && self.fills(&table) {
-                residue::restore_filled(frame, self, &table, &unit_marks, left, &mut applied.stale)?;
+                residue::restore_filled(
+                    frame,
+                    self,
+                    &table,
+                    &unit_marks,
+                    left,
+                    &mut applied.stale,
+                )?;
             } else if given_back(&table) {
                 let bound_to = bound.identities(&table, frame.units());
-                residue::restore(frame, self, &table, marks.remove(&table), left, &bound_to, &mut applied.stale)?;
+                residue::restore(
+                    frame,
+                    self,
+                    &table,
+                    marks.remove(&table),
+                    left,
+                    &bound_to,
+                    &mut applied.stale,
+                )?;
             }
         }
         if rows.is_none() {
@@ -102,7 +145,10 @@ impl Step {
         kept: &mut Vec<ResidueEntry>,
     ) -> Result<(), StepError> {
         for (place, change) in self.changes.iter().enumerate() {
-            if let Some(dropped) = self.dropped_by(place).filter(|dropped| frame.has(dropped.table)) {
+            if let Some(dropped) = self
+                .dropped_by(place)
+                .filter(|dropped| frame.has(dropped.table))
+            {
                 if self.sets_aside(&dropped) {
                     frame.set_aside(self.version(), dropped.table);
                     continue;
@@ -115,7 +161,14 @@ impl Step {
             if scope.creates.contains(&place)
                 && let Change::CreateTable(table) = change
             {
-                frame.create(ChangePlace { step: self.place, change: place }, self.version(), table);
+                frame.create(
+                    ChangePlace {
+                        step: self.place,
+                        change: place,
+                    },
+                    self.version(),
+                    table,
+                );
             }
             if let Change::AddColumn { table, column } = change
                 && self.went_down().is_some()
@@ -125,7 +178,9 @@ impl Step {
             }
             let changed = frame.change(change);
             changed.map_err(|fault| match fault {
-                ChangeError::NoCounterpart(missing) => StepError::Units(self.without_counterpart(missing)),
+                ChangeError::NoCounterpart(missing) => {
+                    StepError::Units(self.without_counterpart(missing))
+                }
                 ChangeError::OverBudget(fault) => StepError::from(fault),
             })?;
         }
@@ -134,19 +189,29 @@ impl Step {
 
     /// The classes of the tables by which the units of given back residue are recognised.
     fn opposite_classes(&self, frame: &Frame<'_>) -> Vec<usize> {
-        self.opposite().iter().map(|access| frame.table(&access.table).class).collect()
+        self.opposite()
+            .iter()
+            .map(|access| frame.table(&access.table).class)
+            .collect()
     }
 
-    /// The names before the step of tables that it drops and whose rows the row function of the other direction makes. Their rows
-    /// are saved, and given back only to units that are then still what this step returned.
+    /// The names before the step of tables that it drops and whose rows the row function of the
+    /// other direction makes. Their rows are saved, and given back only to units that are then
+    /// still what this step returned.
     fn dropped_to_be_filled(&self) -> impl Iterator<Item = String> {
-        self.dropped().map(|dropped| dropped.name).filter(|name| self.is_filled_on_the_way_back(name))
+        self.dropped()
+            .map(|dropped| dropped.name)
+            .filter(|name| self.is_filled_on_the_way_back(name))
     }
 
     /// Joins such tables with those by which the other direction recognises their units.
     fn join_taken_back(&self, frame: &mut Frame<'_>) {
         for table in self.dropped_to_be_filled() {
-            for other in self.taken_back.iter().filter_map(|(before, _)| before.as_ref()) {
+            for other in self
+                .taken_back
+                .iter()
+                .filter_map(|(before, _)| before.as_ref())
+            {
                 if frame.has(&table) && frame.has(other) {
                     frame.join(&table, other);
                 }
@@ -155,14 +220,25 @@ impl Step {
     }
 
     /// Marks the residue of such tables with a digest of what the step returned for the units.
-    fn mark_kept_tables(&self, frame: &Frame<'_>, kept: &mut [ResidueEntry]) -> Result<(), OverBudget> {
+    fn mark_kept_tables(
+        &self,
+        frame: &Frame<'_>,
+        kept: &mut [ResidueEntry],
+    ) -> Result<(), OverBudget> {
         let dropped: Vec<_> = self.dropped_to_be_filled().collect();
         if dropped.is_empty() {
             return Ok(());
         }
-        let names: Vec<_> = self.taken_back.iter().map(|(_, after)| after.clone()).collect();
+        let names: Vec<_> = self
+            .taken_back
+            .iter()
+            .map(|(_, after)| after.clone())
+            .collect();
         let marks = unit_marks(frame, &names)?;
-        for kept in kept.iter_mut().filter(|kept| kept.left_by == self.leg() && dropped.contains(&kept.table)) {
+        for kept in kept
+            .iter_mut()
+            .filter(|kept| kept.left_by == self.leg() && dropped.contains(&kept.table))
+        {
             kept.value.digest.clone_from(&marks[kept.unit]);
         }
         Ok(())
@@ -171,12 +247,25 @@ impl Step {
     /// Refuses units for a reason, if there are any.
     fn refuse(&self, units: Vec<usize>, reason: &str) -> Result<(), StepError> {
         let fault = |unit| self.refused((unit, 1), reason.to_owned());
-        if units.is_empty() { Ok(()) } else { Err(StepError::Units(units.into_iter().map(fault).collect())) }
+        if units.is_empty() {
+            Ok(())
+        } else {
+            Err(StepError::Units(units.into_iter().map(fault).collect()))
+        }
     }
 
-    fn without_counterpart(&self, NoCounterpart { units, from, to }: NoCounterpart) -> Vec<LensError> {
+    fn without_counterpart(
+        &self,
+        NoCounterpart { units, from, to }: NoCounterpart,
+    ) -> Vec<LensError> {
         let (version, direction) = (self.version(), self.direction);
-        let fault = |unit| LensError::Counterpart { unit, version, direction, from: from.clone(), to: to.clone() };
+        let fault = |unit| LensError::Counterpart {
+            unit,
+            version,
+            direction,
+            from: from.clone(),
+            to: to.clone(),
+        };
         units.into_iter().map(fault).collect()
     }
 
@@ -187,17 +276,35 @@ impl Step {
         rows: Option<(&Residue, &Arguments, Search)>,
         applied: &mut Applied,
     ) -> Result<Outcome, StepError> {
-        let tables = self.accesses().iter().map(|access| self.reads(frame, access)).collect::<Result<_, _>>()?;
-        let mut batch = Batch { tables, residue: Vec::new() };
+        let tables = self
+            .accesses()
+            .iter()
+            .map(|access| self.reads(frame, access))
+            .collect::<Result<_, _>>()?;
+        let mut batch = Batch {
+            tables,
+            residue: Vec::new(),
+        };
         if residue {
             let empty = Residue::default();
             let left = rows.map_or(&empty, |(left, ..)| left);
-            batch.residue = residue::given_back(frame, self.version(), self.opposite(), left, &mut applied.stale)?;
+            batch.residue = residue::given_back(
+                frame,
+                self.version(),
+                self.opposite(),
+                left,
+                &mut applied.stale,
+            )?;
             if self.went_down().is_some() {
-                self.refuse(residue::not_given_back(self.version(), left, &batch.residue), LOSES_SAVED)?;
+                self.refuse(
+                    residue::not_given_back(self.version(), left, &batch.residue),
+                    LOSES_SAVED,
+                )?;
             }
         }
-        let Some((_, arguments, search)) = rows.filter(|_| frame.units() > 0) else { return Ok(self.nothing()) };
+        let Some((_, arguments, search)) = rows.filter(|_| frame.units() > 0) else {
+            return Ok(self.nothing());
+        };
         let run = &arguments[&self.version()];
         let call = RowFunctionCall {
             transform: self.transform.as_ref(),
@@ -212,20 +319,44 @@ impl Step {
 
     fn reads(&self, frame: &Frame<'_>, access: &Access) -> Result<TableData, OverBudget> {
         let Some(name) = name_before(&self.changes, &access.table) else {
-            return Ok(TableData { unit_offsets: vec![0; frame.units() + 1], columns: Vec::new() });
+            return Ok(TableData {
+                unit_offsets: vec![0; frame.units() + 1],
+                columns: Vec::new(),
+            });
         };
-        let columns = access.reads.iter().map(|column| frame.read(&name, column)?.into_owned(frame.budget()));
+        let columns = access
+            .reads
+            .iter()
+            .map(|column| frame.read(&name, column)?.into_owned(frame.budget()));
         let unit_offsets = frame.table(&name).unit_offsets.clone();
-        Ok(TableData { unit_offsets, columns: columns.collect::<Result<_, _>>()? })
+        Ok(TableData {
+            unit_offsets,
+            columns: columns.collect::<Result<_, _>>()?,
+        })
     }
 
     /// The output of a row function for no units.
     fn nothing(&self) -> Outcome {
-        let written = self.accesses().iter().zip(&self.encodings).map(|(access, encodings)| Written {
-            shape: access.reshapes.then(|| Shape { unit_offsets: vec![0], origins: Vec::new() }),
-            columns: encodings.writes.iter().map(|&e| ColumnData::repeat(e, Value::Null, 0)).collect(),
-        });
-        Outcome { tables: written.collect(), refused: Vec::new(), residue: Vec::new() }
+        let written = self
+            .accesses()
+            .iter()
+            .zip(&self.encodings)
+            .map(|(access, encodings)| Written {
+                shape: access.reshapes.then(|| Shape {
+                    unit_offsets: vec![0],
+                    origins: Vec::new(),
+                }),
+                columns: encodings
+                    .writes
+                    .iter()
+                    .map(|&e| ColumnData::repeat(e, Value::Null, 0))
+                    .collect(),
+            });
+        Outcome {
+            tables: written.collect(),
+            refused: Vec::new(),
+            residue: Vec::new(),
+        }
     }
 
     /// Applies the output of the row function to the frame, whose layout is that after the step.
@@ -247,7 +378,9 @@ impl Step {
                 }
             }
             for (name, data) in access.writes.iter().zip(written.columns) {
-                frame.table_mut(&access.table).set(name, Content::Given(data));
+                frame
+                    .table_mut(&access.table)
+                    .set(name, Content::Given(data));
             }
             if !access.writes.is_empty() || access.reshapes {
                 frame.table_mut(&access.table).transformed = Some(self.leg());
@@ -262,12 +395,29 @@ impl Step {
         frame.note_saved(self.place, &self.accesses()[0].table, "");
         if self.went_down().is_some() {
             let saves = |(unit, bytes): (usize, &Option<Vec<u8>>)| bytes.as_ref().map(|_| unit);
-            self.refuse(outcome.residue.iter().enumerate().filter_map(saves).collect(), SAVES_ANEW)?;
+            self.refuse(
+                outcome
+                    .residue
+                    .iter()
+                    .enumerate()
+                    .filter_map(saves)
+                    .collect(),
+                SAVES_ANEW,
+            )?;
         }
         for (unit, bytes) in outcome.residue.into_iter().enumerate() {
             if let Some(bytes) = bytes {
-                let value = ResidueValue { row_key: Vec::new(), digest: digests[unit].clone(), bytes };
-                applied.residue.push(ResidueEntry { unit, table: String::new(), left_by: self.leg(), value });
+                let value = ResidueValue {
+                    row_key: Vec::new(),
+                    digest: digests[unit].clone(),
+                    bytes,
+                };
+                applied.residue.push(ResidueEntry {
+                    unit,
+                    table: String::new(),
+                    left_by: self.leg(),
+                    value,
+                });
             }
         }
         Ok(())

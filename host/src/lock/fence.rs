@@ -1,12 +1,14 @@
-//! The fence: every write transaction checks, inside itself, that this host is still the master. Taking the lock raises the
-//! fence, after which a host with a stale token cannot write.
+//! The fence: every write transaction checks, inside itself, that this host is still the master.
+//! Taking the lock raises the fence, after which a host with a stale token cannot write.
 //!
-//! Raising locks the fence's row exclusively and fenced transactions lock it shared, so the fence is raised before or after
-//! a transaction, never during one. A host that froze within a transaction loses it, and its row lock: its successor ends the
-//! session where the server shows it, and else the timeout for idle transactions does that every connection has.
+//! Raising locks the fence's row exclusively and fenced transactions lock it shared, so the fence
+//! is raised before or after a transaction, never during one. A host that froze within a
+//! transaction loses it, and its row lock: its successor ends the session where the server shows
+//! it, and else the timeout for idle transactions does that every connection has.
 //!
-//! In a Galera cluster a locked row is locked on one node only. There a transaction updates one of several rows instead, and
-//! raising updates all of them: of two transactions that update the same row, the cluster commits one.
+//! In a Galera cluster a locked row is locked on one node only. There a transaction updates one of
+//! several rows instead, and raising updates all of them: of two transactions that update the same
+//! row, the cluster commits one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,8 +18,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use crate::database::{
-    Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, end_holders_of_rows, first_write_advice,
-    is_outage, is_read_only, is_transient, schema, sql,
+    Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, end_holders_of_rows,
+    first_write_advice, is_outage, is_read_only, is_transient, schema, sql,
 };
 use crate::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 use crate::pauses;
@@ -48,7 +50,8 @@ struct Inner {
 #[derive(Debug)]
 struct Shards(Mutex<Vec<i64>>);
 
-/// A row for one transaction. With more transactions than rows, some share a row and wait for each other.
+/// A row for one transaction. With more transactions than rows, some share a row and wait for each
+/// other.
 struct Shard {
     shards: Arc<Shards>,
     id: i64,
@@ -58,14 +61,22 @@ struct Shard {
 impl Shards {
     fn take(self: &Arc<Self>) -> Shard {
         let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Shard { shards: Arc::clone(self), id: free.unwrap_or(1), ours: free.is_some() }
+        Shard {
+            shards: Arc::clone(self),
+            id: free.unwrap_or(1),
+            ours: free.is_some(),
+        }
     }
 }
 
 impl Drop for Shard {
     fn drop(&mut self) {
         if self.ours {
-            self.shards.0.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+            self.shards
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(self.id);
         }
     }
 }
@@ -93,17 +104,27 @@ pub enum FenceError {
 
 impl FenceError {
     fn reading(source: SqlError) -> Self {
-        if is_read_only(&source) { Self::ReadOnly(source) } else { Self::Read(source) }
+        if is_read_only(&source) {
+            Self::ReadOnly(source)
+        } else {
+            Self::Read(source)
+        }
     }
 
     fn raising(source: SqlError) -> Self {
-        if is_read_only(&source) { Self::ReadOnly(source) } else { Self::Raise(source) }
+        if is_read_only(&source) {
+            Self::ReadOnly(source)
+        } else {
+            Self::Raise(source)
+        }
     }
 
     /// Whether the server is away, or has ended the session.
     pub fn is_outage(&self) -> bool {
         match self {
-            Self::Read(source) | Self::Raise(source) | Self::Schema { source, .. } => is_outage(source),
+            Self::Read(source) | Self::Raise(source) | Self::Schema { source, .. } => {
+                is_outage(source)
+            }
             Self::Database(fault) => fault.is_outage(),
             Self::Lost { .. } | Self::ReadOnly(_) => false,
         }
@@ -112,7 +133,9 @@ impl FenceError {
     /// Whether the same transaction may succeed when it is retried from its start.
     pub fn is_transient(&self) -> bool {
         match self {
-            Self::Read(source) | Self::Raise(source) | Self::Schema { source, .. } => is_transient(source),
+            Self::Read(source) | Self::Raise(source) | Self::Schema { source, .. } => {
+                is_transient(source)
+            }
             Self::Lost { .. } | Self::ReadOnly(_) | Self::Database(_) => false,
         }
     }
@@ -136,8 +159,9 @@ fn table() -> Table {
 }
 
 impl Fence {
-    /// Raises the fence above every earlier master. Waits for their open transactions for a second, and then ends their sessions, or
-    /// where the server does not show these, waits on. Only for a host that has just taken the lock.
+    /// Raises the fence above every earlier master. Waits for their open transactions for a second,
+    /// and then ends their sessions, or where the server does not show these, waits on. Only for a
+    /// host that has just taken the lock.
     ///
     /// # Errors
     /// The table cannot be created or changed, or the database cannot be reached.
@@ -157,20 +181,28 @@ impl Fence {
         Ok(Self::of(database, in_cluster, token))
     }
 
-    /// The fence of the current master, for a command that writes besides a serving host: its transactions commit only
-    /// while that host is the master. Raises nothing, and needs no lock.
+    /// The fence of the current master, for a command that writes besides a serving host: its
+    /// transactions commit only while that host is the master. Raises nothing, and needs no lock.
     ///
     /// # Errors
     /// The database cannot be read.
     pub async fn of_master(database: &Database) -> Result<Self, FenceError> {
         let mut tx = database.read().await?;
-        let token = match schema::exists(&mut tx, FENCE_TABLE).await.map_err(FenceError::Read)? {
-            true => {
-                tx.fetch_optional(sql("SELECT token FROM bbs_fence WHERE id = 1")).await.map_err(FenceError::Read)?
-            }
+        let token = match schema::exists(&mut tx, FENCE_TABLE)
+            .await
+            .map_err(FenceError::Read)?
+        {
+            true => tx
+                .fetch_optional(sql("SELECT token FROM bbs_fence WHERE id = 1"))
+                .await
+                .map_err(FenceError::Read)?,
             false => None,
         };
-        let token = token.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten();
+        let token = token
+            .map(|row| row.integer(0))
+            .transpose()
+            .map_err(FenceError::Read)?
+            .flatten();
         drop(tx);
         let in_cluster = database.is_in_cluster().await.map_err(FenceError::Read)?;
         Ok(Self::of(database, in_cluster, token.unwrap_or_default()))
@@ -178,7 +210,12 @@ impl Fence {
 
     fn of(database: &Database, in_cluster: bool, token: i64) -> Self {
         let shards = in_cluster.then(|| Arc::new(Shards(Mutex::new((1..=SHARDS).collect()))));
-        Self(Arc::new(Inner { database: database.clone(), token, shards, lost: watch::Sender::new(None) }))
+        Self(Arc::new(Inner {
+            database: database.clone(),
+            token,
+            shards,
+            lost: watch::Sender::new(None),
+        }))
     }
 
     /// The token of this master; each raise increments it.
@@ -194,8 +231,14 @@ impl Fence {
     /// Returns when a transaction has found the fence raised by another host.
     pub async fn lost(&self) -> FenceError {
         let mut lost = self.0.lost.subscribe();
-        let theirs = *lost.wait_for(Option::is_some).await.expect("the sender is ours");
-        FenceError::Lost { ours: self.0.token, theirs: theirs.unwrap_or_default() }
+        let theirs = *lost
+            .wait_for(Option::is_some)
+            .await
+            .expect("the sender is ours");
+        FenceError::Lost {
+            ours: self.0.token,
+            theirs: theirs.unwrap_or_default(),
+        }
     }
 
     /// Begins a write transaction in which this host is proven to be the master until it ends.
@@ -214,13 +257,16 @@ impl Fence {
         self.prove(self.0.database.write_relaxed().await?).await
     }
 
-    /// Begins such a transaction for changes of the schema, with the limit of waits of [`Self::change_schema`].
+    /// Begins such a transaction for changes of the schema, with the limit of waits of
+    /// [`Self::change_schema`].
     ///
     /// # Errors
     /// As of [`Self::begin`].
     pub async fn begin_change(&self) -> Result<Transaction, FenceError> {
         let mut tx = self.begin().await?;
-        tx.limit_waits(LONGEST_WAIT).await.map_err(FenceError::Read)?;
+        tx.limit_waits(LONGEST_WAIT)
+            .await
+            .map_err(FenceError::Read)?;
         Ok(tx)
     }
 
@@ -230,33 +276,54 @@ impl Fence {
             // SQLite has one writer, and this transaction is it.
             (Dialect::Sqlite, _) => sql("SELECT token FROM bbs_fence WHERE id = 1"),
             (Dialect::Postgres, _) => sql("SELECT token FROM bbs_fence WHERE id = 1 FOR SHARE"),
-            (Dialect::Mysql, _) => sql("SELECT token FROM bbs_fence WHERE id = 1 LOCK IN SHARE MODE"),
+            (Dialect::Mysql, _) => {
+                sql("SELECT token FROM bbs_fence WHERE id = 1 LOCK IN SHARE MODE")
+            }
         };
         let theirs = token_in(&mut tx, token).await?;
-        if theirs == self.0.token { Ok(tx) } else { Err(self.found_lost(theirs)) }
+        if theirs == self.0.token {
+            Ok(tx)
+        } else {
+            Err(self.found_lost(theirs))
+        }
     }
 
-    async fn change_shard(&self, mut tx: Transaction, shard: Shard) -> Result<Transaction, FenceError> {
+    async fn change_shard(
+        &self,
+        mut tx: Transaction,
+        shard: Shard,
+    ) -> Result<Transaction, FenceError> {
         let change = sql("UPDATE bbs_fence SET uses = uses + 1 WHERE id = ? AND token = ?");
-        let changed = tx.execute(change.bind(shard.id).bind(self.0.token)).await.map_err(FenceError::reading)?;
+        let changed = tx
+            .execute(change.bind(shard.id).bind(self.0.token))
+            .await
+            .map_err(FenceError::reading)?;
         if changed == 1 {
             tx.keep(shard);
             return Ok(tx);
         }
-        let theirs = token_in(&mut tx, sql("SELECT token FROM bbs_fence WHERE id = ?").bind(shard.id)).await?;
+        let theirs = token_in(
+            &mut tx,
+            sql("SELECT token FROM bbs_fence WHERE id = ?").bind(shard.id),
+        )
+        .await?;
         Err(self.found_lost(theirs))
     }
 
     fn found_lost(&self, theirs: i64) -> FenceError {
         self.0.lost.send_replace(Some(theirs));
-        FenceError::Lost { ours: self.0.token, theirs }
+        FenceError::Lost {
+            ours: self.0.token,
+            theirs,
+        }
     }
 
-    /// Changes the schema as the master. Each statement must be safe to repeat. Waits for each lock for a second only: whatever comes
-    /// later to the same table waits behind a change that waits.
+    /// Changes the schema as the master. Each statement must be safe to repeat. Waits for each lock
+    /// for a second only: whatever comes later to the same table waits behind a change that waits.
     ///
     /// # Errors
-    /// `Lost` if another host has raised the fence; `Schema` names the statement that failed, and is transient if it got no lock.
+    /// `Lost` if another host has raised the fence; `Schema` names the statement that failed, and
+    /// is transient if it got no lock.
     pub async fn change_schema(&self, statements: &[String]) -> Result<(), FenceError> {
         if self.0.database.dialect() == Dialect::Mysql {
             for statement in statements {
@@ -269,18 +336,28 @@ impl Fence {
         }
         let mut tx = self.begin_change().await?;
         for statement in statements {
-            let failed = |source| FenceError::Schema { statement: statement.clone(), source };
+            let failed = |source| FenceError::Schema {
+                statement: statement.clone(),
+                source,
+            };
             tx.execute(sql(statement.clone())).await.map_err(failed)?;
         }
-        tx.commit().await.map_err(|source| FenceError::Schema { statement: "COMMIT".to_owned(), source })
+        tx.commit().await.map_err(|source| FenceError::Schema {
+            statement: "COMMIT".to_owned(),
+            source,
+        })
     }
 
-    /// On MySQL a schema statement commits its own transaction, so one connection holds the fence while another runs the
-    /// statement. The worker's transaction begins first: if this host freezes, the server ends that one first, and a
-    /// statement sent after the fence was raised finds no connection.
+    /// On MySQL a schema statement commits its own transaction, so one connection holds the fence
+    /// while another runs the statement. The worker's transaction begins first: if this host
+    /// freezes, the server ends that one first, and a statement sent after the fence was raised
+    /// finds no connection.
     async fn change_apart(&self, statement: &str) -> Result<(), FenceError> {
         let mut worker = self.0.database.write().await?;
-        worker.limit_waits(LONGEST_WAIT).await.map_err(FenceError::Read)?;
+        worker
+            .limit_waits(LONGEST_WAIT)
+            .await
+            .map_err(FenceError::Read)?;
         let mut keeper = self.begin().await?;
         let work = worker.execute(sql(statement.to_owned()));
         tokio::pin!(work);
@@ -292,15 +369,23 @@ impl Fence {
                 }
             }
         };
-        done.map_err(|source| FenceError::Schema { statement: statement.to_owned(), source })?;
+        done.map_err(|source| FenceError::Schema {
+            statement: statement.to_owned(),
+            source,
+        })?;
         keeper.commit().await.map_err(FenceError::Read)
     }
 }
 
 async fn create_table(database: &Database) -> Result<(), FenceError> {
     let mut tx = database.write().await?;
-    if !schema::exists(&mut tx, FENCE_TABLE).await.map_err(FenceError::raising)? {
-        tx.execute(sql(schema::ensure_table(tx.dialect(), &table()))).await.map_err(FenceError::raising)?;
+    if !schema::exists(&mut tx, FENCE_TABLE)
+        .await
+        .map_err(FenceError::raising)?
+    {
+        tx.execute(sql(schema::ensure_table(tx.dialect(), &table())))
+            .await
+            .map_err(FenceError::raising)?;
         tx.commit().await.map_err(FenceError::raising)?;
     }
     Ok(())
@@ -311,9 +396,14 @@ async fn raised_or_blocked(database: &Database, in_cluster: bool) -> Result<i64,
     let raised = raised(database, in_cluster).await;
     if raised.as_ref().is_err_and(FenceError::is_transient) {
         let mut tx = database.look().await?;
-        let ended = end_holders_of_rows(&mut tx, FENCE_TABLE).await.map_err(FenceError::Read)?;
+        let ended = end_holders_of_rows(&mut tx, FENCE_TABLE)
+            .await
+            .map_err(FenceError::Read)?;
         if ended > 0 {
-            tracing::warn!(ended, "ended sessions of the previous master, whose transactions were still open");
+            tracing::warn!(
+                ended,
+                "ended sessions of the previous master, whose transactions were still open"
+            );
         }
     }
     raised
@@ -321,15 +411,26 @@ async fn raised_or_blocked(database: &Database, in_cluster: bool) -> Result<i64,
 
 async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError> {
     let mut tx = database.write().await?;
-    tx.limit_waits(LONGEST_WAIT).await.map_err(FenceError::raising)?;
-    let raised = tx.execute(sql("UPDATE bbs_fence SET token = token + 1")).await.map_err(FenceError::raising)?;
+    tx.limit_waits(LONGEST_WAIT)
+        .await
+        .map_err(FenceError::raising)?;
+    let raised = tx
+        .execute(sql("UPDATE bbs_fence SET token = token + 1"))
+        .await
+        .map_err(FenceError::raising)?;
     if raised == 0 {
         insert(&mut tx, 1, first_token()).await?;
     }
     let token = token_in(&mut tx, sql("SELECT token FROM bbs_fence WHERE id = 1")).await?;
     if in_cluster {
         for id in 2..=SHARDS {
-            if token_in(&mut tx, sql("SELECT token FROM bbs_fence WHERE id = ?").bind(id)).await? == 0 {
+            if token_in(
+                &mut tx,
+                sql("SELECT token FROM bbs_fence WHERE id = ?").bind(id),
+            )
+            .await?
+                == 0
+            {
                 insert(&mut tx, id, token).await?;
             }
         }
@@ -339,18 +440,29 @@ async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError
 }
 
 async fn insert(tx: &mut Transaction, id: i64, token: i64) -> Result<(), FenceError> {
-    let statement = sql("INSERT INTO bbs_fence (id, token) VALUES (?, ?)").bind(id).bind(token);
+    let statement = sql("INSERT INTO bbs_fence (id, token) VALUES (?, ?)")
+        .bind(id)
+        .bind(token);
     tx.execute(statement).await.map_err(FenceError::raising)?;
     Ok(())
 }
 
 /// The token in a row; zero, which no master has, without a row.
 async fn token_in(tx: &mut Transaction, statement: Sql) -> Result<i64, FenceError> {
-    let row = tx.fetch_optional(statement).await.map_err(FenceError::reading)?;
-    Ok(row.map(|row| row.integer(0)).transpose().map_err(FenceError::Read)?.flatten().unwrap_or_default())
+    let row = tx
+        .fetch_optional(statement)
+        .await
+        .map_err(FenceError::reading)?;
+    Ok(row
+        .map(|row| row.integer(0))
+        .transpose()
+        .map_err(FenceError::Read)?
+        .flatten()
+        .unwrap_or_default())
 }
 
-/// The first token. Random, so that a master whose row was deleted does not find its own token in the next row.
+/// The first token. Random, so that a master whose row was deleted does not find its own token in
+/// the next row.
 fn first_token() -> i64 {
     i64::from(Uuid::new_v4().as_fields().0) + 1
 }
@@ -362,7 +474,9 @@ mod tests {
 
     async fn database() -> (tempfile::TempDir, Database) {
         let folder = tempfile::tempdir().unwrap();
-        let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
+        let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db")))
+            .await
+            .unwrap();
         (folder, database)
     }
 
@@ -377,7 +491,11 @@ mod tests {
         let (_folder, database) = database().await;
         let first = Fence::raise(&database).await.unwrap();
         let second = Fence::raise(&database).await.unwrap();
-        assert_eq!(second.token(), first.token() + 1, "consecutive tokens prove that no other host served in between");
+        assert_eq!(
+            second.token(),
+            first.token() + 1,
+            "consecutive tokens prove that no other host served in between"
+        );
         second.begin().await.unwrap().commit().await.unwrap();
     }
 
@@ -387,9 +505,16 @@ mod tests {
         let old = Fence::raise(&database).await.unwrap();
         let new = Fence::raise(&database).await.unwrap();
         let lost = old.begin().await.unwrap_err();
-        assert!(matches!(lost, FenceError::Lost { ours, theirs } if ours == old.token() && theirs == new.token()));
-        assert!(matches!(old.clone().lost().await, FenceError::Lost { theirs, .. } if theirs == new.token()));
-        let refused = old.change_schema(&["CREATE TABLE x (id INTEGER)".to_owned()]).await.unwrap_err();
+        assert!(
+            matches!(lost, FenceError::Lost { ours, theirs } if ours == old.token() && theirs == new.token())
+        );
+        assert!(
+            matches!(old.clone().lost().await, FenceError::Lost { theirs, .. } if theirs == new.token())
+        );
+        let refused = old
+            .change_schema(&["CREATE TABLE x (id INTEGER)".to_owned()])
+            .await
+            .unwrap_err();
         assert!(matches!(refused, FenceError::Lost { .. }));
     }
 
@@ -398,7 +523,10 @@ mod tests {
         let (_folder, database) = database().await;
         let fence = Fence::raise(&database).await.unwrap();
         remove_row(&database).await;
-        assert!(matches!(fence.begin().await.unwrap_err(), FenceError::Lost { theirs: 0, .. }));
+        assert!(matches!(
+            fence.begin().await.unwrap_err(),
+            FenceError::Lost { theirs: 0, .. }
+        ));
         let next = Fence::raise(&database).await.unwrap();
         assert_ne!(next.token(), fence.token());
         assert!(fence.begin().await.is_err());

@@ -1,5 +1,5 @@
-//! The master lock for an embedded database: an operating-system lock on a file beside it. The kernel releases it when the
-//! holder's process ends for any reason, independent of clocks.
+//! The master lock for an embedded database: an operating-system lock on a file beside it. The
+//! kernel releases it when the holder's process ends for any reason, independent of clocks.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -45,27 +45,40 @@ impl FileLock {
             .truncate(false)
             .write(true)
             .open(path)
-            .map_err(|source| FileLockError::Open { path: path.to_owned(), source })?;
+            .map_err(|source| FileLockError::Open {
+                path: path.to_owned(),
+                source,
+            })?;
         // A user who can open the file can hold its lock.
         files::make_private(path);
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self { file, path: path.to_owned() })),
+            Ok(()) => Ok(Some(Self {
+                file,
+                path: path.to_owned(),
+            })),
             Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(source)) => Err(FileLockError::Lock { path: path.to_owned(), source }),
+            Err(TryLockError::Error(source)) => Err(FileLockError::Lock {
+                path: path.to_owned(),
+                source,
+            }),
         }
     }
 
     /// Writes the holder into the file, for waiting hosts. The lock does not depend on it.
     #[must_use]
     pub fn held_by(self, holder: &str) -> Self {
-        let written = self.file.set_len(0).and_then(|()| self.file.write_all_at(holder.as_bytes(), 0));
+        let written = self
+            .file
+            .set_len(0)
+            .and_then(|()| self.file.write_all_at(holder.as_bytes(), 0));
         if let Err(fault) = written {
             tracing::debug!(%fault, path = %self.path.display(), "the lock file does not name its holder");
         }
         self
     }
 
-    /// The holder, described for operators. A process that has released the lock and goes on is named until another one takes it.
+    /// The holder, described for operators. A process that has released the lock and goes on is
+    /// named until another one takes it.
     pub fn holder(path: &Path) -> Option<String> {
         Holder::describe(&files::read_text(path).ok()?)
     }
@@ -83,8 +96,8 @@ impl FileLock {
         }
     }
 
-    /// Returns when the lock file was removed or replaced, after which another host can hold a lock on the new file of the
-    /// same name.
+    /// Returns when the lock file was removed or replaced, after which another host can hold a lock
+    /// on the new file of the same name.
     pub async fn lost(&self, check_interval: Duration) -> LockLost {
         while self.is_held() {
             tokio::time::sleep(check_interval).await;
@@ -93,8 +106,11 @@ impl FileLock {
     }
 
     fn is_held(&self) -> bool {
-        let Ok(ours) = self.file.metadata() else { return false };
-        std::fs::metadata(&self.path).is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino()))
+        let Ok(ours) = self.file.metadata() else {
+            return false;
+        };
+        std::fs::metadata(&self.path)
+            .is_ok_and(|named| (named.dev(), named.ino()) == (ours.dev(), ours.ino()))
     }
 }
 

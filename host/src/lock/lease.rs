@@ -1,8 +1,9 @@
-//! The lease: a master lock as one row in the database, which its holder renews by changing it. Owns that row.
+//! The lease: a master lock as one row in the database, which its holder renews by changing it.
+//! Owns that row.
 //!
-//! Clocks of different hosts are never compared. A standby takes the lease when it has seen the row unchanged for the whole
-//! TTL of the holder, by its own monotonic clock; the holder counts its TTL from before it sent the renewal, so it stops no
-//! later than a standby may start.
+//! Clocks of different hosts are never compared. A standby takes the lease when it has seen the row
+//! unchanged for the whole TTL of the holder, by its own monotonic clock; the holder counts its TTL
+//! from before it sent the renewal, so it stops no later than a standby may start.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +16,9 @@ use super::renewal::{Expiring, Failure, Renewal};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::database::{
-    Address, ConnectionCheck, ConnectionLimits, Database, DatabaseError, READ_ONLY, Row, Server, SqlError, Transaction,
-    first_write_advice, is_read_only, is_transient, is_unique_violation, schema, sql,
+    Address, ConnectionCheck, ConnectionLimits, Database, DatabaseError, READ_ONLY, Row, Server,
+    SqlError, Transaction, first_write_advice, is_read_only, is_transient, is_unique_violation,
+    schema, sql,
 };
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 
@@ -24,7 +26,8 @@ use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 pub const LEASE_TABLE: &str = "bbs_lease";
 
 /// Valid TTLs; another value was not written by a host.
-const VALID_TTL: std::ops::RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+const VALID_TTL: std::ops::RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(3600);
 
 /// Why the lease cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +42,11 @@ pub enum LeaseError {
 
 impl LeaseError {
     fn of_write(source: SqlError) -> Self {
-        if is_read_only(&source) { Self::ReadOnly(source) } else { Self::Table(source) }
+        if is_read_only(&source) {
+            Self::ReadOnly(source)
+        } else {
+            Self::Table(source)
+        }
     }
 }
 
@@ -114,7 +121,11 @@ impl Lease {
     ///
     /// # Errors
     /// The database cannot be reached.
-    pub async fn open(config: &config::Lock, server: &Server, others: &Database) -> Result<Self, LeaseError> {
+    pub async fn open(
+        config: &config::Lock,
+        server: &Server,
+        others: &Database,
+    ) -> Result<Self, LeaseError> {
         let limits = ConnectionLimits {
             max_connections: server.limits.lease_connections,
             min_connections: 0,
@@ -122,21 +133,40 @@ impl Lease {
             statement_timeout: server.limits.statement_timeout.min(config.ttl),
             ..server.limits.clone()
         };
-        let database = Database::open(&Address::Server(Box::new(Server { limits, ..server.clone() }))).await?;
+        let database = Database::open(&Address::Server(Box::new(Server {
+            limits,
+            ..server.clone()
+        })))
+        .await?;
         let others = Some(Arc::new(ConnectionCheck::new(others)));
-        Ok(Self { others, ..Self::on(database, config, Arc::new(SystemClock)) })
+        Ok(Self {
+            others,
+            ..Self::on(database, config, Arc::new(SystemClock))
+        })
     }
 
     fn on(database: Database, config: &config::Lock, clock: Arc<dyn Clock>) -> Self {
-        let name = config.uuid.clone().unwrap_or_else(|| Uuid::new_v4().to_string());
+        let name = config
+            .uuid
+            .clone()
+            .unwrap_or_else(|| Uuid::new_v4().to_string());
         let owner = Holder::this(&name).to_string();
-        Self { database, others: None, owner, ttl: config.ttl, retry_interval: config.retry_interval, clock }
+        Self {
+            database,
+            others: None,
+            owner,
+            ttl: config.ttl,
+            retry_interval: config.retry_interval,
+            clock,
+        }
     }
 
     /// Whether the lease can be taken without displacing a live host. Reads only.
     pub(super) async fn is_free(&self) -> Result<bool, LeaseError> {
         let claim = self.claim().await?;
-        Ok(claim.is_none_or(|claim| claim.owner.is_empty() || claim.owner == self.owner || claim.has_ended()))
+        Ok(claim.is_none_or(|claim| {
+            claim.owner.is_empty() || claim.owner == self.owner || claim.has_ended()
+        }))
     }
 
     /// The holder, described for operators.
@@ -147,7 +177,10 @@ impl Lease {
 
     async fn claim(&self) -> Result<Option<Claim>, LeaseError> {
         let mut tx = self.database.read().await?;
-        match schema::exists(&mut tx, LEASE_TABLE).await.map_err(LeaseError::Table)? {
+        match schema::exists(&mut tx, LEASE_TABLE)
+            .await
+            .map_err(LeaseError::Table)?
+        {
             true => read(&mut tx).await.map_err(LeaseError::Table),
             false => Ok(None),
         }
@@ -155,10 +188,15 @@ impl Lease {
 
     async fn create_table(&self) -> Result<(), LeaseError> {
         let mut tx = self.database.write().await?;
-        if schema::exists(&mut tx, LEASE_TABLE).await.map_err(LeaseError::Table)? {
+        if schema::exists(&mut tx, LEASE_TABLE)
+            .await
+            .map_err(LeaseError::Table)?
+        {
             return Ok(());
         }
-        let created = tx.execute(sql(schema::ensure_table(tx.dialect(), &table()))).await;
+        let created = tx
+            .execute(sql(schema::ensure_table(tx.dialect(), &table())))
+            .await;
         let created = match created {
             Ok(_) => tx.commit().await,
             Err(error) => Err(error),
@@ -214,13 +252,17 @@ impl Lease {
         let claim = read(&mut tx).await.map_err(LeaseError::Table)?;
         let next = Claim {
             owner: self.owner.clone(),
-            token: claim.as_ref().map_or_else(first_token, |claim| claim.token.wrapping_add(1)),
+            token: claim
+                .as_ref()
+                .map_or_else(first_token, |claim| claim.token.wrapping_add(1)),
             beat: 0,
             ttl_ms: milliseconds(self.ttl),
         };
         let taken = match &claim {
             None => insert(&mut tx, &next).await,
-            Some(claim) if self.may_be_taken(claim, sighting, asked) => replace(&mut tx, claim, &next).await,
+            Some(claim) if self.may_be_taken(claim, sighting, asked) => {
+                replace(&mut tx, claim, &next).await
+            }
             Some(_) => return Ok(None),
         };
         let taken = match taken {
@@ -234,34 +276,56 @@ impl Lease {
             Err(error) if is_unique_violation(&error) || is_transient(&error) => return Ok(None),
             Err(error) => return Err(LeaseError::of_write(error)),
         }
-        let holding = HeldLease { database: self.database.clone(), claim: next, ttl: self.ttl };
+        let holding = HeldLease {
+            database: self.database.clone(),
+            claim: next,
+            ttl: self.ttl,
+        };
         let others = self.others.clone();
-        Ok(Some(Renewal::start(Arc::new(holding), others, asked, Arc::clone(&self.clock))))
+        Ok(Some(Renewal::start(
+            Arc::new(holding),
+            others,
+            asked,
+            Arc::clone(&self.clock),
+        )))
     }
 
     fn may_be_taken(&self, claim: &Claim, sighting: &mut Option<Sighting>, now: Instant) -> bool {
         let since = match sighting {
             Some(seen) if seen.claim == *claim => seen.since,
             _ => {
-                *sighting = Some(Sighting { claim: claim.clone(), since: now });
+                *sighting = Some(Sighting {
+                    claim: claim.clone(),
+                    since: now,
+                });
                 now
             }
         };
         let claimed = Duration::from_millis(claim.ttl_ms.unsigned_abs());
-        let ttl = if claim.ttl_ms > 0 && VALID_TTL.contains(&claimed) { claimed } else { self.ttl };
+        let ttl = if claim.ttl_ms > 0 && VALID_TTL.contains(&claimed) {
+            claimed
+        } else {
+            self.ttl
+        };
         let silent = now.duration_since(since);
-        // The owner can be this host although it does not hold the lease: the answer to its claim was lost.
+        // The owner can be this host although it does not hold the lease: the answer to its claim
+        // was lost.
         claim.owner.is_empty() || claim.owner == self.owner || claim.has_ended() || silent >= ttl
     }
 }
 
-/// The first token. Random, so that a holder whose row was deleted does not find its own token in the next row.
+/// The first token. Random, so that a holder whose row was deleted does not find its own token in
+/// the next row.
 fn first_token() -> i64 {
     i64::from(Uuid::new_v4().as_fields().0)
 }
 
 async fn read(tx: &mut Transaction) -> Result<Option<Claim>, SqlError> {
-    let row = tx.fetch_optional(sql("SELECT owner, token, beat, ttl_ms FROM bbs_lease WHERE id = 1")).await?;
+    let row = tx
+        .fetch_optional(sql(
+            "SELECT owner, token, beat, ttl_ms FROM bbs_lease WHERE id = 1",
+        ))
+        .await?;
     let claim = |row: Row| {
         Ok(Claim {
             owner: row.text(0)?.unwrap_or_default().to_owned(),
@@ -274,18 +338,29 @@ async fn read(tx: &mut Transaction) -> Result<Option<Claim>, SqlError> {
 }
 
 async fn insert(tx: &mut Transaction, next: &Claim) -> Result<bool, SqlError> {
-    let statement = sql("INSERT INTO bbs_lease (id, owner, token, beat, ttl_ms) VALUES (1, ?, ?, ?, ?)");
-    let statement = statement.bind(next.owner.clone()).bind(next.token).bind(next.beat).bind(next.ttl_ms);
+    let statement =
+        sql("INSERT INTO bbs_lease (id, owner, token, beat, ttl_ms) VALUES (1, ?, ?, ?, ?)");
+    let statement = statement
+        .bind(next.owner.clone())
+        .bind(next.token)
+        .bind(next.beat)
+        .bind(next.ttl_ms);
     Ok(tx.execute(statement.unprepared(tx.dialect())).await? == 1)
 }
 
 /// Updates the row only if it is still the one that was read.
 async fn replace(tx: &mut Transaction, seen: &Claim, next: &Claim) -> Result<bool, SqlError> {
-    let statement = sql("UPDATE bbs_lease SET owner = ?, token = ?, beat = ?, ttl_ms = ? \
-                         WHERE id = 1 AND owner = ? AND token = ? AND beat = ? AND ttl_ms = ?");
+    let statement = sql(
+        "UPDATE bbs_lease SET owner = ?, token = ?, beat = ?, ttl_ms = ? \
+                         WHERE id = 1 AND owner = ? AND token = ? AND beat = ? AND ttl_ms = ?",
+    );
     let values = [next, seen].into_iter();
     let statement = values.fold(statement, |statement, claim| {
-        statement.bind(claim.owner.clone()).bind(claim.token).bind(claim.beat).bind(claim.ttl_ms)
+        statement
+            .bind(claim.owner.clone())
+            .bind(claim.token)
+            .bind(claim.beat)
+            .bind(claim.ttl_ms)
     });
     Ok(tx.execute(statement.unprepared(tx.dialect())).await? == 1)
 }
@@ -300,8 +375,11 @@ struct HeldLease {
 impl HeldLease {
     async fn change(&self, assignment: &'static str) -> Result<bool, Failure> {
         let mut tx = self.database.write().await?;
-        let statement = format!("UPDATE bbs_lease SET {assignment} WHERE id = 1 AND owner = ? AND token = ?");
-        let statement = sql(statement).bind(self.claim.owner.clone()).bind(self.claim.token);
+        let statement =
+            format!("UPDATE bbs_lease SET {assignment} WHERE id = 1 AND owner = ? AND token = ?");
+        let statement = sql(statement)
+            .bind(self.claim.owner.clone())
+            .bind(self.claim.token);
         // The lease must not depend on what the statements of the API leave of the server's limit.
         let ours = tx.execute(statement.unprepared(tx.dialect())).await? == 1;
         tx.commit().await?;
@@ -322,7 +400,10 @@ impl Expiring for HeldLease {
         }
         let mut tx = self.database.read().await?;
         let claim = read(&mut tx).await?;
-        Ok(Some(claim.map_or_else(|| "its row is gone".to_owned(), |claim| claim.owner)))
+        Ok(Some(claim.map_or_else(
+            || "its row is gone".to_owned(),
+            |claim| claim.owner,
+        )))
     }
 
     async fn release(&self) -> Result<(), Failure> {

@@ -1,5 +1,5 @@
-//! The lock in Locket, Diego's lock service, which this host and Diego's BBS share. Owns the calls; the fence applies under
-//! this lock, too.
+//! The lock in Locket, Diego's lock service, which this host and Diego's BBS share. Owns the calls;
+//! the fence applies under this lock, too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::clock::SystemClock;
 use crate::config;
 use crate::database::{ConnectionCheck, Database};
 use crate::locket::messages::{
-    FetchRequest, FetchResponse, LockRequest, LockResponse, LocketAnswer, ReleaseRequest, ReleaseResponse, Resource,
-    TypeCode,
+    FetchRequest, FetchResponse, LockRequest, LockResponse, LocketAnswer, ReleaseRequest,
+    ReleaseResponse, Resource, TypeCode,
 };
 use crate::locket::{self, ConnectError};
 
@@ -58,8 +58,8 @@ struct LocketConnection {
 }
 
 impl LocketLock {
-    /// Connects to Locket. A serving host waits for a Locket that is starting; a command does not. The lock is renewed only
-    /// while the connections of `database` can be used.
+    /// Connects to Locket. A serving host waits for a Locket that is starting; a command does not.
+    /// The lock is renewed only while the connections of `database` can be used.
     ///
     /// # Errors
     /// The connection fails, or the configured `uuid` cannot be sent.
@@ -95,18 +95,36 @@ impl LocketLock {
             LockPurpose::Command => 0,
         };
         let channel = locket::connect(locket, retries).await?;
-        let connection = LocketConnection { channel, resource, uuid, ttl_s };
+        let connection = LocketConnection {
+            channel,
+            resource,
+            uuid,
+            ttl_s,
+        };
         let connections = Arc::new(ConnectionCheck::new(database));
-        Ok(Self { connection, connections, ttl, retry_interval: config.retry_interval })
+        Ok(Self {
+            connection,
+            connections,
+            ttl,
+            retry_interval: config.retry_interval,
+        })
     }
 
     pub(super) async fn try_take(&self) -> Result<Option<Renewal>, LocketError> {
         let asked = Instant::now();
         match self.connection.lock().await {
             Ok(()) => {
-                let holding = HeldLocketLock { connection: self.connection.clone(), ttl: self.ttl };
+                let holding = HeldLocketLock {
+                    connection: self.connection.clone(),
+                    ttl: self.ttl,
+                };
                 let connections = Some(Arc::clone(&self.connections));
-                Ok(Some(Renewal::start(Arc::new(holding), connections, asked, Arc::new(SystemClock))))
+                Ok(Some(Renewal::start(
+                    Arc::new(holding),
+                    connections,
+                    asked,
+                    Arc::new(SystemClock),
+                )))
             }
             Err(status) if status.code() == Code::AlreadyExists => Ok(None),
             Err(status) => Err(LocketError::Lock(Box::new(status))),
@@ -115,8 +133,14 @@ impl LocketLock {
 
     /// The holder, if Locket names it.
     pub(super) async fn holder(&self) -> Option<String> {
-        let request = FetchRequest { key: KEY.to_owned() };
-        let answer = tokio::time::timeout(self.ttl, self.connection.call::<_, FetchResponse>(FETCH, request)).await;
+        let request = FetchRequest {
+            key: KEY.to_owned(),
+        };
+        let answer = tokio::time::timeout(
+            self.ttl,
+            self.connection.call::<_, FetchResponse>(FETCH, request),
+        )
+        .await;
         let resource = answer.ok()?.ok()?.resource?;
         (!resource.owner.is_empty()).then_some(resource.owner)
     }
@@ -145,13 +169,23 @@ impl LocketLock {
 impl LocketConnection {
     /// Takes or renews the lock.
     async fn lock(&self) -> Result<(), Status> {
-        let request = LockRequest { resource: Some(self.resource.clone()), ttl_in_seconds: self.ttl_s };
+        let request = LockRequest {
+            resource: Some(self.resource.clone()),
+            ttl_in_seconds: self.ttl_s,
+        };
         let _: LockResponse = self.call(LOCK, request).await?;
         Ok(())
     }
 
     async fn release(&self) -> Result<(), Status> {
-        let _: ReleaseResponse = self.call(RELEASE, ReleaseRequest { resource: Some(self.resource.clone()) }).await?;
+        let _: ReleaseResponse = self
+            .call(
+                RELEASE,
+                ReleaseRequest {
+                    resource: Some(self.resource.clone()),
+                },
+            )
+            .await?;
         Ok(())
     }
 
@@ -182,7 +216,9 @@ impl Expiring for HeldLocketLock {
     async fn renew(&self) -> Result<Option<String>, Failure> {
         match self.connection.lock().await {
             Ok(()) => Ok(None),
-            Err(status) if status.code() == Code::AlreadyExists => Ok(Some(status.message().to_owned())),
+            Err(status) if status.code() == Code::AlreadyExists => {
+                Ok(Some(status.message().to_owned()))
+            }
             Err(status) => Err(status.into()),
         }
     }

@@ -1,5 +1,6 @@
-//! Renewal of a lock with a TTL: renews well before expiry, and gives up when renewals have failed for the whole TTL. Owns
-//! the timing, by the monotonic time of a clock; how a lock is renewed is each lock's own.
+//! Renewal of a lock with a TTL: renews well before expiry, and gives up when renewals have failed
+//! for the whole TTL. Owns the timing, by the monotonic time of a clock; how a lock is renewed is
+//! each lock's own.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ pub(super) trait Expiring: Send + Sync + 'static {
 
     fn ttl(&self) -> Duration;
 
-    /// Renews the lock for another TTL; returns its new holder if it was taken. After an error it is unknown.
+    /// Renews the lock for another TTL; returns its new holder if it was taken. After an error it
+    /// is unknown.
     fn renew(&self) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
 
     fn release(&self) -> impl Future<Output = Result<(), Failure>> + Send;
@@ -37,9 +39,10 @@ pub(super) struct Renewal {
 }
 
 impl Renewal {
-    /// `asked` is when the request for the lock was sent, by `clock`. The TTL counts from there, so the holder stops before
-    /// a standby starts. The lock is renewed only while `connections` can be used: a host without them serves no client,
-    /// but with the lock it would keep others from serving them.
+    /// `asked` is when the request for the lock was sent, by `clock`. The TTL counts from there, so
+    /// the holder stops before a standby starts. The lock is renewed only while `connections` can
+    /// be used: a host without them serves no client, but with the lock it would keep others from
+    /// serving them.
     pub(super) fn start<T: Expiring>(
         lock: Arc<T>,
         connections: Option<Arc<ConnectionCheck>>,
@@ -91,7 +94,8 @@ async fn renew_until_lost<T: Expiring>(
     loop {
         clock.sleep_until(next.min(deadline)).await;
         let now = clock.instant();
-        // A process that was suspended may wake up here after its lock has expired, and must not renew it.
+        // A process that was suspended may wake up here after its lock has expired, and must not
+        // renew it.
         if now >= deadline {
             return LockLost::Expired { what: T::WHAT, ttl };
         }
@@ -128,8 +132,15 @@ async fn renew_until_lost<T: Expiring>(
 async fn release<T: Expiring>(lock: &T) {
     match timeout(lock.ttl(), lock.release()).await {
         Ok(Ok(())) => tracing::info!(name: "locket-lock.released-lock", "released {}", T::WHAT),
-        Ok(Err(fault)) => tracing::warn!(fault = &*fault, "{} could not be released; it expires by itself", T::WHAT),
-        Err(_) => tracing::warn!("{} could not be released in time; it expires by itself", T::WHAT),
+        Ok(Err(fault)) => tracing::warn!(
+            fault = &*fault,
+            "{} could not be released; it expires by itself",
+            T::WHAT
+        ),
+        Err(_) => tracing::warn!(
+            "{} could not be released in time; it expires by itself",
+            T::WHAT
+        ),
     }
 }
 
@@ -173,7 +184,12 @@ mod tests {
         }
 
         fn asked_at_s(&self) -> Vec<u64> {
-            self.asked.lock().unwrap().iter().map(Duration::as_secs).collect()
+            self.asked
+                .lock()
+                .unwrap()
+                .iter()
+                .map(Duration::as_secs)
+                .collect()
         }
     }
 
@@ -188,7 +204,11 @@ mod tests {
             self.asked.lock().unwrap().push(self.begin.elapsed());
             let answer = {
                 let mut answers = self.answers.lock().unwrap();
-                if answers.len() > 1 { answers.pop().unwrap() } else { answers[0] }
+                if answers.len() > 1 {
+                    answers.pop().unwrap()
+                } else {
+                    answers[0]
+                }
             };
             match answer {
                 Renewed => Ok(None),
@@ -205,33 +225,71 @@ mod tests {
     }
 
     fn start(lock: &Arc<Scripted>) -> Renewal {
-        Renewal::start(Arc::clone(lock), None, Instant::now(), Arc::new(SystemClock))
+        Renewal::start(
+            Arc::clone(lock),
+            None,
+            Instant::now(),
+            Arc::new(SystemClock),
+        )
     }
 
     #[tokio::test(start_paused = true)]
     async fn lock_that_cannot_be_renewed_expires() {
         let lock = Scripted::answering(&[Renewed, Fails("the database is away")]);
         let lost = start(&lock).lost().await;
-        assert_eq!(lost, LockLost::Expired { what: Scripted::WHAT, ttl: TTL });
-        assert_eq!(lock.asked_at_s(), [4, 8, 9, 10, 11, 12, 13, 14, 15], "a third of the TTL, then a twelfth");
-        assert_eq!(lock.begin.elapsed().as_secs(), 16, "the TTL after the last renewal");
+        assert_eq!(
+            lost,
+            LockLost::Expired {
+                what: Scripted::WHAT,
+                ttl: TTL
+            }
+        );
+        assert_eq!(
+            lock.asked_at_s(),
+            [4, 8, 9, 10, 11, 12, 13, 14, 15],
+            "a third of the TTL, then a twelfth"
+        );
+        assert_eq!(
+            lock.begin.elapsed().as_secs(),
+            16,
+            "the TTL after the last renewal"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn renewal_that_hangs_is_retried_until_the_lock_expires() {
         let lock = Scripted::answering(&[Hangs]);
         let lost = start(&lock).lost().await;
-        assert_eq!(lost, LockLost::Expired { what: Scripted::WHAT, ttl: TTL });
+        assert_eq!(
+            lost,
+            LockLost::Expired {
+                what: Scripted::WHAT,
+                ttl: TTL
+            }
+        );
         assert_eq!(lock.asked_at_s(), [4, 9]);
         assert_eq!(lock.begin.elapsed().as_secs(), 12);
     }
 
     #[tokio::test(start_paused = true)]
     async fn transient_failures_are_survived_until_another_host_takes_the_lock() {
-        let answers = [Fails("a hiccup"), Renewed, Hangs, Fails("another"), Renewed, TakenBy("host b")];
+        let answers = [
+            Fails("a hiccup"),
+            Renewed,
+            Hangs,
+            Fails("another"),
+            Renewed,
+            TakenBy("host b"),
+        ];
         let lock = Scripted::answering(&answers);
         let lost = start(&lock).lost().await;
-        assert_eq!(lost, LockLost::Taken { what: Scripted::WHAT, by: "host b".to_owned() });
+        assert_eq!(
+            lost,
+            LockLost::Taken {
+                what: Scripted::WHAT,
+                by: "host b".to_owned()
+            }
+        );
         assert_eq!(lock.asked_at_s(), [4, 5, 9, 14, 15, 19]);
     }
 
@@ -247,13 +305,28 @@ mod tests {
     #[tokio::test]
     async fn lock_is_not_renewed_without_connections() {
         let folder = tempfile::tempdir().unwrap();
-        let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
+        let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db")))
+            .await
+            .unwrap();
         let connections = Some(Arc::new(ConnectionCheck::new(&database)));
         database.close().await;
         tokio::time::pause();
         let lock = Scripted::answering(&[Renewed]);
-        let lost = Renewal::start(Arc::clone(&lock), connections, Instant::now(), Arc::new(SystemClock)).lost().await;
-        assert_eq!(lost, LockLost::Expired { what: Scripted::WHAT, ttl: TTL });
+        let lost = Renewal::start(
+            Arc::clone(&lock),
+            connections,
+            Instant::now(),
+            Arc::new(SystemClock),
+        )
+        .lost()
+        .await;
+        assert_eq!(
+            lost,
+            LockLost::Expired {
+                what: Scripted::WHAT,
+                ttl: TTL
+            }
+        );
         assert_eq!(lock.asked_at_s(), [] as [u64; 0]);
     }
 

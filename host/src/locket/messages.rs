@@ -9,8 +9,12 @@ pub trait LocketAnswer: prost::Message + Default {
 }
 
 static NOTHING: MessageShape = MessageShape::new(&[]);
-static RESOURCE: MessageShape =
-    MessageShape::new(&[(1, FieldShape::Text), (2, FieldShape::Text), (3, FieldShape::Text), (4, FieldShape::Text)]);
+static RESOURCE: MessageShape = MessageShape::new(&[
+    (1, FieldShape::Text),
+    (2, FieldShape::Text),
+    (3, FieldShape::Text),
+    (4, FieldShape::Text),
+]);
 /// One or several.
 static RESOURCES: MessageShape = MessageShape::new(&[(1, FieldShape::Message(&RESOURCE))]);
 

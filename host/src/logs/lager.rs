@@ -1,7 +1,9 @@
-//! Events as lager's lines. Owns the mapping of an event's and its spans' fields; the syntax of a line is in `line`.
+//! Events as lager's lines. Owns the mapping of an event's and its spans' fields; the syntax of a
+//! line is in `line`.
 //!
-//! A span is a lager session: its number, below its parent's, is `data.session`, and its name is part of the message of
-//! named events. Warnings become errors, since Diego logs every error that it recovers from at that level.
+//! A span is a lager session: its number, below its parent's, is `data.session`, and its name is
+//! part of the message of named events. Warnings become errors, since Diego logs every error that
+//! it recovers from at that level.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -51,12 +53,25 @@ impl Lager {
         lines: LineWriter,
         fatal_only: Arc<AtomicBool>,
     ) -> Self {
-        Self { source: source.to_owned(), times, redactor, lines, fatal_only, sessions: AtomicU64::default() }
+        Self {
+            source: source.to_owned(),
+            times,
+            redactor,
+            lines,
+            fatal_only,
+            sessions: AtomicU64::default(),
+        }
     }
 
     fn say(&self, message: &str, severity: Severity, mut data: Map<String, Value>) {
         self.redactor.redact(&mut data);
-        let line = LagerLine { now_ns: SystemClock.now_ns(), source: &self.source, message, severity, data };
+        let line = LagerLine {
+            now_ns: SystemClock.now_ns(),
+            source: &self.source,
+            message,
+            severity,
+            data,
+        };
         self.lines.line(line.render(self.times));
     }
 }
@@ -73,7 +88,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
         let number = inside.unwrap_or_else(|| next(&self.sessions).to_string());
         let mut fields = Fields::default();
         attributes.record(&mut fields);
-        span.extensions_mut().insert(LagerSession { number, children: AtomicU64::default(), data: fields.data });
+        span.extensions_mut().insert(LagerSession {
+            number,
+            children: AtomicU64::default(),
+            data: fields.data,
+        });
     }
 
     fn on_record(&self, id: &Id, record: &Record<'_>, context: Context<'_, S>) {
@@ -99,7 +118,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
         if self.fatal_only.load(Ordering::Relaxed) && severity != Severity::Fatal {
             return;
         }
-        let spans: Vec<_> = context.event_scope(event).map(|scope| scope.from_root().collect()).unwrap_or_default();
+        let spans: Vec<_> = context
+            .event_scope(event)
+            .map(|scope| scope.from_root().collect())
+            .unwrap_or_default();
         let message = match event.metadata().name() {
             name if name.starts_with(UNNAMED) => module(event.metadata().target()),
             action => in_sessions(&spans, action),
@@ -113,7 +135,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
         }
         data.extend(fields.data);
         if severity == Severity::Fatal {
-            data.insert("trace".to_owned(), std::backtrace::Backtrace::force_capture().to_string().into());
+            data.insert(
+                "trace".to_owned(),
+                std::backtrace::Backtrace::force_capture()
+                    .to_string()
+                    .into(),
+            );
         }
         self.say(&message, severity, data);
         let left_out = self.lines.take_left_out();

@@ -42,7 +42,13 @@ pub struct LagerLine<'a> {
 impl LagerLine<'_> {
     /// Renders the line with its newline.
     pub fn render(self, times: TimeFormat) -> String {
-        let Self { now_ns, source, message, severity, data } = self;
+        let Self {
+            now_ns,
+            source,
+            message,
+            severity,
+            data,
+        } = self;
         let message = format!("{source}.{message}");
         let (source, message, data) = (json!(source), json!(message), Value::Object(data));
         match times {
@@ -73,7 +79,14 @@ mod tests {
     fn line(times: TimeFormat, severity: Severity) -> String {
         let data = Map::from_iter([("guid".to_owned(), json!("a\"b"))]);
         let now_ns = 1_469_643_829_012_345_678;
-        LagerLine { now_ns, source: "bbs", message: "request.done", severity, data }.render(times)
+        LagerLine {
+            now_ns,
+            source: "bbs",
+            message: "request.done",
+            severity,
+            data,
+        }
+        .render(times)
     }
 
     #[test]

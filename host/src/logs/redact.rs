@@ -1,4 +1,5 @@
-//! Redaction of a line's data before it is written: secrets, and the ends of long texts. Owns the definition of a secret.
+//! Redaction of a line's data before it is written: secrets, and the ends of long texts. Owns the
+//! definition of a secret.
 
 use regex::bytes::{Regex, RegexBuilder};
 use serde_json::{Map, Value};
@@ -18,7 +19,9 @@ const VALUES: [&str; 4] = [
 
 /// A pattern in the configuration is not a regular expression.
 #[derive(Debug, thiserror::Error)]
-#[error("`redact_patterns` holds what is not a regular expression: {pattern:?}; correct it or leave it out")]
+#[error(
+    "`redact_patterns` holds what is not a regular expression: {pattern:?}; correct it or leave it out"
+)]
 pub struct RedactError {
     pattern: String,
     source: regex::Error,
@@ -40,11 +43,15 @@ struct Secrets {
 /// Compiles a pattern with Go's semantics: `\w` and similar classes are ASCII.
 fn pattern(text: &str) -> Result<Regex, RedactError> {
     let built = RegexBuilder::new(text).unicode(false).build();
-    built.map_err(|source| RedactError { pattern: text.to_owned(), source })
+    built.map_err(|source| RedactError {
+        pattern: text.to_owned(),
+        source,
+    })
 }
 
 impl Redactor {
-    /// `longest` is in bytes. `redact` are patterns of secrets: `None` redacts nothing, an empty list uses the built-in ones.
+    /// `longest` is in bytes. `redact` are patterns of secrets: `None` redacts nothing, an empty
+    /// list uses the built-in ones.
     ///
     /// # Errors
     /// If a pattern is not a regular expression.
@@ -56,7 +63,10 @@ impl Redactor {
                     [] => VALUES.iter().map(|text| pattern(text)).collect(),
                     given => given.iter().map(|text| pattern(text)).collect(),
                 };
-                Some(Secrets { keys: pattern(KEYS)?, values: values? })
+                Some(Secrets {
+                    keys: pattern(KEYS)?,
+                    values: values?,
+                })
             }
         };
         Ok(Self { longest, secrets })
@@ -86,7 +96,10 @@ impl Redactor {
 
     fn text(&self, text: &mut String) {
         if let Some(secrets) = &self.secrets
-            && secrets.values.iter().any(|pattern| pattern.is_match(text.as_bytes()))
+            && secrets
+                .values
+                .iter()
+                .any(|pattern| pattern.is_match(text.as_bytes()))
         {
             *text = REDACTED.to_owned();
         }
@@ -107,7 +120,9 @@ mod tests {
 
     #[track_caller]
     fn redacted(redactor: &Redactor, data: Value) -> Value {
-        let Value::Object(mut data) = data else { panic!("data is an object") };
+        let Value::Object(mut data) = data else {
+            panic!("data is an object")
+        };
         redactor.redact(&mut data);
         Value::Object(data)
     }
@@ -140,7 +155,12 @@ mod tests {
         let data = json!({"a": "tok-1", "b": "AKIAABCDEFGHIJKLMNOP", "pass": "x"});
         let expected = json!({"a": REDACTED, "b": "AKIAABCDEFGHIJKLMNOP", "pass": REDACTED});
         assert_eq!(redacted(&redactor, data), expected);
-        assert!(Redactor::new(None, Some(&["(".to_owned()])).unwrap_err().to_string().contains("redact_patterns"));
+        assert!(
+            Redactor::new(None, Some(&["(".to_owned()]))
+                .unwrap_err()
+                .to_string()
+                .contains("redact_patterns")
+        );
     }
 
     #[test]
@@ -152,6 +172,9 @@ mod tests {
         });
         assert_eq!(redacted(&redactor, data), expected);
         let tiny = Redactor::new(Some(3), None).unwrap();
-        assert_eq!(redacted(&tiny, json!({"a": "long text"})), json!({"a": TRUNCATED}));
+        assert_eq!(
+            redacted(&tiny, json!({"a": "long text"})),
+            json!({"a": TRUNCATED})
+        );
     }
 }

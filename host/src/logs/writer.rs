@@ -1,5 +1,6 @@
-//! Asynchronous output of lines to a file or a pipe, from a thread of its own, so that a slow disk or a reader that has
-//! stopped never blocks the API. Owns the queue, which is bounded: lines that find it full are dropped and counted.
+//! Asynchronous output of lines to a file or a pipe, from a thread of its own, so that a slow disk
+//! or a reader that has stopped never blocks the API. Owns the queue, which is bounded: lines that
+//! find it full are dropped and counted.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -35,8 +36,13 @@ impl LineWriter {
     pub fn start(name: &str, to: impl Write + Send + 'static) -> Self {
         let (queue, items) = sync_channel(QUEUE);
         let thread = std::thread::Builder::new().name(name.to_owned());
-        thread.spawn(move || write(&items, to)).expect("a process that starts has room for a thread");
-        Self { queue, left_out: Arc::default() }
+        thread
+            .spawn(move || write(&items, to))
+            .expect("a process that starts has room for a thread");
+        Self {
+            queue,
+            left_out: Arc::default(),
+        }
     }
 
     /// Queues a line, which includes its newline. Never blocks.
@@ -61,7 +67,8 @@ impl LineWriter {
     }
 }
 
-/// Writes until every sender is gone. Write errors are ignored: there is no other output to report them to.
+/// Writes until every sender is gone. Write errors are ignored: there is no other output to report
+/// them to.
 fn write(items: &Receiver<Item>, mut to: impl Write) {
     let mut buffer = Vec::new();
     let mut put = |buffer: &mut Vec<u8>| {
@@ -120,7 +127,10 @@ mod tests {
         (0..1000).for_each(|number| writer.line(format!("{number}\n")));
         writer.flush();
         let expected: String = (0..1000).map(|number| format!("{number}\n")).collect();
-        assert_eq!(String::from_utf8(place.0.lock().unwrap().clone()).unwrap(), expected);
+        assert_eq!(
+            String::from_utf8(place.0.lock().unwrap().clone()).unwrap(),
+            expected
+        );
     }
 
     #[test]
@@ -136,7 +146,10 @@ mod tests {
         assert!(left_out >= QUEUE, "{left_out}");
         drop(stopped);
         writer.flush();
-        assert_eq!(place.0.lock().unwrap().len(), line.len() * (held + QUEUE - left_out));
+        assert_eq!(
+            place.0.lock().unwrap().len(),
+            line.len() * (held + QUEUE - left_out)
+        );
         assert_eq!(writer.take_left_out(), 0);
     }
 }

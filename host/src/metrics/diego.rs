@@ -1,5 +1,6 @@
-//! The metrics of Diego's BBS: one registry that every layer feeds, and that both Loggregator and Prometheus are served
-//! from. Owns the counters; `readings` owns the names, and the sender decides when metrics are sent.
+//! The metrics of Diego's BBS: one registry that every layer feeds, and that both Loggregator and
+//! Prometheus are served from. Owns the counters; `readings` owns the names, and the sender decides
+//! when metrics are sent.
 
 mod points;
 mod prometheus;
@@ -45,11 +46,16 @@ struct Once(AtomicU64);
 impl Once {
     /// Stores at least one nanosecond, because zero means not yet.
     fn set(&self, spent: Duration) {
-        self.0.store(u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX).max(1), Relaxed);
+        self.0.store(
+            u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX).max(1),
+            Relaxed,
+        );
     }
 
     fn get(&self) -> Option<Duration> {
-        Some(self.0.load(Relaxed)).filter(|ns| *ns > 0).map(Duration::from_nanos)
+        Some(self.0.load(Relaxed))
+            .filter(|ns| *ns > 0)
+            .map(Duration::from_nanos)
     }
 }
 
@@ -66,8 +72,8 @@ struct Converged {
     tasks_kicked: u64,
 }
 
-/// What a run of convergence found among the instances, and did. Counts managed instances unless stated
-/// otherwise.
+/// What a run of convergence found among the instances, and did. Counts managed instances unless
+/// stated otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LrpCounts {
     /// Waiting for a cell.
@@ -140,7 +146,11 @@ impl Measures {
     /// For a host with this database. The advanced routes are also counted and timed separately.
     pub fn new(database: Database, advanced: &AdvancedRoutes) -> Self {
         let (database, requests) = (Some(database), RequestCounters::new(advanced));
-        Self(Arc::new(Inner { database, requests, ..Inner::default() }))
+        Self(Arc::new(Inner {
+            database,
+            requests,
+            ..Inner::default()
+        }))
     }
 
     /// Counts an answered request. `route` is Diego's name of it.
@@ -173,7 +183,8 @@ impl Measures {
         self.0.encryption.set(spent);
     }
 
-    /// Counts a run of convergence of instances. After a failed run (`None`) the previous findings stay.
+    /// Counts a run of convergence of instances. After a failed run (`None`) the previous findings
+    /// stay.
     pub fn lrps_converged(&self, found: Option<LrpCounts>, spent: Duration) {
         let mut converged = self.converged();
         converged.lrp_runs += 1;
@@ -211,11 +222,17 @@ impl Measures {
     }
 
     fn converged(&self) -> MutexGuard<'_, Converged> {
-        self.0.converged.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .converged
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn task_ends(&self) -> MutexGuard<'_, BTreeMap<String, TaskMarks>> {
-        self.0.task_ends.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0
+            .task_ends
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 

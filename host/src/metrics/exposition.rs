@@ -1,5 +1,6 @@
-//! The two formats in which Prometheus reads metrics. Owns which one an answer has, and the older one, which Cloud Foundry's scraper
-//! reads whatever the media type says: there a counter has its type and help under the name of its sample.
+//! The two formats in which Prometheus reads metrics. Owns which one an answer has, and the older
+//! one, which Cloud Foundry's scraper reads whatever the media type says: there a counter has its
+//! type and help under the name of its sample.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,8 +20,13 @@ impl Exposition {
     /// The format for a request with this `Accept` header: OpenMetrics only if it is named.
     pub fn accepted(accept: Option<&str>) -> Self {
         let mut ranges = accept.unwrap_or_default().split(',');
-        let is_open_metrics = |range: &str| range.trim().starts_with(OPEN_METRICS) && !is_refused(range);
-        if ranges.any(is_open_metrics) { Self::OpenMetrics } else { Self::Text }
+        let is_open_metrics =
+            |range: &str| range.trim().starts_with(OPEN_METRICS) && !is_refused(range);
+        if ranges.any(is_open_metrics) {
+            Self::OpenMetrics
+        } else {
+            Self::Text
+        }
     }
 
     /// Its media type.
@@ -42,7 +48,9 @@ impl Exposition {
 
 /// Whether the quality of a range is zero.
 fn is_refused(range: &str) -> bool {
-    let quality = range.split(';').find_map(|parameter| parameter.trim().strip_prefix("q="));
+    let quality = range
+        .split(';')
+        .find_map(|parameter| parameter.trim().strip_prefix("q="));
     quality.and_then(|quality| quality.parse::<f64>().ok()) == Some(0.0)
 }
 
@@ -54,9 +62,18 @@ fn as_text(open_metrics: &str) -> String {
         match (words.next(), words.next(), words.next(), words.next()) {
             (Some("#"), Some("EOF" | "UNIT"), ..) => {}
             (Some("#"), Some(kind), Some(name), rest) => {
-                let end = if counters.contains(name) { "_total" } else { "" };
-                let rest = if rest == Some("unknown") { "untyped" } else { rest.unwrap_or_default() };
-                writeln!(text, "# {kind} {name}{end} {rest}").expect("writing to a string does not fail");
+                let end = if counters.contains(name) {
+                    "_total"
+                } else {
+                    ""
+                };
+                let rest = if rest == Some("unknown") {
+                    "untyped"
+                } else {
+                    rest.unwrap_or_default()
+                };
+                writeln!(text, "# {kind} {name}{end} {rest}")
+                    .expect("writing to a string does not fail");
             }
             _ => {
                 text.push_str(line);
@@ -79,8 +96,16 @@ mod tests {
     #[test]
     fn open_metrics_is_sent_to_those_that_accept_it() {
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.4,*/*;q=0.1";
-        assert_eq!(Exposition::accepted(Some(prometheus)), Exposition::OpenMetrics);
-        let others = ["text/plain;version=0.0.4", "*/*", "", "text/plain, application/openmetrics-text;q=0"];
+        assert_eq!(
+            Exposition::accepted(Some(prometheus)),
+            Exposition::OpenMetrics
+        );
+        let others = [
+            "text/plain;version=0.0.4",
+            "*/*",
+            "",
+            "text/plain, application/openmetrics-text;q=0",
+        ];
         for accept in others.map(Some).into_iter().chain([None]) {
             assert_eq!(Exposition::accepted(accept), Exposition::Text, "{accept:?}");
         }

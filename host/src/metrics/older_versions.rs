@@ -1,5 +1,6 @@
-//! Calls of clients of older API versions, by version, method and certificate: who has to be upgraded before the translator
-//! of a version is taken out. Owns the bound on the number of clients.
+//! Calls of clients of older API versions, by version, method and certificate: who has to be
+//! upgraded before the translator of a version is taken out. Owns the bound on the number of
+//! clients.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,10 +22,15 @@ pub(super) struct OlderVersions {
 }
 
 impl OlderVersions {
-    /// Counts a call. The log has a line for the first call of each combination and whenever their number has doubled.
+    /// Counts a call. The log has a line for the first call of each combination and whenever their
+    /// number has doubled.
     pub(super) fn called(&self, version: &str, method: &str, client: &str) {
         let client = self.known(client);
-        let labels = [("version", version.to_owned()), ("method", method.to_owned()), ("client", client.to_owned())];
+        let labels = [
+            ("version", version.to_owned()),
+            ("method", method.to_owned()),
+            ("client", client.to_owned()),
+        ];
         let calls = self.requests.get_or_create(&labels).inc() + 1;
         if calls.is_power_of_two() {
             tracing::info!(name: "client.older-version", version, method, client, calls,
@@ -58,10 +64,17 @@ mod tests {
         }
         older.called("1.0", "Tasks_r2", "client-1");
         let calls = |client: &str| {
-            let labels = [("version", "1.0".into()), ("method", "Tasks_r2".into()), ("client", client.into())];
+            let labels = [
+                ("version", "1.0".into()),
+                ("method", "Tasks_r2".into()),
+                ("client", client.into()),
+            ];
             older.requests.get_or_create(&labels).get()
         };
-        assert_eq!((calls("client-1"), calls("client-2"), calls("client-100")), (2, 1, 0));
+        assert_eq!(
+            (calls("client-1"), calls("client-2"), calls("client-100")),
+            (2, 1, 0)
+        );
         assert_eq!(calls(FURTHER_CLIENTS), u64::try_from(MAX_CLIENTS).unwrap());
     }
 }

@@ -1,5 +1,5 @@
-//! Giving up a migration that has begun, in either direction: the database stays at its version, and the copies are removed.
-//! Only before the cut-over, up to which the tables are as they were.
+//! Giving up a migration that has begun, in either direction: the database stays at its version,
+//! and the copies are removed. Only before the cut-over, up to which the tables are as they were.
 
 use serde::Serialize;
 
@@ -20,17 +20,27 @@ pub struct GivenUp {
 /// The migration that [`abort`] would give up; `None` if none has begun. Reads only.
 ///
 /// # Errors
-/// [`MigrateError::Complete`] after the cut-over, [`MigrateError::NothingToStayAt`] in an empty database, or the database
-/// cannot be read.
+/// [`MigrateError::Complete`] after the cut-over, [`MigrateError::NothingToStayAt`] in an empty
+/// database, or the database cannot be read.
 pub async fn abortable(context: &Context) -> Result<Option<GivenUp>, MigrateError> {
-    Ok(underway(context).await?.map(|Underway { from, to, .. }| GivenUp { from, to }))
+    Ok(underway(context)
+        .await?
+        .map(|Underway { from, to, .. }| GivenUp { from, to }))
 }
 
 async fn underway(context: &Context) -> Result<Option<Underway>, MigrateError> {
-    let Some(found) = state::underway(&mut context.database.read().await?).await? else { return Ok(None) };
-    let Underway { from, to, phase, .. } = found;
+    let Some(found) = state::underway(&mut context.database.read().await?).await? else {
+        return Ok(None);
+    };
+    let Underway {
+        from, to, phase, ..
+    } = found;
     if phase.has_arrived() {
-        return Err(MigrateError::Complete { from, to, back: Direction::between(to, from) });
+        return Err(MigrateError::Complete {
+            from,
+            to,
+            back: Direction::between(to, from),
+        });
     }
     if from == 0 {
         return Err(MigrateError::NothingToStayAt);
@@ -38,22 +48,34 @@ async fn underway(context: &Context) -> Result<Option<Underway>, MigrateError> {
     Ok(Some(found))
 }
 
-/// Gives up the migration that has begun. Safe to repeat: a start at the version of the database completes it, too.
+/// Gives up the migration that has begun. Safe to repeat: a start at the version of the database
+/// completes it, too.
 ///
 /// # Errors
 /// As [`abortable`]; another host has raised the fence.
 pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, MigrateError> {
-    let Some(found) = underway(context).await? else { return Ok(None) };
-    let given_up = GivenUp { from: found.from, to: found.to };
+    let Some(found) = underway(context).await? else {
+        return Ok(None);
+    };
+    let given_up = GivenUp {
+        from: found.from,
+        to: found.to,
+    };
     // A host of a release without the history may have begun it.
     state::create_tables(context, fence).await?;
     // The copies must not be resumed, and no host may go on, once the first of them is dropped.
-    let found = Underway { phase: Phase::Begun, going_down: false, ..found };
+    let found = Underway {
+        phase: Phase::Begun,
+        going_down: false,
+        ..found
+    };
     let mut tx = fence.begin().await?;
     state::write_underway(&mut tx, &found).await?;
     state::write_version(&mut tx, found.from, found.from).await?;
     runs::end(&mut tx, context, found.from, found.to, RunState::GivenUp).await?;
-    tx.commit().await.map_err(sql("the row `version` of configurations"))?;
+    tx.commit()
+        .await
+        .map_err(sql("the row `version` of configurations"))?;
     undo_abandoned(context, fence, &found).await?;
     residue::remove_useless(context, fence).await?;
     cut_over::clean_up_or_postpone(context, fence).await?;

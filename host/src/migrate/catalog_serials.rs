@@ -1,7 +1,8 @@
-//! The highest serial of each signed catalog that a host or a command with the lock has used on this database. Owns
-//! `bbs_catalog_serial`; what an older catalog leads to is up to the caller.
+//! The highest serial of each signed catalog that a host or a command with the lock has used on
+//! this database. Owns `bbs_catalog_serial`; what an older catalog leads to is up to the caller.
 //!
-//! The database is the only memory that all hosts share, and that an attacker who replaces a folder of modules does not reach.
+//! The database is the only memory that all hosts share, and that an attacker who replaces a folder
+//! of modules does not reach.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,10 @@ use crate::database::{Database, Transaction, schema, sql, upsert};
 use crate::lock::fence::Fence;
 
 fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql { what: CATALOG_SERIAL.to_owned(), source }
+    MigrateError::Sql {
+        what: CATALOG_SERIAL.to_owned(),
+        source,
+    }
 }
 
 /// The remembered serials, by the name of the catalog.
@@ -25,7 +29,11 @@ pub async fn catalog_serials(database: &Database) -> Result<BTreeMap<String, u64
 async fn read(tx: &mut Transaction) -> Result<BTreeMap<String, u64>, MigrateError> {
     let mut serials = BTreeMap::new();
     if state::exists(tx, CATALOG_SERIAL).await? {
-        for row in tx.fetch(sql("SELECT name, serial FROM bbs_catalog_serial")).await.map_err(failed)? {
+        for row in tx
+            .fetch(sql("SELECT name, serial FROM bbs_catalog_serial"))
+            .await
+            .map_err(failed)?
+        {
             let name = row.text(0).map_err(failed)?.unwrap_or_default().to_owned();
             let serial = row.integer(1).map_err(failed)?.unwrap_or_default();
             serials.insert(name, serial.unsigned_abs());
@@ -46,10 +54,16 @@ pub async fn remember_catalog_serials(
     if higher.is_empty() {
         return Ok(());
     }
-    fence.change_schema(&[schema::ensure_table(database.dialect(), &catalog_serial())]).await?;
+    fence
+        .change_schema(&[schema::ensure_table(database.dialect(), &catalog_serial())])
+        .await?;
     let mut tx = fence.begin().await?;
     for (name, serial) in higher {
-        let row = upsert(CATALOG_SERIAL, [("name", (*name).into())], [("serial", state::signed(*serial).into())]);
+        let row = upsert(
+            CATALOG_SERIAL,
+            [("name", (*name).into())],
+            [("serial", state::signed(*serial).into())],
+        );
         tx.execute(&row).await.map_err(failed)?;
     }
     tx.commit().await.map_err(failed)

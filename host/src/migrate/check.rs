@@ -1,6 +1,6 @@
-//! `bbs migrate plan --check`: takes every unit of the database through each migration and back, in memory, and reports
-//! the units that cannot be transformed or do not come back as they were, with the reasons. Writes nothing and reports
-//! no value of a record.
+//! `bbs migrate plan --check`: takes every unit of the database through each migration and back, in
+//! memory, and reports the units that cannot be transformed or do not come back as they were, with
+//! the reasons. Writes nothing and reports no value of a record.
 
 mod round_trip;
 
@@ -36,10 +36,11 @@ pub struct Checked {
     pub from: DataVersion,
     pub to: DataVersion,
     pub units: u64,
-    /// Records that a migration reads and that do not open, and units above the limit. They would stop the migration
-    /// before any module runs.
+    /// Records that a migration reads and that do not open, and units above the limit. They would
+    /// stop the migration before any module runs.
     pub unreadable: Vec<Trouble>,
-    /// Sealed columns that were not opened, by table: no migration reads them, so damaged values in them were not found.
+    /// Sealed columns that were not opened, by table: no migration reads them, so damaged values in
+    /// them were not found.
     pub unopened: BTreeMap<String, Vec<String>>,
     /// In the order in which they run.
     pub migrations: Vec<CheckedMigration>,
@@ -51,7 +52,8 @@ pub struct CheckedMigration {
     pub name: String,
     pub direction: Direction,
     pub reversible: bool,
-    /// Units that have rows in tables that it changes, without those that an earlier migration cannot transform.
+    /// Units that have rows in tables that it changes, without those that an earlier migration
+    /// cannot transform.
     pub units: u64,
     /// Of those, the units that cannot be transformed or do not come back as they were.
     pub lost: u64,
@@ -78,7 +80,12 @@ pub struct Example {
 impl Checked {
     pub fn lost(&self) -> u64 {
         let unreadable: u64 = self.unreadable.iter().map(|trouble| trouble.units).sum();
-        unreadable + self.migrations.iter().map(|migration| migration.lost).sum::<u64>()
+        unreadable
+            + self
+                .migrations
+                .iter()
+                .map(|migration| migration.lost)
+                .sum::<u64>()
     }
 }
 
@@ -89,11 +96,18 @@ impl Troubles {
     fn note(&mut self, reason: &str, unit: &str, detail: Option<String>) {
         let full = self.0.len() >= REASONS && !self.0.contains_key(reason);
         let reason = if full { OTHER_REASONS } else { reason };
-        let new = || Trouble { reason: reason.to_owned(), units: 0, examples: Vec::new() };
+        let new = || Trouble {
+            reason: reason.to_owned(),
+            units: 0,
+            examples: Vec::new(),
+        };
         let trouble = self.0.entry(reason.to_owned()).or_insert_with(new);
         trouble.units += 1;
         if trouble.examples.len() < EXAMPLES {
-            trouble.examples.push(Example { unit: unit.to_owned(), detail });
+            trouble.examples.push(Example {
+                unit: unit.to_owned(),
+                detail,
+            });
         }
     }
 
@@ -129,13 +143,31 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     let mut arguments = Arguments::new();
     for step in work.lens.steps() {
         let version = step.manifest().version;
-        let new = || RunArguments { started_at_ns: context.now_ns, namespace: Uuid::new_v4() };
-        arguments.insert(version, state::known_arguments(&mut reader, version).await?.unwrap_or_else(new));
+        let new = || RunArguments {
+            started_at_ns: context.now_ns,
+            namespace: Uuid::new_v4(),
+        };
+        arguments.insert(
+            version,
+            state::known_arguments(&mut reader, version)
+                .await?
+                .unwrap_or_else(new),
+        );
     }
     let steps = work.lens.steps().zip(work.lens.legs()).map(|(step, leg)| {
-        let found = restorable.iter().filter(|(of, _)| *of == leg.version).cloned();
+        let found = restorable
+            .iter()
+            .filter(|(of, _)| *of == leg.version)
+            .cloned();
         let layouts = way.layouts(leg.direction);
-        let round_trip = RoundTrip::new(layouts, &context.migrations, step, leg.direction, found, work.dialect)?;
+        let round_trip = RoundTrip::new(
+            layouts,
+            &context.migrations,
+            step,
+            leg.direction,
+            found,
+            work.dialect,
+        )?;
         Ok(CheckedStep {
             round_trip: Arc::new(round_trip),
             units: 0,
@@ -144,11 +176,21 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
             troubles: Troubles::default(),
         })
     });
-    let (steps, arguments) = (steps.collect::<Result<_, ComposeError>>()?, Arc::new(arguments));
-    let mut walk = Walk { steps, arguments, unreadable: Troubles::default(), units: 0 };
+    let (steps, arguments) = (
+        steps.collect::<Result<_, ComposeError>>()?,
+        Arc::new(arguments),
+    );
+    let mut walk = Walk {
+        steps,
+        arguments,
+        unreadable: Troubles::default(),
+        units: 0,
+    };
     drop(reader);
     let total = partial_run::all_units(context, &work).await?;
-    context.progress.enter("check", work.describe(), Some(Counted::Units.total(total)));
+    context
+        .progress
+        .enter("check", work.describe(), Some(Counted::Units.total(total)));
     for group in 0..work.lens.groups.len() {
         walk.group(context, &work, group).await?;
     }
@@ -159,14 +201,26 @@ fn unopened(work: &Work) -> BTreeMap<String, Vec<String>> {
     let of_table = |table: &Table| {
         let opened = work.lens.needed.get(&table.name);
         let is_closed = |column: &&Column| {
-            column.sealing != Sealing::Plain && !opened.is_some_and(|opened| opened.contains(&column.name))
+            column.sealing != Sealing::Plain
+                && !opened.is_some_and(|opened| opened.contains(&column.name))
         };
         (
             table.name.clone(),
-            table.columns.iter().filter(is_closed).map(|column| column.name.clone()).collect::<Vec<_>>(),
+            table
+                .columns
+                .iter()
+                .filter(is_closed)
+                .map(|column| column.name.clone())
+                .collect::<Vec<_>>(),
         )
     };
-    work.lens.source.tables.values().map(of_table).filter(|(_, columns)| !columns.is_empty()).collect()
+    work.lens
+        .source
+        .tables
+        .values()
+        .map(of_table)
+        .filter(|(_, columns)| !columns.is_empty())
+        .collect()
 }
 
 struct Walk {
@@ -177,7 +231,12 @@ struct Walk {
 }
 
 impl Walk {
-    async fn group(&mut self, context: &Context, work: &Work, group: usize) -> Result<(), MigrateError> {
+    async fn group(
+        &mut self,
+        context: &Context,
+        work: &Work,
+        group: usize,
+    ) -> Result<(), MigrateError> {
         let mut after: Option<UnitKey> = None;
         let mut fitting = FIRST_BATCH;
         let sources = work.sources(group);
@@ -185,21 +244,38 @@ impl Walk {
         let limits = context.tuning.limits();
         loop {
             let mut reader = context.database.read().await?;
-            let units = rows::next_units(&mut reader, &sources, after.as_ref(), fitting, Measure::Keys).await?.units;
+            let units = rows::next_units(
+                &mut reader,
+                &sources,
+                after.as_ref(),
+                fitting,
+                Measure::Keys,
+            )
+            .await?
+            .units;
             if units.is_empty() {
                 return Ok(());
             }
-            let range = KeyRange { after: after.as_ref(), units: &units, is_shared: true };
-            let loaded = rows::load_range(&mut reader, &work.originals, &wanted, range, limits).await?;
+            let range = KeyRange {
+                after: after.as_ref(),
+                units: &units,
+                is_shared: true,
+            };
+            let loaded =
+                rows::load_range(&mut reader, &work.originals, &wanted, range, limits).await?;
             let mut batch = loaded.batch;
-            fitting = context.tuning.units_that_fit(batch.units.len(), loaded.bytes).min(context.tuning.batch_units);
+            fitting = context
+                .tuning
+                .units_that_fit(batch.units.len(), loaded.bytes)
+                .min(context.tuning.batch_units);
             let left = work.residue_of(&mut reader, &mut batch).await?;
             drop(reader);
             let mut count = batch.units.len() as u64;
             if let Some((unit, fault)) = loaded.oversized {
                 count += 1;
                 let reason = format!("above the limit of {} bytes for one unit", limits.unit);
-                self.unreadable.note(&reason, &unit.name(), Some(fault.to_string()));
+                self.unreadable
+                    .note(&reason, &unit.name(), Some(fault.to_string()));
             }
             self.units += count;
             // Its residue may have left only the first units in the batch.
@@ -210,23 +286,41 @@ impl Walk {
         }
     }
 
-    /// Opens what the migrations read. Units of which such a record does not open are noted and left out.
+    /// Opens what the migrations read. Units of which such a record does not open are noted and
+    /// left out.
     fn open(&mut self, work: &Work, mut batch: UnitBatch, left: Residue) -> (UnitBatch, Residue) {
         let closed = batch.open(&work.lens.needed, &work.keyring);
         if closed.is_empty() {
             return (batch, left);
         }
         for (unit, fault) in &closed {
-            if let RowsError::Sealed { table, column, source } = fault {
-                self.unreadable.note(&format!("`{column}` of `{table}`: {source}"), &batch.units[*unit].name(), None);
+            if let RowsError::Sealed {
+                table,
+                column,
+                source,
+            } = fault
+            {
+                self.unreadable.note(
+                    &format!("`{column}` of `{table}`: {source}"),
+                    &batch.units[*unit].name(),
+                    None,
+                );
             }
         }
-        let others: Vec<_> = (0..batch.units.len()).filter(|unit| !closed.contains_key(unit)).collect();
+        let others: Vec<_> = (0..batch.units.len())
+            .filter(|unit| !closed.contains_key(unit))
+            .collect();
         (batch.only(&work.lens.source, &others), left.only(&others))
     }
 
-    /// Takes units through every migration; a unit that one of them cannot transform is not given to the next.
-    async fn take(&mut self, work: &Work, batch: UnitBatch, left: Residue) -> Result<(), MigrateError> {
+    /// Takes units through every migration; a unit that one of them cannot transform is not given
+    /// to the next.
+    async fn take(
+        &mut self,
+        work: &Work,
+        batch: UnitBatch,
+        left: Residue,
+    ) -> Result<(), MigrateError> {
         // What is left to do: from which step on, for which units.
         let mut waiting = vec![(0, batch, left)];
         while let Some((first, batch, left)) = waiting.pop() {
@@ -235,8 +329,8 @@ impl Walk {
         Ok(())
     }
 
-    /// Takes units through the migrations from one on. Returns the halves of a batch that one of them cannot transform at
-    /// once.
+    /// Takes units through the migrations from one on. Returns the halves of a batch that one of
+    /// them cannot transform at once.
     async fn take_from(
         &mut self,
         work: &Work,
@@ -245,7 +339,8 @@ impl Walk {
         mut left: Residue,
     ) -> Result<Vec<(usize, UnitBatch, Residue)>, MigrateError> {
         for (number, step) in self.steps.iter_mut().enumerate().skip(first) {
-            let (round_trip, arguments) = (Arc::clone(&step.round_trip), Arc::clone(&self.arguments));
+            let (round_trip, arguments) =
+                (Arc::clone(&step.round_trip), Arc::clone(&self.arguments));
             let keyring = Arc::clone(&work.keyring);
             let (source, taken, unused) = tokio::task::spawn_blocking(move || {
                 let taken = round_trip.take(&batch, &left, &arguments, &keyring);
@@ -263,9 +358,15 @@ impl Walk {
             };
             step.units += step.round_trip.concerns(&source);
             step.removed_rows += taken.removed;
-            for Loss { unit, reason, detail } in taken.losses {
+            for Loss {
+                unit,
+                reason,
+                detail,
+            } in taken.losses
+            {
                 step.lost += 1;
-                step.troubles.note(&reason, &source.units[unit].name(), detail);
+                step.troubles
+                    .note(&reason, &source.units[unit].name(), detail);
             }
             left = unused.only(&taken.units);
             batch = taken.target;
@@ -275,20 +376,31 @@ impl Walk {
 
     fn finish(self, work: &Work) -> Checked {
         let (from, to, unopened) = (work.from, work.to, unopened(work));
-        let migrations = self.steps.into_iter().zip(work.lens.legs()).map(|(step, leg)| {
-            let manifest = step.round_trip.migration.manifest();
-            CheckedMigration {
-                version: manifest.version,
-                name: manifest.name.clone(),
-                direction: leg.direction,
-                reversible: manifest.reversible,
-                units: step.units,
-                lost: step.lost,
-                removed_rows: step.removed_rows,
-                troubles: step.troubles.finish(),
-            }
-        });
+        let migrations = self
+            .steps
+            .into_iter()
+            .zip(work.lens.legs())
+            .map(|(step, leg)| {
+                let manifest = step.round_trip.migration.manifest();
+                CheckedMigration {
+                    version: manifest.version,
+                    name: manifest.name.clone(),
+                    direction: leg.direction,
+                    reversible: manifest.reversible,
+                    units: step.units,
+                    lost: step.lost,
+                    removed_rows: step.removed_rows,
+                    troubles: step.troubles.finish(),
+                }
+            });
         let migrations = migrations.collect();
-        Checked { from, to, units: self.units, unreadable: self.unreadable.finish(), unopened, migrations }
+        Checked {
+            from,
+            to,
+            units: self.units,
+            unreadable: self.unreadable.finish(),
+            unopened,
+            migrations,
+        }
     }
 }

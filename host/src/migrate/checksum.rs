@@ -1,6 +1,6 @@
-//! The number and the checksum of the rows that the lens returned for each table so far: what the copies are verified
-//! against. The copier keeps one sum for each table. Each write of a client adds a row of its own beside it, so that
-//! writers do not wait for the copier's row.
+//! The number and the checksum of the rows that the lens returned for each table so far: what the
+//! copies are verified against. The copier keeps one sum for each table. Each write of a client
+//! adds a row of its own beside it, so that writers do not wait for the copier's row.
 
 use sha2::{Digest, Sha256};
 
@@ -21,32 +21,56 @@ pub(super) struct Checksum(u128);
 impl Checksum {
     /// Of the plain values of [`TablePlan::digested`].
     pub(super) fn of(plan: &TablePlan, rows: &TableRows) -> Self {
-        let columns = plan.digested().into_iter().map(|(column, _)| (column, &rows.columns[&column.name].data));
+        let columns = plan
+            .digested()
+            .into_iter()
+            .map(|(column, _)| (column, &rows.columns[&column.name].data));
         let columns: Vec<_> = columns.collect();
         let mut sum = Self::default();
         for row in 0..rows.count() {
-            sum.add_row(columns.iter().map(|(column, data)| data.get(column.kind.into(), row)));
+            sum.add_row(
+                columns
+                    .iter()
+                    .map(|(column, data)| data.get(column.kind.into(), row)),
+            );
         }
         sum
     }
 
     /// The same of rows as the target stores them.
-    pub(super) fn of_stored(plan: &TablePlan, mut rows: TableRows, keyring: &Keyring) -> Result<Self, EncryptionError> {
+    pub(super) fn of_stored(
+        plan: &TablePlan,
+        mut rows: TableRows,
+        keyring: &Keyring,
+    ) -> Result<Self, EncryptionError> {
         let count = rows.count();
-        for (column, _) in plan.digested().into_iter().filter(|(_, from)| *from == Provenance::Computed) {
+        for (column, _) in plan
+            .digested()
+            .into_iter()
+            .filter(|(_, from)| *from == Provenance::Computed)
+        {
             let mut failed = None;
             let values = &rows.columns[&column.name];
-            let plain = values.opened(count, keyring, |_, fault| failed = failed.take().or(Some(fault))).into_owned();
+            let plain = values
+                .opened(count, keyring, |_, fault| {
+                    failed = failed.take().or(Some(fault))
+                })
+                .into_owned();
             if let Some(fault) = failed {
                 return Err(fault);
             }
-            rows.columns.insert(column.name.clone(), BatchColumn::new(plain, Sealing::Plain));
+            rows.columns
+                .insert(column.name.clone(), BatchColumn::new(plain, Sealing::Plain));
         }
         Ok(Self::of(plan, &rows))
     }
 
     /// The checksum of rows that were just sealed, or are in a copy.
-    pub(super) fn of_copied(plan: &TablePlan, rows: TableRows, keyring: &Keyring) -> Result<Self, MigrateError> {
+    pub(super) fn of_copied(
+        plan: &TablePlan,
+        rows: TableRows,
+        keyring: &Keyring,
+    ) -> Result<Self, MigrateError> {
         Self::of_stored(plan, rows, keyring).map_err(|fault| MigrateError::Verify {
             table: plan.table.name.clone(),
             problem: format!("a value that was just written does not open: {fault}"),
@@ -78,8 +102,11 @@ impl Checksum {
                 }
             }
         }
-        let (first, _) =
-            hash.finalize().split_first_chunk().map(|(first, rest)| (*first, rest.len())).expect("32 bytes");
+        let (first, _) = hash
+            .finalize()
+            .split_first_chunk()
+            .map(|(first, rest)| (*first, rest.len()))
+            .expect("32 bytes");
         self.0 = self.0.wrapping_add(u128::from_le_bytes(first));
     }
 }
@@ -92,7 +119,10 @@ pub(super) struct CopiedRows {
 }
 
 fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql { what: "bbs_copy_table".to_owned(), source }
+    MigrateError::Sql {
+        what: "bbs_copy_table".to_owned(),
+        source,
+    }
 }
 
 fn signed(rows: u64) -> i64 {
@@ -104,12 +134,23 @@ fn digest(checksum: Checksum) -> String {
 }
 
 /// Adds what the copier wrote.
-pub(super) async fn add(tx: &mut Transaction, plan: &TablePlan, more: CopiedRows) -> Result<(), MigrateError> {
+pub(super) async fn add(
+    tx: &mut Transaction,
+    plan: &TablePlan,
+    more: CopiedRows,
+) -> Result<(), MigrateError> {
     let mut sum = copied(tx, plan).await?;
     sum.rows += more.rows;
     sum.checksum.add(more.checksum);
-    let values = [("rows_out", signed(sum.rows).into()), ("digest", digest(sum.checksum).into())];
-    let row = upsert("bbs_copy_table", [("table_name", plan.table.name.as_str().into())], values);
+    let values = [
+        ("rows_out", signed(sum.rows).into()),
+        ("digest", digest(sum.checksum).into()),
+    ];
+    let row = upsert(
+        "bbs_copy_table",
+        [("table_name", plan.table.name.as_str().into())],
+        values,
+    );
     tx.execute(&row).await.map_err(failed)?;
     Ok(())
 }
@@ -123,20 +164,28 @@ pub(super) async fn note(
 ) -> Result<(), MigrateError> {
     let mut change = after.checksum;
     change.subtract(before.checksum);
-    let insert = sql("INSERT INTO bbs_copy_change (id, table_name, rows_out, digest) VALUES (?, ?, ?, ?)")
-        .bind(uuid::Uuid::new_v4().to_string())
-        .bind(plan.table.name.as_str())
-        .bind(signed(after.rows) - signed(before.rows))
-        .bind(digest(change));
+    let insert =
+        sql("INSERT INTO bbs_copy_change (id, table_name, rows_out, digest) VALUES (?, ?, ?, ?)")
+            .bind(uuid::Uuid::new_v4().to_string())
+            .bind(plan.table.name.as_str())
+            .bind(signed(after.rows) - signed(before.rows))
+            .bind(digest(change));
     tx.execute(insert).await.map_err(failed)?;
     Ok(())
 }
 
 /// What a copy has to contain now.
-pub(super) async fn written(tx: &mut Transaction, plan: &TablePlan) -> Result<CopiedRows, MigrateError> {
+pub(super) async fn written(
+    tx: &mut Transaction,
+    plan: &TablePlan,
+) -> Result<CopiedRows, MigrateError> {
     let mut sum = copied(tx, plan).await?;
     let select = sql("SELECT rows_out, digest FROM bbs_copy_change WHERE table_name = ?");
-    for row in tx.fetch(select.bind(plan.table.name.as_str())).await.map_err(failed)? {
+    for row in tx
+        .fetch(select.bind(plan.table.name.as_str()))
+        .await
+        .map_err(failed)?
+    {
         let (rows, checksum) = read(&row, plan)?;
         sum.rows = sum.rows.wrapping_add_signed(rows);
         sum.checksum.add(checksum);
@@ -145,15 +194,28 @@ pub(super) async fn written(tx: &mut Transaction, plan: &TablePlan) -> Result<Co
 }
 
 async fn copied(tx: &mut Transaction, plan: &TablePlan) -> Result<CopiedRows, MigrateError> {
-    let select = sql("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?").bind(plan.table.name.as_str());
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else { return Ok(CopiedRows::default()) };
+    let select = sql("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?")
+        .bind(plan.table.name.as_str());
+    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else {
+        return Ok(CopiedRows::default());
+    };
     let (rows, checksum) = read(&row, plan)?;
-    Ok(CopiedRows { rows: rows.unsigned_abs(), checksum })
+    Ok(CopiedRows {
+        rows: rows.unsigned_abs(),
+        checksum,
+    })
 }
 
 fn read(row: &Row, plan: &TablePlan) -> Result<(i64, Checksum), MigrateError> {
     let damaged = || MigrateError::DamagedCursor { group: plan.group };
-    let digest = row.text(1).map_err(failed)?.and_then(from_hex).and_then(|bytes| bytes.try_into().ok());
+    let digest = row
+        .text(1)
+        .map_err(failed)?
+        .and_then(from_hex)
+        .and_then(|bytes| bytes.try_into().ok());
     let checksum = Checksum(u128::from_le_bytes(digest.ok_or_else(damaged)?));
-    Ok((row.integer(0).map_err(failed)?.unwrap_or_default(), checksum))
+    Ok((
+        row.integer(0).map_err(failed)?.unwrap_or_default(),
+        checksum,
+    ))
 }

@@ -1,4 +1,5 @@
-//! Units in the copies, before the copies replace the originals: their removal, with what is recorded about their rows.
+//! Units in the copies, before the copies replace the originals: their removal, with what is
+//! recorded about their rows.
 
 use sea_query::{Alias, Query};
 
@@ -11,12 +12,16 @@ use crate::lock::fence::Fence;
 use crate::rows::{self, ByteLimits, RowLock, UnitKey, WantedColumns, residue};
 
 fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql { what: "rows of a copy".to_owned(), source }
+    MigrateError::Sql {
+        what: "rows of a copy".to_owned(),
+        source,
+    }
 }
 
-/// Removes a unit from a copy and returns its rows there. They are read with the lock with which they are changed: otherwise MySQL
-/// grants the transaction a weaker lock on the table first, and a change of the copy's schema that waits for its end between the
-/// two, such as a new index, deadlocks with it.
+/// Removes a unit from a copy and returns its rows there. They are read with the lock with which
+/// they are changed: otherwise MySQL grants the transaction a weaker lock on the table first, and a
+/// change of the copy's schema that waits for its end between the two, such as a new index,
+/// deadlocks with it.
 pub(super) async fn remove(
     tx: &mut Transaction,
     job: &Job,
@@ -24,20 +29,41 @@ pub(super) async fn remove(
     keys: &[UnitKey],
 ) -> Result<CopiedRows, MigrateError> {
     let name = &plan.table.name;
-    let columns = plan.digested().into_iter().map(|(column, _)| column.name.clone()).collect();
+    let columns = plan
+        .digested()
+        .into_iter()
+        .map(|(column, _)| column.name.clone())
+        .collect();
     let wanted = WantedColumns::from([(name.clone(), columns)]);
-    let mut stored = rows::load(tx, &job.copies, &wanted, keys, RowLock::Exclusive, ByteLimits::NONE).await?;
+    let mut stored = rows::load(
+        tx,
+        &job.copies,
+        &wanted,
+        keys,
+        RowLock::Exclusive,
+        ByteLimits::NONE,
+    )
+    .await?;
     let stored = stored.tables.remove(name).expect("it was loaded");
     let count = stored.count() as u64;
     if count == 0 {
         return Ok(CopiedRows::default());
     }
     // The database copies a range by itself, without a checksum.
-    let checksum = if plan.by_range() { Checksum::default() } else { Checksum::of_copied(plan, stored, &job.keyring)? };
+    let checksum = if plan.by_range() {
+        Checksum::default()
+    } else {
+        Checksum::of_copied(plan, stored, &job.keyring)?
+    };
     let mut delete = Query::delete();
-    delete.from_table(Alias::new(plan.staged(job.to))).and_where(rows::is_unit(&plan.table, &keys[0], tx.dialect()));
+    delete
+        .from_table(Alias::new(plan.staged(job.to)))
+        .and_where(rows::is_unit(&plan.table, &keys[0], tx.dialect()));
     tx.execute(&delete).await.map_err(failed)?;
-    Ok(CopiedRows { rows: count, checksum })
+    Ok(CopiedRows {
+        rows: count,
+        checksum,
+    })
 }
 
 /// Takes a unit out of all copies into quarantine.
@@ -54,7 +80,11 @@ pub(super) async fn leave_out(
         None => None,
     };
     let mut tx = fence.begin().await?;
-    for plan in job.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
+    for plan in job
+        .plans
+        .iter()
+        .filter(|plan| plan.group == group && plan.strategy == Strategy::Copy)
+    {
         let before = remove(&mut tx, job, plan, std::slice::from_ref(&key)).await?;
         checksum::note(&mut tx, plan, before, CopiedRows::default()).await?;
     }

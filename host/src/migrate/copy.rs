@@ -1,6 +1,6 @@
-//! The copy: group by group, batch by batch, in the order of unit keys. A batch's rows, their residue and the cursor
-//! are written in one fenced transaction, so a crash leaves whole batches only. Units that have rows come first, then
-//! those of which only residue is left.
+//! The copy: group by group, batch by batch, in the order of unit keys. A batch's rows, their
+//! residue and the cursor are written in one fenced transaction, so a crash leaves whole batches
+//! only. Units that have rows come first, then those of which only residue is left.
 //!
 //! While one batch is written, the next is transformed and the one after it is read.
 
@@ -15,7 +15,9 @@ use tokio::sync::mpsc;
 use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::Strategy;
 use super::transform::{ReadBatch, TransformedBatch, transform};
-use super::{Context, Job, MigrateError, PartialRun, RefusedUnits, fault, partial_run, quarantine, state};
+use super::{
+    Context, Job, MigrateError, PartialRun, RefusedUnits, fault, partial_run, quarantine, state,
+};
 use crate::database::{SqlError, refusal, upsert};
 use crate::lock::fence::Fence;
 use crate::pauses;
@@ -28,7 +30,10 @@ const FIRST_BATCH: u64 = 100;
 /// Batches that wait between two stages: with one in each stage, at most five are in memory.
 const WAITING: usize = 1;
 fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql { what: "bbs_copy".to_owned(), source }
+    MigrateError::Sql {
+        what: "bbs_copy".to_owned(),
+        source,
+    }
 }
 
 /// The number of units that may still be read.
@@ -42,7 +47,9 @@ impl UnitBudget {
 
     /// The size of the next batch at most; zero once the budget is spent.
     pub(super) fn most(&self, batch: u64) -> u64 {
-        self.0.as_ref().map_or(batch, |left| batch.min(left.load(Ordering::Relaxed)))
+        self.0
+            .as_ref()
+            .map_or(batch, |left| batch.min(left.load(Ordering::Relaxed)))
     }
 
     pub(super) fn spend(&self, units: u64) {
@@ -52,16 +59,20 @@ impl UnitBudget {
     }
 }
 
-/// Copies every group that has rows to copy or residue to save. Returns whether all of it is copied; otherwise the
-/// budget is spent.
+/// Copies every group that has rows to copy or residue to save. Returns whether all of it is
+/// copied; otherwise the budget is spent.
 pub(super) async fn copy(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,
     budget: &Arc<UnitBudget>,
 ) -> Result<bool, MigrateError> {
-    let PartialRun { total, migrated, .. } = partial_run::counted(context, job).await?;
-    context.progress.enter("copy", job.describe(), Some(Counted::Units.total(total)));
+    let PartialRun {
+        total, migrated, ..
+    } = partial_run::counted(context, job).await?;
+    context
+        .progress
+        .enter("copy", job.describe(), Some(Counted::Units.total(total)));
     context.progress.resume_at(migrated);
     for group in 0..job.lens.groups.len() {
         for pass in passes(job, group) {
@@ -86,7 +97,9 @@ fn passes(job: &Job, group: usize) -> impl Iterator<Item = Pass> + use<> {
 /// The number under which the cursor of a pass is stored.
 fn cursor_number(job: &Job, (group, pass): (usize, Pass)) -> usize {
     match pass {
-        Pass::ResidueOnly if !job.lens.groups[group].sources.is_empty() => job.lens.groups.len() + group,
+        Pass::ResidueOnly if !job.lens.groups[group].sources.is_empty() => {
+            job.lens.groups.len() + group
+        }
         Pass::Stored | Pass::ResidueOnly => group,
     }
 }
@@ -105,14 +118,28 @@ async fn copy_group(
     let (to_write, from_transform) = mpsc::channel(WAITING);
     let reader = BatchReader::new(context.clone(), Arc::clone(job), group, pass, after);
     // In tasks of their own, so that one core decodes rows while another encodes them.
-    let read = tokio::spawn(read_batches(reader, context.clone(), Arc::clone(budget), Arc::clone(&size), to_transform));
-    let transformed = tokio::spawn(transform_batches(Arc::clone(job), group, from_read, to_write));
-    // Each stage runs to its end whatever happens to the others: no statement is abandoned on a connection. A stage
-    // that fails or is cancelled drops its channel, which ends the others; the error of the last stage is the most
-    // specific.
+    let read = tokio::spawn(read_batches(
+        reader,
+        context.clone(),
+        Arc::clone(budget),
+        Arc::clone(&size),
+        to_transform,
+    ));
+    let transformed = tokio::spawn(transform_batches(
+        Arc::clone(job),
+        group,
+        from_read,
+        to_write,
+    ));
+    // Each stage runs to its end whatever happens to the others: no statement is abandoned on a
+    // connection. A stage that fails or is cancelled drops its channel, which ends the others; the
+    // error of the last stage is the most specific.
     let written = write_batches(context, fence, job, (group, pass), from_transform, &size).await;
     let interrupted = |_| MigrateError::Interrupted;
-    let (read, transformed) = (read.await.map_err(interrupted), transformed.await.map_err(interrupted));
+    let (read, transformed) = (
+        read.await.map_err(interrupted),
+        transformed.await.map_err(interrupted),
+    );
     written.and(transformed?).and(read?)
 }
 
@@ -126,7 +153,9 @@ async fn read_batches(
 ) -> Result<bool, MigrateError> {
     loop {
         context.throttle.ready(&context.progress).await;
-        let most = size.load(Ordering::Relaxed).min(context.throttle.most_units());
+        let most = size
+            .load(Ordering::Relaxed)
+            .min(context.throttle.most_units());
         let most = budget.most(most);
         // One unit is read beyond the budget, to see whether any is left.
         let Some((batch, read)) = reader.next(most.max(1)).await? else {
@@ -155,7 +184,9 @@ async fn transform_batches(
         while let Some((mut batch, read)) = waiting.pop() {
             if let Some(mut read) = read {
                 let worker = Arc::clone(&job);
-                let work = move || transform(&worker, group, &mut read).map(|transformed| (transformed, read));
+                let work = move || {
+                    transform(&worker, group, &mut read).map(|transformed| (transformed, read))
+                };
                 let done = tokio::task::spawn_blocking(work).await;
                 let (transformed, read) = done.map_err(|_| MigrateError::Interrupted)??;
                 let Some(transformed) = transformed else {
@@ -191,7 +222,8 @@ impl Deviations {
     }
 }
 
-/// The last stage: writes batch after batch, and sets the size of the next by the time that each takes.
+/// The last stage: writes batch after batch, and sets the size of the next by the time that each
+/// takes.
 async fn write_batches(
     context: &Context,
     fence: &Fence,
@@ -214,21 +246,35 @@ async fn write_batches(
         let most = context.tuning.batch_units;
         size.store(next.clamp(FIRST_BATCH.min(most), most), Ordering::Relaxed);
     }
-    let Deviations { left_out, stale, removed } = deviations;
+    let Deviations {
+        left_out,
+        stale,
+        removed,
+    } = deviations;
     // Once and not for each batch, so that the log does not grow with the table.
     if left_out > 0 {
-        tracing::warn!(left_out, "units went into quarantine; `bbs migrate quarantine list` names them");
+        tracing::warn!(
+            left_out,
+            "units went into quarantine; `bbs migrate quarantine list` names them"
+        );
     }
     if removed > 0 {
-        tracing::warn!(removed, "rows were removed by modules that declare it; a way back needs their residue");
+        tracing::warn!(
+            removed,
+            "rows were removed by modules that declare it; a way back needs their residue"
+        );
     }
     if stale > 0 {
-        tracing::warn!(stale, "kept values were not given back: their records have changed since they were kept");
+        tracing::warn!(
+            stale,
+            "kept values were not given back: their records have changed since they were kept"
+        );
     }
     Ok(())
 }
 
-/// Writes a batch; if the database refuses a row of it, in halves, down to the unit that the row is of.
+/// Writes a batch; if the database refuses a row of it, in halves, down to the unit that the row is
+/// of.
 async fn write_in_parts(
     context: &Context,
     fence: &Fence,
@@ -254,8 +300,12 @@ async fn write_in_parts(
                 waiting.extend([second, first]);
             }
             // A unit that is left out has no row of a copy.
-            Err(MigrateError::RefusedRow { table, source }) if batch.transformed.refused.is_empty() => {
-                let refused = batch.transformed.refused_unit(job, &batch.keys[0], &table, &source);
+            Err(MigrateError::RefusedRow { table, source })
+                if batch.transformed.refused.is_empty() =>
+            {
+                let refused = batch
+                    .transformed
+                    .refused_unit(job, &batch.keys[0], &table, &source);
                 match job.refused_units {
                     RefusedUnits::Stop => return Err(refused.error),
                     RefusedUnits::Quarantine => waiting.push(batch.left_out(refused)),
@@ -278,10 +328,14 @@ async fn write_batch(
     batch: &CopyBatch,
 ) -> Result<(), MigrateError> {
     job.check_copies()?;
-    // The cursor is in the same log, so batches that a crash of the machine loses are copied again. The cut-over, whose
-    // commit is awaited, comes after them.
+    // The cursor is in the same log, so batches that a crash of the machine loses are copied again.
+    // The cut-over, whose commit is awaited, comes after them.
     let mut tx = fence.begin_relaxed().await?;
-    for plan in job.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
+    for plan in job
+        .plans
+        .iter()
+        .filter(|plan| plan.group == group && plan.strategy == Strategy::Copy)
+    {
         if plan.by_range() {
             if pass == Pass::ResidueOnly {
                 continue;
@@ -290,19 +344,47 @@ async fn write_batch(
             let range = (batch.after.as_ref(), &batch.last);
             let but_for = batch.transformed.refused.iter().map(|refused| &refused.key);
             let target = plan.staged(job.to);
-            let copied = rows::copy_range(&mut tx, (source, &target), &plan.columns, range, but_for).await;
+            let copied =
+                rows::copy_range(&mut tx, (source, &target), &plan.columns, range, but_for).await;
             let rows = copied.map_err(plan.failed())?;
-            checksum::add(&mut tx, plan, CopiedRows { rows, checksum: Checksum::default() }).await?;
+            checksum::add(
+                &mut tx,
+                plan,
+                CopiedRows {
+                    rows,
+                    checksum: Checksum::default(),
+                },
+            )
+            .await?;
         } else if let Some((rows, checksum)) = batch.transformed.tables.get(&plan.table.name) {
             let inserted = rows::insert(&mut tx, &plan.staged(job.to), &plan.table, rows).await;
             inserted.map_err(plan.failed())?;
-            checksum::add(&mut tx, plan, CopiedRows { rows: rows.count() as u64, checksum: *checksum }).await?;
+            checksum::add(
+                &mut tx,
+                plan,
+                CopiedRows {
+                    rows: rows.count() as u64,
+                    checksum: *checksum,
+                },
+            )
+            .await?;
         }
     }
     residue::store(&mut tx, &batch.transformed.residue).await?;
-    quarantine::store(&mut tx, job, group, &batch.transformed.refused, context.now_ns).await?;
+    quarantine::store(
+        &mut tx,
+        job,
+        group,
+        &batch.transformed.refused,
+        context.now_ns,
+    )
+    .await?;
     let number = cursor_number(job, (group, pass)) as i64;
-    let cursor = upsert("bbs_copy", [("group_number", number.into())], [("last_key", batch.last.to_text().into())]);
+    let cursor = upsert(
+        "bbs_copy",
+        [("group_number", number.into())],
+        [("last_key", batch.last.to_text().into())],
+    );
     tx.execute(&cursor).await.map_err(failed)?;
     fault::point(fault::BEFORE_BATCH);
     tx.commit().await.map_err(failed)?;

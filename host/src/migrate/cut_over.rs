@@ -1,10 +1,11 @@
 //! Gives the copies the names of the tables that they replace, and removes the replaced tables.
 //!
-//! Where changes of the schema are transactional, tables, version and history change in one transaction, and the schema
-//! is read back before it commits. MySQL commits each such change by itself: there the version is written first, with a
-//! mark that the tables still have their old names, and then one statement changes all names. Units in quarantine leave the
-//! tables that were not copied after the version is durable as well, since they may be many. A start that finds the mark of
-//! either completes the cut-over before anything else.
+//! Where changes of the schema are transactional, tables, version and history change in one
+//! transaction, and the schema is read back before it commits. MySQL commits each such change by
+//! itself: there the version is written first, with a mark that the tables still have their old
+//! names, and then one statement changes all names. Units in quarantine leave the tables that were
+//! not copied after the version is durable as well, since they may be many. A start that finds the
+//! mark of either completes the cut-over before anything else.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +15,8 @@ use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
 use super::{
-    Context, Job, LinePair, MigrateError, RunState, Work, fault, lines, quarantine, residue, runs, statements,
-    unindexable,
+    Context, Job, LinePair, MigrateError, RunState, Work, fault, lines, quarantine, residue, runs,
+    statements, unindexable,
 };
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
@@ -29,30 +30,56 @@ fn failed(what: &str) -> impl FnOnce(SqlError) -> MigrateError {
     move |source| MigrateError::Sql { what, source }
 }
 
-/// Builds the indexes of the copies that they do not have yet before the names change, where that can be done ahead.
-pub(super) async fn build_indexes(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
-    let copies = job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.table.indexes.is_empty());
+/// Builds the indexes of the copies that they do not have yet before the names change, where that
+/// can be done ahead.
+pub(super) async fn build_indexes(
+    context: &Context,
+    fence: &Fence,
+    job: &Job,
+) -> Result<(), MigrateError> {
+    let copies = job
+        .plans
+        .iter()
+        .filter(|plan| plan.strategy == Strategy::Copy && !plan.table.indexes.is_empty());
     for plan in copies {
         let staged = plan.staged(job.to);
-        context.progress.enter("index", plan.table.name.clone(), None);
+        context
+            .progress
+            .enter("index", plan.table.name.clone(), None);
         let mut reader = context.database.read().await?;
         let found = schema::read_back(&mut reader, &staged).await?;
         let dialect = reader.dialect();
         drop(reader);
         let there = |name: &str| {
             let waiting = schema::waiting(name, &plan.table, &staged);
-            let mut names = found.iter().flat_map(|found| &found.indexes).map(|index| &index.name);
+            let mut names = found
+                .iter()
+                .flat_map(|found| &found.indexes)
+                .map(|index| &index.name);
             names.any(|found| *found == name || *found == waiting)
         };
-        let missing: Vec<_> = plan.table.indexes.iter().filter(|index| !there(&index.name)).cloned().collect();
+        let missing: Vec<_> = plan
+            .table
+            .indexes
+            .iter()
+            .filter(|index| !there(&index.name))
+            .cloned()
+            .collect();
         for statement in schema::index_ahead(dialect, &plan.table, &staged, &missing) {
-            let (statement, mut pauses) = ([statement], pauses::of_locks(context.tuning.lock_timeout).build());
+            let (statement, mut pauses) = (
+                [statement],
+                pauses::of_locks(context.tuning.lock_timeout).build(),
+            );
             while let Err(fault) = change_schema(context, fence, &statement).await {
                 if unindexable::leave_out(context, fence, job, plan, &fault).await? > 0 {
                     continue;
                 }
-                // PostgreSQL indexes a row that is gone as long as a transaction of any client may see it.
-                let Some(pause) = pauses.next().filter(|_| unindexable::is_of_rows(context, &fault)) else {
+                // PostgreSQL indexes a row that is gone as long as a transaction of any client may
+                // see it.
+                let Some(pause) = pauses
+                    .next()
+                    .filter(|_| unindexable::is_of_rows(context, &fault))
+                else {
                     return Err(fault);
                 };
                 let _waiting = context.progress.wait(Wait::Lock);
@@ -65,7 +92,11 @@ pub(super) async fn build_indexes(context: &Context, fence: &Fence, job: &Job) -
 }
 
 /// Makes the target real. Transient if another client holds a lock; then nothing has changed.
-pub(super) async fn cut_over(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
+pub(super) async fn cut_over(
+    context: &Context,
+    fence: &Fence,
+    job: &Job,
+) -> Result<(), MigrateError> {
     context.progress.enter("cut-over", job.describe(), None);
     match context.database.dialect() {
         Dialect::Sqlite | Dialect::Postgres => {
@@ -83,7 +114,12 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
     let belongings = belongings(&mut tx, job).await?;
     for name in replaced(&job.lens, &job.plans) {
         let table = &job.lens.source.tables[&name];
-        run(&mut tx, &name, schema::set_aside(dialect, table, &statements::aside(&name, job.from))).await?;
+        run(
+            &mut tx,
+            &name,
+            schema::set_aside(dialect, table, &statements::aside(&name, job.from)),
+        )
+        .await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
     for plan in &job.plans {
@@ -92,7 +128,9 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
             Strategy::Untouched => continue,
             Strategy::InPlace => {
                 let found = schema::read_back(&mut tx, name).await?;
-                found.map(|found| statements::in_place(job.server, &job.lens, plan, &found)).unwrap_or_default()
+                found
+                    .map(|found| statements::in_place(job.server, &job.lens, plan, &found))
+                    .unwrap_or_default()
             }
             Strategy::Create => created(&mut tx, job, plan).await?,
             Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(job.to)),
@@ -109,26 +147,42 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
     Ok(())
 }
 
-/// The statements that give the copies what belongs to the tables that they replace; read while these have their names.
+/// The statements that give the copies what belongs to the tables that they replace; read while
+/// these have their names.
 async fn belongings(tx: &mut Transaction, job: &Job) -> Result<Vec<String>, MigrateError> {
     let mut statements = Vec::new();
-    for plan in job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
-        let Some(replaced) = plan.replaces(&job.lens) else { continue };
+    for plan in job
+        .plans
+        .iter()
+        .filter(|plan| plan.strategy == Strategy::Copy)
+    {
+        let Some(replaced) = plan.replaces(&job.lens) else {
+            continue;
+        };
         let of_table = schema::belongings(tx, replaced, &plan.table, &plan.staged(job.to)).await;
         statements.extend(of_table.map_err(failed("what belongs to the replaced tables"))?);
     }
     Ok(statements)
 }
 
-async fn run(tx: &mut Transaction, table: &str, statements: Vec<String>) -> Result<(), MigrateError> {
+async fn run(
+    tx: &mut Transaction,
+    table: &str,
+    statements: Vec<String>,
+) -> Result<(), MigrateError> {
     for statement in statements {
         tx.execute(sql(statement)).await.map_err(failed(table))?;
     }
     Ok(())
 }
 
-/// Where each change of the schema commits by itself: makes the additive changes, which do not disturb older hosts.
-pub(super) async fn change_ahead(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
+/// Where each change of the schema commits by itself: makes the additive changes, which do not
+/// disturb older hosts.
+pub(super) async fn change_ahead(
+    context: &Context,
+    fence: &Fence,
+    job: &Job,
+) -> Result<(), MigrateError> {
     if context.database.dialect() != Dialect::Mysql {
         return Ok(());
     }
@@ -138,29 +192,38 @@ pub(super) async fn change_ahead(context: &Context, fence: &Fence, job: &Job) ->
         let found = schema::read_back(&mut reader, name).await?;
         let statements = match plan.strategy {
             Strategy::Untouched | Strategy::Copy => continue,
-            Strategy::InPlace => {
-                found.map(|found| statements::in_place(job.server, &job.lens, plan, &found)).unwrap_or_default()
-            }
+            Strategy::InPlace => found
+                .map(|found| statements::in_place(job.server, &job.lens, plan, &found))
+                .unwrap_or_default(),
             Strategy::Create if found.is_some() => continue,
             Strategy::Create => created(&mut reader, job, plan).await?,
         };
         drop(reader);
-        change_schema(context, fence, &statements).await.map_err(|fault| fault.of_change_in_place(name))?;
+        change_schema(context, fence, &statements)
+            .await
+            .map_err(|fault| fault.of_change_in_place(name))?;
         check(context, plan).await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
     Ok(())
 }
 
-/// Undoes what [`change_ahead`] did for a migration that is given up. A type that became wider stays so: every value still fits.
-pub(super) async fn undo_ahead(context: &Context, fence: &Fence, work: &Work) -> Result<(), MigrateError> {
+/// Undoes what [`change_ahead`] did for a migration that is given up. A type that became wider
+/// stays so: every value still fits.
+pub(super) async fn undo_ahead(
+    context: &Context,
+    fence: &Fence,
+    work: &Work,
+) -> Result<(), MigrateError> {
     if context.database.dialect() != Dialect::Mysql {
         return Ok(());
     }
     for plan in &work.plans {
         let name = &plan.table.name;
         let mut reader = context.database.read().await?;
-        let Some(found) = schema::read_back(&mut reader, name).await? else { continue };
+        let Some(found) = schema::read_back(&mut reader, name).await? else {
+            continue;
+        };
         let statements = match plan.strategy {
             Strategy::Untouched | Strategy::Copy => continue,
             Strategy::InPlace => out_of_place(work, plan, &found),
@@ -180,7 +243,9 @@ fn out_of_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<Str
     let name = &plan.table.name;
     let (columns, new, old) = plan.additions(work.lens.source.tables.get(name));
     let new = new.iter().filter(|index| found.has_index(&index.name));
-    let columns = columns.iter().filter(|column| found.has_column(&column.name));
+    let columns = columns
+        .iter()
+        .filter(|column| found.has_column(&column.name));
     let old = old.iter().filter(|index| !found.has_index(&index.name));
     new.map(|index| schema::drop_index(work.dialect, name, &index.name))
         .chain(columns.map(|column| schema::drop_column(work.dialect, name, &column.name)))
@@ -204,22 +269,28 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
     }
 }
 
-/// Takes the version back that was recorded for a renaming which the server has refused: no table has another name.
+/// Takes the version back that was recorded for a renaming which the server has refused: no table
+/// has another name.
 async fn take_back(fence: &Fence, job: &Job, history: i64) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
     state::forget_history_after(&mut tx, history).await?;
     runs::reopen_last(&mut tx).await?;
     state::record_line(&mut tx, &job.ran).await?;
     state::write_version(&mut tx, job.from, job.to).await?;
-    job.write_phase(&mut tx, job.to < job.from, Phase::Copying).await?;
+    job.write_phase(&mut tx, job.to < job.from, Phase::Copying)
+        .await?;
     tx.commit().await.map_err(failed("the cut-over"))
 }
 
-/// Reads the schema back after the names have changed, where that is not part of the transaction: clients wait for the
-/// names only.
+/// Reads the schema back after the names have changed, where that is not part of the transaction:
+/// clients wait for the names only.
 pub(super) async fn check_names(context: &Context, job: &Job) -> Result<(), MigrateError> {
     if context.database.dialect() == Dialect::Mysql {
-        for plan in job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
+        for plan in job
+            .plans
+            .iter()
+            .filter(|plan| plan.strategy == Strategy::Copy)
+        {
             check(context, plan).await?;
         }
     }
@@ -229,11 +300,20 @@ pub(super) async fn check_names(context: &Context, job: &Job) -> Result<(), Migr
 async fn check(context: &Context, plan: &TablePlan) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let found = schema::read_back(&mut reader, &plan.table.name).await?;
-    super::same_schema(context.database.dialect(), &plan.table.name, found, &plan.table)
+    super::same_schema(
+        context.database.dialect(),
+        &plan.table.name,
+        found,
+        &plan.table,
+    )
 }
 
-/// Completes a migration whose version is durable, before anything else begins. Returns the phase in which it found one.
-pub(super) async fn end_arrived(context: &Context, fence: &Fence) -> Result<Option<Phase>, MigrateError> {
+/// Completes a migration whose version is durable, before anything else begins. Returns the phase
+/// in which it found one.
+pub(super) async fn end_arrived(
+    context: &Context,
+    fence: &Fence,
+) -> Result<Option<Phase>, MigrateError> {
     let mut reader = context.database.read().await?;
     let phase = state::phase(&mut reader).await?;
     drop(reader);
@@ -244,9 +324,12 @@ pub(super) async fn end_arrived(context: &Context, fence: &Fence) -> Result<Opti
     Ok(phase)
 }
 
-/// As [`clean_up`], except that a table which cannot be dropped is left to a later attempt: something was made that depends on it,
-/// and it hinders no client.
-pub(super) async fn clean_up_or_postpone(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+/// As [`clean_up`], except that a table which cannot be dropped is left to a later attempt:
+/// something was made that depends on it, and it hinders no client.
+pub(super) async fn clean_up_or_postpone(
+    context: &Context,
+    fence: &Fence,
+) -> Result<(), MigrateError> {
     match clean_up(context, fence).await {
         Err(MigrateError::Fence(fault @ FenceError::Schema { .. })) => {
             tracing::error!(
@@ -260,16 +343,22 @@ pub(super) async fn clean_up_or_postpone(context: &Context, fence: &Fence) -> Re
     }
 }
 
-/// Completes the cut-over of a migration whose version is durable: changes the names that it has not changed yet, and
-/// removes the units in quarantine from the tables that were not copied. Clients are not served meanwhile: they may not
-/// read these units, nor write new ones with the same keys. Transient if another client holds a lock.
+/// Completes the cut-over of a migration whose version is durable: changes the names that it has
+/// not changed yet, and removes the units in quarantine from the tables that were not copied.
+/// Clients are not served meanwhile: they may not read these units, nor write new ones with the
+/// same keys. Transient if another client holds a lock.
 async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
-    let Some(underway) = underway.filter(|found| found.phase.awaits_completion()) else { return Ok(()) };
+    let Some(underway) = underway.filter(|found| found.phase.awaits_completion()) else {
+        return Ok(());
+    };
     let lines = LinePair::since_last(context, &mut reader, underway.from).await?;
-    let (Some(source), Some(target)) = (lines.ran.at(underway.from), lines.catalog.at(underway.to)) else {
-        return Err(MigrateError::UnknownVersion { version: underway.from });
+    let (Some(source), Some(target)) = (lines.ran.at(underway.from), lines.catalog.at(underway.to))
+    else {
+        return Err(MigrateError::UnknownVersion {
+            version: underway.from,
+        });
     };
     let side_tables = state::side_tables(&mut reader).await?;
     // Elsewhere the names have changed with the version.
@@ -277,19 +366,31 @@ async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> 
         let pairs = old_names(&mut reader, source, target, &underway).await?;
         drop(reader);
         if !pairs.is_empty() {
-            fence.change_schema(&[schema::rename_tables(&pairs)]).await?;
+            fence
+                .change_schema(&[schema::rename_tables(&pairs)])
+                .await?;
         }
         fault::point(fault::AFTER_RENAMING);
     }
     if underway.phase == Phase::Settling {
         let was_copied = |name: &str| side_tables.contains(&format!("{name}__{}", underway.to));
-        let kept = target.tables.values().filter(|table| source.tables.contains_key(&table.name));
+        let kept = target
+            .tables
+            .values()
+            .filter(|table| source.tables.contains_key(&table.name));
         let kept: Vec<_> = kept.filter(|table| !was_copied(&table.name)).collect();
         // A conflict with another transaction does not end the host that clients wait for.
         patiently(context, || quarantine::settle(fence, &kept)).await?;
     }
     let mut tx = fence.begin().await?;
-    state::write_underway(&mut tx, &Underway { phase: Phase::CleaningUp, ..underway }).await?;
+    state::write_underway(
+        &mut tx,
+        &Underway {
+            phase: Phase::CleaningUp,
+            ..underway
+        },
+    )
+    .await?;
     tx.commit().await.map_err(failed("bbs_migration"))
 }
 
@@ -301,24 +402,47 @@ async fn old_names(
     underway: &Underway,
 ) -> Result<Vec<(String, String)>, MigrateError> {
     let mut there = BTreeSet::new();
-    let staged = target.tables.keys().map(|table| format!("{table}__{}", underway.to));
-    for name in staged.chain(target.tables.keys().cloned()).chain(source.tables.keys().cloned()) {
+    let staged = target
+        .tables
+        .keys()
+        .map(|table| format!("{table}__{}", underway.to));
+    for name in staged
+        .chain(target.tables.keys().cloned())
+        .chain(source.tables.keys().cloned())
+    {
         if state::exists(tx, &name).await? {
             there.insert(name);
         }
     }
-    Ok(statements::renames(source, target, underway.from, underway.to, |name| there.contains(name)))
+    Ok(statements::renames(
+        source,
+        target,
+        underway.from,
+        underway.to,
+        |name| there.contains(name),
+    ))
 }
 
 /// The statements that create a table without rows, beside those that the migration begins with.
-async fn created(tx: &mut Transaction, work: &Work, plan: &TablePlan) -> Result<Vec<String>, MigrateError> {
-    let options = schema::options_beside(tx, &plan.beside(&work.lens)).await.map_err(failed(&plan.table.name))?;
+async fn created(
+    tx: &mut Transaction,
+    work: &Work,
+    plan: &TablePlan,
+) -> Result<Vec<String>, MigrateError> {
+    let options = schema::options_beside(tx, &plan.beside(&work.lens))
+        .await
+        .map_err(failed(&plan.table.name))?;
     Ok(statements::table_and_indexes(work.dialect, plan, &options))
 }
 
-/// Writes the version and the history, which are true from now on, and the phase that follows; it is another one if units
-/// are in quarantine.
-async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase) -> Result<(), MigrateError> {
+/// Writes the version and the history, which are true from now on, and the phase that follows; it
+/// is another one if units are in quarantine.
+async fn record(
+    context: &Context,
+    tx: &mut Transaction,
+    job: &Job,
+    phase: Phase,
+) -> Result<(), MigrateError> {
     for (step, leg) in job.lens.steps().zip(job.lens.legs()) {
         let manifest = step.manifest();
         let ran = Ran {
@@ -332,7 +456,11 @@ async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase
         state::write_history(tx, &ran).await?;
     }
     state::record_line(tx, &lines::catalog_line(context).up_to(job.to)).await?;
-    let phase = if quarantine::has_pending(tx).await? { Phase::Settling } else { phase };
+    let phase = if quarantine::has_pending(tx).await? {
+        Phase::Settling
+    } else {
+        phase
+    };
     state::write_version(tx, job.to, job.to).await?;
     runs::end(tx, context, job.from, job.to, RunState::Completed).await?;
     let underway = Underway {
@@ -347,9 +475,12 @@ async fn record(context: &Context, tx: &mut Transaction, job: &Job, phase: Phase
     state::write_underway(tx, &underway).await
 }
 
-/// Removes what a finished migration replaced. Safe to repeat; runs only once the version is durable.
+/// Removes what a finished migration replaced. Safe to repeat; runs only once the version is
+/// durable.
 pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    context.progress.enter("clean-up", "what is not needed any more", None);
+    context
+        .progress
+        .enter("clean-up", "what is not needed any more", None);
     state::drop_leftovers(context, fence).await?;
     quarantine::give_back(context, fence).await?;
     // That which was given back.

@@ -1,5 +1,5 @@
-//! What a start may do, given the state of the database and the intent of the host: the seed's `Version` table as a
-//! pure function. Reads and writes nothing.
+//! What a start may do, given the state of the database and the intent of the host: the seed's
+//! `Version` table as a pure function. Reads and writes nothing.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 
@@ -14,9 +14,12 @@ use crate::layout::manifest::DataVersion;
 pub enum Intent {
     /// Serve at `wanted`, after migrating up to it.
     Up { wanted: DataVersion },
-    /// The same, and take the database down to `back_to` when the host ends. A database that such a host has already
-    /// taken down stays there.
-    UpUntilDrained { wanted: DataVersion, back_to: DataVersion },
+    /// The same, and take the database down to `back_to` when the host ends. A database that such a
+    /// host has already taken down stays there.
+    UpUntilDrained {
+        wanted: DataVersion,
+        back_to: DataVersion,
+    },
     /// Take the database down to a version and stop.
     Down { to: DataVersion },
 }
@@ -81,30 +84,45 @@ pub enum Reason {
          that is missing here. Put those modules back (`modules_dirs`), or take the database back with them first: \
          `bbs migrate down --to {wanted}`"
     )]
-    Newer { current: DataVersion, wanted: DataVersion },
+    Newer {
+        current: DataVersion,
+        wanted: DataVersion,
+    },
     #[error(
         "the database is at {current}, above {wanted}, which `pin_data_version` or `--to` names. Take it back with \
          `bbs migrate down --to {wanted}`, or name a newer version"
     )]
-    Above { current: DataVersion, wanted: DataVersion },
+    Above {
+        current: DataVersion,
+        wanted: DataVersion,
+    },
     #[error(
         "the database is at {current} but says it was on its way down to {target}, and no `down` of this host began it. \
          Find out what wrote that; if nothing runs, write TargetVersion {current} into the row `version` of `configurations`"
     )]
-    Botched { current: DataVersion, target: DataVersion },
+    Botched {
+        current: DataVersion,
+        target: DataVersion,
+    },
     #[error(
         "a migration down to {to} began and has not ended; finish it with `bbs migrate down --to {to}`, or give it up with \
          `bbs migrate abort`"
     )]
     GoingDown { to: DataVersion },
-    #[error("the database is at {current}, below {to}: there is nothing to take down; use `bbs migrate up`")]
-    NothingBelow { current: DataVersion, to: DataVersion },
+    #[error(
+        "the database is at {current}, below {to}: there is nothing to take down; use `bbs migrate up`"
+    )]
+    NothingBelow {
+        current: DataVersion,
+        to: DataVersion,
+    },
     #[error("the database is empty: there is nothing to take down")]
     NothingThere,
 }
 
 impl Decision {
-    /// Distinguishes a database that is newer than the whole catalog from one that is above the version asked for.
+    /// Distinguishes a database that is newer than the whole catalog from one that is above the
+    /// version asked for.
     pub(super) fn explained(self, is_known: impl Fn(DataVersion) -> bool) -> Self {
         match self {
             Self::ShutDown(Reason::Newer { current, wanted }) if is_known(current) => {
@@ -118,15 +136,34 @@ impl Decision {
 /// Decides what a start does in a state of the database.
 pub fn decide(found: &Found, intent: Intent) -> Decision {
     match (found, intent) {
-        (Found::Unversioned { tables }, _) => Decision::ShutDown(Reason::Unversioned { tables: tables.clone() }),
+        (Found::Unversioned { tables }, _) => Decision::ShutDown(Reason::Unversioned {
+            tables: tables.clone(),
+        }),
         (Found::Fresh, Intent::Up { wanted } | Intent::UpUntilDrained { wanted, .. }) => {
-            Decision::Begin { from: 0, to: wanted }
+            Decision::Begin {
+                from: 0,
+                to: wanted,
+            }
         }
         (Found::Fresh, Intent::Down { .. }) => Decision::ShutDown(Reason::NothingThere),
-        (&Found::Versioned { current, target, going_down, .. }, Intent::Up { wanted }) => {
-            decide_up(current, target, going_down, wanted)
-        }
-        (&Found::Versioned { current, target, going_down, came_down }, Intent::UpUntilDrained { wanted, back_to }) => {
+        (
+            &Found::Versioned {
+                current,
+                target,
+                going_down,
+                ..
+            },
+            Intent::Up { wanted },
+        ) => decide_up(current, target, going_down, wanted),
+        (
+            &Found::Versioned {
+                current,
+                target,
+                going_down,
+                came_down,
+            },
+            Intent::UpUntilDrained { wanted, back_to },
+        ) => {
             // A later `up` that has begun is the later intent.
             let stays = came_down && current == back_to && current < wanted && target == current;
             match decide_up(current, target, going_down, wanted) {
@@ -134,9 +171,15 @@ pub fn decide(found: &Found, intent: Intent) -> Decision {
                 decision => decision,
             }
         }
-        (&Found::Versioned { current, target, going_down, .. }, Intent::Down { to }) => {
-            decide_down(current, target, going_down, to)
-        }
+        (
+            &Found::Versioned {
+                current,
+                target,
+                going_down,
+                ..
+            },
+            Intent::Down { to },
+        ) => decide_down(current, target, going_down, to),
     }
 }
 
@@ -151,8 +194,14 @@ fn decide_up(
         return Decision::ShutDown(Reason::GoingDown { to });
     }
     match (current.cmp(&wanted), target.cmp(&wanted)) {
-        (Less, Less) => Decision::Begin { from: current, to: wanted },
-        (Less, Equal | Greater) => Decision::Continue { from: current, to: wanted },
+        (Less, Less) => Decision::Begin {
+            from: current,
+            to: wanted,
+        },
+        (Less, Equal | Greater) => Decision::Continue {
+            from: current,
+            to: wanted,
+        },
         (Equal, Less) => Decision::ShutDown(Reason::Botched { current, target }),
         (Equal, Equal | Greater) => Decision::Serve,
         (Greater, Less | Equal | Greater) => Decision::ShutDown(Reason::Newer { current, wanted }),

@@ -1,11 +1,14 @@
-//! What a migration can fail with, and what to do about each. Owns the words and which of them are worth another try.
+//! What a migration can fail with, and what to do about each. Owns the words and which of them are
+//! worth another try.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::causes::with_causes;
 use crate::database::schema::{AttachedObject, ReadBackError};
-use crate::database::{DatabaseError, SqlError, is_not_at_once, is_outage, is_refused_row, is_transient};
+use crate::database::{
+    DatabaseError, SqlError, is_not_at_once, is_outage, is_refused_row, is_transient,
+};
 use crate::encryption::EncryptionError;
 use crate::layout::history::LayoutError;
 use crate::layout::manifest::{DataVersion, Direction};
@@ -35,13 +38,21 @@ pub enum MigrateError {
         "the row `version` of `configurations` is not readable ({text:?}); \
          write {{\"CurrentVersion\":<version>}} with the version the tables have"
     )]
-    UnreadableVersion { text: String, source: serde_json::Error },
-    #[error("bbs_migration names a phase {phase:?} that this host does not know; use the host that wrote it")]
+    UnreadableVersion {
+        text: String,
+        source: serde_json::Error,
+    },
+    #[error(
+        "bbs_migration names a phase {phase:?} that this host does not know; use the host that wrote it"
+    )]
     UnknownPhase { phase: String },
     #[error(
         "bbs_run_arguments has no UUID for migration {version} but {namespace:?}; delete the row to draw a new one"
     )]
-    Namespace { version: DataVersion, namespace: String },
+    Namespace {
+        version: DataVersion,
+        namespace: String,
+    },
     #[error(
         "the catalog has no migration {version}, which is the version of the database; \
          add the module that leads to it to the modules directory"
@@ -56,7 +67,11 @@ pub enum MigrateError {
         "migration {version} ran on this database as sha256 {ran}, but the catalog has {catalog}: put the module that \
          ran back, and ship the change as a migration with a later version"
     )]
-    DigestChanged { version: DataVersion, ran: String, catalog: String },
+    DigestChanged {
+        version: DataVersion,
+        ran: String,
+        catalog: String,
+    },
     #[error(
         "migration {version} ran on this database as sha256 {ran}, and the catalog does not have it. Put its module back; to \
          remove it, take the database down below {version} with it first"
@@ -67,21 +82,33 @@ pub enum MigrateError {
          those that ran. It can be inserted on the way to a version that the catalog did not have then: add a migration above \
          {current} (an empty one suffices) and migrate to that, or give {name} a version above {current}"
     )]
-    Inserted { version: DataVersion, name: String, current: DataVersion, wanted: DataVersion },
+    Inserted {
+        version: DataVersion,
+        name: String,
+        current: DataVersion,
+        wanted: DataVersion,
+    },
     #[error(
         "table {table} has records of version {}, which no module of the catalog leads to: another catalog wrote them. \
          Nothing was written; use the modules that wrote them, or set their `record_version` to NULL if they are what \
          the version of the database says",
         enumerated(.versions)
     )]
-    UnknownRecordVersions { table: String, versions: Vec<DataVersion> },
+    UnknownRecordVersions {
+        table: String,
+        versions: Vec<DataVersion>,
+    },
     #[error(
         "table {table} has records of version {}, above {at}, the version of the database: they were written at that version, and \
          the database's was set back without a migration down. Nothing was written; restore the version that the records have, or \
          set their `record_version` to NULL if they are what the version of the database says",
         enumerated(.versions)
     )]
-    RecordVersionsAbove { table: String, versions: Vec<DataVersion>, at: DataVersion },
+    RecordVersionsAbove {
+        table: String,
+        versions: Vec<DataVersion>,
+        at: DataVersion,
+    },
     #[error(
         "the user of this host may not read every row of table {table}. Nothing was written; grant it SELECT, and exempt it from \
          row-level security (`ALTER ROLE ... BYPASSRLS`) where a policy hides rows"
@@ -92,14 +119,25 @@ pub enum MigrateError {
          was written; correct it, for instance with `UPDATE {table} SET {column} = CAST({column} AS {usual}) WHERE \
          typeof({column}) = '{class}'`, then start again"
     )]
-    KeyClass { table: String, column: String, value: String, class: String, usual: &'static str },
-    #[error("migration {version}-{name} is not reversible, so the database cannot go below {version}")]
+    KeyClass {
+        table: String,
+        column: String,
+        value: String,
+        class: String,
+        usual: &'static str,
+    },
+    #[error(
+        "migration {version}-{name} is not reversible, so the database cannot go below {version}"
+    )]
     NotReversible { version: DataVersion, name: String },
     #[error(
         "table {table} is not what its version says: {}. Put the table right, then start again",
         .differences.join("; ")
     )]
-    SchemaDiffers { table: String, differences: Vec<String> },
+    SchemaDiffers {
+        table: String,
+        differences: Vec<String>,
+    },
     #[error(
         "a migration makes table {table}, but there is one with rows already; rename or empty it, then start again"
     )]
@@ -113,18 +151,28 @@ pub enum MigrateError {
          start again",
         .remedy.as_deref().unwrap_or("rename it")
     )]
-    NotATable { name: String, kind: String, remedy: Option<String> },
+    NotATable {
+        name: String,
+        kind: String,
+        remedy: Option<String>,
+    },
     #[error(
         "a migration replaces table {table}, and the new one would not have {}. No table was changed; run what is in parentheses, \
          start again, and make the objects anew afterwards if they are still needed",
         .objects.iter().map(removed_by).collect::<Vec<_>>().join("; ")
     )]
-    Attached { table: String, objects: Vec<AttachedObject> },
+    Attached {
+        table: String,
+        objects: Vec<AttachedObject>,
+    },
     #[error(
         "table {table}, which an earlier migration left, has to be dropped before another one, and something depends on it: {}",
         .objects.iter().map(removed_by).collect::<Vec<_>>().join("; ")
     )]
-    AttachedToLeftover { table: String, objects: Vec<AttachedObject> },
+    AttachedToLeftover {
+        table: String,
+        objects: Vec<AttachedObject>,
+    },
     #[error("a migration replaces table {table}, but {}. Nothing was written", .rights.join("; "))]
     MissingRights { table: String, rights: Vec<String> },
     #[error(
@@ -137,31 +185,59 @@ pub enum MigrateError {
          the change on one node after the other (`SET SESSION wsrep_OSU_method = RSU`) without its ALGORITHM, and start again to \
          continue: {statement}"
     )]
-    NotAtOnce { table: String, statement: String, source: SqlError },
+    NotAtOnce {
+        table: String,
+        statement: String,
+        source: SqlError,
+    },
     #[error("there are {} reasons against a migration:{}", .0.len(), .0.iter().map(listed).collect::<String>())]
     Several(Vec<MigrateError>),
     #[error("cannot open column {column} of table {table} in unit {unit:?}")]
-    Record { unit: String, table: String, column: String, source: EncryptionError },
+    Record {
+        unit: String,
+        table: String,
+        column: String,
+        source: EncryptionError,
+    },
     #[error(
         "unit {unit:?} cannot be migrated{}",
         .replay.as_ref().map_or_else(String::new, |path| format!("; it is saved in {}", path.display()))
     )]
-    Unit { unit: String, replay: Option<PathBuf>, source: Box<LensError> },
+    Unit {
+        unit: String,
+        replay: Option<PathBuf>,
+        source: Box<LensError>,
+    },
     #[error("unit {unit:?} cannot be migrated")]
-    Unstorable { unit: String, source: Box<Unstorable> },
+    Unstorable {
+        unit: String,
+        source: Box<Unstorable>,
+    },
     #[error("the database refuses a row of table {table}")]
     RefusedRow { table: String, source: SqlError },
     #[error("unit {unit:?} has {bytes} bytes or more, above the limit of {limit}")]
-    UnitTooLarge { unit: String, bytes: u64, limit: u64 },
+    UnitTooLarge {
+        unit: String,
+        bytes: u64,
+        limit: u64,
+    },
     #[error(
         "the migration {direction} to {to} stopped at a unit; the tables are as they were. Repair the unit or the module, or \
          remove the unit, and run it again; or leave the unit out: `{} --on-unreadable quarantine`; or give the migration up: \
          `bbs migrate abort`",
         command(*.direction, *.to)
     )]
-    Stopped { direction: Direction, to: DataVersion, source: Box<MigrateError> },
+    Stopped {
+        direction: Direction,
+        to: DataVersion,
+        source: Box<MigrateError>,
+    },
     #[error("the migration to {to} is complete, so it cannot be given up; migrate the other way instead: `{}`", command(*.back, *.from))]
-    Complete { from: DataVersion, to: DataVersion, back: Direction },
+    Complete {
+        from: DataVersion,
+        to: DataVersion,
+        back: Direction,
+    },
     #[error(
         "this migration fills an empty database, which has no version to stay at; `bbs migrate up` continues it, and so does `bbs serve`"
     )]
@@ -175,15 +251,26 @@ pub enum MigrateError {
          Correct the module, or the encryption keys, then start again; or raise `quarantine_limit` (above {limit}, and never for \
          more than half of the units). The last one is {unit:?}: {reason}"
     )]
-    TooManyRefused { table: String, refused: u64, all: u64, limit: u64, unit: String, reason: String },
-    #[error("table {table} was written to while it was copied; stop what writes to it, then start again")]
+    TooManyRefused {
+        table: String,
+        refused: u64,
+        all: u64,
+        limit: u64,
+        unit: String,
+        reason: String,
+    },
+    #[error(
+        "table {table} was written to while it was copied; stop what writes to it, then start again"
+    )]
     WrittenMeanwhile { table: String },
     #[error(
         "the copy of table {table} is not what it has to be: {problem}. The originals are untouched and the copy is \
          gone; start again to make a new one"
     )]
     Verify { table: String, problem: String },
-    #[error("bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept")]
+    #[error(
+        "bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept"
+    )]
     DamagedResidue { unit: String },
     #[error("bbs_copy is damaged for group {group}; empty bbs_migration to copy anew")]
     DamagedCursor { group: usize },
@@ -192,7 +279,9 @@ pub enum MigrateError {
          unit up"
     )]
     DamagedQuarantine { unit: String },
-    #[error("there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are")]
+    #[error(
+        "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are"
+    )]
     NotInQuarantine { unit: String },
     #[error(
         "a migration is under way; units in quarantine go back, and are corrected or deleted, when it is over. `bbs migrate status` \
@@ -208,31 +297,50 @@ pub enum MigrateError {
         "the module given for migration {version} changes the layout in another way; give a correction of that one"
     )]
     OtherChanges { version: DataVersion },
-    #[error("a client's write cannot be taken to the tables that this migration fills, so it ends; nothing is lost")]
+    #[error(
+        "a client's write cannot be taken to the tables that this migration fills, so it ends; nothing is lost"
+    )]
     NotFollowed { source: Arc<MigrateError> },
     #[error(
         "locks of another client do not let the migration change the tables: {holders}. Nothing is lost; end its transaction, or \
          raise migration_lock_timeout, and start again to continue"
     )]
-    Locked { holders: String, source: Box<MigrateError> },
+    Locked {
+        holders: String,
+        source: Box<MigrateError>,
+    },
     #[error("the work was interrupted; start again to continue")]
     Interrupted,
 }
 
 fn enumerated(versions: &[DataVersion]) -> String {
-    versions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    versions
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 impl From<RowsError> for MigrateError {
     fn from(fault: RowsError) -> Self {
         match fault {
-            RowsError::Rows { table, source } => Self::Sql { what: format!("rows of {table}"), source },
-            RowsError::Residue(source) => Self::of_row(residue::TABLE, residue::TABLE.to_owned(), source),
-            RowsError::DamagedResidue { unit } => Self::DamagedResidue { unit },
-            RowsError::SealedResidue { unit, source } => {
-                Self::Record { unit, table: residue::TABLE.to_owned(), column: "sealed".to_owned(), source }
+            RowsError::Rows { table, source } => Self::Sql {
+                what: format!("rows of {table}"),
+                source,
+            },
+            RowsError::Residue(source) => {
+                Self::of_row(residue::TABLE, residue::TABLE.to_owned(), source)
             }
-            RowsError::UnitTooLarge { unit, bytes, limit } => Self::UnitTooLarge { unit, bytes, limit },
+            RowsError::DamagedResidue { unit } => Self::DamagedResidue { unit },
+            RowsError::SealedResidue { unit, source } => Self::Record {
+                unit,
+                table: residue::TABLE.to_owned(),
+                column: "sealed".to_owned(),
+                source,
+            },
+            RowsError::UnitTooLarge { unit, bytes, limit } => {
+                Self::UnitTooLarge { unit, bytes, limit }
+            }
             RowsError::WrittenMeanwhile { table } => Self::WrittenMeanwhile { table },
             RowsError::Interrupted => Self::Interrupted,
             RowsError::Lens(source) if source.is_of_module() => Self::SlowModule(source),
@@ -257,8 +365,16 @@ fn listed(reason: &MigrateError) -> String {
 }
 
 fn removed_by(object: &AttachedObject) -> String {
-    let AttachedObject { description, removal, .. } = object;
-    if removal.is_empty() { description.clone() } else { format!("{description} ({removal})") }
+    let AttachedObject {
+        description,
+        removal,
+        ..
+    } = object;
+    if removal.is_empty() {
+        description.clone()
+    } else {
+        format!("{description} ({removal})")
+    }
 }
 
 impl MigrateError {
@@ -274,9 +390,14 @@ impl MigrateError {
     /// Adds how a migration that stops at a unit can go on, if it does.
     pub(super) fn stopping(self, direction: Direction, to: DataVersion) -> Self {
         match self {
-            Self::Record { .. } | Self::Unit { .. } | Self::Unstorable { .. } | Self::UnitTooLarge { .. } => {
-                Self::Stopped { direction, to, source: Box::new(self) }
-            }
+            Self::Record { .. }
+            | Self::Unit { .. }
+            | Self::Unstorable { .. }
+            | Self::UnitTooLarge { .. } => Self::Stopped {
+                direction,
+                to,
+                source: Box::new(self),
+            },
             other => other,
         }
     }
@@ -284,7 +405,10 @@ impl MigrateError {
     /// The error of a statement that writes rows of a table.
     pub(super) fn of_row(table: &str, what: String, source: SqlError) -> Self {
         if is_refused_row(&source) {
-            Self::RefusedRow { table: table.to_owned(), source }
+            Self::RefusedRow {
+                table: table.to_owned(),
+                source,
+            }
         } else {
             Self::Sql { what, source }
         }
@@ -294,7 +418,11 @@ impl MigrateError {
     pub(super) fn of_change_in_place(self, table: &str) -> Self {
         match self {
             Self::Fence(FenceError::Schema { statement, source }) if is_not_at_once(&source) => {
-                Self::NotAtOnce { table: table.to_owned(), statement, source }
+                Self::NotAtOnce {
+                    table: table.to_owned(),
+                    statement,
+                    source,
+                }
             }
             other => other,
         }
@@ -304,7 +432,9 @@ impl MigrateError {
     pub(super) fn is_refused_row(&self) -> bool {
         match self {
             Self::RefusedRow { .. } => true,
-            Self::Sql { source, .. } | Self::Fence(FenceError::Schema { source, .. }) => is_refused_row(source),
+            Self::Sql { source, .. } | Self::Fence(FenceError::Schema { source, .. }) => {
+                is_refused_row(source)
+            }
             _ => false,
         }
     }
@@ -324,7 +454,8 @@ impl MigrateError {
         }
     }
 
-    /// Whether a client's transaction that failed with it may succeed if it is done again from its start.
+    /// Whether a client's transaction that failed with it may succeed if it is done again from its
+    /// start.
     pub(super) fn is_repeatable(&self) -> bool {
         self.is_transient() || self.is_outage()
     }

@@ -1,6 +1,7 @@
-//! Finds every reason why a migration of this database could not run, before its first write: what its tables lack, what is in
-//! their place or in the way, what hangs on those that are replaced, and what this user may not do. Every entry that migrates
-//! calls it, and so do `status` and `plan`, so that they promise what a start keeps. Reads only.
+//! Finds every reason why a migration of this database could not run, before its first write: what
+//! its tables lack, what is in their place or in the way, what hangs on those that are replaced,
+//! and what this user may not do. Every entry that migrates calls it, and so do `status` and
+//! `plan`, so that they promise what a start keeps. Reads only.
 
 use super::plan::{Strategy, replaced};
 use super::readable::{check_keys, check_readable, check_record_versions};
@@ -11,7 +12,8 @@ use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Column, Index, Table};
 
-/// The reasons against a migration; empty if nothing speaks against it. `lines` have what the owner of the database has added.
+/// The reasons against a migration; empty if nothing speaks against it. `lines` have what the owner
+/// of the database has added.
 pub(super) async fn examine(
     tx: &mut Transaction,
     lines: &LinePair,
@@ -27,7 +29,8 @@ pub(super) async fn examine(
     records(tx, &lines.ran, work.from, &mut reasons).await?;
     if reasons.is_empty() {
         // Of tables that are what their version says.
-        let read = (0..work.lens.groups.len()).filter(|group| work.has_copies(*group) || work.visits_units(*group));
+        let read = (0..work.lens.groups.len())
+            .filter(|group| work.has_copies(*group) || work.visits_units(*group));
         note(&mut reasons, check_keys(tx, work, read).await)?;
     }
     Ok(reasons)
@@ -40,15 +43,19 @@ pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), 
     MigrateError::refuse(hanging(&mut reader, &lines, work).await?)
 }
 
-/// The reasons against serving a database at a version, where nothing is migrated: tables that are none, or none with transactions,
-/// and records that the version does not have.
+/// The reasons against serving a database at a version, where nothing is migrated: tables that are
+/// none, or none with transactions, and records that the version does not have.
 pub(super) async fn served(
     tx: &mut Transaction,
     layouts: &LayoutHistory,
     at: DataVersion,
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reasons = Vec::new();
-    for name in layouts.at(at).into_iter().flat_map(|layout| layout.tables.keys()) {
+    for name in layouts
+        .at(at)
+        .into_iter()
+        .flat_map(|layout| layout.tables.keys())
+    {
         reasons.extend(state::not_a_table(tx, name).await?);
     }
     if reasons.is_empty() {
@@ -57,7 +64,8 @@ pub(super) async fn served(
     Ok(reasons)
 }
 
-/// Every record can be read, and has been through no migration that the database has not been through.
+/// Every record can be read, and has been through no migration that the database has not been
+/// through.
 async fn records(
     tx: &mut Transaction,
     layouts: &LayoutHistory,
@@ -72,8 +80,12 @@ async fn records(
     note(reasons, readable)
 }
 
-/// Keeps a refusal among the reasons; an error of the database ends the examination, which has found out nothing then.
-fn note(reasons: &mut Vec<MigrateError>, checked: Result<(), MigrateError>) -> Result<(), MigrateError> {
+/// Keeps a refusal among the reasons; an error of the database ends the examination, which has
+/// found out nothing then.
+fn note(
+    reasons: &mut Vec<MigrateError>,
+    checked: Result<(), MigrateError>,
+) -> Result<(), MigrateError> {
     match checked {
         Err(fault @ MigrateError::Sql { .. }) => return Err(fault),
         Err(reason) => reasons.push(reason),
@@ -83,7 +95,11 @@ fn note(reasons: &mut Vec<MigrateError>, checked: Result<(), MigrateError>) -> R
 }
 
 /// The tables that are migrated are tables, and have what their version says.
-async fn sources(tx: &mut Transaction, work: &Work, reasons: &mut Vec<MigrateError>) -> Result<(), MigrateError> {
+async fn sources(
+    tx: &mut Transaction,
+    work: &Work,
+    reasons: &mut Vec<MigrateError>,
+) -> Result<(), MigrateError> {
     for (name, table) in &work.lens.source.tables {
         if let Some(reason) = state::not_a_table(tx, name).await? {
             reasons.push(reason);
@@ -96,40 +112,75 @@ async fn sources(tx: &mut Transaction, work: &Work, reasons: &mut Vec<MigrateErr
     Ok(())
 }
 
-/// A table of the source as it may be found: with some of the changes that lead to the target. A start that was interrupted made
-/// them, or Diego's BBS, whose changes of a schema commit before the version on MySQL.
-fn as_it_may_be_found(dialect: Dialect, work: &Work, source: &Table, found: Option<&PhysicalTable>) -> Table {
+/// A table of the source as it may be found: with some of the changes that lead to the target. A
+/// start that was interrupted made them, or Diego's BBS, whose changes of a schema commit before
+/// the version on MySQL.
+fn as_it_may_be_found(
+    dialect: Dialect,
+    work: &Work,
+    source: &Table,
+    found: Option<&PhysicalTable>,
+) -> Table {
     let mut table = source.clone();
     let Some(found) = found else { return table };
-    let passed: Vec<_> = work.passed.iter().filter_map(|layout| layout.tables.get(&source.name)).collect();
+    let passed: Vec<_> = work
+        .passed
+        .iter()
+        .filter_map(|layout| layout.tables.get(&source.name))
+        .collect();
     for column in &found.columns {
         let serves = |wanted: &&Column| schema::serves(dialect, column, wanted);
-        let at = table.columns.iter().position(|known| known.name == column.name);
+        let at = table
+            .columns
+            .iter()
+            .position(|known| known.name == column.name);
         if at.is_some_and(|at| serves(&&table.columns[at])) {
             continue;
         }
-        let Some(changed) = passed.iter().filter_map(|table| table.column(&column.name)).find(serves) else { continue };
+        let Some(changed) = passed
+            .iter()
+            .filter_map(|table| table.column(&column.name))
+            .find(serves)
+        else {
+            continue;
+        };
         match at {
             Some(at) => table.columns[at] = changed.clone(),
             None => table.columns.push(changed.clone()),
         }
     }
-    if passed.iter().any(|table| table.primary_key == found.primary_key) {
+    if passed
+        .iter()
+        .any(|table| table.primary_key == found.primary_key)
+    {
         table.primary_key.clone_from(&found.primary_key);
     }
-    let is_dropped =
-        |index: &Index| passed.iter().any(|table| table.indexes.iter().all(|known| known.name != index.name));
-    table.indexes.retain(|index| found.has_index(&index.name) || !is_dropped(index));
+    let is_dropped = |index: &Index| {
+        passed
+            .iter()
+            .any(|table| table.indexes.iter().all(|known| known.name != index.name))
+    };
+    table
+        .indexes
+        .retain(|index| found.has_index(&index.name) || !is_dropped(index));
     table
 }
 
-/// The names that the migration needs are free, or those of empty tables, which it may drop; those of replaced tables are free.
-async fn in_the_way(tx: &mut Transaction, work: &Work, reasons: &mut Vec<MigrateError>) -> Result<(), MigrateError> {
+/// The names that the migration needs are free, or those of empty tables, which it may drop; those
+/// of replaced tables are free.
+async fn in_the_way(
+    tx: &mut Transaction,
+    work: &Work,
+    reasons: &mut Vec<MigrateError>,
+) -> Result<(), MigrateError> {
     let recorded = state::side_tables(tx).await?;
     for name in &recorded {
         let objects = schema::attached(tx, name).await.map_err(failed(name))?;
         if !objects.is_empty() {
-            reasons.push(MigrateError::AttachedToLeftover { table: name.clone(), objects });
+            reasons.push(MigrateError::AttachedToLeftover {
+                table: name.clone(),
+                objects,
+            });
         }
     }
     for plan in &work.plans {
@@ -149,15 +200,20 @@ async fn in_the_way(tx: &mut Transaction, work: &Work, reasons: &mut Vec<Migrate
     }
     for name in replaced(&work.lens, &work.plans) {
         let aside = format!("{name}__{}", work.from);
-        if !recorded.contains(&aside) && schema::relation(tx, &aside).await.map_err(failed(&aside))?.is_some() {
+        if !recorded.contains(&aside)
+            && schema::relation(tx, &aside)
+                .await
+                .map_err(failed(&aside))?
+                .is_some()
+        {
             reasons.push(MigrateError::NameInTheWay { name: aside });
         }
     }
     Ok(())
 }
 
-/// What would be lost with the tables that are replaced, or keeps them, and why this user may not replace them. The lines are with
-/// or without the additions that the migration carries over.
+/// What would be lost with the tables that are replaced, or keeps them, and why this user may not
+/// replace them. The lines are with or without the additions that the migration carries over.
 pub(super) async fn hanging(
     tx: &mut Transaction,
     lines: &LinePair,
@@ -165,7 +221,11 @@ pub(super) async fn hanging(
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reasons = Vec::new();
     let replaced = replaced(&work.lens, &work.plans);
-    let in_place = work.plans.iter().filter(|plan| plan.strategy == Strategy::InPlace).map(|plan| &plan.table.name);
+    let in_place = work
+        .plans
+        .iter()
+        .filter(|plan| plan.strategy == Strategy::InPlace)
+        .map(|plan| &plan.table.name);
     for table in replaced.iter().chain(in_place) {
         let objects = if replaced.contains(table) {
             lost_with(tx, lines, work, table).await?
@@ -177,11 +237,19 @@ pub(super) async fn hanging(
             Vec::new()
         };
         if !objects.is_empty() {
-            reasons.push(MigrateError::Attached { table: table.clone(), objects });
+            reasons.push(MigrateError::Attached {
+                table: table.clone(),
+                objects,
+            });
         }
-        let rights = schema::missing_rights(tx, table).await.map_err(failed(table))?;
+        let rights = schema::missing_rights(tx, table)
+            .await
+            .map_err(failed(table))?;
         if !rights.is_empty() {
-            reasons.push(MigrateError::MissingRights { table: table.clone(), rights });
+            reasons.push(MigrateError::MissingRights {
+                table: table.clone(),
+                rights,
+            });
         }
     }
     Ok(reasons)
@@ -194,23 +262,37 @@ async fn lost_with(
     work: &Work,
     table: &str,
 ) -> Result<Vec<AttachedObject>, MigrateError> {
-    let Some(found) = schema::read_back(tx, table).await? else { return Ok(Vec::new()) };
+    let Some(found) = schema::read_back(tx, table).await? else {
+        return Ok(Vec::new());
+    };
     let mut objects = schema::attached(tx, table).await.map_err(failed(table))?;
     let dialect = tx.dialect();
-    let Some(source) = work.lens.source.tables.get(table) else { return Ok(objects) };
+    let Some(source) = work.lens.source.tables.get(table) else {
+        return Ok(objects);
+    };
     let known = as_it_may_be_found(dialect, work, source, Some(&found));
     for column in &found.columns {
         if known.column(&column.name).is_none() {
-            let special = column.special.iter().map(|special| format!(" {special}")).collect::<String>();
+            let special = column
+                .special
+                .iter()
+                .map(|special| format!(" {special}"))
+                .collect::<String>();
             let description = format!("column {} of type {}{special}", column.name, column.kind);
-            objects.push(AttachedObject::new(description, schema::drop_column(dialect, table, &column.name)));
+            objects.push(AttachedObject::new(
+                description,
+                schema::drop_column(dialect, table, &column.name),
+            ));
         }
     }
     for index in &found.indexes {
         let is_known = known.indexes.iter().any(|known| known.name == index.name);
         if !is_known && !lines.declares_index(&index.name) {
             let description = format!("index {}", index.name);
-            objects.push(AttachedObject::new(description, schema::drop_index(dialect, table, &index.name)));
+            objects.push(AttachedObject::new(
+                description,
+                schema::drop_index(dialect, table, &index.name),
+            ));
         }
     }
     Ok(objects)

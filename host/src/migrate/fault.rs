@@ -38,8 +38,8 @@ pub const AFTER_COPY: &str = "after-copy";
 pub const AFTER_INDEXES: &str = "after-indexes";
 /// The copies are verified; the cut-over has not begun.
 pub const AFTER_VERIFY: &str = "after-verify";
-/// SQLite and PostgreSQL: the cut-over's transaction has set the replaced tables aside. MySQL: the additive changes,
-/// each of which commits by itself, are made.
+/// SQLite and PostgreSQL: the cut-over's transaction has set the replaced tables aside. MySQL: the
+/// additive changes, each of which commits by itself, are made.
 pub const WITHIN_CUT_OVER: &str = "within-cut-over";
 /// The cut-over's transaction is complete and not committed.
 pub const BEFORE_CUT_OVER_COMMIT: &str = "before-cut-over-commit";
@@ -54,11 +54,12 @@ pub const BEFORE_CLEAN_UP_COMMIT: &str = "before-clean-up-commit";
 /// The record of the migration is deleted; its history, residue and quarantine stay.
 pub const AFTER_CLEAN_UP: &str = "after-clean-up";
 
-/// The points that a migration passes between [`AFTER_CUT_OVER`] and [`BETWEEN_CLEAN_UPS`] if units are in quarantine, once
-/// for each piece of them.
+/// The points that a migration passes between [`AFTER_CUT_OVER`] and [`BETWEEN_CLEAN_UPS`] if units
+/// are in quarantine, once for each piece of them.
 pub const QUARANTINE_POINTS: [&str; 2] = [BEFORE_SETTLED_PIECE, AFTER_SETTLED_PIECE];
 
-/// The transaction that removes some of the units in quarantine from the tables that were not copied is not committed.
+/// The transaction that removes some of the units in quarantine from the tables that were not
+/// copied is not committed.
 pub const BEFORE_SETTLED_PIECE: &str = "before-settled-piece";
 /// Some of the units in quarantine are removed.
 pub const AFTER_SETTLED_PIECE: &str = "after-settled-piece";
@@ -95,8 +96,8 @@ pub const BEFORE_LABEL_COMMIT: &str = "before-label-commit";
 /// The label is durable: the rotation is complete.
 pub const AFTER_LABEL: &str = "after-label";
 
-/// Every point of an import from etcd, in the order in which it passes them; the migration's own points come between
-/// [`AFTER_IMPORT`] and [`BEFORE_MARK`].
+/// Every point of an import from etcd, in the order in which it passes them; the migration's own
+/// points come between [`AFTER_IMPORT`] and [`BEFORE_MARK`].
 pub const IMPORT_POINTS: [&str; 12] = [
     BEFORE_IMPORT,
     AFTER_IMPORT_BEGIN,
@@ -137,33 +138,52 @@ pub const AFTER_MARK: &str = "after-mark";
 /// The database says that etcd is marked.
 pub const AFTER_MARK_RECORDED: &str = "after-mark-recorded";
 
-/// Kills the process here, as a lost machine would, if `BBS_FAULT` names the point: `<point>` for the first time that
-/// it is reached, `<point>:<n>` for the n-th. With `stop:` before it the process is stopped with SIGSTOP instead.
+/// Kills the process here, as a lost machine would, if `BBS_FAULT` names the point: `<point>` for
+/// the first time that it is reached, `<point>:<n>` for the n-th. With `stop:` before it the
+/// process is stopped with SIGSTOP instead.
 #[cfg(any(feature = "fault", debug_assertions))]
 pub fn point(name: &'static str) {
     use std::collections::BTreeMap;
     use std::sync::Mutex;
 
     static PASSED: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
-    let Ok(wanted) = std::env::var("BBS_FAULT") else { return };
-    let (signal, wanted) = wanted.strip_prefix("stop:").map_or(("KILL", wanted.as_str()), |rest| ("STOP", rest));
+    let Ok(wanted) = std::env::var("BBS_FAULT") else {
+        return;
+    };
+    let (signal, wanted) = wanted
+        .strip_prefix("stop:")
+        .map_or(("KILL", wanted.as_str()), |rest| ("STOP", rest));
     let (point, nth) = wanted.split_once(':').map_or((wanted, 1), |(point, nth)| {
-        (point, nth.parse().expect("BBS_FAULT is <point> or <point>:<n>, after `stop:` or not"))
+        (
+            point,
+            nth.parse()
+                .expect("BBS_FAULT is <point> or <point>:<n>, after `stop:` or not"),
+        )
     });
-    let known = [&POINTS[..], &QUARANTINE_POINTS, &ROTATION_POINTS, &IMPORT_POINTS].concat().contains(&point);
+    let known = [
+        &POINTS[..],
+        &QUARANTINE_POINTS,
+        &ROTATION_POINTS,
+        &IMPORT_POINTS,
+    ]
+    .concat()
+    .contains(&point);
     assert!(known, "BBS_FAULT names {point:?}, which is no crash point");
     if point != name {
         return;
     }
     let passed = {
-        let mut passed = PASSED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut passed = PASSED
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let passed = passed.entry(name).or_default();
         *passed += 1;
         *passed
     };
     if passed == nth {
-        // The shell's own `kill`: not every machine has the program. A stop takes effect once a thread has taken the
-        // signal, so the shell waits until it is no longer pending (signal 19 in the mask). It may be continued at once.
+        // The shell's own `kill`: not every machine has the program. A stop takes effect once a
+        // thread has taken the signal, so the shell waits until it is no longer pending (signal 19
+        // in the mask). It may be continued at once.
         let process = std::process::id();
         let mut kill = format!("kill -s {signal} {process}");
         if signal == "STOP" {
@@ -171,9 +191,13 @@ pub fn point(name: &'static str) {
                 "; pending() { while read -r key mask; do case $key$mask in ShdPnd:*[4-7c-f]????) return 0;; esac; \
                  done; return 1; }; ",
             );
-            kill.push_str(&format!("while pending </proc/{process}/status; do :; done"));
+            kill.push_str(&format!(
+                "while pending </proc/{process}/status; do :; done"
+            ));
         }
-        let _ = std::process::Command::new("sh").args(["-c", &kill]).status();
+        let _ = std::process::Command::new("sh")
+            .args(["-c", &kill])
+            .status();
         // The signal is pending: nothing more may happen here until the process is continued.
         if signal == "KILL" {
             loop {

@@ -1,5 +1,6 @@
-//! A database that is filled from another store: the tables of one version are created empty, the caller fills them, and then
-//! the database gets that version. Owns which tables are dropped before; the rows are the caller's.
+//! A database that is filled from another store: the tables of one version are created empty, the
+//! caller fills them, and then the database gets that version. Owns which tables are dropped
+//! before; the rows are the caller's.
 
 use super::lock_waits::change_schema;
 use super::{Context, MigrateError, fresh, layout_history, sql, state};
@@ -20,9 +21,14 @@ pub enum ExistingRows {
 /// Checks that nothing is in the place of the tables to fill.
 ///
 /// # Errors
-/// A table has rows, something else has the name of one, or the database fails. Nothing was written.
+/// A table has rows, something else has the name of one, or the database fails. Nothing was
+/// written.
 pub async fn check(context: &Context) -> Result<(), MigrateError> {
-    fresh::check(&mut context.database.read().await?, &layout_history(&context.migrations)?).await
+    fresh::check(
+        &mut context.database.read().await?,
+        &layout_history(&context.migrations)?,
+    )
+    .await
 }
 
 /// Creates the host's own tables.
@@ -33,11 +39,12 @@ pub async fn create_own_tables(context: &Context, fence: &Fence) -> Result<(), M
     state::create_tables(context, fence).await
 }
 
-/// Creates the tables of a version, empty and without indexes, and removes what is recorded about earlier records. The
-/// database has no version before and after.
+/// Creates the tables of a version, empty and without indexes, and removes what is recorded about
+/// earlier records. The database has no version before and after.
 ///
 /// # Errors
-/// The catalog does not have the version, a table has rows, another host has raised the fence, or the database fails.
+/// The catalog does not have the version, a table has rows, another host has raised the fence, or
+/// the database fails.
 pub async fn create_tables(
     context: &Context,
     fence: &Fence,
@@ -45,10 +52,16 @@ pub async fn create_tables(
     existing: ExistingRows,
 ) -> Result<Layout, MigrateError> {
     let layouts = layout_history(&context.migrations)?;
-    let layout = layouts.at(version).ok_or(MigrateError::UnknownTarget { version })?.clone();
+    let layout = layouts
+        .at(version)
+        .ok_or(MigrateError::UnknownTarget { version })?
+        .clone();
     let dialect = context.database.dialect();
     let mut reader = context.database.read().await?;
-    let versions = context.migrations.iter().map(|migration| migration.manifest().version);
+    let versions = context
+        .migrations
+        .iter()
+        .map(|migration| migration.manifest().version);
     let mut statements = match existing {
         ExistingRows::Refused => fresh::clear(&mut reader, &layouts, versions).await?,
         ExistingRows::Dropped => fresh::existing(&mut reader, &layouts).await?,
@@ -66,7 +79,11 @@ pub async fn create_tables(
 ///
 /// # Errors
 /// Another host has raised the fence, or the database fails.
-pub async fn create_indexes(context: &Context, fence: &Fence, layout: &Layout) -> Result<(), MigrateError> {
+pub async fn create_indexes(
+    context: &Context,
+    fence: &Fence,
+    layout: &Layout,
+) -> Result<(), MigrateError> {
     let dialect = context.database.dialect();
     for table in layout.tables.values() {
         let create = |index| schema::create_index(dialect, &table.name, index);
@@ -76,15 +93,25 @@ pub async fn create_indexes(context: &Context, fence: &Fence, layout: &Layout) -
     Ok(())
 }
 
-/// Gives the database its version, and the label of the key that all its records are sealed with. From then on it is migrated
-/// and served as any other.
+/// Gives the database its version, and the label of the key that all its records are sealed with.
+/// From then on it is migrated and served as any other.
 ///
 /// # Errors
 /// The database fails.
-pub async fn declare(tx: &mut Transaction, version: DataVersion, key_label: &str) -> Result<(), MigrateError> {
+pub async fn declare(
+    tx: &mut Transaction,
+    version: DataVersion,
+    key_label: &str,
+) -> Result<(), MigrateError> {
     if !key_label.is_empty() {
-        let row = upsert("configurations", [("id", state::KEY_LABEL.into())], [("value", key_label.into())]);
-        tx.execute(&row).await.map_err(sql("the key label in `configurations`"))?;
+        let row = upsert(
+            "configurations",
+            [("id", state::KEY_LABEL.into())],
+            [("value", key_label.into())],
+        );
+        tx.execute(&row)
+            .await
+            .map_err(sql("the key label in `configurations`"))?;
     }
     state::write_version(tx, version, version).await
 }

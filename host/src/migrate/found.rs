@@ -1,4 +1,5 @@
-//! The state of a database, from which a start is decided: its version, and how it came there. Reads only.
+//! The state of a database, from which a start is decided: its version, and how it came there.
+//! Reads only.
 
 use super::decide::Found;
 use super::{MigrateError, runs, state};
@@ -17,12 +18,21 @@ pub async fn found(database: &Database) -> Result<Found, MigrateError> {
 pub(super) async fn read(tx: &mut Transaction) -> Result<Found, MigrateError> {
     let row = state::version_row(tx).await?;
     // Diego writes version 0 before its first migration: no table exists yet.
-    let Some(row) = row.filter(|row| row.current_version > 0) else { return found_without_version(tx).await };
+    let Some(row) = row.filter(|row| row.current_version > 0) else {
+        return found_without_version(tx).await;
+    };
     let current = row.current_version;
     let underway = state::underway(tx).await?;
-    let going_down = underway.filter(|found| found.going_down).map(|found| found.to);
+    let going_down = underway
+        .filter(|found| found.going_down)
+        .map(|found| found.to);
     let came_down = came_down(tx, current).await?;
-    Ok(Found::Versioned { current, target: row.target_version.unwrap_or(current), going_down, came_down })
+    Ok(Found::Versioned {
+        current,
+        target: row.target_version.unwrap_or(current),
+        going_down,
+        came_down,
+    })
 }
 
 async fn found_without_version(tx: &mut Transaction) -> Result<Found, MigrateError> {
@@ -32,11 +42,16 @@ async fn found_without_version(tx: &mut Transaction) -> Result<Found, MigrateErr
             tables.push(table.to_owned());
         }
     }
-    Ok(if tables.is_empty() { Found::Fresh } else { Found::Unversioned { tables } })
+    Ok(if tables.is_empty() {
+        Found::Fresh
+    } else {
+        Found::Unversioned { tables }
+    })
 }
 
-/// Whether the last completed migration led down to the current version: it did so on record, or its last step is reversed and
-/// above that version. If another BBS, which keeps no history, has migrated up since, it is not.
+/// Whether the last completed migration led down to the current version: it did so on record, or
+/// its last step is reversed and above that version. If another BBS, which keeps no history, has
+/// migrated up since, it is not.
 async fn came_down(tx: &mut Transaction, current: DataVersion) -> Result<bool, MigrateError> {
     if runs::last_led_down_to(tx, current).await? {
         return Ok(true);
@@ -45,12 +60,22 @@ async fn came_down(tx: &mut Transaction, current: DataVersion) -> Result<bool, M
         return Ok(false);
     }
     let select = sql("SELECT version, direction FROM bbs_history ORDER BY seq DESC LIMIT 1");
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else { return Ok(false) };
-    let read = || -> Result<_, SqlError> { Ok((row.integer(0)?.unwrap_or_default(), row.text(1)? == Some("down"))) };
+    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else {
+        return Ok(false);
+    };
+    let read = || -> Result<_, SqlError> {
+        Ok((
+            row.integer(0)?.unwrap_or_default(),
+            row.text(1)? == Some("down"),
+        ))
+    };
     let (version, is_down) = read().map_err(failed)?;
     Ok(is_down && version.unsigned_abs() > current)
 }
 
 fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql { what: "bbs_history".to_owned(), source }
+    MigrateError::Sql {
+        what: "bbs_history".to_owned(),
+        source,
+    }
 }

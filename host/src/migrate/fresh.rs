@@ -1,10 +1,10 @@
-//! A database that is begun anew: it has no version, and the tables of an earlier use are there without rows. Owns what
-//! happens to these: tables of the catalog are dropped, and the host's own state about their records is removed with
-//! them.
+//! A database that is begun anew: it has no version, and the tables of an earlier use are there
+//! without rows. Owns what happens to these: tables of the catalog are dropped, and the host's own
+//! state about their records is removed with them.
 //!
-//! The fence and the lease stay, since they keep earlier masters from writing; so do the serials of catalogs, since an
-//! older catalog is no safer for new records; and so does the key label, since no sealed
-//! record is left. Tables that are not of the catalog are left alone.
+//! The fence and the lease stay, since they keep earlier masters from writing; so do the serials of
+//! catalogs, since an older catalog is no safer for new records; and so does the key label, since
+//! no sealed record is left. Tables that are not of the catalog are left alone.
 
 use sea_query::Cond;
 
@@ -18,12 +18,16 @@ use crate::rows::residue;
 
 /// The table of the health probe holds nothing of clients: it is dropped even with rows.
 const HEALTH_CHECK: &str = "bbs_health_check";
-/// State about earlier records that has a row for a version at most: the modules that ran over them, and their arguments.
+/// State about earlier records that has a row for a version at most: the modules that ran over
+/// them, and their arguments.
 const FORGOTTEN: [&str; 3] = ["bbs_history", APPLIED, "bbs_run_arguments"];
 
-/// Refuses a table of the catalog that has rows, since without a version the host cannot know their layout, and anything else
-/// with such a name.
-pub(super) async fn check(tx: &mut Transaction, layouts: &LayoutHistory) -> Result<(), MigrateError> {
+/// Refuses a table of the catalog that has rows, since without a version the host cannot know their
+/// layout, and anything else with such a name.
+pub(super) async fn check(
+    tx: &mut Transaction,
+    layouts: &LayoutHistory,
+) -> Result<(), MigrateError> {
     for table in layouts.table_names() {
         state::not_a_table(tx, table).await?.map_or(Ok(()), Err)?;
         if table != HEALTH_CHECK && state::exists(tx, table).await? {
@@ -36,7 +40,9 @@ pub(super) async fn check(tx: &mut Transaction, layouts: &LayoutHistory) -> Resu
 async fn is_empty(tx: &mut Transaction, table: &str) -> Result<(), MigrateError> {
     match state::count(tx, table).await? {
         0 => Ok(()),
-        _ => Err(MigrateError::TableInTheWay { table: table.to_owned() }),
+        _ => Err(MigrateError::TableInTheWay {
+            table: table.to_owned(),
+        }),
     }
 }
 
@@ -48,8 +54,11 @@ pub(super) async fn clear(
 ) -> Result<Vec<String>, MigrateError> {
     let mut statements = Vec::new();
     for table in layouts.table_names() {
-        // Copies that a migration did not remove are dropped only if they are empty: their rows were not counted.
-        let copies = versions.clone().map(|version| format!("{table}__{version}"));
+        // Copies that a migration did not remove are dropped only if they are empty: their rows
+        // were not counted.
+        let copies = versions
+            .clone()
+            .map(|version| format!("{table}__{version}"));
         for name in std::iter::once(table.to_owned()).chain(copies) {
             if !state::exists(tx, &name).await? {
                 continue;
@@ -66,7 +75,10 @@ pub(super) async fn clear(
 }
 
 /// The statements that drop the tables of the catalog, whether they have rows or not.
-pub(super) async fn existing(tx: &mut Transaction, layouts: &LayoutHistory) -> Result<Vec<String>, MigrateError> {
+pub(super) async fn existing(
+    tx: &mut Transaction,
+    layouts: &LayoutHistory,
+) -> Result<Vec<String>, MigrateError> {
     let mut statements = Vec::new();
     for table in layouts.table_names() {
         if state::exists(tx, table).await? {
@@ -76,8 +88,9 @@ pub(super) async fn existing(tx: &mut Transaction, layouts: &LayoutHistory) -> R
     Ok(statements)
 }
 
-/// Removes the residue of earlier records, so that new ones with the same keys do not get it, and the halves of records that an
-/// unfinished import has read. Safe to repeat: until all of it is gone, the database has no version and is begun anew.
+/// Removes the residue of earlier records, so that new ones with the same keys do not get it, and
+/// the halves of records that an unfinished import has read. Safe to repeat: until all of it is
+/// gone, the database has no version and is begun anew.
 pub(super) async fn forget(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     for table in [RESIDUE, QUARANTINE] {
@@ -91,17 +104,27 @@ pub(super) async fn forget(context: &Context, fence: &Fence) -> Result<(), Migra
         }
     }
     drop(reader);
-    let tables = [own_tables::import_run(), residue::table(), own_tables::quarantine_part(), own_tables::quarantine()];
+    let tables = [
+        own_tables::import_run(),
+        residue::table(),
+        own_tables::quarantine_part(),
+        own_tables::quarantine(),
+    ];
     for table in tables {
         removal::remove(fence, &table, Cond::all()).await?;
     }
     let mut tx = fence.begin().await?;
     for table in FORGOTTEN {
-        tx.execute(sql(format!("DELETE FROM {table}"))).await.map_err(failed(table))?;
+        tx.execute(sql(format!("DELETE FROM {table}")))
+            .await
+            .map_err(failed(table))?;
     }
     tx.commit().await.map_err(failed("bbs_history"))
 }
 
 fn failed(table: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
-    move |source| MigrateError::Sql { what: table.to_owned(), source }
+    move |source| MigrateError::Sql {
+        what: table.to_owned(),
+        source,
+    }
 }

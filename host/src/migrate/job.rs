@@ -1,5 +1,5 @@
-//! A migration between two versions: as it is planned ([`Work`]), and as it is recorded in the database ([`Job`]). Owns what
-//! its steps share; decides nothing.
+//! A migration between two versions: as it is planned ([`Work`]), and as it is recorded in the
+//! database ([`Job`]). Owns what its steps share; decides nothing.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -27,8 +27,8 @@ use crate::rows::{self, Place, RowsError, UnitBatch, WantedColumns};
 const QUARANTINE_BURST: u32 = 100;
 const QUARANTINE_LINES_PER_MINUTE: u32 = 10;
 
-/// A migration of this database between two versions that is planned: the lens, the plan of each table, and what both
-/// work with.
+/// A migration of this database between two versions that is planned: the lens, the plan of each
+/// table, and what both work with.
 pub(super) struct Work {
     pub(super) lens: Lens,
     pub(super) plans: Vec<TablePlan>,
@@ -61,7 +61,9 @@ pub(super) struct Work {
 
 impl std::fmt::Debug for Work {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Work").field("lens", &self.lens).finish_non_exhaustive()
+        f.debug_struct("Work")
+            .field("lens", &self.lens)
+            .finish_non_exhaustive()
     }
 }
 
@@ -75,21 +77,34 @@ impl Work {
         Ok(Self::through(context, way, lens, None))
     }
 
-    /// The same for a migration during which clients write: they may need any residue that the other direction left.
+    /// The same for a migration during which clients write: they may need any residue that the
+    /// other direction left.
     pub(super) fn with_dual_writes(context: &Context, way: Way<'_>) -> Result<Self, ComposeError> {
         let lens = Lens::restoring(way, &context.migrations)?;
         let dual_writes = online::DualWrites::new(context.database.dialect());
         Ok(Self::through(context, way, lens, Some(dual_writes)))
     }
 
-    fn through(context: &Context, way: Way<'_>, lens: Lens, dual_writes: Option<online::DualWrites>) -> Self {
+    fn through(
+        context: &Context,
+        way: Way<'_>,
+        lens: Lens,
+        dual_writes: Option<online::DualWrites>,
+    ) -> Self {
         let (from, to) = (way.from, way.to);
-        let mut plans = plan::tables(&lens, way, &context.migrations, context.database.server_kind());
+        let mut plans = plan::tables(
+            &lens,
+            way,
+            &context.migrations,
+            context.database.server_kind(),
+        );
         for plan in &mut plans {
             plan.is_shared = dual_writes.is_some();
         }
         let staged = plans.iter().filter(|plan| plan.strategy == Strategy::Copy);
-        let staged = staged.map(|plan| (plan.table.name.clone(), plan.staged(to))).collect();
+        let staged = staged
+            .map(|plan| (plan.table.name.clone(), plan.staged(to)))
+            .collect();
         Self {
             originals: Place::new(lens.source.clone()),
             copies: Place::new(lens.target.clone()).named(staged),
@@ -114,17 +129,27 @@ impl Work {
     }
 
     pub(super) fn locks(&self) -> Option<&unit_locks::UnitLocks> {
-        self.dual_writes.as_ref().map(|dual_writes| &dual_writes.locks)
+        self.dual_writes
+            .as_ref()
+            .map(|dual_writes| &dual_writes.locks)
     }
 
     /// The tables of a group that units are read from.
     pub(super) fn sources(&self, group: usize) -> Vec<&Table> {
-        self.lens.groups[group].sources.iter().map(|name| &self.lens.source.tables[name]).collect()
+        self.lens.groups[group]
+            .sources
+            .iter()
+            .map(|name| &self.lens.source.tables[name])
+            .collect()
     }
 
-    /// The residue that steps of the other direction left of these units. Where that is too large to be in memory at once,
-    /// only the first units remain in the batch.
-    pub(super) async fn residue_of(&self, tx: &mut Transaction, batch: &mut UnitBatch) -> Result<Residue, RowsError> {
+    /// The residue that steps of the other direction left of these units. Where that is too large
+    /// to be in memory at once, only the first units remain in the batch.
+    pub(super) async fn residue_of(
+        &self,
+        tx: &mut Transaction,
+        batch: &mut UnitBatch,
+    ) -> Result<Residue, RowsError> {
         if self.lens.restorable().is_empty() {
             return Ok(Residue::default());
         }
@@ -141,31 +166,50 @@ impl Work {
     }
 
     pub(super) fn copied(&self, table: &str) -> Option<&TablePlan> {
-        self.plans.iter().find(|plan| plan.table.name == table && plan.strategy == Strategy::Copy)
+        self.plans
+            .iter()
+            .find(|plan| plan.table.name == table && plan.strategy == Strategy::Copy)
     }
 
     pub(super) fn has_copies(&self, group: usize) -> bool {
-        self.plans.iter().any(|plan| plan.group == group && plan.strategy == Strategy::Copy)
+        self.plans
+            .iter()
+            .any(|plan| plan.group == group && plan.strategy == Strategy::Copy)
     }
 
     /// Tables beside the real ones: unfinished copies, and originals that were replaced.
     pub(super) fn side_tables(&self) -> Vec<String> {
-        let copies = self.plans.iter().filter(|plan| plan.strategy == Strategy::Copy).map(|plan| plan.staged(self.to));
-        let originals = self.lens.source.tables.keys().map(|table| format!("{table}__{}", self.from));
+        let copies = self
+            .plans
+            .iter()
+            .filter(|plan| plan.strategy == Strategy::Copy)
+            .map(|plan| plan.staged(self.to));
+        let originals = self
+            .lens
+            .source
+            .tables
+            .keys()
+            .map(|table| format!("{table}__{}", self.from));
         copies.chain(originals).collect()
     }
 
     /// Whether a column of a table gets a wider type in place.
     pub(super) fn widens(&self, table: &str) -> bool {
         let source = self.lens.source.tables.get(table);
-        let mut plans = self.plans.iter().filter(|plan| plan.table.name == table && plan.strategy == Strategy::InPlace);
+        let mut plans = self
+            .plans
+            .iter()
+            .filter(|plan| plan.table.name == table && plan.strategy == Strategy::InPlace);
         plans.any(|plan| plan.widened(source, self.dialect).next().is_some())
     }
 
-    /// Whether a group's units have to be read: a step computes something or saves what it would lose, or rows of
-    /// several tables come together.
+    /// Whether a group's units have to be read: a step computes something or saves what it would
+    /// lose, or rows of several tables come together.
     pub(super) fn visits_units(&self, group: usize) -> bool {
-        let mut copied = self.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy);
+        let mut copied = self
+            .plans
+            .iter()
+            .filter(|plan| plan.group == group && plan.strategy == Strategy::Copy);
         self.lens.groups[group].visits_units || copied.any(|plan| !plan.by_range())
     }
 
@@ -177,12 +221,16 @@ impl Work {
         }
     }
 
-    /// A digest of the two versions, of every module between them, and of whether clients write to the copies too: then
-    /// the copies have rows beyond the cursor, and only a copier that expects them may resume the copy. In a cluster also of the
-    /// tables that are copied, which are more there.
+    /// A digest of the two versions, of every module between them, and of whether clients write to
+    /// the copies too: then the copies have rows beyond the cursor, and only a copier that expects
+    /// them may resume the copy. In a cluster also of the tables that are copied, which are more
+    /// there.
     pub(super) fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
-        hash.update(format!("{} {} to {}", self.lens.direction, self.from, self.to));
+        hash.update(format!(
+            "{} {} to {}",
+            self.lens.direction, self.from, self.to
+        ));
         if self.dual_writes.is_some() {
             hash.update(" online");
         }
@@ -190,7 +238,11 @@ impl Work {
             hash.update(format!("\n{} {}", step.manifest().version, step.digest()));
         }
         if self.server.is_in_cluster {
-            for plan in self.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
+            for plan in self
+                .plans
+                .iter()
+                .filter(|plan| plan.strategy == Strategy::Copy)
+            {
                 hash.update(format!("\n{}", plan.table.name));
             }
         }
@@ -198,7 +250,11 @@ impl Work {
     }
 
     /// The arguments of its steps, drawn once for each migration and then stored.
-    pub(super) async fn draw_arguments(&self, tx: &mut Transaction, now_ns: i64) -> Result<Arguments, MigrateError> {
+    pub(super) async fn draw_arguments(
+        &self,
+        tx: &mut Transaction,
+        now_ns: i64,
+    ) -> Result<Arguments, MigrateError> {
         let versions = self.lens.steps().map(|step| step.manifest().version);
         state::arguments(tx, versions, now_ns).await
     }
@@ -230,7 +286,14 @@ impl Job {
         phase: Phase,
     ) -> Result<(), MigrateError> {
         let (fingerprint, token) = (self.fingerprint(), self.token);
-        let underway = Underway { from: self.from, to: self.to, going_down, fingerprint, token, phase };
+        let underway = Underway {
+            from: self.from,
+            to: self.to,
+            going_down,
+            fingerprint,
+            token,
+            phase,
+        };
         state::write_underway(tx, &underway).await?;
         state::write_side_tables(tx, &self.side_tables()).await
     }
@@ -239,32 +302,72 @@ impl Job {
     pub(super) fn at_fault(&self, fault: RowsError, unit: String) -> MigrateError {
         let fault = match fault {
             RowsError::Lens(fault) if !fault.is_of_module() => fault,
-            RowsError::Sealed { table, column, source } => {
-                return MigrateError::Record { unit, table, column, source };
+            RowsError::Sealed {
+                table,
+                column,
+                source,
+            } => {
+                return MigrateError::Record {
+                    unit,
+                    table,
+                    column,
+                    source,
+                };
             }
             RowsError::Unstorable(source) => return MigrateError::Unstorable { unit, source },
             fault => return fault.into(),
         };
-        let replay = self.replays.as_ref().and_then(|folder| self.replay(&unit, &fault)?.save(folder, &self.keyring));
-        MigrateError::Unit { unit, replay, source: fault }
+        let replay = self
+            .replays
+            .as_ref()
+            .and_then(|folder| self.replay(&unit, &fault)?.save(folder, &self.keyring));
+        MigrateError::Unit {
+            unit,
+            replay,
+            source: fault,
+        }
     }
 
     fn replay(&self, unit: &str, fault: &LensError) -> Option<Replay> {
-        let LensError::Unit { version, direction, .. } = fault else { return None };
+        let LensError::Unit {
+            version, direction, ..
+        } = fault
+        else {
+            return None;
+        };
         let mut steps = self.lens.steps();
         let step = steps.find(|step| step.manifest().version == *version)?;
-        Replay::of(&self.arguments, step.manifest().accesses(*direction), unit, fault)
+        Replay::of(
+            &self.arguments,
+            step.manifest().accesses(*direction),
+            unit,
+            fault,
+        )
     }
 }
 
 /// By group, the columns that are read of each of its tables.
 fn wanted(lens: &Lens, plans: &[TablePlan]) -> Vec<WantedColumns> {
-    let needed = |table: &String| (table.clone(), lens.needed.get(table).cloned().unwrap_or_default());
-    let mut wanted: Vec<WantedColumns> =
-        lens.groups.iter().map(|group| group.sources.iter().map(needed).collect()).collect();
-    for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy && !plan.by_range()) {
+    let needed = |table: &String| {
+        (
+            table.clone(),
+            lens.needed.get(table).cloned().unwrap_or_default(),
+        )
+    };
+    let mut wanted: Vec<WantedColumns> = lens
+        .groups
+        .iter()
+        .map(|group| group.sources.iter().map(needed).collect())
+        .collect();
+    for plan in plans
+        .iter()
+        .filter(|plan| plan.strategy == Strategy::Copy && !plan.by_range())
+    {
         for (table, column) in plan.unread_columns() {
-            wanted[plan.group].entry(table.clone()).or_default().insert(column.clone());
+            wanted[plan.group]
+                .entry(table.clone())
+                .or_default()
+                .insert(column.clone());
         }
     }
     wanted

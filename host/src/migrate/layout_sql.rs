@@ -1,5 +1,5 @@
-//! The layout changes of a migration as SQL, for an operator who reviews them: in the order in which a host runs them on this
-//! database, or would run them on one of another kind. Reads only.
+//! The layout changes of a migration as SQL, for an operator who reviews them: in the order in
+//! which a host runs them on this database, or would run them on one of another kind. Reads only.
 
 use serde::Serialize;
 
@@ -15,11 +15,13 @@ use crate::lens::Lens;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LayoutStep {
-    /// Creates the tables that rows are copied into. The rows follow, which no statement here shows: modules transform them.
+    /// Creates the tables that rows are copied into. The rows follow, which no statement here
+    /// shows: modules transform them.
     Prepare,
     /// Indexes the copies.
     Index,
-    /// Where each change of the schema commits by itself: changes in place, which do not disturb older hosts.
+    /// Where each change of the schema commits by itself: changes in place, which do not disturb
+    /// older hosts.
     ChangeAhead,
     /// Gives the copies the names of the tables that they replace, in one transaction or statement.
     CutOver,
@@ -56,34 +58,57 @@ impl Target<'_> {
         self.server().dialect
     }
 
-    async fn options(&mut self, lens: &Lens, plan: &TablePlan, staged: &str) -> Result<TableOptions, SqlError> {
+    async fn options(
+        &mut self,
+        lens: &Lens,
+        plan: &TablePlan,
+        staged: &str,
+    ) -> Result<TableOptions, SqlError> {
         let tx = match self {
             Self::Elsewhere(dialect) => return Ok(TableOptions::new(*dialect)),
             Self::Here(tx, _) => tx,
         };
-        match plan.replaces(lens).filter(|_| plan.strategy == Strategy::Copy) {
+        match plan
+            .replaces(lens)
+            .filter(|_| plan.strategy == Strategy::Copy)
+        {
             Some(replaced) => schema::options(tx, replaced, staged).await,
             None => schema::options_beside(tx, &plan.beside(lens)).await,
         }
     }
 
-    async fn found(&mut self, lens: &Lens, name: &str) -> Result<Option<PhysicalTable>, MigrateError> {
+    async fn found(
+        &mut self,
+        lens: &Lens,
+        name: &str,
+    ) -> Result<Option<PhysicalTable>, MigrateError> {
         match self {
             Self::Here(tx, _) => Ok(schema::read_back(tx, name).await?),
-            Self::Elsewhere(dialect) => Ok(lens.source.tables.get(name).map(|table| schema::expected(*dialect, table))),
+            Self::Elsewhere(dialect) => Ok(lens
+                .source
+                .tables
+                .get(name)
+                .map(|table| schema::expected(*dialect, table))),
         }
     }
 
-    async fn belongings(&mut self, lens: &Lens, plan: &TablePlan, staged: &str) -> Result<Vec<String>, SqlError> {
+    async fn belongings(
+        &mut self,
+        lens: &Lens,
+        plan: &TablePlan,
+        staged: &str,
+    ) -> Result<Vec<String>, SqlError> {
         match (self, plan.replaces(lens)) {
-            (Self::Here(tx, _), Some(replaced)) => schema::belongings(tx, replaced, &plan.table, staged).await,
+            (Self::Here(tx, _), Some(replaced)) => {
+                schema::belongings(tx, replaced, &plan.table, staged).await
+            }
             _ => Ok(Vec::new()),
         }
     }
 }
 
-/// The statements of the layout changes of a migration to a version, for a database of this dialect; for the configured one by
-/// default.
+/// The statements of the layout changes of a migration to a version, for a database of this
+/// dialect; for the configured one by default.
 ///
 /// # Errors
 /// The migrations do not lead from the database's version to the other one, or the database fails.
@@ -107,11 +132,18 @@ pub async fn layout_sql(
     let plans = plan::tables(&lens, way, &context.migrations, target.server());
     let mut changes = copies(&mut target, &lens, &plans, to).await?;
     changes.extend(cut_over(&mut target, &lens, &plans, from, to).await?);
-    changes.extend(replaced(&lens, &plans).into_iter().map(|name| LayoutChange {
-        step: LayoutStep::CleanUp,
-        statements: vec![schema::drop_table(target.dialect(), &statements::aside(&name, from))],
-        table: Some(name),
-    }));
+    changes.extend(
+        replaced(&lens, &plans)
+            .into_iter()
+            .map(|name| LayoutChange {
+                step: LayoutStep::CleanUp,
+                statements: vec![schema::drop_table(
+                    target.dialect(),
+                    &statements::aside(&name, from),
+                )],
+                table: Some(name),
+            }),
+    );
     changes.retain(|change| !change.statements.is_empty());
     Ok(changes)
 }
@@ -131,9 +163,19 @@ async fn copies(
     let (mut created, mut indexed) = (Vec::new(), Vec::new());
     for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
         let (name, staged) = (&plan.table.name, plan.staged(to));
-        let options = target.options(lens, plan, &staged).await.map_err(failed(name))?;
-        let of_step = |step, statements| LayoutChange { step, table: Some(name.clone()), statements };
-        created.push(of_step(LayoutStep::Prepare, statements::copy(dialect, plan, &staged, &options, &[])));
+        let options = target
+            .options(lens, plan, &staged)
+            .await
+            .map_err(failed(name))?;
+        let of_step = |step, statements| LayoutChange {
+            step,
+            table: Some(name.clone()),
+            statements,
+        };
+        created.push(of_step(
+            LayoutStep::Prepare,
+            statements::copy(dialect, plan, &staged, &options, &[]),
+        ));
         let indexes = schema::index_ahead(dialect, &plan.table, &staged, &plan.table.indexes);
         indexed.push(of_step(LayoutStep::Index, indexes));
     }
@@ -150,12 +192,24 @@ async fn cut_over(
 ) -> Result<Vec<LayoutChange>, MigrateError> {
     let dialect = target.dialect();
     let is_at_once = dialect != Dialect::Mysql;
-    let step = if is_at_once { LayoutStep::CutOver } else { LayoutStep::ChangeAhead };
+    let step = if is_at_once {
+        LayoutStep::CutOver
+    } else {
+        LayoutStep::ChangeAhead
+    };
     let (mut changes, mut belongings) = (Vec::new(), Vec::new());
     if is_at_once {
         for name in replaced(lens, plans) {
-            let statements = schema::set_aside(dialect, &lens.source.tables[&name], &statements::aside(&name, from));
-            changes.push(LayoutChange { step, table: Some(name), statements });
+            let statements = schema::set_aside(
+                dialect,
+                &lens.source.tables[&name],
+                &statements::aside(&name, from),
+            );
+            changes.push(LayoutChange {
+                step,
+                table: Some(name),
+                statements,
+            });
         }
     }
     for plan in plans {
@@ -164,26 +218,58 @@ async fn cut_over(
             Strategy::Untouched => continue,
             Strategy::InPlace => {
                 let found = target.found(lens, name).await?;
-                found.map(|found| statements::in_place(target.server(), lens, plan, &found)).unwrap_or_default()
+                found
+                    .map(|found| statements::in_place(target.server(), lens, plan, &found))
+                    .unwrap_or_default()
             }
             Strategy::Create => {
-                let options = target.options(lens, plan, name).await.map_err(failed(name))?;
+                let options = target
+                    .options(lens, plan, name)
+                    .await
+                    .map_err(failed(name))?;
                 statements::table_and_indexes(dialect, plan, &options)
             }
             Strategy::Copy => {
-                let statements = target.belongings(lens, plan, &staged).await.map_err(failed(name))?;
-                belongings.push(LayoutChange { step: LayoutStep::CutOver, table: Some(name.clone()), statements });
-                if is_at_once { schema::take_place(dialect, &plan.table, &staged) } else { continue }
+                let statements = target
+                    .belongings(lens, plan, &staged)
+                    .await
+                    .map_err(failed(name))?;
+                belongings.push(LayoutChange {
+                    step: LayoutStep::CutOver,
+                    table: Some(name.clone()),
+                    statements,
+                });
+                if is_at_once {
+                    schema::take_place(dialect, &plan.table, &staged)
+                } else {
+                    continue;
+                }
             }
         };
-        changes.push(LayoutChange { step, table: Some(name.clone()), statements });
+        changes.push(LayoutChange {
+            step,
+            table: Some(name.clone()),
+            statements,
+        });
     }
     if !is_at_once {
-        let copied = |name: &str| plans.iter().any(|plan| plan.strategy == Strategy::Copy && plan.staged(to) == name);
+        let copied = |name: &str| {
+            plans
+                .iter()
+                .any(|plan| plan.strategy == Strategy::Copy && plan.staged(to) == name)
+        };
         let is_there = |name: &str| copied(name) || lens.source.tables.contains_key(name);
         let pairs = statements::renames(&lens.source, &lens.target, from, to, is_there);
-        let statements = if pairs.is_empty() { Vec::new() } else { vec![schema::rename_tables(&pairs)] };
-        changes.push(LayoutChange { step: LayoutStep::CutOver, table: None, statements });
+        let statements = if pairs.is_empty() {
+            Vec::new()
+        } else {
+            vec![schema::rename_tables(&pairs)]
+        };
+        changes.push(LayoutChange {
+            step: LayoutStep::CutOver,
+            table: None,
+            statements,
+        });
     }
     changes.extend(belongings);
     Ok(changes)

@@ -1,5 +1,5 @@
-//! The two lines that a migration connects: what ran on this database, and what the catalog has, with the layouts of both and what
-//! the owner of the database has added to its tables. Reads only.
+//! The two lines that a migration connects: what ran on this database, and what the catalog has,
+//! with the layouts of both and what the owner of the database has added to its tables. Reads only.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use crate::layout::history::{Additions, LayoutHistory, Way};
 use crate::layout::line::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 
-/// The layouts of what ran on a database, and those of the catalog. They are the same unless the catalog has inserted migrations.
+/// The layouts of what ran on a database, and those of the catalog. They are the same unless the
+/// catalog has inserted migrations.
 #[derive(Debug, Clone)]
 pub(super) struct LinePair {
     pub(super) ran: LayoutHistory,
@@ -20,55 +21,91 @@ pub(super) struct LinePair {
 
 impl LinePair {
     /// The layouts that the migrations declare, whatever else the tables of the database have.
-    pub(super) async fn declared(context: &Context, tx: &mut Transaction) -> Result<Self, MigrateError> {
+    pub(super) async fn declared(
+        context: &Context,
+        tx: &mut Transaction,
+    ) -> Result<Self, MigrateError> {
         let ran = ran(context, tx).await?;
         Self::after(context, &ran)
     }
 
     /// The declared layouts for a database on which these migrations ran.
     pub(super) fn after(context: &Context, ran: &Line) -> Result<Self, MigrateError> {
-        let manifests = context.migrations.iter().map(|migration| migration.manifest());
-        Ok(Self { ran: LayoutHistory::that_ran(manifests, ran)?, catalog: layout_history(&context.migrations)? })
+        let manifests = context
+            .migrations
+            .iter()
+            .map(|migration| migration.manifest());
+        Ok(Self {
+            ran: LayoutHistory::that_ran(manifests, ran)?,
+            catalog: layout_history(&context.migrations)?,
+        })
     }
 
     /// The layouts with what the owner of the database has added to its tables.
-    pub(super) async fn here(context: &Context, tx: &mut Transaction) -> Result<Self, MigrateError> {
+    pub(super) async fn here(
+        context: &Context,
+        tx: &mut Transaction,
+    ) -> Result<Self, MigrateError> {
         let at = state::current_of(&found::read(tx).await?);
         let declared = Self::declared(context, tx).await?;
         let mut additions = BTreeMap::new();
-        for name in declared.ran.at(at).into_iter().flat_map(|layout| layout.tables.keys()) {
+        for name in declared
+            .ran
+            .at(at)
+            .into_iter()
+            .flat_map(|layout| layout.tables.keys())
+        {
             if let Some(found) = schema::read_back(tx, name).await? {
                 additions.insert(name.clone(), declared.additions(tx, name, &found));
             }
         }
         additions.retain(|_, added| *added != Additions::default());
-        let manifests = || context.migrations.iter().map(|migration| migration.manifest());
+        let manifests = || {
+            context
+                .migrations
+                .iter()
+                .map(|migration| migration.manifest())
+        };
         let ran = declared.ran.with_additions(at, &additions, manifests())?;
         let turn = declared.ran.line().last_in_common(&declared.catalog.line());
         let catalog = match ran.at(turn).filter(|_| !additions.is_empty()) {
-            Some(layout) => declared.catalog.with_layout(turn, layout.clone(), manifests())?,
+            Some(layout) => declared
+                .catalog
+                .with_layout(turn, layout.clone(), manifests())?,
             None => declared.catalog,
         };
         Ok(Self { ran, catalog })
     }
 
     fn additions(&self, tx: &Transaction, table: &str, found: &PhysicalTable) -> Additions {
-        let columns = found.columns.iter().filter(|column| !self.declares_column(table, &column.name));
-        let indexes = found.indexes.iter().filter(|index| !self.declares_index(&index.name));
+        let columns = found
+            .columns
+            .iter()
+            .filter(|column| !self.declares_column(table, &column.name));
+        let indexes = found
+            .indexes
+            .iter()
+            .filter(|index| !self.declares_index(&index.name));
         Additions {
-            columns: columns.filter_map(|column| column.portable(tx.dialect())).collect(),
+            columns: columns
+                .filter_map(|column| column.portable(tx.dialect()))
+                .collect(),
             indexes: indexes.filter_map(|index| index.portable(found)).collect(),
         }
     }
 
     /// Whether a layout has a table with this name and column.
     fn declares_column(&self, table: &str, column: &str) -> bool {
-        [&self.ran, &self.catalog].iter().any(|layouts| layouts.declares_column(table, column))
+        [&self.ran, &self.catalog]
+            .iter()
+            .any(|layouts| layouts.declares_column(table, column))
     }
 
     /// Whether a layout has the index, on whatever table.
     pub(super) fn declares_index(&self, index: &str) -> bool {
-        [&self.ran, &self.catalog].iter().any(|layouts| layouts.declares_index(index))
+        [&self.ran, &self.catalog]
+            .iter()
+            .any(|layouts| layouts.declares_index(index))
     }
 
     /// The way from a version that the database has, or had, to one of the catalog.
@@ -84,29 +121,44 @@ impl LinePair {
 
 /// The versions of the catalog.
 pub(super) fn catalog_line(context: &Context) -> Line {
-    context.migrations.iter().map(|migration| migration.manifest().version).collect()
+    context
+        .migrations
+        .iter()
+        .map(|migration| migration.manifest().version)
+        .collect()
 }
 
 /// The migrations of the catalog that ran on this database.
 pub(super) async fn ran(context: &Context, tx: &mut Transaction) -> Result<Line, MigrateError> {
     let current = state::current_of(&found::read(tx).await?);
-    Ok(Line::that_ran(&catalog_line(context), current, &state::recorded_line(tx).await?))
+    Ok(Line::that_ran(
+        &catalog_line(context),
+        current,
+        &state::recorded_line(tx).await?,
+    ))
 }
 
-/// The migrations of the catalog that had run on this database before a time, when it was at a version. Those without a line of
-/// the history had run: another BBS keeps none.
+/// The migrations of the catalog that had run on this database before a time, when it was at a
+/// version. Those without a line of the history had run: another BBS keeps none.
 fn ran_before(catalog: &Line, version: DataVersion, history: &[HistoryLine], at_ns: i64) -> Line {
     let had_run = |version: &DataVersion| {
         let lines = || history.iter().filter(|line| line.leg.version == *version);
-        let last_before = lines().rfind(|line| line.at_ns < at_ns).map(|line| line.leg.direction);
-        let first_after = lines().find(|line| line.at_ns >= at_ns).map(|line| line.leg.direction.opposite());
-        last_before.or(first_after).is_none_or(|direction| direction == Direction::Up)
+        let last_before = lines()
+            .rfind(|line| line.at_ns < at_ns)
+            .map(|line| line.leg.direction);
+        let first_after = lines()
+            .find(|line| line.at_ns >= at_ns)
+            .map(|line| line.leg.direction.opposite());
+        last_before
+            .or(first_after)
+            .is_none_or(|direction| direction == Direction::Up)
     };
     catalog.up_to(version).versions().filter(had_run).collect()
 }
 
 impl LinePair {
-    /// The line of the database before a time, when it was at a version, and the one that it has now.
+    /// The line of the database before a time, when it was at a version, and the one that it has
+    /// now.
     pub(super) async fn since(
         context: &Context,
         tx: &mut Transaction,
@@ -114,20 +166,35 @@ impl LinePair {
         at_ns: i64,
     ) -> Result<Self, MigrateError> {
         let Self { ran: now, .. } = Self::here(context, tx).await?;
-        let then = ran_before(&catalog_line(context), version, &state::history(tx).await?, at_ns);
+        let then = ran_before(
+            &catalog_line(context),
+            version,
+            &state::history(tx).await?,
+            at_ns,
+        );
         if then == now.line().up_to(version) {
-            return Ok(Self { ran: now.clone(), catalog: now });
+            return Ok(Self {
+                ran: now.clone(),
+                catalog: now,
+            });
         }
-        Ok(Self { ran: Self::after(context, &then)?.ran, catalog: now })
+        Ok(Self {
+            ran: Self::after(context, &then)?.ran,
+            catalog: now,
+        })
     }
 
-    /// The line of the database before the last migration that was completed, which began at a version, and the one that it has now.
+    /// The line of the database before the last migration that was completed, which began at a
+    /// version, and the one that it has now.
     pub(super) async fn since_last(
         context: &Context,
         tx: &mut Transaction,
         version: DataVersion,
     ) -> Result<Self, MigrateError> {
-        let last = state::history(tx).await?.last().map_or(i64::MAX, |line| line.at_ns);
+        let last = state::history(tx)
+            .await?
+            .last()
+            .map_or(i64::MAX, |line| line.at_ns);
         Self::since(context, tx, version, last).await
     }
 }
@@ -140,11 +207,20 @@ mod tests {
     #[test]
     fn history_says_what_had_run_before_a_time() {
         let catalog = [1, 2, 3, 5, 9].into_iter().collect();
-        let line = |direction, version, at_ns| HistoryLine { leg: Leg { version, direction }, at_ns };
+        let line = |direction, version, at_ns| HistoryLine {
+            leg: Leg { version, direction },
+            at_ns,
+        };
         let (up, down) = (Direction::Up, Direction::Down);
         // 1 and 2 were another BBS's; 3 was inserted at 20 with 9 above.
-        let history =
-            [line(up, 5, 10), line(down, 5, 20), line(up, 3, 20), line(up, 5, 20), line(up, 9, 20), line(down, 9, 30)];
+        let history = [
+            line(up, 5, 10),
+            line(down, 5, 20),
+            line(up, 3, 20),
+            line(up, 5, 20),
+            line(up, 9, 20),
+            line(down, 9, 30),
+        ];
         for (version, at_ns, ran) in [
             (5, 15, &[1, 2, 5][..]),
             (5, 20, &[1, 2, 5]),

@@ -1,5 +1,5 @@
-//! What a start decides before it writes anything, and why it is refused: the versions, the modules that ran, the way between the
-//! two versions, and what [`examine`] finds on it. Reads only.
+//! What a start decides before it writes anything, and why it is refused: the versions, the modules
+//! that ran, the way between the two versions, and what [`examine`] finds on it. Reads only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,18 +34,22 @@ pub async fn look(context: &Context, intent: Intent) -> Result<Decision, Migrate
     Ok(decision)
 }
 
-/// The reasons against a decision. None while tables still have names or rows from before a migration that is complete
-/// otherwise: what completes it comes first.
+/// The reasons against a decision. None while tables still have names or rows from before a
+/// migration that is complete otherwise: what completes it comes first.
 async fn reasons_against(
     context: &Context,
     tx: &mut Transaction,
     decision: &Decision,
 ) -> Result<Vec<MigrateError>, MigrateError> {
-    let awaits_completion = state::phase(tx).await?.is_some_and(Phase::awaits_completion);
+    let awaits_completion = state::phase(tx)
+        .await?
+        .is_some_and(Phase::awaits_completion);
     match *decision {
         Decision::ShutDown(_) => Ok(Vec::new()),
         _ if awaits_completion => Ok(Vec::new()),
-        Decision::Begin { from, to } | Decision::Continue { from, to } => reasons_between(context, tx, from, to).await,
+        Decision::Begin { from, to } | Decision::Continue { from, to } => {
+            reasons_between(context, tx, from, to).await
+        }
         Decision::Serve | Decision::Stay { .. } => {
             let at = state::current_of(&found::read(tx).await?);
             let lines = LinePair::declared(context, tx).await?;
@@ -55,7 +59,8 @@ async fn reasons_against(
     }
 }
 
-/// The reasons against a migration from the version of the database to another, or against serving it there.
+/// The reasons against a migration from the version of the database to another, or against serving
+/// it there.
 pub(super) async fn reasons_between(
     context: &Context,
     tx: &mut Transaction,
@@ -74,7 +79,8 @@ pub(super) async fn reasons_between(
     examine::examine(tx, &lines, &work).await
 }
 
-/// The objects for which a later migration could not replace tables of a database as it is now: those that a rollback would meet.
+/// The objects for which a later migration could not replace tables of a database as it is now:
+/// those that a rollback would meet.
 ///
 /// # Errors
 /// The catalog does not lead from one version to the other, or the database cannot be read.
@@ -86,7 +92,11 @@ pub async fn reasons_against_rollback(
     let mut reader = context.database.read().await?;
     let lines = LinePair::here(context, &mut reader).await?;
     // Of the line that the database has at the end of the way up.
-    let work = Work::new(context, Way::within(&lines.catalog, from, to), BTreeSet::new())?;
+    let work = Work::new(
+        context,
+        Way::within(&lines.catalog, from, to),
+        BTreeSet::new(),
+    )?;
     examine::hanging(&mut reader, &lines, &work).await
 }
 
@@ -97,12 +107,23 @@ fn check_history(
     applied: &BTreeMap<DataVersion, String>,
 ) -> Result<(), MigrateError> {
     for (&version, ran) in applied {
-        let known = context.migrations.iter().find(|migration| migration.manifest().version == version);
+        let known = context
+            .migrations
+            .iter()
+            .find(|migration| migration.manifest().version == version);
         let ran = ran.clone();
         match known.map(|migration| migration.digest()) {
             Some(catalog) if catalog == ran => {}
-            Some(catalog) => return Err(MigrateError::DigestChanged { version, ran, catalog: catalog.to_owned() }),
-            None if version <= current => return Err(MigrateError::RanAndIsMissing { version, ran }),
+            Some(catalog) => {
+                return Err(MigrateError::DigestChanged {
+                    version,
+                    ran,
+                    catalog: catalog.to_owned(),
+                });
+            }
+            None if version <= current => {
+                return Err(MigrateError::RanAndIsMissing { version, ran });
+            }
             // The version says that it did not run: another program set it back.
             None => {}
         }
@@ -110,17 +131,36 @@ fn check_history(
     Ok(())
 }
 
-/// Checks that the version to which the database is taken, or at which it is served, does not mean other migrations than those that
-/// ran: the catalog may have inserted some. A version that it did not have before can mean them.
+/// Checks that the version to which the database is taken, or at which it is served, does not mean
+/// other migrations than those that ran: the catalog may have inserted some. A version that it did
+/// not have before can mean them.
 fn check_inserted(context: &Context, ran: &Line, wanted: DataVersion) -> Result<(), MigrateError> {
     let wanted = lines::catalog_line(context).up_to(wanted);
-    let Some(version) = ran.inserted(&wanted).next().filter(|_| ran.contradicts(&wanted)) else { return Ok(()) };
-    let name = context.migrations.iter().map(|migration| migration.manifest());
-    let name = name.filter(|manifest| manifest.version == version).map(|manifest| manifest.name.clone()).collect();
-    Err(MigrateError::Inserted { version, name, current: ran.newest(), wanted: wanted.newest() })
+    let Some(version) = ran
+        .inserted(&wanted)
+        .next()
+        .filter(|_| ran.contradicts(&wanted))
+    else {
+        return Ok(());
+    };
+    let name = context
+        .migrations
+        .iter()
+        .map(|migration| migration.manifest());
+    let name = name
+        .filter(|manifest| manifest.version == version)
+        .map(|manifest| manifest.name.clone())
+        .collect();
+    Err(MigrateError::Inserted {
+        version,
+        name,
+        current: ran.newest(),
+        wanted: wanted.newest(),
+    })
 }
 
-/// Checks that the lines have both versions, and that every migration can be reversed that the way goes down through.
+/// Checks that the lines have both versions, and that every migration can be reversed that the way
+/// goes down through.
 pub(super) fn check_ends(
     context: &Context,
     lines: &LinePair,
@@ -134,8 +174,14 @@ pub(super) fn check_ends(
         return Err(MigrateError::UnknownTarget { version: to });
     }
     let legs = lines.way(from, to).legs();
-    let is_undone = |version| legs.iter().any(|leg| leg.version == version && leg.direction == Direction::Down);
-    let manifests = context.migrations.iter().map(|migration| migration.manifest());
+    let is_undone = |version| {
+        legs.iter()
+            .any(|leg| leg.version == version && leg.direction == Direction::Down)
+    };
+    let manifests = context
+        .migrations
+        .iter()
+        .map(|migration| migration.manifest());
     check_reversible(manifests.filter(|manifest| is_undone(manifest.version)))
 }
 
@@ -148,12 +194,21 @@ pub fn check_way_back<'a>(
     from: DataVersion,
     to: DataVersion,
 ) -> Result<(), MigrateError> {
-    check_reversible(manifests.into_iter().filter(|manifest| manifest.version > to && manifest.version <= from))
+    check_reversible(
+        manifests
+            .into_iter()
+            .filter(|manifest| manifest.version > to && manifest.version <= from),
+    )
 }
 
-fn check_reversible<'a>(undone: impl IntoIterator<Item = &'a Manifest>) -> Result<(), MigrateError> {
+fn check_reversible<'a>(
+    undone: impl IntoIterator<Item = &'a Manifest>,
+) -> Result<(), MigrateError> {
     match undone.into_iter().find(|manifest| !manifest.reversible) {
-        Some(manifest) => Err(MigrateError::NotReversible { version: manifest.version, name: manifest.name.clone() }),
+        Some(manifest) => Err(MigrateError::NotReversible {
+            version: manifest.version,
+            name: manifest.name.clone(),
+        }),
         None => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
-//! A migration while the host serves. The originals are authoritative until the cut-over: reads come from them, and
-//! writes go to them and to the copies in one transaction. Owns the order of the steps; serving, and giving the store
-//! access to the tables, is the caller's.
+//! A migration while the host serves. The originals are authoritative until the cut-over: reads
+//! come from them, and writes go to them and to the copies in one transaction. Owns the order of
+//! the steps; serving, and giving the store access to the tables, is the caller's.
 
 mod dual_write;
 
@@ -13,8 +13,8 @@ use super::copy::UnitBudget;
 use super::examine::examine_again;
 use super::unit_locks::{GroupUnit, UnitLocks};
 use super::{
-    Context, Decision, Intent, Job, LinePair, MigrateError, Phase, Work, begin, copy, cut_over, decided, fault,
-    prepare, start_over, state, verify,
+    Context, Decision, Intent, Job, LinePair, MigrateError, Phase, Work, begin, copy, cut_over,
+    decided, fault, prepare, start_over, state, verify,
 };
 use crate::database::Dialect;
 use crate::layout::manifest::DataVersion;
@@ -41,7 +41,11 @@ pub enum Start {
 ///
 /// # Errors
 /// As [`super::run`], except that no unit is transformed.
-pub async fn start(context: &Context, fence: &Fence, intent: Intent) -> Result<Start, MigrateError> {
+pub async fn start(
+    context: &Context,
+    fence: &Fence,
+    intent: Intent,
+) -> Result<Start, MigrateError> {
     let decision = decided(context, fence, intent).await?;
     let (Decision::Begin { from, to } | Decision::Continue { from, to }) = decision else {
         if !matches!(decision, Decision::ShutDown(_)) {
@@ -79,7 +83,8 @@ impl Online {
     /// Everything up to complete and verified copies, while clients read and write.
     ///
     /// # Errors
-    /// As [`super::run`]; [`MigrateError::NotFollowed`] once a write of a client could not be applied to the copies.
+    /// As [`super::run`]; [`MigrateError::NotFollowed`] once a write of a client could not be
+    /// applied to the copies.
     pub async fn copy(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         let copied = copy::copy(context, fence, &self.job, &Arc::new(UnitBudget::of(None))).await;
         copied.map_err(|fault| fault.stopping(self.job.lens.direction, self.job.to))?;
@@ -95,7 +100,8 @@ impl Online {
     /// Makes the copies real. Only while no client reads or writes.
     ///
     /// # Errors
-    /// [`MigrateError::NotFollowed`] as of [`Self::copy`]; another host has raised the fence, or the database fails.
+    /// [`MigrateError::NotFollowed`] as of [`Self::copy`]; another host has raised the fence, or
+    /// the database fails.
     pub async fn cut_over(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         self.job.check_copies()?;
         cut_over::cut_over(context, fence, &self.job).await
@@ -118,7 +124,8 @@ impl Online {
         Ok(phase.is_none_or(Phase::has_arrived))
     }
 
-    /// Abandons the copies: from here on only the originals are written. Only while no client writes.
+    /// Abandons the copies: from here on only the originals are written. Only while no client
+    /// writes.
     ///
     /// # Errors
     /// Another host has raised the fence, or the database fails.
@@ -144,8 +151,8 @@ pub(super) struct DualWrites {
     broken: OnceLock<Arc<MigrateError>>,
     /// Units of which a copy has refused a row.
     suspects: Mutex<HashSet<GroupUnit>>,
-    /// A row that a copy has refused, until a later transaction abandons the copies: the transaction in which it was
-    /// refused can do nothing more.
+    /// A row that a copy has refused, until a later transaction abandons the copies: the
+    /// transaction in which it was refused can do nothing more.
     refusal: Mutex<Option<MigrateError>>,
 }
 
@@ -169,11 +176,17 @@ impl DualWrites {
     }
 
     fn suspect(&self, unit: GroupUnit) {
-        self.suspects.lock().unwrap_or_else(PoisonError::into_inner).insert(unit);
+        self.suspects
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(unit);
     }
 
     fn is_suspect(&self, unit: &GroupUnit) -> bool {
-        self.suspects.lock().unwrap_or_else(PoisonError::into_inner).contains(unit)
+        self.suspects
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(unit)
     }
 
     fn refused_by(&self, fault: MigrateError) {
@@ -181,10 +194,17 @@ impl DualWrites {
     }
 
     fn take_refusal(&self) -> Option<MigrateError> {
-        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.refusal
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
     }
 
     fn fault(&self) -> Result<(), MigrateError> {
-        self.broken.get().map_or(Ok(()), |fault| Err(MigrateError::NotFollowed { source: Arc::clone(fault) }))
+        self.broken.get().map_or(Ok(()), |fault| {
+            Err(MigrateError::NotFollowed {
+                source: Arc::clone(fault),
+            })
+        })
     }
 }

@@ -1,15 +1,18 @@
-//! The tables that the host keeps for its migrations beside Diego's, all named `bbs_…`. Owns their columns, declared as
-//! any layout is, so that they are the same on every database. No key is longer than MySQL allows.
+//! The tables that the host keeps for its migrations beside Diego's, all named `bbs_…`. Owns their
+//! columns, declared as any layout is, so that they are the same on every database. No key is
+//! longer than MySQL allows.
 
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 use crate::rows::residue;
 
 pub(super) use crate::rows::residue::TABLE as RESIDUE;
-/// The import of an etcd store, and the halves of its desired LRPs whose other half has not been read yet.
+/// The import of an etcd store, and the halves of its desired LRPs whose other half has not been
+/// read yet.
 pub const IMPORT: &str = "bbs_import";
 pub const IMPORT_RUN: &str = "bbs_import_run";
 pub(super) const CATALOG_SERIAL: &str = "bbs_catalog_serial";
-/// The migrations of the catalog up to the version of the database, when a host worked with it last.
+/// The migrations of the catalog up to the version of the database, when a host worked with it
+/// last.
 pub(super) const APPLIED: &str = "bbs_applied_version";
 /// The migrations that began, for operators.
 pub(super) const RUN: &str = "bbs_migration_run";
@@ -23,7 +26,10 @@ const TEXT: ColumnType = ColumnType::LongText;
 /// All of them. Sealed columns are marked as such, which key rotation relies on.
 pub fn tables() -> Vec<Table> {
     vec![
-        Table { columns: vec![column("id", KEY), optional("value", KEY)], ..table("configurations", &["id"], &[]) },
+        Table {
+            columns: vec![column("id", KEY), optional("value", KEY)],
+            ..table("configurations", &["id"], &[])
+        },
         table(
             "bbs_history",
             &["seq"],
@@ -39,7 +45,15 @@ pub fn tables() -> Vec<Table> {
             ],
         ),
         table(APPLIED, &["version"], &[("version", NUMBER)]),
-        table("bbs_run_arguments", &["version"], &[("version", NUMBER), ("started_at_ns", NUMBER), ("namespace", KEY)]),
+        table(
+            "bbs_run_arguments",
+            &["version"],
+            &[
+                ("version", NUMBER),
+                ("started_at_ns", NUMBER),
+                ("namespace", KEY),
+            ],
+        ),
         table(
             "bbs_migration",
             &["id"],
@@ -55,8 +69,16 @@ pub fn tables() -> Vec<Table> {
         ),
         run(),
         table("bbs_side_table", &["table_name"], &[("table_name", KEY)]),
-        table("bbs_copy", &["group_number"], &[("group_number", NUMBER), ("last_key", TEXT)]),
-        table("bbs_copy_table", &["table_name"], &[("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)]),
+        table(
+            "bbs_copy",
+            &["group_number"],
+            &[("group_number", NUMBER), ("last_key", TEXT)],
+        ),
+        table(
+            "bbs_copy_table",
+            &["table_name"],
+            &[("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)],
+        ),
         copy_change(),
         catalog_serial(),
         import(),
@@ -85,13 +107,27 @@ fn run() -> Table {
     run
 }
 
-/// Changes that clients' writes made to the copies: a row for each, so that they do not wait for each other.
+/// Changes that clients' writes made to the copies: a row for each, so that they do not wait for
+/// each other.
 pub(super) fn copy_change() -> Table {
-    table("bbs_copy_change", &["id"], &[("id", KEY), ("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)])
+    table(
+        "bbs_copy_change",
+        &["id"],
+        &[
+            ("id", KEY),
+            ("table_name", KEY),
+            ("rows_out", NUMBER),
+            ("digest", KEY),
+        ],
+    )
 }
 
 pub(super) fn catalog_serial() -> Table {
-    table(CATALOG_SERIAL, &["name"], &[("name", KEY), ("serial", NUMBER)])
+    table(
+        CATALOG_SERIAL,
+        &["name"],
+        &[("name", KEY), ("serial", NUMBER)],
+    )
 }
 
 fn import() -> Table {
@@ -113,7 +149,10 @@ fn import() -> Table {
 /// Leaves as they were read, found by their process guids.
 pub fn import_run() -> Table {
     let mut run = table(IMPORT_RUN, &["process_guid"], &[("process_guid", KEY)]);
-    run.columns.push(Column { sealing: Sealing::Sealed, ..column("leaf", TEXT) });
+    run.columns.push(Column {
+        sealing: Sealing::Sealed,
+        ..column("leaf", TEXT)
+    });
     run
 }
 
@@ -139,7 +178,10 @@ pub(super) fn quarantine() -> Table {
             ("pending", ColumnType::Boolean),
         ],
     );
-    quarantine.columns.push(Column { sealing: Sealing::Sealed, ..column("sealed", TEXT) });
+    quarantine.columns.push(Column {
+        sealing: Sealing::Sealed,
+        ..column("sealed", TEXT)
+    });
     quarantine.columns.push(optional("replay", TEXT));
     quarantine
 }
@@ -153,14 +195,20 @@ pub(super) fn quarantine_part() -> Table {
         ("part", NUMBER),
     ];
     let mut part = table(QUARANTINE_PART, &key.map(|(name, _)| name), &key);
-    part.columns.push(Column { sealing: Sealing::Sealed, ..column("sealed", TEXT) });
+    part.columns.push(Column {
+        sealing: Sealing::Sealed,
+        ..column("sealed", TEXT)
+    });
     part
 }
 
 fn table(name: &str, key: &[&str], columns: &[(&str, ColumnType)]) -> Table {
     Table {
         name: name.to_owned(),
-        columns: columns.iter().map(|(name, kind)| column(name, *kind)).collect(),
+        columns: columns
+            .iter()
+            .map(|(name, kind)| column(name, *kind))
+            .collect(),
         primary_key: key.iter().map(|name| (*name).to_owned()).collect(),
         indexes: Vec::new(),
         partition_key: None,
@@ -168,9 +216,18 @@ fn table(name: &str, key: &[&str], columns: &[(&str, ColumnType)]) -> Table {
 }
 
 fn column(name: &str, kind: ColumnType) -> Column {
-    Column { name: name.to_owned(), kind, nullable: false, default: None, sealing: Sealing::Plain }
+    Column {
+        name: name.to_owned(),
+        kind,
+        nullable: false,
+        default: None,
+        sealing: Sealing::Plain,
+    }
 }
 
 fn optional(name: &str, kind: ColumnType) -> Column {
-    Column { nullable: true, ..column(name, kind) }
+    Column {
+        nullable: true,
+        ..column(name, kind)
+    }
 }

@@ -1,5 +1,5 @@
-//! A bounded run, for an operator who migrates in slices. Owns the count of what is done and what is left; the copy is
-//! the same as without a bound, and the next run continues where it stopped.
+//! A bounded run, for an operator who migrates in slices. Owns the count of what is done and what
+//! is left; the copy is the same as without a bound, and the next run continues where it stopped.
 
 use serde::Serialize;
 
@@ -37,8 +37,15 @@ pub(super) async fn all_units(context: &Context, work: &Work) -> Result<u64, Mig
 
 /// Counts the units that are copied and all units, over everything that is copied.
 pub(super) async fn counted(context: &Context, work: &Work) -> Result<PartialRun, MigrateError> {
-    let mut part = PartialRun { from: work.from, to: work.to, total: 0, migrated: 0 };
-    for group in (0..work.lens.groups.len()).filter(|&group| work.has_copies(group) || work.visits_units(group)) {
+    let mut part = PartialRun {
+        from: work.from,
+        to: work.to,
+        total: 0,
+        migrated: 0,
+    };
+    for group in (0..work.lens.groups.len())
+        .filter(|&group| work.has_copies(group) || work.visits_units(group))
+    {
         let cursor = state::cursor(context, group).await?;
         let mut reader = context.database.read().await?;
         part.total += unit_counts::units(&mut reader, work, group, None).await?;

@@ -1,5 +1,5 @@
-//! What a migration does to each table: nothing, a change in place, or a copy. A pure function of the lens; the steps
-//! that follow execute it.
+//! What a migration does to each table: nothing, a change in place, or a copy. A pure function of
+//! the lens; the steps that follow execute it.
 
 use std::collections::BTreeSet;
 
@@ -38,11 +38,12 @@ pub(super) struct TablePlan {
     pub group: usize,
     pub sources: Vec<String>,
     pub columns: Vec<(Column, Provenance)>,
-    /// Rows are not those of the source, or cannot be matched by the source's key: then all their values go into the
-    /// checksum that `verify` compares. Otherwise the database compares the columns that no step has read.
+    /// Rows are not those of the source, or cannot be matched by the source's key: then all their
+    /// values go into the checksum that `verify` compares. Otherwise the database compares the
+    /// columns that no step has read.
     pub digests_all: bool,
-    /// Clients write meanwhile, so the rows of a range need not all be the copier's: they are read even where nothing
-    /// is computed.
+    /// Clients write meanwhile, so the rows of a range need not all be the copier's: they are read
+    /// even where nothing is computed.
     pub is_shared: bool,
 }
 
@@ -52,18 +53,26 @@ impl TablePlan {
         !self.digests_all
             && !self.is_shared
             && self.sources.len() == 1
-            && self.columns.iter().all(|(_, provenance)| *provenance != Provenance::Computed)
+            && self
+                .columns
+                .iter()
+                .all(|(_, provenance)| *provenance != Provenance::Computed)
     }
 
     pub(super) fn computed(&self) -> impl Iterator<Item = &Column> {
-        self.columns.iter().filter(|(_, provenance)| *provenance == Provenance::Computed).map(|(column, _)| column)
+        self.columns
+            .iter()
+            .filter(|(_, provenance)| *provenance == Provenance::Computed)
+            .map(|(column, _)| column)
     }
 
     /// The columns that are part of a row's checksum, in order.
     pub(super) fn digested(&self) -> Vec<&(Column, Provenance)> {
         let digested = |(column, provenance): &&(Column, Provenance)| match provenance {
             Provenance::Computed => true,
-            Provenance::Raw { .. } => self.digests_all || self.table.primary_key.contains(&column.name),
+            Provenance::Raw { .. } => {
+                self.digests_all || self.table.primary_key.contains(&column.name)
+            }
             Provenance::Fill(_) => false,
         };
         self.columns.iter().filter(digested).collect()
@@ -71,10 +80,12 @@ impl TablePlan {
 
     /// Source columns that pass the lens unread, by table.
     pub(super) fn unread_columns(&self) -> impl Iterator<Item = (&String, &String)> {
-        self.columns.iter().filter_map(|(_, provenance)| match provenance {
-            Provenance::Raw { table, column } => Some((table, column)),
-            Provenance::Computed | Provenance::Fill(_) => None,
-        })
+        self.columns
+            .iter()
+            .filter_map(|(_, provenance)| match provenance {
+                Provenance::Raw { table, column } => Some((table, column)),
+                Provenance::Computed | Provenance::Fill(_) => None,
+            })
     }
 
     /// The columns that are widened in place.
@@ -85,17 +96,39 @@ impl TablePlan {
     ) -> impl Iterator<Item = &'a Column> {
         self.table.columns.iter().filter(move |column| {
             let before = source.and_then(|source| source.column(&column.name));
-            before.is_some_and(|before| schema::column_change(dialect, before, column) == ColumnChange::Widening)
+            before.is_some_and(|before| {
+                schema::column_change(dialect, before, column) == ColumnChange::Widening
+            })
         })
     }
 
     /// What has to be added to the table in place: columns, indexes to create, indexes to drop.
-    pub(super) fn additions(&self, source: Option<&Table>) -> (Vec<Column>, Vec<Index>, Vec<Index>) {
-        let Some(source) = source else { return Default::default() };
-        let columns = self.table.columns.iter().filter(|column| source.column(&column.name).is_none());
-        let new = self.table.indexes.iter().filter(|index| !source.indexes.contains(index));
-        let old = source.indexes.iter().filter(|index| !self.table.indexes.contains(index));
-        (columns.cloned().collect(), new.cloned().collect(), old.cloned().collect())
+    pub(super) fn additions(
+        &self,
+        source: Option<&Table>,
+    ) -> (Vec<Column>, Vec<Index>, Vec<Index>) {
+        let Some(source) = source else {
+            return Default::default();
+        };
+        let columns = self
+            .table
+            .columns
+            .iter()
+            .filter(|column| source.column(&column.name).is_none());
+        let new = self
+            .table
+            .indexes
+            .iter()
+            .filter(|index| !source.indexes.contains(index));
+        let old = source
+            .indexes
+            .iter()
+            .filter(|index| !self.table.indexes.contains(index));
+        (
+            columns.cloned().collect(),
+            new.cloned().collect(),
+            old.cloned().collect(),
+        )
     }
 
     /// Rows as the table stores them: sealed, and with the plan's record version.
@@ -106,7 +139,8 @@ impl TablePlan {
                 Provenance::Fill(value) => BatchColumn::repeated(column, value.as_ref(), count),
                 Provenance::Raw { .. } | Provenance::Computed => rows.columns[&column.name].clone(),
             };
-            rows.columns.insert(column.name.clone(), values.sealed(count, column, keyring));
+            rows.columns
+                .insert(column.name.clone(), values.sealed(count, column, keyring));
         }
         rows
     }
@@ -120,14 +154,23 @@ impl TablePlan {
     /// The table that this one replaces, under the same name or another.
     pub(super) fn replaces<'a>(&'a self, lens: &Lens) -> Option<&'a str> {
         let is_gone = |name: &&String| !lens.target.tables.contains_key(*name);
-        let renamed = || self.sources.first().filter(|_| self.sources.len() == 1).filter(is_gone);
+        let renamed = || {
+            self.sources
+                .first()
+                .filter(|_| self.sources.len() == 1)
+                .filter(is_gone)
+        };
         let same = Some(&self.table.name).filter(|name| lens.source.tables.contains_key(*name));
         same.or_else(renamed).map(String::as_str)
     }
 
     /// The tables of the source beside which it is created, those that its rows come from first.
     pub(super) fn beside<'a>(&'a self, lens: &'a Lens) -> Vec<&'a str> {
-        self.sources.iter().chain(lens.source.tables.keys()).map(String::as_str).collect()
+        self.sources
+            .iter()
+            .chain(lens.source.tables.keys())
+            .map(String::as_str)
+            .collect()
     }
 
     /// The name of the copy until the cut-over.
@@ -148,7 +191,8 @@ pub(super) fn tables(
         .map(|composed| {
             let stamp = stamp(lens, composed, way, migrations);
             let strategy = match (strategy(lens, composed, server), &stamp) {
-                // Rows that stay where they are would keep the version of a row function that is undone.
+                // Rows that stay where they are would keep the version of a row function that is
+                // undone.
                 (Strategy::Untouched | Strategy::InPlace, Some(_)) => Strategy::Copy,
                 (strategy, _) => strategy,
             };
@@ -156,8 +200,11 @@ pub(super) fn tables(
             if strategy == Strategy::Copy
                 && let Some(stamp) = stamp
             {
-                let stamped = columns.iter_mut().find(|(column, _)| column.name == RECORD_VERSION);
-                stamped.expect("only a table with the column is stamped").1 = Provenance::Fill(stamp);
+                let stamped = columns
+                    .iter_mut()
+                    .find(|(column, _)| column.name == RECORD_VERSION);
+                stamped.expect("only a table with the column is stamped").1 =
+                    Provenance::Fill(stamp);
             }
             TablePlan {
                 table: composed.table.clone(),
@@ -176,79 +223,142 @@ fn strategy(lens: &Lens, composed: &Composed, server: ServerKind) -> Strategy {
     let dialect = server.dialect;
     let name = &composed.table.name;
     if composed.sources.is_empty() {
-        let restored = lens.groups[composed.group].restored.iter().any(|left| left.table == *name);
+        let restored = lens.groups[composed.group]
+            .restored
+            .iter()
+            .any(|left| left.table == *name);
         let empty = !composed.reshaped && !restored;
-        return if empty { Strategy::Create } else { Strategy::Copy };
+        return if empty {
+            Strategy::Create
+        } else {
+            Strategy::Copy
+        };
     }
-    let Some(source) = lens.source.tables.get(name).filter(|_| composed.sources == [name.clone()]) else {
+    let Some(source) = lens
+        .source
+        .tables
+        .get(name)
+        .filter(|_| composed.sources == [name.clone()])
+    else {
         return Strategy::Copy;
     };
     let kept = source.columns.iter().all(|column| {
         composed.columns.iter().any(|(target, provenance)| {
-            *provenance == Provenance::Raw { table: name.clone(), column: column.name.clone() }
+            *provenance
+                == Provenance::Raw {
+                    table: name.clone(),
+                    column: column.name.clone(),
+                }
                 && target.name == column.name
                 && schema::column_change(dialect, column, target) != ColumnChange::Other
         })
     });
     let widened = composed.columns.iter().any(|(target, _)| {
-        source.column(&target.name).is_some_and(|column| !schema::same_column(dialect, column, target))
+        source
+            .column(&target.name)
+            .is_some_and(|column| !schema::same_column(dialect, column, target))
     });
-    let added = composed.columns.iter().filter(|(column, _)| source.column(&column.name).is_none());
-    let new_indexes = composed.table.indexes.iter().filter(|index| !source.indexes.contains(index));
+    let added = composed
+        .columns
+        .iter()
+        .filter(|(column, _)| source.column(&column.name).is_none());
+    let new_indexes = composed
+        .table
+        .indexes
+        .iter()
+        .filter(|index| !source.indexes.contains(index));
     let additive = kept
-        // The units of rows that an index does not hold are left out of a copy before the index is part of the table.
+        // The units of rows that an index does not hold are left out of a copy before the index is
+        // part of the table.
         && new_indexes.clone().all(|index| schema::holds_all_rows(dialect, &composed.table, index))
         && !composed.reshaped
         && source.primary_key == composed.table.primary_key
         && added.clone().all(|(column, provenance)| {
             *provenance == Provenance::Fill(column.default.clone()) && (column.nullable || column.default.is_some())
         });
-    let takes_time =
-        new_indexes.count() > 0 || schema::rewrites_to_add(server, added.clone().map(|(column, _)| column));
+    let takes_time = new_indexes.count() > 0
+        || schema::rewrites_to_add(server, added.clone().map(|(column, _)| column));
     if !additive || (server.is_in_cluster && takes_time) {
         return Strategy::Copy;
     }
-    let same_indexes = source.indexes.iter().collect::<Vec<_>>() == composed.table.indexes.iter().collect::<Vec<_>>();
-    if added.count() == 0 && !widened && same_indexes { Strategy::Untouched } else { Strategy::InPlace }
+    let same_indexes = source.indexes.iter().collect::<Vec<_>>()
+        == composed.table.indexes.iter().collect::<Vec<_>>();
+    if added.count() == 0 && !widened && same_indexes {
+        Strategy::Untouched
+    } else {
+        Strategy::InPlace
+    }
 }
 
-/// Whether rows can be matched by those columns of their primary key that come unread from their only source table. A
-/// key column with the same value in every row does not matter.
+/// Whether rows can be matched by those columns of their primary key that come unread from their
+/// only source table. A key column with the same value in every row does not matter.
 fn keyed_by_source(composed: &Composed) -> bool {
-    let provenance =
-        |key: &String| composed.columns.iter().find(|(column, _)| column.name == *key).map(|(_, from)| from);
-    let keys: Vec<_> = composed.table.primary_key.iter().filter_map(provenance).collect();
+    let provenance = |key: &String| {
+        composed
+            .columns
+            .iter()
+            .find(|(column, _)| column.name == *key)
+            .map(|(_, from)| from)
+    };
+    let keys: Vec<_> = composed
+        .table
+        .primary_key
+        .iter()
+        .filter_map(provenance)
+        .collect();
     composed.sources.len() == 1
-        && keys.iter().any(|from| matches!(from, Provenance::Raw { .. }))
-        && keys.iter().all(|from| !matches!(from, Provenance::Computed))
+        && keys
+            .iter()
+            .any(|from| matches!(from, Provenance::Raw { .. }))
+        && keys
+            .iter()
+            .all(|from| !matches!(from, Provenance::Computed))
 }
 
-/// The record version of a copied row, if a row function ran over it, or is undone: then that is the last version which the row
-/// still has been through since the column exists.
+/// The record version of a copied row, if a row function ran over it, or is undone: then that is
+/// the last version which the row still has been through since the column exists.
 fn stamp(
     lens: &Lens,
     composed: &Composed,
     way: Way<'_>,
     migrations: &[std::sync::Arc<dyn Transform>],
 ) -> Option<Option<Literal>> {
-    let column = composed.table.columns.iter().find(|column| column.is_record_version())?;
+    let column = composed
+        .table
+        .columns
+        .iter()
+        .find(|column| column.is_record_version())?;
     let table = &composed.table.name;
     match composed.transformed {
-        Some(Leg { version, direction: Direction::Up }) => return Some(Some(integer(version))),
+        Some(Leg {
+            version,
+            direction: Direction::Up,
+        }) => return Some(Some(integer(version))),
         None if !lens.undoes_writes(table) => return None,
         Some(_) | None => {}
     }
     let layouts = way.layouts(Direction::Up);
-    let newest = migrations.iter().rev().map(|migration| migration.manifest()).find(|manifest| {
-        manifest.version <= way.to
-            && manifest.up.iter().any(|access| access.table == *table && !access.writes.is_empty())
-            && layouts
-                .before(manifest.version)
-                .tables
-                .get(table)
-                .is_some_and(|table| table.column(RECORD_VERSION).is_some())
-    });
-    Some(newest.map(|manifest| integer(manifest.version)).or_else(|| column.default.clone()))
+    let newest = migrations
+        .iter()
+        .rev()
+        .map(|migration| migration.manifest())
+        .find(|manifest| {
+            manifest.version <= way.to
+                && manifest
+                    .up
+                    .iter()
+                    .any(|access| access.table == *table && !access.writes.is_empty())
+                && layouts
+                    .before(manifest.version)
+                    .tables
+                    .get(table)
+                    .is_some_and(|table| table.column(RECORD_VERSION).is_some())
+        });
+    Some(
+        newest
+            .map(|manifest| integer(manifest.version))
+            .or_else(|| column.default.clone()),
+    )
 }
 
 fn integer(version: DataVersion) -> Literal {
@@ -258,7 +368,13 @@ fn integer(version: DataVersion) -> Literal {
 /// Source tables that are dropped or replaced at the cut-over.
 pub(super) fn replaced(lens: &Lens, plans: &[TablePlan]) -> BTreeSet<String> {
     let copied = plans.iter().filter(|plan| plan.strategy == Strategy::Copy);
-    let same_name = copied.map(|plan| &plan.table.name).filter(|name| lens.source.tables.contains_key(*name));
-    let gone = lens.source.tables.keys().filter(|name| !lens.target.tables.contains_key(*name));
+    let same_name = copied
+        .map(|plan| &plan.table.name)
+        .filter(|name| lens.source.tables.contains_key(*name));
+    let gone = lens
+        .source
+        .tables
+        .keys()
+        .filter(|name| !lens.target.tables.contains_key(*name));
     same_name.chain(gone).cloned().collect()
 }

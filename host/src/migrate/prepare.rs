@@ -1,5 +1,5 @@
-//! The first steps of a migration: recording its target, creating the tables that rows are copied into, and discarding
-//! a copy that cannot be trusted. Each is durable and safe to repeat.
+//! The first steps of a migration: recording its target, creating the tables that rows are copied
+//! into, and discarding a copy that cannot be trusted. Each is durable and safe to repeat.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use super::lock_waits::change_schema;
 use super::plan::{Strategy, TablePlan};
 use super::state::{self, Phase, Underway};
 use super::{
-    Context, Job, MigrateError, Work, cut_over, fault, fresh, layout_history, quarantine, residue, runs, same_schema,
+    Context, Job, MigrateError, Work, cut_over, fault, fresh, layout_history, quarantine, residue,
+    runs, same_schema,
 };
 use crate::database::schema::{self, TableOptions};
 use crate::database::{SqlError, Transaction};
@@ -15,11 +16,15 @@ use crate::layout::schema::{Index, Table};
 use crate::lock::fence::Fence;
 
 fn failed(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
-    move |source| MigrateError::Sql { what: what.to_owned(), source }
+    move |source| MigrateError::Sql {
+        what: what.to_owned(),
+        source,
+    }
 }
 
-/// Records the target. The second value says whether an earlier copy is resumed: only one of the same modules, and only
-/// if no other host has held the lock since, which might have written to the originals.
+/// Records the target. The second value says whether an earlier copy is resumed: only one of the
+/// same modules, and only if no other host has held the lock since, which might have written to the
+/// originals.
 pub(super) async fn begin(
     context: &Context,
     fence: &Fence,
@@ -36,8 +41,16 @@ pub(super) async fn begin(
             && (found.token == token || found.token + 1 == token)
     });
     if let Some(found) = found.filter(|_| !resumed) {
-        // Recorded before the first of its tables is dropped: what is left of them must not be resumed.
-        state::write_underway(&mut tx, &Underway { phase: Phase::Begun, ..found }).await?;
+        // Recorded before the first of its tables is dropped: what is left of them must not be
+        // resumed.
+        state::write_underway(
+            &mut tx,
+            &Underway {
+                phase: Phase::Begun,
+                ..found
+            },
+        )
+        .await?;
     }
     tx.commit().await.map_err(failed("bbs_migration"))?;
     if !resumed {
@@ -53,18 +66,28 @@ pub(super) async fn begin(
         state::forget_underway(&mut tx).await?;
         runs::begin(&mut tx, context, work.from, work.to).await?;
     }
-    let job = Job { work, arguments, token };
-    let phase = if resumed { Phase::Copying } else { Phase::Begun };
+    let job = Job {
+        work,
+        arguments,
+        token,
+    };
+    let phase = if resumed {
+        Phase::Copying
+    } else {
+        Phase::Begun
+    };
     job.write_phase(&mut tx, going_down, phase).await?;
     state::write_version(&mut tx, job.from, job.to).await?;
     fault::point(fault::BEFORE_BEGIN);
-    tx.commit().await.map_err(failed("the row `version` of configurations"))?;
+    tx.commit()
+        .await
+        .map_err(failed("the row `version` of configurations"))?;
     fault::point(fault::AFTER_BEGIN);
     Ok((Arc::new(job), resumed))
 }
 
-/// Removes what was kept while rows were copied into tables that are gone. Nothing needs it any more, so it may be removed in
-/// transactions of its own, before the one that records a phase.
+/// Removes what was kept while rows were copied into tables that are gone. Nothing needs it any
+/// more, so it may be removed in transactions of its own, before the one that records a phase.
 async fn forget_copies(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     quarantine::forget_pending(fence).await?;
     state::forget_copy_changes(fence).await?;
@@ -72,15 +95,24 @@ async fn forget_copies(context: &Context, fence: &Fence) -> Result<(), MigrateEr
 }
 
 /// Creates the tables that rows are copied into.
-pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_down: bool) -> Result<(), MigrateError> {
+pub(super) async fn prepare(
+    context: &Context,
+    fence: &Fence,
+    job: &Job,
+    going_down: bool,
+) -> Result<(), MigrateError> {
     context.progress.enter("prepare", job.describe(), None);
     let mut reader = context.database.read().await?;
     let dialect = reader.dialect();
     let mut statements = Vec::new();
     let is_fresh = job.from == 0;
     if is_fresh {
-        let versions = context.migrations.iter().map(|migration| migration.manifest().version);
-        statements = fresh::clear(&mut reader, &layout_history(&context.migrations)?, versions).await?;
+        let versions = context
+            .migrations
+            .iter()
+            .map(|migration| migration.manifest().version);
+        statements =
+            fresh::clear(&mut reader, &layout_history(&context.migrations)?, versions).await?;
     }
     for plan in &job.plans {
         match plan.strategy {
@@ -89,20 +121,36 @@ pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_d
                 statements.extend(make_way(&mut reader, &staged).await?);
                 let options = options(&mut reader, job, plan, &staged).await?;
                 let indexes = indexes_of_empty(fence, plan);
-                statements.extend(super::statements::copy(dialect, plan, &staged, &options, indexes));
+                statements.extend(super::statements::copy(
+                    dialect, plan, &staged, &options, indexes,
+                ));
             }
-            Strategy::Create if !is_fresh => statements.extend(make_way(&mut reader, &plan.table.name).await?),
+            Strategy::Create if !is_fresh => {
+                statements.extend(make_way(&mut reader, &plan.table.name).await?)
+            }
             Strategy::Create | Strategy::Untouched | Strategy::InPlace => {}
         }
     }
     drop(reader);
     change_schema(context, fence, &statements).await?;
     let mut tx = fence.begin().await?;
-    for plan in job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
+    for plan in job
+        .plans
+        .iter()
+        .filter(|plan| plan.strategy == Strategy::Copy)
+    {
         let staged = plan.staged(job.to);
         let found = schema::read_back(&mut tx, &staged).await?;
         let indexes = indexes_of_empty(fence, plan).to_vec();
-        same_schema(dialect, &staged, found, &Table { indexes, ..plan.table.clone() })?;
+        same_schema(
+            dialect,
+            &staged,
+            found,
+            &Table {
+                indexes,
+                ..plan.table.clone()
+            },
+        )?;
     }
     job.write_phase(&mut tx, going_down, Phase::Copying).await?;
     fault::point(fault::BEFORE_PREPARE);
@@ -111,10 +159,14 @@ pub(super) async fn prepare(context: &Context, fence: &Fence, job: &Job, going_d
     Ok(())
 }
 
-/// The indexes of a copy that are made while it is empty. Filling it is slower with them; but in a cluster all commits wait for a
-/// statement that changes the schema, until each node has run it.
+/// The indexes of a copy that are made while it is empty. Filling it is slower with them; but in a
+/// cluster all commits wait for a statement that changes the schema, until each node has run it.
 fn indexes_of_empty<'a>(fence: &Fence, plan: &'a TablePlan) -> &'a [Index] {
-    if fence.is_in_cluster() { &plan.table.indexes } else { &[] }
+    if fence.is_in_cluster() {
+        &plan.table.indexes
+    } else {
+        &[]
+    }
 }
 
 /// The options of a copy: those of the table that it replaces, or of one that it is filled from.
@@ -137,7 +189,9 @@ async fn make_way(tx: &mut Transaction, table: &str) -> Result<Option<String>, M
         return Ok(None);
     }
     if state::count(tx, table).await? > 0 {
-        return Err(MigrateError::TableInTheWay { table: table.to_owned() });
+        return Err(MigrateError::TableInTheWay {
+            table: table.to_owned(),
+        });
     }
     Ok(Some(schema::drop_table(tx.dialect(), table)))
 }

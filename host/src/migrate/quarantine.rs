@@ -1,11 +1,11 @@
-//! Quarantine: units that a migration could not transform and left out, kept whole. Owns `bbs_quarantine`: an entry is
-//! sealed with the active key and records which step failed and why. An entry leaves by being put back into the tables, or when an
-//! operator deletes it.
+//! Quarantine: units that a migration could not transform and left out, kept whole. Owns
+//! `bbs_quarantine`: an entry is sealed with the active key and records which step failed and why.
+//! An entry leaves by being put back into the tables, or when an operator deletes it.
 //!
 //! A serving host keeps rows here that it cannot read (`unreadable.rs`).
 //!
-//! An entry is *pending* until the version of its migration is durable and its unit is in no table any more. A migration
-//! that is abandoned removes its pending entries.
+//! An entry is *pending* until the version of its migration is durable and its unit is in no table
+//! any more. A migration that is abandoned removes its pending entries.
 
 mod document;
 mod foreign;
@@ -45,7 +45,10 @@ pub use settled::WriteMode;
 pub use unreadable::ServingQuarantine;
 
 fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql { what: QUARANTINE.to_owned(), source }
+    MigrateError::Sql {
+        what: QUARANTINE.to_owned(),
+        source,
+    }
 }
 
 /// A unit in quarantine, without its content.
@@ -80,8 +83,8 @@ struct QuarantineContent {
     sealed: Vec<Vec<u8>>,
 }
 
-/// The longest part of a unit's content that is sealed and stored as one text: servers limit the size of a statement
-/// (16 MiB by default on MariaDB), not that of a unit.
+/// The longest part of a unit's content that is sealed and stored as one text: servers limit the
+/// size of a statement (16 MiB by default on MariaDB), not that of a unit.
 const PART_BYTES: usize = 1 << 20;
 
 /// A unit that cannot be transformed.
@@ -93,7 +96,13 @@ pub(super) struct RefusedUnit {
 
 impl QuarantineEntry {
     /// An entry of a version that no migration has failed for, without rows.
-    fn without_a_module(unit: &str, table: &str, version: DataVersion, reason: &str, at_ns: i64) -> Self {
+    fn without_a_module(
+        unit: &str,
+        table: &str,
+        version: DataVersion,
+        reason: &str,
+        at_ns: i64,
+    ) -> Self {
         Self {
             unit: unit.to_owned(),
             table: table.to_owned(),
@@ -111,7 +120,8 @@ impl QuarantineEntry {
         }
     }
 
-    /// Whether it is of a row that a serving host could not read. A migration never ends at the version that it left.
+    /// Whether it is of a row that a serving host could not read. A migration never ends at the
+    /// version that it left.
     pub fn is_of_a_serving_host(&self) -> bool {
         self.from == self.to
     }
@@ -122,10 +132,16 @@ impl RefusedUnit {
     ///
     /// # Errors
     /// The first of them, if the operator did not choose quarantine.
-    pub(super) fn all(work: &Work, oversized: Vec<(UnitKey, RowsError)>) -> Result<Vec<Self>, MigrateError> {
+    pub(super) fn all(
+        work: &Work,
+        oversized: Vec<(UnitKey, RowsError)>,
+    ) -> Result<Vec<Self>, MigrateError> {
         let refuse = |(key, error): (UnitKey, RowsError)| match work.refused_units {
             RefusedUnits::Stop => Err(error.into()),
-            RefusedUnits::Quarantine => Ok(Self { key, error: error.into() }),
+            RefusedUnits::Quarantine => Ok(Self {
+                key,
+                error: error.into(),
+            }),
         };
         oversized.into_iter().map(refuse).collect()
     }
@@ -134,7 +150,8 @@ impl RefusedUnit {
 /// Stores units, which are still in their tables, as pending entries.
 ///
 /// # Errors
-/// There are too many of them, with those that are stored already; the transaction has to be rolled back. The database fails.
+/// There are too many of them, with those that are stored already; the transaction has to be rolled
+/// back. The database fails.
 pub(super) async fn store(
     tx: &mut Transaction,
     work: &Work,
@@ -147,9 +164,24 @@ pub(super) async fn store(
     let mut last = None;
     for RefusedUnit { key, error } in refused {
         let key = std::slice::from_ref(key);
-        let unit = rows::load(tx, &work.originals, &wanted, key, RowLock::None, ByteLimits::NONE).await?;
+        let unit = rows::load(
+            tx,
+            &work.originals,
+            &wanted,
+            key,
+            RowLock::None,
+            ByteLimits::NONE,
+        )
+        .await?;
         let rows = |(name, rows): (&String, &TableRows)| (name.clone(), rows.count() as u64);
-        let entry = entry(work, &sources[0], &key[0], error, unit.tables.iter().map(rows).collect(), now_ns);
+        let entry = entry(
+            work,
+            &sources[0],
+            &key[0],
+            error,
+            unit.tables.iter().map(rows).collect(),
+            now_ns,
+        );
         put(tx, &work.keyring, &work.lens.source, &entry, &key[0], &unit).await?;
         if let Some(left_out) = work.quarantine_lines.admit() {
             tracing::warn!(
@@ -176,7 +208,11 @@ fn entry(
     rows: BTreeMap<String, u64>,
     now_ns: i64,
 ) -> QuarantineEntry {
-    let first = work.lens.steps().next().map_or(work.to, |step| step.manifest().version);
+    let first = work
+        .lens
+        .steps()
+        .next()
+        .map_or(work.to, |step| step.manifest().version);
     let mut entry = QuarantineEntry {
         unit: key.name(),
         table: table.to_owned(),
@@ -193,15 +229,31 @@ fn entry(
         pending: true,
     };
     if let MigrateError::Unstorable { source, .. } = error {
-        (entry.module, entry.version, entry.digest) = (source.module.clone(), source.version, source.digest.clone());
+        (entry.module, entry.version, entry.digest) =
+            (source.module.clone(), source.version, source.digest.clone());
         entry.reason = source.to_string();
     }
     if let MigrateError::Unit { replay, source, .. } = error {
-        entry.replay = replay.as_ref().map(|path: &PathBuf| path.display().to_string());
+        entry.replay = replay
+            .as_ref()
+            .map(|path: &PathBuf| path.display().to_string());
         match &**source {
-            LensError::Unit { module, version, digest, reason, .. }
-            | LensError::Step { module, version, digest, reason, .. } => {
-                (entry.module, entry.version, entry.digest) = (module.clone(), *version, digest.clone());
+            LensError::Unit {
+                module,
+                version,
+                digest,
+                reason,
+                ..
+            }
+            | LensError::Step {
+                module,
+                version,
+                digest,
+                reason,
+                ..
+            } => {
+                (entry.module, entry.version, entry.digest) =
+                    (module.clone(), *version, digest.clone());
                 entry.reason.clone_from(reason);
             }
             LensError::Counterpart { version, .. } | LensError::Slow { version, .. } => {
@@ -215,7 +267,15 @@ fn entry(
 
 /// The message of an error with its sources.
 fn chain(error: &MigrateError) -> String {
-    let MigrateError::Record { table, column, source, .. } = error else { return error.to_string() };
+    let MigrateError::Record {
+        table,
+        column,
+        source,
+        ..
+    } = error
+    else {
+        return error.to_string();
+    };
     format!("`{column}` of `{table}` does not open: {source}")
 }
 
@@ -227,7 +287,14 @@ async fn put(
     key: &UnitKey,
     unit: &UnitBatch,
 ) -> Result<(), MigrateError> {
-    put_content(tx, keyring, entry, key, &unit::encode(unit, layout, keyring)).await
+    put_content(
+        tx,
+        keyring,
+        entry,
+        key,
+        &unit::encode(unit, layout, keyring),
+    )
+    .await
 }
 
 async fn put_content(
@@ -238,7 +305,9 @@ async fn put_content(
     bytes: &[u8],
 ) -> Result<(), MigrateError> {
     let (first, rest) = bytes.split_at(bytes.len().min(PART_BYTES));
-    let sealed = |part: &[u8]| String::from_utf8(keyring.seal(Sealing::Sealed, part)).expect("sealed text is ASCII");
+    let sealed = |part: &[u8]| {
+        String::from_utf8(keyring.seal(Sealing::Sealed, part)).expect("sealed text is ASCII")
+    };
     let rows = serde_json::to_string(&entry.rows).expect("names and numbers");
     let place = [
         ("unit_digest", digest_of(entry.unit.as_bytes()).into()),
@@ -260,14 +329,22 @@ async fn put_content(
         ("pending", entry.pending.into()),
         ("sealed", sealed(first).into()),
     ];
-    tx.execute(&upsert(QUARANTINE, place.clone(), values)).await.map_err(failed)?;
+    tx.execute(&upsert(QUARANTINE, place.clone(), values))
+        .await
+        .map_err(failed)?;
     let mut delete = Query::delete();
     delete.from_table(QUARANTINE_PART).cond_where(of(entry));
     tx.execute(&delete).await.map_err(failed)?;
     for (number, part) in (1_i64..).zip(rest.chunks(PART_BYTES)) {
         let [digest, table, from] = place.clone();
         let key = [digest, table, from, ("part", number.into())];
-        tx.execute(&upsert(QUARANTINE_PART, key, [("sealed", sealed(part).into())])).await.map_err(failed)?;
+        tx.execute(&upsert(
+            QUARANTINE_PART,
+            key,
+            [("sealed", sealed(part).into())],
+        ))
+        .await
+        .map_err(failed)?;
     }
     Ok(())
 }
@@ -301,13 +378,30 @@ pub(super) async fn entries(tx: &mut Transaction) -> Result<Vec<QuarantineEntry>
         return Ok(Vec::new());
     }
     let mut query = Query::select();
-    query.columns(COLUMNS).from(QUARANTINE).order_by("at_ns", Order::Asc).order_by("unit_digest", Order::Asc);
-    tx.fetch(&query).await.map_err(failed)?.iter().map(read).collect()
+    query
+        .columns(COLUMNS)
+        .from(QUARANTINE)
+        .order_by("at_ns", Order::Asc)
+        .order_by("unit_digest", Order::Asc);
+    tx.fetch(&query)
+        .await
+        .map_err(failed)?
+        .iter()
+        .map(read)
+        .collect()
 }
 
 fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
-    let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned()).map_err(failed);
-    let number = |at: usize| row.integer(at).map(Option::unwrap_or_default).map_err(failed);
+    let text = |at: usize| {
+        row.text(at)
+            .map(|text| text.unwrap_or_default().to_owned())
+            .map_err(failed)
+    };
+    let number = |at: usize| {
+        row.integer(at)
+            .map(Option::unwrap_or_default)
+            .map_err(failed)
+    };
     let unit = text(0)?;
     let damaged = || MigrateError::DamagedQuarantine { unit: unit.clone() };
     Ok(QuarantineEntry {
@@ -332,18 +426,39 @@ fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
 }
 
 /// The content of one entry; the lock is on the entry.
-async fn kept(tx: &mut Transaction, entry: &QuarantineEntry, lock: RowLock) -> Result<QuarantineContent, MigrateError> {
+async fn kept(
+    tx: &mut Transaction,
+    entry: &QuarantineEntry,
+    lock: RowLock,
+) -> Result<QuarantineContent, MigrateError> {
     let mut query = Query::select();
-    query.columns(["unit_key", "sealed"]).from(QUARANTINE).cond_where(of(entry));
+    query
+        .columns(["unit_key", "sealed"])
+        .from(QUARANTINE)
+        .cond_where(of(entry));
     if lock == RowLock::Exclusive {
         query.lock_exclusive();
     }
-    let damaged = || MigrateError::DamagedQuarantine { unit: entry.unit.clone() };
-    let row = tx.fetch_optional(&query).await.map_err(failed)?.ok_or_else(damaged)?;
-    let key = row.text(0).map_err(failed)?.and_then(UnitKey::from_text).ok_or_else(damaged)?;
+    let damaged = || MigrateError::DamagedQuarantine {
+        unit: entry.unit.clone(),
+    };
+    let row = tx
+        .fetch_optional(&query)
+        .await
+        .map_err(failed)?
+        .ok_or_else(damaged)?;
+    let key = row
+        .text(0)
+        .map_err(failed)?
+        .and_then(UnitKey::from_text)
+        .ok_or_else(damaged)?;
     let mut sealed = vec![row.bytes(1).map_err(failed)?.unwrap_or_default().to_vec()];
     let mut query = Query::select();
-    query.column("sealed").from(QUARANTINE_PART).cond_where(of(entry)).order_by("part", Order::Asc);
+    query
+        .column("sealed")
+        .from(QUARANTINE_PART)
+        .cond_where(of(entry))
+        .order_by("part", Order::Asc);
     for row in tx.fetch(&query).await.map_err(failed)? {
         sealed.push(row.bytes(0).map_err(failed)?.unwrap_or_default().to_vec());
     }
@@ -371,7 +486,9 @@ async fn deleted(tx: &mut Transaction, delete: &DeleteStatement) -> Result<(), M
     let key = ["unit_digest", "table_name", "from_version"];
     let mut parts = Query::delete();
     let entries = Query::select().columns(key).from(QUARANTINE).take();
-    parts.from_table(QUARANTINE_PART).and_where(Expr::tuple(key.map(Expr::col)).not_in_subquery(entries));
+    parts
+        .from_table(QUARANTINE_PART)
+        .and_where(Expr::tuple(key.map(Expr::col)).not_in_subquery(entries));
     tx.execute(&parts).await.map_err(failed)?;
     Ok(())
 }
@@ -383,26 +500,33 @@ pub(super) async fn pending_rows(tx: &mut Transaction, table: &str) -> Result<u6
     Ok(pending.filter_map(|entry| entry.rows.get(table)).sum())
 }
 
-/// Removes the entries of units that a client has written since: the present rows are authoritative.
+/// Removes the entries of units that a client has written since: the present rows are
+/// authoritative.
 pub(super) async fn forget(
     tx: &mut Transaction,
     work: &Work,
     group: usize,
     units: &[UnitKey],
 ) -> Result<(), MigrateError> {
-    let digests = units.iter().map(|unit| digest_of(unit.name().as_bytes())).collect();
+    let digests = units
+        .iter()
+        .map(|unit| digest_of(unit.name().as_bytes()))
+        .collect();
     let mut delete = Query::delete();
     delete
         .from_table(QUARANTINE)
         .and_where(Expr::col("unit_digest").is_in(of_few_lengths(digests)))
-        .and_where(Expr::col("table_name").is_in(work.lens.groups[group].sources.iter().map(String::as_str)))
+        .and_where(
+            Expr::col("table_name")
+                .is_in(work.lens.groups[group].sources.iter().map(String::as_str)),
+        )
         .and_where(Expr::col("from_version").eq(signed(work.from)))
         .and_where(Expr::col("pending").eq(true));
     deleted(tx, &delete).await
 }
 
-/// Removes the entries of an abandoned migration: the units are still in their tables. The parts of an entry are removed
-/// before it, so that none is left behind if this is interrupted.
+/// Removes the entries of an abandoned migration: the units are still in their tables. The parts of
+/// an entry are removed before it, so that none is left behind if this is interrupted.
 pub(super) async fn forget_pending(fence: &Fence) -> Result<(), MigrateError> {
     removal::remove(fence, &own_tables::quarantine_part(), parts_of_pending()).await?;
     removal::remove(fence, &own_tables::quarantine(), pending()).await
@@ -414,60 +538,107 @@ fn pending() -> Cond {
 
 fn parts_of_pending() -> Cond {
     let key = ["unit_digest", "table_name", "from_version"];
-    let entries = Query::select().columns(key).from(QUARANTINE).cond_where(pending()).take();
+    let entries = Query::select()
+        .columns(key)
+        .from(QUARANTINE)
+        .cond_where(pending())
+        .take();
     Cond::all().add(Expr::tuple(key.map(Expr::col)).in_subquery(entries))
 }
 
 /// Whether a unit is in quarantine whose migration is not complete.
 pub(super) async fn has_pending(tx: &mut Transaction) -> Result<bool, MigrateError> {
-    let query = Query::select().column("unit_digest").from(QUARANTINE).cond_where(pending()).limit(1).take();
+    let query = Query::select()
+        .column("unit_digest")
+        .from(QUARANTINE)
+        .cond_where(pending())
+        .limit(1)
+        .take();
     Ok(tx.fetch_optional(&query).await.map_err(failed)?.is_some())
 }
 
-/// Settles the entries of a migration whose version is durable: their units are removed from `tables`, which are those that
-/// were not copied, and are in quarantine alone. In pieces, each of which ends with entries that are not pending; safe to
-/// interrupt and to repeat, until clients are served.
+/// Settles the entries of a migration whose version is durable: their units are removed from
+/// `tables`, which are those that were not copied, and are in quarantine alone. In pieces, each of
+/// which ends with entries that are not pending; safe to interrupt and to repeat, until clients are
+/// served.
 ///
 /// # Errors
-/// An entry is damaged, another host has raised the fence, or the database fails. Some of the entries may be settled then.
+/// An entry is damaged, another host has raised the fence, or the database fails. Some of the
+/// entries may be settled then.
 pub(super) async fn settle(fence: &Fence, tables: &[&Table]) -> Result<(), MigrateError> {
     let table = own_tables::quarantine();
     let part_table = own_tables::quarantine_part();
-    let entries = Pieces { table: &table, condition: pending() };
-    let parts = Pieces { table: &part_table, condition: parts_of_pending() };
+    let entries = Pieces {
+        table: &table,
+        condition: pending(),
+    };
+    let parts = Pieces {
+        table: &part_table,
+        condition: parts_of_pending(),
+    };
     let mut after = None;
     loop {
         let mut tx = fence.begin_relaxed().await?;
-        let Some(last_entry) = entries.last_key(&mut tx, after.as_deref()).await.map_err(failed)? else {
+        let Some(last_entry) = entries
+            .last_key(&mut tx, after.as_deref())
+            .await
+            .map_err(failed)?
+        else {
             return Ok(());
         };
         // A unit has about as many bytes as its entry with all parts.
-        let last_part = parts.last_key(&mut tx, after.as_deref()).await.map_err(failed)?;
-        let last = last_part.filter(|part| *part < last_entry).unwrap_or(last_entry);
+        let last_part = parts
+            .last_key(&mut tx, after.as_deref())
+            .await
+            .map_err(failed)?;
+        let last = last_part
+            .filter(|part| *part < last_entry)
+            .unwrap_or(last_entry);
         settle_piece(&mut tx, tables, entries.rows(after.as_deref(), &last)).await?;
         fault::point(fault::BEFORE_SETTLED_PIECE);
         tx.commit().await.map_err(failed)?;
         fault::point(fault::AFTER_SETTLED_PIECE);
-        assert!(after.is_none_or(|before| before < last), "each transaction settles further entries");
+        assert!(
+            after.is_none_or(|before| before < last),
+            "each transaction settles further entries"
+        );
         after = Some(last);
     }
 }
 
-async fn settle_piece(tx: &mut Transaction, tables: &[&Table], piece: Cond) -> Result<(), MigrateError> {
+async fn settle_piece(
+    tx: &mut Transaction,
+    tables: &[&Table],
+    piece: Cond,
+) -> Result<(), MigrateError> {
     let mut query = Query::select();
-    query.columns(["unit", "unit_key", "row_counts"]).from(QUARANTINE).cond_where(piece.clone());
+    query
+        .columns(["unit", "unit_key", "row_counts"])
+        .from(QUARANTINE)
+        .cond_where(piece.clone());
     for row in tx.fetch(&query).await.map_err(failed)? {
         let text = |at: usize| row.text(at).map(Option::unwrap_or_default).map_err(failed);
-        let damaged = || MigrateError::DamagedQuarantine { unit: text(0).unwrap_or_default().to_owned() };
+        let damaged = || MigrateError::DamagedQuarantine {
+            unit: text(0).unwrap_or_default().to_owned(),
+        };
         let key = UnitKey::from_text(text(1)?).ok_or_else(damaged)?;
-        let counts: BTreeMap<String, u64> = serde_json::from_str(text(2)?).map_err(|_| damaged())?;
-        for table in tables.iter().filter(|table| counts.contains_key(&table.name)) {
+        let counts: BTreeMap<String, u64> =
+            serde_json::from_str(text(2)?).map_err(|_| damaged())?;
+        for table in tables
+            .iter()
+            .filter(|table| counts.contains_key(&table.name))
+        {
             let mut delete = Query::delete();
-            delete.from_table(Alias::new(&table.name)).and_where(rows::is_unit(table, &key, tx.dialect()));
+            delete
+                .from_table(Alias::new(&table.name))
+                .and_where(rows::is_unit(table, &key, tx.dialect()));
             tx.execute(&delete).await.map_err(failed)?;
         }
     }
     let mut update = Query::update();
-    update.table(QUARANTINE).value("pending", false).cond_where(piece);
+    update
+        .table(QUARANTINE)
+        .value("pending", false)
+        .cond_where(piece);
     tx.execute(&update).await.map(drop).map_err(failed)
 }

@@ -1,4 +1,5 @@
-//! Whether every row of a database can be migrated, as far as a narrow column of each table shows. Reads only.
+//! Whether every row of a database can be migrated, as far as a narrow column of each table shows.
+//! Reads only.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +17,16 @@ use crate::rows::{RECORD_VERSION, key_columns};
 /// The most characters of a key in a message.
 const VALUE_CHARACTERS: i64 = 100;
 
-/// Checks that this user may read every row of the tables at a version: PostgreSQL refuses a statement that a policy would hide
-/// rows from.
+/// Checks that this user may read every row of the tables at a version: PostgreSQL refuses a
+/// statement that a policy would hide rows from.
 pub(super) async fn check_readable(
     tx: &mut Transaction,
     layouts: &LayoutHistory,
     at: DataVersion,
 ) -> Result<(), MigrateError> {
-    let Some(layout) = layouts.at(at) else { return Ok(()) };
+    let Some(layout) = layouts.at(at) else {
+        return Ok(());
+    };
     for table in layout.tables.keys() {
         if !exists(tx, table).await? {
             continue;
@@ -35,41 +38,56 @@ pub(super) async fn check_readable(
             return Err(if is_denied(&source) {
                 MigrateError::Unreadable { table, source }
             } else {
-                MigrateError::Sql { what: table, source }
+                MigrateError::Sql {
+                    what: table,
+                    source,
+                }
             });
         }
     }
     Ok(())
 }
 
-/// Checks that every record went through migrations that the catalog knows, and that the database has been through. A record of
-/// any other version was written with another catalog, or before the database's version was set back by other means than a
-/// migration, and nothing is known of its layout. One pass over a narrow column of each table.
+/// Checks that every record went through migrations that the catalog knows, and that the database
+/// has been through. A record of any other version was written with another catalog, or before the
+/// database's version was set back by other means than a migration, and nothing is known of its
+/// layout. One pass over a narrow column of each table.
 pub(super) async fn check_record_versions(
     tx: &mut Transaction,
     layouts: &LayoutHistory,
     at: DataVersion,
 ) -> Result<(), MigrateError> {
-    let Some(layout) = layouts.at(at) else { return Ok(()) };
+    let Some(layout) = layouts.at(at) else {
+        return Ok(());
+    };
     for table in stamped_tables(layout) {
         if !exists(tx, table).await? || !has_column(tx, table).await? {
             continue;
         }
         let found = record_versions(tx, table).await?;
-        let (known, unknown): (Vec<_>, Vec<_>) = found.into_iter().partition(|version| layouts.at(*version).is_some());
+        let (known, unknown): (Vec<_>, Vec<_>) = found
+            .into_iter()
+            .partition(|version| layouts.at(*version).is_some());
         if !unknown.is_empty() {
-            return Err(MigrateError::UnknownRecordVersions { table: table.to_owned(), versions: unknown });
+            return Err(MigrateError::UnknownRecordVersions {
+                table: table.to_owned(),
+                versions: unknown,
+            });
         }
         let above: Vec<_> = known.into_iter().filter(|version| *version > at).collect();
         if !above.is_empty() {
-            return Err(MigrateError::RecordVersionsAbove { table: table.to_owned(), versions: above, at });
+            return Err(MigrateError::RecordVersionsAbove {
+                table: table.to_owned(),
+                versions: above,
+                at,
+            });
         }
     }
     Ok(())
 }
 
-/// Checks that the keys by which units of these groups are read have the type of their column: a column of SQLite holds values of any
-/// type. One pass over the keys.
+/// Checks that the keys by which units of these groups are read have the type of their column: a
+/// column of SQLite holds values of any type. One pass over the keys.
 pub(super) async fn check_keys(
     tx: &mut Transaction,
     work: &Work,
@@ -90,8 +108,13 @@ pub(super) async fn check_keys(
 }
 
 async fn check_key(tx: &mut Transaction, table: &Table, name: &str) -> Result<(), MigrateError> {
-    let failed = |source: SqlError| MigrateError::Sql { what: table.name.clone(), source };
-    let column = table.column(name).expect("a key is of columns of the table");
+    let failed = |source: SqlError| MigrateError::Sql {
+        what: table.name.clone(),
+        source,
+    };
+    let column = table
+        .column(name)
+        .expect("a key is of columns of the table");
     let usual = match Encoding::from(column.kind) {
         Encoding::Boolean | Encoding::Integer => "INTEGER",
         Encoding::Text => "TEXT",
@@ -99,20 +122,39 @@ async fn check_key(tx: &mut Transaction, table: &Table, name: &str) -> Result<()
     let class = || Func::cust("typeof").arg(Expr::col(Alias::new(name)));
     let value = Func::cust("quote").arg(Expr::col(Alias::new(name)));
     let mut query = Query::select();
-    query.expr(class()).expr(Func::cust("substr").args([value.into(), Expr::val(1), Expr::val(VALUE_CHARACTERS)]));
-    query.from(Alias::new(&table.name)).and_where(Expr::expr(class()).ne(usual.to_lowercase())).limit(1);
-    let Some(row) = tx.fetch_optional(&query).await.map_err(failed)? else { return Ok(()) };
+    query.expr(class()).expr(Func::cust("substr").args([
+        value.into(),
+        Expr::val(1),
+        Expr::val(VALUE_CHARACTERS),
+    ]));
+    query
+        .from(Alias::new(&table.name))
+        .and_where(Expr::expr(class()).ne(usual.to_lowercase()))
+        .limit(1);
+    let Some(row) = tx.fetch_optional(&query).await.map_err(failed)? else {
+        return Ok(());
+    };
     let text = |at: usize| {
         let bytes = row.bytes(at).map_err(failed)?.unwrap_or_default();
         Ok::<_, MigrateError>(String::from_utf8_lossy(bytes).replace(char::is_control, "?"))
     };
     let (class, value) = (text(0)?, text(1)?);
-    Err(MigrateError::KeyClass { table: table.name.clone(), column: name.to_owned(), value, class, usual })
+    Err(MigrateError::KeyClass {
+        table: table.name.clone(),
+        column: name.to_owned(),
+        value,
+        class,
+        usual,
+    })
 }
 
 fn stamped_tables(layout: &Layout) -> impl Iterator<Item = &str> {
     let is_stamped = |table: &&Table| table.columns.iter().any(Column::is_record_version);
-    layout.tables.values().filter(is_stamped).map(|table| table.name.as_str())
+    layout
+        .tables
+        .values()
+        .filter(is_stamped)
+        .map(|table| table.name.as_str())
 }
 
 /// Between a durable version and the renaming of its tables, the column may be absent.
@@ -122,11 +164,28 @@ async fn has_column(tx: &mut Transaction, table: &str) -> Result<bool, MigrateEr
 }
 
 /// The record versions of a table, without records that no row function has transformed.
-async fn record_versions(tx: &mut Transaction, table: &str) -> Result<BTreeSet<DataVersion>, MigrateError> {
-    let failed = |source: SqlError| MigrateError::Sql { what: format!("{RECORD_VERSION} of {table}"), source };
+async fn record_versions(
+    tx: &mut Transaction,
+    table: &str,
+) -> Result<BTreeSet<DataVersion>, MigrateError> {
+    let failed = |source: SqlError| MigrateError::Sql {
+        what: format!("{RECORD_VERSION} of {table}"),
+        source,
+    };
     let mut query = Query::select();
-    query.distinct().expr(Expr::col(Alias::new(RECORD_VERSION))).from(Alias::new(table));
+    query
+        .distinct()
+        .expr(Expr::col(Alias::new(RECORD_VERSION)))
+        .from(Alias::new(table));
     let rows = tx.fetch(&query).await.map_err(failed)?;
-    let versions = rows.iter().map(|row| row.integer(0)).collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    Ok(versions.into_iter().flatten().map(i64::unsigned_abs).collect())
+    let versions = rows
+        .iter()
+        .map(|row| row.integer(0))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(failed)?;
+    Ok(versions
+        .into_iter()
+        .flatten()
+        .map(i64::unsigned_abs)
+        .collect())
 }

@@ -1,6 +1,7 @@
-//! Changes of many rows of the host's own tables, in transactions of bounded size: a Galera cluster limits a transaction
-//! (`wsrep_max_ws_size`), and clients that write the same units wait for its end. Owns the bounds, and the removal of rows;
-//! which rows are not needed any more is decided by the callers, and recorded before the first of them is removed.
+//! Changes of many rows of the host's own tables, in transactions of bounded size: a Galera cluster
+//! limits a transaction (`wsrep_max_ws_size`), and clients that write the same units wait for its
+//! end. Owns the bounds, and the removal of rows; which rows are not needed any more is decided by
+//! the callers, and recorded before the first of them is removed.
 
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query};
 
@@ -15,30 +16,44 @@ const MOST_KEYS: u64 = 500;
 /// The bytes of text that one transaction changes, unless the rows of one key have more.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// Removes the rows that meet a condition, in the order of the first column of the primary key, which is a text. Rows that
-/// share its value are removed in one transaction. Safe to interrupt and to repeat.
+/// Removes the rows that meet a condition, in the order of the first column of the primary key,
+/// which is a text. Rows that share its value are removed in one transaction. Safe to interrupt and
+/// to repeat.
 ///
 /// # Errors
 /// Another host has raised the fence, or the database fails. Some of the rows may be gone then.
-pub(super) async fn remove(fence: &Fence, table: &Table, condition: Cond) -> Result<(), MigrateError> {
+pub(super) async fn remove(
+    fence: &Fence,
+    table: &Table,
+    condition: Cond,
+) -> Result<(), MigrateError> {
     let pieces = Pieces { table, condition };
     let mut after = None;
     loop {
         let mut tx = fence.begin_relaxed().await?;
-        let Some(last) = pieces.last_key(&mut tx, after.as_deref()).await.map_err(pieces.failed())? else {
+        let Some(last) = pieces
+            .last_key(&mut tx, after.as_deref())
+            .await
+            .map_err(pieces.failed())?
+        else {
             return Ok(());
         };
         let mut delete = Query::delete();
-        delete.from_table(Alias::new(&table.name)).cond_where(pieces.rows(after.as_deref(), &last));
+        delete
+            .from_table(Alias::new(&table.name))
+            .cond_where(pieces.rows(after.as_deref(), &last));
         tx.execute(&delete).await.map_err(pieces.failed())?;
         tx.commit().await.map_err(pieces.failed())?;
-        assert!(after.is_none_or(|before| before != last), "each transaction removes rows of further keys");
+        assert!(
+            after.is_none_or(|before| before != last),
+            "each transaction removes rows of further keys"
+        );
         after = Some(last);
     }
 }
 
-/// Rows of a table that meet a condition, in pieces of bounded size: by the order of the first column of the primary key,
-/// which is a text.
+/// Rows of a table that meet a condition, in pieces of bounded size: by the order of the first
+/// column of the primary key, which is a text.
 pub(super) struct Pieces<'a> {
     pub(super) table: &'a Table,
     pub(super) condition: Cond,
@@ -65,14 +80,31 @@ impl Pieces<'_> {
         self.rows_after(after).add(Expr::col(self.key()).lte(last))
     }
 
-    /// The last key of the next piece: as many keys as are within the bounds, and at least one. `None` if there is no row.
-    pub(super) async fn last_key(&self, tx: &mut Transaction, after: Option<&str>) -> Result<Option<String>, SqlError> {
-        let texts = self.table.columns.iter().filter(|column| column.kind == ColumnType::LongText);
-        let bytes = text_length(texts.map(|column| column.name.as_str())).unwrap_or_else(|| Expr::val(0));
+    /// The last key of the next piece: as many keys as are within the bounds, and at least one.
+    /// `None` if there is no row.
+    pub(super) async fn last_key(
+        &self,
+        tx: &mut Transaction,
+        after: Option<&str>,
+    ) -> Result<Option<String>, SqlError> {
+        let texts = self
+            .table
+            .columns
+            .iter()
+            .filter(|column| column.kind == ColumnType::LongText);
+        let bytes =
+            text_length(texts.map(|column| column.name.as_str())).unwrap_or_else(|| Expr::val(0));
         let bytes = Expr::expr(Func::sum(bytes)).cast_as(Alias::new(tx.dialect().integer_cast()));
         let mut query = Query::select();
-        query.column(self.key()).expr(bytes).from(Alias::new(&self.table.name)).cond_where(self.rows_after(after));
-        query.group_by_col(self.key()).order_by(self.key(), Order::Asc).limit(MOST_KEYS);
+        query
+            .column(self.key())
+            .expr(bytes)
+            .from(Alias::new(&self.table.name))
+            .cond_where(self.rows_after(after));
+        query
+            .group_by_col(self.key())
+            .order_by(self.key(), Order::Asc)
+            .limit(MOST_KEYS);
         let mut last = None;
         let mut sum = 0;
         for row in tx.fetch(&query).await? {

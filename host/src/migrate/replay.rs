@@ -1,5 +1,6 @@
-//! A unit that a module could not transform, saved so that the module's author can run it again. Sealed with the active
-//! key, since it may contain an app's secrets. Owns the file; the command decides what is shown of it.
+//! A unit that a module could not transform, saved so that the module's author can run it again.
+//! Sealed with the active key, since it may contain an app's secrets. Owns the file; the command
+//! decides what is shown of it.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +16,8 @@ use crate::lens::transform::{Transform, TransformError};
 use crate::lens::{Arguments, LensError};
 use crate::rows::digest::{digest_of, from_hex, to_hex};
 
-/// Largest size of a replay file. A unit has up to 16 MiB, and its bytes become hexadecimal digits in base64.
+/// Largest size of a replay file. A unit has up to 16 MiB, and its bytes become hexadecimal digits
+/// in base64.
 pub const REPLAY_BYTES: u64 = 256 << 20;
 
 /// The end of the name of a replay file that is being written.
@@ -24,19 +26,30 @@ pub const REPLAY_UNFINISHED: &str = ".replay-unfinished";
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     #[error("cannot read {}; name a file of the host's `replay_dir`", .path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error(
         "{} does not open; give the configuration of the host that wrote it, with the key it was sealed with",
         .path.display()
     )]
-    Sealed { path: PathBuf, source: EncryptionError },
+    Sealed {
+        path: PathBuf,
+        source: EncryptionError,
+    },
     #[error("{} is not a replay file of this host's kind; take one that a host of this release wrote", .path.display())]
     Damaged { path: PathBuf },
     #[error(
         "migration {version} now reads {column} of {table} on the way {direction}, which the module that failed did not, so \
          the file cannot show what it does; try `bbs migrate plan --check`"
     )]
-    OtherReads { version: DataVersion, direction: Direction, table: String, column: String },
+    OtherReads {
+        version: DataVersion,
+        direction: Direction,
+        table: String,
+        column: String,
+    },
 }
 
 /// The content of a replay file.
@@ -67,13 +80,37 @@ pub struct ReplayTable {
 
 impl Replay {
     /// The replay of a module's failure. None if no module failed.
-    pub(super) fn of(arguments: &Arguments, accesses: &[Access], unit: &str, fault: &LensError) -> Option<Self> {
-        let LensError::Unit { module, version, digest, direction, reason, batch, .. } = fault else { return None };
-        let tables = accesses.iter().zip(&batch.tables).map(|(access, table)| ReplayTable {
-            name: access.table.clone(),
-            rows: table.unit_offsets.last().copied().unwrap_or(0),
-            columns: access.reads.iter().cloned().zip(table.columns.iter().cloned()).collect(),
-        });
+    pub(super) fn of(
+        arguments: &Arguments,
+        accesses: &[Access],
+        unit: &str,
+        fault: &LensError,
+    ) -> Option<Self> {
+        let LensError::Unit {
+            module,
+            version,
+            digest,
+            direction,
+            reason,
+            batch,
+            ..
+        } = fault
+        else {
+            return None;
+        };
+        let tables = accesses
+            .iter()
+            .zip(&batch.tables)
+            .map(|(access, table)| ReplayTable {
+                name: access.table.clone(),
+                rows: table.unit_offsets.last().copied().unwrap_or(0),
+                columns: access
+                    .reads
+                    .iter()
+                    .cloned()
+                    .zip(table.columns.iter().cloned())
+                    .collect(),
+            });
         Some(Self {
             module: module.clone(),
             version: *version,
@@ -87,8 +124,8 @@ impl Replay {
         })
     }
 
-    /// Writes the file and returns its path. If the folder cannot be written to, the replay is lost and a warning is
-    /// logged.
+    /// Writes the file and returns its path. If the folder cannot be written to, the replay is lost
+    /// and a warning is logged.
     pub(super) fn save(&self, folder: &Path, keyring: &Keyring) -> Option<PathBuf> {
         let sealed = keyring.seal(Sealing::Sealed, &self.encode());
         let path = folder.join(self.file_name());
@@ -105,13 +142,24 @@ impl Replay {
         }
     }
 
-    /// The name of the file: the same for each failure of this unit, and no other unit's, even on a file system that ignores
-    /// case or where several databases share a folder.
+    /// The name of the file: the same for each failure of this unit, and no other unit's, even on a
+    /// file system that ignores case or where several databases share a folder.
     fn file_name(&self) -> String {
-        let tables: Vec<_> = self.tables.iter().map(|table| table.name.as_str()).collect();
-        let identity = serde_json::to_vec(&(&self.unit, self.run.namespace.to_string(), tables)).expect("plain data");
+        let tables: Vec<_> = self
+            .tables
+            .iter()
+            .map(|table| table.name.as_str())
+            .collect();
+        let identity = serde_json::to_vec(&(&self.unit, self.run.namespace.to_string(), tables))
+            .expect("plain data");
         let digest = digest_of(&identity);
-        format!("{}-{}-{}-{}.replay", self.version, self.direction, readable(&self.unit), &digest[..16])
+        format!(
+            "{}-{}-{}-{}.replay",
+            self.version,
+            self.direction,
+            readable(&self.unit),
+            &digest[..16]
+        )
     }
 
     /// Reads a saved unit.
@@ -120,10 +168,16 @@ impl Replay {
     /// The file cannot be read, does not open with the keys, or is damaged.
     pub fn read(path: &Path, keyring: &Keyring) -> Result<Self, ReplayError> {
         let owned = || path.to_owned();
-        let sealed = files::read(path, REPLAY_BYTES).map_err(|source| ReplayError::Read { path: owned(), source })?;
+        let sealed = files::read(path, REPLAY_BYTES).map_err(|source| ReplayError::Read {
+            path: owned(),
+            source,
+        })?;
         let plain = keyring
             .open(Sealing::Sealed, sealed.trim_ascii_end())
-            .map_err(|source| ReplayError::Sealed { path: owned(), source })?;
+            .map_err(|source| ReplayError::Sealed {
+                path: owned(),
+                source,
+            })?;
         Self::decode(&plain).ok_or_else(|| ReplayError::Damaged { path: owned() })
     }
 
@@ -134,7 +188,9 @@ impl Replay {
 
     /// Decodes what [`encode`](Self::encode) returned. `None` if it is damaged.
     pub(super) fn decode(plain: &[u8]) -> Option<Self> {
-        serde_json::from_slice::<ReplayFile>(plain).ok()?.into_replay()
+        serde_json::from_slice::<ReplayFile>(plain)
+            .ok()?
+            .into_replay()
     }
 
     /// Runs a module over the unit. Returns the reason if it refuses or fails.
@@ -144,7 +200,11 @@ impl Replay {
     pub fn run(&self, module: &dyn Transform) -> Result<Option<String>, ReplayError> {
         let batch = self.batch(module.manifest().accesses(self.direction))?;
         Ok(match module.apply(self.direction, &self.run, &batch) {
-            Ok(outcome) => outcome.refused.into_iter().next().map(|refusal| refusal.reason),
+            Ok(outcome) => outcome
+                .refused
+                .into_iter()
+                .next()
+                .map(|refusal| refusal.reason),
             Err(TransformError { reason, .. }) => Some(reason),
         })
     }
@@ -154,7 +214,9 @@ impl Replay {
             let known = self.tables.iter().find(|table| table.name == access.table);
             let columns = access.reads.iter().map(|column| {
                 let mut columns = known.iter().flat_map(|table| &table.columns);
-                let found = columns.find(|(name, _)| name == column).map(|(_, data)| data.clone());
+                let found = columns
+                    .find(|(name, _)| name == column)
+                    .map(|(_, data)| data.clone());
                 found.ok_or_else(|| ReplayError::OtherReads {
                     version: self.version,
                     direction: self.direction,
@@ -163,17 +225,29 @@ impl Replay {
                 })
             });
             let rows = known.map_or(0, |table| table.rows);
-            Ok(TableData { unit_offsets: vec![0, rows], columns: columns.collect::<Result<_, _>>()? })
+            Ok(TableData {
+                unit_offsets: vec![0, rows],
+                columns: columns.collect::<Result<_, _>>()?,
+            })
         });
         let residue = self.residue.is_some().then(|| vec![self.residue.clone()]);
-        Ok(Batch { tables: tables.collect::<Result<_, _>>()?, residue: residue.unwrap_or_default() })
+        Ok(Batch {
+            tables: tables.collect::<Result<_, _>>()?,
+            residue: residue.unwrap_or_default(),
+        })
     }
 }
 
 /// The part of a unit's name that every file system can have in a file name.
 fn readable(unit: &str) -> String {
     const LONGEST: usize = 100;
-    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
+    let plain = |c: char| {
+        if c.is_ascii_alphanumeric() || c == '-' {
+            c
+        } else {
+            '_'
+        }
+    };
     unit.chars().take(LONGEST).map(plain).collect()
 }
 
@@ -239,11 +313,26 @@ impl ReplayFile {
     fn into_replay(self) -> Option<Replay> {
         let column = |column: FileColumn| {
             let (validity, values) = (from_hex(&column.validity)?, from_hex(&column.values)?);
-            Some((column.name, ColumnData { validity, offsets: column.offsets, values }))
+            Some((
+                column.name,
+                ColumnData {
+                    validity,
+                    offsets: column.offsets,
+                    values,
+                },
+            ))
         };
         let table = |table: FileTable| {
-            let columns = table.columns.into_iter().map(column).collect::<Option<_>>()?;
-            Some(ReplayTable { name: table.name, rows: table.rows, columns })
+            let columns = table
+                .columns
+                .into_iter()
+                .map(column)
+                .collect::<Option<_>>()?;
+            Some(ReplayTable {
+                name: table.name,
+                rows: table.rows,
+                columns,
+            })
         };
         Some(Replay {
             module: self.module,
@@ -256,7 +345,10 @@ impl ReplayFile {
             },
             reason: self.reason,
             unit: self.unit,
-            run: RunArguments { started_at_ns: self.started_at_ns, namespace: Uuid::parse_str(&self.namespace).ok()? },
+            run: RunArguments {
+                started_at_ns: self.started_at_ns,
+                namespace: Uuid::parse_str(&self.namespace).ok()?,
+            },
             tables: self.tables.into_iter().map(table).collect::<Option<_>>()?,
             residue: match self.residue {
                 None => None,
@@ -280,8 +372,15 @@ mod tests {
             direction: Direction::Up,
             reason: "refused".into(),
             unit: unit.into(),
-            run: RunArguments { started_at_ns: 1, namespace: Uuid::from_u128(namespace) },
-            tables: vec![ReplayTable { name: table.into(), rows: 0, columns: Vec::new() }],
+            run: RunArguments {
+                started_at_ns: 1,
+                namespace: Uuid::from_u128(namespace),
+            },
+            tables: vec![ReplayTable {
+                name: table.into(),
+                rows: 0,
+                columns: Vec::new(),
+            }],
             residue: None,
         }
     }
@@ -291,19 +390,32 @@ mod tests {
         let long = "u".repeat(300);
         let longer = format!("{long}v");
         let units = ["a/b", "a_b", "a b", "A", "a", "", "../a", &long, &longer];
-        let mut names: Vec<_> = units.iter().map(|unit| replay(unit, "apps", 1).file_name().to_lowercase()).collect();
+        let mut names: Vec<_> = units
+            .iter()
+            .map(|unit| replay(unit, "apps", 1).file_name().to_lowercase())
+            .collect();
         names.push(replay("a", "tasks", 1).file_name());
         names.push(replay("a", "apps", 2).file_name());
         assert!(
-            names.iter().all(|name| name.len() < 200 && !name.contains('/') && name.starts_with("7-up-")),
+            names
+                .iter()
+                .all(|name| name.len() < 200 && !name.contains('/') && name.starts_with("7-up-")),
             "{names:?}"
         );
         let count = names.len();
         names.sort();
         names.dedup();
         assert_eq!(names.len(), count, "{names:?}");
-        let later = Replay { reason: "another".into(), digest: "c0".into(), ..replay("a", "apps", 1) };
-        assert_eq!(later.file_name(), replay("a", "apps", 1).file_name(), "one file for one unit");
+        let later = Replay {
+            reason: "another".into(),
+            digest: "c0".into(),
+            ..replay("a", "apps", 1)
+        };
+        assert_eq!(
+            later.file_name(),
+            replay("a", "apps", 1).file_name(),
+            "one file for one unit"
+        );
     }
 
     #[test]
@@ -318,7 +430,14 @@ mod tests {
         std::os::unix::fs::symlink(&other, folder.join(unit.file_name())).unwrap();
         let path = unit.save(&folder, &keyring).unwrap();
         assert_eq!(std::fs::read(&other).unwrap(), b"other");
-        assert_eq!(std::fs::symlink_metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::symlink_metadata(&path)
+                .unwrap()
+                .permissions()
+                .mode()
+                & 0o777,
+            0o600
+        );
         assert_eq!(Replay::read(&path, &keyring).unwrap(), unit);
         assert_eq!(unit.save(&folder, &keyring), Some(path));
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1);

@@ -1,5 +1,5 @@
-//! Which residue a migration gives back, and its removal once the migration in the other direction has used it. The
-//! entries themselves are `rows::residue`'s.
+//! Which residue a migration gives back, and its removal once the migration in the other direction
+//! has used it. The entries themselves are `rows::residue`'s.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,10 @@ use crate::rows::digest::digest_of;
 use crate::rows::residue::left_by;
 
 fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql { what: RESIDUE.to_owned(), source }
+    MigrateError::Sql {
+        what: RESIDUE.to_owned(),
+        source,
+    }
 }
 
 /// The versions and tables for which these migrations have left residue.
@@ -31,15 +34,28 @@ pub(super) async fn present(
         return Ok(BTreeSet::new());
     }
     let mut query = Query::select();
-    query.distinct().columns(["version", "table_name"]).from(RESIDUE).cond_where(left_by(legs));
+    query
+        .distinct()
+        .columns(["version", "table_name"])
+        .from(RESIDUE)
+        .cond_where(left_by(legs));
     let read = |row: &Row| -> Result<_, SqlError> {
-        Ok((row.integer(0)?.unwrap_or_default().unsigned_abs(), row.text(1)?.unwrap_or_default().to_owned()))
+        Ok((
+            row.integer(0)?.unwrap_or_default().unsigned_abs(),
+            row.text(1)?.unwrap_or_default().to_owned(),
+        ))
     };
-    tx.fetch(&query).await.map_err(failed)?.iter().map(read).collect::<Result<_, _>>().map_err(failed)
+    tx.fetch(&query)
+        .await
+        .map_err(failed)?
+        .iter()
+        .map(read)
+        .collect::<Result<_, _>>()
+        .map_err(failed)
 }
 
-/// The residue that a migration gives back. None in a database that is begun anew: its residue belongs to records that
-/// are gone.
+/// The residue that a migration gives back. None in a database that is begun anew: its residue
+/// belongs to records that are gone.
 pub(super) async fn restorable(
     tx: &mut Transaction,
     way: Way<'_>,
@@ -73,23 +89,33 @@ pub(super) async fn units_of(
     }
     let rows = tx.fetch(&query).await.map_err(failed)?;
     let unit = |row: &Row| Ok(row.text(1)?.unwrap_or_default().to_owned());
-    rows.iter().map(unit).collect::<Result<_, _>>().map_err(failed)
+    rows.iter()
+        .map(unit)
+        .collect::<Result<_, _>>()
+        .map_err(failed)
 }
 
-/// The residue that no migration of a database can give back on which these ran: what they saved on a way down, and what others
-/// saved on a way up. That of units in quarantine was not used, and is none of it.
+/// The residue that no migration of a database can give back on which these ran: what they saved on
+/// a way down, and what others saved on a way up. That of units in quarantine was not used, and is
+/// none of it.
 fn useless(ran: &Line) -> Cond {
-    let saved = |direction: Direction| Cond::all().add(Expr::col("direction").eq(direction.to_string()));
+    let saved =
+        |direction: Direction| Cond::all().add(Expr::col("direction").eq(direction.to_string()));
     let versions = || ran.versions().map(signed);
     let useless = Cond::any()
         .add(saved(Direction::Down).add(Expr::col("version").is_in(versions())))
         .add(saved(Direction::Up).add(Expr::col("version").is_not_in(versions())));
-    let quarantined = Query::select().column("unit_digest").from(QUARANTINE).take();
-    Cond::all().add(useless).add(Expr::col("unit_digest").not_in_subquery(quarantined))
+    let quarantined = Query::select()
+        .column("unit_digest")
+        .from(QUARANTINE)
+        .take();
+    Cond::all()
+        .add(useless)
+        .add(Expr::col("unit_digest").not_in_subquery(quarantined))
 }
 
-/// Removes what a complete migration has given back, or what one has saved that is not completed. Clients may write the same units
-/// meanwhile.
+/// Removes what a complete migration has given back, or what one has saved that is not completed.
+/// Clients may write the same units meanwhile.
 pub(super) async fn remove_useless(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     // Also what ran with another catalog.

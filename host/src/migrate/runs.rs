@@ -1,5 +1,6 @@
-//! The history of migrations: one row for each that began, with its times, its end, and the host and release that worked on it
-//! last. Owns `bbs_migration_run`. Hosts of releases without that table leave no row.
+//! The history of migrations: one row for each that began, with its times, its end, and the host
+//! and release that worked on it last. Owns `bbs_migration_run`. Hosts of releases without that
+//! table leave no row.
 
 use serde::Serialize;
 
@@ -36,7 +37,12 @@ pub enum RunState {
 }
 
 impl RunState {
-    const ALL: [Self; 4] = [Self::Unfinished, Self::Completed, Self::GivenUp, Self::Replaced];
+    const ALL: [Self; 4] = [
+        Self::Unfinished,
+        Self::Completed,
+        Self::GivenUp,
+        Self::Replaced,
+    ];
 
     /// Its name in the database and in texts.
     pub fn name(self) -> &'static str {
@@ -82,10 +88,14 @@ pub struct MigrationRan {
 }
 
 fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql { what: RUN.to_owned(), source }
+    MigrateError::Sql {
+        what: RUN.to_owned(),
+        source,
+    }
 }
 
-/// Records that a migration begins. One between the same versions that has not ended goes on instead.
+/// Records that a migration begins. One between the same versions that has not ended goes on
+/// instead.
 pub(super) async fn begin(
     tx: &mut Transaction,
     context: &Context,
@@ -94,9 +104,17 @@ pub(super) async fn begin(
 ) -> Result<(), MigrateError> {
     let others = sql("UPDATE bbs_migration_run SET state = ?, ended_at_ns = ? \
          WHERE ended_at_ns IS NULL AND NOT (from_version = ? AND to_version = ?)");
-    let others = others.bind(RunState::Replaced.name()).bind(context.clock.now_ns());
-    tx.execute(others.bind(signed(from)).bind(signed(to))).await.map_err(failed)?;
-    let open = tx.fetch_optional(sql("SELECT run FROM bbs_migration_run WHERE ended_at_ns IS NULL")).await;
+    let others = others
+        .bind(RunState::Replaced.name())
+        .bind(context.clock.now_ns());
+    tx.execute(others.bind(signed(from)).bind(signed(to)))
+        .await
+        .map_err(failed)?;
+    let open = tx
+        .fetch_optional(sql(
+            "SELECT run FROM bbs_migration_run WHERE ended_at_ns IS NULL",
+        ))
+        .await;
     if open.map_err(failed)?.is_none() {
         insert(tx, context, from, to).await?;
     }
@@ -109,14 +127,24 @@ async fn insert(
     from: DataVersion,
     to: DataVersion,
 ) -> Result<(), MigrateError> {
-    let last = tx.fetch_one(sql("SELECT MAX(run) FROM bbs_migration_run")).await.map_err(failed)?;
+    let last = tx
+        .fetch_one(sql("SELECT MAX(run) FROM bbs_migration_run"))
+        .await
+        .map_err(failed)?;
     let number = last.integer(0).map_err(failed)?.unwrap_or_default() + 1;
     let insert = sql(
         "INSERT INTO bbs_migration_run (run, from_version, to_version, state, began_at_ns, ended_at_ns, host, release_name) \
          VALUES (?, ?, ?, ?, ?, NULL, ?, ?)",
     );
-    let insert = insert.bind(number).bind(signed(from)).bind(signed(to)).bind(RunState::Unfinished.name());
-    let insert = insert.bind(context.now_ns).bind(stored(&context.runner.host)).bind(stored(&context.runner.release));
+    let insert = insert
+        .bind(number)
+        .bind(signed(from))
+        .bind(signed(to))
+        .bind(RunState::Unfinished.name());
+    let insert = insert
+        .bind(context.now_ns)
+        .bind(stored(&context.runner.host))
+        .bind(stored(&context.runner.release));
     tx.execute(insert).await.map_err(failed)?;
     Ok(())
 }
@@ -125,7 +153,8 @@ fn stored(name: &str) -> String {
     name.chars().take(LONGEST_NAME).collect()
 }
 
-/// Records how the migration that has begun ended. A host of a release without this table may have begun it.
+/// Records how the migration that has begun ended. A host of a release without this table may have
+/// begun it.
 pub(super) async fn end(
     tx: &mut Transaction,
     context: &Context,
@@ -134,34 +163,53 @@ pub(super) async fn end(
     state: RunState,
 ) -> Result<(), MigrateError> {
     begin(tx, context, from, to).await?;
-    let update = sql("UPDATE bbs_migration_run SET state = ?, ended_at_ns = ?, host = ?, release_name = ? \
-         WHERE ended_at_ns IS NULL");
+    let update = sql(
+        "UPDATE bbs_migration_run SET state = ?, ended_at_ns = ?, host = ?, release_name = ? \
+         WHERE ended_at_ns IS NULL",
+    );
     let update = update.bind(state.name()).bind(context.clock.now_ns());
-    let update = update.bind(stored(&context.runner.host)).bind(stored(&context.runner.release));
+    let update = update
+        .bind(stored(&context.runner.host))
+        .bind(stored(&context.runner.release));
     tx.execute(update).await.map_err(failed)?;
     Ok(())
 }
 
 /// Whether the last migration that was completed led down to a version.
-pub(super) async fn last_led_down_to(tx: &mut Transaction, version: DataVersion) -> Result<bool, MigrateError> {
+pub(super) async fn last_led_down_to(
+    tx: &mut Transaction,
+    version: DataVersion,
+) -> Result<bool, MigrateError> {
     if !exists(tx, RUN).await? {
         return Ok(false);
     }
-    let select =
-        sql("SELECT from_version, to_version FROM bbs_migration_run WHERE state = ? ORDER BY run DESC LIMIT 1");
+    let select = sql(
+        "SELECT from_version, to_version FROM bbs_migration_run WHERE state = ? ORDER BY run DESC LIMIT 1",
+    );
     let select = select.bind(RunState::Completed.name());
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else { return Ok(false) };
-    let read = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs()).map_err(failed);
+    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else {
+        return Ok(false);
+    };
+    let read = |at: usize| {
+        row.integer(at)
+            .map(|number| number.unwrap_or_default().unsigned_abs())
+            .map_err(failed)
+    };
     let (from, to) = (read(0)?, read(1)?);
     Ok(to == version && Direction::between(from, to) == Direction::Down)
 }
 
 /// Takes back that the last migration has ended.
 pub(super) async fn reopen_last(tx: &mut Transaction) -> Result<(), MigrateError> {
-    let last = tx.fetch_one(sql("SELECT MAX(run) FROM bbs_migration_run")).await.map_err(failed)?;
+    let last = tx
+        .fetch_one(sql("SELECT MAX(run) FROM bbs_migration_run"))
+        .await
+        .map_err(failed)?;
     let number = last.integer(0).map_err(failed)?.unwrap_or_default();
     let update = sql("UPDATE bbs_migration_run SET state = ?, ended_at_ns = NULL WHERE run = ?");
-    tx.execute(update.bind(RunState::Unfinished.name()).bind(number)).await.map_err(failed)?;
+    tx.execute(update.bind(RunState::Unfinished.name()).bind(number))
+        .await
+        .map_err(failed)?;
     Ok(())
 }
 
@@ -178,12 +226,18 @@ pub async fn runs(context: &Context) -> Result<Vec<MigrationRun>, MigrateError> 
         "SELECT run, from_version, to_version, state, began_at_ns, ended_at_ns, host, release_name FROM bbs_migration_run ORDER BY run",
     );
     let rows = reader.fetch(select).await.map_err(failed)?;
-    rows.iter().map(read).collect::<Result<_, _>>().map_err(failed)
+    rows.iter()
+        .map(read)
+        .collect::<Result<_, _>>()
+        .map_err(failed)
 }
 
 fn read(row: &Row) -> Result<MigrationRun, SqlError> {
     let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
-    let version = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs());
+    let version = |at: usize| {
+        row.integer(at)
+            .map(|number| number.unwrap_or_default().unsigned_abs())
+    };
     let (from, to, state) = (version(1)?, version(2)?, text(3)?);
     Ok(MigrationRun {
         number: row.integer(0)?.unwrap_or_default(),
@@ -191,7 +245,10 @@ fn read(row: &Row) -> Result<MigrationRun, SqlError> {
         to,
         direction: Direction::between(from, to),
         // A later release may have further ends.
-        state: RunState::ALL.into_iter().find(|known| known.name() == state).unwrap_or(RunState::Replaced),
+        state: RunState::ALL
+            .into_iter()
+            .find(|known| known.name() == state)
+            .unwrap_or(RunState::Replaced),
         began_at_ns: row.integer(4)?.unwrap_or_default(),
         ended_at_ns: row.integer(5)?,
         host: text(6)?,
@@ -199,24 +256,39 @@ fn read(row: &Row) -> Result<MigrationRun, SqlError> {
     })
 }
 
-/// The migrations of the catalog that ran on this database, in their order, those that were reversed since among them. Reads only.
+/// The migrations of the catalog that ran on this database, in their order, those that were
+/// reversed since among them. Reads only.
 ///
 /// # Errors
 /// The database cannot be read.
 pub async fn migrations_ran(context: &Context) -> Result<Vec<MigrationRan>, MigrateError> {
     const TABLE: &str = "bbs_history";
-    let failed = |source| MigrateError::Sql { what: TABLE.to_owned(), source };
+    let failed = |source| MigrateError::Sql {
+        what: TABLE.to_owned(),
+        source,
+    };
     let mut reader = context.database.read().await?;
     if !exists(&mut reader, TABLE).await? {
         return Ok(Vec::new());
     }
-    let rows = reader.fetch(sql("SELECT version, direction, name, digest, ran_at_ns FROM bbs_history ORDER BY seq"));
+    let rows = reader.fetch(sql(
+        "SELECT version, direction, name, digest, ran_at_ns FROM bbs_history ORDER BY seq",
+    ));
     let rows = rows.await.map_err(failed)?;
     let ran = |row: &Row| -> Result<_, SqlError> {
         let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
         let version = row.integer(0)?.unwrap_or_default().unsigned_abs();
         let at_ns = row.integer(4)?.unwrap_or_default();
-        Ok(MigrationRan { version, direction: text(1)?, name: text(2)?, digest: text(3)?, at_ns })
+        Ok(MigrationRan {
+            version,
+            direction: text(1)?,
+            name: text(2)?,
+            digest: text(3)?,
+            at_ns,
+        })
     };
-    rows.iter().map(ran).collect::<Result<_, _>>().map_err(failed)
+    rows.iter()
+        .map(ran)
+        .collect::<Result<_, _>>()
+        .map_err(failed)
 }

@@ -1,5 +1,5 @@
-//! The state of a migration in the database: the version, the intent, the position of a copy, the modules that ran.
-//! Owns these tables; every function works inside the caller's transaction.
+//! The state of a migration in the database: the version, the intent, the position of a copy, the
+//! modules that ran. Owns these tables; every function works inside the caller's transaction.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ use crate::lock::fence::Fence;
 use crate::rows::UnitKey;
 pub(super) use crate::rows::digest::signed;
 
-/// Tables whose rows mean that a database without a version is in use. Other tables may belong to another program.
+/// Tables whose rows mean that a database without a version is in use. Other tables may belong to
+/// another program.
 pub(super) const COUNTED_TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
 
 /// Rows of `configurations`.
@@ -48,16 +49,24 @@ pub enum Phase {
     Begun,
     /// Target tables exist; rows are being copied.
     Copying,
-    /// The new version is durable, but tables may still have their old names: where such a change commits by itself.
+    /// The new version is durable, but tables may still have their old names: where such a change
+    /// commits by itself.
     Renaming,
-    /// As [`Self::Renaming`], and tables that were not copied may still have units that are in quarantine.
+    /// As [`Self::Renaming`], and tables that were not copied may still have units that are in
+    /// quarantine.
     Settling,
     /// The new version is durable; what it replaced is not removed yet.
     CleaningUp,
 }
 
 impl Phase {
-    const ALL: [Self; 5] = [Self::Begun, Self::Copying, Self::Renaming, Self::Settling, Self::CleaningUp];
+    const ALL: [Self; 5] = [
+        Self::Begun,
+        Self::Copying,
+        Self::Renaming,
+        Self::Settling,
+        Self::CleaningUp,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -77,7 +86,8 @@ impl Phase {
         }
     }
 
-    /// Whether the new version is durable, and no client may be served before the cut-over is completed.
+    /// Whether the new version is durable, and no client may be served before the cut-over is
+    /// completed.
     pub(super) fn awaits_completion(self) -> bool {
         matches!(self, Self::Renaming | Self::Settling)
     }
@@ -97,18 +107,32 @@ pub(super) struct Underway {
 }
 
 fn failed(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
-    move |source| MigrateError::Sql { what: what.to_owned(), source }
+    move |source| MigrateError::Sql {
+        what: what.to_owned(),
+        source,
+    }
 }
 
 pub(super) async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, MigrateError> {
-    table_exists(tx, table).await.map_err(failed("the list of tables"))
+    table_exists(tx, table)
+        .await
+        .map_err(failed("the list of tables"))
 }
 
 /// The refusal of what has the name of a table and is none that the host could work with.
-pub(super) async fn not_a_table(tx: &mut Transaction, name: &str) -> Result<Option<MigrateError>, MigrateError> {
-    let found = schema::relation(tx, name).await.map_err(failed("the list of tables"))?;
+pub(super) async fn not_a_table(
+    tx: &mut Transaction,
+    name: &str,
+) -> Result<Option<MigrateError>, MigrateError> {
+    let found = schema::relation(tx, name)
+        .await
+        .map_err(failed("the list of tables"))?;
     let found = found.filter(|found| !found.is_plain_table);
-    Ok(found.map(|found| MigrateError::NotATable { name: name.to_owned(), kind: found.kind, remedy: found.remedy }))
+    Ok(found.map(|found| MigrateError::NotATable {
+        name: name.to_owned(),
+        kind: found.kind,
+        remedy: found.remedy,
+    }))
 }
 
 /// Creates those of the host's own tables that are absent.
@@ -116,13 +140,22 @@ pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<()
     let mut reader = context.database.read().await?;
     let layouts = layout_history(&context.migrations)?;
     let tables: Vec<_> = layouts.table_names().into_iter().collect();
-    let options = schema::options_beside(&mut reader, &tables).await.map_err(failed("the list of tables"))?;
+    let options = schema::options_beside(&mut reader, &tables)
+        .await
+        .map_err(failed("the list of tables"))?;
     let mut statements = Vec::new();
     for table in own_tables::tables() {
         if !exists(&mut reader, &table.name).await? {
-            statements.extend(schema::create_table_like(reader.dialect(), &table, &table.name, &options));
+            statements.extend(schema::create_table_like(
+                reader.dialect(),
+                &table,
+                &table.name,
+                &options,
+            ));
             let indexes = table.indexes.iter();
-            statements.extend(indexes.map(|index| schema::create_index(reader.dialect(), &table.name, index)));
+            statements.extend(
+                indexes.map(|index| schema::create_index(reader.dialect(), &table.name, index)),
+            );
         }
     }
     drop(reader);
@@ -132,26 +165,52 @@ pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<()
 /// What the database says of its version.
 pub(super) async fn version_row(tx: &mut Transaction) -> Result<Option<VersionRow>, MigrateError> {
     let version = configuration(tx, VERSION).await?;
-    let row = version.as_deref().map(serde_json::from_str::<VersionRow>).transpose();
-    row.map_err(|source| MigrateError::UnreadableVersion { text: version.unwrap_or_default(), source })
+    let row = version
+        .as_deref()
+        .map(serde_json::from_str::<VersionRow>)
+        .transpose();
+    row.map_err(|source| MigrateError::UnreadableVersion {
+        text: version.unwrap_or_default(),
+        source,
+    })
 }
 
 /// A row of Diego's `configurations`; NULL reads as empty.
-async fn configuration(tx: &mut Transaction, id: &'static str) -> Result<Option<String>, MigrateError> {
+async fn configuration(
+    tx: &mut Transaction,
+    id: &'static str,
+) -> Result<Option<String>, MigrateError> {
     const TABLE: &str = "configurations";
     if !exists(tx, TABLE).await? {
         return Ok(None);
     }
-    let row = tx.fetch_optional(sql("SELECT value FROM configurations WHERE id = ?").bind(id)).await;
-    let Some(row) = row.map_err(failed(TABLE))? else { return Ok(None) };
-    Ok(Some(row.text(0).map_err(failed(TABLE))?.unwrap_or_default().to_owned()))
+    let row = tx
+        .fetch_optional(sql("SELECT value FROM configurations WHERE id = ?").bind(id))
+        .await;
+    let Some(row) = row.map_err(failed(TABLE))? else {
+        return Ok(None);
+    };
+    Ok(Some(
+        row.text(0)
+            .map_err(failed(TABLE))?
+            .unwrap_or_default()
+            .to_owned(),
+    ))
 }
 
 pub(super) async fn count(tx: &mut Transaction, table: &str) -> Result<i64, MigrateError> {
     let mut query = sea_query::Query::select();
-    query.expr(sea_query::Expr::cust("COUNT(*)")).from(sea_query::Alias::new(table));
-    let row = tx.fetch_one(&query).await.map_err(failed("the number of rows"))?;
-    Ok(row.integer(0).map_err(failed("the number of rows"))?.unwrap_or_default())
+    query
+        .expr(sea_query::Expr::cust("COUNT(*)"))
+        .from(sea_query::Alias::new(table));
+    let row = tx
+        .fetch_one(&query)
+        .await
+        .map_err(failed("the number of rows"))?;
+    Ok(row
+        .integer(0)
+        .map_err(failed("the number of rows"))?
+        .unwrap_or_default())
 }
 
 pub(super) async fn write_version(
@@ -159,10 +218,19 @@ pub(super) async fn write_version(
     current: DataVersion,
     target: DataVersion,
 ) -> Result<(), MigrateError> {
-    let row = VersionRow { current_version: current, target_version: Some(target) };
+    let row = VersionRow {
+        current_version: current,
+        target_version: Some(target),
+    };
     let text = serde_json::to_string(&row).expect("two numbers");
-    let row = upsert("configurations", [("id", VERSION.into())], [("value", text.into())]);
-    tx.execute(&row).await.map_err(failed("the row `version` of configurations"))?;
+    let row = upsert(
+        "configurations",
+        [("id", VERSION.into())],
+        [("value", text.into())],
+    );
+    tx.execute(&row)
+        .await
+        .map_err(failed("the row `version` of configurations"))?;
     Ok(())
 }
 
@@ -171,10 +239,16 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, M
     if !exists(tx, TABLE).await? {
         return Ok(None);
     }
-    let select =
-        sql("SELECT from_version, to_version, going_down, fingerprint, token, phase FROM bbs_migration WHERE id = 1");
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed(TABLE))? else { return Ok(None) };
-    let version = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs());
+    let select = sql(
+        "SELECT from_version, to_version, going_down, fingerprint, token, phase FROM bbs_migration WHERE id = 1",
+    );
+    let Some(row) = tx.fetch_optional(select).await.map_err(failed(TABLE))? else {
+        return Ok(None);
+    };
+    let version = |at: usize| {
+        row.integer(at)
+            .map(|number| number.unwrap_or_default().unsigned_abs())
+    };
     let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
     let read = || -> Result<_, SqlError> {
         let underway = Underway {
@@ -188,8 +262,10 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, M
         Ok((underway, text(5)?))
     };
     let (underway, phase) = read().map_err(failed(TABLE))?;
-    let phase =
-        Phase::ALL.into_iter().find(|known| known.name() == phase).ok_or(MigrateError::UnknownPhase { phase })?;
+    let phase = Phase::ALL
+        .into_iter()
+        .find(|known| known.name() == phase)
+        .ok_or(MigrateError::UnknownPhase { phase })?;
     Ok(Some(Underway { phase, ..underway }))
 }
 
@@ -198,7 +274,10 @@ pub(super) async fn phase(tx: &mut Transaction) -> Result<Option<Phase>, Migrate
     Ok(underway(tx).await?.map(|underway| underway.phase))
 }
 
-pub(super) async fn write_underway(tx: &mut Transaction, underway: &Underway) -> Result<(), MigrateError> {
+pub(super) async fn write_underway(
+    tx: &mut Transaction,
+    underway: &Underway,
+) -> Result<(), MigrateError> {
     let values = [
         ("from_version", signed(underway.from).into()),
         ("to_version", signed(underway.to).into()),
@@ -207,12 +286,14 @@ pub(super) async fn write_underway(tx: &mut Transaction, underway: &Underway) ->
         ("token", underway.token.into()),
         ("phase", underway.phase.name().into()),
     ];
-    tx.execute(&upsert("bbs_migration", [("id", 1_i64.into())], values)).await.map_err(failed("bbs_migration"))?;
+    tx.execute(&upsert("bbs_migration", [("id", 1_i64.into())], values))
+        .await
+        .map_err(failed("bbs_migration"))?;
     Ok(())
 }
 
-/// Removes the record of the unfinished migration and its position. The changes of its copies may be many:
-/// [`forget_copy_changes`].
+/// Removes the record of the unfinished migration and its position. The changes of its copies may
+/// be many: [`forget_copy_changes`].
 pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateError> {
     for statement in [
         "DELETE FROM bbs_migration",
@@ -220,7 +301,9 @@ pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateE
         "DELETE FROM bbs_copy",
         "DELETE FROM bbs_copy_table",
     ] {
-        tx.execute(sql(statement)).await.map_err(failed("bbs_migration"))?;
+        tx.execute(sql(statement))
+            .await
+            .map_err(failed("bbs_migration"))?;
     }
     Ok(())
 }
@@ -231,21 +314,38 @@ pub(super) async fn forget_copy_changes(fence: &Fence) -> Result<(), MigrateErro
 }
 
 /// The last unit that a pass of the copy has written.
-pub(super) async fn cursor(context: &Context, pass: usize) -> Result<Option<UnitKey>, MigrateError> {
+pub(super) async fn cursor(
+    context: &Context,
+    pass: usize,
+) -> Result<Option<UnitKey>, MigrateError> {
     const TABLE: &str = "bbs_copy";
     let mut reader = context.database.read().await?;
     let select = sql("SELECT last_key FROM bbs_copy WHERE group_number = ?").bind(pass as i64);
-    let Some(row) = reader.fetch_optional(select).await.map_err(failed(TABLE))? else { return Ok(None) };
-    let key = row.text(0).map_err(failed(TABLE))?.and_then(UnitKey::from_text);
-    key.ok_or(MigrateError::DamagedCursor { group: pass }).map(Some)
+    let Some(row) = reader.fetch_optional(select).await.map_err(failed(TABLE))? else {
+        return Ok(None);
+    };
+    let key = row
+        .text(0)
+        .map_err(failed(TABLE))?
+        .and_then(UnitKey::from_text);
+    key.ok_or(MigrateError::DamagedCursor { group: pass })
+        .map(Some)
 }
 
-/// Records the tables that a migration creates beside the real ones, before the first of them is created. The host that
-/// removes them may have an older catalog, from which their names cannot be derived.
-pub(super) async fn write_side_tables(tx: &mut Transaction, names: &[String]) -> Result<(), MigrateError> {
-    tx.execute(sql("DELETE FROM bbs_side_table")).await.map_err(failed(SIDE_TABLES))?;
+/// Records the tables that a migration creates beside the real ones, before the first of them is
+/// created. The host that removes them may have an older catalog, from which their names cannot be
+/// derived.
+pub(super) async fn write_side_tables(
+    tx: &mut Transaction,
+    names: &[String],
+) -> Result<(), MigrateError> {
+    tx.execute(sql("DELETE FROM bbs_side_table"))
+        .await
+        .map_err(failed(SIDE_TABLES))?;
     let mut insert = Query::insert();
-    insert.into_table(Alias::new(SIDE_TABLES)).columns([Alias::new("table_name")]);
+    insert
+        .into_table(Alias::new(SIDE_TABLES))
+        .columns([Alias::new("table_name")]);
     for name in names {
         insert.values_panic([name.as_str().into()]);
     }
@@ -261,13 +361,19 @@ pub(super) async fn drop_leftovers(context: &Context, fence: &Fence) -> Result<(
     let leftovers = leftovers(&mut reader).await?;
     drop(reader);
     for table in leftovers {
-        change_schema(context, fence, &[schema::drop_table(context.database.dialect(), &table)]).await?;
+        change_schema(
+            context,
+            fence,
+            &[schema::drop_table(context.database.dialect(), &table)],
+        )
+        .await?;
         fault::point(fault::BETWEEN_CLEAN_UPS);
     }
     Ok(())
 }
 
-/// The recorded side tables that exist. The database is shared, so a table that only has a similar name is left alone.
+/// The recorded side tables that exist. The database is shared, so a table that only has a similar
+/// name is left alone.
 async fn leftovers(tx: &mut Transaction) -> Result<Vec<String>, MigrateError> {
     let mut found = Vec::new();
     for name in side_tables(tx).await? {
@@ -283,22 +389,40 @@ pub(super) async fn side_tables(tx: &mut Transaction) -> Result<Vec<String>, Mig
     if !exists(tx, SIDE_TABLES).await? {
         return Ok(Vec::new());
     }
-    let rows = tx.fetch(sql("SELECT table_name FROM bbs_side_table ORDER BY table_name")).await;
+    let rows = tx
+        .fetch(sql(
+            "SELECT table_name FROM bbs_side_table ORDER BY table_name",
+        ))
+        .await;
     let name = |row: &Row| Ok(row.text(0)?.unwrap_or_default().to_owned());
-    rows.map_err(failed(SIDE_TABLES))?.iter().map(name).collect::<Result<_, _>>().map_err(failed(SIDE_TABLES))
+    rows.map_err(failed(SIDE_TABLES))?
+        .iter()
+        .map(name)
+        .collect::<Result<_, _>>()
+        .map_err(failed(SIDE_TABLES))
 }
 
 /// The last run of each version that is applied: the digest of its module.
-pub(super) async fn applied(tx: &mut Transaction) -> Result<BTreeMap<DataVersion, String>, MigrateError> {
+pub(super) async fn applied(
+    tx: &mut Transaction,
+) -> Result<BTreeMap<DataVersion, String>, MigrateError> {
     if !exists(tx, "bbs_history").await? {
         return Ok(BTreeMap::new());
     }
-    let rows = tx.fetch(sql("SELECT version, direction, digest FROM bbs_history ORDER BY seq")).await;
+    let rows = tx
+        .fetch(sql(
+            "SELECT version, direction, digest FROM bbs_history ORDER BY seq",
+        ))
+        .await;
     let mut applied = BTreeMap::new();
     for row in rows.map_err(failed("bbs_history"))? {
         let read = || -> Result<_, SqlError> {
             let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
-            Ok((row.integer(0)?.unwrap_or_default().unsigned_abs(), text(1)?, text(2)?))
+            Ok((
+                row.integer(0)?.unwrap_or_default().unsigned_abs(),
+                text(1)?,
+                text(2)?,
+            ))
         };
         let (version, direction, digest) = read().map_err(failed("bbs_history"))?;
         match direction.as_str() {
@@ -314,14 +438,22 @@ pub(super) async fn recorded_line(tx: &mut Transaction) -> Result<Line, MigrateE
     if !exists(tx, APPLIED).await? {
         return Ok(Line::default());
     }
-    let rows = tx.fetch(sql("SELECT version FROM bbs_applied_version")).await.map_err(failed(APPLIED))?;
+    let rows = tx
+        .fetch(sql("SELECT version FROM bbs_applied_version"))
+        .await
+        .map_err(failed(APPLIED))?;
     let version = |row: &Row| Ok(row.integer(0)?.unwrap_or_default().unsigned_abs());
-    rows.iter().map(version).collect::<Result<_, _>>().map_err(failed(APPLIED))
+    rows.iter()
+        .map(version)
+        .collect::<Result<_, _>>()
+        .map_err(failed(APPLIED))
 }
 
 /// Records the migrations that have run on the database from now on.
 pub(super) async fn record_line(tx: &mut Transaction, line: &Line) -> Result<(), MigrateError> {
-    tx.execute(sql("DELETE FROM bbs_applied_version")).await.map_err(failed(APPLIED))?;
+    tx.execute(sql("DELETE FROM bbs_applied_version"))
+        .await
+        .map_err(failed(APPLIED))?;
     let mut insert = Query::insert();
     insert.into_table(APPLIED).columns(["version"]);
     for version in line.versions() {
@@ -354,32 +486,59 @@ pub(super) async fn history(tx: &mut Transaction) -> Result<Vec<HistoryLine>, Mi
     if !exists(tx, "bbs_history").await? {
         return Ok(Vec::new());
     }
-    let rows = tx.fetch(sql("SELECT version, direction, ran_at_ns FROM bbs_history ORDER BY seq")).await;
+    let rows = tx
+        .fetch(sql(
+            "SELECT version, direction, ran_at_ns FROM bbs_history ORDER BY seq",
+        ))
+        .await;
     let read = |row: &Row| -> Result<_, SqlError> {
-        let direction = if row.text(1)? == Some("down") { Direction::Down } else { Direction::Up };
+        let direction = if row.text(1)? == Some("down") {
+            Direction::Down
+        } else {
+            Direction::Up
+        };
         let version = row.integer(0)?.unwrap_or_default().unsigned_abs();
-        Ok(HistoryLine { leg: Leg { version, direction }, at_ns: row.integer(2)?.unwrap_or_default() })
+        Ok(HistoryLine {
+            leg: Leg { version, direction },
+            at_ns: row.integer(2)?.unwrap_or_default(),
+        })
     };
-    rows.map_err(failed("bbs_history"))?.iter().map(read).collect::<Result<_, _>>().map_err(failed("bbs_history"))
+    rows.map_err(failed("bbs_history"))?
+        .iter()
+        .map(read)
+        .collect::<Result<_, _>>()
+        .map_err(failed("bbs_history"))
 }
 
 /// The number of the last line of the history; 0 if it is empty.
 pub(super) async fn last_of_history(tx: &mut Transaction) -> Result<i64, MigrateError> {
-    let last = tx.fetch_one(sql("SELECT MAX(seq) FROM bbs_history")).await.map_err(failed("bbs_history"))?;
-    Ok(last.integer(0).map_err(failed("bbs_history"))?.unwrap_or_default())
+    let last = tx
+        .fetch_one(sql("SELECT MAX(seq) FROM bbs_history"))
+        .await
+        .map_err(failed("bbs_history"))?;
+    Ok(last
+        .integer(0)
+        .map_err(failed("bbs_history"))?
+        .unwrap_or_default())
 }
 
 /// Removes the lines of the history after one.
-pub(super) async fn forget_history_after(tx: &mut Transaction, last: i64) -> Result<(), MigrateError> {
-    tx.execute(sql("DELETE FROM bbs_history WHERE seq > ?").bind(last)).await.map_err(failed("bbs_history"))?;
+pub(super) async fn forget_history_after(
+    tx: &mut Transaction,
+    last: i64,
+) -> Result<(), MigrateError> {
+    tx.execute(sql("DELETE FROM bbs_history WHERE seq > ?").bind(last))
+        .await
+        .map_err(failed("bbs_history"))?;
     Ok(())
 }
 
 pub(super) async fn write_history(tx: &mut Transaction, ran: &Ran<'_>) -> Result<(), MigrateError> {
     let seq = last_of_history(tx).await? + 1;
-    let insert =
-        sql("INSERT INTO bbs_history (seq, version, direction, name, digest, ran_at_ns, started_at_ns, namespace) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?)");
+    let insert = sql(
+        "INSERT INTO bbs_history (seq, version, direction, name, digest, ran_at_ns, started_at_ns, namespace) \
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    );
     let insert = insert
         .bind(seq)
         .bind(signed(ran.version))
@@ -393,7 +552,8 @@ pub(super) async fn write_history(tx: &mut Transaction, ran: &Ran<'_>) -> Result
     Ok(())
 }
 
-/// The arguments of migrations on this database: drawn at the first use, the same at every later one.
+/// The arguments of migrations on this database: drawn at the first use, the same at every later
+/// one.
 pub(super) async fn arguments(
     tx: &mut Transaction,
     versions: impl Iterator<Item = DataVersion>,
@@ -406,13 +566,24 @@ pub(super) async fn arguments(
     Ok(arguments)
 }
 
-async fn run_arguments(tx: &mut Transaction, version: DataVersion, now_ns: i64) -> Result<RunArguments, MigrateError> {
+async fn run_arguments(
+    tx: &mut Transaction,
+    version: DataVersion,
+    now_ns: i64,
+) -> Result<RunArguments, MigrateError> {
     if let Some(known) = known_arguments(tx, version).await? {
         return Ok(known);
     }
-    let drawn = RunArguments { started_at_ns: now_ns, namespace: Uuid::new_v4() };
-    let insert = sql("INSERT INTO bbs_run_arguments (version, started_at_ns, namespace) VALUES (?, ?, ?)");
-    let insert = insert.bind(signed(version)).bind(drawn.started_at_ns).bind(drawn.namespace.to_string());
+    let drawn = RunArguments {
+        started_at_ns: now_ns,
+        namespace: Uuid::new_v4(),
+    };
+    let insert =
+        sql("INSERT INTO bbs_run_arguments (version, started_at_ns, namespace) VALUES (?, ?, ?)");
+    let insert = insert
+        .bind(signed(version))
+        .bind(drawn.started_at_ns)
+        .bind(drawn.namespace.to_string());
     tx.execute(insert).await.map_err(failed(RUN_ARGUMENTS))?;
     Ok(drawn)
 }
@@ -425,13 +596,28 @@ pub(super) async fn known_arguments(
     if !exists(tx, RUN_ARGUMENTS).await? {
         return Ok(None);
     }
-    let select = sql("SELECT started_at_ns, namespace FROM bbs_run_arguments WHERE version = ?").bind(signed(version));
-    let found = tx.fetch_optional(select).await.map_err(failed(RUN_ARGUMENTS))?;
+    let select = sql("SELECT started_at_ns, namespace FROM bbs_run_arguments WHERE version = ?")
+        .bind(signed(version));
+    let found = tx
+        .fetch_optional(select)
+        .await
+        .map_err(failed(RUN_ARGUMENTS))?;
     let Some(row) = found else { return Ok(None) };
-    let namespace = row.text(1).map_err(failed(RUN_ARGUMENTS))?.unwrap_or_default().to_owned();
-    let namespace = Uuid::parse_str(&namespace).map_err(|_| MigrateError::Namespace { version, namespace })?;
-    let started_at_ns = row.integer(0).map_err(failed(RUN_ARGUMENTS))?.unwrap_or_default();
-    Ok(Some(RunArguments { started_at_ns, namespace }))
+    let namespace = row
+        .text(1)
+        .map_err(failed(RUN_ARGUMENTS))?
+        .unwrap_or_default()
+        .to_owned();
+    let namespace =
+        Uuid::parse_str(&namespace).map_err(|_| MigrateError::Namespace { version, namespace })?;
+    let started_at_ns = row
+        .integer(0)
+        .map_err(failed(RUN_ARGUMENTS))?
+        .unwrap_or_default();
+    Ok(Some(RunArguments {
+        started_at_ns,
+        namespace,
+    }))
 }
 
 /// The version of the tables; 0 for none.
@@ -443,7 +629,9 @@ pub(super) fn current_of(found: &Found) -> DataVersion {
 }
 
 /// The label of the key under which all records are, according to the database.
-pub(super) async fn encryption_key_label(tx: &mut Transaction) -> Result<Option<String>, MigrateError> {
+pub(super) async fn encryption_key_label(
+    tx: &mut Transaction,
+) -> Result<Option<String>, MigrateError> {
     configuration(tx, KEY_LABEL).await
 }
 
@@ -453,9 +641,18 @@ pub(super) async fn text_bytes(
     table: &str,
     columns: impl Iterator<Item = &str>,
 ) -> Result<u64, MigrateError> {
-    let Some(bytes) = crate::rows::text_length(columns) else { return Ok(0) };
+    let Some(bytes) = crate::rows::text_length(columns) else {
+        return Ok(0);
+    };
     let sum = Expr::expr(Func::sum(bytes)).cast_as(Alias::new(tx.dialect().integer_cast()));
     let query = Query::select().expr(sum).from(Alias::new(table)).take();
-    let row = tx.fetch_one(&query).await.map_err(failed("lengths of text"))?;
-    Ok(row.integer(0).map_err(failed("lengths of text"))?.unwrap_or_default().unsigned_abs())
+    let row = tx
+        .fetch_one(&query)
+        .await
+        .map_err(failed("lengths of text"))?;
+    Ok(row
+        .integer(0)
+        .map_err(failed("lengths of text"))?
+        .unwrap_or_default()
+        .unsigned_abs())
 }

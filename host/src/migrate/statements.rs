@@ -1,5 +1,6 @@
-//! The statements of a migration's layout changes: creating and indexing copies, changing tables in place, and giving the copies
-//! their names. Pure: what the database has is given. Both the steps that run them and the plan that shows them call this.
+//! The statements of a migration's layout changes: creating and indexing copies, changing tables in
+//! place, and giving the copies their names. Pure: what the database has is given. Both the steps
+//! that run them and the plan that shows them call this.
 
 use super::plan::TablePlan;
 use crate::database::schema::{self, PhysicalTable, TableOptions};
@@ -13,7 +14,8 @@ pub(super) fn aside(table: &str, from: DataVersion) -> String {
     format!("{table}__{from}")
 }
 
-/// The statements that create an empty copy, with those of its indexes that are made before it is filled.
+/// The statements that create an empty copy, with those of its indexes that are made before it is
+/// filled.
 pub(super) fn copy(
     dialect: Dialect,
     plan: &TablePlan,
@@ -28,25 +30,46 @@ pub(super) fn copy(
 }
 
 /// The statements that create a table without rows.
-pub(super) fn table_and_indexes(dialect: Dialect, plan: &TablePlan, options: &TableOptions) -> Vec<String> {
+pub(super) fn table_and_indexes(
+    dialect: Dialect,
+    plan: &TablePlan,
+    options: &TableOptions,
+) -> Vec<String> {
     let name = &plan.table.name;
-    let indexes = plan.table.indexes.iter().map(|index| schema::create_index(dialect, name, index));
-    schema::create_table_like(dialect, &plan.table, name, options).into_iter().chain(indexes).collect()
+    let indexes = plan
+        .table
+        .indexes
+        .iter()
+        .map(|index| schema::create_index(dialect, name, index));
+    schema::create_table_like(dialect, &plan.table, name, options)
+        .into_iter()
+        .chain(indexes)
+        .collect()
 }
 
-/// The changes in place that are not made yet: an interrupted start, or Diego's BBS, may have made some. None of them takes time
-/// for each row in a cluster, where all commits would wait for it: the server refuses to add a column otherwise, and the plan of
-/// a table has no new index there.
-pub(super) fn in_place(server: ServerKind, lens: &Lens, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
+/// The changes in place that are not made yet: an interrupted start, or Diego's BBS, may have made
+/// some. None of them takes time for each row in a cluster, where all commits would wait for it:
+/// the server refuses to add a column otherwise, and the plan of a table has no new index there.
+pub(super) fn in_place(
+    server: ServerKind,
+    lens: &Lens,
+    plan: &TablePlan,
+    found: &PhysicalTable,
+) -> Vec<String> {
     let name = &plan.table.name;
     let dialect = server.dialect;
     let source = lens.source.tables.get(name);
     let (columns, new, old) = plan.additions(source);
     let old = old.iter().filter(|index| found.has_index(&index.name));
     let new = new.iter().filter(|index| !found.has_index(&index.name));
-    let columns = columns.iter().filter(|column| !found.has_column(&column.name));
+    let columns = columns
+        .iter()
+        .filter(|column| !found.has_column(&column.name));
     old.map(|index| schema::drop_index(dialect, name, &index.name))
-        .chain(plan.widened(source, dialect).map(|column| schema::alter_column(dialect, name, column)))
+        .chain(
+            plan.widened(source, dialect)
+                .map(|column| schema::alter_column(dialect, name, column)),
+        )
         .chain(columns.map(|column| add_column(server, name, column)))
         .chain(new.map(|index| schema::create_index(dialect, name, index)))
         .collect()
@@ -54,10 +77,15 @@ pub(super) fn in_place(server: ServerKind, lens: &Lens, plan: &TablePlan, found:
 
 fn add_column(server: ServerKind, table: &str, column: &Column) -> String {
     let statement = schema::add_column(server.dialect, table, column);
-    if server.is_in_cluster { schema::at_once(&statement) } else { statement }
+    if server.is_in_cluster {
+        schema::at_once(&statement)
+    } else {
+        statement
+    }
 }
 
-/// Where one statement changes all names: the old and the new name of each table that is there and has to change.
+/// Where one statement changes all names: the old and the new name of each table that is there and
+/// has to change.
 pub(super) fn renames(
     source: &Layout,
     target: &Layout,
@@ -75,7 +103,13 @@ pub(super) fn renames(
             pairs.push((staged, table.clone()));
         }
     }
-    let gone = source.tables.keys().filter(|table| !target.tables.contains_key(*table));
-    pairs.extend(gone.filter(|table| is_there(table)).map(|table| (table.clone(), aside(table, from))));
+    let gone = source
+        .tables
+        .keys()
+        .filter(|table| !target.tables.contains_key(*table));
+    pairs.extend(
+        gone.filter(|table| is_there(table))
+            .map(|table| (table.clone(), aside(table, from))),
+    );
     pairs
 }

@@ -1,5 +1,5 @@
-//! Information for an operator before and after a migration: the version of the database, what would run, and what it
-//! would do to each table. Reads only, without a lock.
+//! Information for an operator before and after a migration: the version of the database, what
+//! would run, and what it would do to each table. Reads only, without a lock.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,9 @@ use super::own_tables::RESIDUE;
 use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase, Underway};
-use super::{Context, LinePair, MigrateError, Work, found, layout_history, lines, quarantine, residue};
+use super::{
+    Context, LinePair, MigrateError, Work, found, layout_history, lines, quarantine, residue,
+};
 use crate::database::{Database, Transaction, schema};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::Sealing;
@@ -39,7 +41,8 @@ pub struct Status {
     pub underway: Option<Phase>,
     /// The progress of its copy, if this catalog can resume it.
     pub copied: Option<PartialRun>,
-    /// Migrations that are applied according to the history, with the digest of the module that ran.
+    /// Migrations that are applied according to the history, with the digest of the module that
+    /// ran.
     pub history: Vec<AppliedMigration>,
     pub encryption_key_label: Option<String>,
     /// The number of residue entries.
@@ -83,8 +86,8 @@ pub struct Plan {
     pub from: DataVersion,
     pub to: DataVersion,
     pub direction: Direction,
-    /// In the order in which they run. Where the catalog has inserted some, the way goes down to the last migration below them and
-    /// up again, in memory.
+    /// In the order in which they run. Where the catalog has inserted some, the way goes down to
+    /// the last migration below them and up again, in memory.
     pub migrations: Vec<PlannedMigration>,
     /// Those that run for the first time below others that ran.
     pub inserted: Vec<DataVersion>,
@@ -94,7 +97,8 @@ pub struct Plan {
     /// Why it would end before it writes anything, if it would.
     pub refused: Option<String>,
     pub bytes_to_copy: u64,
-    /// Estimated from the bytes and a cautious rate; the real rate is measured once rows are copied.
+    /// Estimated from the bytes and a cautious rate; the real rate is measured once rows are
+    /// copied.
     pub estimated_seconds: u64,
 }
 
@@ -109,7 +113,8 @@ pub struct TableChange {
     pub opened: Vec<String>,
     /// Columns with new values: written by modules, or sealed or opened by the host.
     pub computed: Vec<String>,
-    /// Whether the server rewrites the table although it is changed in place; clients' writes of it wait meanwhile.
+    /// Whether the server rewrites the table although it is changed in place; clients' writes of it
+    /// wait meanwhile.
     pub rewritten_by_server: bool,
 }
 
@@ -130,35 +135,52 @@ impl PlannedMigration {
     }
 }
 
-/// Whether there may be copies of records. An abandoned target is only a number: a host that serves below it has
-/// removed its copies.
+/// Whether there may be copies of records. An abandoned target is only a number: a host that serves
+/// below it has removed its copies.
 ///
 /// # Errors
 /// The database fails, or its version entry is damaged.
 pub async fn is_between(database: &Database) -> Result<bool, MigrateError> {
     let mut tx = database.read().await?;
-    Ok(state::underway(&mut tx).await?.is_some() || !matches!(found::read(&mut tx).await?, Found::Versioned { .. }))
+    Ok(state::underway(&mut tx).await?.is_some()
+        || !matches!(found::read(&mut tx).await?, Found::Versioned { .. }))
 }
 
 /// The state of the database, and what a start with this intent would do.
 ///
 /// # Errors
-/// The migrations have no valid layouts, or the database fails. That a start would be refused is in the result.
+/// The migrations have no valid layouts, or the database fails. That a start would be refused is in
+/// the result.
 pub async fn status(context: &Context, intent: Intent) -> Result<Status, MigrateError> {
     let layouts = layout_history(&context.migrations)?;
-    let refused = look(context, intent).await.err().map(|refusal| refusal.to_string());
+    let refused = look(context, intent)
+        .await
+        .err()
+        .map(|refusal| refusal.to_string());
     let rollback = match intent {
-        Intent::UpUntilDrained { wanted, back_to } => reasons_against_rollback(context, wanted, back_to).await?,
+        Intent::UpUntilDrained { wanted, back_to } => {
+            reasons_against_rollback(context, wanted, back_to).await?
+        }
         Intent::Up { .. } | Intent::Down { .. } => Vec::new(),
     };
     let mut reader = context.database.read().await?;
     let found = found::read(&mut reader).await?;
     let ran = lines::ran(context, &mut reader).await?;
-    let pending = context.migrations.iter().filter(|migration| !ran.has(migration.manifest().version));
+    let pending = context
+        .migrations
+        .iter()
+        .filter(|migration| !ran.has(migration.manifest().version));
     let mut history = Vec::new();
     for (version, digest) in state::applied(&mut reader).await? {
-        let known = context.migrations.iter().find(|migration| migration.manifest().version == version);
-        history.push(AppliedMigration { version, same_module: known.map(|known| known.digest() == digest), digest });
+        let known = context
+            .migrations
+            .iter()
+            .find(|migration| migration.manifest().version == version);
+        history.push(AppliedMigration {
+            version,
+            same_module: known.map(|known| known.digest() == digest),
+            digest,
+        });
     }
     let residue = match state::exists(&mut reader, RESIDUE).await? {
         true => state::count(&mut reader, RESIDUE).await?.unsigned_abs(),
@@ -169,8 +191,12 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
         newest: layouts.newest(),
         decision: decide(&found, intent).explained(|version| layouts.at(version).is_some()),
         refused,
-        rollback_refused: MigrateError::refuse(rollback).err().map(|refusal| refusal.to_string()),
-        pending: pending.map(|migration| PlannedMigration::of(migration.as_ref(), Direction::Up)).collect(),
+        rollback_refused: MigrateError::refuse(rollback)
+            .err()
+            .map(|refusal| refusal.to_string()),
+        pending: pending
+            .map(|migration| PlannedMigration::of(migration.as_ref(), Direction::Up))
+            .collect(),
         inserted: ran.inserted(&layouts.line()).collect(),
         underway: state::phase(&mut reader).await?,
         copied: copied(context, &mut reader).await?,
@@ -183,17 +209,34 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
     })
 }
 
-/// The units that the unfinished copy has written, and all units: the host that copies may be another process.
-async fn copied(context: &Context, tx: &mut Transaction) -> Result<Option<PartialRun>, MigrateError> {
-    let underway = state::underway(tx).await?.filter(|underway| underway.phase == Phase::Copying);
-    let Some(Underway { from, to, fingerprint, .. }) = underway else { return Ok(None) };
+/// The units that the unfinished copy has written, and all units: the host that copies may be
+/// another process.
+async fn copied(
+    context: &Context,
+    tx: &mut Transaction,
+) -> Result<Option<PartialRun>, MigrateError> {
+    let underway = state::underway(tx)
+        .await?
+        .filter(|underway| underway.phase == Phase::Copying);
+    let Some(Underway {
+        from,
+        to,
+        fingerprint,
+        ..
+    }) = underway
+    else {
+        return Ok(None);
+    };
     let lines = LinePair::declared(context, tx).await?;
     if !lines.have(from, to) {
         return Ok(None);
     }
     let way = lines.way(from, to);
     let restorable = residue::restorable(tx, way).await?;
-    let works = [Work::new(context, way, restorable)?, Work::with_dual_writes(context, way)?];
+    let works = [
+        Work::new(context, way, restorable)?,
+        Work::with_dual_writes(context, way)?,
+    ];
     match works.iter().find(|work| work.fingerprint() == fingerprint) {
         Some(work) => partial_run::counted(context, work).await.map(Some),
         None => Ok(None),
@@ -205,7 +248,10 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<RowCount>, MigrateError> {
     for table in state::COUNTED_TABLES {
         if state::exists(tx, table).await? {
             let rows = state::count(tx, table).await?.unsigned_abs();
-            counted.push(RowCount { table: table.to_owned(), rows });
+            counted.push(RowCount {
+                table: table.to_owned(),
+                rows,
+            });
         }
     }
     Ok(counted)
@@ -235,8 +281,20 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
             rows += counted;
             bytes += sized;
             let original = &work.lens.source.tables[source];
-            let sealed = |name: &&String| original.column(name).is_some_and(|column| column.sealing != Sealing::Plain);
-            opened.extend(work.lens.needed.get(source).into_iter().flatten().filter(sealed).cloned());
+            let sealed = |name: &&String| {
+                original
+                    .column(name)
+                    .is_some_and(|column| column.sealing != Sealing::Plain)
+            };
+            opened.extend(
+                work.lens
+                    .needed
+                    .get(source)
+                    .into_iter()
+                    .flatten()
+                    .filter(sealed)
+                    .cloned(),
+            );
         }
         let copied = plan.strategy == Strategy::Copy;
         let (added, ..) = plan.additions(work.lens.source.tables.get(&plan.table.name));
@@ -246,22 +304,43 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
             strategy: Some(plan.strategy.clone()),
             rows,
             bytes,
-            opened: if copied { opened.into_iter().collect() } else { Vec::new() },
-            computed: if copied { plan.computed().map(|column| column.name.clone()).collect() } else { Vec::new() },
+            opened: if copied {
+                opened.into_iter().collect()
+            } else {
+                Vec::new()
+            },
+            computed: if copied {
+                plan.computed().map(|column| column.name.clone()).collect()
+            } else {
+                Vec::new()
+            },
             rewritten_by_server: plan.strategy == Strategy::InPlace && rewrites,
         });
     }
-    for table in
-        replaced(&work.lens, &work.plans).into_iter().filter(|name| !work.lens.target.tables.contains_key(name))
+    for table in replaced(&work.lens, &work.plans)
+        .into_iter()
+        .filter(|name| !work.lens.target.tables.contains_key(name))
     {
         let (rows, bytes) = size_of(&mut reader, &work, &table).await?;
         let (opened, computed) = (Vec::new(), Vec::new());
-        tables.push(TableChange { table, strategy: None, rows, bytes, opened, computed, rewritten_by_server: false });
+        tables.push(TableChange {
+            table,
+            strategy: None,
+            rows,
+            bytes,
+            opened,
+            computed,
+            rewritten_by_server: false,
+        });
     }
-    let copied = tables.iter().filter(|table| table.strategy == Some(Strategy::Copy));
+    let copied = tables
+        .iter()
+        .filter(|table| table.strategy == Some(Strategy::Copy));
     let bytes_to_copy = copied.map(|table| table.bytes).sum();
     let migrations = work.lens.steps().zip(work.lens.legs());
-    let migrations: Vec<_> = migrations.map(|(step, leg)| PlannedMigration::of(step.as_ref(), leg.direction)).collect();
+    let migrations: Vec<_> = migrations
+        .map(|(step, leg)| PlannedMigration::of(step.as_ref(), leg.direction))
+        .collect();
     Ok(Plan {
         from,
         to,
@@ -276,12 +355,19 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     })
 }
 
-async fn size_of(tx: &mut Transaction, work: &Work, table: &str) -> Result<(u64, u64), MigrateError> {
+async fn size_of(
+    tx: &mut Transaction,
+    work: &Work,
+    table: &str,
+) -> Result<(u64, u64), MigrateError> {
     if !state::exists(tx, table).await? {
         return Ok((0, 0));
     }
     let rows = state::count(tx, table).await?.unsigned_abs();
-    let texts = work.lens.source.tables[table].columns.iter().filter(|column| column.kind.is_text());
+    let texts = work.lens.source.tables[table]
+        .columns
+        .iter()
+        .filter(|column| column.kind.is_text());
     let bytes = state::text_bytes(tx, table, texts.map(|column| column.name.as_str())).await?;
     Ok((rows, bytes))
 }

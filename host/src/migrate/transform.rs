@@ -1,5 +1,5 @@
-//! From loaded units to rows ready to be copied: through the lens, with their checksums, sealed. Pure work on memory,
-//! run away from the threads that serve.
+//! From loaded units to rows ready to be copied: through the lens, with their checksums, sealed.
+//! Pure work on memory, run away from the threads that serve.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,7 +16,8 @@ use crate::rows::{self, Passage, Sifted, TableRows, UnitBatch, UnitKey};
 pub(super) struct ReadBatch {
     pub rows: UnitBatch,
     pub left: Residue,
-    /// A unit that no module can take, since it is above the limit of units. Then there are no rows.
+    /// A unit that no module can take, since it is above the limit of units. Then there are no
+    /// rows.
     pub refused: Vec<RefusedUnit>,
 }
 
@@ -59,7 +60,10 @@ pub(super) struct TransformedBatch {
 impl TransformedBatch {
     /// A unit that is left out.
     pub(super) fn of_refused(refused: RefusedUnit) -> Self {
-        Self { refused: vec![refused], ..Self::default() }
+        Self {
+            refused: vec![refused],
+            ..Self::default()
+        }
     }
 
     /// The parts of units that are in the front part of a batch, and of the others.
@@ -69,38 +73,64 @@ impl TransformedBatch {
         let (first, second): (Vec<_>, Vec<_>) =
             (0..self.units.len()).partition(|place| front.contains(&self.units[*place]));
         let part = |places: &[usize]| -> Result<Self, MigrateError> {
-            let units = places.iter().map(|place| self.units[*place].clone()).collect();
+            let units = places
+                .iter()
+                .map(|place| self.units[*place].clone())
+                .collect();
             let tables = self.tables.iter().map(|(name, (rows, _))| {
                 let plan = job.copied(name).expect("the table is copied");
                 let rows = rows.only(&plan.table, places);
                 let checksum = Checksum::of_copied(plan, rows.clone(), &job.keyring)?;
                 Ok((name.clone(), (rows, checksum)))
             });
-            Ok(Self { units, tables: tables.collect::<Result<_, MigrateError>>()?, ..Self::default() })
+            Ok(Self {
+                units,
+                tables: tables.collect::<Result<_, MigrateError>>()?,
+                ..Self::default()
+            })
         };
         let (mut first, mut second) = (part(&first)?, part(&second)?);
-        (first.refused, second.refused) = self.refused.into_iter().partition(|refused| front.contains(&refused.key));
-        (first.residue, second.residue) = self.residue.into_iter().partition(|entry| names.contains(entry.unit()));
+        (first.refused, second.refused) = self
+            .refused
+            .into_iter()
+            .partition(|refused| front.contains(&refused.key));
+        (first.residue, second.residue) = self
+            .residue
+            .into_iter()
+            .partition(|entry| names.contains(entry.unit()));
         // Of all units together; for the log alone.
         (first.stale, first.removed) = (self.stale, self.removed);
         Ok([first, second])
     }
 
     /// The error of its only unit, a row of which the database has refused.
-    pub(super) fn refused_unit(&self, job: &Job, key: &UnitKey, table: &str, source: &SqlError) -> RefusedUnit {
+    pub(super) fn refused_unit(
+        &self,
+        job: &Job,
+        key: &UnitKey,
+        table: &str,
+        source: &SqlError,
+    ) -> RefusedUnit {
         let flaw = refusal(source);
         let largest = self.residue.iter().max_by_key(|entry| entry.sealed_bytes());
         let unstorable = match largest.filter(|_| table == residue::TABLE) {
             Some(entry) => rows::refused_residue(&job.lens, entry.left_by(), &flaw),
             None => rows::refused_row(&job.lens, table, &flaw),
         };
-        let error = MigrateError::Unstorable { unit: key.name(), source: Box::new(unstorable) };
-        RefusedUnit { key: key.clone(), error }
+        let error = MigrateError::Unstorable {
+            unit: key.name(),
+            source: Box::new(unstorable),
+        };
+        RefusedUnit {
+            key: key.clone(),
+            error,
+        }
     }
 }
 
-/// Transforms a batch. Where the operator chose quarantine, units that cannot be transformed are left out and returned.
-/// None if its units cannot be transformed at once; then [`ReadBatch::halves`] of it can.
+/// Transforms a batch. Where the operator chose quarantine, units that cannot be transformed are
+/// left out and returned. None if its units cannot be transformed at once; then
+/// [`ReadBatch::halves`] of it can.
 ///
 /// # Errors
 /// A unit cannot be transformed, or a module is too slow to find those that cannot.
@@ -111,18 +141,33 @@ pub(super) fn transform(
 ) -> Result<Option<TransformedBatch>, MigrateError> {
     if read.rows.units.is_empty() {
         let refused = std::mem::take(&mut read.refused);
-        return Ok(Some(TransformedBatch { refused, ..TransformedBatch::default() }));
+        return Ok(Some(TransformedBatch {
+            refused,
+            ..TransformedBatch::default()
+        }));
     }
     let at_fault = |(unit, fault): (usize, _)| {
         let key = &read.rows.units[unit];
-        RefusedUnit { key: key.clone(), error: job.at_fault(fault, key.name()) }
+        RefusedUnit {
+            key: key.clone(),
+            error: job.at_fault(fault, key.name()),
+        }
     };
     let (lens, arguments, keyring) = (&job.lens, &job.arguments, &*job.keyring);
-    let passage = Passage { lens, groups: &[group], arguments, keyring, writes_to: Some(job.dialect) };
+    let passage = Passage {
+        lens,
+        groups: &[group],
+        arguments,
+        keyring,
+        writes_to: Some(job.dialect),
+    };
     let sifted = match job.refused_units {
         RefusedUnits::Quarantine => passage.sift(&read.rows, &read.left),
         RefusedUnits::Stop => match passage.all(&read.rows, &read.left) {
-            Ok(transformed) => Ok(Sifted { transformed, ..Sifted::default() }),
+            Ok(transformed) => Ok(Sifted {
+                transformed,
+                ..Sifted::default()
+            }),
             Err((_, fault)) if fault.is_of_several_units() => Err(fault),
             Err(refused) => return Err(at_fault(refused).error),
         },
@@ -146,9 +191,13 @@ pub(super) fn transform(
         removed: transformed.removed,
     };
     for (name, rows) in transformed.batch.tables {
-        let Some(plan) = job.copied(&name).filter(|plan| !plan.by_range()) else { continue };
+        let Some(plan) = job.copied(&name).filter(|plan| !plan.by_range()) else {
+            continue;
+        };
         let checksum = Checksum::of(plan, &rows);
-        batch.tables.insert(name, (plan.stored(rows, keyring), checksum));
+        batch
+            .tables
+            .insert(name, (plan.stored(rows, keyring), checksum));
     }
     Ok(Some(batch))
 }

@@ -1,5 +1,6 @@
-//! Whether this user may change the schema as a migration does: tried on a table without rows, because only the server knows. A
-//! right that is missing is found before anything is recorded, and not when hours of copying are over.
+//! Whether this user may change the schema as a migration does: tried on a table without rows,
+//! because only the server knows. A right that is missing is found before anything is recorded, and
+//! not when hours of copying are over.
 
 use super::{Context, MigrateError};
 use crate::database::Dialect;
@@ -12,7 +13,10 @@ pub(super) const TRIAL: &str = "bbs_trial";
 const RENAMED: &str = "bbs_trial_renamed";
 
 /// Creates, changes, renames and drops a table.
-pub(super) async fn try_schema_changes(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+pub(super) async fn try_schema_changes(
+    context: &Context,
+    fence: &Fence,
+) -> Result<(), MigrateError> {
     let dialect = context.database.dialect();
     if dialect == Dialect::Sqlite {
         return Ok(());
@@ -43,7 +47,10 @@ fn changes(dialect: Dialect) -> Vec<String> {
         indexes: Vec::new(),
         partition_key: None,
     };
-    let index = Index { name: "bbs_trial_idx".to_owned(), columns: vec!["added".to_owned()] };
+    let index = Index {
+        name: "bbs_trial_idx".to_owned(),
+        columns: vec!["added".to_owned()],
+    };
     let mut statements = dropped(dialect);
     statements.extend([
         schema::create_table(dialect, &table, TRIAL),
@@ -57,5 +64,8 @@ fn changes(dialect: Dialect) -> Vec<String> {
 }
 
 fn dropped(dialect: Dialect) -> Vec<String> {
-    [TRIAL, RENAMED].iter().map(|name| schema::drop_table(dialect, name)).collect()
+    [TRIAL, RENAMED]
+        .iter()
+        .map(|name| schema::drop_table(dialect, name))
+        .collect()
 }

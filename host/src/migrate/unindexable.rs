@@ -1,5 +1,6 @@
-//! Rows of a copy that an index does not hold: PostgreSQL limits an entry to about 2,700 bytes after compression, and finds one
-//! that is larger only when it builds the index over all rows, without naming the row. Owns the search for their units.
+//! Rows of a copy that an index does not hold: PostgreSQL limits an entry to about 2,700 bytes
+//! after compression, and finds one that is larger only when it builds the index over all rows,
+//! without naming the row. Owns the search for their units.
 
 use sea_query::{Alias, Expr, ExprTrait, Query};
 
@@ -21,12 +22,13 @@ pub(super) fn is_of_rows(context: &Context, fault: &MigrateError) -> bool {
     fault.is_refused_row() && context.database.dialect() == Dialect::Postgres
 }
 
-/// Leaves out the units of the rows for which an index of a copy could not be built. Returns their number; zero as well if the index
-/// could not be built for another reason.
+/// Leaves out the units of the rows for which an index of a copy could not be built. Returns their
+/// number; zero as well if the index could not be built for another reason.
 ///
 /// # Errors
 /// The first unit, if the operator did not choose quarantine; then a migration that no client
-/// writes to starts over, because its copies are complete up to this unit. Too many units, or the database fails.
+/// writes to starts over, because its copies are complete up to this unit. Too many units, or the
+/// database fails.
 pub(super) async fn leave_out(
     context: &Context,
     fence: &Fence,
@@ -43,7 +45,10 @@ pub(super) async fn leave_out(
     for unit in refused {
         match job.refused_units {
             RefusedUnits::Quarantine => {
-                Box::pin(copied_units::leave_out(context, fence, job, plan.group, unit)).await?;
+                Box::pin(copied_units::leave_out(
+                    context, fence, job, plan.group, unit,
+                ))
+                .await?;
             }
             RefusedUnits::Stop => {
                 if job.dual_writes.is_none() {
@@ -56,33 +61,70 @@ pub(super) async fn leave_out(
     Ok(count)
 }
 
-/// Finds the units by writing each one that is in question into a table with the same indexes, in a transaction that is rolled back.
-async fn find(fence: &Fence, job: &Job, plan: &TablePlan) -> Result<Vec<RefusedUnit>, MigrateError> {
-    let failed = |source: SqlError| MigrateError::Sql { what: format!("the indexes of {}", plan.table.name), source };
+/// Finds the units by writing each one that is in question into a table with the same indexes, in a
+/// transaction that is rolled back.
+async fn find(
+    fence: &Fence,
+    job: &Job,
+    plan: &TablePlan,
+) -> Result<Vec<RefusedUnit>, MigrateError> {
+    let failed = |source: SqlError| MigrateError::Sql {
+        what: format!("the indexes of {}", plan.table.name),
+        source,
+    };
     let staged = plan.staged(job.to);
     let mut tx = fence.begin_change().await?;
-    let like = format!("CREATE TABLE {TRIAL} (LIKE \"{staged}\" INCLUDING STORAGE INCLUDING COMPRESSION)");
+    let like =
+        format!("CREATE TABLE {TRIAL} (LIKE \"{staged}\" INCLUDING STORAGE INCLUDING COMPRESSION)");
     tx.execute(sql(like)).await.map_err(failed)?;
     for (number, index) in plan.table.indexes.iter().enumerate() {
-        let index = Index { name: format!("{TRIAL}_{number}"), columns: index.columns.clone() };
-        tx.execute(sql(schema::create_index(Dialect::Postgres, TRIAL, &index))).await.map_err(failed)?;
+        let index = Index {
+            name: format!("{TRIAL}_{number}"),
+            columns: index.columns.clone(),
+        };
+        tx.execute(sql(schema::create_index(Dialect::Postgres, TRIAL, &index)))
+            .await
+            .map_err(failed)?;
     }
     let mut refused = Vec::new();
     for key in units_in_question(&mut tx, plan, &staged).await? {
-        tx.execute(sql("SAVEPOINT bbs_unit")).await.map_err(failed)?;
+        tx.execute(sql("SAVEPOINT bbs_unit"))
+            .await
+            .map_err(failed)?;
         let mut select = Query::select();
-        select.exprs(plan.table.columns.iter().map(|column| Expr::col(Alias::new(&column.name))));
-        select.from(Alias::new(&staged)).and_where(rows::is_unit(&plan.table, &key, Dialect::Postgres));
+        select.exprs(
+            plan.table
+                .columns
+                .iter()
+                .map(|column| Expr::col(Alias::new(&column.name))),
+        );
+        select.from(Alias::new(&staged)).and_where(rows::is_unit(
+            &plan.table,
+            &key,
+            Dialect::Postgres,
+        ));
         let mut insert = Query::insert();
-        insert.into_table(Alias::new(TRIAL)).columns(plan.table.columns.iter().map(|column| Alias::new(&column.name)));
+        insert.into_table(Alias::new(TRIAL)).columns(
+            plan.table
+                .columns
+                .iter()
+                .map(|column| Alias::new(&column.name)),
+        );
         insert.select_from(select).expect("as many columns");
         match tx.execute(&insert).await {
             Err(source) if is_refused_row(&source) => {
-                refused.push(TransformedBatch::default().refused_unit(job, &key, &plan.table.name, &source));
+                refused.push(TransformedBatch::default().refused_unit(
+                    job,
+                    &key,
+                    &plan.table.name,
+                    &source,
+                ));
             }
             written => written.map(drop).map_err(failed)?,
         }
-        tx.execute(sql("ROLLBACK TO SAVEPOINT bbs_unit")).await.map_err(failed)?;
+        tx.execute(sql("ROLLBACK TO SAVEPOINT bbs_unit"))
+            .await
+            .map_err(failed)?;
     }
     Ok(refused)
 }
@@ -93,7 +135,11 @@ async fn units_in_question(
     plan: &TablePlan,
     staged: &str,
 ) -> Result<Vec<UnitKey>, MigrateError> {
-    let is_text = |name: &&String| plan.table.column(name).is_some_and(|column| column.kind.is_text());
+    let is_text = |name: &&String| {
+        plan.table
+            .column(name)
+            .is_some_and(|column| column.kind.is_text())
+    };
     let lengths = plan.table.indexes.iter().filter_map(|index| {
         let texts = index.columns.iter().filter(is_text);
         text_length(texts.map(String::as_str)).map(|length| length.gt(ALWAYS_FITS))

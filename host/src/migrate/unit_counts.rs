@@ -1,4 +1,5 @@
-//! The number of units in the originals. Counting reads every key of a table, so it is done only where the number is needed.
+//! The number of units in the originals. Counting reads every key of a table, so it is done only
+//! where the number is needed.
 
 use sea_query::{Alias, Expr, Query, UnionType};
 
@@ -18,7 +19,10 @@ pub(super) async fn units(
         let key = key_columns(table);
         let mut query = Query::select();
         for (at, column) in key.iter().enumerate() {
-            query.expr_as(Expr::col(Alias::new(column)), Alias::new(format!("key{at}")));
+            query.expr_as(
+                Expr::col(Alias::new(column)),
+                Alias::new(format!("key{at}")),
+            );
         }
         query.distinct().from(Alias::new(name));
         within(&mut query, &key, None, through, work.dialect);
@@ -30,8 +34,17 @@ pub(super) async fn units(
     });
     let Some(united) = united else { return Ok(0) };
     let mut query = Query::select();
-    query.expr(Expr::cust("COUNT(*)")).from_subquery(united, Alias::new("units"));
-    let failed = |source| MigrateError::Sql { what: "the number of units".to_owned(), source };
+    query
+        .expr(Expr::cust("COUNT(*)"))
+        .from_subquery(united, Alias::new("units"));
+    let failed = |source| MigrateError::Sql {
+        what: "the number of units".to_owned(),
+        source,
+    };
     let row = tx.fetch_one(&query).await.map_err(failed)?;
-    Ok(row.integer(0).map_err(failed)?.unwrap_or_default().unsigned_abs())
+    Ok(row
+        .integer(0)
+        .map_err(failed)?
+        .unwrap_or_default()
+        .unsigned_abs())
 }

@@ -1,7 +1,7 @@
-//! Unit locks. The copier's batch and each write of a client hold the units that they touch from before the units are
-//! read until the result is committed; otherwise the copier could write what a client has just changed or deleted.
-//! Requests for a unit are granted in the order in which they were made, so clients that keep taking units of a batch
-//! do not starve it.
+//! Unit locks. The copier's batch and each write of a client hold the units that they touch from
+//! before the units are read until the result is committed; otherwise the copier could write what a
+//! client has just changed or deleted. Requests for a unit are granted in the order in which they
+//! were made, so clients that keep taking units of a batch do not starve it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,14 +23,16 @@ struct Shared {
     /// Whether the database may treat two keys of different bytes as equal.
     collates: bool,
     queues: Mutex<Queues>,
-    /// Shared by all requests, except those for a key of which it is unknown which others the database treats as equal.
+    /// Shared by all requests, except those for a key of which it is unknown which others the
+    /// database treats as equal.
     all: Arc<RwLock<()>>,
 }
 
 #[derive(Debug, Default)]
 struct Queues {
     next: Ticket,
-    /// By unit: the request that holds it, then those that wait, in the order in which they were made.
+    /// By unit: the request that holds it, then those that wait, in the order in which they were
+    /// made.
     of_units: HashMap<GroupUnit, VecDeque<Ticket>>,
     waiting: HashMap<Ticket, WaitingRequest>,
 }
@@ -60,31 +62,52 @@ enum All {
 impl UnitLocks {
     /// With `collates`, keys that a collation may treat as equal share a lock.
     pub(crate) fn new(collates: bool) -> Self {
-        Self(Arc::new(Shared { collates, ..Shared::default() }))
+        Self(Arc::new(Shared {
+            collates,
+            ..Shared::default()
+        }))
     }
 
     /// Takes all of these units at once, so that two requests never wait for each other.
     pub(crate) async fn take(&self, units: Vec<GroupUnit>) -> HeldUnits {
         let all = Arc::clone(&self.0.all);
-        let all = if self.0.collates && units.iter().any(|(_, key)| key.collation_class().is_none()) {
-            All::Alone { _guard: all.write_owned().await }
+        let all = if self.0.collates && units.iter().any(|(_, key)| key.collation_class().is_none())
+        {
+            All::Alone {
+                _guard: all.write_owned().await,
+            }
         } else {
-            All::Shared { _guard: all.read_owned().await }
+            All::Shared {
+                _guard: all.read_owned().await,
+            }
         };
-        let units = units.into_iter().map(|(group, key)| (group, self.lock_of(key))).collect();
+        let units = units
+            .into_iter()
+            .map(|(group, key)| (group, self.lock_of(key)))
+            .collect();
         let (held, granted) = self.enqueue(units, all);
         if let Some(granted) = granted {
-            granted.await.expect("a request is granted before it is forgotten");
+            granted
+                .await
+                .expect("a request is granted before it is forgotten");
         }
         held
     }
 
     /// The lock of a key. A key without a class is locked together with all others.
     fn lock_of(&self, key: UnitKey) -> UnitKey {
-        if self.0.collates { key.collation_class().unwrap_or(key) } else { key }
+        if self.0.collates {
+            key.collation_class().unwrap_or(key)
+        } else {
+            key
+        }
     }
 
-    fn enqueue(&self, units: HashSet<GroupUnit>, all: All) -> (HeldUnits, Option<oneshot::Receiver<()>>) {
+    fn enqueue(
+        &self,
+        units: HashSet<GroupUnit>,
+        all: All,
+    ) -> (HeldUnits, Option<oneshot::Receiver<()>>) {
         let mut queues = self.queues();
         let ticket = queues.next;
         queues.next += 1;
@@ -96,11 +119,21 @@ impl UnitLocks {
         }
         let granted = (missing > 0).then(|| {
             let (granted, receiver) = oneshot::channel();
-            queues.waiting.insert(ticket, WaitingRequest { missing, granted });
+            queues
+                .waiting
+                .insert(ticket, WaitingRequest { missing, granted });
             receiver
         });
         drop(queues);
-        (HeldUnits { locks: self.clone(), ticket, units, _all: all }, granted)
+        (
+            HeldUnits {
+                locks: self.clone(),
+                ticket,
+                units,
+                _all: all,
+            },
+            granted,
+        )
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues> {
@@ -109,10 +142,12 @@ impl UnitLocks {
 }
 
 impl Queues {
-    /// Removes a request from the queue of one of its units; the next request in the queue then waits for one unit
-    /// less.
+    /// Removes a request from the queue of one of its units; the next request in the queue then
+    /// waits for one unit less.
     fn leave(&mut self, unit: &GroupUnit, ticket: Ticket) {
-        let Some(queue) = self.of_units.get_mut(unit) else { return };
+        let Some(queue) = self.of_units.get_mut(unit) else {
+            return;
+        };
         let was_first = queue.front() == Some(&ticket);
         queue.retain(|other| *other != ticket);
         let Some(&first) = queue.front() else {
@@ -122,7 +157,9 @@ impl Queues {
         if !was_first {
             return;
         }
-        let Some(waiting) = self.waiting.get_mut(&first) else { return };
+        let Some(waiting) = self.waiting.get_mut(&first) else {
+            return;
+        };
         waiting.missing -= 1;
         if waiting.missing == 0
             && let Some(WaitingRequest { granted, .. }) = self.waiting.remove(&first)
@@ -170,8 +207,8 @@ mod tests {
         drop(locks.take(vec![unit("a"), unit("b"), unit("d")]).await);
     }
 
-    /// Goal: clients that keep taking units of a batch do not starve the batch.
-    /// Method: a batch waits for one unit that a client has; another client requests another unit of the batch.
+    /// Goal: clients that keep taking units of a batch do not starve the batch. Method: a batch
+    /// waits for one unit that a client has; another client requests another unit of the batch.
     #[tokio::test]
     async fn waiting_batch_is_served_before_later_requests() {
         let locks = UnitLocks::default();
@@ -179,7 +216,10 @@ mod tests {
         let mut batch = Box::pin(locks.take(vec![unit("a"), unit("b")]));
         assert!((&mut batch).now_or_never().is_none());
         let mut later = Box::pin(locks.take(vec![unit("b")]));
-        assert!((&mut later).now_or_never().is_none(), "the batch asked first");
+        assert!(
+            (&mut later).now_or_never().is_none(),
+            "the batch asked first"
+        );
         drop(locks.take(vec![unit("c")]).await);
         drop(first);
         let held = batch.await;
@@ -215,7 +255,11 @@ mod tests {
                 let locks = UnitLocks::new(true);
                 let held = locks.take(vec![unit(one)]).await;
                 let mut waiting = Box::pin(locks.take(vec![unit(other)]));
-                assert_eq!((&mut waiting).now_or_never().is_none(), alike, "{one} {other}");
+                assert_eq!(
+                    (&mut waiting).now_or_never().is_none(),
+                    alike,
+                    "{one} {other}"
+                );
                 drop(held);
                 if alike {
                     drop(waiting.await);
@@ -235,11 +279,15 @@ mod tests {
             let (locks, inside) = (locks.clone(), Arc::clone(&inside));
             tokio::spawn(async move {
                 for round in 0..20 {
-                    let units: Vec<_> =
-                        (0..3).map(|at| unit(&((hand * 7 + round * 3 + at) % 10).to_string())).collect();
+                    let units: Vec<_> = (0..3)
+                        .map(|at| unit(&((hand * 7 + round * 3 + at) % 10).to_string()))
+                        .collect();
                     let held = locks.take(units.clone()).await;
                     for unit in &units {
-                        assert!(inside.lock().unwrap().insert(unit.clone()), "two hands hold {unit:?}");
+                        assert!(
+                            inside.lock().unwrap().insert(unit.clone()),
+                            "two hands hold {unit:?}"
+                        );
                     }
                     tokio::task::yield_now().await;
                     for unit in &units {

@@ -1,5 +1,5 @@
-//! Verifies, before the copies replace the originals, that they are what the lens returned, read back from the
-//! database: nothing missing, nothing more, nothing changed.
+//! Verifies, before the copies replace the originals, that they are what the lens returned, read
+//! back from the database: nothing missing, nothing more, nothing changed.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::lens::Provenance;
 use crate::progress::Counted;
 use crate::rows::{self, BatchColumn, TableRows};
 
-/// The rows that are opened and digested at a time: so many, or so many bytes of text and the row that reaches them.
+/// The rows that are opened and digested at a time: so many, or so many bytes of text and the row
+/// that reaches them.
 const ROWS: u32 = 1000;
 const BYTES: usize = 4 << 20;
 
@@ -27,7 +28,9 @@ pub(super) async fn verify(context: &Context, job: &Arc<Job>) -> Result<(), Migr
         total += written(&mut reader, plan).await?.rows;
     }
     drop(reader);
-    context.progress.enter("verify", job.describe(), Some(Counted::Rows.total(total)));
+    context
+        .progress
+        .enter("verify", job.describe(), Some(Counted::Rows.total(total)));
     for plan in copies(job) {
         if job.dual_writes.is_some() {
             // One snapshot of the database, since clients write meanwhile.
@@ -40,8 +43,10 @@ pub(super) async fn verify(context: &Context, job: &Arc<Job>) -> Result<(), Migr
         // A transaction each, begun when it is needed: servers end one that is idle.
         counts_agree(&mut context.database.read().await?, job, plan).await?;
         // Two passes over different columns, concurrently, both to their end.
-        let unopened = async { unopened_agree(&mut context.database.read().await?, job, plan).await };
-        let opened = async { digests_agree(context, &mut context.database.read().await?, job, plan).await };
+        let unopened =
+            async { unopened_agree(&mut context.database.read().await?, job, plan).await };
+        let opened =
+            async { digests_agree(context, &mut context.database.read().await?, job, plan).await };
         let (unopened, opened) = tokio::join!(unopened, opened);
         unopened.and(opened)?;
     }
@@ -49,11 +54,16 @@ pub(super) async fn verify(context: &Context, job: &Arc<Job>) -> Result<(), Migr
 }
 
 fn copies(job: &Job) -> impl Iterator<Item = &TablePlan> {
-    job.plans.iter().filter(|plan| plan.strategy == Strategy::Copy)
+    job.plans
+        .iter()
+        .filter(|plan| plan.strategy == Strategy::Copy)
 }
 
 fn failed(plan: &TablePlan, problem: String) -> MigrateError {
-    MigrateError::Verify { table: plan.table.name.clone(), problem }
+    MigrateError::Verify {
+        table: plan.table.name.clone(),
+        problem,
+    }
 }
 
 fn unreadable(plan: &TablePlan) -> impl FnOnce(SqlError) -> MigrateError {
@@ -61,13 +71,20 @@ fn unreadable(plan: &TablePlan) -> impl FnOnce(SqlError) -> MigrateError {
     move |source| MigrateError::Sql { what, source }
 }
 
-/// Checks that the rows that were written are there and no others; where the lens keeps the number of rows, that it is
-/// that of the source.
-async fn counts_agree(tx: &mut Transaction, job: &Job, plan: &TablePlan) -> Result<(), MigrateError> {
+/// Checks that the rows that were written are there and no others; where the lens keeps the number
+/// of rows, that it is that of the source.
+async fn counts_agree(
+    tx: &mut Transaction,
+    job: &Job,
+    plan: &TablePlan,
+) -> Result<(), MigrateError> {
     let stored = state::count(tx, &plan.staged(job.to)).await?;
     let written = written(tx, plan).await?.rows;
     if stored.unsigned_abs() != written {
-        return Err(failed(plan, format!("{written} rows were written, {stored} are there")));
+        return Err(failed(
+            plan,
+            format!("{written} rows were written, {stored} are there"),
+        ));
     }
     if let [source] = plan.sources.as_slice()
         && !job.lens.tables[&plan.table.name].reshaped
@@ -75,16 +92,25 @@ async fn counts_agree(tx: &mut Transaction, job: &Job, plan: &TablePlan) -> Resu
         let left_out = quarantine::pending_rows(tx, source).await?;
         let source = state::count(tx, source).await?.unsigned_abs();
         if source != stored.unsigned_abs() + left_out {
-            let problem = format!("the original has {source} rows, the copy {stored}, the quarantine {left_out}");
+            let problem = format!(
+                "the original has {source} rows, the copy {stored}, the quarantine {left_out}"
+            );
             return Err(failed(plan, problem));
         }
     }
     Ok(())
 }
 
-/// Checks that columns which no step has read are, byte for byte, those of the source under the same key.
-async fn unopened_agree(tx: &mut Transaction, job: &Job, plan: &TablePlan) -> Result<(), MigrateError> {
-    let Some(source) = plan.sources.first().filter(|_| !plan.digests_all) else { return Ok(()) };
+/// Checks that columns which no step has read are, byte for byte, those of the source under the
+/// same key.
+async fn unopened_agree(
+    tx: &mut Transaction,
+    job: &Job,
+    plan: &TablePlan,
+) -> Result<(), MigrateError> {
+    let Some(source) = plan.sources.first().filter(|_| !plan.digests_all) else {
+        return Ok(());
+    };
     let (copy, original) = (Alias::new("copy"), Alias::new("original"));
     let raw: Vec<_> = plan
         .columns
@@ -102,14 +128,25 @@ async fn unopened_agree(tx: &mut Transaction, job: &Job, plan: &TablePlan) -> Re
     let is_key = |name: &String| plan.table.primary_key.contains(name);
     let same_key = raw.iter().filter(|(column, ..)| is_key(&column.name));
     let same_key = same_key.map(|(_, copy, original)| copy.clone().eq(original.clone()));
-    // The original may have another key, and rows of units that were left out with the same values in the columns of this one.
+    // The original may have another key, and rows of units that were left out with the same values
+    // in the columns of this one.
     let unit = rows::key_columns(&plan.table);
-    let same_unit = raw.iter().filter(|(column, ..)| unit.contains(&column.name) && !is_key(&column.name));
+    let same_unit = raw
+        .iter()
+        .filter(|(column, ..)| unit.contains(&column.name) && !is_key(&column.name));
     let same_unit = same_unit.flat_map(|(_, copy, original)| {
-        [copy.clone().eq(original.clone()), differ(dialect, copy.clone(), original.clone()).not()]
+        [
+            copy.clone().eq(original.clone()),
+            differ(dialect, copy.clone(), original.clone()).not(),
+        ]
     });
-    let same_key = same_key.chain(same_unit).reduce(|one, other| one.and(other));
-    let key = raw.iter().find(|(column, ..)| is_key(&column.name)).map(|(.., original)| original.clone());
+    let same_key = same_key
+        .chain(same_unit)
+        .reduce(|one, other| one.and(other));
+    let key = raw
+        .iter()
+        .find(|(column, ..)| is_key(&column.name))
+        .map(|(.., original)| original.clone());
     let lost = key.expect("a table has a key").is_null();
     let differs = raw
         .iter()
@@ -120,12 +157,24 @@ async fn unopened_agree(tx: &mut Transaction, job: &Job, plan: &TablePlan) -> Re
     query
         .expr(Expr::cust("COUNT(*)"))
         .from_as(Alias::new(plan.staged(job.to)), copy)
-        .join_as(JoinType::LeftJoin, Alias::new(source), original, same_key.expect("a table has a key"))
+        .join_as(
+            JoinType::LeftJoin,
+            Alias::new(source),
+            original,
+            same_key.expect("a table has a key"),
+        )
         .and_where(differs);
     let row = tx.fetch_one(&query).await.map_err(unreadable(plan))?;
-    match row.integer(0).map_err(unreadable(plan))?.unwrap_or_default() {
+    match row
+        .integer(0)
+        .map_err(unreadable(plan))?
+        .unwrap_or_default()
+    {
         0 => Ok(()),
-        rows => Err(failed(plan, format!("{rows} rows are not what the original has"))),
+        rows => Err(failed(
+            plan,
+            format!("{rows} rows are not what the original has"),
+        )),
     }
 }
 
@@ -154,7 +203,11 @@ async fn digests_agree(
     let columns = plan.digested();
     let mut query = Query::select();
     query
-        .exprs(columns.iter().map(|(column, _)| Expr::col(Alias::new(&column.name))))
+        .exprs(
+            columns
+                .iter()
+                .map(|(column, _)| Expr::col(Alias::new(&column.name))),
+        )
         .from(Alias::new(plan.staged(job.to)));
     let mut sum = Checksum::default();
     let mut busy: Option<tokio::task::JoinHandle<Result<Checksum, MigrateError>>> = None;
@@ -178,7 +231,10 @@ async fn digests_agree(
     if sum == wanted.checksum {
         Ok(())
     } else {
-        Err(failed(plan, "its digest is not that of what the modules gave".to_owned()))
+        Err(failed(
+            plan,
+            "its digest is not that of what the modules gave".to_owned(),
+        ))
     }
 }
 
@@ -188,14 +244,19 @@ async fn some_rows(
     plan: &TablePlan,
 ) -> Result<TableRows, MigrateError> {
     let columns = plan.digested();
-    let mut builders: Vec<_> = columns.iter().map(|(column, _)| ColumnBuilder::new(column.kind.into())).collect();
+    let mut builders: Vec<_> = columns
+        .iter()
+        .map(|(column, _)| ColumnBuilder::new(column.kind.into()))
+        .collect();
     let (mut count, mut bytes) = (0, 0);
     while count < ROWS
         && bytes < BYTES
         && let Some(row) = rows.try_next().await.map_err(unreadable(plan))?
     {
         for (at, ((column, _), builder)) in columns.iter().zip(&mut builders).enumerate() {
-            let value = row.value(at, column.kind.into()).map_err(unreadable(plan))?;
+            let value = row
+                .value(at, column.kind.into())
+                .map_err(unreadable(plan))?;
             bytes += value.text_bytes();
             builder.push(value);
         }
@@ -204,6 +265,14 @@ async fn some_rows(
     let columns = columns
         .into_iter()
         .zip(builders)
-        .map(|((column, _), builder)| (column.name.clone(), BatchColumn::new(builder.finish(), column.sealing)));
-    Ok(TableRows { unit_offsets: vec![0, count], columns: columns.collect() })
+        .map(|((column, _), builder)| {
+            (
+                column.name.clone(),
+                BatchColumn::new(builder.finish(), column.sealing),
+            )
+        });
+    Ok(TableRows {
+        unit_offsets: vec![0, count],
+        columns: columns.collect(),
+    })
 }

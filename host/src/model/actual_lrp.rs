@@ -114,25 +114,32 @@ pub struct ActualLrp {
     /// Whether the instance may receive traffic.
     pub routable: bool,
     pub availability_zone: Text,
-    /// The definition of its desired LRP that the instance runs, or that it will run once a cell has claimed it.
+    /// The definition of its desired LRP that the instance runs, or that it will run once a cell
+    /// has claimed it.
     pub definition_id: Text,
-    /// Whether its container may run another definition: the current one changed between the claim, after which a cell reads
-    /// the desired LRP, and the start; or the container was started by a cell that had not claimed the instance.
+    /// Whether its container may run another definition: the current one changed between the claim,
+    /// after which a cell reads the desired LRP, and the start; or the container was started by a
+    /// cell that had not claimed the instance.
     pub definition_uncertain: bool,
 }
 
 impl ActualLrp {
     /// `None` for an unknown state.
     pub fn state(&self) -> Option<State> {
-        State::ALL.into_iter().find(|state| state.name().as_bytes() == self.state)
+        State::ALL
+            .into_iter()
+            .find(|state| state.name().as_bytes() == self.state)
     }
 
     /// `None` for an unknown presence.
     pub fn presence(&self) -> Option<Presence> {
-        Presence::ALL.into_iter().find(|presence| *presence as i32 == self.presence)
+        Presence::ALL
+            .into_iter()
+            .find(|presence| *presence as i32 == self.presence)
     }
 
-    /// The text of the row in bytes as stored, estimated: sealed text is base64, and JSON escapes some characters.
+    /// The text of the row in bytes as stored, estimated: sealed text is base64, and JSON escapes
+    /// some characters.
     pub fn stored_bytes(&self) -> usize {
         let plain = [
             &self.process_guid,
@@ -146,27 +153,48 @@ impl ActualLrp {
             &self.availability_zone,
             &self.definition_id,
         ];
-        let escaped =
-            |text: &Text| text.len() + 5 * text.iter().filter(|byte| **byte < b' ' || b"<>&".contains(byte)).count();
-        let tags: usize = self.metric_tags.iter().map(|(name, value)| escaped(name) + escaped(value) + 6).sum();
-        let hostnames: usize = self.internal_routes.iter().map(|hostname| escaped(hostname) + 16).sum();
+        let escaped = |text: &Text| {
+            text.len()
+                + 5 * text
+                    .iter()
+                    .filter(|byte| **byte < b' ' || b"<>&".contains(byte))
+                    .count()
+        };
+        let tags: usize = self
+            .metric_tags
+            .iter()
+            .map(|(name, value)| escaped(name) + escaped(value) + 6)
+            .sum();
+        let hostnames: usize = self
+            .internal_routes
+            .iter()
+            .map(|hostname| escaped(hostname) + 16)
+            .sum();
         let sealed = self.net_info.encoded_len() + tags + hostnames;
         plain.into_iter().map(Vec::len).sum::<usize>() + sealed.div_ceil(3) * 4
     }
 
     /// The key of the slot.
     pub fn key(&self) -> LrpKey {
-        LrpKey { process_guid: self.process_guid.clone(), index: self.index, domain: self.domain.clone() }
+        LrpKey {
+            process_guid: self.process_guid.clone(),
+            index: self.index,
+            domain: self.domain.clone(),
+        }
     }
 
     /// The key of the container; empty without one.
     pub fn instance_key(&self) -> InstanceKey {
-        InstanceKey { instance_guid: self.instance_guid.clone(), cell_id: self.cell_id.clone() }
+        InstanceKey {
+            instance_guid: self.instance_guid.clone(),
+            cell_id: self.cell_id.clone(),
+        }
     }
 
     /// Whether the row is in this slot.
     pub fn is_at(&self, key: &LrpKey) -> bool {
-        (&self.process_guid, self.index, &self.domain) == (&key.process_guid, key.index, &key.domain)
+        (&self.process_guid, self.index, &self.domain)
+            == (&key.process_guid, key.index, &key.domain)
     }
 
     /// Whether the row is that of this container.
@@ -214,7 +242,10 @@ impl ActualLrp {
 
 /// A filter of actual LRPs. All conditions hold; an empty one does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each field is a condition on the record's field of that name")]
+#[allow(
+    missing_docs,
+    reason = "each field is a condition on the record's field of that name"
+)]
 pub struct ActualLrpFilter {
     pub domain: Text,
     pub cell_id: Text,

@@ -1,5 +1,5 @@
-//! A committed change of one desired LRP, slot or task: the record before and after. Events of all revisions derive from
-//! it.
+//! A committed change of one desired LRP, slot or task: the record before and after. Events of all
+//! revisions derive from it.
 
 use super::TraceId;
 use super::desired_lrp::DesiredLrp;
@@ -9,16 +9,34 @@ use super::task::Task;
 
 /// A committed change; `None` before a creation and after a removal.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs, reason = "the fields are the record before and after, and what they do not show")]
+#[allow(
+    missing_docs,
+    reason = "the fields are the record before and after, and what they do not show"
+)]
 pub enum RecordChange {
     /// A desired LRP was created, updated or removed.
-    DesiredLrp { before: Option<Box<DesiredLrp>>, after: Option<Box<DesiredLrp>>, trace_id: TraceId },
+    DesiredLrp {
+        before: Option<Box<DesiredLrp>>,
+        after: Option<Box<DesiredLrp>>,
+        trace_id: TraceId,
+    },
     /// The update of a desired LRP was halted, or is not any more; its records are unchanged.
-    UpdateHalt { lrp: Box<DesiredLrp>, status: Box<UpdateStatus> },
+    UpdateHalt {
+        lrp: Box<DesiredLrp>,
+        status: Box<UpdateStatus>,
+    },
     /// Rows of a slot changed; an absent row is `None` within the slot.
-    Slot { before: Box<Slot>, after: Box<Slot>, cause: Cause, trace_id: TraceId },
+    Slot {
+        before: Box<Slot>,
+        after: Box<Slot>,
+        cause: Cause,
+        trace_id: TraceId,
+    },
     /// A task was created, changed state or was removed.
-    Task { before: Option<Box<Task>>, after: Option<Box<Task>> },
+    Task {
+        before: Option<Box<Task>>,
+        after: Option<Box<Task>>,
+    },
 }
 
 /// Why a slot changed, where the rows before and after do not show it.

@@ -1,10 +1,12 @@
-//! Convergence of the instances of one process guid: the actions that are due for each slot, given the desired LRP, if any,
-//! and the present cells and domains. Pure; combines Diego's passes per slot.
+//! Convergence of the instances of one process guid: the actions that are due for each slot, given
+//! the desired LRP, if any, and the present cells and domains. Pure; combines Diego's passes per
+//! slot.
 //!
-//! Differences from Diego. Where its passes contradict each other and apply both in any order, one wins here: removal of
-//! what is not desired, and a container whose cell is back over a new one. Diego compares counts of instances, so it misses
-//! a surplus instance that makes up for a missing one; here each index is examined. A suspect container beyond the desired
-//! number is removed, too, which Diego keeps until its cell is back.
+//! Differences from Diego. Where its passes contradict each other and apply both in any order, one
+//! wins here: removal of what is not desired, and a container whose cell is back over a new one.
+//! Diego compares counts of instances, so it misses a surplus instance that makes up for a missing
+//! one; here each index is examined. A suspect container beyond the desired number is removed, too,
+//! which Diego keeps until its cell is back.
 
 mod push;
 
@@ -81,11 +83,16 @@ impl SlotAction {
     pub const fn is_auctioned(self) -> bool {
         match self {
             Self::Suspect | Self::Start | Self::Create => true,
-            Self::RemoveEvacuating | Self::RemoveSuspect | Self::Promote | Self::Unclaim | Self::Retire => false,
+            Self::RemoveEvacuating
+            | Self::RemoveSuspect
+            | Self::Promote
+            | Self::Unclaim
+            | Self::Retire => false,
         }
     }
 
-    /// Applies the action to the rows. `Retire` changes nothing here: the caller requests the stop from the cell.
+    /// Applies the action to the rows. `Retire` changes nothing here: the caller requests the stop
+    /// from the cell.
     ///
     /// # Errors
     /// The slot has changed, so that the action does not apply any more.
@@ -119,22 +126,37 @@ impl ProcessRecords {
         let desired = 0..wanted.map_or(0, |wanted| wanted.instances.min(INSTANCES));
         let missing = desired.filter(|index| !self.slots.contains_key(index));
         let missing = missing.map(|index| (index, vec![SlotAction::Create]));
-        let found = self.slots.iter().map(|(index, slot)| (*index, decide(*index, slot, wanted, input)));
-        found.filter(|(_, actions)| !actions.is_empty()).chain(missing).collect()
+        let found = self
+            .slots
+            .iter()
+            .map(|(index, slot)| (*index, decide(*index, slot, wanted, input)));
+        found
+            .filter(|(_, actions)| !actions.is_empty())
+            .chain(missing)
+            .collect()
     }
 
     /// Whether a container runs, or may run, another definition than the current one.
     pub fn has_old_containers(&self) -> bool {
-        let Some(wanted) = &self.wanted else { return false };
+        let Some(wanted) = &self.wanted else {
+            return false;
+        };
         let rows = self.slots.values().flat_map(|slot| slot.rows());
-        rows.into_iter().any(|row| !row.waits() && row.is_old(&wanted.definition_id))
+        rows.into_iter()
+            .any(|row| !row.waits() && row.is_old(&wanted.definition_id))
     }
 
     /// The updates that running containers have missed.
     pub fn pushes(&self, input: &ConvergenceInput<'_>) -> Vec<Push> {
-        let Some(wanted) = &self.wanted else { return Vec::new() };
-        let running = self.slots.values().filter_map(|slot| slot.ordinary.as_ref());
-        let running = running.filter(|row| row.state() == Some(State::Running) && input.cells.has(&row.cell_id));
+        let Some(wanted) = &self.wanted else {
+            return Vec::new();
+        };
+        let running = self
+            .slots
+            .values()
+            .filter_map(|slot| slot.ordinary.as_ref());
+        let running = running
+            .filter(|row| row.state() == Some(State::Running) && input.cells.has(&row.cell_id));
         running.flat_map(|row| Push::of(wanted, row)).collect()
     }
 }
@@ -147,7 +169,11 @@ pub fn decide(
     input: &ConvergenceInput<'_>,
 ) -> Vec<SlotAction> {
     let mut actions = Vec::new();
-    if slot.evacuating.as_ref().is_some_and(|row| input.cells.is_gone(&row.cell_id)) {
+    if slot
+        .evacuating
+        .as_ref()
+        .is_some_and(|row| input.cells.is_gone(&row.cell_id))
+    {
         actions.push(SlotAction::RemoveEvacuating);
     }
     let status = IndexStatus::of(index, wanted);
@@ -188,7 +214,9 @@ fn may_remove(
     match (status, wanted) {
         (IndexStatus::Desired, _) => false,
         (IndexStatus::Surplus, Some(wanted)) => input.fresh.contains(&wanted.domain),
-        (IndexStatus::Orphan, _) | (IndexStatus::Surplus, None) => input.known.contains(&row.domain),
+        (IndexStatus::Orphan, _) | (IndexStatus::Surplus, None) => {
+            input.known.contains(&row.domain)
+        }
     }
 }
 
@@ -220,7 +248,9 @@ fn of_ordinary(
     wanted: Option<&DesiredInstances>,
     input: &ConvergenceInput<'_>,
 ) -> Option<SlotAction> {
-    let Some(row) = &slot.ordinary else { return (status == IndexStatus::Desired).then_some(SlotAction::Create) };
+    let Some(row) = &slot.ordinary else {
+        return (status == IndexStatus::Desired).then_some(SlotAction::Create);
+    };
     if may_remove(row, status, wanted, input) {
         return Some(SlotAction::Retire);
     }
@@ -228,18 +258,24 @@ fn of_ordinary(
         return None;
     }
     match row.state()? {
-        State::Unclaimed => (row.since_ns < input.now_ns.saturating_sub(STALE_NS)).then_some(SlotAction::Start),
-        State::Crashed => {
-            (restart(row.crash_count, row.since_ns, input.now_ns) == Restart::Now).then_some(SlotAction::Start)
+        State::Unclaimed => {
+            (row.since_ns < input.now_ns.saturating_sub(STALE_NS)).then_some(SlotAction::Start)
         }
+        State::Crashed => (restart(row.crash_count, row.since_ns, input.now_ns) == Restart::Now)
+            .then_some(SlotAction::Start),
         State::Claimed | State::Running => is_lost(row, input.cells).then(|| {
             let keeps_another = slot.suspect.is_some();
-            if keeps_another { SlotAction::Unclaim } else { SlotAction::Suspect }
+            if keeps_another {
+                SlotAction::Unclaim
+            } else {
+                SlotAction::Suspect
+            }
         }),
     }
 }
 
-/// Whether the cell of a container is gone. A container without a cell is lost only if no cell is present at all.
+/// Whether the cell of a container is gone. A container without a cell is lost only if no cell is
+/// present at all.
 fn is_lost(row: &ActualLrp, cells: &CellSet) -> bool {
     cells.is_gone(&row.cell_id) && (!row.cell_id.is_empty() || cells.is_empty())
 }

@@ -1,5 +1,5 @@
-//! A desired LRP: what to run, and how many instances of it. Split into the parts that are read separately: scheduling,
-//! routing, and the whole.
+//! A desired LRP: what to run, and how many instances of it. Split into the parts that are read
+//! separately: scheduling, routing, and the whole.
 
 mod definition;
 
@@ -89,13 +89,20 @@ pub struct DesiredLrpUpdate {
 impl DesiredLrpUpdate {
     /// Whether it has a definition and nothing else.
     pub fn is_of_definition_alone(&self) -> bool {
-        self.definition.is_some() && Self { definition: None, ..self.clone() } == Self::default()
+        self.definition.is_some()
+            && Self {
+                definition: None,
+                ..self.clone()
+            } == Self::default()
     }
 }
 
 /// A filter of desired LRPs. All conditions hold; an empty one does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each field is a condition on the record's field of that name")]
+#[allow(
+    missing_docs,
+    reason = "each field is a condition on the record's field of that name"
+)]
 pub struct DesiredLrpFilter {
     pub domain: Text,
     pub process_guids: Vec<Text>,

@@ -1,11 +1,12 @@
-//! The texts of failures, as records keep them: never rejected, because the failure itself must be stored.
+//! The texts of failures, as records keep them: never rejected, because the failure itself must be
+//! stored.
 
 /// Failure texts of this many bytes or more are truncated, as in Diego.
 const LONG: usize = 1024;
 const CUT: &str = "(truncated)";
 
-/// A failure text in the form that fits a column: lossy UTF-8, truncated. `keeps_nul` if the database stores a NUL character;
-/// otherwise U+FFFD is in its place.
+/// A failure text in the form that fits a column: lossy UTF-8, truncated. `keeps_nul` if the
+/// database stores a NUL character; otherwise U+FFFD is in its place.
 pub fn excerpt(text: &[u8], keeps_nul: bool) -> String {
     let mut text = String::from_utf8_lossy(text).into_owned();
     if !keeps_nul {
@@ -28,9 +29,15 @@ mod tests {
             let stored = |text: &[u8]| excerpt(text, keeps_nul);
             assert_eq!(stored(b""), "");
             assert_eq!(stored("a".repeat(1023).as_bytes()), "a".repeat(1023));
-            assert_eq!(stored("a".repeat(1024).as_bytes()), format!("{}(truncated)", "a".repeat(1013)));
+            assert_eq!(
+                stored("a".repeat(1024).as_bytes()),
+                format!("{}(truncated)", "a".repeat(1013))
+            );
             // The 1013th byte is within a character.
-            assert_eq!(stored("é".repeat(600).as_bytes()), format!("{}(truncated)", "é".repeat(506)));
+            assert_eq!(
+                stored("é".repeat(600).as_bytes()),
+                format!("{}(truncated)", "é".repeat(506))
+            );
             assert_eq!(stored(b"a\xff"), "a\u{fffd}");
             assert_eq!(stored(&[0xff; 400]).len(), 1011 + CUT.len());
         }

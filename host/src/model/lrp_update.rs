@@ -1,5 +1,6 @@
-//! The update of a desired LRP to another definition: which of its instances are replaced next, how far it is, and when it is
-//! done. Pure: everything follows from the rows, so nothing is lost with the host.
+//! The update of a desired LRP to another definition: which of its instances are replaced next, how
+//! far it is, and when it is done. Pure: everything follows from the rows, so nothing is lost with
+//! the host.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -40,10 +41,22 @@ impl UpdateTarget {
     /// The target at a time in nanoseconds since 1970, with its update, if one is under way.
     pub fn at(&self, now_ns: i64, pace: &Pace, update: Option<&UpdateRecord>) -> UpdatedLrp<'_> {
         let recreates = self.update_strategy == UpdateStrategy::Recreate as i32;
-        let strategy = if recreates { Replacement::Recreate } else { Replacement::Rolling };
+        let strategy = if recreates {
+            Replacement::Recreate
+        } else {
+            Replacement::Rolling
+        };
         let is_cancelled = update.is_some_and(|update| update.is_cancelled);
         let (definition_id, instances) = (&self.definition_id, self.instances);
-        UpdatedLrp { definition_id, instances, strategy, is_cancelled, now_ns, pace: *pace, places: usize::MAX }
+        UpdatedLrp {
+            definition_id,
+            instances,
+            strategy,
+            is_cancelled,
+            now_ns,
+            pace: *pace,
+            places: usize::MAX,
+        }
     }
 }
 
@@ -71,7 +84,8 @@ pub struct UpdatedLrp<'a> {
 pub struct Pace {
     /// Most instances of one LRP that are replaced at the same time.
     pub max_in_flight: MaxInFlight,
-    /// Most instances of all LRPs that are replaced at the same time, without those of halted updates.
+    /// Most instances of all LRPs that are replaced at the same time, without those of halted
+    /// updates.
     pub max_in_flight_total: NonZeroU32,
     /// A new instance that runs fails if it is not routable after this time.
     pub routable_timeout: Duration,
@@ -114,12 +128,18 @@ impl<'de> Deserialize<'de> for MaxInFlight {
             Number(u32),
             Text(String),
         }
-        let expected = || D::Error::custom("expected a number of instances, or a percentage such as \"10%\"");
+        let expected =
+            || D::Error::custom("expected a number of instances, or a percentage such as \"10%\"");
         match WrittenLimit::deserialize(deserializer).map_err(|_| expected())? {
             WrittenLimit::Number(instances) if instances > 0 => Ok(Self::Instances(instances)),
             WrittenLimit::Text(text) => {
-                let percent = text.strip_suffix('%').and_then(|digits| digits.parse().ok());
-                percent.filter(|percent| (1..=100).contains(percent)).map(Self::Percent).ok_or_else(expected)
+                let percent = text
+                    .strip_suffix('%')
+                    .and_then(|digits| digits.parse().ok());
+                percent
+                    .filter(|percent| (1..=100).contains(percent))
+                    .map(Self::Percent)
+                    .ok_or_else(expected)
             }
             WrittenLimit::Number(_) => Err(expected()),
         }
@@ -163,8 +183,8 @@ impl UpdateAction {
     }
 }
 
-/// Places of an LRP among the instances of all LRPs that are being replaced. A halted update has none: it would keep them until
-/// a client corrects it.
+/// Places of an LRP among the instances of all LRPs that are being replaced. A halted update has
+/// none: it would keep them until a client corrects it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlaceDemand {
     /// For instances that are being replaced.
@@ -182,7 +202,8 @@ pub struct UpdateProgress {
     pub old: usize,
     /// Of the current definition, and not running or not routable yet.
     pub pending: usize,
-    /// Of the current definition, and crashed too often, without a cell that takes them, or too long not routable.
+    /// Of the current definition, and crashed too often, without a cell that takes them, or too
+    /// long not routable.
     pub failing: usize,
 }
 
@@ -231,7 +252,12 @@ impl UpdateStatus {
     ) -> Self {
         let lrp = target.at(now_ns, pace, update.as_ref());
         let (progress, halt) = (lrp.progress(slots), lrp.halt(slots));
-        Self { target, update, progress, halt }
+        Self {
+            target,
+            update,
+            progress,
+            halt,
+        }
     }
 
     /// Why the update under way is halted.
@@ -252,13 +278,19 @@ impl UpdatedLrp<'_> {
                 ReplacementPhase::Replaced => UpdateAction::StopReplaced,
                 // Nothing waits for the replacement of an instance that is not desired any more.
                 _ if !is_desired && self.has_old_evacuating(slot) => UpdateAction::StopReplaced,
-                ReplacementPhase::Pending | ReplacementPhase::Failing if self.has_dispensable_evacuating(slot) => {
+                ReplacementPhase::Pending | ReplacementPhase::Failing
+                    if self.has_dispensable_evacuating(slot) =>
+                {
                     UpdateAction::StopReplaced
                 }
                 ReplacementPhase::Reverting => UpdateAction::Revert,
                 ReplacementPhase::Empty if is_desired => UpdateAction::Create,
-                ReplacementPhase::Old if is_desired && slot.evacuating.is_some() => surplus_container(slot),
-                ReplacementPhase::Old if is_desired && self.is_dispensable(slot) => UpdateAction::StopFirst,
+                ReplacementPhase::Old if is_desired && slot.evacuating.is_some() => {
+                    surplus_container(slot)
+                }
+                ReplacementPhase::Old if is_desired && self.is_dispensable(slot) => {
+                    UpdateAction::StopFirst
+                }
                 ReplacementPhase::Old if is_halted && !self.passes_halt(slot) => continue,
                 ReplacementPhase::Old if is_desired && free > 0 => {
                     free -= 1;
@@ -281,7 +313,11 @@ impl UpdatedLrp<'_> {
     }
 
     /// The replaced container of a desired instance and its successor, if both receive traffic.
-    pub fn overlapping<'s>(&self, index: i32, slot: &'s Slot) -> Option<(&'s ActualLrp, &'s ActualLrp)> {
+    pub fn overlapping<'s>(
+        &self,
+        index: i32,
+        slot: &'s Slot,
+    ) -> Option<(&'s ActualLrp, &'s ActualLrp)> {
         let (old, new) = (slot.evacuating.as_ref()?, slot.ordinary.as_ref()?);
         let is_replaced = index < self.instances && self.phase(slot) == ReplacementPhase::Replaced;
         (is_replaced && old.routable && new.routable).then_some((old, new))
@@ -289,22 +325,34 @@ impl UpdatedLrp<'_> {
 
     /// Instances that may be replaced now because of this LRP alone.
     fn free(&self, slots: &BTreeMap<i32, Box<Slot>>) -> usize {
-        self.pace.max_in_flight.of(self.instances).saturating_sub(self.in_flight(slots))
+        self.pace
+            .max_in_flight
+            .of(self.instances)
+            .saturating_sub(self.in_flight(slots))
     }
 
     /// The places that this LRP has and that it needs next, among those of all.
     pub fn demand(&self, slots: &BTreeMap<i32, Box<Slot>>) -> PlaceDemand {
         let is_halted = self.progress(slots).is_halted();
-        let is_next = |slot: &Slot| self.phase(slot) == ReplacementPhase::Old && (!is_halted || self.passes_halt(slot));
-        let next = slots.range(..self.instances.max(0)).filter(|(_, slot)| is_next(slot)).count();
+        let is_next = |slot: &Slot| {
+            self.phase(slot) == ReplacementPhase::Old && (!is_halted || self.passes_halt(slot))
+        };
+        let next = slots
+            .range(..self.instances.max(0))
+            .filter(|(_, slot)| is_next(slot))
+            .count();
         let taken = if is_halted { 0 } else { self.in_flight(slots) };
-        PlaceDemand { taken, next: self.free(slots).min(next) }
+        PlaceDemand {
+            taken,
+            next: self.free(slots).min(next),
+        }
     }
 
     /// Why the update is halted; none if it is not.
     pub fn halt(&self, slots: &BTreeMap<i32, Box<Slot>>) -> Option<Halt> {
         let mut desired = slots.range(..self.instances.max(0));
-        let (index, slot) = desired.find(|(_, slot)| self.phase(slot) == ReplacementPhase::Failing)?;
+        let (index, slot) =
+            desired.find(|(_, slot)| self.phase(slot) == ReplacementPhase::Failing)?;
         let row = slot.ordinary.as_ref()?;
         let is_unplaced = row.state() == Some(State::Unclaimed) && !row.placement_error.is_empty();
         let reason = if self.is_late(slot) {
@@ -314,29 +362,39 @@ impl UpdatedLrp<'_> {
         } else {
             row.crash_reason.clone()
         };
-        Some(Halt { index: *index, since_ns: row.since_ns, reason })
+        Some(Halt {
+            index: *index,
+            since_ns: row.since_ns,
+            reason,
+        })
     }
 
     /// How far the update is.
     pub fn progress(&self, slots: &BTreeMap<i32, Box<Slot>>) -> UpdateProgress {
         let mut progress = UpdateProgress::default();
         for index in 0..self.instances {
-            let phase = slots.get(&index).map_or(ReplacementPhase::Empty, |slot| self.phase(slot));
+            let phase = slots
+                .get(&index)
+                .map_or(ReplacementPhase::Empty, |slot| self.phase(slot));
             match phase {
-                ReplacementPhase::Current | ReplacementPhase::Replaced | ReplacementPhase::Reverting => {
-                    progress.current += 1
-                }
+                ReplacementPhase::Current
+                | ReplacementPhase::Replaced
+                | ReplacementPhase::Reverting => progress.current += 1,
                 ReplacementPhase::Pending | ReplacementPhase::Empty => progress.pending += 1,
                 ReplacementPhase::Failing => progress.failing += 1,
                 ReplacementPhase::Old => {}
             }
         }
-        progress.old = slots.values().filter(|slot| self.has_old_container(slot)).count();
+        progress.old = slots
+            .values()
+            .filter(|slot| self.has_old_container(slot))
+            .count();
         progress
     }
 
-    /// Whether all desired instances run the current definition, and nothing runs another one. A cancelled update is done
-    /// even if instances of the definition from before fail, as they may have done before; another update may correct that.
+    /// Whether all desired instances run the current definition, and nothing runs another one. A
+    /// cancelled update is done even if instances of the definition from before fail, as they may
+    /// have done before; another update may correct that.
     pub fn is_done(&self, slots: &BTreeMap<i32, Box<Slot>>) -> bool {
         let progress = self.progress(slots);
         let instances = usize::try_from(self.instances).unwrap_or(0);
@@ -356,7 +414,9 @@ impl UpdatedLrp<'_> {
         let desired = slots.range(..self.instances.max(0));
         let existing = desired.clone().count();
         // A missing instance is about to be created.
-        let missing = usize::try_from(self.instances).unwrap_or(0).saturating_sub(existing);
+        let missing = usize::try_from(self.instances)
+            .unwrap_or(0)
+            .saturating_sub(existing);
         desired.filter(|(_, slot)| is_in_flight(slot)).count() + missing
     }
 
@@ -369,41 +429,55 @@ impl UpdatedLrp<'_> {
 
     /// Whether the managed instance has run for too long without being routable.
     fn is_late(&self, slot: &Slot) -> bool {
-        let runs_unroutable = |row: &&ActualLrp| row.state() == Some(State::Running) && !row.routable;
+        let runs_unroutable =
+            |row: &&ActualLrp| row.state() == Some(State::Running) && !row.routable;
         let runs_for = |row: &ActualLrp| self.now_ns.saturating_sub(row.since_ns);
         let limit_ns = i64::try_from(self.pace.routable_timeout.as_nanos()).unwrap_or(i64::MAX);
-        slot.ordinary.as_ref().filter(runs_unroutable).is_some_and(|row| runs_for(row) >= limit_ns)
+        slot.ordinary
+            .as_ref()
+            .filter(runs_unroutable)
+            .is_some_and(|row| runs_for(row) >= limit_ns)
     }
 
-    /// Whether the managed container is one of a cancelled definition that receives no traffic, so that nothing is lost if
-    /// it stops before its successor runs.
+    /// Whether the managed container is one of a cancelled definition that receives no traffic, so
+    /// that nothing is lost if it stops before its successor runs.
     fn is_dispensable(&self, slot: &Slot) -> bool {
         self.is_cancelled && slot.ordinary.as_ref().is_some_and(|row| !row.routable)
     }
 
-    /// Whether the container is replaced also while the update is halted: its record may name another definition than it runs,
-    /// and it goes on until its successor is up.
+    /// Whether the container is replaced also while the update is halted: its record may name
+    /// another definition than it runs, and it goes on until its successor is up.
     fn passes_halt(&self, slot: &Slot) -> bool {
-        self.strategy == Replacement::Rolling && slot.ordinary.as_ref().is_some_and(|row| row.definition_uncertain)
+        self.strategy == Replacement::Rolling
+            && slot
+                .ordinary
+                .as_ref()
+                .is_some_and(|row| row.definition_uncertain)
     }
 
     /// As [`Self::is_dispensable`], for a container that is being replaced.
     fn has_dispensable_evacuating(&self, slot: &Slot) -> bool {
-        self.is_cancelled && self.has_old_evacuating(slot) && slot.evacuating.as_ref().is_some_and(|row| !row.routable)
+        self.is_cancelled
+            && self.has_old_evacuating(slot)
+            && slot.evacuating.as_ref().is_some_and(|row| !row.routable)
     }
 
     fn has_old_evacuating(&self, slot: &Slot) -> bool {
-        slot.evacuating.as_ref().is_some_and(|row| row.is_old(self.definition_id))
+        slot.evacuating
+            .as_ref()
+            .is_some_and(|row| row.is_old(self.definition_id))
     }
 
     /// A suspect container counts: its cell may come back.
     fn has_old_container(&self, slot: &Slot) -> bool {
-        slot.rows().any(|row: &ActualLrp| !row.waits() && row.is_old(self.definition_id))
+        slot.rows()
+            .any(|row: &ActualLrp| !row.waits() && row.is_old(self.definition_id))
     }
 }
 
-/// Stops one of two containers of which the managed one is old, because there is no room for a third one: that which receives
-/// no traffic, or the evacuating one, whose cell may have been asked to stop it already.
+/// Stops one of two containers of which the managed one is old, because there is no room for a
+/// third one: that which receives no traffic, or the evacuating one, whose cell may have been asked
+/// to stop it already.
 fn surplus_container(slot: &Slot) -> UpdateAction {
     let is_routable = |row: &Option<ActualLrp>| row.as_ref().is_some_and(|row| row.routable);
     match is_routable(&slot.evacuating) && !is_routable(&slot.ordinary) {

@@ -1,5 +1,5 @@
-//! Restarts of crashed instances: at once for the first crashes, then after growing delays, finally never. The numbers are
-//! Diego's and not configurable.
+//! Restarts of crashed instances: at once for the first crashes, then after growing delays, finally
+//! never. The numbers are Diego's and not configurable.
 
 const SECOND_NS: i64 = 1_000_000_000;
 
@@ -32,7 +32,11 @@ pub fn restart(crash_count: i32, since_ns: i64, now_ns: i64) -> Restart {
     }
     let delay_ns = FIRST_DELAY_NS << (crash_count - IMMEDIATE_RESTARTS).min(MAX_DOUBLINGS);
     let due_ns = since_ns.saturating_add(delay_ns);
-    if now_ns >= due_ns { Restart::Now } else { Restart::AtNs(due_ns) }
+    if now_ns >= due_ns {
+        Restart::Now
+    } else {
+        Restart::AtNs(due_ns)
+    }
 }
 
 /// The crash count after one more crash; `ran_ns` is how long the instance was running, if it was.
@@ -43,8 +47,8 @@ pub fn crash_count(before: i32, ran_ns: Option<i64>) -> i32 {
     }
 }
 
-/// Whether a running instance with this crash count counts as working, although it may have crashed: with more than a few
-/// crashes only once a further crash would count as the first one.
+/// Whether a running instance with this crash count counts as working, although it may have
+/// crashed: with more than a few crashes only once a further crash would count as the first one.
 pub fn is_stable(crash_count: i32, since_ns: i64, now_ns: i64) -> bool {
     crash_count < IMMEDIATE_RESTARTS || now_ns.saturating_sub(since_ns) > RESET_AFTER_NS
 }
@@ -60,10 +64,24 @@ mod tests {
 
     #[test]
     fn delays_double_to_sixteen_minutes_and_end_at_two_hundred_crashes() {
-        let waits = [(3, 30), (4, 60), (5, 120), (6, 240), (7, 480), (8, 960), (9, 960), (100, 960), (199, 960)];
+        let waits = [
+            (3, 30),
+            (4, 60),
+            (5, 120),
+            (6, 240),
+            (7, 480),
+            (8, 960),
+            (9, 960),
+            (100, 960),
+            (199, 960),
+        ];
         for (count, wait_s) in waits {
             let due_ns = 1_000 + wait_s * SECOND_NS;
-            assert_eq!(restart(count, 1_000, due_ns - 1), Restart::AtNs(due_ns), "{count}");
+            assert_eq!(
+                restart(count, 1_000, due_ns - 1),
+                Restart::AtNs(due_ns),
+                "{count}"
+            );
             assert_eq!(restart(count, 1_000, due_ns), Restart::Now, "{count}");
         }
         for count in [-1, 0, 1, 2] {

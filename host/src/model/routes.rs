@@ -1,5 +1,5 @@
-//! Routes: JSON by the name of the router that it is for. Owns their stored form; the JSON of a route is not
-//! interpreted.
+//! Routes: JSON by the name of the router that it is for. Owns their stored form; the JSON of a
+//! route is not interpreted.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +14,15 @@ pub const INTERNAL_ROUTER: &[u8] = b"internal-router";
 pub struct Routes(BTreeMap<Text, Vec<u8>>);
 
 impl Routes {
-    /// The last entry of a name wins, as in decoders of maps. A literal `null` is dropped, because Diego's BBS could
-    /// not read it back.
+    /// The last entry of a name wins, as in decoders of maps. A literal `null` is dropped, because
+    /// Diego's BBS could not read it back.
     pub fn new(entries: impl IntoIterator<Item = (Text, Vec<u8>)>) -> Self {
-        Self(entries.into_iter().filter(|(_, value)| !json::is_null(value)).collect())
+        Self(
+            entries
+                .into_iter()
+                .filter(|(_, value)| !json::is_null(value))
+                .collect(),
+        )
     }
 
     /// The entries, sorted by name.
@@ -27,7 +32,10 @@ impl Routes {
 
     /// The length of all names and values.
     pub fn bytes(&self) -> usize {
-        self.0.iter().map(|(name, value)| name.len() + value.len()).sum()
+        self.0
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum()
     }
 
     /// The JSON for one router.
@@ -58,7 +66,9 @@ impl Routes {
     /// # Errors
     /// The value of an entry is not JSON.
     pub fn to_json(routes: Option<&Self>) -> Result<Vec<u8>, Malformed> {
-        let Some(Self(entries)) = routes else { return Ok(b"null".to_vec()) };
+        let Some(Self(entries)) = routes else {
+            return Ok(b"null".to_vec());
+        };
         let mut out = vec![b'{'];
         for (at, (name, value)) in entries.iter().enumerate() {
             if at > 0 {
@@ -78,15 +88,29 @@ mod tests {
     use super::*;
 
     fn routes(entries: &[(&str, &str)]) -> Routes {
-        Routes::new(entries.iter().map(|(name, value)| ((*name).into(), (*value).into())))
+        Routes::new(
+            entries
+                .iter()
+                .map(|(name, value)| ((*name).into(), (*value).into())),
+        )
     }
 
     #[test]
     fn stored_routes_are_compact_sorted_and_escaped() {
-        let given = routes(&[("tcp", " [ 1 ] "), ("a<b", "\"&\""), ("cf", r#"[{"port": 8080}]"#)]);
+        let given = routes(&[
+            ("tcp", " [ 1 ] "),
+            ("a<b", "\"&\""),
+            ("cf", r#"[{"port": 8080}]"#),
+        ]);
         let text = String::from_utf8(Routes::to_json(Some(&given)).unwrap()).unwrap();
-        assert_eq!(text, r#"{"a\u003cb":"\u0026","cf":[{"port":8080}],"tcp":[1]}"#);
-        assert_eq!(Routes::from_json(text.as_bytes()).unwrap().unwrap().0.len(), 3);
+        assert_eq!(
+            text,
+            r#"{"a\u003cb":"\u0026","cf":[{"port":8080}],"tcp":[1]}"#
+        );
+        assert_eq!(
+            Routes::from_json(text.as_bytes()).unwrap().unwrap().0.len(),
+            3
+        );
     }
 
     #[test]
@@ -99,14 +123,24 @@ mod tests {
 
     #[test]
     fn last_entry_of_a_name_wins_and_null_is_dropped() {
-        assert_eq!(routes(&[("a", "1"), ("a", "2"), ("b", "null")]), routes(&[("a", "2")]));
-        assert_eq!(Routes::from_json(br#"{"a":null,"b":1}"#).unwrap(), Some(routes(&[("b", "1")])));
+        assert_eq!(
+            routes(&[("a", "1"), ("a", "2"), ("b", "null")]),
+            routes(&[("a", "2")])
+        );
+        assert_eq!(
+            Routes::from_json(br#"{"a":null,"b":1}"#).unwrap(),
+            Some(routes(&[("b", "1")]))
+        );
     }
 
     #[test]
     fn value_that_is_not_json_is_rejected() {
         for (bad, at) in [("", 0), ("{", 1), ("x", 0)] {
-            assert_eq!(Routes::to_json(Some(&routes(&[("a", bad)]))), Err(Malformed { at }), "{bad:?}");
+            assert_eq!(
+                Routes::to_json(Some(&routes(&[("a", bad)]))),
+                Err(Malformed { at }),
+                "{bad:?}"
+            );
         }
         assert_eq!(Routes::from_json(b"[]"), Err(Malformed { at: 0 }));
     }

@@ -1,5 +1,5 @@
-//! A slot: one index of a desired LRP, with up to three rows. A transition applies to the whole slot; the rows to write and
-//! the events to publish follow from the slot before and after.
+//! A slot: one index of a desired LRP, with up to three rows. A transition applies to the whole
+//! slot; the rows to write and the events to publish follow from the slot before and after.
 
 mod evacuation;
 mod replacement;
@@ -46,7 +46,8 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Collects the rows of one slot. A row with an unknown presence is left out and stays as it is.
+    /// Collects the rows of one slot. A row with an unknown presence is left out and stays as it
+    /// is.
     pub fn of(rows: impl IntoIterator<Item = ActualLrp>) -> Self {
         let mut slot = Self::default();
         for row in rows {
@@ -57,7 +58,8 @@ impl Slot {
         slot
     }
 
-    /// The slots of one process guid, by index. Boxed: a `BTreeMap` node has room for eleven values, and most have one.
+    /// The slots of one process guid, by index. Boxed: a `BTreeMap` node has room for eleven
+    /// values, and most have one.
     pub fn by_index(rows: impl IntoIterator<Item = ActualLrp>) -> BTreeMap<i32, Box<Self>> {
         let mut slots = BTreeMap::<_, Box<Self>>::new();
         for row in rows {
@@ -94,12 +96,17 @@ impl Slot {
 
     /// The rows that exist.
     pub fn rows(&self) -> impl Iterator<Item = &ActualLrp> {
-        [&self.ordinary, &self.evacuating, &self.suspect].into_iter().flatten()
+        [&self.ordinary, &self.evacuating, &self.suspect]
+            .into_iter()
+            .flatten()
     }
 
     /// The presence of the row with this instance key.
     pub fn presence_of(&self, instance: &InstanceKey) -> Option<Presence> {
-        Presence::ALL.into_iter().find(|presence| self.at(*presence).is_some_and(|row| row.is_instance(instance)))
+        Presence::ALL.into_iter().find(|presence| {
+            self.at(*presence)
+                .is_some_and(|row| row.is_instance(instance))
+        })
     }
 }
 

@@ -1,5 +1,5 @@
-//! Tags and similar maps and lists of text: metric tags of both kinds, placement tags, internal routes. Owns their stored
-//! form.
+//! Tags and similar maps and lists of text: metric tags of both kinds, placement tags, internal
+//! routes. Owns their stored form.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,10 @@ pub const DYNAMIC_INDEX: i32 = 1;
 /// The dynamic value is the instance guid.
 pub const DYNAMIC_INSTANCE_GUID: i32 = 2;
 
-const DYNAMIC: [(&[u8], i32); 2] = [(b"INDEX", DYNAMIC_INDEX), (b"INSTANCE_GUID", DYNAMIC_INSTANCE_GUID)];
+const DYNAMIC: [(&[u8], i32); 2] = [
+    (b"INDEX", DYNAMIC_INDEX),
+    (b"INSTANCE_GUID", DYNAMIC_INSTANCE_GUID),
+];
 
 /// Renders metric tags in their stored form.
 pub fn metric_tags_to_json(tags: &MetricTags) -> Vec<u8> {
@@ -36,7 +39,10 @@ pub fn metric_tags_to_json(tags: &MetricTags) -> Vec<u8> {
             if !tag.fixed.is_empty() {
                 out.push(b',');
             }
-            let name = DYNAMIC.iter().find(|(_, number)| *number == tag.dynamic).map_or(&b""[..], |(name, _)| name);
+            let name = DYNAMIC
+                .iter()
+                .find(|(_, number)| *number == tag.dynamic)
+                .map_or(&b""[..], |(name, _)| name);
             out.extend_from_slice(b"\"dynamic\":");
             json::quote(name, out);
         }
@@ -67,7 +73,10 @@ fn metric_tag(scanner: &mut Scanner<'_>) -> Result<MetricTag, Malformed> {
             tag.fixed = scanner.text()?.unwrap_or_default();
         } else if key.eq_ignore_ascii_case("dynamic") {
             let name = scanner.text()?.unwrap_or_default();
-            tag.dynamic = DYNAMIC.iter().find(|(known, _)| *known == name).map_or(0, |(_, number)| *number);
+            tag.dynamic = DYNAMIC
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map_or(0, |(_, number)| *number);
         } else {
             scanner.value()?;
         }
@@ -187,7 +196,10 @@ mod tests {
     use super::*;
 
     fn tag(fixed: &str, dynamic: i32) -> MetricTag {
-        MetricTag { fixed: fixed.into(), dynamic }
+        MetricTag {
+            fixed: fixed.into(),
+            dynamic,
+        }
     }
 
     #[test]
@@ -208,13 +220,20 @@ mod tests {
 
     #[test]
     fn unknown_dynamic_value_is_none_and_both_kinds_survive() {
-        assert_eq!(metric_tags_from_json(br#"{"a":{"dynamic":"LATER"}}"#).unwrap()[&b"a"[..]], tag("", 0));
         assert_eq!(
-            metric_tags_from_json(br#"{"a":{"Static":"s","x":{"y":[1]}},"b":null}"#).unwrap()[&b"a"[..]],
+            metric_tags_from_json(br#"{"a":{"dynamic":"LATER"}}"#).unwrap()[&b"a"[..]],
+            tag("", 0)
+        );
+        assert_eq!(
+            metric_tags_from_json(br#"{"a":{"Static":"s","x":{"y":[1]}},"b":null}"#).unwrap()
+                [&b"a"[..]],
             tag("s", 0)
         );
         let unknown = MetricTags::from([(b"a".to_vec(), tag("s", 9))]);
-        assert_eq!(metric_tags_to_json(&unknown), br#"{"a":{"static":"s","dynamic":""}}"#);
+        assert_eq!(
+            metric_tags_to_json(&unknown),
+            br#"{"a":{"static":"s","dynamic":""}}"#
+        );
     }
 
     #[test]
@@ -229,27 +248,55 @@ mod tests {
             ("{", 1),
             ("{}{}", 2),
         ] {
-            assert_eq!(metric_tags_from_json(bad.as_bytes()), Err(Malformed { at }), "{bad:?}");
+            assert_eq!(
+                metric_tags_from_json(bad.as_bytes()),
+                Err(Malformed { at }),
+                "{bad:?}"
+            );
         }
         for (bad, at) in [(r#"{"a":1}"#, 5), ("{} 1", 3)] {
-            assert_eq!(text_map_from_json(bad.as_bytes()), Err(Malformed { at }), "{bad:?}");
+            assert_eq!(
+                text_map_from_json(bad.as_bytes()),
+                Err(Malformed { at }),
+                "{bad:?}"
+            );
         }
         for (bad, at) in [("[1]", 1), ("[],", 2)] {
-            assert_eq!(texts_from_json(bad.as_bytes()), Err(Malformed { at }), "{bad:?}");
+            assert_eq!(
+                texts_from_json(bad.as_bytes()),
+                Err(Malformed { at }),
+                "{bad:?}"
+            );
         }
         for (bad, at) in [("[1]", 1), ("{}", 0), ("[{}]]", 4)] {
-            assert_eq!(hostnames_from_json(bad.as_bytes()), Err(Malformed { at }), "{bad:?}");
+            assert_eq!(
+                hostnames_from_json(bad.as_bytes()),
+                Err(Malformed { at }),
+                "{bad:?}"
+            );
         }
     }
 
     #[test]
     fn lists_and_maps_of_text_survive_a_round_trip() {
         assert_eq!(texts_to_json(&[]), b"null");
-        assert_eq!(texts_to_json(&[b"a".to_vec(), b"<".to_vec()]), br#"["a","\u003c"]"#);
+        assert_eq!(
+            texts_to_json(&[b"a".to_vec(), b"<".to_vec()]),
+            br#"["a","\u003c"]"#
+        );
         assert_eq!(texts_from_json(b"null").unwrap(), Vec::<Text>::new());
-        assert_eq!(texts_from_json(br#"["a",null]"#).unwrap(), vec![b"a".to_vec(), vec![]]);
-        assert_eq!(hostnames_from_json(br#"[{"hostname":"h"},{}]"#).unwrap(), vec![b"h".to_vec(), vec![]]);
-        assert_eq!(text_map_from_json(br#"{"k":"v"}"#).unwrap(), BTreeMap::from([(b"k".to_vec(), b"v".to_vec())]));
+        assert_eq!(
+            texts_from_json(br#"["a",null]"#).unwrap(),
+            vec![b"a".to_vec(), vec![]]
+        );
+        assert_eq!(
+            hostnames_from_json(br#"[{"hostname":"h"},{}]"#).unwrap(),
+            vec![b"h".to_vec(), vec![]]
+        );
+        assert_eq!(
+            text_map_from_json(br#"{"k":"v"}"#).unwrap(),
+            BTreeMap::from([(b"k".to_vec(), b"v".to_vec())])
+        );
         let hostnames = [b"h".to_vec(), b"<\"".to_vec()];
         let text = hostnames_to_json(&hostnames);
         assert_eq!(text, br#"[{"hostname":"h"},{"hostname":"\u003c\""}]"#);
@@ -257,6 +304,12 @@ mod tests {
         let map = BTreeMap::from([(b"k".to_vec(), b"v&".to_vec()), (b"a".to_vec(), vec![])]);
         assert_eq!(text_map_to_json(&map), br#"{"a":"","k":"v\u0026"}"#);
         assert_eq!(text_map_from_json(&text_map_to_json(&map)).unwrap(), map);
-        assert_eq!((&hostnames_to_json(&[])[..], &text_map_to_json(&BTreeMap::new())[..]), (&b"[]"[..], &b"{}"[..]));
+        assert_eq!(
+            (
+                &hostnames_to_json(&[])[..],
+                &text_map_to_json(&BTreeMap::new())[..]
+            ),
+            (&b"[]"[..], &b"{}"[..])
+        );
     }
 }

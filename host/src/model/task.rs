@@ -20,7 +20,8 @@ pub struct Task {
     pub created_at_ns: i64,
     /// Nanoseconds since 1970.
     pub updated_at_ns: i64,
-    /// Nanoseconds since 1970; 0 until the task completes. Deliveries of the result do not change it.
+    /// Nanoseconds since 1970; 0 until the task completes. Deliveries of the result do not change
+    /// it.
     pub first_completed_at_ns: i64,
     /// The number of a `TaskState`; unknown numbers are preserved.
     pub state: i32,
@@ -39,7 +40,10 @@ pub struct Task {
 
 /// A filter of tasks. All conditions hold; an empty one does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each field is a condition on the record's field of that name")]
+#[allow(
+    missing_docs,
+    reason = "each field is a condition on the record's field of that name"
+)]
 pub struct TaskFilter {
     pub domain: Text,
     pub cell_id: Text,

@@ -1,12 +1,13 @@
-//! Adds finished modules to a folder and its catalog: all of them or none. Owns the checks of each file; whether the result
-//! is a valid catalog is decided by loading it as a host does.
+//! Adds finished modules to a folder and its catalog: all of them or none. Owns the checks of each
+//! file; whether the result is a valid catalog is decided by loading it as a host does.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::catalog::{
-    self, CATALOG_FILE, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature, is_file_name,
+    self, CATALOG_FILE, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature,
+    is_file_name,
 };
 use super::module::{ModuleError, ModuleSource};
 use super::placement::{self, BelowFirst, Insertions};
@@ -18,7 +19,10 @@ use crate::signatures::TrustedKeys;
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
     #[error("the folder {} cannot be made, read or written to; check its permissions and space", .folder.display())]
-    Folder { folder: PathBuf, source: std::io::Error },
+    Folder {
+        folder: PathBuf,
+        source: std::io::Error,
+    },
     #[error("{} cannot be added", .file.display())]
     Module { file: PathBuf, source: ModuleError },
     #[error("{} cannot be added; get a build with a later version from its author", .file.display())]
@@ -28,7 +32,12 @@ pub enum AddError {
          changed: ship the correction under a later version, or rebuild the folder if this one has run nowhere",
         .file.display()
     )]
-    OtherContent { file: PathBuf, added: String, listed: String, sha256: String },
+    OtherContent {
+        file: PathBuf,
+        added: String,
+        listed: String,
+        sha256: String,
+    },
     #[error(
         "{} would be named {name} in the folder, which has another file of that name; delete that file if no entry of the \
          catalog lists it, or add this one under another name from within the folder",
@@ -68,8 +77,8 @@ pub(super) struct Candidate {
     source: ModuleSource,
 }
 
-/// Adds files to a folder, which is created if absent, and continues those of `base`. The folder changes only if a host would
-/// then start with them: if `check_api` accepts their translators.
+/// Adds files to a folder, which is created if absent, and continues those of `base`. The folder
+/// changes only if a host would then start with them: if `check_api` accepts their translators.
 ///
 /// # Errors
 ///
@@ -97,7 +106,10 @@ fn add_to(
     check_api: ApiCheck<'_>,
     sandbox: &Arc<Sandbox>,
 ) -> Result<Added, AddError> {
-    let failed = |source| AddError::Folder { folder: into.to_owned(), source };
+    let failed = |source| AddError::Folder {
+        folder: into.to_owned(),
+        source,
+    };
     std::fs::create_dir_all(into).map_err(failed)?;
     // Two commands that read the same catalog would each write one without the other's module.
     let folder = File::open(into).map_err(failed)?;
@@ -107,8 +119,10 @@ fn add_to(
         false => CatalogContent::default(),
     };
     let base_line = Catalog::line_of(base).map_err(AddError::Before)?;
-    let mut candidates =
-        files.iter().map(|file| Candidate::read(file, into, sandbox)).collect::<Result<Vec<_>, _>>()?;
+    let mut candidates = files
+        .iter()
+        .map(|file| Candidate::read(file, into, sandbox))
+        .collect::<Result<Vec<_>, _>>()?;
     candidates.sort_by_key(|candidate| candidate.entry.position.order());
     let entries = before.entries.clone();
     let mut result = Added {
@@ -125,8 +139,15 @@ fn add_to(
             continue;
         }
         refuse_taken_name(into, &candidate)?;
-        let merged = placement::merge(result.entries, [candidate.entry.clone()].into_iter(), &base_line);
-        result.entries = merged.map_err(|source| AddError::BelowFirst { file: candidate.file.clone(), source })?;
+        let merged = placement::merge(
+            result.entries,
+            [candidate.entry.clone()].into_iter(),
+            &base_line,
+        );
+        result.entries = merged.map_err(|source| AddError::BelowFirst {
+            file: candidate.file.clone(),
+            source,
+        })?;
         result.added.push(candidate.entry.file.clone());
         new.push(candidate);
     }
@@ -136,14 +157,19 @@ fn add_to(
     let all_before = placement::union(&base_line, &placement::line_of(&before.entries));
     let all_after = placement::union(&base_line, &placement::line_of(&result.entries));
     result.insertions = Insertions::between(&all_before, &all_after);
-    let after = CatalogContent { entries: result.entries.clone(), ..before };
+    let after = CatalogContent {
+        entries: result.entries.clone(),
+        ..before
+    };
     rehearse(into, base, &after, &new, check_api, sandbox)?;
     let mut placed = Vec::new();
     let written = write(into, &after, &new, &mut placed);
     if written.is_err() {
-        // A file without a catalog entry makes the folder unusable. If it cannot be deleted either, the host's error names it
-        // and this command.
-        placed.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        // A file without a catalog entry makes the folder unusable. If it cannot be deleted either,
+        // the host's error names it and this command.
+        placed
+            .iter()
+            .for_each(|path| drop(std::fs::remove_file(path)));
     }
     result.signature = written.map_err(failed)?;
     Ok(result)
@@ -151,23 +177,40 @@ fn add_to(
 
 impl Candidate {
     fn read(file: &Path, into: &Path, sandbox: &Arc<Sandbox>) -> Result<Self, AddError> {
-        let unusable = |source| AddError::Module { file: file.to_owned(), source };
-        let source = ModuleSource::read(file, sandbox).map_err(|error: ComponentError| unusable(error.into()))?;
+        let unusable = |source| AddError::Module {
+            file: file.to_owned(),
+            source,
+        };
+        let source = ModuleSource::read(file, sandbox)
+            .map_err(|error: ComponentError| unusable(error.into()))?;
         let module = source.load(sandbox).map_err(unusable)?;
         let mut entry = CatalogEntry::of(&module, source.digest.clone());
         // A file that is already in the folder keeps its name, or the folder would have it twice.
         if let Some(name) = name_within(file, into) {
             entry.file = name;
         }
-        Ok(Self { file: file.to_owned(), entry, source })
+        Ok(Self {
+            file: file.to_owned(),
+            entry,
+            source,
+        })
     }
 }
 
 fn refuse_taken_name(into: &Path, candidate: &Candidate) -> Result<(), AddError> {
-    let Candidate { file, entry, source } = candidate;
+    let Candidate {
+        file,
+        entry,
+        source,
+    } = candidate;
     let target = into.join(&entry.file);
-    match target.exists() && !files::read(&target, source.bytes.len() as u64).is_ok_and(|found| found == source.bytes) {
-        true => Err(AddError::NameTaken { file: file.clone(), name: entry.file.clone() }),
+    match target.exists()
+        && !files::read(&target, source.bytes.len() as u64).is_ok_and(|found| found == source.bytes)
+    {
+        true => Err(AddError::NameTaken {
+            file: file.clone(),
+            name: entry.file.clone(),
+        }),
         false => Ok(()),
     }
 }
@@ -184,8 +227,14 @@ fn name_within(file: &Path, folder: &Path) -> Option<String> {
 ///
 /// # Errors
 /// [`AddError::OtherContent`] if the content differs.
-fn same_version(entries: &[CatalogEntry], candidate: &Candidate) -> Result<Option<String>, AddError> {
-    let Some(listed) = entries.iter().find(|entry| entry.position.is_same(candidate.entry.position)) else {
+fn same_version(
+    entries: &[CatalogEntry],
+    candidate: &Candidate,
+) -> Result<Option<String>, AddError> {
+    let Some(listed) = entries
+        .iter()
+        .find(|entry| entry.position.is_same(candidate.entry.position))
+    else {
         return Ok(None);
     };
     if listed.sha256 == candidate.entry.sha256 {
@@ -208,12 +257,18 @@ pub(super) fn rehearse(
     check_api: ApiCheck<'_>,
     sandbox: &Arc<Sandbox>,
 ) -> Result<(), AddError> {
-    let failed = |source| AddError::Folder { folder: into.to_owned(), source };
+    let failed = |source| AddError::Folder {
+        folder: into.to_owned(),
+        source,
+    };
     let stage = tempfile::tempdir_in(into).map_err(failed)?;
     let folder = into.canonicalize().map_err(failed)?;
     for entry in &after.entries {
         let staged = stage.path().join(&entry.file);
-        match new.iter().find(|candidate| candidate.entry.file == entry.file) {
+        match new
+            .iter()
+            .find(|candidate| candidate.entry.file == entry.file)
+        {
             Some(candidate) => std::fs::write(staged, &candidate.source.bytes),
             // The catalog reports a link to an absent file as a missing module.
             None => std::os::unix::fs::symlink(folder.join(&entry.file), staged),
@@ -222,8 +277,8 @@ pub(super) fn rehearse(
     }
     catalog::write(stage.path(), after).map_err(failed)?;
     let folders = [base, &[stage.path().to_owned()]].concat();
-    let catalog =
-        Catalog::merge(&folders, &TrustedKeys::default(), sandbox).map_err(|error| AddError::After(error.into()))?;
+    let catalog = Catalog::merge(&folders, &TrustedKeys::default(), sandbox)
+        .map_err(|error| AddError::After(error.into()))?;
     check_api(&catalog).map_err(AddError::After)
 }
 

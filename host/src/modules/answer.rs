@@ -1,5 +1,5 @@
-//! Validates the outcome of a row function against its input and the manifest. No part of an outcome is used before this.
-//! Owns the rules of form; the values are up to the migration.
+//! Validates the outcome of a row function against its input and the manifest. No part of an
+//! outcome is used before this. Owns the rules of form; the values are up to the migration.
 
 use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Shape, TableData, Written};
 use crate::layout::manifest::Access;
@@ -24,8 +24,8 @@ pub(super) struct Declared {
     pub(super) removes_rows: bool,
 }
 
-/// Validates an outcome. Without definitions, as when a module is loaded without its catalog, each column only has to be
-/// consistent with some type.
+/// Validates an outcome. Without definitions, as when a module is loaded without its catalog, each
+/// column only has to be consistent with some type.
 pub(super) fn check(
     accesses: &[Access],
     columns: Option<&WrittenColumns>,
@@ -37,7 +37,11 @@ pub(super) fn check(
     let refused = refused_units(units, outcome)?;
     check_residue(units, declared.leaves_residue, &outcome.residue)?;
     if outcome.tables.len() != accesses.len() {
-        return Err(format!("{} tables for {} declared", outcome.tables.len(), accesses.len()));
+        return Err(format!(
+            "{} tables for {} declared",
+            outcome.tables.len(),
+            accesses.len()
+        ));
     }
     for (index, (access, written)) in accesses.iter().zip(&outcome.tables).enumerate() {
         let definitions = columns.map(|columns| &columns[index]);
@@ -89,11 +93,19 @@ fn check_table(
             &shape.unit_offsets
         }
         (None, false) => &given.unit_offsets,
-        (Some(_), false) => return Err("a new shape, which the manifest does not declare".to_owned()),
-        (None, true) => return Err("no shape, though the manifest declares that rows may change".to_owned()),
+        (Some(_), false) => {
+            return Err("a new shape, which the manifest does not declare".to_owned());
+        }
+        (None, true) => {
+            return Err("no shape, though the manifest declares that rows may change".to_owned());
+        }
     };
     if written.columns.len() != access.writes.len() {
-        return Err(format!("{} columns for {} declared", written.columns.len(), access.writes.len()));
+        return Err(format!(
+            "{} columns for {} declared",
+            written.columns.len(),
+            access.writes.len()
+        ));
     }
     let rows = unit_offsets.last().map_or(0, |rows| *rows as usize);
     for (index, (name, column)) in access.writes.iter().zip(&written.columns).enumerate() {
@@ -112,24 +124,46 @@ fn check_table(
 
 fn check_shape(given: &TableData, shape: &Shape) -> Result<(), String> {
     if shape.unit_offsets.len() != given.unit_offsets.len() {
-        return Err(format!("{} units for {} given", units(&shape.unit_offsets), units(&given.unit_offsets)));
+        return Err(format!(
+            "{} units for {} given",
+            units(&shape.unit_offsets),
+            units(&given.unit_offsets)
+        ));
     }
-    check_offsets(&shape.unit_offsets, shape.origins.len()).map_err(|flaw| format!("unit {flaw}"))?;
-    for (unit, (ends, from)) in shape.unit_offsets.windows(2).zip(given.unit_offsets.windows(2)).enumerate() {
+    check_offsets(&shape.unit_offsets, shape.origins.len())
+        .map_err(|flaw| format!("unit {flaw}"))?;
+    for (unit, (ends, from)) in shape
+        .unit_offsets
+        .windows(2)
+        .zip(given.unit_offsets.windows(2))
+        .enumerate()
+    {
         for origin in &shape.origins[ends[0] as usize..ends[1] as usize] {
             if *origin != NEW_ROW && !(from[0]..from[1]).contains(origin) {
-                return Err(format!("a row of unit {unit} continues row {origin}, which is not of that unit"));
+                return Err(format!(
+                    "a row of unit {unit} continues row {origin}, which is not of that unit"
+                ));
             }
         }
     }
     Ok(())
 }
 
-/// Rows may be added only if every required column is written; except in refused units, which are dropped.
-fn check_added(shape: &Shape, definitions: Option<&Definitions>, refused: &[bool]) -> Result<(), String> {
-    let Some(missing) = definitions.and_then(|definitions| definitions.missing.as_ref()) else { return Ok(()) };
-    let added =
-        shape.unit_offsets.windows(2).enumerate().find(|(unit, ends)| {
+/// Rows may be added only if every required column is written; except in refused units, which are
+/// dropped.
+fn check_added(
+    shape: &Shape,
+    definitions: Option<&Definitions>,
+    refused: &[bool],
+) -> Result<(), String> {
+    let Some(missing) = definitions.and_then(|definitions| definitions.missing.as_ref()) else {
+        return Ok(());
+    };
+    let added = shape
+        .unit_offsets
+        .windows(2)
+        .enumerate()
+        .find(|(unit, ends)| {
             !refused[*unit] && shape.origins[ends[0] as usize..ends[1] as usize].contains(&NEW_ROW)
         });
     match added {
@@ -141,11 +175,21 @@ fn check_added(shape: &Shape, definitions: Option<&Definitions>, refused: &[bool
     }
 }
 
-/// Every given row is continued, unless the manifest declares that rows are removed; except in refused units, which are
-/// dropped. Returned rows only continue rows of their own unit, so a unit has lost one if fewer rows are continued.
-fn check_removed(declared: Declared, given: &TableData, written: &Written, refused: &[bool]) -> Result<(), String> {
-    let Some(shape) = written.shape.as_ref().filter(|_| !declared.removes_rows) else { return Ok(()) };
-    let removed = shape.removed_rows(&given.unit_offsets).find(|(unit, _)| !refused[*unit]);
+/// Every given row is continued, unless the manifest declares that rows are removed; except in
+/// refused units, which are dropped. Returned rows only continue rows of their own unit, so a unit
+/// has lost one if fewer rows are continued.
+fn check_removed(
+    declared: Declared,
+    given: &TableData,
+    written: &Written,
+    refused: &[bool],
+) -> Result<(), String> {
+    let Some(shape) = written.shape.as_ref().filter(|_| !declared.removes_rows) else {
+        return Ok(());
+    };
+    let removed = shape
+        .removed_rows(&given.unit_offsets)
+        .find(|(unit, _)| !refused[*unit]);
     match removed {
         None => Ok(()),
         Some((unit, rows)) => Err(format!(
@@ -190,7 +234,10 @@ fn check_type(definition: &Column, rows: usize, column: &ColumnData) -> Result<(
             check_fixed(rows, rows * 8, column)?;
             check_width(column)
         }
-        ColumnType::Varchar(_) | ColumnType::Text | ColumnType::MediumText | ColumnType::LongText => {
+        ColumnType::Varchar(_)
+        | ColumnType::Text
+        | ColumnType::MediumText
+        | ColumnType::LongText => {
             check_text(rows, column)?;
             match definition.sealing {
                 // A protobuf message is arbitrary bytes.
@@ -213,7 +260,10 @@ fn check_fixed(rows: usize, bytes: usize, column: &ColumnData) -> Result<(), Str
         return Err("offsets, which only text has".to_owned());
     }
     if column.values.len() != bytes {
-        return Err(format!("{} bytes for {rows} rows, which take {bytes}", column.values.len()));
+        return Err(format!(
+            "{} bytes for {rows} rows, which take {bytes}",
+            column.values.len()
+        ));
     }
     Ok(())
 }
@@ -222,15 +272,25 @@ fn check_text(rows: usize, column: &ColumnData) -> Result<(), String> {
     // A column without rows may omit its single offset.
     let found = column.offsets.len();
     if found != rows + 1 && !(rows == 0 && found == 0) {
-        return Err(format!("{found} offsets for {rows} rows, which take {}", rows + 1));
+        return Err(format!(
+            "{found} offsets for {rows} rows, which take {}",
+            rows + 1
+        ));
     }
     check_offsets(&column.offsets, column.values.len())
 }
 
 fn check_utf8(column: &ColumnData) -> Result<(), String> {
-    let text = std::str::from_utf8(&column.values).map_err(|error| format!("not UTF-8: {error}"))?;
-    match column.offsets.iter().find(|offset| !text.is_char_boundary(**offset as usize)) {
-        Some(offset) => Err(format!("not UTF-8: a value ends inside a character, at byte {offset}")),
+    let text =
+        std::str::from_utf8(&column.values).map_err(|error| format!("not UTF-8: {error}"))?;
+    match column
+        .offsets
+        .iter()
+        .find(|offset| !text.is_char_boundary(**offset as usize))
+    {
+        Some(offset) => Err(format!(
+            "not UTF-8: a value ends inside a character, at byte {offset}"
+        )),
         None => Ok(()),
     }
 }
@@ -238,7 +298,10 @@ fn check_utf8(column: &ColumnData) -> Result<(), String> {
 /// A 32-bit integer crosses the boundary in eight bytes; its value has to fit 32 bits.
 fn check_width(column: &ColumnData) -> Result<(), String> {
     let (values, _) = column.values.as_chunks::<8>();
-    let wide = values.iter().map(|bytes| i64::from_le_bytes(*bytes)).find(|value| i32::try_from(*value).is_err());
+    let wide = values
+        .iter()
+        .map(|bytes| i64::from_le_bytes(*bytes))
+        .find(|value| i32::try_from(*value).is_err());
     match wide {
         Some(value) => Err(format!("{value} does not fit an integer of 32 bits")),
         None => Ok(()),
@@ -246,14 +309,25 @@ fn check_width(column: &ColumnData) -> Result<(), String> {
 }
 
 /// Rejects NULL in a required column; except in the rows of refused units, which are dropped.
-fn check_nulls(definition: &Column, column: &ColumnData, unit_offsets: &[u32], refused: &[bool]) -> Result<(), String> {
+fn check_nulls(
+    definition: &Column,
+    column: &ColumnData,
+    unit_offsets: &[u32],
+    refused: &[bool],
+) -> Result<(), String> {
     if definition.nullable || column.validity.is_empty() {
         return Ok(());
     }
-    for (unit, ends) in unit_offsets.windows(2).enumerate().filter(|(unit, _)| !refused[*unit]) {
+    for (unit, ends) in unit_offsets
+        .windows(2)
+        .enumerate()
+        .filter(|(unit, _)| !refused[*unit])
+    {
         for row in ends[0]..ends[1] {
             if column.validity[row as usize / 8] >> (row % 8) & 1 == 0 {
-                return Err(format!("NULL in row {row} (unit {unit}), and the column takes none"));
+                return Err(format!(
+                    "NULL in row {row} (unit {unit}), and the column takes none"
+                ));
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Bindings of the contract: one file for each released version of a WIT package, which converts it to the host's own
-//! types. Owns the conversion; contains no policy.
+//! Bindings of the contract: one file for each released version of a WIT package, which converts it
+//! to the host's own types. Owns the conversion; contains no policy.
 
 pub(super) mod migration_0_1;
 pub(super) mod translator_0_1;
@@ -10,8 +10,8 @@ use wasmtime::component::{Component, Linker};
 
 use super::instance::InstanceState;
 
-/// Adds every imported interface that only has types to the linker: the SDK imports those of both contracts into every
-/// module.
+/// Adds every imported interface that only has types to the linker: the SDK imports those of both
+/// contracts into every module.
 fn link_types(component: &Component, linker: &mut Linker<InstanceState>) -> wasmtime::Result<()> {
     let engine = component.engine();
     for (name, import) in component.component_type().imports(engine) {
@@ -27,6 +27,8 @@ fn link_types(component: &Component, linker: &mut Linker<InstanceState>) -> wasm
 
 /// The functions and other non-type items of an imported interface.
 pub(super) fn called(engine: &Engine, instance: &ComponentInstance) -> Vec<String> {
-    let exports = instance.exports(engine).filter(|(_, export)| !matches!(export.ty, ComponentItem::Type(_)));
+    let exports = instance
+        .exports(engine)
+        .filter(|(_, export)| !matches!(export.ty, ComponentItem::Type(_)));
     exports.map(|(function, _)| function.to_owned()).collect()
 }

@@ -1,6 +1,6 @@
-//! Builds crates into a folder of modules with its catalog: compiles them with cargo, encodes them as components, reads
-//! their manifests, and writes files and catalog in an order that keeps the time in which they disagree short. Runs no
-//! guest code but `describe`.
+//! Builds crates into a folder of modules with its catalog: compiles them with cargo, encodes them
+//! as components, reads their manifests, and writes files and catalog in an order that keeps the
+//! time in which they disagree short. Runs no guest code but `describe`.
 
 mod compile;
 mod sources;
@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use wit_component::ComponentEncoder;
 
-use super::catalog::{self, CATALOG_FILE, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature};
+use super::catalog::{
+    self, CATALOG_FILE, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature,
+};
 use super::module::{Module, ModuleError};
 use super::placement::{self, BelowFirst, Insertions};
 use super::releases::RELEASES_FILE;
@@ -45,13 +47,14 @@ pub struct BuildRequest {
     pub releases: Option<PathBuf>,
     /// Other folders of modules, which this one continues.
     pub base: Vec<PathBuf>,
-    /// Whether modules that the folder lists already may be replaced or deleted. One that may have run on a database should not
-    /// be: hosts would refuse the folder.
+    /// Whether modules that the folder lists already may be replaced or deleted. One that may have
+    /// run on a database should not be: hosts would refuse the folder.
     pub replace: bool,
 }
 
 impl BuildRequest {
-    /// Builds all modules of the repository that the current folder belongs to; the folder gets no others.
+    /// Builds all modules of the repository that the current folder belongs to; the folder gets no
+    /// others.
     ///
     /// # Errors
     /// If no parent folder has a list of modules, or it cannot be read.
@@ -77,7 +80,14 @@ impl BuildRequest {
 
     /// Builds crates into a folder that keeps its other modules, and continues those of `base`.
     pub fn added(crates: Vec<PathBuf>, into: &Path, base: Vec<PathBuf>) -> Self {
-        Self { crates, into: into.to_owned(), others: Others::Keep, releases: None, base, replace: false }
+        Self {
+            crates,
+            into: into.to_owned(),
+            others: Others::Keep,
+            releases: None,
+            base,
+            replace: false,
+        }
     }
 }
 
@@ -91,24 +101,40 @@ pub enum BuildError {
     Cargo { source: std::io::Error },
     #[error(transparent)]
     Target(#[from] TargetError),
-    #[error("rustc cannot be run in the crate's folder; correct the error below and build again:\n{output}")]
+    #[error(
+        "rustc cannot be run in the crate's folder; correct the error below and build again:\n{output}"
+    )]
     Rustc { output: String },
     #[error("cargo failed; correct the error below and build again:\n{output}")]
     Compile { output: String },
     #[error("cargo built no WebAssembly from {}; its Cargo.toml needs `[lib] crate-type = [\"cdylib\", \"rlib\"]`", .crate_folder.display())]
     NoLibrary { crate_folder: PathBuf },
     #[error("{} is not a module: {reason}; end it with the SDK's export macro", .crate_folder.display())]
-    Encode { crate_folder: PathBuf, reason: String },
+    Encode {
+        crate_folder: PathBuf,
+        reason: String,
+    },
     #[error("the folder {} cannot be written to; check its permissions and space", .folder.display())]
-    Write { folder: PathBuf, source: std::io::Error },
+    Write {
+        folder: PathBuf,
+        source: std::io::Error,
+    },
     #[error("the component built from {} is not a module that this host can use", .crate_folder.display())]
-    Module { crate_folder: PathBuf, source: ModuleError },
+    Module {
+        crate_folder: PathBuf,
+        source: ModuleError,
+    },
     #[error(
         "the folder has {file} ({position}, sha256 {listed}), and {built} was built of the same version with another content; a \
          module that has run is never changed: build it with a later version, or, if the one in the folder has run nowhere, with \
          `--replace`"
     )]
-    Replaces { file: String, position: String, listed: String, built: String },
+    Replaces {
+        file: String,
+        position: String,
+        listed: String,
+        built: String,
+    },
     #[error(
         "the folder has {file} ({position}), which is none of the modules to build; a module that has run is never taken away: \
          name the crates to build, or, if this one has run nowhere, build with `--replace`, which deletes it"
@@ -141,23 +167,48 @@ struct Built {
 ///
 /// # Errors
 /// If a crate cannot be built, its component is no module, or the result is no valid catalog.
-pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress) -> Result<BuiltFolder, BuildError> {
-    let BuildRequest { crates, into, others, releases, base, replace } = request;
-    let failed = |source| BuildError::Write { folder: into.to_owned(), source };
+pub fn build(
+    request: &BuildRequest,
+    sandbox: &Arc<Sandbox>,
+    progress: &Progress,
+) -> Result<BuiltFolder, BuildError> {
+    let BuildRequest {
+        crates,
+        into,
+        others,
+        releases,
+        base,
+        replace,
+    } = request;
+    let failed = |source| BuildError::Write {
+        folder: into.to_owned(),
+        source,
+    };
     std::fs::create_dir_all(into).map_err(failed)?;
     let before = match into.join(CATALOG_FILE).exists() {
         true => Catalog::entries(into, base)
             .and_then(|_| catalog::read(into))
-            .or_else(|error| if *others == Others::Drop { Ok(CatalogContent::default()) } else { Err(error) })?,
+            .or_else(|error| {
+                if *others == Others::Drop {
+                    Ok(CatalogContent::default())
+                } else {
+                    Err(error)
+                }
+            })?,
         false => CatalogContent::default(),
     };
     let base_line = Catalog::line_of(base)?;
     let built = built(crates, into, sandbox, progress)?;
     let entries = match others {
-        Others::Keep => {
-            placement::merge(before.entries.clone(), built.iter().map(|built| built.entry.clone()), &base_line)?
-        }
-        Others::Drop => placement::chain(built.iter().map(|built| built.entry.clone()).collect(), &base_line),
+        Others::Keep => placement::merge(
+            before.entries.clone(),
+            built.iter().map(|built| built.entry.clone()),
+            &base_line,
+        )?,
+        Others::Drop => placement::chain(
+            built.iter().map(|built| built.entry.clone()).collect(),
+            &base_line,
+        ),
     };
     if !replace {
         refuse_changes(&before.entries, &entries)?;
@@ -166,41 +217,74 @@ pub fn build(request: &BuildRequest, sandbox: &Arc<Sandbox>, progress: &Progress
     for Built { entry, component } in &built {
         placement::put(into, entry, component).map_err(failed)?;
     }
-    let mut after = CatalogContent { entries: entries.clone(), ..before.clone() };
-    let list = releases.as_ref().map(|path| files::read(path, files::TEXT_BYTES)).transpose().map_err(failed)?;
+    let mut after = CatalogContent {
+        entries: entries.clone(),
+        ..before.clone()
+    };
+    let list = releases
+        .as_ref()
+        .map(|path| files::read(path, files::TEXT_BYTES))
+        .transpose()
+        .map_err(failed)?;
     if let Some(list) = &list {
-        after.releases = after.releases.filter(|digest| *digest == sandbox::digest(list));
+        after.releases = after
+            .releases
+            .filter(|digest| *digest == sandbox::digest(list));
     }
     let signature = catalog::write(into, &after).map_err(failed)?;
     if let Some(list) = &list {
         std::fs::write(into.join(RELEASES_FILE), list).map_err(failed)?;
     }
-    for gone in before.entries.iter().filter(|old| entries.iter().all(|entry| entry.file != old.file)) {
+    for gone in before
+        .entries
+        .iter()
+        .filter(|old| entries.iter().all(|entry| entry.file != old.file))
+    {
         std::fs::remove_file(into.join(&gone.file)).map_err(failed)?;
     }
     let all_before = placement::union(&base_line, &placement::line_of(&before.entries));
     let all_after = placement::union(&base_line, &placement::line_of(&entries));
     let insertions = Insertions::between(&all_before, &all_after);
-    Ok(BuiltFolder { entries, insertions, signature })
+    Ok(BuiltFolder {
+        entries,
+        insertions,
+        signature,
+    })
 }
 
 /// Refuses a change or the absence of a module that is listed.
 fn refuse_changes(before: &[CatalogEntry], after: &[CatalogEntry]) -> Result<(), BuildError> {
-    for CatalogEntry { file, sha256, position } in before {
+    for CatalogEntry {
+        file,
+        sha256,
+        position,
+    } in before
+    {
         let (file, position_name) = (file.clone(), position.to_string());
         match after.iter().find(|entry| entry.position.is_same(*position)) {
             Some(built) if built.sha256 == *sha256 => {}
             Some(built) => {
                 let (listed, built) = (sha256.clone(), built.file.clone());
-                return Err(BuildError::Replaces { file, position: position_name, listed, built });
+                return Err(BuildError::Replaces {
+                    file,
+                    position: position_name,
+                    listed,
+                    built,
+                });
             }
-            None => return Err(BuildError::Deletes { file, position: position_name }),
+            None => {
+                return Err(BuildError::Deletes {
+                    file,
+                    position: position_name,
+                });
+            }
         }
     }
     Ok(())
 }
 
-/// Builds crates and returns their catalog entries, in the same order, without writing to a folder of modules.
+/// Builds crates and returns their catalog entries, in the same order, without writing to a folder
+/// of modules.
 ///
 /// # Errors
 /// If a crate cannot be built, or its component is no module.
@@ -209,7 +293,10 @@ pub fn entries(
     sandbox: &Arc<Sandbox>,
     progress: &Progress,
 ) -> Result<Vec<CatalogEntry>, BuildError> {
-    let failed = |source| BuildError::Write { folder: std::env::temp_dir(), source };
+    let failed = |source| BuildError::Write {
+        folder: std::env::temp_dir(),
+        source,
+    };
     let scratch = tempfile::tempdir().map_err(failed)?;
     let built = built(crates, scratch.path(), sandbox, progress)?;
     Ok(built.into_iter().map(|built| built.entry).collect())
@@ -239,27 +326,48 @@ pub fn components(crates: &[PathBuf], progress: &Progress) -> Result<Vec<Vec<u8>
     progress.enter("compile", "migrations and translators, with cargo", total);
     let libraries = compile::compile(crates, progress)?;
     progress.enter("encode", "as WebAssembly components", total);
-    crates.iter().zip(libraries).map(|(crate_folder, library)| encode(crate_folder, &library)).collect()
+    crates
+        .iter()
+        .zip(libraries)
+        .map(|(crate_folder, library)| encode(crate_folder, &library))
+        .collect()
 }
 
 fn encode(crate_folder: &Path, library: &Path) -> Result<Vec<u8>, BuildError> {
-    let component = || ComponentEncoder::default().validate(true).module(&std::fs::read(library)?)?.encode();
-    component()
-        .map_err(|reason| BuildError::Encode { crate_folder: crate_folder.to_owned(), reason: format!("{reason:#}") })
+    let component = || {
+        ComponentEncoder::default()
+            .validate(true)
+            .module(&std::fs::read(library)?)?
+            .encode()
+    };
+    component().map_err(|reason| BuildError::Encode {
+        crate_folder: crate_folder.to_owned(),
+        reason: format!("{reason:#}"),
+    })
 }
 
-/// Loads a component, from a file in `scratch`, to read its manifest, and returns it with its catalog entry.
+/// Loads a component, from a file in `scratch`, to read its manifest, and returns it with its
+/// catalog entry.
 fn describe(
     crate_folder: &Path,
     component: Vec<u8>,
     scratch: &Path,
     sandbox: &Arc<Sandbox>,
 ) -> Result<Built, BuildError> {
-    let failed = |source| BuildError::Write { folder: scratch.to_owned(), source };
-    let unusable = |source| BuildError::Module { crate_folder: crate_folder.to_owned(), source };
+    let failed = |source| BuildError::Write {
+        folder: scratch.to_owned(),
+        source,
+    };
+    let unusable = |source| BuildError::Module {
+        crate_folder: crate_folder.to_owned(),
+        source,
+    };
     let mut file = tempfile::NamedTempFile::new_in(scratch).map_err(failed)?;
     file.write_all(&component).map_err(failed)?;
     let sha256 = sandbox::digest(&component);
     let module = Module::open(file.path(), sandbox).map_err(unusable)?;
-    Ok(Built { entry: CatalogEntry::of(&module, sha256), component })
+    Ok(Built {
+        entry: CatalogEntry::of(&module, sha256),
+        component,
+    })
 }

@@ -1,16 +1,21 @@
-//! A folder of modules in one file, for sites without a network: its OCI artifact as an image layout in a tar file. Owns the
-//! tar file; of its entries nothing is extracted to a path that the file names.
+//! A folder of modules in one file, for sites without a network: its OCI artifact as an image
+//! layout in a tar file. Owns the tar file; of its entries nothing is extracted to a path that the
+//! file names.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-use oci_client::manifest::{ImageIndexEntry, OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciImageIndex};
+use oci_client::manifest::{
+    ImageIndexEntry, OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciImageIndex,
+};
 use serde::Deserialize;
 
 use super::catalog::{is_sha256, persist_readable};
 use super::new_folder::{NewFolder, NewFolderError};
-use super::oci::{self, ARTIFACT_BYTES, ARTIFACT_TYPE, ArtifactError, FolderError, OciArtifact, OciManifest};
+use super::oci::{
+    self, ARTIFACT_BYTES, ARTIFACT_TYPE, ArtifactError, FolderError, OciArtifact, OciManifest,
+};
 use super::sandbox::Sandbox;
 use super::text::ModuleText;
 use crate::files;
@@ -40,16 +45,27 @@ pub enum BundleError {
     #[error("{} is larger than {BUNDLE_BYTES} bytes, and no bundle of modules is", .file.display())]
     TooLarge { file: PathBuf },
     #[error("{}: the entry \"{entry}\" {what}; save the bundle again", .file.display())]
-    Entry { file: PathBuf, entry: ModuleText, what: ModuleText },
+    Entry {
+        file: PathBuf,
+        entry: ModuleText,
+        what: ModuleText,
+    },
     #[error("the bundle {} has no usable folder of modules; save it again", .file.display())]
-    Artifact { file: PathBuf, source: ArtifactError },
+    Artifact {
+        file: PathBuf,
+        source: ArtifactError,
+    },
     #[error(transparent)]
     NewFolder(#[from] NewFolderError),
 }
 
 impl BundleError {
     fn entry(file: &Path, entry: &str, what: &str) -> Self {
-        Self::Entry { file: file.to_owned(), entry: ModuleText::reason(entry), what: ModuleText::reason(what) }
+        Self::Entry {
+            file: file.to_owned(),
+            entry: ModuleText::reason(entry),
+            what: ModuleText::reason(what),
+        }
     }
 }
 
@@ -59,20 +75,27 @@ struct LayoutVersion {
     image_layout_version: String,
 }
 
-/// Saves a folder of modules as a bundle; an existing file is replaced. The same folder gives the same bytes.
+/// Saves a folder of modules as a bundle; an existing file is replaced. The same folder gives the
+/// same bytes.
 ///
 /// # Errors
 /// If the folder is no valid catalog with its modules, or the file cannot be written.
 pub fn save(folder: &Path, file: &Path, sandbox: &Sandbox) -> Result<OciArtifact, BundleError> {
     let artifact = OciArtifact::of_folder(folder, sandbox)?;
     let write = || {
-        let above = file.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let above = file
+            .parent()
+            .filter(|above| !above.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let mut stage = tempfile::NamedTempFile::new_in(above)?;
         write_tar(&artifact, stage.as_file_mut())?;
         stage.as_file().sync_all()?;
         persist_readable(stage, file)
     };
-    write().map_err(|source| BundleError::Write { file: file.to_owned(), source })?;
+    write().map_err(|source| BundleError::Write {
+        file: file.to_owned(),
+        source,
+    })?;
     Ok(artifact)
 }
 
@@ -91,13 +114,20 @@ pub(super) fn write_tar(artifact: &OciArtifact, file: &mut dyn Write) -> io::Res
         artifact_type: None,
         annotations: None,
     };
-    let (index, layout) = (serde_json::to_vec(&index)?, format!("{{\"imageLayoutVersion\":\"{LAYOUT_VERSION}\"}}"));
+    let (index, layout) = (
+        serde_json::to_vec(&index)?,
+        format!("{{\"imageLayoutVersion\":\"{LAYOUT_VERSION}\"}}"),
+    );
     let mut entries = BTreeMap::from([
         (LAYOUT_FILE.to_owned(), layout.as_bytes()),
         (INDEX_FILE.to_owned(), &index),
         (blob_entry(&artifact.digest()), artifact.manifest()),
     ]);
-    entries.extend(artifact.blobs().map(|(digest, content)| (blob_entry(&digest), content)));
+    entries.extend(
+        artifact
+            .blobs()
+            .map(|(digest, content)| (blob_entry(&digest), content)),
+    );
     let mut tar = tar::Builder::new(file);
     for (name, content) in entries {
         // Of no time and no user, so that the same folder gives the same bytes.
@@ -116,19 +146,29 @@ pub(super) fn write_tar(artifact: &OciArtifact, file: &mut dyn Write) -> io::Res
 
 /// The entry of the blob with a digest: `sha256:…`.
 fn blob_entry(digest: &str) -> String {
-    format!("{BLOBS}{}", digest.strip_prefix("sha256:").unwrap_or(digest))
+    format!(
+        "{BLOBS}{}",
+        digest.strip_prefix("sha256:").unwrap_or(digest)
+    )
 }
 
-/// Loads a bundle into a folder that is new or empty. Every digest and size is verified before the folder is written.
+/// Loads a bundle into a folder that is new or empty. Every digest and size is verified before the
+/// folder is written.
 ///
 /// # Errors
-/// If the folder is not empty, or the bundle is damaged, has unknown entries, or is of no valid folder of modules.
+/// If the folder is not empty, or the bundle is damaged, has unknown entries, or is of no valid
+/// folder of modules.
 pub fn load(file: &Path, into: &Path) -> Result<OciArtifact, BundleError> {
     let folder = NewFolder::at(into)?;
-    let failed = |source| BundleError::Read { file: file.to_owned(), source };
+    let failed = |source| BundleError::Read {
+        file: file.to_owned(),
+        source,
+    };
     let open = files::open(file).map_err(failed)?;
     if open.metadata().map_err(failed)?.len() > BUNDLE_BYTES {
-        return Err(BundleError::TooLarge { file: file.to_owned() });
+        return Err(BundleError::TooLarge {
+            file: file.to_owned(),
+        });
     }
     let artifact = parse(file, open)?;
     artifact.write_into(&folder)?;
@@ -137,15 +177,22 @@ pub fn load(file: &Path, into: &Path) -> Result<OciArtifact, BundleError> {
 
 /// Parses a bundle. `file` is only used in errors.
 pub(super) fn parse(file: &Path, content: impl Read) -> Result<OciArtifact, BundleError> {
-    Bundle { file, entries: read_tar(file, content)? }.artifact()
+    Bundle {
+        file,
+        entries: read_tar(file, content)?,
+    }
+    .artifact()
 }
 
 /// Reads all entries of a tar file, by name.
 fn read_tar(file: &Path, content: impl Read) -> Result<BTreeMap<String, Vec<u8>>, BundleError> {
-    let failed = |source| BundleError::Read { file: file.to_owned(), source };
+    let failed = |source| BundleError::Read {
+        file: file.to_owned(),
+        source,
+    };
     let mut entries = BTreeMap::new();
-    // The file may grow while it is read. Raw: extension headers, which may have a name or a size of any length, are entries
-    // of another type.
+    // The file may grow while it is read. Raw: extension headers, which may have a name or a size
+    // of any length, are entries of another type.
     let mut tar = tar::Archive::new(BufReader::new(content.take(BUNDLE_BYTES)));
     for entry in tar.entries().map_err(failed)?.raw(true) {
         let mut entry = entry.map_err(failed)?;
@@ -170,7 +217,9 @@ fn read_tar(file: &Path, content: impl Read) -> Result<BTreeMap<String, Vec<u8>>
         }
         let found = oci::digest(&content);
         if is_blob_name(&name) && blob_entry(&found) != name {
-            return Err(refused(&format!("was altered: its content has the digest {found}")));
+            return Err(refused(&format!(
+                "was altered: its content has the digest {found}"
+            )));
         }
         if entries.insert(name.clone(), content).is_some() {
             return Err(refused("is there twice"));
@@ -192,14 +241,23 @@ struct Bundle<'a> {
 impl Bundle<'_> {
     /// Returns the only artifact of the bundle.
     fn artifact(mut self) -> Result<OciArtifact, BundleError> {
-        let unusable = |source| BundleError::Artifact { file: self.file.to_owned(), source };
+        let unusable = |source| BundleError::Artifact {
+            file: self.file.to_owned(),
+            source,
+        };
         let layout: LayoutVersion = self.json(LAYOUT_FILE)?;
         if layout.image_layout_version != LAYOUT_VERSION {
-            return Err(self.refused(LAYOUT_FILE, &format!("is of version {:?}", layout.image_layout_version)));
+            return Err(self.refused(
+                LAYOUT_FILE,
+                &format!("is of version {:?}", layout.image_layout_version),
+            ));
         }
         let index: OciImageIndex = self.json(INDEX_FILE)?;
         let [listed] = index.manifests.as_slice() else {
-            return Err(self.refused(INDEX_FILE, &format!("lists {} artifacts, not one", index.manifests.len())));
+            return Err(self.refused(
+                INDEX_FILE,
+                &format!("lists {} artifacts, not one", index.manifests.len()),
+            ));
         };
         let manifest = self.take(&blob_entry(&listed.digest))?;
         if i64::try_from(manifest.len()) != Ok(listed.size) {
@@ -218,12 +276,15 @@ impl Bundle<'_> {
     }
 
     fn take(&mut self, name: &str) -> Result<Vec<u8>, BundleError> {
-        self.entries.remove(name).ok_or_else(|| self.refused(name, "is missing"))
+        self.entries
+            .remove(name)
+            .ok_or_else(|| self.refused(name, "is missing"))
     }
 
     fn json<T: serde::de::DeserializeOwned>(&mut self, name: &str) -> Result<T, BundleError> {
         let content = self.take(name)?;
-        serde_json::from_slice(&content).map_err(|error| self.refused(name, &format!("is not valid: {error}")))
+        serde_json::from_slice(&content)
+            .map_err(|error| self.refused(name, &format!("is not valid: {error}")))
     }
 
     fn refused(&self, entry: &str, what: &str) -> BundleError {

@@ -1,5 +1,5 @@
-//! Recognises the contract that a component was built for, from its type alone, before any of its code runs. Owns the list
-//! of contracts and the imports that each allows.
+//! Recognises the contract that a component was built for, from its type alone, before any of its
+//! code runs. Owns the list of contracts and the imports that each allows.
 
 use wasmtime::Engine;
 use wasmtime::component::Component;
@@ -29,7 +29,9 @@ pub enum ContractError {
          (`describe`, `call`, `events`); end it with the SDK's export macro"
     )]
     UnknownWorld { exports: ModuleText },
-    #[error("its types differ from the contract's ({reason}); rebuild it with the SDK of this host")]
+    #[error(
+        "its types differ from the contract's ({reason}); rebuild it with the SDK of this host"
+    )]
     Types { reason: ModuleText },
 }
 
@@ -40,19 +42,28 @@ const TRANSLATOR_EXPORTS: &[&str] = &["call", "describe", "events"];
 pub(super) fn recognise(engine: &Engine, component: &Component) -> Result<Contract, ContractError> {
     let mut exports = exported_functions(engine, component);
     exports.sort();
-    let types = |error: wasmtime::Error| ContractError::Types { reason: ModuleText::reason(&format!("{error:#}")) };
+    let types = |error: wasmtime::Error| ContractError::Types {
+        reason: ModuleText::reason(&format!("{error:#}")),
+    };
     if exports == MIGRATION_EXPORTS {
         refuse_foreign_imports(engine, component, migration_0_1::IMPORTS)?;
-        return Ok(Contract::Migration(Migration::link(component).map_err(types)?));
+        return Ok(Contract::Migration(
+            Migration::link(component).map_err(types)?,
+        ));
     }
     if exports == TRANSLATOR_EXPORTS {
         refuse_foreign_imports(engine, component, translator_0_1::IMPORTS)?;
-        return Ok(Contract::Translator(Translator::link(component).map_err(types)?));
+        return Ok(Contract::Translator(
+            Translator::link(component).map_err(types)?,
+        ));
     }
-    Err(ContractError::UnknownWorld { exports: ModuleText::reason(&format!("{exports:?}")) })
+    Err(ContractError::UnknownWorld {
+        exports: ModuleText::reason(&format!("{exports:?}")),
+    })
 }
 
-/// The imported functions of a component, as `interface#function`. Interfaces that only have types are omitted.
+/// The imported functions of a component, as `interface#function`. Interfaces that only have types
+/// are omitted.
 pub(super) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
     let mut imports = Vec::new();
     for (name, import) in component.component_type().imports(engine) {
@@ -69,17 +80,28 @@ pub(super) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
 
 fn exported_functions(engine: &Engine, component: &Component) -> Vec<String> {
     let exports = component.component_type();
-    let functions = exports.exports(engine).filter(|(_, export)| !matches!(export.ty, ComponentItem::Type(_)));
+    let functions = exports
+        .exports(engine)
+        .filter(|(_, export)| !matches!(export.ty, ComponentItem::Type(_)));
     functions.map(|(name, _)| name.to_owned()).collect()
 }
 
-/// Rejects imports outside the contract's interfaces. Unknown functions of a contract's interface fail when linking.
-fn refuse_foreign_imports(engine: &Engine, component: &Component, allowed: &[&str]) -> Result<(), ContractError> {
+/// Rejects imports outside the contract's interfaces. Unknown functions of a contract's interface
+/// fail when linking.
+fn refuse_foreign_imports(
+    engine: &Engine,
+    component: &Component,
+    allowed: &[&str],
+) -> Result<(), ContractError> {
     match imports(engine, component).into_iter().find(|import| {
-        let interface = import.split_once('#').map_or(import.as_str(), |(interface, _)| interface);
+        let interface = import
+            .split_once('#')
+            .map_or(import.as_str(), |(interface, _)| interface);
         !allowed.contains(&interface)
     }) {
-        Some(import) => Err(ContractError::ForeignImport { import: ModuleText::reason(&import) }),
+        Some(import) => Err(ContractError::ForeignImport {
+            import: ModuleText::reason(&import),
+        }),
         None => Ok(()),
     }
 }

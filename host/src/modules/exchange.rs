@@ -1,5 +1,5 @@
-//! What a running guest and the future that drives it share: calls of the next newer version, their answers, and when the
-//! guest has to give way.
+//! What a running guest and the future that drives it share: calls of the next newer version, their
+//! answers, and when the guest has to give way.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,10 @@ pub(super) struct Slice {
 impl Exchange {
     /// For a call that calls the next version, or for one that may not.
     pub(super) fn new(has_next: bool) -> Arc<Self> {
-        Arc::new(Self(Mutex::new(ExchangeState { has_next, ..ExchangeState::default() })))
+        Arc::new(Self(Mutex::new(ExchangeState {
+            has_next,
+            ..ExchangeState::default()
+        })))
     }
 
     /// The import `next`: hands the call to the driving future, and waits for the answer.
@@ -40,7 +43,9 @@ impl Exchange {
         {
             let mut state = self.lock();
             if !state.has_next {
-                return Err(TranslateError::new("`next` can be called only during `call`"));
+                return Err(TranslateError::new(
+                    "`next` can be called only during `call`",
+                ));
             }
             state.called = Some(call);
         }

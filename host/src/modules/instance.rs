@@ -1,6 +1,6 @@
-//! Instances of one module, with one store each, because a trap poisons its whole store. Healthy instances are reused,
-//! failed ones discarded. Owns the state and the limits of an instance; a call that may wait for another one is in
-//! [`super::running`].
+//! Instances of one module, with one store each, because a trap poisons its whole store. Healthy
+//! instances are reused, failed ones discarded. Owns the state and the limits of an instance; a
+//! call that may wait for another one is in [`super::running`].
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -48,18 +48,34 @@ impl InstanceState {
 }
 
 impl ResourceLimiter for InstanceState {
-    fn memory_growing(&mut self, _current: usize, wanted: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn memory_growing(
+        &mut self,
+        _current: usize,
+        wanted: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         self.refused_memory = if wanted > self.limits.memory_bytes {
-            Some(CallError::Memory { wanted, limit: self.limits.memory_bytes })
+            Some(CallError::Memory {
+                wanted,
+                limit: self.limits.memory_bytes,
+            })
         } else if !self.memory.grow_to(wanted) {
-            Some(CallError::SharedMemory { wanted, limit: self.limits.translator_memory_bytes })
+            Some(CallError::SharedMemory {
+                wanted,
+                limit: self.limits.translator_memory_bytes,
+            })
         } else {
             return Ok(true);
         };
         Ok(false)
     }
 
-    fn table_growing(&mut self, _current: usize, wanted: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        wanted: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
         Ok(wanted <= self.limits.table_elements)
     }
 }
@@ -98,7 +114,10 @@ impl<L: Linked> Instances<L> {
             linked,
             log: ModuleLog::new(module),
             sandbox: Arc::clone(sandbox),
-            state: Mutex::new(InstancePool { idle: Vec::new(), running: 0 }),
+            state: Mutex::new(InstancePool {
+                idle: Vec::new(),
+                running: 0,
+            }),
             returned: Condvar::new(),
         }
     }
@@ -142,25 +161,45 @@ impl<L: Linked> Instances<L> {
             return Err(CallError::Busy { instances: most });
         }
         state.running += 1;
-        Ok(RunningSlot { pool: self, idle: state.idle.pop(), _ticking: self.sandbox.ticking() })
+        Ok(RunningSlot {
+            pool: self,
+            idle: state.idle.pop(),
+            _ticking: self.sandbox.ticking(),
+        })
     }
 
     /// A store for a new instance. A start function runs under the same limits as a call.
     pub(super) fn store(&self, memory: MemoryShare) -> Store<InstanceState> {
         let limits = self.sandbox.limits();
-        let mut store = Store::new(self.sandbox.engine(), InstanceState::new(limits, &self.log, memory));
+        let mut store = Store::new(
+            self.sandbox.engine(),
+            InstanceState::new(limits, &self.log, memory),
+        );
         store.limiter(|state| state);
         store
     }
 
     /// The error of a failed call.
-    pub(super) fn failed(&self, store: &Store<InstanceState>, error: &wasmtime::Error) -> CallError {
+    pub(super) fn failed(
+        &self,
+        store: &Store<InstanceState>,
+        error: &wasmtime::Error,
+    ) -> CallError {
         let state = store.data();
-        CallError::from_wasmtime(error, state.refused_memory.as_ref(), state.log.last_warning(), self.sandbox.limits())
+        CallError::from_wasmtime(
+            error,
+            state.refused_memory.as_ref(),
+            state.log.last_warning(),
+            self.sandbox.limits(),
+        )
     }
 
     /// The error of an instance that could not be started.
-    pub(super) fn not_started(&self, store: &Store<InstanceState>, error: &wasmtime::Error) -> CallError {
+    pub(super) fn not_started(
+        &self,
+        store: &Store<InstanceState>,
+        error: &wasmtime::Error,
+    ) -> CallError {
         match self.failed(store, error) {
             CallError::Flaw { flaw } => CallError::Start { reason: flaw },
             bounded => bounded,
@@ -173,8 +212,8 @@ impl<L: Linked> Instances<L> {
 }
 
 impl<L: LinkedBlocking> Instances<L> {
-    /// Runs one call on an exclusive instance. Returns the instance to the pool only if the call succeeded and `accept`
-    /// accepted its result. Blocks.
+    /// Runs one call on an exclusive instance. Returns the instance to the pool only if the call
+    /// succeeded and `accept` accepted its result. Blocks.
     pub(super) fn run<R>(
         &self,
         call: impl FnOnce(&L::Guest, &mut Store<InstanceState>) -> wasmtime::Result<R>,
@@ -189,7 +228,8 @@ impl<L: LinkedBlocking> Instances<L> {
         call: impl FnOnce(&L::Guest, &mut Store<InstanceState>) -> wasmtime::Result<R>,
     ) -> Result<R, CallError> {
         let limit = self.sandbox.limits().manifest_bytes;
-        self.run_within(limit, call, Ok).map_err(|error| error.of_manifest(limit))
+        self.run_within(limit, call, Ok)
+            .map_err(|error| error.of_manifest(limit))
     }
 
     fn run_within<R>(
@@ -204,9 +244,13 @@ impl<L: LinkedBlocking> Instances<L> {
             Some(instance) => instance,
             None => self.start()?,
         };
-        begin(&mut instance.store, Sandbox::ticks(limits.call_time), answer_bytes);
-        let answer =
-            call(&instance.guest, &mut instance.store).map_err(|error| self.failed(&instance.store, &error))?;
+        begin(
+            &mut instance.store,
+            Sandbox::ticks(limits.call_time),
+            answer_bytes,
+        );
+        let answer = call(&instance.guest, &mut instance.store)
+            .map_err(|error| self.failed(&instance.store, &error))?;
         let answer = accept(answer)?;
         slot.give_back(instance);
         Ok(answer)
@@ -215,8 +259,15 @@ impl<L: LinkedBlocking> Instances<L> {
     fn start(&self) -> Result<Instance<L::Guest>, CallError> {
         let mut store = self.store(MemoryShare::default());
         let limits = self.sandbox.limits();
-        begin(&mut store, Sandbox::ticks(limits.call_time), limits.answer_bytes);
-        let guest = self.linked.instantiate(&mut store).map_err(|error| self.not_started(&store, &error))?;
+        begin(
+            &mut store,
+            Sandbox::ticks(limits.call_time),
+            limits.answer_bytes,
+        );
+        let guest = self
+            .linked
+            .instantiate(&mut store)
+            .map_err(|error| self.not_started(&store, &error))?;
         Ok(Instance { store, guest })
     }
 }
@@ -232,7 +283,12 @@ pub(super) struct RunningSlot<'a, L: Linked> {
 impl<L: Linked> RunningSlot<'_, L> {
     /// Returns a healthy instance to the pool, unless it keeps too much memory.
     pub(super) fn give_back(self, instance: Instance<L::Guest>) {
-        if instance.store.data().memory.may_idle(self.pool.sandbox.limits().idle_memory_bytes) {
+        if instance
+            .store
+            .data()
+            .memory
+            .may_idle(self.pool.sandbox.limits().idle_memory_bytes)
+        {
             self.pool.lock().idle.push(instance);
         }
     }
@@ -251,12 +307,26 @@ mod tests {
 
     #[test]
     fn instance_grows_up_to_its_limits_only() {
-        let limits = Limits { memory_bytes: 100, table_elements: 10, ..Limits::default() };
-        let mut state = InstanceState::new(&limits, &ModuleLog::new(&"a module".into()), MemoryShare::default());
+        let limits = Limits {
+            memory_bytes: 100,
+            table_elements: 10,
+            ..Limits::default()
+        };
+        let mut state = InstanceState::new(
+            &limits,
+            &ModuleLog::new(&"a module".into()),
+            MemoryShare::default(),
+        );
         assert!(state.memory_growing(0, 100, None).unwrap());
         assert_eq!(state.refused_memory, None);
         assert!(!state.memory_growing(100, 101, None).unwrap());
-        assert_eq!(state.refused_memory, Some(CallError::Memory { wanted: 101, limit: 100 }));
+        assert_eq!(
+            state.refused_memory,
+            Some(CallError::Memory {
+                wanted: 101,
+                limit: 100
+            })
+        );
         assert!(state.table_growing(0, 10, None).unwrap());
         assert!(!state.table_growing(10, 11, None).unwrap());
     }

@@ -72,18 +72,25 @@ pub struct CompileLimits {
 
 impl Default for CompileLimits {
     fn default() -> Self {
-        Self { memory_bytes: 512 << 20, processor_time: Duration::from_secs(60), wait: Duration::from_secs(300) }
+        Self {
+            memory_bytes: 512 << 20,
+            processor_time: Duration::from_secs(60),
+            wait: Duration::from_secs(300),
+        }
     }
 }
 
-/// The limits of what the compiler is given, for one component. They refuse with a reason that names what to make smaller, and
-/// estimate what it costs; what it costs indeed is limited by [`CompileLimits`]. The largest module that is shipped has 139 KB of code and 287 functions; the largest
-/// function has 25 KB.
+/// The limits of what the compiler is given, for one component. They refuse with a reason that
+/// names what to make smaller, and estimate what it costs; what it costs indeed is limited by
+/// [`CompileLimits`]. The largest module that is shipped has 139 KB of code and 287 functions; the
+/// largest function has 25 KB.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CodeLimits {
-    /// Most core modules; `bbs module build` makes three: the module, and two that connect its imports.
+    /// Most core modules; `bbs module build` makes three: the module, and two that connect its
+    /// imports.
     pub core_modules: u64,
-    /// Largest total size of types, imports, exports and everything else but code, data and custom sections.
+    /// Largest total size of types, imports, exports and everything else but code, data and custom
+    /// sections.
     pub definition_bytes: u64,
     /// Most functions of all core modules.
     pub functions: u64,
@@ -97,8 +104,9 @@ pub struct CodeLimits {
     pub code_bytes: u64,
     /// Most blocks inside each other.
     pub nested_blocks: u64,
-    /// Most combinations of values and branches: for each function the product of their numbers, over all functions. Shipped
-    /// modules have up to 0.4 million. The compiler takes up to 130 bytes for each.
+    /// Most combinations of values and branches: for each function the product of their numbers,
+    /// over all functions. Shipped modules have up to 0.4 million. The compiler takes up to 130
+    /// bytes for each.
     pub branch_values: u64,
 }
 

@@ -1,5 +1,6 @@
-//! The log of a module: the lines of its `log` import and the failures of its calls, marked with its name. Limited in length,
-//! in number per call, and in number per module for as long as the process runs.
+//! The log of a module: the lines of its `log` import and the failures of its calls, marked with
+//! its name. Limited in length, in number per call, and in number per module for as long as the
+//! process runs.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ pub(super) enum GuestLogLevel {
     Warn,
 }
 
-/// Lines of one module that are logged at once, and the rate of further ones: a migration is called once per batch, and the
-/// log must not grow with the table.
+/// Lines of one module that are logged at once, and the rate of further ones: a migration is called
+/// once per batch, and the log must not grow with the table.
 const BURST: u32 = 1_000;
 const LINES_PER_MINUTE: u32 = 10;
 
@@ -43,7 +44,9 @@ impl ModuleLog {
 
     /// Logs that a call of a translator failed.
     pub(super) fn failed(&self, method: &str, error: &CallError) {
-        let Some(left_out) = self.failures.admit() else { return };
+        let Some(left_out) = self.failures.admit() else {
+            return;
+        };
         let method = ModuleText::reason(method);
         tracing::error!(module = &*self.module, %method, reason = %with_causes(&error), left_out, "a translator failed");
     }
@@ -54,10 +57,16 @@ impl ModuleLog {
         if level == GuestLogLevel::Debug && !tracing::enabled!(tracing::Level::DEBUG) {
             return false;
         }
-        let Some(left_out) = self.lines.admit() else { return false };
+        let Some(left_out) = self.lines.admit() else {
+            return false;
+        };
         let module = &*self.module;
         if left_out > 0 {
-            tracing::warn!(module, left_out, "lines of this module were left out, because it logs too many");
+            tracing::warn!(
+                module,
+                left_out,
+                "lines of this module were left out, because it logs too many"
+            );
         }
         match level {
             GuestLogLevel::Debug => tracing::debug!(module, "{message}"),
@@ -72,7 +81,11 @@ impl Drop for ModuleLog {
     fn drop(&mut self) {
         let left_out = self.lines.left_out();
         if left_out > 0 {
-            tracing::warn!(module = &*self.module, left_out, "lines of this module were left out");
+            tracing::warn!(
+                module = &*self.module,
+                left_out,
+                "lines of this module were left out"
+            );
         }
     }
 }
@@ -112,9 +125,13 @@ impl LogBudget {
         if level == GuestLogLevel::Warn {
             self.warning = Some(ModuleText::reason(message));
         }
-        let Some(left) = self.left.checked_sub(1) else { return };
+        let Some(left) = self.left.checked_sub(1) else {
+            return;
+        };
         self.left = left;
-        let written = self.log.write(level, &ModuleText::cut(message, self.line_bytes));
+        let written = self
+            .log
+            .write(level, &ModuleText::cut(message, self.line_bytes));
         if written && left == 0 {
             tracing::warn!(
                 module = &*self.log.module,

@@ -1,5 +1,6 @@
-//! The budget of linear memory that the instances of all translators share. Each instance has a limit of its own; without a
-//! common one, as many as may run at once could take it all at the same time.
+//! The budget of linear memory that the instances of all translators share. Each instance has a
+//! limit of its own; without a common one, as many as may run at once could take it all at the same
+//! time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,34 +22,48 @@ pub(super) struct MemoryShare {
 
 impl MemoryBudget {
     pub(super) fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, used: AtomicUsize::new(0) })
+        Arc::new(Self {
+            limit,
+            used: AtomicUsize::new(0),
+        })
     }
 
     pub(super) fn share(self: &Arc<Self>) -> MemoryShare {
-        MemoryShare { budget: Some(Arc::clone(self)), bytes: 0 }
+        MemoryShare {
+            budget: Some(Arc::clone(self)),
+            bytes: 0,
+        }
     }
 
     fn take(&self, bytes: usize) -> bool {
         let enough = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough).is_ok()
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough)
+            .is_ok()
     }
 }
 
 impl MemoryShare {
-    /// Takes what an instance needs to grow to `bytes`; false if the budget does not have it. Linear memory never shrinks.
+    /// Takes what an instance needs to grow to `bytes`; false if the budget does not have it.
+    /// Linear memory never shrinks.
     pub(super) fn grow_to(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
-        if self.budget.as_ref().is_some_and(|budget| !budget.take(more)) {
+        if self
+            .budget
+            .as_ref()
+            .is_some_and(|budget| !budget.take(more))
+        {
             return false;
         }
         self.bytes += more;
         true
     }
 
-    /// Whether the instance may be kept for later: it holds at most `limit`, and half of the budget is left for those that
-    /// run.
+    /// Whether the instance may be kept for later: it holds at most `limit`, and half of the budget
+    /// is left for those that run.
     pub(super) fn may_idle(&self, limit: usize) -> bool {
-        let leaves_half = |budget: &Arc<MemoryBudget>| budget.used.load(Ordering::Relaxed) <= budget.limit / 2;
+        let leaves_half =
+            |budget: &Arc<MemoryBudget>| budget.used.load(Ordering::Relaxed) <= budget.limit / 2;
         self.bytes <= limit && self.budget.as_ref().is_none_or(leaves_half)
     }
 }

@@ -38,7 +38,13 @@ impl MigrationModule {
     ) -> Result<Self, CallError> {
         let instances = Instances::new(linked, file, sandbox);
         let manifest = instances.describe(|guest, store| guest.describe(store))?;
-        Ok(Self { file: Arc::clone(file), digest: digest.to_owned(), manifest, written: OnceLock::new(), instances })
+        Ok(Self {
+            file: Arc::clone(file),
+            digest: digest.to_owned(),
+            manifest,
+            written: OnceLock::new(),
+            instances,
+        })
     }
 
     /// The name of its file.
@@ -56,20 +62,41 @@ impl MigrationModule {
         self.instances.refresh();
     }
 
-    /// Sets the definitions of the written columns, against which outcomes are validated from then on.
+    /// Sets the definitions of the written columns, against which outcomes are validated from then
+    /// on.
     pub(super) fn expect(&self, written: WrittenDefinitions) {
-        self.written.set(written).expect("a catalog builds its layout history once");
+        self.written
+            .set(written)
+            .expect("a catalog builds its layout history once");
     }
 
-    fn check(&self, direction: Direction, batch: &Batch, outcome: &Outcome) -> Result<(), CallError> {
+    fn check(
+        &self,
+        direction: Direction,
+        batch: &Batch,
+        outcome: &Outcome,
+    ) -> Result<(), CallError> {
         let columns = self.written.get().map(|written| match direction {
             Direction::Up => &written.up,
             Direction::Down => &written.down,
         });
         let accesses = self.manifest.accesses(direction);
-        let Manifest { leaves_residue, removes_rows, .. } = self.manifest;
-        answer::check(accesses, columns, Declared { leaves_residue, removes_rows }, batch, outcome)
-            .map_err(|flaw| CallError::flaw(&flaw))
+        let Manifest {
+            leaves_residue,
+            removes_rows,
+            ..
+        } = self.manifest;
+        answer::check(
+            accesses,
+            columns,
+            Declared {
+                leaves_residue,
+                removes_rows,
+            },
+            batch,
+            outcome,
+        )
+        .map_err(|flaw| CallError::flaw(&flaw))
     }
 }
 
@@ -82,7 +109,12 @@ impl Transform for MigrationModule {
         &self.digest
     }
 
-    fn apply(&self, direction: Direction, run: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
+    fn apply(
+        &self,
+        direction: Direction,
+        run: &RunArguments,
+        batch: &Batch,
+    ) -> Result<Outcome, TransformError> {
         // A direction without row function only changes the layout.
         if self.manifest.accesses(direction).is_empty() {
             return Ok(Outcome::default());
@@ -97,14 +129,17 @@ impl Transform for MigrationModule {
                 Ok(answer)
             },
         );
-        answer.and_then(|answer| answer.map_err(|reason| CallError::Fault { reason })).map_err(|error| TransformError {
-            module: self.file.to_string(),
-            version: self.manifest.version,
-            digest: self.digest.clone(),
-            direction,
-            is_slow: matches!(error, CallError::Overrun { .. }) || began.elapsed() > self.instances.call_time() / 2,
-            reason: error.to_string(),
-        })
+        answer
+            .and_then(|answer| answer.map_err(|reason| CallError::Fault { reason }))
+            .map_err(|error| TransformError {
+                module: self.file.to_string(),
+                version: self.manifest.version,
+                digest: self.digest.clone(),
+                direction,
+                is_slow: matches!(error, CallError::Overrun { .. })
+                    || began.elapsed() > self.instances.call_time() / 2,
+                reason: error.to_string(),
+            })
     }
 }
 

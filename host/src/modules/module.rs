@@ -1,4 +1,5 @@
-//! Loads a module from its file: reads, hashes, compiles, links and describes it. Owns the order of these steps.
+//! Loads a module from its file: reads, hashes, compiles, links and describes it. Owns the order of
+//! these steps.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,11 +55,23 @@ pub enum ModuleError {
     #[error(transparent)]
     Component(#[from] ComponentError),
     #[error("{file} (sha256 {digest}) is refused before any of its code runs")]
-    Contract { file: String, digest: String, source: ContractError },
+    Contract {
+        file: String,
+        digest: String,
+        source: ContractError,
+    },
     #[error("{file} (sha256 {digest}) did not return a manifest")]
-    Describe { file: String, digest: String, source: CallError },
+    Describe {
+        file: String,
+        digest: String,
+        source: CallError,
+    },
     #[error("{file} (sha256 {digest}) has an invalid manifest")]
-    Manifest { file: String, digest: String, source: ManifestError },
+    Manifest {
+        file: String,
+        digest: String,
+        source: ManifestError,
+    },
 }
 
 /// The content of a module's file.
@@ -73,8 +86,15 @@ impl ModuleSource {
     pub(super) fn read(path: &Path, sandbox: &Sandbox) -> Result<Self, ComponentError> {
         let bytes = sandbox.read(path)?;
         let digest = sandbox::digest(&bytes);
-        let file = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
-        Ok(Self { path: path.to_owned(), file: file.into(), bytes, digest })
+        let file = path
+            .file_name()
+            .map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
+        Ok(Self {
+            path: path.to_owned(),
+            file: file.into(),
+            bytes,
+            digest,
+        })
     }
 
     pub(super) fn load(&self, sandbox: &Arc<Sandbox>) -> Result<Module, ModuleError> {
@@ -83,27 +103,41 @@ impl ModuleSource {
         let component = sandbox.compile(&self.path, &self.bytes, digest)?;
         let contract = contract::recognise(sandbox.engine(), &component).map_err(|source| {
             let (file, digest) = named();
-            ModuleError::Contract { file, digest, source }
+            ModuleError::Contract {
+                file,
+                digest,
+                source,
+            }
         })?;
         let undescribed = |source| {
             let (file, digest) = named();
-            ModuleError::Describe { file, digest, source }
+            ModuleError::Describe {
+                file,
+                digest,
+                source,
+            }
         };
         let (module, checked) = match contract {
             Contract::Migration(linked) => {
-                let module = MigrationModule::load(file, digest, linked, sandbox).map_err(undescribed)?;
+                let module =
+                    MigrationModule::load(file, digest, linked, sandbox).map_err(undescribed)?;
                 let checked = rules::check_migration(module.manifest());
                 (Module::Migration(Arc::new(module)), checked)
             }
             Contract::Translator(linked) => {
-                let module = TranslatorModule::load(file, digest, linked, sandbox).map_err(undescribed)?;
+                let module =
+                    TranslatorModule::load(file, digest, linked, sandbox).map_err(undescribed)?;
                 let checked = rules::check_translator(module.manifest());
                 (Module::Translator(Arc::new(module)), checked)
             }
         };
         checked.map_err(|source| {
             let (file, digest) = named();
-            ModuleError::Manifest { file, digest, source }
+            ModuleError::Manifest {
+                file,
+                digest,
+                source,
+            }
         })?;
         Ok(module)
     }

@@ -1,4 +1,5 @@
-//! Writes a folder of modules that does not exist yet, or is empty, in one step: it has all files or none.
+//! Writes a folder of modules that does not exist yet, or is empty, in one step: it has all files
+//! or none.
 
 use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind, Write};
@@ -33,33 +34,55 @@ impl NewFolder {
     /// # Errors
     /// If the folder is not empty, or cannot be read.
     pub(super) fn at(name: &Path) -> Result<Self, NewFolderError> {
-        let failed = |source| NewFolderError::Write { folder: name.to_owned(), source };
+        let failed = |source| NewFolderError::Write {
+            folder: name.to_owned(),
+            source,
+        };
         // Without links: the folder is replaced by renaming another one.
-        let path = name.canonicalize().or_else(|_| std::path::absolute(name)).map_err(failed)?;
+        let path = name
+            .canonicalize()
+            .or_else(|_| std::path::absolute(name))
+            .map_err(failed)?;
         match std::fs::read_dir(&path).map(|mut files| files.next().is_none()) {
-            Ok(false) => return Err(NewFolderError::NotEmpty { folder: name.to_owned() }),
+            Ok(false) => {
+                return Err(NewFolderError::NotEmpty {
+                    folder: name.to_owned(),
+                });
+            }
             Err(source) if source.kind() != ErrorKind::NotFound => return Err(failed(source)),
             Ok(true) | Err(_) => {}
         }
-        Ok(Self { name: name.to_owned(), path })
+        Ok(Self {
+            name: name.to_owned(),
+            path,
+        })
     }
 
     /// Writes the folder with these files, by name. All users may read them.
     ///
     /// # Errors
     /// If a file cannot be written, or the folder is no longer empty.
-    pub(super) fn write<'a>(&self, files: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<(), NewFolderError> {
+    pub(super) fn write<'a>(
+        &self,
+        files: impl Iterator<Item = (&'a str, &'a [u8])>,
+    ) -> Result<(), NewFolderError> {
         let folder = self.name.clone();
-        self.stage_and_rename(files).map_err(|source| match source.kind() {
-            ErrorKind::DirectoryNotEmpty => NewFolderError::NotEmpty { folder },
-            _ => NewFolderError::Write { folder, source },
-        })
+        self.stage_and_rename(files)
+            .map_err(|source| match source.kind() {
+                ErrorKind::DirectoryNotEmpty => NewFolderError::NotEmpty { folder },
+                _ => NewFolderError::Write { folder, source },
+            })
     }
 
-    fn stage_and_rename<'a>(&self, files: impl Iterator<Item = (&'a str, &'a [u8])>) -> io::Result<()> {
+    fn stage_and_rename<'a>(
+        &self,
+        files: impl Iterator<Item = (&'a str, &'a [u8])>,
+    ) -> io::Result<()> {
         let above = self.path.parent().unwrap_or(Path::new("/"));
         // Removed on every failure.
-        let stage = tempfile::Builder::new().prefix(".bbs-modules-").tempdir_in(above)?;
+        let stage = tempfile::Builder::new()
+            .prefix(".bbs-modules-")
+            .tempdir_in(above)?;
         for (name, content) in files {
             let mut file = File::create_new(stage.path().join(name))?;
             file.write_all(content)?;

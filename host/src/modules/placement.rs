@@ -1,5 +1,5 @@
-//! The position of a module in a catalog, and writing its file. Owns the rule that a new migration is not below the first, and
-//! which ones are inserted below others; opens no module.
+//! The position of a module in a catalog, and writing its file. Owns the rule that a new migration
+//! is not below the first, and which ones are inserted below others; opens no module.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,9 @@ use crate::layout::manifest::DataVersion;
 
 /// A migration is older than the first one in the folder.
 #[derive(Debug, thiserror::Error)]
-#[error("migration {version} is older than {first}, the first in the folder; give it a later version (`date +%s`)")]
+#[error(
+    "migration {version} is older than {first}, the first in the folder; give it a later version (`date +%s`)"
+)]
 pub struct BelowFirst {
     /// The version of the migration to add.
     pub version: DataVersion,
@@ -35,7 +37,8 @@ pub struct Insertion {
 pub struct Insertions {
     /// One for each migration, oldest first.
     pub migrations: Vec<Insertion>,
-    /// The newest version, if no migration was added above it: databases that are at it refuse the insertion.
+    /// The newest version, if no migration was added above it: databases that are at it refuse the
+    /// insertion.
     pub refused_at: Option<DataVersion>,
 }
 
@@ -52,25 +55,37 @@ impl Insertions {
 
     /// The migrations below which a version was inserted.
     pub fn of(&self, version: DataVersion) -> &[DataVersion] {
-        self.migrations.iter().find(|inserted| inserted.version == version).map_or(&[], |inserted| &inserted.below)
+        self.migrations
+            .iter()
+            .find(|inserted| inserted.version == version)
+            .map_or(&[], |inserted| &inserted.below)
     }
 
     /// Those of the versions `after` that are not in `before`.
     pub(super) fn between(before: &Line, after: &Line) -> Self {
         let below = |version| before.versions().filter(|other| *other > version).collect();
-        let migrations: Vec<_> =
-            before.inserted(after).map(|version| Insertion { version, below: below(version) }).collect();
+        let migrations: Vec<_> = before
+            .inserted(after)
+            .map(|version| Insertion {
+                version,
+                below: below(version),
+            })
+            .collect();
         let is_refused = !migrations.is_empty() && after.newest() == before.newest();
-        Self { migrations, refused_at: is_refused.then(|| before.newest()) }
+        Self {
+            migrations,
+            refused_at: is_refused.then(|| before.newest()),
+        }
     }
 }
 
-/// Merges modules into a catalog that continues the migrations of `base`: each replaces the module of the same version, or is
-/// added at the place of its version.
+/// Merges modules into a catalog that continues the migrations of `base`: each replaces the module
+/// of the same version, or is added at the place of its version.
 ///
 /// # Errors
 ///
-/// If a migration would be added below the first: a database that another BBS has written is assumed to have run it.
+/// If a migration would be added below the first: a database that another BBS has written is
+/// assumed to have run it.
 pub(super) fn merge(
     before: Vec<CatalogEntry>,
     added: impl Iterator<Item = CatalogEntry>,
@@ -79,7 +94,10 @@ pub(super) fn merge(
     let first = line_of(&before).versions().chain(base.versions()).min();
     let mut entries = before;
     for entry in added {
-        if let Some(same) = entries.iter_mut().find(|old| old.position.is_same(entry.position)) {
+        if let Some(same) = entries
+            .iter_mut()
+            .find(|old| old.position.is_same(entry.position))
+        {
             *same = entry;
             continue;
         }
@@ -96,7 +114,10 @@ pub(super) fn merge(
 
 /// The versions of the migrations in a catalog.
 pub(super) fn line_of(entries: &[CatalogEntry]) -> Line {
-    entries.iter().filter_map(|entry| entry.position.data_version()).collect()
+    entries
+        .iter()
+        .filter_map(|entry| entry.position.data_version())
+        .collect()
 }
 
 /// The versions of two lines.
@@ -104,7 +125,8 @@ pub(super) fn union(one: &Line, other: &Line) -> Line {
     one.versions().chain(other.versions()).collect()
 }
 
-/// Records in each migration the version that it follows: of the migration before it, or of one of `base` in between.
+/// Records in each migration the version that it follows: of the migration before it, or of one of
+/// `base` in between.
 pub(super) fn chain(mut entries: Vec<CatalogEntry>, base: &Line) -> Vec<CatalogEntry> {
     let mut before = None;
     for entry in &mut entries {

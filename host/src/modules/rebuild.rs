@@ -1,5 +1,5 @@
-//! Builds the modules of a folder again and compares their digests with those of its catalog. Owns the comparison; the
-//! folder is only read.
+//! Builds the modules of a folder again and compares their digests with those of its catalog. Owns
+//! the comparison; the folder is only read.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,10 @@ use crate::progress::Progress;
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
     #[error("the folder {} is not a valid catalog with its modules", .folder.display())]
-    Folder { folder: PathBuf, source: Box<CatalogError> },
+    Folder {
+        folder: PathBuf,
+        source: Box<CatalogError>,
+    },
     #[error(transparent)]
     Source(#[from] SourceError),
     #[error(transparent)]
@@ -48,8 +51,9 @@ pub enum RebuildOutcome {
     NoSource,
 }
 
-/// Builds all crates of the sources, and returns each module of the folder, in catalog order, with the result. A source is a
-/// crate, or a repository with a list of modules. Crates that lead to no module of the folder are ignored.
+/// Builds all crates of the sources, and returns each module of the folder, in catalog order, with
+/// the result. A source is a crate, or a repository with a list of modules. Crates that lead to no
+/// module of the folder are ignored.
 ///
 /// # Errors
 /// If the folder has missing, altered or unlisted files, or a crate cannot be built.
@@ -59,17 +63,32 @@ pub fn rebuild(
     sandbox: &Arc<Sandbox>,
     progress: &Progress,
 ) -> Result<Vec<RebuiltModule>, RebuildError> {
-    let listed = Catalog::contents(folder, sandbox)
-        .map_err(|source| RebuildError::Folder { folder: folder.to_owned(), source: source.into() })?;
-    let crates = sources.iter().map(|source| build::crates_of(source)).collect::<Result<Vec<_>, _>>()?.concat();
+    let listed = Catalog::contents(folder, sandbox).map_err(|source| RebuildError::Folder {
+        folder: folder.to_owned(),
+        source: source.into(),
+    })?;
+    let crates = sources
+        .iter()
+        .map(|source| build::crates_of(source))
+        .collect::<Result<Vec<_>, _>>()?
+        .concat();
     let built = build::entries(&crates, sandbox, progress)?;
     let compared = listed.into_iter().map(|(entry, _)| {
-        let outcome = match built.iter().find(|built| built.position.is_same(entry.position)) {
+        let outcome = match built
+            .iter()
+            .find(|built| built.position.is_same(entry.position))
+        {
             Some(built) if built.sha256 == entry.sha256 => RebuildOutcome::Equal,
-            Some(built) => RebuildOutcome::Differs { built: built.sha256.clone() },
+            Some(built) => RebuildOutcome::Differs {
+                built: built.sha256.clone(),
+            },
             None => RebuildOutcome::NoSource,
         };
-        RebuiltModule { file: entry.file, sha256: entry.sha256, outcome }
+        RebuiltModule {
+            file: entry.file,
+            sha256: entry.sha256,
+            outcome,
+        }
     });
     Ok(compared.collect())
 }

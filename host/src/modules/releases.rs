@@ -1,5 +1,5 @@
-//! `releases.toml` of a modules directory: named releases, each with the data and API version that belong to it. Owns
-//! reading the file; the pins that a release stands for are applied elsewhere.
+//! `releases.toml` of a modules directory: named releases, each with the data and API version that
+//! belong to it. Owns reading the file; the pins that a release stands for are applied elsewhere.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,10 @@ pub struct Release {
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ReleaseError {
     #[error("{} cannot be read; name the versions with `pin_data_version` and `pin_api_version` instead", .path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("{} is not a list of releases ({reason}); restore the file that belongs to the modules", .path.display())]
     Syntax { path: PathBuf, reason: ModuleText },
     #[error("{} was altered: its sha256 is not the one in the catalog; restore the file that was signed", .path.display())]
@@ -72,16 +75,20 @@ impl ReleaseDigests {
     fn check(&self, folder: &Path, path: &Path, text: &str) -> Result<(), ReleaseError> {
         match self.by_folder.get(folder) {
             Some(digest) if *digest != sandbox::digest(text.as_bytes()) => {
-                Err(ReleaseError::Altered { path: path.to_owned() })
+                Err(ReleaseError::Altered {
+                    path: path.to_owned(),
+                })
             }
-            None if self.are_required => Err(ReleaseError::NotPinned { path: path.to_owned() }),
+            None if self.are_required => Err(ReleaseError::NotPinned {
+                path: path.to_owned(),
+            }),
             Some(_) | None => Ok(()),
         }
     }
 }
 
-/// The releases of folders of modules, oldest first within each. The first folder must have a list of releases, those of add-ons
-/// may.
+/// The releases of folders of modules, oldest first within each. The first folder must have a list
+/// of releases, those of add-ons may.
 ///
 /// # Errors
 /// If the first folder has no list of releases, or a list is not the one that its catalog pins.
@@ -91,7 +98,10 @@ pub fn all(folders: &[PathBuf], digests: &ReleaseDigests) -> Result<Vec<Release>
         let path = folder.join(RELEASES_FILE);
         let text = match files::read_text(&path) {
             Err(error) if at > 0 && error.kind() == std::io::ErrorKind::NotFound => continue,
-            read => read.map_err(|source| ReleaseError::Read { path: path.clone(), source })?,
+            read => read.map_err(|source| ReleaseError::Read {
+                path: path.clone(),
+                source,
+            })?,
         };
         digests.check(folder, &path, &text)?;
         releases.extend(parse(&text).map_err(|error| {
@@ -102,26 +112,48 @@ pub fn all(folders: &[PathBuf], digests: &ReleaseDigests) -> Result<Vec<Release>
     Ok(releases)
 }
 
-/// The release of this name, or the one that a version of the program, as `bbs --version` prints it, belongs to.
+/// The release of this name, or the one that a version of the program, as `bbs --version` prints
+/// it, belongs to.
 ///
 /// # Errors
 /// As [`all`], or if no list has such a release.
-pub fn release(folders: &[PathBuf], digests: &ReleaseDigests, name: &str) -> Result<Release, ReleaseError> {
+pub fn release(
+    folders: &[PathBuf],
+    digests: &ReleaseDigests,
+    name: &str,
+) -> Result<Release, ReleaseError> {
     let releases = all(folders, digests)?;
-    let known = || releases.iter().map(|release| release.name.clone()).collect();
+    let known = || {
+        releases
+            .iter()
+            .map(|release| release.name.clone())
+            .collect()
+    };
     // The last one of a name: an add-on may name a release anew.
     let named = |name: &str| releases.iter().rfind(|release| release.name == name);
     let found = named(name).or_else(|| named(minor_version(name)?));
-    found.cloned().ok_or_else(|| ReleaseError::Unknown { name: name.to_owned(), known: known() })
+    found.cloned().ok_or_else(|| ReleaseError::Unknown {
+        name: name.to_owned(),
+        known: known(),
+    })
 }
 
-/// The first two numbers of a version of the program: `0.2` of `0.2.1` and of `0.2.0-dev`. Patches of a release change neither its
-/// data version nor its API.
+/// The first two numbers of a version of the program: `0.2` of `0.2.1` and of `0.2.0-dev`. Patches
+/// of a release change neither its data version nor its API.
 pub fn minor_version(version: &str) -> Option<&str> {
-    let (minor, patch) = version.match_indices('.').nth(1).map(|(dot, _)| (&version[..dot], &version[dot + 1..]))?;
+    let (minor, patch) = version
+        .match_indices('.')
+        .nth(1)
+        .map(|(dot, _)| (&version[..dot], &version[dot + 1..]))?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let patch = patch.split_once(['-', '+']).map_or(patch, |(number, _)| number);
-    minor.split('.').chain([patch]).all(is_number).then_some(minor)
+    let patch = patch
+        .split_once(['-', '+'])
+        .map_or(patch, |(number, _)| number);
+    minor
+        .split('.')
+        .chain([patch])
+        .all(is_number)
+        .then_some(minor)
 }
 
 /// The releases of a list.
@@ -141,21 +173,53 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let write = |text: &str| std::fs::write(folder.path().join(RELEASES_FILE), text).unwrap();
         assert!(matches!(
-            release(&[folder.path().to_owned()], &ReleaseDigests::default(), "one"),
+            release(
+                &[folder.path().to_owned()],
+                &ReleaseDigests::default(),
+                "one"
+            ),
             Err(ReleaseError::Read { .. })
         ));
         write("[[release]]\nname = \"one\"\ndata = 1_000\napi = \"1.0\"\n");
-        let one = Release { name: "one".to_owned(), data: 1_000, api: ApiVersion::new(1, 0), in_development: false };
-        assert_eq!(release(&[folder.path().to_owned()], &ReleaseDigests::default(), "one").unwrap(), one);
-        let error = release(&[folder.path().to_owned()], &ReleaseDigests::default(), "two").unwrap_err().to_string();
-        assert!(error.contains("no release \"two\": they have one"), "{error}");
-        for wrong in
-            ["release = 1", "[[release]]\nname = \"one\"\n", "[[release]]\nname = \"a\"\ndata = 1\napi = \"1\"\n"]
-        {
+        let one = Release {
+            name: "one".to_owned(),
+            data: 1_000,
+            api: ApiVersion::new(1, 0),
+            in_development: false,
+        };
+        assert_eq!(
+            release(
+                &[folder.path().to_owned()],
+                &ReleaseDigests::default(),
+                "one"
+            )
+            .unwrap(),
+            one
+        );
+        let error = release(
+            &[folder.path().to_owned()],
+            &ReleaseDigests::default(),
+            "two",
+        )
+        .unwrap_err()
+        .to_string();
+        assert!(
+            error.contains("no release \"two\": they have one"),
+            "{error}"
+        );
+        for wrong in [
+            "release = 1",
+            "[[release]]\nname = \"one\"\n",
+            "[[release]]\nname = \"a\"\ndata = 1\napi = \"1\"\n",
+        ] {
             write(wrong);
             assert!(
                 matches!(
-                    release(&[folder.path().to_owned()], &ReleaseDigests::default(), "one"),
+                    release(
+                        &[folder.path().to_owned()],
+                        &ReleaseDigests::default(),
+                        "one"
+                    ),
                     Err(ReleaseError::Syntax { .. })
                 ),
                 "{wrong}"
@@ -169,13 +233,29 @@ mod tests {
         let text = "[[release]]\nname = \"0.2\"\ndata = 2\napi = \"1.2\"\nin_development = true\n\
                     [[release]]\nname = \"0.2.7\"\ndata = 7\napi = \"1.2\"\n";
         std::fs::write(folder.path().join(RELEASES_FILE), text).unwrap();
-        let found = |name| release(&[folder.path().to_owned()], &ReleaseDigests::default(), name);
+        let found = |name| {
+            release(
+                &[folder.path().to_owned()],
+                &ReleaseDigests::default(),
+                name,
+            )
+        };
         for version in ["0.2", "0.2.0", "0.2.13", "0.2.0-dev", "0.2.0-rc.1+build.5"] {
-            assert!(found(version).is_ok_and(|release| release.data == 2 && release.in_development), "{version}");
+            assert!(
+                found(version).is_ok_and(|release| release.data == 2 && release.in_development),
+                "{version}"
+            );
         }
-        assert_eq!(found("0.2.7").unwrap().data, 7, "a name goes before a version");
+        assert_eq!(
+            found("0.2.7").unwrap().data,
+            7,
+            "a name goes before a version"
+        );
         for unknown in ["0.3.0", "0.2.x", "0.2.", "0.2.0.0", "v0.2.0", "a.b.c", ""] {
-            assert!(matches!(found(unknown), Err(ReleaseError::Unknown { .. })), "{unknown}");
+            assert!(
+                matches!(found(unknown), Err(ReleaseError::Unknown { .. })),
+                "{unknown}"
+            );
         }
     }
 
@@ -186,13 +266,33 @@ mod tests {
         let text = "[[release]]\nname = \"one\"\ndata = 1\napi = \"1.0\"\n";
         std::fs::write(folder.join(RELEASES_FILE), text).unwrap();
         let of = |digest: Option<String>, are_required| {
-            let by_folder = digest.map(|digest| (folder.clone(), digest)).into_iter().collect();
-            release(std::slice::from_ref(&folder), &ReleaseDigests { by_folder, are_required }, "one")
+            let by_folder = digest
+                .map(|digest| (folder.clone(), digest))
+                .into_iter()
+                .collect();
+            release(
+                std::slice::from_ref(&folder),
+                &ReleaseDigests {
+                    by_folder,
+                    are_required,
+                },
+                "one",
+            )
         };
         let right = sandbox::digest(text.as_bytes());
-        assert!(of(Some(right.clone()), true).is_ok() && of(Some(right), false).is_ok() && of(None, false).is_ok());
-        assert!(matches!(of(None, true), Err(ReleaseError::NotPinned { .. })));
-        assert!(matches!(of(Some(sandbox::digest(b"other")), false), Err(ReleaseError::Altered { .. })));
+        assert!(
+            of(Some(right.clone()), true).is_ok()
+                && of(Some(right), false).is_ok()
+                && of(None, false).is_ok()
+        );
+        assert!(matches!(
+            of(None, true),
+            Err(ReleaseError::NotPinned { .. })
+        ));
+        assert!(matches!(
+            of(Some(sandbox::digest(b"other")), false),
+            Err(ReleaseError::Altered { .. })
+        ));
     }
 
     #[test]
@@ -201,6 +301,9 @@ mod tests {
         let mut names: Vec<_> = releases.iter().map(|release| &release.name).collect();
         names.sort();
         names.dedup();
-        assert!(names.len() == releases.len() && !names.is_empty(), "{releases:?}");
+        assert!(
+            names.len() == releases.len() && !names.is_empty(),
+            "{releases:?}"
+        );
     }
 }

@@ -1,6 +1,6 @@
-//! A call of a translator while it runs: a future that stops where the guest calls the next newer version, and that gives
-//! way to other tasks while it computes. So a chain of translators needs neither a thread of its own nor a deep stack: each
-//! instance has its own.
+//! A call of a translator while it runs: a future that stops where the guest calls the next newer
+//! version, and that gives way to other tasks while it computes. So a chain of translators needs
+//! neither a thread of its own nor a deep stack: each instance has its own.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -16,13 +16,15 @@ use super::instance::InstanceState;
 use super::sandbox::{CallClock, Sandbox};
 use super::translate::{NextAnswer, NextCall};
 
-/// How long a guest computes before other tasks of its thread run, up to the next tick of the epoch. A native call may wait
-/// for one at each of its steps, so this decides how much a guest without end delays the others.
+/// How long a guest computes before other tasks of its thread run, up to the next tick of the
+/// epoch. A native call may wait for one at each of its steps, so this decides how much a guest
+/// without end delays the others.
 const SLICE: Duration = Duration::from_millis(2);
 /// A call that has computed for longer is long.
 const SHORT_CALL: Duration = Duration::from_millis(10);
 
-/// Makes calls into the store's instance give way at the end of a slice, and end when their time is used up.
+/// Makes calls into the store's instance give way at the end of a slice, and end when their time is
+/// used up.
 pub(super) fn interrupt_between_slices(store: &mut Store<InstanceState>, clock: CallClock) {
     store.epoch_deadline_callback(move |store| {
         let (slice, now) = (store.data().exchange.slice(), clock.now());
@@ -59,17 +61,29 @@ impl<'a, T> RunningGuest<'a, T> {
         exchange: Arc<Exchange>,
         sandbox: &'a Sandbox,
     ) -> Self {
-        Self { guest, exchange, sandbox, ran: Duration::ZERO }
+        Self {
+            guest,
+            exchange,
+            sandbox,
+            ran: Duration::ZERO,
+        }
     }
 
     /// Runs the guest until it calls the next version or ends. `answer` is that to its last call.
     pub(super) async fn resume(&mut self, answer: Option<NextAnswer>) -> GuestProgress<T> {
         self.exchange.answer(answer);
         loop {
-            // For each slice of a long call, so that such calls together leave threads to all others.
+            // For each slice of a long call, so that such calls together leave threads to all
+            // others.
             let slice = match self.ran < SHORT_CALL {
                 true => None,
-                false => Some(self.sandbox.long_calls().acquire().await.expect("the semaphore is never closed")),
+                false => Some(
+                    self.sandbox
+                        .long_calls()
+                        .acquire()
+                        .await
+                        .expect("the semaphore is never closed"),
+                ),
             };
             if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(self.run_slice(cx))).await {
                 return GuestProgress::Ended(ended);
@@ -86,7 +100,10 @@ impl<'a, T> RunningGuest<'a, T> {
         let clock = self.sandbox.clock();
         let began = clock.now();
         let call_end = began + self.sandbox.limits().call_time.saturating_sub(self.ran);
-        self.exchange.begin_slice(Slice { end: began + SLICE, call_end });
+        self.exchange.begin_slice(Slice {
+            end: began + SLICE,
+            call_end,
+        });
         let progress = self.guest.as_mut().poll(cx);
         self.ran += clock.now() - began;
         progress

@@ -1,5 +1,5 @@
-//! The sandbox: one engine with the fewest features, the thread that interrupts overruns, the limits, and the cache of
-//! compiled components. Owns what is compiled, when; runs no guest code.
+//! The sandbox: one engine with the fewest features, the thread that interrupts overruns, the
+//! limits, and the cache of compiled components. Owns what is compiled, when; runs no guest code.
 
 mod artifacts;
 mod compiler;
@@ -29,7 +29,8 @@ use super::memory::{MemoryBudget, MemoryShare};
 use super::text::ModuleText;
 use crate::files;
 
-/// Interval of the epoch while calls run, and so the precision of every deadline and of the slices of translators.
+/// Interval of the epoch while calls run, and so the precision of every deadline and of the slices
+/// of translators.
 const TICK: Duration = Duration::from_millis(2);
 
 /// Most instances at once, over all modules. Each reserves address space, not memory.
@@ -38,7 +39,8 @@ const INSTANCES: u32 = 1_000;
 /// Core instances inside one component: the guest and two adapters for its imports.
 const CORE_INSTANCES_PER_COMPONENT: u32 = 4;
 
-/// Stack of an instance beyond that of its WebAssembly code, for the host's functions that it calls.
+/// Stack of an instance beyond that of its WebAssembly code, for the host's functions that it
+/// calls.
 const IMPORT_STACK_BYTES: usize = 512 << 10;
 
 /// The first bytes of a WebAssembly file: the magic number, and the format's version and layer.
@@ -76,7 +78,10 @@ pub enum SandboxError {
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ComponentError {
     #[error("{} cannot be read; check that it exists and is readable", .path.display())]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
     #[error("{} is a folder; name a .wasm file, which `bbs module build CRATE --into DIR` makes of a crate", .path.display())]
     Folder { path: PathBuf },
     #[error(
@@ -98,11 +103,17 @@ pub enum ComponentError {
         "{} costs too much to compile: it has {found} {what}, and a module has at most {limit}; make its functions smaller \
          or fewer", .path.display()
     )]
-    TooComplex { path: PathBuf, what: &'static str, found: u64, limit: u64 },
+    TooComplex {
+        path: PathBuf,
+        what: &'static str,
+        found: u64,
+        limit: u64,
+    },
 }
 
 impl Sandbox {
-    /// Creates a sandbox. With `cache`, compiled components are loaded from and stored in these folders.
+    /// Creates a sandbox. With `cache`, compiled components are loaded from and stored in these
+    /// folders.
     ///
     /// # Errors
     /// If wasmtime or its interrupting thread cannot start.
@@ -110,20 +121,31 @@ impl Sandbox {
         Self::compiled_by(Compiler::default(), limits, cache)
     }
 
-    /// As [`Self::new`], in a process that is not of the host's executable: components are compiled by that executable.
+    /// As [`Self::new`], in a process that is not of the host's executable: components are compiled
+    /// by that executable.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn compiled_at(executable: &Path, limits: Limits, cache: Option<&CacheFolders>) -> Result<Self, SandboxError> {
+    pub fn compiled_at(
+        executable: &Path,
+        limits: Limits,
+        cache: Option<&CacheFolders>,
+    ) -> Result<Self, SandboxError> {
         Self::compiled_by(Compiler::at(executable), limits, cache)
     }
 
-    fn compiled_by(compiler: Compiler, limits: Limits, cache: Option<&CacheFolders>) -> Result<Self, SandboxError> {
-        let engine = Engine::new(&config(&limits)).map_err(|error| SandboxError::Engine(error.into()))?;
+    fn compiled_by(
+        compiler: Compiler,
+        limits: Limits,
+        cache: Option<&CacheFolders>,
+    ) -> Result<Self, SandboxError> {
+        let engine =
+            Engine::new(&config(&limits)).map_err(|error| SandboxError::Engine(error.into()))?;
         let fingerprint = EngineFingerprint::of(&engine);
         let artifacts = cache.map(|folders| Artifacts::open(folders, fingerprint));
         let ticked = engine.clone();
-        let ticker = Ticker::start(TICK, move || ticked.increment_epoch()).map_err(SandboxError::Ticker)?;
+        let ticker =
+            Ticker::start(TICK, move || ticked.increment_epoch()).map_err(SandboxError::Ticker)?;
         Ok(Self {
             ticker,
             clock: CallClock::default(),
@@ -167,8 +189,8 @@ impl Sandbox {
         &self.clock
     }
 
-    /// Makes `time` pass at once for every running call. Tests stop a call that does not end with it, so that their limit
-    /// can be longer than a correct call takes on a slow machine.
+    /// Makes `time` pass at once for every running call. Tests stop a call that does not end with
+    /// it, so that their limit can be longer than a correct call takes on a slow machine.
     pub fn skip(&self, time: Duration) {
         self.clock.skip(time);
         (0..Self::ticks(time)).for_each(|_| self.engine.increment_epoch());
@@ -184,7 +206,8 @@ impl Sandbox {
         self.translator_memory.share()
     }
 
-    /// The slices of calls that compute for long: as many at once as threads may be without other tasks.
+    /// The slices of calls that compute for long: as many at once as threads may be without other
+    /// tasks.
     pub(super) fn long_calls(&self) -> &Semaphore {
         &self.long_calls
     }
@@ -197,34 +220,67 @@ impl Sandbox {
 
     /// Reads a component's file, unless it is larger than the limit.
     pub(super) fn read(&self, path: &Path) -> Result<Vec<u8>, ComponentError> {
-        let failed = |source| ComponentError::Read { path: path.to_owned(), source };
+        let failed = |source| ComponentError::Read {
+            path: path.to_owned(),
+            source,
+        };
         let limit = self.limits.component_bytes;
         match files::read(path, limit) {
             Err(error) if error.kind() == ErrorKind::FileTooLarge => {
                 // A wrong file format is reported in preference to the size.
-                refuse_other_files(path, &files::beginning(path, COMPONENT.len()).map_err(failed)?)?;
-                Err(ComponentError::TooLarge { path: path.to_owned(), limit })
+                refuse_other_files(
+                    path,
+                    &files::beginning(path, COMPONENT.len()).map_err(failed)?,
+                )?;
+                Err(ComponentError::TooLarge {
+                    path: path.to_owned(),
+                    limit,
+                })
             }
-            Err(_) if path.is_dir() => Err(ComponentError::Folder { path: path.to_owned() }),
+            Err(_) if path.is_dir() => Err(ComponentError::Folder {
+                path: path.to_owned(),
+            }),
             read => read.map_err(failed),
         }
     }
 
     /// Compiles a component, or loads it from the cache. `path` is only used in errors.
-    pub(super) fn compile(&self, path: &Path, bytes: &[u8], digest: &str) -> Result<Component, ComponentError> {
-        if let Some(component) = self.artifacts.as_ref().and_then(|artifacts| artifacts.load(&self.engine, digest)) {
+    pub(super) fn compile(
+        &self,
+        path: &Path,
+        bytes: &[u8],
+        digest: &str,
+    ) -> Result<Component, ComponentError> {
+        if let Some(component) = self
+            .artifacts
+            .as_ref()
+            .and_then(|artifacts| artifacts.load(&self.engine, digest))
+        {
             return Ok(component);
         }
         refuse_other_files(path, bytes)?;
         self.refuse_complex(path, bytes)?;
-        let failed = |error| ComponentError::Compile { path: path.to_owned(), error };
-        let artifact = self.compiler.compile(bytes, &self.limits.compile).map_err(failed)?;
-        #[allow(unsafe_code, reason = "compiled code, from a process of the host's own executable")]
+        let failed = |error| ComponentError::Compile {
+            path: path.to_owned(),
+            error,
+        };
+        let artifact = self
+            .compiler
+            .compile(bytes, &self.limits.compile)
+            .map_err(failed)?;
+        #[allow(
+            unsafe_code,
+            reason = "compiled code, from a process of the host's own executable"
+        )]
         // SAFETY: the bytes come from a process that this one started, of its own executable.
-        let component = unsafe { artifact.load(digest, &self.engine, self.fingerprint) }.map_err(|reason| {
-            let end = "returned no artifact that can be used".to_owned();
-            failed(CompileError::Process { end, reason: ModuleText::reason(&reason) })
-        })?;
+        let component =
+            unsafe { artifact.load(digest, &self.engine, self.fingerprint) }.map_err(|reason| {
+                let end = "returned no artifact that can be used".to_owned();
+                failed(CompileError::Process {
+                    end,
+                    reason: ModuleText::reason(&reason),
+                })
+            })?;
         self.compiled.fetch_add(1, Ordering::Relaxed);
         if let Some(artifacts) = &self.artifacts {
             artifacts.store(&artifact, digest);
@@ -232,16 +288,23 @@ impl Sandbox {
         Ok(component)
     }
 
-    /// Rejects components that would exceed the compiler's limits, with a reason that names what to make smaller.
+    /// Rejects components that would exceed the compiler's limits, with a reason that names what to
+    /// make smaller.
     fn refuse_complex(&self, path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
         let path = path.to_owned();
         complexity::check(bytes, &self.limits.code).map_err(|refusal| match refusal {
-            ComplexityError::Excess(Excess { what, found, limit }) => {
-                ComponentError::TooComplex { path, what, found, limit }
-            }
+            ComplexityError::Excess(Excess { what, found, limit }) => ComponentError::TooComplex {
+                path,
+                what,
+                found,
+                limit,
+            },
             ComplexityError::Malformed(error) => {
                 let reason = ModuleText::reason(&error.to_string());
-                ComponentError::Compile { path, error: CompileError::Component { reason } }
+                ComponentError::Compile {
+                    path,
+                    error: CompileError::Component { reason },
+                }
             }
         })
     }
@@ -252,8 +315,8 @@ fn threads_for_long_calls() -> usize {
     std::thread::available_parallelism().map_or(1, |threads| (threads.get() / 2).max(1))
 }
 
-/// Rejects files that are no component by their first bytes: the compiler would parse other bytes as WebAssembly text and
-/// quote them in its error.
+/// Rejects files that are no component by their first bytes: the compiler would parse other bytes
+/// as WebAssembly text and quote them in its error.
 fn refuse_other_files(path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
     let path = path.to_owned();
     match bytes.first_chunk::<8>() {
@@ -261,8 +324,11 @@ fn refuse_other_files(path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
         Some(begin) if begin == CORE_MODULE => Err(ComponentError::CoreModule { path }),
         Some(begin) if begin.starts_with(b"\0asm") => {
             let format = hex(&begin[4..]);
-            let reason = format!("its format is {format}, which is neither a component nor a core module");
-            let error = CompileError::Component { reason: ModuleText::reason(&reason) };
+            let reason =
+                format!("its format is {format}, which is neither a component nor a core module");
+            let error = CompileError::Component {
+                reason: ModuleText::reason(&reason),
+            };
             Err(ComponentError::Compile { path, error })
         }
         _ => Err(ComponentError::NotWasm { path }),
@@ -271,7 +337,9 @@ fn refuse_other_files(path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
 
 impl std::fmt::Debug for Sandbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sandbox").field("limits", &self.limits).finish_non_exhaustive()
+        f.debug_struct("Sandbox")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,6 @@
-//! Signs the catalog of a folder of modules: gives it a name and a serial, and writes the signature. Owns the checks before,
-//! so that no altered module is signed, and the order of the writes.
+//! Signs the catalog of a folder of modules: gives it a name and a serial, and writes the
+//! signature. Owns the checks before, so that no altered module is signed, and the order of the
+//! writes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,14 +9,19 @@ use super::catalog::{self, CATALOG_FILE, Catalog, CatalogError};
 use super::releases::RELEASES_FILE;
 use super::sandbox::{self, Sandbox};
 use crate::files;
-use crate::signatures::{KeyId, NAME_RULE, SIGNATURE_FILE, SigningKey, SigningKeyError, is_catalog_name};
+use crate::signatures::{
+    KeyId, NAME_RULE, SIGNATURE_FILE, SigningKey, SigningKeyError, is_catalog_name,
+};
 
 /// Why a catalog was not signed. Nothing was written, unless the error is [`SignError::Write`].
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum SignError {
     #[error("the folder {} is not a valid catalog with its modules", .folder.display())]
-    Catalog { folder: PathBuf, source: Box<CatalogError> },
+    Catalog {
+        folder: PathBuf,
+        source: Box<CatalogError>,
+    },
     #[error("the catalog of {} changed while its modules were read; sign it again", .folder.display())]
     Changed { folder: PathBuf },
     #[error(
@@ -38,7 +44,10 @@ pub enum SignError {
     )]
     Releases { folder: PathBuf },
     #[error("{RELEASES_FILE} of {} cannot be read; check its permissions", .folder.display())]
-    Read { folder: PathBuf, source: std::io::Error },
+    Read {
+        folder: PathBuf,
+        source: std::io::Error,
+    },
     #[error("the serial {serial} in the catalog of {} is the highest there can be; correct it", .folder.display())]
     LastSerial { folder: PathBuf, serial: u64 },
     #[error(transparent)]
@@ -48,7 +57,10 @@ pub enum SignError {
          space, and sign it again",
         .folder.display()
     )]
-    Write { folder: PathBuf, source: std::io::Error },
+    Write {
+        folder: PathBuf,
+        source: std::io::Error,
+    },
 }
 
 /// What a catalog was signed as.
@@ -64,11 +76,12 @@ pub struct SignedCatalog {
     pub modules: usize,
 }
 
-/// Signs the catalog of a folder, which gets the name if it has none. The serial becomes `now`, in seconds since 1970, or a
-/// higher one if the catalog has that already.
+/// Signs the catalog of a folder, which gets the name if it has none. The serial becomes `now`, in
+/// seconds since 1970, or a higher one if the catalog has that already.
 ///
 /// # Errors
-/// If the folder has missing, altered or unlisted modules, the catalog has no name or another one, or the folder cannot be written to.
+/// If the folder has missing, altered or unlisted modules, the catalog has no name or another one,
+/// or the folder cannot be written to.
 pub fn sign(
     folder: &Path,
     key: &SigningKey,
@@ -76,8 +89,14 @@ pub fn sign(
     now: u64,
     sandbox: &Sandbox,
 ) -> Result<SignedCatalog, SignError> {
-    let refused = |source: CatalogError| SignError::Catalog { folder: folder.to_owned(), source: source.into() };
-    let failed = |source| SignError::Write { folder: folder.to_owned(), source };
+    let refused = |source: CatalogError| SignError::Catalog {
+        folder: folder.to_owned(),
+        source: source.into(),
+    };
+    let failed = |source| SignError::Write {
+        folder: folder.to_owned(),
+        source,
+    };
     // A folder that is not there is reported as one without a catalog.
     let mut content = catalog::read(folder).map_err(refused)?;
     let locked = File::open(folder).map_err(failed)?;
@@ -86,18 +105,36 @@ pub fn sign(
     if catalog::read(folder).map_err(refused)? != content
         || !checked.iter().map(|(entry, _)| entry).eq(&content.entries)
     {
-        return Err(SignError::Changed { folder: folder.to_owned() });
+        return Err(SignError::Changed {
+            folder: folder.to_owned(),
+        });
     }
     let name = match (name, content.name) {
-        (Some(name), _) if !is_catalog_name(name) => return Err(SignError::Name { name: name.to_owned() }),
-        (Some(name), Some(has)) if has != name => return Err(SignError::OtherName { folder: folder.to_owned(), has }),
+        (Some(name), _) if !is_catalog_name(name) => {
+            return Err(SignError::Name {
+                name: name.to_owned(),
+            });
+        }
+        (Some(name), Some(has)) if has != name => {
+            return Err(SignError::OtherName {
+                folder: folder.to_owned(),
+                has,
+            });
+        }
         (Some(name), _) => name.to_owned(),
         (None, Some(name)) => name,
-        (None, None) => return Err(SignError::NoName { folder: folder.to_owned() }),
+        (None, None) => {
+            return Err(SignError::NoName {
+                folder: folder.to_owned(),
+            });
+        }
     };
     let serial = match content.serial {
         Some(serial) if serial >= i64::MAX.unsigned_abs() => {
-            return Err(SignError::LastSerial { folder: folder.to_owned(), serial });
+            return Err(SignError::LastSerial {
+                folder: folder.to_owned(),
+                serial,
+            });
         }
         Some(serial) => now.max(serial + 1),
         None => now,
@@ -107,11 +144,17 @@ pub fn sign(
     content.serial = Some(serial);
     let text = catalog::text(&content).map_err(failed)?;
     let signature = key.sign(text.as_bytes(), &format!("catalog {name}, serial {serial}"))?;
-    // In this order, an interruption leaves a catalog with the signature of another content, which hosts refuse.
+    // In this order, an interruption leaves a catalog with the signature of another content, which
+    // hosts refuse.
     catalog::write_readable(folder, CATALOG_FILE, &text).map_err(failed)?;
     catalog::write_readable(folder, SIGNATURE_FILE, &signature).map_err(failed)?;
     locked.sync_all().map_err(failed)?;
-    Ok(SignedCatalog { name, serial, key: key.id(), modules: content.entries.len() })
+    Ok(SignedCatalog {
+        name,
+        serial,
+        key: key.id(),
+        modules: content.entries.len(),
+    })
 }
 
 /// The digest of the folder's list of releases, which has to be the one that is pinned already.
@@ -119,10 +162,17 @@ fn releases_digest(folder: &Path, pinned: Option<String>) -> Result<Option<Strin
     let found = match files::read_text(&folder.join(RELEASES_FILE)) {
         Ok(text) => Some(sandbox::digest(text.as_bytes())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(source) => return Err(SignError::Read { folder: folder.to_owned(), source }),
+        Err(source) => {
+            return Err(SignError::Read {
+                folder: folder.to_owned(),
+                source,
+            });
+        }
     };
     match pinned.is_some() && pinned != found {
-        true => Err(SignError::Releases { folder: folder.to_owned() }),
+        true => Err(SignError::Releases {
+            folder: folder.to_owned(),
+        }),
         false => Ok(found),
     }
 }

@@ -1,6 +1,7 @@
-//! Text that a module made: reasons, log lines, and what an error quotes of it; and that of catalogs, artifacts and
-//! registries, which bring modules. Owns its bounds. Every such text passes through here where it enters the host, so that a log, a terminal and
-//! a client receive one line of limited length.
+//! Text that a module made: reasons, log lines, and what an error quotes of it; and that of
+//! catalogs, artifacts and registries, which bring modules. Owns its bounds. Every such text passes
+//! through here where it enters the host, so that a log, a terminal and a client receive one line
+//! of limited length.
 
 use std::fmt;
 
@@ -25,14 +26,21 @@ impl ModuleText {
         Self::reason(&with_causes(error).to_string())
     }
 
-    /// The reason why a text is no TOML of the expected form, with the number of its line. The text itself is not quoted.
+    /// The reason why a text is no TOML of the expected form, with the number of its line. The text
+    /// itself is not quoted.
     pub fn of_toml(text: &str, error: &toml::de::Error) -> Self {
-        let line =
-            error.span().map_or(1, |span| text.bytes().take(span.start).filter(|byte| *byte == b'\n').count() + 1);
+        let line = error.span().map_or(1, |span| {
+            text.bytes()
+                .take(span.start)
+                .filter(|byte| *byte == b'\n')
+                .count()
+                + 1
+        });
         Self::reason(&format!("line {line}: {}", error.message()))
     }
 
-    /// The text up to about `bytes` bytes. What is omitted is replaced by `…`, and control characters by their escapes.
+    /// The text up to about `bytes` bytes. What is omitted is replaced by `…`, and control
+    /// characters by their escapes.
     pub fn cut(text: &str, bytes: usize) -> Self {
         let mut line = String::with_capacity(text.len().min(bytes));
         for c in text.chars() {
@@ -78,6 +86,9 @@ mod tests {
 
     #[test]
     fn control_characters_are_escaped() {
-        assert_eq!(cut("good\n2026 ERROR forged\u{1b}[31m", 100), "good\\n2026 ERROR forged\\u{1b}[31m");
+        assert_eq!(
+            cut("good\n2026 ERROR forged\u{1b}[31m", 100),
+            "good\\n2026 ERROR forged\\u{1b}[31m"
+        );
     }
 }

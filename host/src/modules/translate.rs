@@ -1,5 +1,5 @@
-//! The interface between the translator chain and an implementation of a translator, which in production is a sandboxed
-//! component. Owns the types; independent of sandbox and HTTP.
+//! The interface between the translator chain and an implementation of a translator, which in
+//! production is a sandboxed component. Owns the types; independent of sandbox and HTTP.
 
 use std::sync::Arc;
 
@@ -27,7 +27,9 @@ impl SideName {
 
     /// `None` for a name that is empty, too long or of other characters.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_name = text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let is_name = text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
         if text.is_empty() || text.len() > Self::MAX_BYTES || !is_name {
             return None;
         }
@@ -37,7 +39,9 @@ impl SideName {
     }
 
     fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.0).expect("a name is ASCII").trim_end_matches('\0')
+        std::str::from_utf8(&self.0)
+            .expect("a name is ASCII")
+            .trim_end_matches('\0')
     }
 }
 
@@ -50,7 +54,11 @@ impl std::fmt::Debug for SideName {
 impl ApiVersion {
     /// The version `major.minor` of the line.
     pub const fn new(major: u32, minor: u32) -> Self {
-        Self { major, minor, side: None }
+        Self {
+            major,
+            minor,
+            side: None,
+        }
     }
 
     /// The version of the line that a side shape is one of.
@@ -58,22 +66,33 @@ impl ApiVersion {
         Self::new(self.major, self.minor)
     }
 
-    /// Parses `major.minor`, each in plain decimal digits without leading zeros, or `major.minor-name`.
+    /// Parses `major.minor`, each in plain decimal digits without leading zeros, or
+    /// `major.minor-name`.
     pub fn parse(text: &str) -> Option<Self> {
         let (version, side) = side_of(text)?;
         let (major, minor) = version.split_once('.')?;
-        Some(Self { major: number(major)?, minor: number(minor)?, side })
+        Some(Self {
+            major: number(major)?,
+            minor: number(minor)?,
+            side,
+        })
     }
 
-    /// Parses what a client sends: a version, or one with a patch part such as `0.9.3`, which is dropped, since all patches of
-    /// a minor version have the same API.
+    /// Parses what a client sends: a version, or one with a patch part such as `0.9.3`, which is
+    /// dropped, since all patches of a minor version have the same API.
     pub fn parse_semantic(text: &str) -> Option<Self> {
         let (version, side) = side_of(text)?;
-        let Some((line, patch)) = version.rsplit_once('.').filter(|(line, _)| line.contains('.')) else {
+        let Some((line, patch)) = version
+            .rsplit_once('.')
+            .filter(|(line, _)| line.contains('.'))
+        else {
             return Self::parse(text);
         };
         number(patch)?;
-        Some(Self { side, ..Self::parse(line)? })
+        Some(Self {
+            side,
+            ..Self::parse(line)?
+        })
     }
 }
 
@@ -86,7 +105,8 @@ fn side_of(text: &str) -> Option<(&str, Option<SideName>)> {
 }
 
 fn number(digits: &str) -> Option<u32> {
-    let plain = digits == "0" || !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
+    let plain =
+        digits == "0" || !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
     plain.then(|| digits.parse().ok()).flatten()
 }
 
@@ -100,7 +120,9 @@ impl TryFrom<String> for ApiVersion {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text).ok_or_else(|| format!("{text:?} is not an API version, such as \"0.10\" or \"1.1-acme\""))
+        Self::parse(&text).ok_or_else(|| {
+            format!("{text:?} is not an API version, such as \"0.10\" or \"1.1-acme\"")
+        })
     }
 }
 
@@ -116,13 +138,15 @@ impl std::fmt::Display for ApiVersion {
 pub struct TranslatorManifest {
     /// The version that its clients use.
     pub serves: ApiVersion,
-    /// The version in terms of which it is written: a newer one or, for a side shape, the one that it is a shape of.
+    /// The version in terms of which it is written: a newer one or, for a side shape, the one that
+    /// it is a shape of.
     pub onto: ApiVersion,
     /// Lower-case words and digits joined by `-`; at most 64 bytes.
     pub name: String,
     /// One line for operators, of 1 to 200 bytes.
     pub summary: String,
-    /// The methods that it answers, each name once. Others are answered by the newer version, unless hidden.
+    /// The methods that it answers, each name once. Others are answered by the newer version,
+    /// unless hidden.
     pub methods: Vec<Method>,
     /// Methods of the newer version that clients of the older one do not have.
     pub hides: Vec<String>,
@@ -169,8 +193,8 @@ pub struct Method {
     pub name: String,
     /// The verb of its requests.
     pub verb: Verb,
-    /// The path below the root of the version, such as `desired_lrps/list`. With `/v1/` in front, it is answered without a
-    /// version too, as Diego's clients call it.
+    /// The path below the root of the version, such as `desired_lrps/list`. With `/v1/` in front,
+    /// it is answered without a version too, as Diego's clients call it.
     pub path: String,
     /// What it answers with.
     pub answer: AnswerForm,
@@ -218,18 +242,23 @@ pub struct ChangedRecord {
 pub struct TranslateError {
     /// The cause; names the module and its digest if the module is at fault.
     pub reason: String,
-    /// Whether the input or the answer is too large for the limits of a module: a smaller page of a list may succeed.
+    /// Whether the input or the answer is too large for the limits of a module: a smaller page of a
+    /// list may succeed.
     pub exceeds_limits: bool,
 }
 
 impl TranslateError {
     /// An error whatever the size of the input.
     pub fn new(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), exceeds_limits: false }
+        Self {
+            reason: reason.into(),
+            exceeds_limits: false,
+        }
     }
 }
 
-/// A translator's call of the next newer version of the API: the next translator, or the host's own handlers.
+/// A translator's call of the next newer version of the API: the next translator, or the host's own
+/// handlers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextCall {
     /// The method's name.
@@ -252,8 +281,9 @@ pub enum CallProgress {
 
 /// A call that runs in a translator. Dropping it ends it.
 pub trait TranslatedCall: Send {
-    /// Runs the translator until it calls the next newer version or ends. `answer` is that to its last call; `None` at the
-    /// beginning. The time between two runs does not count against the translator's deadline.
+    /// Runs the translator until it calls the next newer version or ends. `answer` is that to its
+    /// last call; `None` at the beginning. The time between two runs does not count against the
+    /// translator's deadline.
     ///
     /// The call fails if the translator returns a fault, traps or exceeds a limit.
     fn resume(&mut self, answer: Option<NextAnswer>) -> BoxFuture<'_, CallProgress>;
@@ -270,8 +300,8 @@ pub trait Translate: Send + Sync {
     /// Begins a call of a method of the older API.
     fn call(&self, method: &str, request: Bytes) -> Box<dyn TranslatedCall + '_>;
 
-    /// The events that subscribers of `method`, one of its event streams, receive for an operation: for its changes, and the
-    /// newer version's events of them.
+    /// The events that subscribers of `method`, one of its event streams, receive for an operation:
+    /// for its changes, and the newer version's events of them.
     ///
     /// # Errors
     /// If the translator returns a fault or an event that cannot be sent, traps or exceeds a limit.
@@ -292,7 +322,20 @@ mod tests {
         let version = |major, minor| Some(ApiVersion::new(major, minor));
         assert_eq!(ApiVersion::parse("0.9"), version(0, 9));
         assert_eq!(ApiVersion::parse("1.10"), version(1, 10));
-        for wrong in ["", "1", "1.", ".1", "1.2.3", "v1.2", "+1.2", "01.2", "1.02", "1.-2", "1. 2", "1.4294967296"] {
+        for wrong in [
+            "",
+            "1",
+            "1.",
+            ".1",
+            "1.2.3",
+            "v1.2",
+            "+1.2",
+            "01.2",
+            "1.02",
+            "1.-2",
+            "1. 2",
+            "1.4294967296",
+        ] {
             assert_eq!(ApiVersion::parse(wrong), None, "{wrong}");
         }
         assert!(version(0, 9) < version(0, 10), "numbers, not text");
@@ -300,13 +343,27 @@ mod tests {
 
     #[test]
     fn side_shape_of_a_version_has_a_name() {
-        let acme = ApiVersion { side: SideName::parse("acme"), ..ApiVersion::new(1, 1) };
+        let acme = ApiVersion {
+            side: SideName::parse("acme"),
+            ..ApiVersion::new(1, 1)
+        };
         for text in ["1.1-acme", "1.1.7-acme"] {
             assert_eq!(ApiVersion::parse_semantic(text), Some(acme), "{text}");
         }
-        assert_eq!((acme.to_string(), acme.of_line()), ("1.1-acme".to_owned(), ApiVersion::new(1, 1)));
+        assert_eq!(
+            (acme.to_string(), acme.of_line()),
+            ("1.1-acme".to_owned(), ApiVersion::new(1, 1))
+        );
         assert!(ApiVersion::parse("1.1-a234567890123456").is_some());
-        for wrong in ["1.1-", "1.1-Acme", "1.1-a-b", "1.1-a.b", "1.1-a2345678901234567", "-acme", "1-acme"] {
+        for wrong in [
+            "1.1-",
+            "1.1-Acme",
+            "1.1-a-b",
+            "1.1-a.b",
+            "1.1-a2345678901234567",
+            "-acme",
+            "1-acme",
+        ] {
             assert_eq!(ApiVersion::parse_semantic(wrong), None, "{wrong}");
         }
         assert_eq!(ApiVersion::parse("1.1.7-acme"), None);
@@ -315,10 +372,25 @@ mod tests {
     #[test]
     fn patch_part_of_a_semantic_version_is_dropped() {
         let version = |major, minor| Some(ApiVersion::new(major, minor));
-        for (text, parsed) in [("0.9", version(0, 9)), ("0.9.3", version(0, 9)), ("1.10.0", version(1, 10))] {
+        for (text, parsed) in [
+            ("0.9", version(0, 9)),
+            ("0.9.3", version(0, 9)),
+            ("1.10.0", version(1, 10)),
+        ] {
             assert_eq!(ApiVersion::parse_semantic(text), parsed, "{text}");
         }
-        for wrong in ["", "1", "0.9.", ".9.3", "0.9.x", "0.9.03", "0.9.3.1", "0.9.3-", "0..3", "0.9.4294967296"] {
+        for wrong in [
+            "",
+            "1",
+            "0.9.",
+            ".9.3",
+            "0.9.x",
+            "0.9.03",
+            "0.9.3.1",
+            "0.9.3-",
+            "0..3",
+            "0.9.4294967296",
+        ] {
             assert_eq!(ApiVersion::parse_semantic(wrong), None, "{wrong}");
         }
     }

@@ -18,8 +18,8 @@ use super::running::{GuestProgress, RunningGuest, interrupt_between_slices};
 use super::sandbox::Sandbox;
 use super::text::ModuleText;
 use super::translate::{
-    CallProgress, ChangedRecord, NextAnswer, Translate, TranslateError, TranslatedCall, TranslatedEvent,
-    TranslatorManifest,
+    CallProgress, ChangedRecord, NextAnswer, Translate, TranslateError, TranslatedCall,
+    TranslatedEvent, TranslatorManifest,
 };
 
 /// A loaded translator.
@@ -39,10 +39,22 @@ impl TranslatorModule {
     ) -> Result<Self, CallError> {
         let instances = Instances::new(linked, file, sandbox);
         let limit = sandbox.limits().manifest_bytes;
-        let described = running(&instances, false, limit, |guest, store| guest.describe(store).boxed(), Ok).finish();
+        let described = running(
+            &instances,
+            false,
+            limit,
+            |guest, store| guest.describe(store).boxed(),
+            Ok,
+        )
+        .finish();
         let manifest = block_on(described).map_err(|error| error.of_manifest(limit))?;
         let manifest = manifest.map_err(|flaw| CallError::flaw(&flaw))?;
-        Ok(Self { file: Arc::clone(file), digest: digest.to_owned(), manifest, instances })
+        Ok(Self {
+            file: Arc::clone(file),
+            digest: digest.to_owned(),
+            manifest,
+            instances,
+        })
     }
 
     /// The name of its file.
@@ -65,16 +77,26 @@ impl TranslatorModule {
     }
 
     /// The answer to a call of `method`; the inner error is the fault that the module returned.
-    fn answered<T>(&self, method: &str, answer: Result<Result<T, ModuleText>, CallError>) -> Result<T, TranslateError> {
-        answer.and_then(|answer| answer.map_err(|reason| CallError::Fault { reason })).map_err(|error| {
-            self.instances.log().failed(method, &error);
-            let exceeds_limits = matches!(error, CallError::Memory { .. } | CallError::Answer { .. });
-            let reason = format!(
-                "{method} through translator {} to {} ({}, sha256 {}) failed: {error}",
-                self.manifest.serves, self.manifest.onto, self.file, self.digest
-            );
-            TranslateError { reason, exceeds_limits }
-        })
+    fn answered<T>(
+        &self,
+        method: &str,
+        answer: Result<Result<T, ModuleText>, CallError>,
+    ) -> Result<T, TranslateError> {
+        answer
+            .and_then(|answer| answer.map_err(|reason| CallError::Fault { reason }))
+            .map_err(|error| {
+                self.instances.log().failed(method, &error);
+                let exceeds_limits =
+                    matches!(error, CallError::Memory { .. } | CallError::Answer { .. });
+                let reason = format!(
+                    "{method} through translator {} to {} ({}, sha256 {}) failed: {error}",
+                    self.manifest.serves, self.manifest.onto, self.file, self.digest
+                );
+                TranslateError {
+                    reason,
+                    exceeds_limits,
+                }
+            })
     }
 }
 
@@ -96,7 +118,11 @@ impl Translate for TranslatorModule {
             |guest, store| async move { guest.call(store, &called, &request).await }.boxed(),
             Ok,
         );
-        Box::new(ModuleCall { module: self, method, guest })
+        Box::new(ModuleCall {
+            module: self,
+            method,
+            guest,
+        })
     }
 
     fn events(
@@ -110,7 +136,9 @@ impl Translate for TranslatorModule {
             &self.instances,
             false,
             self.answer_bytes(),
-            |guest, store| async move { guest.events(store, &called, &changes, &newer).await }.boxed(),
+            |guest, store| {
+                async move { guest.events(store, &called, &changes, &newer).await }.boxed()
+            },
             rules::check_events,
         );
         async move { self.answered(&method, guest.finish().await) }.boxed()
@@ -129,26 +157,31 @@ impl TranslatedCall for ModuleCall<'_> {
         let resumed = async {
             match self.guest.resume(answer).await {
                 GuestProgress::Next(call) => CallProgress::Next(call),
-                GuestProgress::Ended(ended) => CallProgress::Answered(self.module.answered(&self.method, ended)),
+                GuestProgress::Ended(ended) => {
+                    CallProgress::Answered(self.module.answered(&self.method, ended))
+                }
             }
         };
         resumed.boxed()
     }
 }
 
-/// Runs one call on an exclusive instance. Returns the instance to the pool only if the call succeeded and `accept` accepted
-/// its result.
+/// Runs one call on an exclusive instance. Returns the instance to the pool only if the call
+/// succeeded and `accept` accepted its result.
 fn running<'a, R: Send + 'a>(
     instances: &'a Instances<Translator>,
     has_next: bool,
     answer_bytes: usize,
-    call: impl for<'s> FnOnce(&'s TranslatorGuest, &'s mut Store<InstanceState>) -> GuestFuture<'s, R> + Send + 'a,
+    call: impl for<'s> FnOnce(&'s TranslatorGuest, &'s mut Store<InstanceState>) -> GuestFuture<'s, R>
+    + Send
+    + 'a,
     accept: impl FnOnce(R) -> Result<R, CallError> + Send + 'a,
 ) -> RunningGuest<'a, R> {
     let exchange = Exchange::new(has_next);
     let connected = Arc::clone(&exchange);
     let guest = async move {
-        // Calls wait before they begin, in the chain: one that waited here would keep what the chain holds.
+        // Calls wait before they begin, in the chain: one that waited here would keep what the
+        // chain holds.
         let mut slot = instances.take(Duration::ZERO)?;
         let mut instance = match slot.idle.take() {
             Some(mut instance) => {

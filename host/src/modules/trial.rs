@@ -1,5 +1,6 @@
-//! Runs a migration's row functions on generated rows: checks that they return the same result for the same rows, in a
-//! fresh and in a reused instance. Owns the rows; the author's tests check that results are right.
+//! Runs a migration's row functions on generated rows: checks that they return the same result for
+//! the same rows, in a fresh and in a reused instance. Owns the rows; the author's tests check that
+//! results are right.
 
 use serde::Serialize;
 
@@ -29,7 +30,8 @@ pub struct Trial {
     pub problem: Option<String>,
 }
 
-/// Runs each direction that has a row function. `line` is the layout history of the module's catalog.
+/// Runs each direction that has a row function. `line` is the layout history of the module's
+/// catalog.
 pub fn run(module: &MigrationModule, line: &LayoutHistory) -> Vec<Trial> {
     [Direction::Up, Direction::Down]
         .into_iter()
@@ -57,16 +59,32 @@ pub fn run(module: &MigrationModule, line: &LayoutHistory) -> Vec<Trial> {
 fn refuses_all(batch: &Batch, refused: &[Refusal]) -> bool {
     let has_rows = |unit: u32| {
         let unit = unit as usize;
-        batch.tables.iter().any(|table| table.unit_offsets[unit] < table.unit_offsets[unit + 1])
+        batch
+            .tables
+            .iter()
+            .any(|table| table.unit_offsets[unit] < table.unit_offsets[unit + 1])
     };
     let is_refused = |unit: u32| refused.iter().any(|refusal| refusal.unit == unit);
     let any_rows = (0..UNITS).any(has_rows);
-    (0..UNITS).filter(|&unit| has_rows(unit) || !any_rows).all(is_refused)
+    (0..UNITS)
+        .filter(|&unit| has_rows(unit) || !any_rows)
+        .all(is_refused)
 }
 
-fn same_answers(module: &MigrationModule, direction: Direction, batch: &Batch) -> Result<Outcome, String> {
-    let run = RunArguments { started_at_ns: 1_700_000_000_000_000_000, namespace: uuid::Uuid::from_u128(1) };
-    let apply = || module.apply(direction, &run, batch).map_err(|error: TransformError| error.to_string());
+fn same_answers(
+    module: &MigrationModule,
+    direction: Direction,
+    batch: &Batch,
+) -> Result<Outcome, String> {
+    let run = RunArguments {
+        started_at_ns: 1_700_000_000_000_000_000,
+        namespace: uuid::Uuid::from_u128(1),
+    };
+    let apply = || {
+        module
+            .apply(direction, &run, batch)
+            .map_err(|error: TransformError| error.to_string())
+    };
     module.refresh();
     let first = apply()?;
     let again = apply()?;
@@ -82,28 +100,40 @@ fn same_answers(module: &MigrationModule, direction: Direction, batch: &Batch) -
     Ok(first)
 }
 
-/// Generates a few rows for most units and none for some; every column cycles through its sample values.
+/// Generates a few rows for most units and none for some; every column cycles through its sample
+/// values.
 fn batch(module: &MigrationModule, direction: Direction, line: &LayoutHistory) -> Batch {
     let manifest = module.manifest();
     let before = line.before(manifest.version);
     let source = match direction {
         Direction::Up => before,
-        Direction::Down => line.at(manifest.version).expect("the layout history was built from this manifest"),
+        Direction::Down => line
+            .at(manifest.version)
+            .expect("the layout history was built from this manifest"),
     };
     let changes = directed_changes(before, manifest, direction);
     let tables = manifest.accesses(direction).iter().map(|access| {
         let name = access::name_before(&changes, &access.table);
         table(source, access, name.as_deref())
     });
-    Batch { tables: tables.collect(), residue: Vec::new() }
+    Batch {
+        tables: tables.collect(),
+        residue: Vec::new(),
+    }
 }
 
 fn table(source: &Layout, access: &Access, name: Option<&str>) -> TableData {
     // A table that the step creates has no rows in the source layout.
     let Some(table) = name.and_then(|name| source.tables.get(name)) else {
-        return TableData { unit_offsets: vec![0; UNITS as usize + 1], columns: Vec::new() };
+        return TableData {
+            unit_offsets: vec![0; UNITS as usize + 1],
+            columns: Vec::new(),
+        };
     };
-    let alone = table.partition_key.as_ref().is_some_and(|key| table.primary_key == [key.clone()]);
+    let alone = table
+        .partition_key
+        .as_ref()
+        .is_some_and(|key| table.primary_key == [key.clone()]);
     let rows_of = |unit: u32| if alone { 1 } else { unit % 4 };
     let unit_offsets: Vec<u32> = std::iter::once(0)
         .chain((0..UNITS).scan(0, |rows, unit| {
@@ -111,11 +141,23 @@ fn table(source: &Layout, access: &Access, name: Option<&str>) -> TableData {
             Some(*rows)
         }))
         .collect();
-    let column = |name: &String| table.column(name).expect("the layout history was checked for the read columns");
+    let column = |name: &String| {
+        table
+            .column(name)
+            .expect("the layout history was checked for the read columns")
+    };
     let columns = access.reads.iter().enumerate().map(|(index, name)| {
-        values(column(name), *unit_offsets.last().expect("it has a first"), index, table.primary_key.contains(name))
+        values(
+            column(name),
+            *unit_offsets.last().expect("it has a first"),
+            index,
+            table.primary_key.contains(name),
+        )
     });
-    TableData { columns: columns.collect(), unit_offsets }
+    TableData {
+        columns: columns.collect(),
+        unit_offsets,
+    }
 }
 
 fn values(column: &Column, rows: u32, shift: usize, key: bool) -> ColumnData {
@@ -136,17 +178,30 @@ fn values(column: &Column, rows: u32, shift: usize, key: bool) -> ColumnData {
 }
 
 fn samples(column: &Column) -> Vec<Value<'static>> {
-    let text = |samples: &[&'static [u8]]| samples.iter().map(|sample| Value::Text(sample)).collect();
+    let text =
+        |samples: &[&'static [u8]]| samples.iter().map(|sample| Value::Text(sample)).collect();
     let mut samples: Vec<Value<'static>> = match (column.kind, column.sealing) {
         (ColumnType::Boolean, _) => vec![Value::Boolean(true), Value::Boolean(false)],
-        (ColumnType::Integer, _) => {
-            vec![0, 1, -1, i32::MAX.into(), i32::MIN.into()].into_iter().map(Value::Integer).collect()
-        }
-        (ColumnType::BigInteger, _) => vec![0, 1, -1, i64::MAX, i64::MIN].into_iter().map(Value::Integer).collect(),
+        (ColumnType::Integer, _) => vec![0, 1, -1, i32::MAX.into(), i32::MIN.into()]
+            .into_iter()
+            .map(Value::Integer)
+            .collect(),
+        (ColumnType::BigInteger, _) => vec![0, 1, -1, i64::MAX, i64::MIN]
+            .into_iter()
+            .map(Value::Integer)
+            .collect(),
         // A message without fields, with one field, with an unknown high field, and an invalid one.
         (_, Sealing::Enveloped) => text(&[b"", b"\x0a\x01a", b"\xfa\xff\x07\x02hi", b"\xff"]),
-        (_, Sealing::Sealed) => text(&[b"{}", b"null", b"[]", b"{\"a\":[1,\"\\u00e4\"]}", b"", b"{"]),
-        (_, Sealing::Plain) => text(&[b"", b"text", "größer 東京".as_bytes(), b"{\"a\":1}", &[b'x'; 250]]),
+        (_, Sealing::Sealed) => {
+            text(&[b"{}", b"null", b"[]", b"{\"a\":[1,\"\\u00e4\"]}", b"", b"{"])
+        }
+        (_, Sealing::Plain) => text(&[
+            b"",
+            b"text",
+            "größer 東京".as_bytes(),
+            b"{\"a\":1}",
+            &[b'x'; 250],
+        ]),
     };
     if column.nullable {
         samples.push(Value::Null);

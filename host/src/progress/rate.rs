@@ -1,5 +1,5 @@
-//! The current rate of work, over the last seconds. An average since the start would hide a slowdown and give a wrong
-//! estimate of the time left.
+//! The current rate of work, over the last seconds. An average since the start would hide a
+//! slowdown and give a wrong estimate of the time left.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -11,23 +11,34 @@ const RESOLUTION: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Default)]
 pub(super) struct Rate {
-    /// Counts and when they were reached, oldest first. The first is the latest that is older than the window, if
-    /// there is one.
+    /// Counts and when they were reached, oldest first. The first is the latest that is older than
+    /// the window, if there is one.
     points: VecDeque<(Instant, u64)>,
     last: Option<u64>,
 }
 
 impl Rate {
     pub(super) fn from(count: u64, now: Instant) -> Self {
-        Self { points: [(now, count)].into(), last: Some(count) }
+        Self {
+            points: [(now, count)].into(),
+            last: Some(count),
+        }
     }
 
     pub(super) fn reached(&mut self, count: u64, now: Instant) {
         self.last = Some(count);
-        if self.points.back().is_none_or(|(then, _)| now.saturating_duration_since(*then) >= RESOLUTION) {
+        if self
+            .points
+            .back()
+            .is_none_or(|(then, _)| now.saturating_duration_since(*then) >= RESOLUTION)
+        {
             self.points.push_back((now, count));
         }
-        while self.points.get(1).is_some_and(|(then, _)| now.saturating_duration_since(*then) > WINDOW) {
+        while self
+            .points
+            .get(1)
+            .is_some_and(|(then, _)| now.saturating_duration_since(*then) > WINDOW)
+        {
             self.points.pop_front();
         }
     }

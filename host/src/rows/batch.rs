@@ -1,4 +1,5 @@
-//! Units in memory as columns, at either end of a lens. A column that no step reads stays sealed, byte for byte.
+//! Units in memory as columns, at either end of a lens. A column that no step reads stays sealed,
+//! byte for byte.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,12 +41,18 @@ pub struct BatchColumn {
 
 impl BatchColumn {
     pub fn new(data: ColumnData, sealing: Sealing) -> Self {
-        Self { data: Arc::new(data), sealing }
+        Self {
+            data: Arc::new(data),
+            sealing,
+        }
     }
 
     /// The same plain value in every row.
     pub fn repeated(column: &Column, value: Option<&Literal>, rows: usize) -> Self {
-        Self::new(ColumnData::repeat(column.kind.into(), Value::of(value), rows), Sealing::Plain)
+        Self::new(
+            ColumnData::repeat(column.kind.into(), Value::of(value), rows),
+            Sealing::Plain,
+        )
     }
 
     /// Each value plain. A value that does not open stays sealed and is reported with its row.
@@ -102,8 +109,12 @@ pub(super) fn open<'a>(
     keyring: &Keyring,
 ) -> Result<Option<Cow<'a, [u8]>>, EncryptionError> {
     match value {
-        Value::Text(text) if text.is_empty() || sealing == Sealing::Plain => Ok(Some(Cow::Borrowed(text))),
-        Value::Text(text) => keyring.open(sealing, text).map(|plain| Some(Cow::Owned(plain))),
+        Value::Text(text) if text.is_empty() || sealing == Sealing::Plain => {
+            Ok(Some(Cow::Borrowed(text)))
+        }
+        Value::Text(text) => keyring
+            .open(sealing, text)
+            .map(|plain| Some(Cow::Owned(plain))),
         Value::Null | Value::Boolean(_) | Value::Integer(_) => Ok(None),
     }
 }
@@ -111,11 +122,18 @@ pub(super) fn open<'a>(
 impl TableRows {
     /// No row, for so many units.
     pub fn empty(table: &Table, columns: &BTreeSet<String>, units: usize) -> Self {
-        let columns = table.columns.iter().filter(|column| columns.contains(&column.name)).map(|column| {
-            let data = ColumnBuilder::new(column.kind.into()).finish();
-            (column.name.clone(), BatchColumn::new(data, column.sealing))
-        });
-        Self { unit_offsets: vec![0; units + 1], columns: columns.collect() }
+        let columns = table
+            .columns
+            .iter()
+            .filter(|column| columns.contains(&column.name))
+            .map(|column| {
+                let data = ColumnBuilder::new(column.kind.into()).finish();
+                (column.name.clone(), BatchColumn::new(data, column.sealing))
+            });
+        Self {
+            unit_offsets: vec![0; units + 1],
+            columns: columns.collect(),
+        }
     }
 
     pub fn of(&self, unit: usize) -> Range<usize> {
@@ -132,7 +150,9 @@ impl TableRows {
 
     /// The unit that a row is of.
     pub(super) fn unit_of(&self, row: usize) -> usize {
-        self.unit_offsets.partition_point(|&start| start as usize <= row) - 1
+        self.unit_offsets
+            .partition_point(|&start| start as usize <= row)
+            - 1
     }
 
     /// The rows of these units alone, in this order.
@@ -160,7 +180,10 @@ impl TableRows {
 
     /// Keeps the rows for which `keep` holds, of a batch of one unit.
     pub fn retain(&mut self, table: &Table, keep: impl Fn(usize) -> bool) {
-        let rows: Vec<_> = (0..self.count()).filter(|row| keep(*row)).map(|row| row as u32).collect();
+        let rows: Vec<_> = (0..self.count())
+            .filter(|row| keep(*row))
+            .map(|row| row as u32)
+            .collect();
         *self = self.picked(table, vec![0, rows.len() as u32], &rows);
     }
 
@@ -180,16 +203,25 @@ impl TableRows {
     /// Sets a column of some rows to a value.
     pub fn set(&mut self, table: &Table, name: &str, rows: &[usize], value: Value<'_>) {
         let (encoding, count) = (encoding(table, name), self.count());
-        let values = self.columns.get_mut(name).expect("a batch that is changed has every column");
+        let values = self
+            .columns
+            .get_mut(name)
+            .expect("a batch that is changed has every column");
         let mut data = ColumnBuilder::new(encoding);
         for row in 0..count {
-            data.push(if rows.contains(&row) { value } else { values.data.get(encoding, row) });
+            data.push(if rows.contains(&row) {
+                value
+            } else {
+                values.data.get(encoding, row)
+            });
         }
         values.data = Arc::new(data.finish());
     }
 
     pub fn value(&self, table: &Table, name: &str, row: usize) -> Option<Value<'_>> {
-        self.columns.get(name).map(|values| values.data.get(encoding(table, name), row))
+        self.columns
+            .get(name)
+            .map(|values| values.data.get(encoding(table, name), row))
     }
 
     /// These rows, in this order.
@@ -198,7 +230,10 @@ impl TableRows {
             let data = values.data.pick(encoding(table, name), rows, Value::Null);
             (name.clone(), BatchColumn::new(data, values.sealing))
         });
-        Self { unit_offsets, columns: columns.collect() }
+        Self {
+            unit_offsets,
+            columns: columns.collect(),
+        }
     }
 }
 
@@ -209,17 +244,29 @@ impl UnitBatch {
         if units.len() == self.units.len() {
             return self.clone();
         }
-        let tables = self.tables.iter().map(|(name, rows)| (name.clone(), rows.only(&layout.tables[name], units)));
-        Self { units: units.iter().map(|&unit| self.units[unit].clone()).collect(), tables: tables.collect() }
+        let tables = self
+            .tables
+            .iter()
+            .map(|(name, rows)| (name.clone(), rows.only(&layout.tables[name], units)));
+        Self {
+            units: units.iter().map(|&unit| self.units[unit].clone()).collect(),
+            tables: tables.collect(),
+        }
     }
 
     /// The same units without a row.
     #[must_use]
     pub fn emptied(&self, layout: &Layout) -> Self {
         let none = |(name, rows): (&String, &TableRows)| {
-            (name.clone(), rows.picked(&layout.tables[name], vec![0; self.units.len() + 1], &[]))
+            (
+                name.clone(),
+                rows.picked(&layout.tables[name], vec![0; self.units.len() + 1], &[]),
+            )
         };
-        Self { units: self.units.clone(), tables: self.tables.iter().map(none).collect() }
+        Self {
+            units: self.units.clone(),
+            tables: self.tables.iter().map(none).collect(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -235,18 +282,28 @@ impl UnitBatch {
         self.units.iter().map(UnitKey::name).collect()
     }
 
-    /// Opens these columns in place and returns the units of which a value does not open, each with its first fault.
-    pub fn open(&mut self, columns: &super::WantedColumns, keyring: &Keyring) -> BTreeMap<usize, RowsError> {
+    /// Opens these columns in place and returns the units of which a value does not open, each with
+    /// its first fault.
+    pub fn open(
+        &mut self,
+        columns: &super::WantedColumns,
+        keyring: &Keyring,
+    ) -> BTreeMap<usize, RowsError> {
         let mut closed = BTreeMap::new();
         for (name, rows) in &mut self.tables {
             for column in columns.get(name).into_iter().flatten() {
                 let values = &rows.columns[column];
                 let opened = values.opened(rows.count(), keyring, |row, source| {
-                    let fault = || RowsError::Sealed { table: name.clone(), column: column.clone(), source };
+                    let fault = || RowsError::Sealed {
+                        table: name.clone(),
+                        column: column.clone(),
+                        source,
+                    };
                     closed.entry(rows.unit_of(row)).or_insert_with(fault);
                 });
                 let Cow::Owned(data) = opened else { continue };
-                rows.columns.insert(column.clone(), BatchColumn::new(data, Sealing::Plain));
+                rows.columns
+                    .insert(column.clone(), BatchColumn::new(data, Sealing::Plain));
             }
         }
         closed
@@ -254,7 +311,11 @@ impl UnitBatch {
 }
 
 pub(super) fn encoding(table: &Table, column: &str) -> Encoding {
-    table.column(column).expect("a batch has columns of its layout").kind.into()
+    table
+        .column(column)
+        .expect("a batch has columns of its layout")
+        .kind
+        .into()
 }
 
 /// A value that owns its text.

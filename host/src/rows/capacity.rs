@@ -1,4 +1,5 @@
-//! The text that a column can hold, so that a longer value is refused by name before the database refuses it.
+//! The text that a column can hold, so that a longer value is refused by name before the database
+//! refuses it.
 
 use crate::database::Dialect;
 use crate::layout::schema::ColumnType;
@@ -35,7 +36,8 @@ impl Capacity {
     pub fn holds(self, text: &[u8]) -> bool {
         match self {
             Self::Characters(most) => {
-                let characters = std::str::from_utf8(text).map_or(text.len(), |text| text.chars().count());
+                let characters =
+                    std::str::from_utf8(text).map_or(text.len(), |text| text.chars().count());
                 characters <= most as usize
             }
             Self::Bytes(most) => text.len() <= most as usize,
@@ -51,15 +53,29 @@ mod tests {
     fn column_capacity_is_that_of_its_database() {
         for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
             let varchar = Capacity::of(ColumnType::Varchar(2), dialect).unwrap();
-            assert!(varchar.holds("öä".as_bytes()) && !varchar.holds(b"abc"), "{dialect}");
-            assert!(varchar.holds(b"\xff\xff") && !varchar.holds(b"\xff\xff\xff"), "{dialect}");
+            assert!(
+                varchar.holds("öä".as_bytes()) && !varchar.holds(b"abc"),
+                "{dialect}"
+            );
+            assert!(
+                varchar.holds(b"\xff\xff") && !varchar.holds(b"\xff\xff\xff"),
+                "{dialect}"
+            );
             assert_eq!(Capacity::of(ColumnType::LongText, dialect), None);
         }
         let text = Capacity::of(ColumnType::Text, Dialect::Mysql).unwrap();
-        assert!(text.holds("a".repeat(65_535).as_bytes()) && !text.holds("ä".repeat(32_768).as_bytes()));
-        assert_eq!(Capacity::of(ColumnType::MediumText, Dialect::Mysql), Some(Capacity::Bytes(0x00ff_ffff)));
+        assert!(
+            text.holds("a".repeat(65_535).as_bytes()) && !text.holds("ä".repeat(32_768).as_bytes())
+        );
+        assert_eq!(
+            Capacity::of(ColumnType::MediumText, Dialect::Mysql),
+            Some(Capacity::Bytes(0x00ff_ffff))
+        );
         for kind in [ColumnType::Text, ColumnType::MediumText] {
-            assert_eq!([Dialect::Sqlite, Dialect::Postgres].map(|dialect| Capacity::of(kind, dialect)), [None, None]);
+            assert_eq!(
+                [Dialect::Sqlite, Dialect::Postgres].map(|dialect| Capacity::of(kind, dialect)),
+                [None, None]
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Two states of the same units, compared: which row is which, and whether a value is still what it was.
+//! Two states of the same units, compared: which row is which, and whether a value is still what it
+//! was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +8,8 @@ use crate::encryption::Keyring;
 use crate::layout::schema::{Column, Layout, Table};
 use crate::layout::values::Value;
 
-/// A difference: its table, its row's encoded primary key and its column. No column where a whole row was added or
-/// removed.
+/// A difference: its table, its row's encoded primary key and its column. No column where a whole
+/// row was added or removed.
 pub type Difference = (String, Vec<u8>, String);
 
 /// The rows of one unit in two states, matched by their primary keys.
@@ -20,23 +21,38 @@ pub struct Matched {
 }
 
 /// Matches the rows of one unit in two states.
-pub fn matched(table: &Table, (before, at): (&TableRows, usize), (after, unit): (&TableRows, usize)) -> Matched {
-    let mut removed: BTreeMap<Vec<u8>, usize> =
-        before.of(at).map(|row| (encoded_key(table, before, row), row)).collect();
-    let rows = after.of(unit).map(|row| (removed.remove(&encoded_key(table, after, row)), row)).collect();
-    Matched { rows, removed: removed.into_values().collect() }
+pub fn matched(
+    table: &Table,
+    (before, at): (&TableRows, usize),
+    (after, unit): (&TableRows, usize),
+) -> Matched {
+    let mut removed: BTreeMap<Vec<u8>, usize> = before
+        .of(at)
+        .map(|row| (encoded_key(table, before, row), row))
+        .collect();
+    let rows = after
+        .of(unit)
+        .map(|row| (removed.remove(&encoded_key(table, after, row)), row))
+        .collect();
+    Matched {
+        rows,
+        removed: removed.into_values().collect(),
+    }
 }
 
 fn encoded_key(table: &Table, rows: &TableRows, row: usize) -> Vec<u8> {
     let mut key = Vec::new();
     for name in &table.primary_key {
-        rows.value(table, name, row).unwrap_or(Value::Null).encode(&mut key);
+        rows.value(table, name, row)
+            .unwrap_or(Value::Null)
+            .encode(&mut key);
     }
     key
 }
 
-/// Whether two values are alike once they are plain. Sealed values differ each time they are sealed, so they are
-/// opened unless both are stored with the same bytes; a value that does not open is the same only if its bytes are.
+/// Whether two values are alike once they are plain. Sealed values differ each time they are
+/// sealed, so they are opened unless both are stored with the same bytes; a value that does not
+/// open is the same only if its bytes are.
 pub fn same(
     column: &Column,
     (was, before): (&BatchColumn, usize),
@@ -44,14 +60,21 @@ pub fn same(
     keyring: &Keyring,
     alike: impl Fn(Value<'_>, Value<'_>) -> bool,
 ) -> bool {
-    let (old, new) = (was.data.get(column.kind.into(), before), is.data.get(column.kind.into(), after));
+    let (old, new) = (
+        was.data.get(column.kind.into(), before),
+        is.data.get(column.kind.into(), after),
+    );
     if was.sealing == is.sealing && old == new {
         return true;
     }
-    match (open(old, was.sealing, keyring), open(new, is.sealing, keyring)) {
-        (Ok(old_text), Ok(new_text)) => {
-            alike(old_text.as_deref().map_or(old, Value::Text), new_text.as_deref().map_or(new, Value::Text))
-        }
+    match (
+        open(old, was.sealing, keyring),
+        open(new, is.sealing, keyring),
+    ) {
+        (Ok(old_text), Ok(new_text)) => alike(
+            old_text.as_deref().map_or(old, Value::Text),
+            new_text.as_deref().map_or(new, Value::Text),
+        ),
         (Err(_), _) | (_, Err(_)) => false,
     }
 }
@@ -69,7 +92,11 @@ pub fn differences(
         let (table, old) = (&layout.tables[name], &before.tables[name]);
         let Matched { rows, removed } = matched(table, (old, 0), (new, 0));
         let whole = |key| (name.clone(), key, String::new());
-        differences.extend(removed.into_iter().map(|row| whole(encoded_key(table, old, row))));
+        differences.extend(
+            removed
+                .into_iter()
+                .map(|row| whole(encoded_key(table, old, row))),
+        );
         for (was, row) in rows {
             let key = encoded_key(table, new, row);
             let Some(was) = was else {
@@ -77,7 +104,9 @@ pub fn differences(
                 continue;
             };
             for column in &table.columns {
-                let (Some(is), Some(of)) = (new.columns.get(&column.name), old.columns.get(&column.name)) else {
+                let (Some(is), Some(of)) =
+                    (new.columns.get(&column.name), old.columns.get(&column.name))
+                else {
                     continue;
                 };
                 if !same(column, (of, was), (is, row), keyring, alike) {

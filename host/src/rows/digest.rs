@@ -1,5 +1,5 @@
-//! The form of keys, digests and versions in the host's own tables: text of fixed length, or a number that every
-//! database has.
+//! The form of keys, digests and versions in the host's own tables: text of fixed length, or a
+//! number that every database has.
 
 use sha2::{Digest, Sha256};
 
@@ -17,19 +17,31 @@ pub fn digest_of(bytes: &[u8]) -> String {
 
 pub fn to_hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    bytes
+        .iter()
+        .fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        })
 }
 
 /// The bytes of a text of hexadecimal digits, two for each.
 pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     // The standard library reads a sign as well.
-    let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digit = |digit: u8| {
+        char::from(digit)
+            .to_digit(16)
+            .and_then(|digit| u8::try_from(digit).ok())
+    };
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-    let bytes = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
-    if rest.is_empty() { bytes.collect() } else { None }
+    let bytes = pairs
+        .iter()
+        .map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
+    if rest.is_empty() {
+        bytes.collect()
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! Which unit of a batch a row belongs to, by the database's own equality: a collation of MySQL may treat keys as equal
-//! that differ in case, accents or trailing spaces. All paths from rows to units lead through [`UnitIndex`]. Owns also which
-//! of some units a table has rows of.
+//! Which unit of a batch a row belongs to, by the database's own equality: a collation of MySQL may
+//! treat keys as equal that differ in case, accents or trailing spaces. All paths from rows to
+//! units lead through [`UnitIndex`]. Owns also which of some units a table has rows of.
 //!
-//! A key is looked up by its bytes. A key that is spelled like none of the units is compared with them by the database,
-//! once for each spelling, so that the usual case costs nothing.
+//! A key is looked up by its bytes. A key that is spelled like none of the units is compared with
+//! them by the database, once for each spelling, so that the usual case costs nothing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,7 +15,8 @@ use crate::database::{Dialect, SqlError, Transaction};
 use crate::layout::schema::Table;
 use crate::layout::values::Encoding;
 
-/// The keys of one statement on either side of a comparison; MySQL permits at most 65,535 parameters.
+/// The keys of one statement on either side of a comparison; MySQL permits at most 65,535
+/// parameters.
 const KEYS: usize = 1_000;
 
 /// Which unit a key belongs to.
@@ -34,25 +35,37 @@ pub(super) enum Membership {
 pub(super) struct UnitIndex<'a> {
     units: &'a [UnitKey],
     exact: HashMap<&'a UnitKey, usize>,
-    /// Other spellings that the database has compared with the units. None where keys of different bytes are different.
+    /// Other spellings that the database has compared with the units. None where keys of different
+    /// bytes are different.
     spellings: Option<HashMap<UnitKey, Option<usize>>>,
 }
 
 impl<'a> UnitIndex<'a> {
     /// Of units that are distinct for the database.
     pub(super) fn new(units: &'a [UnitKey], dialect: Dialect) -> Self {
-        let exact = units.iter().enumerate().map(|(place, unit)| (unit, place)).collect();
+        let exact = units
+            .iter()
+            .enumerate()
+            .map(|(place, unit)| (unit, place))
+            .collect();
         let spellings = match dialect {
             Dialect::Mysql => Some(HashMap::new()),
             Dialect::Sqlite | Dialect::Postgres => None,
         };
-        Self { units, exact, spellings }
+        Self {
+            units,
+            exact,
+            spellings,
+        }
     }
 
     pub(super) fn of(&self, key: &UnitKey) -> Membership {
         let known = match self.exact.get(key) {
             Some(place) => Some(Some(*place)),
-            None => self.spellings.as_ref().map_or(Some(None), |spellings| spellings.get(key).copied()),
+            None => self
+                .spellings
+                .as_ref()
+                .map_or(Some(None), |spellings| spellings.get(key).copied()),
         };
         match known {
             Some(Some(place)) => Membership::Unit(place),
@@ -76,13 +89,18 @@ impl<'a> UnitIndex<'a> {
             (Some(classes), Some(class)) => classes.contains(&class),
             (None, _) | (_, None) => true,
         };
-        let candidates: Vec<_> = (0..self.units.len()).filter(|place| may_equal(&self.units[*place])).collect();
+        let candidates: Vec<_> = (0..self.units.len())
+            .filter(|place| may_equal(&self.units[*place]))
+            .collect();
         let mut found = HashMap::new();
         for places in candidates.chunks(KEYS) {
             for spellings in unknown.chunks(KEYS) {
                 let case = places.iter().fold(CaseStatement::new(), |case, place| {
                     let unit = std::slice::from_ref(&self.units[*place]);
-                    case.case(among(key, unit, tx.dialect()), Expr::cust(place.to_string()))
+                    case.case(
+                        among(key, unit, tx.dialect()),
+                        Expr::cust(place.to_string()),
+                    )
                 });
                 let mut query = Query::select();
                 query
@@ -107,7 +125,8 @@ impl<'a> UnitIndex<'a> {
     }
 }
 
-/// The places of those of some units of which a table has rows. The units lie after a key, in the order of the database.
+/// The places of those of some units of which a table has rows. The units lie after a key, in the
+/// order of the database.
 ///
 /// # Errors
 /// The database fails, or a key is NULL.
@@ -119,7 +138,13 @@ pub async fn places_between(
     units: &[UnitKey],
 ) -> Result<HashSet<usize>, RowsError> {
     let mut query = Query::select();
-    within(&mut query, &key_columns(table), after, units.last(), tx.dialect());
+    within(
+        &mut query,
+        &key_columns(table),
+        after,
+        units.last(),
+        tx.dialect(),
+    );
     let found = distinct_units(tx, table, name, query).await?;
     places_of(tx, table, name, units, &found).await
 }
@@ -147,11 +172,18 @@ async fn places_of(
     found: &[UnitKey],
 ) -> Result<HashSet<usize>, RowsError> {
     let mut index = UnitIndex::new(units, tx.dialect());
-    let unknown = found.iter().filter(|key| index.of(key) == Membership::Unknown).cloned().collect::<HashSet<_>>();
+    let unknown = found
+        .iter()
+        .filter(|key| index.of(key) == Membership::Unknown)
+        .cloned()
+        .collect::<HashSet<_>>();
     if !unknown.is_empty() {
         let key = key_columns(table);
         let encodings = encodings(table, &key);
-        index.learn(tx, name, (&key, &encodings), unknown).await.map_err(failed(name))?;
+        index
+            .learn(tx, name, (&key, &encodings), unknown)
+            .await
+            .map_err(failed(name))?;
     }
     let place = |key| match index.of(key) {
         Membership::Unit(place) => Some(place),
@@ -198,9 +230,15 @@ async fn distinct_units(
 ) -> Result<Vec<UnitKey>, RowsError> {
     let key = key_columns(table);
     let encodings = encodings(table, &key);
-    query.distinct().exprs(key.iter().map(|name| Expr::col(Alias::new(name)))).from(Alias::new(name));
+    query
+        .distinct()
+        .exprs(key.iter().map(|name| Expr::col(Alias::new(name))))
+        .from(Alias::new(name));
     let rows = tx.fetch(&query).await.map_err(failed(name))?;
-    rows.iter().map(|row| UnitKey::read(row, &encodings)).collect::<Result<_, _>>().map_err(failed(name))
+    rows.iter()
+        .map(|row| UnitKey::read(row, &encodings))
+        .collect::<Result<_, _>>()
+        .map_err(failed(name))
 }
 
 #[cfg(test)]

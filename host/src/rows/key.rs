@@ -1,8 +1,9 @@
-//! The key of a unit: the value of the partition key, or the primary key of a table that has none. Owns its name in
-//! messages and in the residue table, its form in a cursor, and the SQL conditions that select units.
+//! The key of a unit: the value of the partition key, or the primary key of a table that has none.
+//! Owns its name in messages and in the residue table, its form in a cursor, and the SQL conditions
+//! that select units.
 //!
-//! The order of keys and their equality are the database's (a collation need not compare bytes): `index` has the
-//! latter.
+//! The order of keys and their equality are the database's (a collation need not compare bytes):
+//! `index` has the latter.
 
 use sea_query::{Alias, Expr, ExprTrait, SelectStatement};
 
@@ -46,21 +47,27 @@ impl UnitKey {
         Self(self.0.iter().map(change).collect())
     }
 
-    /// The same for any two keys of ASCII text that a collation may treat as equal: collations ignore case, accents,
-    /// widths and much else, but distinguish ASCII digits, of which guids have many. None if a text is not ASCII, which
-    /// a collation may treat as equal to any other.
+    /// The same for any two keys of ASCII text that a collation may treat as equal: collations
+    /// ignore case, accents, widths and much else, but distinguish ASCII digits, of which guids
+    /// have many. None if a text is not ASCII, which a collation may treat as equal to any other.
     pub fn collation_class(&self) -> Option<Self> {
         let is_ascii = |part: &KeyPart| {
-            matches!(part, KeyPart::Integer(_)) || matches!(part, KeyPart::Text(text) if text.is_ascii())
+            matches!(part, KeyPart::Integer(_))
+                || matches!(part, KeyPart::Text(text) if text.is_ascii())
         };
-        self.0.iter().all(is_ascii).then(|| self.map_text(collation_class))
+        self.0
+            .iter()
+            .all(is_ascii)
+            .then(|| self.map_text(collation_class))
     }
 
     /// The first columns of a row, one for each encoding.
     pub(super) fn read(row: &Row, encodings: &[Encoding]) -> Result<Self, SqlError> {
         let part = |(at, encoding): (usize, &Encoding)| {
             if let Some(class) = row.foreign_class(at, *encoding)? {
-                return Err(SqlError::Decode(format!("a key of the storage class {class}").into()));
+                return Err(SqlError::Decode(
+                    format!("a key of the storage class {class}").into(),
+                ));
             }
             match row.value(at, *encoding)? {
                 Value::Integer(number) => Ok(KeyPart::Integer(number)),
@@ -69,11 +76,16 @@ impl UnitKey {
                 Value::Null => Err(SqlError::Decode("a key that is NULL".into())),
             }
         };
-        encodings.iter().enumerate().map(part).collect::<Result<_, _>>().map(Self)
+        encodings
+            .iter()
+            .enumerate()
+            .map(part)
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
-    /// Whether it may come after a key in the order of the database. Only SQLite's is known, which compares bytes; in any other order
-    /// no key comes after itself.
+    /// Whether it may come after a key in the order of the database. Only SQLite's is known, which
+    /// compares bytes; in any other order no key comes after itself.
     pub(super) fn comes_after(&self, before: &Self, dialect: Dialect) -> bool {
         match dialect {
             Dialect::Sqlite => self > before,
@@ -92,7 +104,8 @@ impl UnitKey {
         };
         match self.0.as_slice() {
             [part] => name(part),
-            parts => serde_json::to_string(&parts.iter().map(name).collect::<Vec<_>>()).expect("a list of text"),
+            parts => serde_json::to_string(&parts.iter().map(name).collect::<Vec<_>>())
+                .expect("a list of text"),
         }
     }
 
@@ -138,7 +151,9 @@ impl UnitKey {
     fn held(&self, dialect: Dialect) -> Expr {
         let part = |part: &KeyPart| match part {
             KeyPart::Integer(number) => Expr::val(*number),
-            KeyPart::Text(text) => operand(text, dialect).unwrap_or_else(|| Expr::val(text.as_slice())),
+            KeyPart::Text(text) => {
+                operand(text, dialect).unwrap_or_else(|| Expr::val(text.as_slice()))
+            }
         };
         tuple(self.0.iter().map(part).collect())
     }
@@ -149,8 +164,8 @@ pub fn collation_class(text: &[u8]) -> Vec<u8> {
     text.iter().copied().filter(u8::is_ascii_digit).collect()
 }
 
-/// The keys of units that have one part, as values; a unit with another kind of key than the first is NULL. None without
-/// such a unit.
+/// The keys of units that have one part, as values; a unit with another kind of key than the first
+/// is NULL. None without such a unit.
 pub(super) fn values(units: &[UnitKey]) -> Option<UnitKeys> {
     let encoding = match units.first()?.0.as_slice() {
         [KeyPart::Text(_)] => Encoding::Text,
@@ -165,16 +180,24 @@ pub(super) fn values(units: &[UnitKey]) -> Option<UnitKeys> {
             _ => Value::Null,
         });
     }
-    Some(UnitKeys { encoding, values: values.finish() })
+    Some(UnitKeys {
+        encoding,
+        values: values.finish(),
+    })
 }
 
-/// The columns by which the rows of a table are grouped into units: the partition key, or the whole primary key.
+/// The columns by which the rows of a table are grouped into units: the partition key, or the whole
+/// primary key.
 pub fn key_columns(table: &Table) -> Vec<String> {
-    table.partition_key.as_ref().map_or_else(|| table.primary_key.clone(), |key| vec![key.clone()])
+    table
+        .partition_key
+        .as_ref()
+        .map_or_else(|| table.primary_key.clone(), |key| vec![key.clone()])
 }
 
-/// The column by which the rows of a table are grouped into units. None if that takes several columns: such a table has
-/// no partition key, so no row function reads it and no unit has rows of another table.
+/// The column by which the rows of a table are grouped into units. None if that takes several
+/// columns: such a table has no partition key, so no row function reads it and no unit has rows of
+/// another table.
 pub fn unit_column(table: &Table) -> Option<&str> {
     match (&table.partition_key, table.primary_key.as_slice()) {
         (Some(key), _) => Some(key),
@@ -184,10 +207,19 @@ pub fn unit_column(table: &Table) -> Option<&str> {
 }
 
 pub(super) fn encodings(table: &Table, key: &[String]) -> Vec<Encoding> {
-    key.iter().map(|name| table.column(name).expect("a key is of columns of the table").kind.into()).collect()
+    key.iter()
+        .map(|name| {
+            table
+                .column(name)
+                .expect("a key is of columns of the table")
+                .kind
+                .into()
+        })
+        .collect()
 }
 
-/// A text, which need not be UTF-8, as a value of a statement. None where the database can hold no such text.
+/// A text, which need not be UTF-8, as a value of a statement. None where the database can hold no
+/// such text.
 pub fn operand(text: &[u8], dialect: Dialect) -> Option<Expr> {
     match (std::str::from_utf8(text), dialect) {
         (Ok(text), Dialect::Postgres) if text.contains('\0') => None,
@@ -198,16 +230,28 @@ pub fn operand(text: &[u8], dialect: Dialect) -> Option<Expr> {
 }
 
 fn columns(names: &[String]) -> Expr {
-    tuple(names.iter().map(|name| Expr::col(Alias::new(name))).collect())
+    tuple(
+        names
+            .iter()
+            .map(|name| Expr::col(Alias::new(name)))
+            .collect(),
+    )
 }
 
 fn tuple(mut parts: Vec<Expr>) -> Expr {
-    if parts.len() == 1 { parts.remove(0) } else { Expr::tuple(parts) }
+    if parts.len() == 1 {
+        parts.remove(0)
+    } else {
+        Expr::tuple(parts)
+    }
 }
 
 /// The rows of these units. Each key is a value of the statement, so callers bound their number.
 pub fn among(key: &[String], units: &[UnitKey], dialect: Dialect) -> Expr {
-    let mut operands: Vec<_> = units.iter().filter_map(|unit| unit.operand(dialect)).collect();
+    let mut operands: Vec<_> = units
+        .iter()
+        .filter_map(|unit| unit.operand(dialect))
+        .collect();
     match operands.len() {
         0 => Expr::cust("1 = 0"),
         1 => columns(key).eq(operands.remove(0)),
@@ -220,7 +264,8 @@ pub fn is_unit(table: &Table, unit: &UnitKey, dialect: Dialect) -> Expr {
     among(&key_columns(table), std::slice::from_ref(unit), dialect)
 }
 
-/// Restricts a query to `key > after AND key <= last`, each where given. Both keys were read from this database.
+/// Restricts a query to `key > after AND key <= last`, each where given. Both keys were read from
+/// this database.
 pub fn within(
     query: &mut SelectStatement,
     key: &[String],
@@ -242,7 +287,11 @@ mod tests {
 
     #[test]
     fn cursor_round_trips_through_its_text() {
-        let parts = [KeyPart::Text("größe/\"".into()), KeyPart::Integer(-3), KeyPart::Text(vec![0xff])];
+        let parts = [
+            KeyPart::Text("größe/\"".into()),
+            KeyPart::Integer(-3),
+            KeyPart::Text(vec![0xff]),
+        ];
         let read = UnitKey::from_text(&UnitKey(parts.to_vec()).to_text()).unwrap();
         assert_eq!(read.0, parts);
         assert_eq!(UnitKey::from_text("0"), None);
@@ -267,7 +316,8 @@ mod tests {
     #[test]
     fn text_that_a_database_cannot_hold_is_no_operand() {
         let is_operand = |text: &[u8]| {
-            [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql].map(|dialect| operand(text, dialect).is_some())
+            [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql]
+                .map(|dialect| operand(text, dialect).is_some())
         };
         assert_eq!(is_operand(b"text"), [true, true, true]);
         assert_eq!(is_operand(b"with\0nul"), [true, false, true]);

@@ -1,5 +1,6 @@
-//! Reading units: which come next, by their keys alone, and their rows as columns, as they are stored. There are two
-//! loaders: a range of units in the order of their keys, bounded in bytes, and units that are listed.
+//! Reading units: which come next, by their keys alone, and their rows as columns, as they are
+//! stored. There are two loaders: a range of units in the order of their keys, bounded in bytes,
+//! and units that are listed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -27,7 +28,10 @@ pub struct ByteLimits {
 }
 
 impl ByteLimits {
-    pub const NONE: Self = Self { batch: u64::MAX, unit: u64::MAX };
+    pub const NONE: Self = Self {
+        batch: u64::MAX,
+        unit: u64::MAX,
+    };
 }
 
 /// What is loaded of each unit so far, over all tables.
@@ -42,7 +46,12 @@ struct Budget<'a> {
 
 impl<'a> Budget<'a> {
     fn new(limits: ByteLimits, units: &'a [UnitKey]) -> Self {
-        Self { limits, units, bytes: vec![0; units.len()], oversized: BTreeSet::new() }
+        Self {
+            limits,
+            units,
+            bytes: vec![0; units.len()],
+            oversized: BTreeSet::new(),
+        }
     }
 
     /// Returns whether the unit is within its limit.
@@ -56,7 +65,11 @@ impl<'a> Budget<'a> {
 
     /// The error of a unit above its limit.
     fn refusal(&self, place: usize) -> RowsError {
-        let (unit, bytes, limit) = (self.units[place].name(), self.bytes[place], self.limits.unit);
+        let (unit, bytes, limit) = (
+            self.units[place].name(),
+            self.bytes[place],
+            self.limits.unit,
+        );
         RowsError::UnitTooLarge { unit, bytes, limit }
     }
 }
@@ -66,8 +79,8 @@ impl<'a> Budget<'a> {
 pub struct KeyRange<'a> {
     pub after: Option<&'a UnitKey>,
     pub units: &'a [UnitKey],
-    /// Whether others write to the tables, so that units which are not listed may lie in the range. They are skipped;
-    /// otherwise a row of such a unit is an error.
+    /// Whether others write to the tables, so that units which are not listed may lie in the range.
+    /// They are skipped; otherwise a row of such a unit is an error.
     pub is_shared: bool,
 }
 
@@ -76,7 +89,8 @@ pub struct KeyRange<'a> {
 pub struct LoadedRange {
     /// Up to the first unit that is above its limit; empty if that is the first of the range.
     pub batch: UnitBatch,
-    /// The first unit of the range with [`RowsError::UnitTooLarge`], if it is above its limit: a unit of its own batch.
+    /// The first unit of the range with [`RowsError::UnitTooLarge`], if it is above its limit: a
+    /// unit of its own batch.
     pub oversized: Option<(UnitKey, RowsError)>,
     /// The last unit that was loaded, or the one above its limit.
     pub last: UnitKey,
@@ -84,11 +98,12 @@ pub struct LoadedRange {
     pub bytes: u64,
 }
 
-/// Loads a range of units over the wanted tables, in the order of units and then of the primary key: all of them, or as
-/// many as the limits allow, at least one.
+/// Loads a range of units over the wanted tables, in the order of units and then of the primary
+/// key: all of them, or as many as the limits allow, at least one.
 ///
 /// # Errors
-/// The range has a unit that is not listed ([`RowsError::WrittenMeanwhile`]), or the database fails.
+/// The range has a unit that is not listed ([`RowsError::WrittenMeanwhile`]), or the database
+/// fails.
 ///
 /// # Panics
 /// If no unit is listed.
@@ -104,7 +119,10 @@ pub async fn load_range(
     let mut batch = UnitBatch::default();
     let mut complete = range.units.len();
     for (name, columns) in wanted {
-        let range = KeyRange { units: &range.units[..complete], ..range };
+        let range = KeyRange {
+            units: &range.units[..complete],
+            ..range
+        };
         let mut loading = Loading::new(place, name, columns);
         let mut spent = budget.clone();
         complete = loading.range(tx, range, &index, &mut spent).await?;
@@ -115,7 +133,11 @@ pub async fn load_range(
         budget = spent;
         batch.tables.insert(name.clone(), loading.finish(complete));
     }
-    let first_oversized = budget.oversized.first().copied().filter(|first| *first < complete);
+    let first_oversized = budget
+        .oversized
+        .first()
+        .copied()
+        .filter(|first| *first < complete);
     let loaded = first_oversized.unwrap_or(complete);
     for (name, rows) in &mut batch.tables {
         rows.truncate(&place.layout.tables[name], loaded);
@@ -123,7 +145,12 @@ pub async fn load_range(
     batch.units = range.units[..loaded].to_vec();
     let oversized = (loaded == 0).then(|| (range.units[0].clone(), budget.refusal(0)));
     let last = range.units[loaded.max(1) - 1].clone();
-    Ok(LoadedRange { batch, oversized, last, bytes: budget.bytes[..loaded].iter().sum() })
+    Ok(LoadedRange {
+        batch,
+        oversized,
+        last,
+        bytes: budget.bytes[..loaded].iter().sum(),
+    })
 }
 
 /// Whether rows are locked against other writers until the transaction ends.
@@ -133,9 +160,10 @@ pub enum RowLock {
     Exclusive,
 }
 
-/// Loads listed units over the wanted tables, in the order given and then of the primary key. The units are distinct
-/// for the database. A unit that is asked for alone is whatever the database finds under its key, which its rows may
-/// spell in another case (MySQL's collations): it has the key of its rows.
+/// Loads listed units over the wanted tables, in the order given and then of the primary key. The
+/// units are distinct for the database. A unit that is asked for alone is whatever the database
+/// finds under its key, which its rows may spell in another case (MySQL's collations): it has the
+/// key of its rows.
 ///
 /// # Errors
 /// A unit is above its limit, or the database fails.
@@ -149,7 +177,10 @@ pub async fn load(
 ) -> Result<UnitBatch, RowsError> {
     let mut index = UnitIndex::new(units, tx.dialect());
     let mut budget = Budget::new(limits, units);
-    let mut batch = UnitBatch { units: units.to_vec(), ..UnitBatch::default() };
+    let mut batch = UnitBatch {
+        units: units.to_vec(),
+        ..UnitBatch::default()
+    };
     let mut stored_under = None;
     for (name, columns) in wanted {
         let mut loading = Loading::new(place, name, columns);
@@ -161,7 +192,9 @@ pub async fn load(
         }
         budget = spent;
         stored_under = stored_under.or(found);
-        batch.tables.insert(name.clone(), loading.finish(units.len()));
+        batch
+            .tables
+            .insert(name.clone(), loading.finish(units.len()));
     }
     if let ([only], Some(key)) = (batch.units.as_mut_slice(), stored_under) {
         *only = key;
@@ -189,22 +222,47 @@ struct Loading<'a> {
 impl<'a> Loading<'a> {
     fn new(place: &'a Place, name: &'a str, columns: &BTreeSet<String>) -> Self {
         let table = &place.layout.tables[name];
-        let wanted: Vec<_> = table.columns.iter().filter(|column| columns.contains(&column.name)).collect();
-        let builders = wanted.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
+        let wanted: Vec<_> = table
+            .columns
+            .iter()
+            .filter(|column| columns.contains(&column.name))
+            .collect();
+        let builders = wanted
+            .iter()
+            .map(|column| ColumnBuilder::new(column.kind.into()))
+            .collect();
         let key = key_columns(table);
         let encodings = encodings(table, &key);
         let (name, places, unknown) = (place.name(name), Vec::new(), HashSet::new());
-        Self { name, table, key, encodings, wanted, builders, places, latest: None, bytes: 0, unknown }
+        Self {
+            name,
+            table,
+            key,
+            encodings,
+            wanted,
+            builders,
+            places,
+            latest: None,
+            bytes: 0,
+            unknown,
+        }
     }
 
-    /// Completes the index by the keys that it did not know. Returns whether there were any; then the table has to be
-    /// loaded again.
-    async fn learn(&mut self, tx: &mut Transaction, index: &mut UnitIndex<'_>) -> Result<bool, RowsError> {
+    /// Completes the index by the keys that it did not know. Returns whether there were any; then
+    /// the table has to be loaded again.
+    async fn learn(
+        &mut self,
+        tx: &mut Transaction,
+        index: &mut UnitIndex<'_>,
+    ) -> Result<bool, RowsError> {
         if self.unknown.is_empty() {
             return Ok(false);
         }
         let unknown = std::mem::take(&mut self.unknown);
-        index.learn(tx, self.name, (&self.key, &self.encodings), unknown).await.map_err(failed(self.name))?;
+        index
+            .learn(tx, self.name, (&self.key, &self.encodings), unknown)
+            .await
+            .map_err(failed(self.name))?;
         Ok(true)
     }
 
@@ -212,7 +270,11 @@ impl<'a> Loading<'a> {
         let mut query = Query::select();
         query
             .exprs(self.key.iter().map(|name| Expr::col(Alias::new(name))))
-            .exprs(self.wanted.iter().map(|column| Expr::col(Alias::new(&column.name))))
+            .exprs(
+                self.wanted
+                    .iter()
+                    .map(|column| Expr::col(Alias::new(&column.name))),
+            )
             .from(Alias::new(self.name));
         query
     }
@@ -226,16 +288,27 @@ impl<'a> Loading<'a> {
         budget: &mut Budget<'_>,
     ) -> Result<usize, RowsError> {
         let mut query = self.select();
-        let rest = self.table.primary_key.iter().filter(|name| !self.key.contains(name));
+        let rest = self
+            .table
+            .primary_key
+            .iter()
+            .filter(|name| !self.key.contains(name));
         for name in self.key.iter().chain(rest) {
             query.order_by(Alias::new(name), Order::Asc);
         }
-        within(&mut query, &self.key, range.after, range.units.last(), tx.dialect());
+        within(
+            &mut query,
+            &self.key,
+            range.after,
+            range.units.last(),
+            tx.dialect(),
+        );
         let mut stream = tx.stream(&query);
         while let Some(row) = stream.try_next().await.map_err(failed(self.name))? {
             let unit = UnitKey::read(&row, &self.encodings).map_err(failed(self.name))?;
             let latest = self.latest;
-            let is_next = |place| latest.is_none_or(|latest| latest <= place) && place < range.units.len();
+            let is_next =
+                |place| latest.is_none_or(|latest| latest <= place) && place < range.units.len();
             let place = match index.of(&unit) {
                 Membership::Unit(place) if is_next(place) => place,
                 Membership::Unknown => {
@@ -244,7 +317,9 @@ impl<'a> Loading<'a> {
                 }
                 Membership::None if range.is_shared => continue,
                 Membership::Unit(_) | Membership::None => {
-                    return Err(RowsError::WrittenMeanwhile { table: self.table.name.clone() });
+                    return Err(RowsError::WrittenMeanwhile {
+                        table: self.table.name.clone(),
+                    });
                 }
             };
             if place > 0 && latest != Some(place) && self.bytes >= budget.limits.batch {
@@ -277,7 +352,11 @@ impl<'a> Loading<'a> {
         let mut stream = tx.stream(&query);
         while let Some(row) = stream.try_next().await.map_err(failed(self.name))? {
             let unit = UnitKey::read(&row, &self.encodings).map_err(failed(self.name))?;
-            let place = if units.len() == 1 { Membership::Unit(0) } else { index.of(&unit) };
+            let place = if units.len() == 1 {
+                Membership::Unit(0)
+            } else {
+                index.of(&unit)
+            };
             first.get_or_insert_with(|| unit.clone());
             match place {
                 Membership::Unit(place) => {
@@ -296,7 +375,10 @@ impl<'a> Loading<'a> {
     /// Adds a row, unless its unit is above its limit.
     fn push(&mut self, row: &Row, place: usize, budget: &mut Budget<'_>) -> Result<(), RowsError> {
         let first = self.encodings.len();
-        let value = |at: usize, column: &Column| row.value(first + at, column.kind.into()).map_err(failed(self.name));
+        let value = |at: usize, column: &Column| {
+            row.value(first + at, column.kind.into())
+                .map_err(failed(self.name))
+        };
         let mut bytes = 0;
         for (at, column) in self.wanted.iter().enumerate() {
             bytes += bytes_of(value(at, column)?);
@@ -304,9 +386,13 @@ impl<'a> Loading<'a> {
         self.bytes += bytes;
         if budget.spend(place, bytes) {
             for (at, (column, builder)) in self.wanted.iter().zip(&mut self.builders).enumerate() {
-                builder.push(row.value(first + at, column.kind.into()).map_err(failed(self.name))?);
+                builder.push(
+                    row.value(first + at, column.kind.into())
+                        .map_err(failed(self.name))?,
+                );
             }
-            self.places.push(u32::try_from(place).expect("batches are bounded"));
+            self.places
+                .push(u32::try_from(place).expect("batches are bounded"));
         }
         Ok(())
     }
@@ -316,21 +402,35 @@ impl<'a> Loading<'a> {
             .wanted
             .iter()
             .zip(self.builders)
-            .map(|(column, builder)| (column.name.clone(), BatchColumn::new(builder.finish(), column.sealing)));
+            .map(|(column, builder)| {
+                (
+                    column.name.clone(),
+                    BatchColumn::new(builder.finish(), column.sealing),
+                )
+            });
         let columns = columns.collect();
         let mut counts = vec![0; units];
-        self.places.iter().for_each(|&place| counts[place as usize] += 1);
+        self.places
+            .iter()
+            .for_each(|&place| counts[place as usize] += 1);
         let mut unit_offsets = vec![0];
         unit_offsets.extend(counts.iter().scan(0, |sum, count: &u32| {
             *sum += count;
             Some(*sum)
         }));
         if self.places.is_sorted() {
-            return TableRows { unit_offsets, columns };
+            return TableRows {
+                unit_offsets,
+                columns,
+            };
         }
         let mut order: Vec<u32> = (0..).take(self.places.len()).collect();
         order.sort_by_key(|&row| self.places[row as usize]);
-        TableRows { unit_offsets: Vec::new(), columns }.picked(self.table, unit_offsets, &order)
+        TableRows {
+            unit_offsets: Vec::new(),
+            columns,
+        }
+        .picked(self.table, unit_offsets, &order)
     }
 }
 
@@ -352,7 +452,10 @@ pub struct Bounds {
 impl Bounds {
     /// Leaves out what comes after the last unit of a batch of them.
     pub fn end_with(&mut self, batch: &UnitBatch) {
-        let last = batch.units.last().and_then(|last| self.units.iter().position(|unit| unit == last));
+        let last = batch
+            .units
+            .last()
+            .and_then(|last| self.units.iter().position(|unit| unit == last));
         let end = last.map_or(self.units.len(), |last| last + 1);
         self.units.truncate(end);
     }
@@ -363,17 +466,17 @@ impl Bounds {
 pub enum Measure {
     /// Their keys.
     Keys,
-    /// Also the bytes of their text, for as many units as have at most so many together, at least one. The database has
-    /// to read the rows for that.
+    /// Also the bytes of their text, for as many units as have at most so many together, at least
+    /// one. The database has to read the rows for that.
     Bytes { most: u64 },
 }
 
-/// The next units over all tables, at most `most` of them. [`Measure::Keys`] reads keys alone: for anything else the
-/// database would have to read the rows, which are not in the order of keys.
+/// The next units over all tables, at most `most` of them. [`Measure::Keys`] reads keys alone: for
+/// anything else the database would have to read the rows, which are not in the order of keys.
 ///
 /// # Errors
-/// The database fails, a key is NULL or, in SQLite, of another storage class than its column ([`RowsError::Unordered`] or
-/// [`RowsError::Rows`]): no page of units begins where another began.
+/// The database fails, a key is NULL or, in SQLite, of another storage class than its column
+/// ([`RowsError::Unordered`] or [`RowsError::Rows`]): no page of units begins where another began.
 pub async fn next_units(
     tx: &mut Transaction,
     tables: &[&Table],
@@ -381,7 +484,9 @@ pub async fn next_units(
     most: u64,
     measure: Measure,
 ) -> Result<Bounds, RowsError> {
-    let [first, ..] = tables else { return Ok(Bounds::default()) };
+    let [first, ..] = tables else {
+        return Ok(Bounds::default());
+    };
     let key = key_columns(first);
     let encodings = encodings(first, &key);
     let dialect = tx.dialect();
@@ -389,7 +494,10 @@ pub async fn next_units(
     let mut bounds = Bounds::default();
     let mut rows = tx.stream(&query);
     while let Some(row) = rows.try_next().await.map_err(failed(&first.name))? {
-        let number = |at: usize| row.integer(at).map(|number| number.unwrap_or_default().unsigned_abs());
+        let number = |at: usize| {
+            row.integer(at)
+                .map(|number| number.unwrap_or_default().unsigned_abs())
+        };
         if let Measure::Bytes { most } = measure {
             let bytes = number(key.len()).map_err(failed(&first.name))?;
             if !bounds.units.is_empty() && bounds.bytes.saturating_add(bytes) > most {
@@ -401,7 +509,11 @@ pub async fn next_units(
         if let Some(before) = bounds.units.last().or(after)
             && !unit.comes_after(before, dialect)
         {
-            return Err(RowsError::Unordered { table: first.name.clone(), key: before.name(), next: unit.name() });
+            return Err(RowsError::Unordered {
+                table: first.name.clone(),
+                key: before.name(),
+                next: unit.name(),
+            });
         }
         bounds.units.push(unit);
     }
@@ -427,31 +539,52 @@ fn units_of_all(
     let mut all = tables.iter().enumerate().map(|(place, table)| {
         // A limit inside of a union has to be wrapped for SQLite.
         let inner = units_of(table, after, most, measure, dialect);
-        Query::select().expr(Expr::cust("*")).from_subquery(inner, Alias::new(format!("units{place}"))).take()
+        Query::select()
+            .expr(Expr::cust("*"))
+            .from_subquery(inner, Alias::new(format!("units{place}")))
+            .take()
     });
     let mut union = all.next().expect("one table at least");
     for one in all {
         union.union(UnionType::All, one);
     }
-    let sum = |of: &str| Expr::expr(Func::sum(Expr::col(Alias::new(of)))).cast_as(Alias::new(dialect.integer_cast()));
+    let sum = |of: &str| {
+        Expr::expr(Func::sum(Expr::col(Alias::new(of)))).cast_as(Alias::new(dialect.integer_cast()))
+    };
     let mut query = Query::select();
     for at in 0..key.len() {
-        query.column(name(at)).group_by_col(name(at)).order_by(name(at), Order::Asc);
+        query
+            .column(name(at))
+            .group_by_col(name(at))
+            .order_by(name(at), Order::Asc);
     }
     if measure != Measure::Keys {
         query.expr(sum(UNIT_BYTES));
     }
-    query.from_subquery(union, Alias::new("units")).limit(most).take()
+    query
+        .from_subquery(union, Alias::new("units"))
+        .limit(most)
+        .take()
 }
 
-fn units_of(table: &Table, after: Option<&UnitKey>, most: u64, measure: Measure, dialect: Dialect) -> SelectStatement {
+fn units_of(
+    table: &Table,
+    after: Option<&UnitKey>,
+    most: u64,
+    measure: Measure,
+    dialect: Dialect,
+) -> SelectStatement {
     let key = key_columns(table);
     let mut query = Query::select();
     for (at, name) in key.iter().enumerate() {
         query.expr_as(Expr::col(Alias::new(name)), Alias::new(format!("key{at}")));
         query.order_by(Alias::new(name), Order::Asc);
     }
-    let texts = table.columns.iter().filter(|column| column.kind.is_text()).map(|column| column.name.as_str());
+    let texts = table
+        .columns
+        .iter()
+        .filter(|column| column.kind.is_text())
+        .map(|column| column.name.as_str());
     let bytes = text_length(texts).unwrap_or(Expr::val(0));
     let bytes = if key == table.primary_key {
         // A unit is one row: without a GROUP BY the walk along the key can stop at the limit.
@@ -463,7 +596,10 @@ fn units_of(table: &Table, after: Option<&UnitKey>, most: u64, measure: Measure,
         Expr::expr(Func::sum(bytes))
     };
     if measure != Measure::Keys {
-        query.expr_as(bytes.cast_as(Alias::new(dialect.integer_cast())), Alias::new(UNIT_BYTES));
+        query.expr_as(
+            bytes.cast_as(Alias::new(dialect.integer_cast())),
+            Alias::new(UNIT_BYTES),
+        );
     }
     query.from(Alias::new(&table.name)).limit(most);
     within(&mut query, &key, after, None, dialect);

@@ -1,6 +1,6 @@
-//! What steps would lose of units, in `bbs_residue`: entries found by the name of their unit and sealed with the active
-//! key. Owns their form in the table, and loading and replacing them for some units; which entries a migration needs,
-//! and when they are removed, is decided in `migrate`.
+//! What steps would lose of units, in `bbs_residue`: entries found by the name of their unit and
+//! sealed with the active key. Owns their form in the table, and loading and replacing them for
+//! some units; which entries a migration needs, and when they are removed, is decided in `migrate`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -22,12 +22,13 @@ pub const TABLE: &str = "bbs_residue";
 /// Where steps leave residue: versions and tables; an empty table name for that of a row function.
 pub type Places = BTreeSet<(DataVersion, String)>;
 
-/// The units of one statement. A list is padded to this length, so that its statement is prepared once; a unit alone,
-/// as in a client's write, is not padded: 255 more look-ups would cost more than the statement.
+/// The units of one statement. A list is padded to this length, so that its statement is prepared
+/// once; a unit alone, as in a client's write, is not padded: 255 more look-ups would cost more
+/// than the statement.
 const UNITS: usize = 256;
 
-/// The bytes of residue that are loaded for several units at once. A unit alone is loaded whatever its residue is: what one
-/// batch may make bounds it.
+/// The bytes of residue that are loaded for several units at once. A unit alone is loaded whatever
+/// its residue is: what one batch may make bounds it.
 const BATCH_BYTES: usize = 16 << 20;
 
 /// The table. Units and rows are found by digests of their keys, which may be of any length.
@@ -51,7 +52,13 @@ pub fn table() -> Table {
         default: None,
         sealing,
     };
-    let key = ["unit_digest", "table_name", "row_digest", "version", "direction"];
+    let key = [
+        "unit_digest",
+        "table_name",
+        "row_digest",
+        "version",
+        "direction",
+    ];
     Table {
         name: TABLE.to_owned(),
         columns: columns.map(column).into(),
@@ -64,7 +71,10 @@ pub fn table() -> Table {
 /// Entries that any of these migrations left.
 pub fn left_by(legs: &[Leg]) -> Cond {
     let of = |direction| {
-        let versions = legs.iter().filter(|leg| leg.direction == direction).map(|leg| signed(leg.version));
+        let versions = legs
+            .iter()
+            .filter(|leg| leg.direction == direction)
+            .map(|leg| signed(leg.version));
         of_direction(direction).add(Expr::col("version").is_in(versions))
     };
     Cond::any().add(of(Direction::Up)).add(of(Direction::Down))
@@ -77,9 +87,13 @@ fn of_direction(direction: Direction) -> Cond {
 /// Entries of either direction at any of these places.
 pub fn at_any_of<'a>(places: impl IntoIterator<Item = &'a (DataVersion, String)>) -> Cond {
     let at = |(version, table): &(DataVersion, String)| {
-        Cond::all().add(Expr::col("version").eq(signed(*version))).add(Expr::col("table_name").eq(table.as_str()))
+        Cond::all()
+            .add(Expr::col("version").eq(signed(*version)))
+            .add(Expr::col("table_name").eq(table.as_str()))
     };
-    places.into_iter().fold(Cond::any(), |any, place| any.add(at(place)))
+    places
+        .into_iter()
+        .fold(Cond::any(), |any, place| any.add(at(place)))
 }
 
 fn digests<'a>(units: impl Iterator<Item = &'a str>) -> Vec<String> {
@@ -90,33 +104,53 @@ fn digests<'a>(units: impl Iterator<Item = &'a str>) -> Vec<String> {
     digests
 }
 
-/// Loads what these migrations left of units, opened. `unit` of an entry is its unit's place among the names.
+/// Loads what these migrations left of units, opened. `unit` of an entry is its unit's place among
+/// the names.
 ///
 /// # Errors
-/// An entry does not open or is damaged; the error names its unit. The entries of several units are too large to be in
-/// memory at once ([`RowsError::is_of_several_units`]): the caller loads those of fewer. The database fails.
+/// An entry does not open or is damaged; the error names its unit. The entries of several units are
+/// too large to be in memory at once ([`RowsError::is_of_several_units`]): the caller loads those
+/// of fewer. The database fails.
 pub async fn load(
     tx: &mut Transaction,
     keyring: &Keyring,
     legs: &[Leg],
     names: &[String],
 ) -> Result<Vec<ResidueEntry>, RowsError> {
-    let places: HashMap<&str, usize> = names.iter().enumerate().map(|(place, name)| (name.as_str(), place)).collect();
+    let places: HashMap<&str, usize> = names
+        .iter()
+        .enumerate()
+        .map(|(place, name)| (name.as_str(), place))
+        .collect();
     let mut kept = Vec::new();
     let mut bytes = 0;
     for chunk in names.chunks(UNITS) {
         let mut query = Query::select();
         query
-            .columns(["unit", "table_name", "row_key", "version", "digest", "sealed", "direction"])
+            .columns([
+                "unit",
+                "table_name",
+                "row_key",
+                "version",
+                "digest",
+                "sealed",
+                "direction",
+            ])
             .from(TABLE)
-            .and_where(Expr::col("unit_digest").is_in(of_few_lengths(digests(chunk.iter().map(String::as_str)))))
+            .and_where(
+                Expr::col("unit_digest")
+                    .is_in(of_few_lengths(digests(chunk.iter().map(String::as_str)))),
+            )
             .cond_where(left_by(legs));
         let mut rows = tx.stream(&query);
         while let Some(row) = rows.try_next().await.map_err(RowsError::Residue)? {
             let entry = read(&row, keyring, &places)?;
             bytes += entry.value.bytes.len();
             if bytes > BATCH_BYTES && names.len() > 1 {
-                return Err(RowsError::ResidueTooLarge { units: names.len(), limit: BATCH_BYTES });
+                return Err(RowsError::ResidueTooLarge {
+                    units: names.len(),
+                    limit: BATCH_BYTES,
+                });
             }
             kept.push(entry);
         }
@@ -124,23 +158,53 @@ pub async fn load(
     Ok(kept)
 }
 
-fn read(row: &Row, keyring: &Keyring, places: &HashMap<&str, usize>) -> Result<ResidueEntry, RowsError> {
-    let text = |at: usize| row.text(at).map(Option::unwrap_or_default).map_err(RowsError::Residue);
+fn read(
+    row: &Row,
+    keyring: &Keyring,
+    places: &HashMap<&str, usize>,
+) -> Result<ResidueEntry, RowsError> {
+    let text = |at: usize| {
+        row.text(at)
+            .map(Option::unwrap_or_default)
+            .map_err(RowsError::Residue)
+    };
     let unit = text(0)?;
-    let damaged = || RowsError::DamagedResidue { unit: unit.to_owned() };
-    let sealed = row.bytes(5).map_err(RowsError::Residue)?.unwrap_or_default();
-    let bytes = keyring
-        .open(Sealing::Sealed, sealed)
-        .map_err(|source| RowsError::SealedResidue { unit: unit.to_owned(), source })?;
+    let damaged = || RowsError::DamagedResidue {
+        unit: unit.to_owned(),
+    };
+    let sealed = row
+        .bytes(5)
+        .map_err(RowsError::Residue)?
+        .unwrap_or_default();
+    let bytes =
+        keyring
+            .open(Sealing::Sealed, sealed)
+            .map_err(|source| RowsError::SealedResidue {
+                unit: unit.to_owned(),
+                source,
+            })?;
     let value = ResidueValue {
         row_key: from_hex(text(2)?).ok_or_else(damaged)?,
         digest: from_hex(text(4)?).ok_or_else(damaged)?,
         bytes,
     };
-    let version = row.integer(3).map_err(RowsError::Residue)?.ok_or_else(damaged)?.unsigned_abs();
-    let direction = if text(6)? == Direction::Down.to_string() { Direction::Down } else { Direction::Up };
+    let version = row
+        .integer(3)
+        .map_err(RowsError::Residue)?
+        .ok_or_else(damaged)?
+        .unsigned_abs();
+    let direction = if text(6)? == Direction::Down.to_string() {
+        Direction::Down
+    } else {
+        Direction::Up
+    };
     let unit = *places.get(unit).ok_or_else(damaged)?;
-    Ok(ResidueEntry { unit, table: text(1)?.to_owned(), left_by: Leg { version, direction }, value })
+    Ok(ResidueEntry {
+        unit,
+        table: text(1)?.to_owned(),
+        left_by: Leg { version, direction },
+        value,
+    })
 }
 
 /// An entry as the table stores it.
@@ -179,7 +243,8 @@ pub fn seal(keyring: &Keyring, kept: Vec<ResidueEntry>, names: &[String]) -> Vec
         row_key: to_hex(&entry.value.row_key),
         left_by: entry.left_by,
         digest: to_hex(&entry.value.digest),
-        sealed: String::from_utf8(keyring.seal(Sealing::Sealed, &entry.value.bytes)).expect("sealed text is ASCII"),
+        sealed: String::from_utf8(keyring.seal(Sealing::Sealed, &entry.value.bytes))
+            .expect("sealed text is ASCII"),
     };
     kept.into_iter().map(seal).collect()
 }
@@ -193,7 +258,11 @@ pub async fn store(tx: &mut Transaction, entries: &[SealedEntry]) -> Result<(), 
         let mut units: Vec<_> = chunk.iter().map(|entry| entry.unit.as_str()).collect();
         units.dedup();
         let digests = of_few_lengths(digests(units.into_iter()));
-        for (leg, table) in chunk.iter().map(|entry| (entry.left_by, &entry.table)).collect::<BTreeSet<_>>() {
+        for (leg, table) in chunk
+            .iter()
+            .map(|entry| (entry.left_by, &entry.table))
+            .collect::<BTreeSet<_>>()
+        {
             let mut delete = Query::delete();
             delete
                 .from_table(TABLE)
@@ -212,19 +281,42 @@ async fn insert(tx: &mut Transaction, entries: &[SealedEntry]) -> Result<(), Row
         return Ok(());
     }
     let table = table();
-    let mut builders: Vec<_> = table.columns.iter().map(|column| ColumnBuilder::new(column.kind.into())).collect();
+    let mut builders: Vec<_> = table
+        .columns
+        .iter()
+        .map(|column| ColumnBuilder::new(column.kind.into()))
+        .collect();
     for entry in entries {
-        let (unit, row) = (digest_of(entry.unit.as_bytes()), digest_of(entry.row_key.as_bytes()));
+        let (unit, row) = (
+            digest_of(entry.unit.as_bytes()),
+            digest_of(entry.row_key.as_bytes()),
+        );
         let texts = [&unit, &entry.table, &row].map(|text| Value::Text(text.as_bytes()));
         let direction = entry.left_by.direction.to_string();
-        let rest = [&direction, &entry.unit, &entry.row_key, &entry.digest, &entry.sealed];
-        let values = texts.into_iter().chain([Value::Integer(signed(entry.left_by.version))]);
+        let rest = [
+            &direction,
+            &entry.unit,
+            &entry.row_key,
+            &entry.digest,
+            &entry.sealed,
+        ];
+        let values = texts
+            .into_iter()
+            .chain([Value::Integer(signed(entry.left_by.version))]);
         let values = values.chain(rest.map(|text| Value::Text(text.as_bytes())));
-        builders.iter_mut().zip(values).for_each(|(builder, value)| builder.push(value));
+        builders
+            .iter_mut()
+            .zip(values)
+            .for_each(|(builder, value)| builder.push(value));
     }
     let data: Vec<_> = builders.into_iter().map(ColumnBuilder::finish).collect();
-    let rows = bulk::Rows { count: entries.len(), columns: table.columns.iter().zip(&data).collect() };
-    bulk::insert(tx, TABLE, &rows).await.map_err(RowsError::Residue)
+    let rows = bulk::Rows {
+        count: entries.len(),
+        columns: table.columns.iter().zip(&data).collect(),
+    };
+    bulk::insert(tx, TABLE, &rows)
+        .await
+        .map_err(RowsError::Residue)
 }
 
 /// Makes these entries all that steps of a direction left of one unit at these places.
@@ -249,7 +341,11 @@ pub async fn replace(
 /// # Errors
 /// The database fails.
 pub async fn forget(tx: &mut Transaction, places: &Places, name: &str) -> Result<(), RowsError> {
-    if places.is_empty() { Ok(()) } else { remove(tx, name, at_any_of(places)).await }
+    if places.is_empty() {
+        Ok(())
+    } else {
+        remove(tx, name, at_any_of(places)).await
+    }
 }
 
 /// Removes the entries of one unit that meet a condition.
@@ -262,5 +358,8 @@ pub async fn remove(tx: &mut Transaction, name: &str, condition: Cond) -> Result
         .and_where(Expr::col("unit_digest").eq(digest_of(name.as_bytes())))
         .cond_where(condition)
         .to_owned();
-    tx.execute(&delete).await.map(drop).map_err(RowsError::Residue)
+    tx.execute(&delete)
+        .await
+        .map(drop)
+        .map_err(RowsError::Residue)
 }

@@ -1,8 +1,10 @@
-//! What the database would refuse of transformed rows, found before they are written: a NUL character, a text that is longer
-//! than its column, a key twice. Owns the rules and the names of the unit, the module and the column in the error; types and
-//! NULLs were checked when the module returned its result.
+//! What the database would refuse of transformed rows, found before they are written: a NUL
+//! character, a text that is longer than its column, a key twice. Owns the rules and the names of
+//! the unit, the module and the column in the error; types and NULLs were checked when the module
+//! returned its result.
 //!
-//! Columns that pass a lens unchanged are skipped: the database had their values before. The others are scanned as a whole.
+//! Columns that pass a lens unchanged are skipped: the database had their values before. The others
+//! are scanned as a whole.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -31,8 +33,14 @@ pub struct Unstorable {
     pub flaw: String,
 }
 
-/// The units of a transformed batch that the database cannot store, by their places, each with its first flaw.
-pub(super) fn refused(lens: &Lens, batch: &UnitBatch, keyring: &Keyring, dialect: Dialect) -> Vec<(usize, RowsError)> {
+/// The units of a transformed batch that the database cannot store, by their places, each with its
+/// first flaw.
+pub(super) fn refused(
+    lens: &Lens,
+    batch: &UnitBatch,
+    keyring: &Keyring,
+    dialect: Dialect,
+) -> Vec<(usize, RowsError)> {
     let mut refused = BTreeMap::new();
     for (name, rows) in &batch.tables {
         let composed = &lens.tables[name];
@@ -42,13 +50,21 @@ pub(super) fn refused(lens: &Lens, batch: &UnitBatch, keyring: &Keyring, dialect
                 && is_new(lens, column, provenance)
             {
                 let of_column = text_flaws((name, column), values, keyring, dialect).into_iter();
-                flaws.extend(of_column.map(|(row, flaw)| (row, TablePart::Column(&column.name), flaw)));
+                flaws.extend(
+                    of_column.map(|(row, flaw)| (row, TablePart::Column(&column.name), flaw)),
+                );
             }
         }
         let keys = repeated_keys(lens, composed, rows).into_iter();
         flaws.extend(keys.map(|(row, flaw)| (row, TablePart::Key, flaw)));
         for (row, part, flaw) in flaws {
-            let new = || RowsError::Unstorable(Box::new(unstorable(lens, lens.last_change(name, part), flaw)));
+            let new = || {
+                RowsError::Unstorable(Box::new(unstorable(
+                    lens,
+                    lens.last_change(name, part),
+                    flaw,
+                )))
+            };
             refused.entry(rows.unit_of(row)).or_insert_with(new);
         }
     }
@@ -59,15 +75,25 @@ pub(super) fn refused(lens: &Lens, batch: &UnitBatch, keyring: &Keyring, dialect
 pub fn flaws(table: &Table, rows: &TableRows, keyring: &Keyring, dialect: Dialect) -> Vec<String> {
     let mut flaws = Vec::new();
     for column in &table.columns {
-        let Some(values) = rows.columns.get(&column.name) else { continue };
-        flaws.extend(text_flaws((&table.name, column), values, keyring, dialect).into_iter().map(|(_, flaw)| flaw));
-        let is_text = Encoding::from(column.kind) == Encoding::Text && column.sealing == Sealing::Plain;
+        let Some(values) = rows.columns.get(&column.name) else {
+            continue;
+        };
+        flaws.extend(
+            text_flaws((&table.name, column), values, keyring, dialect)
+                .into_iter()
+                .map(|(_, flaw)| flaw),
+        );
+        let is_text =
+            Encoding::from(column.kind) == Encoding::Text && column.sealing == Sealing::Plain;
         let is_utf8 = |row: usize| match values.data.get(Encoding::Text, row) {
             Value::Text(text) => std::str::from_utf8(text).is_ok(),
             _ => true,
         };
         if is_text && dialect != Dialect::Sqlite && !(0..rows.count()).all(is_utf8) {
-            flaws.push(format!("`{}` of `{}` has a text that is not UTF-8", column.name, table.name));
+            flaws.push(format!(
+                "`{}` of `{}` has a text that is not UTF-8",
+                column.name, table.name
+            ));
         }
     }
     flaws.extend(repetitions(table, rows).into_iter().map(|(_, flaw)| flaw));
@@ -76,7 +102,11 @@ pub fn flaws(table: &Table, rows: &TableRows, keyring: &Keyring, dialect: Dialec
 
 /// A row of a table of the target that the database has refused.
 pub fn refused_row(lens: &Lens, table: &str, flaw: &str) -> Unstorable {
-    unstorable(lens, lens.last_change(table, TablePart::Rows), format!("`{table}`: {flaw}"))
+    unstorable(
+        lens,
+        lens.last_change(table, TablePart::Rows),
+        format!("`{table}`: {flaw}"),
+    )
 }
 
 /// Residue of a migration that the database has refused.
@@ -85,7 +115,11 @@ pub fn refused_residue(lens: &Lens, left_by: Leg, flaw: &str) -> Unstorable {
 }
 
 fn unstorable(lens: &Lens, leg: Leg, flaw: String) -> Unstorable {
-    let (step, _) = lens.steps().zip(lens.legs()).find(|(_, of_step)| *of_step == leg).expect("a step of the lens");
+    let (step, _) = lens
+        .steps()
+        .zip(lens.legs())
+        .find(|(_, of_step)| *of_step == leg)
+        .expect("a step of the lens");
     let manifest = step.manifest();
     Unstorable {
         direction: leg.direction,
@@ -100,9 +134,12 @@ fn unstorable(lens: &Lens, leg: Leg, flaw: String) -> Unstorable {
 fn is_new(lens: &Lens, column: &Column, provenance: &Provenance) -> bool {
     match provenance {
         Provenance::Computed => true,
-        Provenance::Raw { table, column: name } => {
-            lens.source.tables[table].column(name).is_none_or(|source| source.kind != column.kind)
-        }
+        Provenance::Raw {
+            table,
+            column: name,
+        } => lens.source.tables[table]
+            .column(name)
+            .is_none_or(|source| source.kind != column.kind),
         // A default, which the layout's tables are created with.
         Provenance::Fill(_) => false,
     }
@@ -126,29 +163,47 @@ fn text_flaws(
     let rows = 0..data.offsets.len().saturating_sub(1);
     let mut flaws = Vec::new();
     // Sealed text is base64.
-    if dialect == Dialect::Postgres && column.sealing == Sealing::Plain && data.values.contains(&0) {
+    if dialect == Dialect::Postgres && column.sealing == Sealing::Plain && data.values.contains(&0)
+    {
         let nul = rows.clone().filter(|row| text(*row).contains(&0));
-        let flaw = format!("`{}` of `{table}` has a NUL character, which PostgreSQL does not store", column.name);
+        let flaw = format!(
+            "`{}` of `{table}` has a NUL character, which PostgreSQL does not store",
+            column.name
+        );
         flaws.extend(nul.map(|row| (row, flaw.clone())));
     }
-    let Some(capacity) = Capacity::of(column.kind, dialect) else { return flaws };
+    let Some(capacity) = Capacity::of(column.kind, dialect) else {
+        return flaws;
+    };
     let holds = |row: usize| {
         let length = (data.offsets[row + 1] - data.offsets[row]) as usize;
-        let stored = if is_stored { length } else { keyring.sealed_length(column.sealing, length) };
+        let stored = if is_stored {
+            length
+        } else {
+            keyring.sealed_length(column.sealing, length)
+        };
         // A text has at most as many characters as bytes, so most rows need no further look.
         stored <= capacity.most() || column.sealing == Sealing::Plain && capacity.holds(text(row))
     };
-    let flaw = || format!("`{}` of `{table}` has a text that is longer than the column holds", column.name);
+    let flaw = || {
+        format!(
+            "`{}` of `{table}` has a text that is longer than the column holds",
+            column.name
+        )
+    };
     flaws.extend(rows.filter(|row| !holds(*row)).map(|row| (row, flaw())));
     flaws
 }
 
-/// The rows whose primary key an earlier row of the batch has. Keys that come unchanged from the rows of one table are
-/// unique already.
+/// The rows whose primary key an earlier row of the batch has. Keys that come unchanged from the
+/// rows of one table are unique already.
 fn repeated_keys(lens: &Lens, composed: &Composed, rows: &TableRows) -> Vec<(usize, String)> {
     let table = &composed.table;
     let origin = |name: &String| {
-        let (_, provenance) = composed.columns.iter().find(|(column, _)| column.name == *name)?;
+        let (_, provenance) = composed
+            .columns
+            .iter()
+            .find(|(column, _)| column.name == *name)?;
         match provenance {
             Provenance::Raw { table, column } => Some((table, column)),
             Provenance::Fill(_) | Provenance::Computed => None,
@@ -159,11 +214,22 @@ fn repeated_keys(lens: &Lens, composed: &Composed, rows: &TableRows) -> Vec<(usi
         let one = origins.first().map(|(table, _)| *table);
         one.is_some_and(|one| {
             let mut key = lens.source.tables[one].primary_key.iter();
-            key.all(|name| origins.iter().any(|(table, column)| *table == one && *column == name))
+            key.all(|name| {
+                origins
+                    .iter()
+                    .any(|(table, column)| *table == one && *column == name)
+            })
         })
     });
-    let is_loaded = table.primary_key.iter().all(|name| rows.columns.contains_key(name));
-    if !composed.reshaped && is_unique || !is_loaded { Vec::new() } else { repetitions(table, rows) }
+    let is_loaded = table
+        .primary_key
+        .iter()
+        .all(|name| rows.columns.contains_key(name));
+    if !composed.reshaped && is_unique || !is_loaded {
+        Vec::new()
+    } else {
+        repetitions(table, rows)
+    }
 }
 
 /// The rows whose primary key an earlier row has.
@@ -173,9 +239,14 @@ fn repetitions(table: &Table, rows: &TableRows) -> Vec<(usize, String)> {
     let is_repeated = |row: &usize| {
         key.clear();
         for name in &table.primary_key {
-            rows.value(table, name, *row).unwrap_or(Value::Null).encode(&mut key);
+            rows.value(table, name, *row)
+                .unwrap_or(Value::Null)
+                .encode(&mut key);
         }
         !seen.insert(key.clone())
     };
-    (0..rows.count()).filter(is_repeated).map(|row| (row, flaw())).collect()
+    (0..rows.count())
+        .filter(is_repeated)
+        .map(|row| (row, flaw()))
+        .collect()
 }

@@ -1,5 +1,6 @@
-//! Units through a lens: what the steps read is opened, what they compute is plain, and what no step reads passes as it
-//! is stored. Pure work on memory; callers run it away from the threads that serve.
+//! Units through a lens: what the steps read is opened, what they compute is plain, and what no
+//! step reads passes as it is stored. Pure work on memory; callers run it away from the threads
+//! that serve.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,8 +14,8 @@ use crate::layout::schema::{Column, Layout, Literal, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
 use crate::lens::budget::{BatchBudget, OverBudget};
 use crate::lens::{
-    AppliedTable, Arguments, Composed, InputTable, Lens, LensError, LensInput, Provenance, Residue, ResidueEntry,
-    Search,
+    AppliedTable, Arguments, Composed, InputTable, Lens, LensError, LensInput, Provenance, Residue,
+    ResidueEntry, Search,
 };
 
 /// A way through a lens for units of some of its groups.
@@ -24,7 +25,8 @@ pub struct Passage<'a> {
     pub groups: &'a [usize],
     pub arguments: &'a Arguments,
     pub keyring: &'a Keyring,
-    /// The database that the result is written to, which cannot store every text; none if it is only read.
+    /// The database that the result is written to, which cannot store every text; none if it is
+    /// only read.
     pub writes_to: Option<Dialect>,
 }
 
@@ -33,7 +35,8 @@ pub struct Passage<'a> {
 pub struct Transformed {
     pub batch: UnitBatch,
     pub residue: Vec<ResidueEntry>,
-    /// The number of residue entries that were not given back because their units have changed since.
+    /// The number of residue entries that were not given back because their units have changed
+    /// since.
     pub stale: u64,
     /// The number of rows that modules removed.
     pub removed: u64,
@@ -52,64 +55,100 @@ pub struct Sifted {
 }
 
 impl Passage<'_> {
-    /// Takes all units to the target. The source has every column that the lens needs and those that are wanted at the
-    /// target.
+    /// Takes all units to the target. The source has every column that the lens needs and those
+    /// that are wanted at the target.
     ///
     /// # Errors
-    /// The first unit that cannot be transformed, or an error of several units ([`RowsError::is_of_several_units`]).
+    /// The first unit that cannot be transformed, or an error of several units
+    /// ([`RowsError::is_of_several_units`]).
     pub fn all(&self, source: &UnitBatch, left: &Residue) -> Result<Transformed, Refused> {
-        self.take(source, left, Search::First)
-            .map_err(|refused| refused.into_iter().next().expect("a failed batch has a unit at fault"))
+        self.take(source, left, Search::First).map_err(|refused| {
+            refused
+                .into_iter()
+                .next()
+                .expect("a failed batch has a unit at fault")
+        })
     }
 
-    /// Takes to the target the units that can be transformed and returns the others with the reason of each.
+    /// Takes to the target the units that can be transformed and returns the others with the reason
+    /// of each.
     ///
     /// # Errors
-    /// The units cannot be taken to the target at once ([`RowsError::is_of_several_units`]): the caller takes fewer. Or a module
-    /// is too slow to search for the units at fault ([`RowsError::is_of_module`]).
+    /// The units cannot be taken to the target at once ([`RowsError::is_of_several_units`]): the
+    /// caller takes fewer. Or a module is too slow to search for the units at fault
+    /// ([`RowsError::is_of_module`]).
     pub fn sift(&self, source: &UnitBatch, left: &Residue) -> Result<Sifted, RowsError> {
-        let mut sifted = Sifted { units: (0..source.units.len()).collect(), ..Sifted::default() };
+        let mut sifted = Sifted {
+            units: (0..source.units.len()).collect(),
+            ..Sifted::default()
+        };
         let mut taken = self.take(source, left, Search::Every);
         loop {
             let mut refused = match taken {
-                Ok(transformed) => return Ok(Sifted { transformed, ..sifted }),
+                Ok(transformed) => {
+                    return Ok(Sifted {
+                        transformed,
+                        ..sifted
+                    });
+                }
                 Err(refused) => refused,
             };
-            let is_of_no_unit = |(_, fault): &Refused| fault.is_of_several_units() || fault.is_of_module();
+            let is_of_no_unit =
+                |(_, fault): &Refused| fault.is_of_several_units() || fault.is_of_module();
             if let Some(place) = refused.iter().position(is_of_no_unit) {
                 return Err(refused.swap_remove(place).1);
             }
-            let at_fault: BTreeSet<_> = refused.iter().map(|(unit, _)| sifted.units[*unit]).collect();
-            sifted.refused.extend(refused.into_iter().map(|(unit, fault)| (sifted.units[unit], fault)));
+            let at_fault: BTreeSet<_> = refused
+                .iter()
+                .map(|(unit, _)| sifted.units[*unit])
+                .collect();
+            sifted.refused.extend(
+                refused
+                    .into_iter()
+                    .map(|(unit, fault)| (sifted.units[unit], fault)),
+            );
             sifted.units.retain(|unit| !at_fault.contains(unit));
             let rest = source.only(&self.lens.source, &sifted.units);
             taken = self.take(&rest, &left.only(&sifted.units), Search::Every);
         }
     }
 
-    fn take(&self, source: &UnitBatch, left: &Residue, search: Search) -> Result<Transformed, Vec<Refused>> {
+    fn take(
+        &self,
+        source: &UnitBatch,
+        left: &Residue,
+        search: Search,
+    ) -> Result<Transformed, Vec<Refused>> {
         let budget = BatchBudget::default();
         let mut target = Transformed::default();
         target.batch.units.clone_from(&source.units);
         for &group in self.groups {
             let input = self.input(group, source)?;
-            let applied = self.lens.apply(group, &input, left, self.arguments, search, &budget).map_err(|faults| {
-                let refused = |fault: LensError| (fault.unit(), RowsError::Lens(Box::new(fault)));
-                faults.into_iter().map(refused).collect::<Vec<_>>()
-            })?;
+            let applied = self
+                .lens
+                .apply(group, &input, left, self.arguments, search, &budget)
+                .map_err(|faults| {
+                    let refused =
+                        |fault: LensError| (fault.unit(), RowsError::Lens(Box::new(fault)));
+                    faults.into_iter().map(refused).collect::<Vec<_>>()
+                })?;
             target.residue.extend(applied.residue);
             target.stale += applied.stale;
             target.removed += applied.removed;
             for (name, table) in applied.tables {
                 let composed = &self.lens.tables[&name];
                 let rows = target_rows(composed, table, source, &budget).map_err(|fault| {
-                    let fault = self.lens.failed_for(&name, source.units.len(), fault.to_string());
+                    let fault = self
+                        .lens
+                        .failed_for(&name, source.units.len(), fault.to_string());
                     vec![(0, RowsError::Lens(Box::new(fault)))]
                 })?;
                 target.batch.tables.insert(name, rows);
             }
         }
-        let refused = self.writes_to.map(|dialect| storable::refused(self.lens, &target.batch, self.keyring, dialect));
+        let refused = self
+            .writes_to
+            .map(|dialect| storable::refused(self.lens, &target.batch, self.keyring, dialect));
         match refused {
             Some(refused) if !refused.is_empty() => Err(refused),
             Some(_) | None => Ok(target),
@@ -118,29 +157,54 @@ impl Passage<'_> {
 
     /// The plain columns that the lens needs of a group.
     fn input(&self, group: usize, batch: &UnitBatch) -> Result<LensInput, Vec<Refused>> {
-        let keys = self.lens.writes_keys().then(|| key::values(&batch.units)).flatten();
-        let mut input = LensInput { units: batch.units.len(), keys, tables: BTreeMap::new() };
+        let keys = self
+            .lens
+            .writes_keys()
+            .then(|| key::values(&batch.units))
+            .flatten();
+        let mut input = LensInput {
+            units: batch.units.len(),
+            keys,
+            tables: BTreeMap::new(),
+        };
         let mut closed = BTreeMap::new();
         for name in &self.lens.groups[group].sources {
             // A table that was not loaded has no row.
-            let Some(rows) = batch.tables.get(name) else { continue };
+            let Some(rows) = batch.tables.get(name) else {
+                continue;
+            };
             let needed = self.lens.needed.get(name).into_iter().flatten();
             let columns = needed.map(|column| {
-                let plain = rows.columns[column].opened(rows.count(), self.keyring, |row, source| {
-                    let fault = || RowsError::Sealed { table: name.clone(), column: column.clone(), source };
-                    closed.entry(rows.unit_of(row)).or_insert_with(fault);
-                });
+                let plain =
+                    rows.columns[column].opened(rows.count(), self.keyring, |row, source| {
+                        let fault = || RowsError::Sealed {
+                            table: name.clone(),
+                            column: column.clone(),
+                            source,
+                        };
+                        closed.entry(rows.unit_of(row)).or_insert_with(fault);
+                    });
                 (column.clone(), plain.into_owned())
             });
             let columns = columns.collect();
-            input.tables.insert(name.clone(), InputTable { unit_offsets: rows.unit_offsets.clone(), columns });
+            input.tables.insert(
+                name.clone(),
+                InputTable {
+                    unit_offsets: rows.unit_offsets.clone(),
+                    columns,
+                },
+            );
         }
-        if closed.is_empty() { Ok(input) } else { Err(closed.into_iter().collect()) }
+        if closed.is_empty() {
+            Ok(input)
+        } else {
+            Err(closed.into_iter().collect())
+        }
     }
 }
 
-/// Every column of a table's rows at the target: computed, as in the source, or the same in all rows. A column that was
-/// not loaded is left out.
+/// Every column of a table's rows at the target: computed, as in the source, or the same in all
+/// rows. A column that was not loaded is left out.
 fn target_rows(
     composed: &Composed,
     mut table: AppliedTable,
@@ -148,7 +212,13 @@ fn target_rows(
     budget: &BatchBudget,
 ) -> Result<TableRows, OverBudget> {
     let repeated = |column: &Column, literal: Option<&Literal>, rows: usize| {
-        budget.spend(ColumnData::repeated_bytes(column.kind.into(), Value::of(literal), rows))?.keep();
+        budget
+            .spend(ColumnData::repeated_bytes(
+                column.kind.into(),
+                Value::of(literal),
+                rows,
+            ))?
+            .keep();
         Ok(BatchColumn::repeated(column, literal, rows))
     };
     let count = table.unit_offsets.last().map_or(0, |&rows| rows as usize);
@@ -156,14 +226,30 @@ fn target_rows(
     for (column, provenance) in &composed.columns {
         let values = match provenance {
             Provenance::Computed => {
-                let data = table.computed.remove(&column.name).expect("the lens computes what it said");
+                let data = table
+                    .computed
+                    .remove(&column.name)
+                    .expect("the lens computes what it said");
                 BatchColumn::new(data, Sealing::Plain)
             }
             Provenance::Fill(literal) => repeated(column, literal.as_ref(), count)?,
-            Provenance::Raw { table: from, column: name } => {
-                let at = composed.sources.iter().position(|source| source == from).expect("a source of the table");
-                match source.tables.get(from).map(|rows| (rows.columns.get(name), rows.count())) {
-                    Some((Some(values), rows)) => unread(column, values, rows, &table.origins[at], budget)?,
+            Provenance::Raw {
+                table: from,
+                column: name,
+            } => {
+                let at = composed
+                    .sources
+                    .iter()
+                    .position(|source| source == from)
+                    .expect("a source of the table");
+                match source
+                    .tables
+                    .get(from)
+                    .map(|rows| (rows.columns.get(name), rows.count()))
+                {
+                    Some((Some(values), rows)) => {
+                        unread(column, values, rows, &table.origins[at], budget)?
+                    }
                     Some((None, _)) => continue,
                     None => repeated(column, column.default.as_ref(), count)?,
                 }
@@ -171,7 +257,10 @@ fn target_rows(
         };
         columns.insert(column.name.clone(), values);
     }
-    Ok(TableRows { unit_offsets: table.unit_offsets, columns })
+    Ok(TableRows {
+        unit_offsets: table.unit_offsets,
+        columns,
+    })
 }
 
 /// The values of a column that no step has read, in the rows that continue rows of the source.
@@ -183,11 +272,22 @@ fn unread(
     budget: &BatchBudget,
 ) -> Result<BatchColumn, OverBudget> {
     if origins.len() == rows && origins.iter().zip(0..).all(|(&origin, row)| origin == row) {
-        return Ok(BatchColumn { data: Arc::clone(&values.data), sealing: values.sealing });
+        return Ok(BatchColumn {
+            data: Arc::clone(&values.data),
+            sealing: values.sealing,
+        });
     }
-    let (encoding, otherwise) = (Encoding::from(column.kind), Value::of(column.default.as_ref()));
-    budget.spend(values.data.picked_bytes(encoding, origins, otherwise))?.keep();
-    Ok(BatchColumn::new(values.data.pick(encoding, origins, otherwise), values.sealing))
+    let (encoding, otherwise) = (
+        Encoding::from(column.kind),
+        Value::of(column.default.as_ref()),
+    );
+    budget
+        .spend(values.data.picked_bytes(encoding, origins, otherwise))?
+        .keep();
+    Ok(BatchColumn::new(
+        values.data.pick(encoding, origins, otherwise),
+        values.sealing,
+    ))
 }
 
 /// The two halves of units that cannot be taken to the target at once.
@@ -203,6 +303,15 @@ pub fn halves(layout: &Layout, batch: &UnitBatch, left: &Residue) -> [(UnitBatch
 
 /// All columns of these tables.
 pub fn whole<'a>(tables: impl IntoIterator<Item = &'a Table>) -> WantedColumns {
-    let columns = |table: &Table| table.columns.iter().map(|column| column.name.clone()).collect();
-    tables.into_iter().map(|table| (table.name.clone(), columns(table))).collect()
+    let columns = |table: &Table| {
+        table
+            .columns
+            .iter()
+            .map(|column| column.name.clone())
+            .collect()
+    };
+    tables
+        .into_iter()
+        .map(|table| (table.name.clone(), columns(table)))
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! Writing rows: the difference of two states of the same units, whole rows in bulk, and a range of units from table to
-//! table inside the database.
+//! Writing rows: the difference of two states of the same units, whole rows in bulk, and a range of
+//! units from table to table inside the database.
 
 use sea_query::{Alias, Cond, Expr, ExprTrait, Order, Query};
 
@@ -13,11 +13,12 @@ use crate::layout::schema::{Column, ColumnType, Table};
 use crate::layout::values::{Encoding, Value};
 use crate::lens::Provenance;
 
-/// Changes the rows from `before` to `after`, for the tables that both have. Both have every column of the layout. Of a
-/// row that stays only the columns that changed are written.
+/// Changes the rows from `before` to `after`, for the tables that both have. Both have every column
+/// of the layout. Of a row that stays only the columns that changed are written.
 ///
 /// # Errors
-/// A text is longer than its column holds, or the database refuses a row or fails. Rows before it are written.
+/// A text is longer than its column holds, or the database refuses a row or fails. Rows before it
+/// are written.
 pub async fn replace(
     tx: &mut Transaction,
     place: &Place,
@@ -26,11 +27,21 @@ pub async fn replace(
     keyring: &Keyring,
 ) -> Result<(), RowsError> {
     for (name, old) in &before.tables {
-        let Some(new) = after.tables.get(name) else { continue };
+        let Some(new) = after.tables.get(name) else {
+            continue;
+        };
         let table = &place.layout.tables[name];
-        let stamp = place.record_versions.of(name).filter(|_| table.column(RECORD_VERSION).is_some());
+        let stamp = place
+            .record_versions
+            .of(name)
+            .filter(|_| table.column(RECORD_VERSION).is_some());
         let stamp = stamp.map(|version| i64::try_from(version).unwrap_or(i64::MAX));
-        let writer = TableWriter { name: place.name(name), table, keyring, stamp };
+        let writer = TableWriter {
+            name: place.name(name),
+            table,
+            keyring,
+            stamp,
+        };
         for unit in 0..before.units.len() {
             writer.unit(tx, (old, unit), (new, unit)).await?;
         }
@@ -54,7 +65,8 @@ impl TableWriter<'_> {
         (new, unit): (&TableRows, usize),
     ) -> Result<(), RowsError> {
         let Matched { rows, removed } = matched(self.table, (old, at), (new, unit));
-        // Removals first: a row that is added may have the values of a removed one in a unique index.
+        // Removals first: a row that is added may have the values of a removed one in a unique
+        // index.
         for row in removed {
             self.delete(tx, old, row).await?;
         }
@@ -74,22 +86,44 @@ impl TableWriter<'_> {
                 Value::Null => column.is_null(),
                 Value::Boolean(value) => column.eq(value),
                 Value::Integer(value) => column.eq(value),
-                Value::Text(text) => operand(text, dialect).map_or_else(|| Expr::cust("1 = 0"), |text| column.eq(text)),
+                Value::Text(text) => operand(text, dialect)
+                    .map_or_else(|| Expr::cust("1 = 0"), |text| column.eq(text)),
             }
         };
-        self.table.primary_key.iter().fold(Cond::all(), |all, name| all.add(equal(name)))
+        self.table
+            .primary_key
+            .iter()
+            .fold(Cond::all(), |all, name| all.add(equal(name)))
     }
 
-    async fn delete(&self, tx: &mut Transaction, rows: &TableRows, row: usize) -> Result<(), RowsError> {
+    async fn delete(
+        &self,
+        tx: &mut Transaction,
+        rows: &TableRows,
+        row: usize,
+    ) -> Result<(), RowsError> {
         let row = self.this_row(rows, row, tx.dialect());
-        let delete = Query::delete().from_table(Alias::new(self.name)).cond_where(row).to_owned();
+        let delete = Query::delete()
+            .from_table(Alias::new(self.name))
+            .cond_where(row)
+            .to_owned();
         self.done(tx.execute(&delete).await)
     }
 
-    async fn insert(&self, tx: &mut Transaction, rows: &TableRows, row: usize) -> Result<(), RowsError> {
+    async fn insert(
+        &self,
+        tx: &mut Transaction,
+        rows: &TableRows,
+        row: usize,
+    ) -> Result<(), RowsError> {
         let mut insert = Query::insert();
         insert.into_table(Alias::new(self.name));
-        insert.columns(self.table.columns.iter().map(|column| Alias::new(&column.name)));
+        insert.columns(
+            self.table
+                .columns
+                .iter()
+                .map(|column| Alias::new(&column.name)),
+        );
         let mut values = Vec::with_capacity(self.table.columns.len());
         for column in &self.table.columns {
             values.push(match self.stamp.filter(|_| column.name == RECORD_VERSION) {
@@ -112,9 +146,20 @@ impl TableWriter<'_> {
         for column in &self.table.columns {
             let (was, is) = (&old.columns[&column.name], &new.columns[&column.name]);
             let stamped = self.stamp.is_some() && column.name == RECORD_VERSION;
-            if !stamped && !same(column, (was, before), (is, after), self.keyring, |old, new| old == new) {
+            if !stamped
+                && !same(
+                    column,
+                    (was, before),
+                    (is, after),
+                    self.keyring,
+                    |old, new| old == new,
+                )
+            {
                 changed = true;
-                update.value(Alias::new(&column.name), self.operand(is, after, column, tx.dialect())?);
+                update.value(
+                    Alias::new(&column.name),
+                    self.operand(is, after, column, tx.dialect())?,
+                );
             }
         }
         if !changed {
@@ -128,14 +173,23 @@ impl TableWriter<'_> {
         self.done(tx.execute(&update).await)
     }
 
-    fn operand(&self, values: &BatchColumn, row: usize, column: &Column, dialect: Dialect) -> Result<Expr, RowsError> {
+    fn operand(
+        &self,
+        values: &BatchColumn,
+        row: usize,
+        column: &Column,
+        dialect: Dialect,
+    ) -> Result<Expr, RowsError> {
         let text = match values.stored(row, column, self.keyring) {
             OwnedValue::Null => return Ok(null(column.kind)),
             OwnedValue::Boolean(value) => return Ok(Expr::val(value)),
             OwnedValue::Integer(value) => return Ok(Expr::val(value)),
             OwnedValue::Text(text) => text,
         };
-        let too_long = || RowsError::TooLong { table: self.table.name.clone(), column: column.name.clone() };
+        let too_long = || RowsError::TooLong {
+            table: self.table.name.clone(),
+            column: column.name.clone(),
+        };
         if Capacity::of(column.kind, dialect).is_some_and(|capacity| !capacity.holds(&text)) {
             return Err(too_long());
         }
@@ -143,7 +197,10 @@ impl TableWriter<'_> {
     }
 
     fn done(&self, done: Result<u64, SqlError>) -> Result<(), RowsError> {
-        done.map(drop).map_err(|source| RowsError::Rows { table: self.name.to_owned(), source })
+        done.map(drop).map_err(|source| RowsError::Rows {
+            table: self.name.to_owned(),
+            source,
+        })
     }
 }
 
@@ -160,13 +217,31 @@ fn null(kind: ColumnType) -> Expr {
 ///
 /// # Errors
 /// The database refuses a row or fails.
-pub async fn insert(tx: &mut Transaction, name: &str, table: &Table, rows: &TableRows) -> Result<(), SqlError> {
-    let columns = table.columns.iter().map(|column| (column, &*rows.columns[&column.name].data)).collect();
-    bulk::insert(tx, name, &bulk::Rows { count: rows.count(), columns }).await
+pub async fn insert(
+    tx: &mut Transaction,
+    name: &str,
+    table: &Table,
+    rows: &TableRows,
+) -> Result<(), SqlError> {
+    let columns = table
+        .columns
+        .iter()
+        .map(|column| (column, &*rows.columns[&column.name].data))
+        .collect();
+    bulk::insert(
+        tx,
+        name,
+        &bulk::Rows {
+            count: rows.count(),
+            columns,
+        },
+    )
+    .await
 }
 
-/// Copies the rows of a range of units into another table, but for some of them, inside the database. Each column of
-/// the target is one of the source or the same in all rows. Returns the number of rows.
+/// Copies the rows of a range of units into another table, but for some of them, inside the
+/// database. Each column of the target is one of the source or the same in all rows. Returns the
+/// number of rows.
 ///
 /// # Errors
 /// The database refuses a row or fails.
@@ -182,7 +257,9 @@ pub async fn copy_range<'a>(
         select.expr(match provenance {
             Provenance::Raw { column, .. } => Expr::col(Alias::new(column)),
             Provenance::Fill(value) => schema::literal(tx.dialect(), column.kind, value.as_ref()),
-            Provenance::Computed => unreachable!("a table with computed columns is not copied by range"),
+            Provenance::Computed => {
+                unreachable!("a table with computed columns is not copied by range")
+            }
         });
     }
     select.from(Alias::new(&source.name));
@@ -196,6 +273,10 @@ pub async fn copy_range<'a>(
     }
     let names = columns.iter().map(|(column, _)| Alias::new(&column.name));
     let mut insert = Query::insert();
-    insert.into_table(Alias::new(target)).columns(names).select_from(select).expect("as many columns");
+    insert
+        .into_table(Alias::new(target))
+        .columns(names)
+        .select_from(select)
+        .expect("as many columns");
     tx.execute(&insert).await
 }

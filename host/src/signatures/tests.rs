@@ -8,7 +8,11 @@ use proptest::prelude::*;
 use super::*;
 
 const CONTENT: &[u8] = b"name = \"colours\"\nserial = 7\n";
-const CLAIMED: ClaimedCatalog = ClaimedCatalog { name: Some("colours"), serial: Some(7), content: CONTENT };
+const CLAIMED: ClaimedCatalog = ClaimedCatalog {
+    name: Some("colours"),
+    serial: Some(7),
+    content: CONTENT,
+};
 
 fn pair() -> KeyPair {
     KeyPair::generate_unencrypted_keypair().unwrap()
@@ -20,7 +24,15 @@ fn trusting(pairs: &[&KeyPair]) -> TrustedKeys {
 }
 
 fn signed(pair: &KeyPair, content: &[u8]) -> String {
-    minisign::sign(None, &pair.sk, Cursor::new(content), Some("a comment"), None).unwrap().into_string()
+    minisign::sign(
+        None,
+        &pair.sk,
+        Cursor::new(content),
+        Some("a comment"),
+        None,
+    )
+    .unwrap()
+    .into_string()
 }
 
 /// Changes the bytes of one base64 line.
@@ -37,7 +49,18 @@ fn catalog_names_are_plain_words() {
     for name in ["a", "colours", "acme-colours-2", &"a".repeat(64)] {
         assert!(is_catalog_name(name), "{name}");
     }
-    for name in ["", "2a", "-a", "A", "a_b", "a b", "a/b", "ä", "a\n", &"a".repeat(65)] {
+    for name in [
+        "",
+        "2a",
+        "-a",
+        "A",
+        "a_b",
+        "a b",
+        "a/b",
+        "ä",
+        "a\n",
+        &"a".repeat(65),
+    ] {
         assert!(!is_catalog_name(name), "{name}");
     }
 }
@@ -50,12 +73,21 @@ fn trusted_key_that_cannot_be_used_is_refused_with_its_place() {
         TrustedKeys::parse([(name.to_owned(), keys)].into())
     };
     assert!(!of("colours", &[&key]).unwrap().is_empty());
-    assert!(!of("colours", &[]).unwrap().is_empty(), "a catalog without keys is refused, not exempt");
-    assert!(matches!(of("Colours", &[&key]), Err(TrustedKeyError::Name { .. })));
+    assert!(
+        !of("colours", &[]).unwrap().is_empty(),
+        "a catalog without keys is refused, not exempt"
+    );
+    assert!(matches!(
+        of("Colours", &[&key]),
+        Err(TrustedKeyError::Name { .. })
+    ));
     let other_algorithm = STANDARD.encode([b"Xx".to_vec(), vec![7; 40]].concat());
     for wrong in ["", "key", &key[1..], &format!("{key}\n"), &other_algorithm] {
         let error = of("colours", &[&key, wrong]).unwrap_err().to_string();
-        assert!(error.contains("number 2") && error.contains("colours"), "{error}");
+        assert!(
+            error.contains("number 2") && error.contains("colours"),
+            "{error}"
+        );
     }
 }
 
@@ -69,20 +101,54 @@ fn only_a_trusted_key_of_this_name_is_accepted() {
     let id = KeyId::of_key(&trusted.pk);
     let other_id = KeyId::of_key(&other.pk);
     match verify(&trusting(&[&other]), CLAIMED).unwrap_err() {
-        SignatureError::OtherKey { name, id: found, trusted } => {
+        SignatureError::OtherKey {
+            name,
+            id: found,
+            trusted,
+        } => {
             assert_eq!((&*name, found, trusted), ("colours", id, vec![other_id]));
         }
         error => panic!("{error}"),
     }
-    let altered = ClaimedCatalog { content: b"other", ..CLAIMED };
-    assert!(matches!(verify(&keys, altered), Err(SignatureError::Altered { id: found, .. }) if found == id));
-    assert!(matches!(verify(&trusting(&[]), CLAIMED), Err(SignatureError::NoKeys { .. })));
-    let of_other_name = ClaimedCatalog { name: Some("sizes"), ..CLAIMED };
-    assert!(matches!(verify(&keys, of_other_name), Err(SignatureError::NoKeys { name }) if name == "sizes"));
-    assert!(matches!(verify(&keys, ClaimedCatalog { name: None, ..CLAIMED }), Err(SignatureError::Unnamed)));
-    let unnumbered = ClaimedCatalog { serial: None, ..CLAIMED };
-    assert!(matches!(verify(&keys, unnumbered), Err(SignatureError::Unnumbered { .. })));
-    let claims_an_id = with_line(&signed(&other, CONTENT), 1, |bytes| bytes[2..10].copy_from_slice(&id.0));
+    let altered = ClaimedCatalog {
+        content: b"other",
+        ..CLAIMED
+    };
+    assert!(
+        matches!(verify(&keys, altered), Err(SignatureError::Altered { id: found, .. }) if found == id)
+    );
+    assert!(matches!(
+        verify(&trusting(&[]), CLAIMED),
+        Err(SignatureError::NoKeys { .. })
+    ));
+    let of_other_name = ClaimedCatalog {
+        name: Some("sizes"),
+        ..CLAIMED
+    };
+    assert!(
+        matches!(verify(&keys, of_other_name), Err(SignatureError::NoKeys { name }) if name == "sizes")
+    );
+    assert!(matches!(
+        verify(
+            &keys,
+            ClaimedCatalog {
+                name: None,
+                ..CLAIMED
+            }
+        ),
+        Err(SignatureError::Unnamed)
+    ));
+    let unnumbered = ClaimedCatalog {
+        serial: None,
+        ..CLAIMED
+    };
+    assert!(matches!(
+        verify(&keys, unnumbered),
+        Err(SignatureError::Unnumbered { .. })
+    ));
+    let claims_an_id = with_line(&signed(&other, CONTENT), 1, |bytes| {
+        bytes[2..10].copy_from_slice(&id.0)
+    });
     let forged = keys.verify_text(claims_an_id.as_bytes(), CLAIMED);
     assert!(matches!(forged, Err(SignatureError::Altered { id: claimed, .. }) if claimed == id));
 }
@@ -91,7 +157,10 @@ fn only_a_trusted_key_of_this_name_is_accepted() {
 fn key_id_is_printed_as_minisign_prints_it() {
     let pair = pair();
     let text = pair.pk.to_box().unwrap().into_string();
-    assert!(text.contains(&KeyId::of_key(&pair.pk).to_string()), "{text}");
+    assert!(
+        text.contains(&KeyId::of_key(&pair.pk).to_string()),
+        "{text}"
+    );
 }
 
 #[test]
@@ -104,12 +173,24 @@ fn signature_of_another_form_is_refused() {
         (String::new(), "four lines"),
         (longer, "four lines"),
         (with_line(&signature, 1, |bytes| bytes[1] = b'd'), "legacy"),
-        (with_line(&signature, 1, |bytes| bytes[1] = b'x'), "unknown algorithm"),
-        (with_line(&signature, 1, |bytes| bytes.truncate(20)), "second line"),
+        (
+            with_line(&signature, 1, |bytes| bytes[1] = b'x'),
+            "unknown algorithm",
+        ),
+        (
+            with_line(&signature, 1, |bytes| bytes.truncate(20)),
+            "second line",
+        ),
         // The verification of the crate would panic.
-        (with_line(&signature, 3, |bytes| bytes.truncate(63)), "fourth line"),
+        (
+            with_line(&signature, 3, |bytes| bytes.truncate(63)),
+            "fourth line",
+        ),
         (with_line(&signature, 3, Vec::clear), "fourth line"),
-        (with_line(&signature, 3, |bytes| bytes.push(0)), "fourth line"),
+        (
+            with_line(&signature, 3, |bytes| bytes.push(0)),
+            "fourth line",
+        ),
         (signature.replace("trusted comment: a", "a"), "no comments"),
     ];
     for (text, part) in forms {
@@ -121,7 +202,10 @@ fn signature_of_another_form_is_refused() {
     let not_text = keys.verify_text(&[0xff, b'\n'], CLAIMED);
     assert!(matches!(not_text, Err(SignatureError::Malformed { .. })));
     let other_comment = signature.replace("a comment", "another one");
-    assert!(matches!(keys.verify_text(other_comment.as_bytes(), CLAIMED), Err(SignatureError::Altered { .. })));
+    assert!(matches!(
+        keys.verify_text(other_comment.as_bytes(), CLAIMED),
+        Err(SignatureError::Altered { .. })
+    ));
 }
 
 #[test]
@@ -133,10 +217,21 @@ fn no_damaged_signature_is_accepted() {
     let first = signature.iter().position(|byte| *byte == b'\n').unwrap();
     let last = signature.len() - 1;
     for length in 0..last {
-        assert!(keys.verify_text(&signature[..length], CLAIMED).is_err(), "the first {length} bytes");
+        assert!(
+            keys.verify_text(&signature[..length], CLAIMED).is_err(),
+            "the first {length} bytes"
+        );
     }
     for at in 0..signature.len() {
-        for byte in [0, b'\n', b'=', b'A', 0xff, signature[at] ^ 1, signature[at] ^ 0x20] {
+        for byte in [
+            0,
+            b'\n',
+            b'=',
+            b'A',
+            0xff,
+            signature[at] ^ 1,
+            signature[at] ^ 0x20,
+        ] {
             let mut damaged = signature.clone();
             damaged[at] = byte;
             let is_accepted = keys.verify_text(&damaged, CLAIMED).is_ok();
@@ -151,12 +246,19 @@ fn signature_file_is_read_up_to_its_limit() {
     let folder = tempfile::tempdir().unwrap();
     let pair = pair();
     let keys = trusting(&[&pair]);
-    let write = |content: &[u8]| std::fs::write(folder.path().join(SIGNATURE_FILE), content).unwrap();
-    assert!(matches!(keys.verify(folder.path(), CLAIMED), Err(SignatureError::Unsigned)));
+    let write =
+        |content: &[u8]| std::fs::write(folder.path().join(SIGNATURE_FILE), content).unwrap();
+    assert!(matches!(
+        keys.verify(folder.path(), CLAIMED),
+        Err(SignatureError::Unsigned)
+    ));
     write(signed(&pair, CONTENT).as_bytes());
     assert_eq!(keys.verify(folder.path(), CLAIMED).unwrap(), ("colours", 7));
     write(&vec![b'a'; usize::try_from(SIGNATURE_BYTES).unwrap() + 1]);
-    assert!(matches!(keys.verify(folder.path(), CLAIMED), Err(SignatureError::Read(_))));
+    assert!(matches!(
+        keys.verify(folder.path(), CLAIMED),
+        Err(SignatureError::Read(_))
+    ));
 }
 
 #[test]
@@ -171,16 +273,34 @@ fn damaged_secret_key_is_refused() {
     };
     assert_eq!(read(&text).unwrap().id(), KeyId::of_key(&pair.pk));
     let without_checksum = with_line(&text, 1, |bytes| bytes[126..].fill(0));
-    assert_eq!(read(&without_checksum).unwrap().id(), KeyId::of_key(&pair.pk), "as `minisign -G -W` writes it");
+    assert_eq!(
+        read(&without_checksum).unwrap().id(),
+        KeyId::of_key(&pair.pk),
+        "as `minisign -G -W` writes it"
+    );
     for part in [62, 93, 94, 125] {
         let damaged = with_line(&text, 1, |bytes| bytes[part] ^= 1);
-        assert!(matches!(read(&damaged), Err(SigningKeyError::Damaged { .. })), "byte {part}");
+        assert!(
+            matches!(read(&damaged), Err(SigningKeyError::Damaged { .. })),
+            "byte {part}"
+        );
     }
-    for other in ["", "a\nb\n", &pair.pk.to_box().unwrap().into_string(), &signed(&pair, CONTENT)] {
-        assert!(matches!(read(other), Err(SigningKeyError::Malformed { .. })), "{other}");
+    for other in [
+        "",
+        "a\nb\n",
+        &pair.pk.to_box().unwrap().into_string(),
+        &signed(&pair, CONTENT),
+    ] {
+        assert!(
+            matches!(read(other), Err(SigningKeyError::Malformed { .. })),
+            "{other}"
+        );
     }
     assert!(!format!("{:?}", read(&text)).contains(text.lines().nth(1).unwrap()));
-    assert!(matches!(SecretKeyFile::read(&folder.path().join("absent")), Err(SigningKeyError::Read { .. })));
+    assert!(matches!(
+        SecretKeyFile::read(&folder.path().join("absent")),
+        Err(SigningKeyError::Read { .. })
+    ));
 }
 
 #[test]
@@ -194,9 +314,19 @@ fn encrypted_secret_key_is_opened_with_its_password_alone() {
         assert!(file.is_encrypted());
         file.open(Some(password.to_owned().into()))
     };
-    let signature = open("a password").unwrap().sign(CONTENT, "a comment").unwrap();
-    assert!(trusting(&[&pair]).verify_text(signature.as_bytes(), CLAIMED).is_ok());
-    assert!(matches!(open("another"), Err(SigningKeyError::Locked { .. })));
+    let signature = open("a password")
+        .unwrap()
+        .sign(CONTENT, "a comment")
+        .unwrap();
+    assert!(
+        trusting(&[&pair])
+            .verify_text(signature.as_bytes(), CLAIMED)
+            .is_ok()
+    );
+    assert!(matches!(
+        open("another"),
+        Err(SigningKeyError::Locked { .. })
+    ));
 }
 
 proptest! {

@@ -1,6 +1,6 @@
-//! What a master does beside answering calls: the online migration, then a key rotation, and reloads of the modules. Owns what
-//! may change without a restart: translators serve at once, and a newer migration begins as an online one; if anything is wrong,
-//! nothing changes.
+//! What a master does beside answering calls: the online migration, then a key rotation, and
+//! reloads of the modules. Owns what may change without a restart: translators serve at once, and a
+//! newer migration begins as an online one; if anything is wrong, nothing changes.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -24,32 +24,48 @@ use crate::progress::SERVING;
 use crate::reload::{ReloadReceiver, ReloadReport, ReloadResult};
 use crate::store::Store;
 
-/// How long a reload waits for the work in progress: a host that has just begun to serve looks for records under old keys.
+/// How long a reload waits for the work in progress: a host that has just begun to serve looks for
+/// records under old keys.
 const SHORT_WORK: Duration = Duration::from_secs(5);
 
 impl Prepared {
-    /// The same parts with the modules that the folders have now. Changes nothing; compiles new modules on another thread.
+    /// The same parts with the modules that the folders have now. Changes nothing; compiles new
+    /// modules on another thread.
     async fn with_reloaded_modules(&self) -> Result<Self, StartupError> {
         let catalog = load(&self.config, &self.sandbox, &self.catalog).await?;
         check_versions(&self.config, &catalog)?;
-        Ok(Self { catalog: Arc::new(catalog), ..self.clone() })
+        Ok(Self {
+            catalog: Arc::new(catalog),
+            ..self.clone()
+        })
     }
 
     fn has_migrations_of(&self, other: &Self) -> bool {
-        self.catalog.migration_digests().eq(other.catalog.migration_digests())
+        self.catalog
+            .migration_digests()
+            .eq(other.catalog.migration_digests())
     }
 
     /// The difference to the modules of before.
     fn report_since(&self, before: &Self, migrates_to: Option<u64>) -> ReloadReport {
         let missing_in = |one: &Self, other: &Self| {
             let known: BTreeSet<_> = other.catalog.files().into_keys().collect();
-            let missing = one.catalog.files().into_iter().filter(|(digest, _)| !known.contains(digest));
+            let missing = one
+                .catalog
+                .files()
+                .into_iter()
+                .filter(|(digest, _)| !known.contains(digest));
             missing.map(|(_, file)| file.to_owned()).collect()
         };
-        ReloadReport { added: missing_in(self, before), removed: missing_in(before, self), migrates_to }
+        ReloadReport {
+            added: missing_in(self, before),
+            removed: missing_in(before, self),
+            migrates_to,
+        }
     }
 
-    /// Answers a request while this host waits for the lock: it begins with the new modules once it has it.
+    /// Answers a request while this host waits for the lock: it begins with the new modules once it
+    /// has it.
     pub(super) async fn reload_as_standby(&mut self, request: oneshot::Sender<ReloadResult>) {
         let result = match self.with_reloaded_modules().await {
             Ok(next) => {
@@ -73,7 +89,8 @@ pub(super) struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    /// The background work while the API is served, and the reloads. Leaves in `prepared` the modules that were served last.
+    /// The background work while the API is served, and the reloads. Leaves in `prepared` the
+    /// modules that were served last.
     ///
     /// # Errors
     /// This host is no longer the master, or a migration ended it.
@@ -92,10 +109,13 @@ impl Serving<'_> {
                 Ok(next) => {
                     if !next.has_migrations_of(prepared) && !work.is_terminated() {
                         // What is left after this time refuses the reload.
-                        tokio::time::timeout(SHORT_WORK, work.as_mut()).await.unwrap_or(Ok(()))?;
+                        tokio::time::timeout(SHORT_WORK, work.as_mut())
+                            .await
+                            .unwrap_or(Ok(()))?;
                     }
                     let is_idle = work.is_terminated();
-                    let changed = alongside(work.as_mut(), self.change_to(&next, prepared, is_idle)).await?;
+                    let changed =
+                        alongside(work.as_mut(), self.change_to(&next, prepared, is_idle)).await?;
                     changed.map(|begun| (next, begun))
                 }
                 Err(error) => Err(error),
@@ -104,7 +124,10 @@ impl Serving<'_> {
                 let report = next.report_since(prepared, begun.as_ref().map(Online::to));
                 prepared.take_up(next);
                 if let Some(online) = begun {
-                    work.set(self.background(prepared.clone(), Some((online, Instant::now()))).fuse());
+                    work.set(
+                        self.background(prepared.clone(), Some((online, Instant::now())))
+                            .fuse(),
+                    );
                 }
                 report
             });
@@ -114,7 +137,11 @@ impl Serving<'_> {
     }
 
     /// The online migration and its clean-up, or that of an earlier one, then a key rotation.
-    async fn background(&self, prepared: Prepared, begun: Option<(Online, Instant)>) -> Result<(), StartupError> {
+    async fn background(
+        &self,
+        prepared: Prepared,
+        begun: Option<(Online, Instant)>,
+    ) -> Result<(), StartupError> {
         if let Some((online, began)) = begun {
             if !prepared.follow(self.fence, &online, self.store).await? {
                 return Ok(());
@@ -126,15 +153,25 @@ impl Serving<'_> {
         prepared.rotate_in_background(self.fence, self.report).await
     }
 
-    /// Serves with other modules, and begins the migration that they need. If it fails, nothing has changed.
-    async fn change_to(&self, next: &Prepared, now: &Prepared, is_idle: bool) -> Result<Option<Online>, StartupError> {
+    /// Serves with other modules, and begins the migration that they need. If it fails, nothing has
+    /// changed.
+    async fn change_to(
+        &self,
+        next: &Prepared,
+        now: &Prepared,
+        is_idle: bool,
+    ) -> Result<Option<Online>, StartupError> {
         let api = Arc::new(next.api(self.service.clone())?);
         let same_migrations = next.has_migrations_of(now);
         if !is_idle && !same_migrations {
             return Err(StartupError::WorkUnderWay);
         }
         next.may_serve().await?;
-        let online = if is_idle { self.begin_migration(next, same_migrations).await? } else { None };
+        let online = if is_idle {
+            self.begin_migration(next, same_migrations).await?
+        } else {
+            None
+        };
         next.gate.open(api);
         if let Err(error) = next.remember_serials(self.fence).await {
             let reason = with_causes(&error);
@@ -143,7 +180,11 @@ impl Serving<'_> {
         Ok(online)
     }
 
-    async fn begin_migration(&self, next: &Prepared, same_migrations: bool) -> Result<Option<Online>, StartupError> {
+    async fn begin_migration(
+        &self,
+        next: &Prepared,
+        same_migrations: bool,
+    ) -> Result<Option<Online>, StartupError> {
         let found = migrate::found(&next.database).await?;
         let decision = migrate::decide(&found, next.intent());
         if matches!(decision, Decision::Begin { .. } | Decision::Continue { .. })
@@ -154,7 +195,9 @@ impl Serving<'_> {
         if let Found::Versioned { current, .. } = found
             && !same_migrations
         {
-            let access = next.access(self.fence, current, next.stays_at(current)).await?;
+            let access = next
+                .access(self.fence, current, next.stays_at(current))
+                .await?;
             *self.store.switch().await = access;
         }
         Ok(None)
@@ -202,7 +245,11 @@ pub(super) fn finished_migrations(report: &MetricsReporter, began: Instant) {
 fn logged(result: Result<ReloadReport, StartupError>) -> ReloadResult {
     match result {
         Ok(report) => {
-            let ReloadReport { added, removed, migrates_to } = &report;
+            let ReloadReport {
+                added,
+                removed,
+                migrates_to,
+            } = &report;
             tracing::info!(name: "modules.reloaded", ?added, ?removed, migrates_to, "loaded the modules again");
             Ok(report)
         }

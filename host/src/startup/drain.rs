@@ -1,7 +1,7 @@
 //! The end of a host: the work between the first request to end and the release of the lock. With
-//! `rollback_on_drain_to_version` it takes the database back to the version of the older host that takes over, while nothing
-//! else writes; without, it completes a key rotation, so that an operator who removes the old key after a clean stop finds
-//! it unused.
+//! `rollback_on_drain_to_version` it takes the database back to the version of the older host that
+//! takes over, while nothing else writes; without, it completes a key rotation, so that an operator
+//! who removes the old key after a clean stop finds it unused.
 
 use std::time::Duration;
 
@@ -17,22 +17,23 @@ use crate::shutdown::Shutdown;
 /// Interval at which the end of requests in flight is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Longest time of a key rotation after the first signal. bpm kills a process 15 s after the signal, and the lock has to be
-/// released before that. Some 200,000 rows take 7 s.
+/// Longest time of a key rotation after the first signal. bpm kills a process 15 s after the
+/// signal, and the lock has to be released before that. Some 200,000 rows take 7 s.
 const ROTATION: Duration = Duration::from_secs(10);
 
-/// Longest time that looking for an incomplete rotation takes once the host has to end at once. bpm kills a process 2 s after
-/// SIGQUIT.
+/// Longest time that looking for an incomplete rotation takes once the host has to end at once. bpm
+/// kills a process 2 s after SIGQUIT.
 const LAST_LOOK: Duration = Duration::from_millis(500);
 
-/// Longest time that requests in flight may take after the first request to end. Diego's BBS gives them a minute; in a BOSH job
-/// they end before bpm kills the process.
+/// Longest time that requests in flight may take after the first request to end. Diego's BBS gives
+/// them a minute; in a BOSH job they end before bpm kills the process.
 pub(super) fn request_drain(config: &Config) -> Duration {
     Duration::from_secs(if config.is_bosh_job { 8 } else { 60 })
 }
 
-/// Completes a key rotation, unless an operator has paused it, a second signal arrives or it takes too long. An incomplete
-/// rotation is no failure: the next start continues it. Until then the old keys are in use, which is logged.
+/// Completes a key rotation, unless an operator has paused it, a second signal arrives or it takes
+/// too long. An incomplete rotation is no failure: the next start continues it. Until then the old
+/// keys are in use, which is logged.
 pub(super) async fn finish_rotation(
     prepared: &Prepared,
     fence: &Fence,
@@ -89,16 +90,22 @@ fn warn_of_failure(error: &StartupError) {
     tracing::warn!(%error, source, "the key rotation failed while this host was stopping");
 }
 
-/// The version to take the database back to. In a BOSH job only a drain does that: bpm kills the host soon after a signal, and
-/// a signal without a drain is a restart.
+/// The version to take the database back to. In a BOSH job only a drain does that: bpm kills the
+/// host soon after a signal, and a signal without a drain is a restart.
 pub(super) fn rolls_back_to(prepared: &Prepared, shutdown: &Shutdown) -> Option<DataVersion> {
     let permitted = shutdown.is_drain() || !prepared.config.is_bosh_job;
-    prepared.config.migration.rollback_on_drain_to.filter(|_| permitted)
+    prepared
+        .config
+        .migration
+        .rollback_on_drain_to
+        .filter(|_| permitted)
 }
 
-/// The result of a host that ends at once before it serves: a failure if it had to take the database back.
+/// The result of a host that ends at once before it serves: a failure if it had to take the
+/// database back.
 pub(super) fn cut_short(prepared: &Prepared, shutdown: &Shutdown) -> Result<(), StartupError> {
-    rolls_back_to(prepared, shutdown).map_or(Ok(()), |to| Err(StartupError::RollbackCutShort { to }))
+    rolls_back_to(prepared, shutdown)
+        .map_or(Ok(()), |to| Err(StartupError::RollbackCutShort { to }))
 }
 
 /// Takes the database back, unless a second request ends the host.
@@ -115,9 +122,15 @@ pub(super) async fn roll_back(
         requests_end(prepared).await;
         tracing::info!(name: "drain.going-back", to, "taking the database back before this host ends");
         match prepared.bring_to(fence, Intent::Down { to }).await {
-            Ok(_) => tracing::info!(name: "drain.went-back", to, "the database is where the older host expects it"),
+            Ok(_) => {
+                tracing::info!(name: "drain.went-back", to, "the database is where the older host expects it")
+            }
             Err(StartupError::ShutDown(Reason::NothingBelow { current, .. })) => {
-                tracing::info!(to, current, "the database is already at or below that version");
+                tracing::info!(
+                    to,
+                    current,
+                    "the database is already at or below that version"
+                );
             }
             Err(error) => return Err(error),
         }
@@ -129,15 +142,20 @@ pub(super) async fn roll_back(
     }
 }
 
-/// Waits until no request is in flight, since it may still write, and the copy must include it. Waits no longer than any
-/// other drain for a client that does not read its answer.
+/// Waits until no request is in flight, since it may still write, and the copy must include it.
+/// Waits no longer than any other drain for a client that does not read its answer.
 async fn requests_end(prepared: &Prepared) {
     let ended = async {
         while prepared.gate.has_calls() {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
     };
-    if tokio::time::timeout(request_drain(&prepared.config), ended).await.is_err() {
-        tracing::warn!("a request was still in flight after the longest wait; continuing without it");
+    if tokio::time::timeout(request_drain(&prepared.config), ended)
+        .await
+        .is_err()
+    {
+        tracing::warn!(
+            "a request was still in flight after the longest wait; continuing without it"
+        );
     }
 }

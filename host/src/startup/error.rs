@@ -46,21 +46,38 @@ pub enum StartupError {
     #[error("the folders of modules cannot be found")]
     Folders(#[from] ModuleFoldersError),
     #[error("the modules in {} cannot be used", .folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "))]
-    Catalog { folders: Vec<PathBuf>, source: CatalogError },
+    Catalog {
+        folders: Vec<PathBuf>,
+        source: CatalogError,
+    },
     #[error("a catalog of modules is too old; nothing was written")]
     OlderCatalog(#[source] OlderCatalog),
     #[error("there is no migration in {}; build the modules with `bbs module build --into {}`", .folder.display(), .folder.display())]
     NoMigrations { folder: PathBuf },
     #[error("{what} is {version}, and the catalog has no migration to {version}: {}", choices(*.version, .known, .releases))]
-    UnknownVersion { what: &'static str, version: DataVersion, known: Vec<DataVersion>, releases: Vec<Release> },
+    UnknownVersion {
+        what: &'static str,
+        version: DataVersion,
+        known: Vec<DataVersion>,
+        releases: Vec<Release>,
+    },
     #[error(
         "{what} is {name:?}, which is no number, and the modules have no release of that name: they have {}; name one of these, \
          or a data version",
         .known.join(", ")
     )]
-    UnknownRelease { what: &'static str, name: String, known: Vec<String> },
-    #[error("{what} names a release, and the releases of the modules are not known; name a data version")]
-    NoReleases { what: &'static str, source: ReleaseError },
+    UnknownRelease {
+        what: &'static str,
+        name: String,
+        known: Vec<String>,
+    },
+    #[error(
+        "{what} names a release, and the releases of the modules are not known; name a data version"
+    )]
+    NoReleases {
+        what: &'static str,
+        source: ReleaseError,
+    },
     #[error("`pin_release` cannot be used")]
     Release(#[from] ReleaseError),
     #[error(
@@ -68,8 +85,13 @@ pub enum StartupError {
          and `pin_api_version`"
     )]
     PinnedTwice { release: String },
-    #[error("`rollback_on_drain_to_version` is {to}, and the database could not be taken back there")]
-    NoWayBack { to: DataVersion, source: MigrateError },
+    #[error(
+        "`rollback_on_drain_to_version` is {to}, and the database could not be taken back there"
+    )]
+    NoWayBack {
+        to: DataVersion,
+        source: MigrateError,
+    },
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]
@@ -84,7 +106,10 @@ pub enum StartupError {
     #[error("this host serves no more; its supervisor may start it again, as a standby")]
     LockLost(#[from] LockLost),
     #[error("cannot listen on {address}; is another process using it?")]
-    Listen { address: SocketAddr, source: std::io::Error },
+    Listen {
+        address: SocketAddr,
+        source: std::io::Error,
+    },
     #[error("the API server ended")]
     Server(#[source] std::io::Error),
     #[error("cannot wait for signals")]
@@ -116,7 +141,9 @@ pub enum StartupError {
          `bbs migrate down --to {to}`, or with a host that has the same setting"
     )]
     RollbackCutShort { to: DataVersion },
-    #[error("the certificates of the API cannot be used; correct `cert_file`, `key_file` or `ca_file`")]
+    #[error(
+        "the certificates of the API cannot be used; correct `cert_file`, `key_file` or `ca_file`"
+    )]
     Tls(#[from] TlsError),
     #[error("a client of another Diego component cannot be set up as configured")]
     Clients(#[from] ClientsError),
@@ -133,12 +160,19 @@ pub enum StartupError {
     Api(#[from] api::ApiError),
 }
 
-/// The versions that may be meant instead of one that there is not: those of releases, and the nearest ones.
+/// The versions that may be meant instead of one that there is not: those of releases, and the
+/// nearest ones.
 fn choices(version: DataVersion, known: &[DataVersion], releases: &[Release]) -> String {
     let below = known.iter().rfind(|other| **other < version);
     let above = known.iter().find(|other| **other > version);
-    let nearest: Vec<_> = below.into_iter().chain(above).map(ToString::to_string).collect();
-    let named = releases.iter().map(|release| format!("{} of the release {:?}, ", release.data, release.name));
+    let nearest: Vec<_> = below
+        .into_iter()
+        .chain(above)
+        .map(ToString::to_string)
+        .collect();
+    let named = releases
+        .iter()
+        .map(|release| format!("{} of the release {:?}, ", release.data, release.name));
     format!(
         "name {}or one of the others, of which the nearest are {}; `bbs module check` of the folder of modules lists all {}",
         named.collect::<String>(),

@@ -1,5 +1,5 @@
-//! The import from etcd within a start: before the migration if the database is empty, and its mark in etcd before the API is
-//! served. Owns what a failure of each means for the start.
+//! The import from etcd within a start: before the migration if the database is empty, and its mark
+//! in etcd before the API is served. Owns what a failure of each means for the start.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -30,20 +30,34 @@ impl Prepared {
     /// Reads only the database.
     pub(super) async fn import_status(&self) -> Result<ImportStatus, StartupError> {
         let state = import::state(&self.database).await?;
-        let (phase, found) = (state.as_ref().map(|state| state.phase), migrate::found(&self.database).await?);
-        Ok(ImportStatus { due: import::due(&found, phase, self.config.etcd.is_some()), state })
+        let (phase, found) = (
+            state.as_ref().map(|state| state.phase),
+            migrate::found(&self.database).await?,
+        );
+        Ok(ImportStatus {
+            due: import::due(&found, phase, self.config.etcd.is_some()),
+            state,
+        })
     }
 
     fn etcd(&self) -> Result<Arc<EtcdClient>, ImportError> {
-        let config = self.config.etcd.as_ref().ok_or(ImportError::NotConfigured)?;
+        let config = self
+            .config
+            .etcd
+            .as_ref()
+            .ok_or(ImportError::NotConfigured)?;
         Ok(Arc::new(EtcdClient::new(config)?))
     }
 
     /// What an import would do. Reads etcd and writes nothing.
     ///
     /// # Errors
-    /// The store cannot be read as a whole, or may not be imported; with the report in the second case.
-    pub async fn check_import(&self, stale: bool) -> Result<(ImportReport, Result<(), ImportError>), ImportError> {
+    /// The store cannot be read as a whole, or may not be imported; with the report in the second
+    /// case.
+    pub async fn check_import(
+        &self,
+        stale: bool,
+    ) -> Result<(ImportReport, Result<(), ImportError>), ImportError> {
         let context = self.context();
         let survey = import::survey(&self.etcd()?, &context).await?;
         let verdict = survey.may_import(context.tuning.refused_units, stale);
@@ -53,8 +67,13 @@ impl Prepared {
     /// Imports the store of etcd if that is due. Returns what is to be done then.
     ///
     /// # Errors
-    /// The store cannot be imported: nothing is changed in etcd, and the database stays without a version.
-    pub(super) async fn import_if_due(&self, fence: &Fence, stale: bool) -> Result<ImportStatus, StartupError> {
+    /// The store cannot be imported: nothing is changed in etcd, and the database stays without a
+    /// version.
+    pub(super) async fn import_if_due(
+        &self,
+        fence: &Fence,
+        stale: bool,
+    ) -> Result<ImportStatus, StartupError> {
         let status = self.import_status().await?;
         if status.due != Due::Import {
             return Ok(status);
@@ -63,8 +82,14 @@ impl Prepared {
         tracing::info!(name: "import.began", "importing the records of etcd into this empty database");
         let survey = import::survey(&etcd, &context).await?;
         survey.may_import(context.tuning.refused_units, stale)?;
-        let has_begun = status.state.is_some_and(|state| state.phase == ImportPhase::Copying);
-        let existing = if has_begun { ExistingRows::Dropped } else { ExistingRows::Refused };
+        let has_begun = status
+            .state
+            .is_some_and(|state| state.phase == ImportPhase::Copying);
+        let existing = if has_begun {
+            ExistingRows::Dropped
+        } else {
+            ExistingRows::Refused
+        };
         let state = import::copy(&etcd, &context, fence, &survey, existing).await?;
         let counts = state.report.total();
         tracing::info!(
@@ -72,11 +97,15 @@ impl Prepared {
             seen = counts.seen, imported = counts.imported, expired = counts.expired,
             quarantined = counts.quarantined, foreign = counts.foreign, "the records of etcd are in the database"
         );
-        Ok(ImportStatus { due: Due::Unmarked { served: false }, state: Some(state) })
+        Ok(ImportStatus {
+            due: Due::Unmarked { served: false },
+            state: Some(state),
+        })
     }
 
-    /// Marks the store of etcd as imported, if that is still to be done. Returns the import that could not be marked because
-    /// etcd cannot be reached; the API is served all the same, and the mark is tried again.
+    /// Marks the store of etcd as imported, if that is still to be done. Returns the import that
+    /// could not be marked because etcd cannot be reached; the API is served all the same, and the
+    /// mark is tried again.
     ///
     /// # Errors
     /// The store has changed since it was imported, and no client was served from the database yet.
@@ -96,8 +125,14 @@ impl Prepared {
             }
             Due::Nothing | Due::Import | Due::Interrupted => return Ok(None),
         };
-        let Some(state) = status.state else { return Ok(None) };
-        self.progress.enter("mark", "setting the version in etcd, so that an older BBS ends", None);
+        let Some(state) = status.state else {
+            return Ok(None);
+        };
+        self.progress.enter(
+            "mark",
+            "setting the version in etcd, so that an older BBS ends",
+            None,
+        );
         let fault = match self.try_to_mark(fence, &state, served).await {
             Ok(()) => return Ok(None),
             Err(StartupError::Import(fault)) => fault,
@@ -117,7 +152,12 @@ impl Prepared {
         Ok(fault.is_unreachable().then_some(state))
     }
 
-    async fn try_to_mark(&self, fence: &Fence, state: &ImportState, served: bool) -> Result<(), StartupError> {
+    async fn try_to_mark(
+        &self,
+        fence: &Fence,
+        state: &ImportState,
+        served: bool,
+    ) -> Result<(), StartupError> {
         let mark = import::mark(&self.etcd()?, state, served).await?;
         self.record_import(fence, ImportPhase::Marked).await?;
         fault::point(fault::AFTER_MARK_RECORDED);
@@ -133,8 +173,14 @@ impl Prepared {
     }
 
     /// Marks etcd once it can be reached, while the API is served.
-    pub(super) async fn keep_marking(&self, fence: &Fence, unmarked: Option<ImportState>) -> Infallible {
-        let Some(state) = unmarked else { return std::future::pending().await };
+    pub(super) async fn keep_marking(
+        &self,
+        fence: &Fence,
+        unmarked: Option<ImportState>,
+    ) -> Infallible {
+        let Some(state) = unmarked else {
+            return std::future::pending().await;
+        };
         // The start has just tried.
         tokio::time::sleep(MARK_DELAY).await;
         let marked = (async || self.try_to_mark(fence, &state, true).await)
@@ -157,7 +203,11 @@ impl Prepared {
     pub async fn may_import(&self) -> Result<(), StartupError> {
         let ImportStatus { due, state } = self.import_status().await?;
         match due {
-            Due::Import if state.as_ref().is_none_or(|state| state.phase != ImportPhase::Copying) => {
+            Due::Import
+                if state
+                    .as_ref()
+                    .is_none_or(|state| state.phase != ImportPhase::Copying) =>
+            {
                 filling::check(&self.context()).await?;
                 self.check_keys().await
             }
@@ -165,7 +215,10 @@ impl Prepared {
             Due::NotIntoThis => Err(ImportError::InUse.into()),
             Due::Interrupted => Err(ImportError::NotConfigured.into()),
             Due::Nothing | Due::Unmarked { served: true } => match state {
-                Some(ImportState { report, .. }) => Err(ImportError::Done { report: Box::new(report) }.into()),
+                Some(ImportState { report, .. }) => Err(ImportError::Done {
+                    report: Box::new(report),
+                }
+                .into()),
                 None => Err(ImportError::NotConfigured.into()),
             },
         }
@@ -175,7 +228,11 @@ impl Prepared {
     ///
     /// # Errors
     /// As [`import_if_due`](Self::import_if_due), of the migration, and of the mark.
-    pub async fn import_from_etcd(&self, fence: &Fence, stale: bool) -> Result<ImportReport, StartupError> {
+    pub async fn import_from_etcd(
+        &self,
+        fence: &Fence,
+        stale: bool,
+    ) -> Result<ImportReport, StartupError> {
         let ImportStatus { due, state } = self.import_if_due(fence, stale).await?;
         self.bring_to(fence, self.intent()).await?;
         let state = state.ok_or(ImportError::NotConfigured)?;

@@ -1,5 +1,6 @@
-//! Key rotation within a start: the scope of sealed data in this database, the withdrawal of the label in `configurations`,
-//! and the rotation in the background of the served API. Owns the consequences of a failure; the work is done by `keys`.
+//! Key rotation within a start: the scope of sealed data in this database, the withdrawal of the
+//! label in `configurations`, and the rotation in the background of the served API. Owns the
+//! consequences of a failure; the work is done by `keys`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -41,9 +42,20 @@ impl Prepared {
         }
     }
 
-    async fn sealed_in(&self, version: DataVersion, layout: &Layout) -> Result<SealedScope, StartupError> {
+    async fn sealed_in(
+        &self,
+        version: DataVersion,
+        layout: &Layout,
+    ) -> Result<SealedScope, StartupError> {
         let replays = Some(self.config.replay_dir.clone());
-        Ok(SealedScope::find(&self.database, version, layout, &migrate::own_tables(), replays).await?)
+        Ok(SealedScope::find(
+            &self.database,
+            version,
+            layout,
+            &migrate::own_tables(),
+            replays,
+        )
+        .await?)
     }
 
     fn keys_context(&self, scope: SealedScope) -> keys::RotationContext {
@@ -69,7 +81,8 @@ impl Prepared {
     /// Checks that the configured keys can open the database. Reads only.
     ///
     /// # Errors
-    /// If a text is sealed under a key that is not configured, or is wrong; or the database cannot be read.
+    /// If a text is sealed under a key that is not configured, or is wrong; or the database cannot
+    /// be read.
     pub async fn check_keys(&self) -> Result<(), StartupError> {
         let scope = self.sealed_as_found().await?;
         Ok(keys::check(&self.database, &self.keyring, &scope).await?)
@@ -78,7 +91,8 @@ impl Prepared {
     /// Checks that database and keys are ready for a rotation. Reads only.
     ///
     /// # Errors
-    /// [`StartupError::NothingToRotate`], [`StartupError::MigrationUnderWay`], or as [`check_keys`](Self::check_keys).
+    /// [`StartupError::NothingToRotate`], [`StartupError::MigrationUnderWay`], or as
+    /// [`check_keys`](Self::check_keys).
     pub async fn may_rotate(&self) -> Result<(), StartupError> {
         if migrate::found(&self.database).await? == Found::Fresh {
             return Err(StartupError::NothingToRotate);
@@ -89,7 +103,8 @@ impl Prepared {
         self.check_keys().await
     }
 
-    /// Withdraws the label in `configurations` before the first record is sealed under the active key.
+    /// Withdraws the label in `configurations` before the first record is sealed under the active
+    /// key.
     pub(super) async fn begin_rotation(&self, fence: &Fence) -> Result<(), StartupError> {
         let context = self.keys_context(self.sealed_as_found().await?);
         keys::begin(&context, fence).await?;
@@ -130,7 +145,8 @@ impl Prepared {
         Ok(rotated)
     }
 
-    /// The result that a rotation would have now. Reads everything that is not under the active key, and writes nothing.
+    /// The result that a rotation would have now. Reads everything that is not under the active
+    /// key, and writes nothing.
     ///
     /// # Errors
     /// If the database or a replay file cannot be read.
@@ -142,8 +158,8 @@ impl Prepared {
         keys::unfinished(&self.database, &self.keyring).await
     }
 
-    /// Rotates while the API is served. Returns an error only if this host is no longer the master; other failures are logged
-    /// and retried, and then left to the next start.
+    /// Rotates while the API is served. Returns an error only if this host is no longer the master;
+    /// other failures are logged and retried, and then left to the next start.
     pub(super) async fn rotate_in_background(
         &self,
         fence: &Fence,
@@ -176,5 +192,8 @@ impl Prepared {
 }
 
 pub(super) fn is_lost(error: &StartupError) -> bool {
-    matches!(error, StartupError::Keys(KeysError::Fence(FenceError::Lost { .. })))
+    matches!(
+        error,
+        StartupError::Keys(KeysError::Fence(FenceError::Lost { .. }))
+    )
 }

@@ -1,5 +1,5 @@
-//! The ports besides the API's, each of which opens as early as possible, and what the API's port needs: certificates,
-//! the access log, and the clients of other components.
+//! The ports besides the API's, each of which opens as early as possible, and what the API's port
+//! needs: certificates, the access log, and the clients of other components.
 
 use super::open_files::OpenFiles;
 use super::{Prepared, StartupError, bind};
@@ -21,24 +21,42 @@ impl Front {
     pub(super) fn read(config: &Config) -> Result<Self, StartupError> {
         Ok(Self {
             certificates: Self::certificates(config)?,
-            access_log: config.listeners.access_log.as_deref().map(AccessLog::open).transpose()?,
+            access_log: config
+                .listeners
+                .access_log
+                .as_deref()
+                .map(AccessLog::open)
+                .transpose()?,
             clients: Self::clients(config)?,
         })
     }
 
     pub(super) fn certificates(config: &Config) -> Result<Option<Certificates>, StartupError> {
-        Ok(config.listeners.tls.as_ref().map(Certificates::read).transpose()?)
+        Ok(config
+            .listeners
+            .tls
+            .as_ref()
+            .map(Certificates::read)
+            .transpose()?)
     }
 
     pub(super) fn clients(config: &Config) -> Result<Clients, StartupError> {
         let identity = Self::identity(config);
-        Ok(Clients::new(&config.clients, config.lock.locket.as_ref(), identity.as_ref())?)
+        Ok(Clients::new(
+            &config.clients,
+            config.lock.locket.as_ref(),
+            identity.as_ref(),
+        )?)
     }
 
     /// Why [`clients`](Self::clients) fails; one fault of each client.
     pub(super) fn faults_of_clients(config: &Config) -> Vec<StartupError> {
         let identity = Self::identity(config);
-        let faults = Clients::faults(&config.clients, config.lock.locket.as_ref(), identity.as_ref());
+        let faults = Clients::faults(
+            &config.clients,
+            config.lock.locket.as_ref(),
+            identity.as_ref(),
+        );
         faults.into_iter().map(StartupError::from).collect()
     }
 
@@ -60,7 +78,8 @@ impl Drop for Front {
     }
 }
 
-/// Opens the health and debug ports, so that an occupied one is reported at once. Returns what the health port answers.
+/// Opens the health and debug ports, so that an occupied one is reported at once. Returns what the
+/// health port answers.
 pub(super) async fn open_first(
     config: &Config,
     level: &LevelHandle,
@@ -68,24 +87,43 @@ pub(super) async fn open_first(
 ) -> Result<Health, StartupError> {
     let (health, most_connections) = (Health::default(), open_files.other());
     if let Some(address) = config.listeners.debug {
-        let port = Port { name: "debug", listener: bind(address).await?, most_connections };
+        let port = Port {
+            name: "debug",
+            listener: bind(address).await?,
+            most_connections,
+        };
         tokio::spawn(http::serve_debug(port, level.clone()));
     }
     if let Some(address) = config.listeners.health {
-        let port = Port { name: "health", listener: bind(address).await?, most_connections };
+        let port = Port {
+            name: "health",
+            listener: bind(address).await?,
+            most_connections,
+        };
         tokio::spawn(http::serve_health(port, health.clone()));
     }
     Ok(health)
 }
 
 /// Opens the port for Prometheus, on a standby too.
-pub(super) async fn open_metrics(prepared: &Prepared, open_files: OpenFiles) -> Result<(), StartupError> {
+pub(super) async fn open_metrics(
+    prepared: &Prepared,
+    open_files: OpenFiles,
+) -> Result<(), StartupError> {
     if let Some(address) = prepared.config.listeners.metrics {
         let listener = bind(address).await?;
         let address = listener.local_addr().map_err(StartupError::Server)?;
         tracing::info!(name: "metrics.listening", metrics = %address, "metrics are at /metrics");
-        let port = Port { name: "metrics", listener, most_connections: open_files.other() };
-        tokio::spawn(http::serve_metrics(port, prepared.metrics.clone(), prepared.gate.clone()));
+        let port = Port {
+            name: "metrics",
+            listener,
+            most_connections: open_files.other(),
+        };
+        tokio::spawn(http::serve_metrics(
+            port,
+            prepared.metrics.clone(),
+            prepared.gate.clone(),
+        ));
     }
     Ok(())
 }

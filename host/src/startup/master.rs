@@ -1,5 +1,5 @@
-//! The master, from taking the lock to releasing it: the API port, the migration, the gate, the rotation. Owns their order
-//! and what ends them.
+//! The master, from taking the lock to releasing it: the API port, the migration, the gate, the
+//! rotation. Owns their order and what ends them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -40,7 +40,8 @@ pub(super) struct MasterStage<'a> {
 }
 
 impl MasterStage<'_> {
-    /// Serves until this host ends or is no longer the master. Leaves in `prepared` the modules that were served last.
+    /// Serves until this host ends or is no longer the master. Leaves in `prepared` the modules
+    /// that were served last.
     ///
     /// # Errors
     /// Whatever ended the host other than a request.
@@ -50,7 +51,12 @@ impl MasterStage<'_> {
         reloads: &mut ReloadReceiver,
         announce: impl FnOnce(&Served),
     ) -> Result<(), StartupError> {
-        let Self { front, lock, shutdown, .. } = *self;
+        let Self {
+            front,
+            lock,
+            shutdown,
+            ..
+        } = *self;
         let listener = bind(prepared.config.listeners.api).await?;
         let address = listener.local_addr().map_err(StartupError::Server)?;
         tracing::info!(
@@ -104,7 +110,11 @@ impl MasterStage<'_> {
             ended = server => ended,
             () = shutdown.reach(2) => return outcome,
         };
-        outcome.and(ended.map_err(|join| StartupError::Server(join.into()))?.map_err(StartupError::Server))
+        outcome.and(
+            ended
+                .map_err(|join| StartupError::Server(join.into()))?
+                .map_err(StartupError::Server),
+        )
     }
 
     /// Serves the API port, whose gate may be closed, until `stop` is true.
@@ -114,21 +124,33 @@ impl MasterStage<'_> {
         listener: TcpListener,
         stop: watch::Receiver<bool>,
     ) -> JoinHandle<io::Result<()>> {
-        let Self { front, open_files, .. } = *self;
+        let Self {
+            front, open_files, ..
+        } = *self;
         let router = http::router(prepared.gate.clone(), prepared.metrics.clone());
         let router = http::logged(router, front.access_log.clone());
         if let Some(certificates) = front.certificates.clone() {
             tokio::spawn(certificates.watch());
         }
         let certificates = front.certificates.clone();
-        let port = Port { name: "API", listener, most_connections: open_files.api(&prepared.database) };
+        let port = Port {
+            name: "API",
+            listener,
+            most_connections: open_files.api(&prepared.database),
+        };
         let drain = request_drain(&prepared.config);
-        tokio::spawn(http::serve_clients(port, certificates, router, stopped(stop), drain))
+        tokio::spawn(http::serve_clients(
+            port,
+            certificates,
+            router,
+            stopped(stop),
+            drain,
+        ))
     }
 }
 
-/// Migrates and serves. Returns only on failure, if a table is gone, or if it finished a rollback that an earlier host had
-/// begun.
+/// Migrates and serves. Returns only on failure, if a table is gone, or if it finished a rollback
+/// that an earlier host had begun.
 async fn work_and_serve(
     prepared: &mut Prepared,
     reloads: &mut ReloadReceiver,
@@ -139,18 +161,25 @@ async fn work_and_serve(
 ) -> Result<(), StartupError> {
     let (report, began) = (MetricsReporter::new(prepared, front), Instant::now());
     let import = prepared.import_if_due(fence, false).await?;
-    // What was imported is served, and a mark in etcd ends the older BBS, once the migration has succeeded.
+    // What was imported is served, and a mark in etcd ends the older BBS, once the migration has
+    // succeeded.
     let is_new = import.due == Due::Unmarked { served: false };
     let started = match prepared.config.migration.mode {
         MigrationMode::Online if !is_new => prepared.begin_to(fence).await,
-        _ => prepared.bring_to(fence, prepared.intent()).await.map(Start::Done),
+        _ => prepared
+            .bring_to(fence, prepared.intent())
+            .await
+            .map(Start::Done),
     };
     let (online, data_version) = match started {
         // This host, or one with the same setting, was ended during its rollback.
         Err(StartupError::ShutDown(Reason::GoingDown { to }))
             if prepared.config.migration.rollback_on_drain_to == Some(to) =>
         {
-            tracing::info!(to, "an earlier host had begun a rollback; this host has finished it and ends");
+            tracing::info!(
+                to,
+                "an earlier host had begun a rollback; this host has finished it and ends"
+            );
             return Ok(());
         }
         Ok(Start::Done(decision)) => {
@@ -184,7 +213,12 @@ async fn work_and_serve(
     };
     tracing::info!(name: "started", %address, data_version = served.data_version, "serving");
     announce(&served);
-    let serving = Serving { fence, report: &report, service: &service, store: &store };
+    let serving = Serving {
+        fence,
+        report: &report,
+        service: &service,
+        store: &store,
+    };
     let config = prepared.config.clone();
     let importer = prepared.clone();
     let database = prepared.database.clone();
@@ -204,7 +238,9 @@ async fn work_and_serve(
 
 /// The version that a host serves after its migration.
 fn version_after(prepared: &Prepared, decision: &Decision) -> DataVersion {
-    let Decision::Stay { at } = *decision else { return prepared.wanted() };
+    let Decision::Stay { at } = *decision else {
+        return prepared.wanted();
+    };
     tracing::warn!(
         name: "migration-manager.stays", data_version = at, wanted = prepared.wanted(),
         "an earlier rollback left the database at this version, and `rollback_on_drain_to_version` keeps it there; remove that \
@@ -219,7 +255,16 @@ async fn log_progress(progress: &Progress) -> std::convert::Infallible {
         tokio::time::sleep(LOG_INTERVAL).await;
         let now = progress.snapshot();
         if !now.is_over() {
-            let Snapshot { phase, detail, done, total, units_per_second, eta_seconds, counted, .. } = now;
+            let Snapshot {
+                phase,
+                detail,
+                done,
+                total,
+                units_per_second,
+                eta_seconds,
+                counted,
+                ..
+            } = now;
             let counted = counted.map(|counted| counted.to_string());
             let waits_for = now.waiting.map(|waiting| waiting.reason.to_string());
             tracing::info!(

@@ -1,5 +1,5 @@
-//! The checks of a start that need no connection, all of them instead of those up to the first fault. Owns their list; each is that
-//! of the start itself.
+//! The checks of a start that need no connection, all of them instead of those up to the first
+//! fault. Owns their list; each is that of the start itself.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::database::Database;
 use crate::encryption::Keyring;
 use crate::logs::Redactor;
 
-/// The faults that keep a host with this configuration from starting, whatever the state of its database: those of its keys, then
-/// those of what the other keys name. Opens no port.
+/// The faults that keep a host with this configuration from starting, whatever the state of its
+/// database: those of its keys, then those of what the other keys name. Opens no port.
 pub async fn faults(examined: ExaminedConfig) -> Vec<anyhow::Error> {
     let faulty = examined.faulty_keys();
     let mut config = without(examined.config.clone(), &faulty);
@@ -20,25 +20,43 @@ pub async fn faults(examined: ExaminedConfig) -> Vec<anyhow::Error> {
     let has_keys = !is_any_of(&faulty, &["encryption_keys", "active_key_label"]);
     let keyring = || Keyring::new(config.encryption_keys.clone(), &config.active_key_label).err();
     let keyring = has_keys.then(keyring).flatten().map(StartupError::from);
-    let redactor = Redactor::new(None, config.logging.redact.as_deref()).err().map(anyhow::Error::from);
+    let redactor = Redactor::new(None, config.logging.redact.as_deref())
+        .err()
+        .map(anyhow::Error::from);
     let certificates = Front::certificates(&config).err();
     if certificates.is_some() {
         // The client of callbacks uses the same ones.
         config.listeners.tls = None;
     }
     let clients = Front::faults_of_clients(&config);
-    let database = Database::check_place(&config.database).err().map(StartupError::from);
+    let database = Database::check_place(&config.database)
+        .err()
+        .map(StartupError::from);
     let has_modules = !is_any_of(&faulty, &["modules_dir", "modules_dirs"]);
-    let modules = if has_modules { load_modules(&mut config).await.err() } else { None };
-    let of_start = keyring.into_iter().chain(certificates).chain(clients).chain(database).chain(modules);
-    of_keys.into_iter().chain(redactor).chain(of_start.map(anyhow::Error::from)).collect()
+    let modules = if has_modules {
+        load_modules(&mut config).await.err()
+    } else {
+        None
+    };
+    let of_start = keyring
+        .into_iter()
+        .chain(certificates)
+        .chain(clients)
+        .chain(database)
+        .chain(modules);
+    of_keys
+        .into_iter()
+        .chain(redactor)
+        .chain(of_start.map(anyhow::Error::from))
+        .collect()
 }
 
 fn is_any_of(faulty: &BTreeSet<String>, keys: &[&str]) -> bool {
     keys.iter().any(|key| faulty.contains(*key))
 }
 
-/// The configuration without the parts that a faulty key belongs to, whose faults would be consequences of that one.
+/// The configuration without the parts that a faulty key belongs to, whose faults would be
+/// consequences of that one.
 fn without(mut config: Config, faulty: &BTreeSet<String>) -> Config {
     for key in faulty.iter().map(String::as_str) {
         match key {

@@ -1,5 +1,6 @@
-//! Serving while a migration runs, from about one second after the lock is taken. Owns the store that clients use
-//! meanwhile, when they wait, and the return to the original tables if the migration fails.
+//! Serving while a migration runs, from about one second after the lock is taken. Owns the store
+//! that clients use meanwhile, when they wait, and the return to the original tables if the
+//! migration fails.
 
 use std::time::{Duration, Instant};
 
@@ -15,13 +16,15 @@ use crate::pauses;
 use crate::progress::{STOPPED, Wait};
 use crate::store::{Store, TableAccess};
 
-/// Target duration of writing a batch while clients write, too: a client that needs a unit of the batch waits this long.
+/// Target duration of writing a batch while clients write, too: a client that needs a unit of the
+/// batch waits this long.
 const BATCH_TIME: Duration = Duration::from_millis(50);
 /// Pause before a migration goes on after an outage.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 
 impl Prepared {
-    /// Migrates like [`bring_to`](Self::bring_to), except for the copy, during which the database can be served.
+    /// Migrates like [`bring_to`](Self::bring_to), except for the copy, during which the database
+    /// can be served.
     pub(super) async fn begin_to(&self, fence: &Fence) -> Result<Start, StartupError> {
         let intent = self.intent();
         if migrate::found(&self.database).await? == Found::Fresh {
@@ -37,13 +40,24 @@ impl Prepared {
     }
 
     /// The store at the source version of the migration, with dual writes.
-    pub(super) async fn store_following(&self, fence: &Fence, online: &Online) -> Result<Store, StartupError> {
+    pub(super) async fn store_following(
+        &self,
+        fence: &Fence,
+        online: &Online,
+    ) -> Result<Store, StartupError> {
         Ok(self.store(fence, self.access_following(fence, online).await?))
     }
 
     /// Access to the source version of the migration, with dual writes.
-    pub(super) async fn access_following(&self, fence: &Fence, online: &Online) -> Result<TableAccess, StartupError> {
-        Ok(self.access(fence, online.from(), false).await?.with_dual_write(online.dual_write()))
+    pub(super) async fn access_following(
+        &self,
+        fence: &Fence,
+        online: &Online,
+    ) -> Result<TableAccess, StartupError> {
+        Ok(self
+            .access(fence, online.from(), false)
+            .await?
+            .with_dual_write(online.dual_write()))
     }
 
     fn online_context(&self) -> Context {
@@ -54,12 +68,22 @@ impl Prepared {
         context
     }
 
-    /// Copies and cuts over while the API is served. Returns whether the migration is complete. A failed migration has no
-    /// effect on clients: the originals are served as before, and the next start retries.
-    pub(super) async fn follow(&self, fence: &Fence, online: &Online, store: &Store) -> Result<bool, StartupError> {
+    /// Copies and cuts over while the API is served. Returns whether the migration is complete. A
+    /// failed migration has no effect on clients: the originals are served as before, and the next
+    /// start retries.
+    pub(super) async fn follow(
+        &self,
+        fence: &Fence,
+        online: &Online,
+        store: &Store,
+    ) -> Result<bool, StartupError> {
         let context = self.online_context();
         let span = tracing::info_span!("migration-manager", from = online.from(), to = online.to());
-        match self.copy_and_switch(&context, fence, online, store).instrument(span).await {
+        match self
+            .copy_and_switch(&context, fence, online, store)
+            .instrument(span)
+            .await
+        {
             Ok(()) => {
                 online.check_names(&context).await?;
                 Ok(true)
@@ -91,7 +115,9 @@ impl Prepared {
                 online.copy(context, fence).await?;
                 self.switch(context, fence, online, store).await
             };
-            let Err(fault) = done.await else { return Ok(()) };
+            let Err(fault) = done.await else {
+                return Ok(());
+            };
             if !fault.is_outage() || self.has_arrived(context, online).await? {
                 return Err(fault);
             }
@@ -104,10 +130,14 @@ impl Prepared {
 
     /// Waits for the server.
     async fn has_arrived(&self, context: &Context, online: &Online) -> Result<bool, MigrateError> {
-        (|| online.has_arrived(context)).retry(pauses::of_background_work()).when(MigrateError::is_outage).await
+        (|| online.has_arrived(context))
+            .retry(pauses::of_background_work())
+            .when(MigrateError::is_outage)
+            .await
     }
 
-    /// The cut-over. Clients wait from the end of the last call in progress until the tables are renamed.
+    /// The cut-over. Clients wait from the end of the last call in progress until the tables are
+    /// renamed.
     async fn switch(
         &self,
         context: &Context,
@@ -116,7 +146,9 @@ impl Prepared {
         store: &Store,
     ) -> Result<(), StartupError> {
         // Prepared before clients have to wait.
-        let next = self.access(fence, online.to(), self.is_pinned(online.to())).await?;
+        let next = self
+            .access(fence, online.to(), self.is_pinned(online.to()))
+            .await?;
         let mut pauses = pauses::of_locks(context.tuning.lock_timeout).build();
         loop {
             let mut access = store.switch().await;
@@ -129,17 +161,24 @@ impl Prepared {
                     tracing::info!(name: "cut-over", blocked_ms, data_version = online.to(), "cut over");
                     return Ok(());
                 }
-                Err(fault) if fault.is_transient() && !self.has_arrived(context, online).await? => {
+                Err(fault)
+                    if fault.is_transient() && !self.has_arrived(context, online).await? =>
+                {
                     drop(access);
                     let holders = migrate::lock_holders(context).await;
                     let Some(pause) = pauses.next() else {
-                        return Err(MigrateError::Locked { holders, source: Box::new(fault) }.into());
+                        return Err(MigrateError::Locked {
+                            holders,
+                            source: Box::new(fault),
+                        }
+                        .into());
                     };
                     tracing::warn!(
                         name: "cut-over-waits",
                         reason = %with_causes(&fault), holders, ?pause, "another client holds a lock on a table; trying again"
                     );
-                    self.progress.enter("cut-over", format!("waits for a lock of {holders}"), None);
+                    self.progress
+                        .enter("cut-over", format!("waits for a lock of {holders}"), None);
                     let _waiting = self.progress.wait(Wait::Lock);
                     tokio::time::sleep(pause).await;
                 }
@@ -181,8 +220,8 @@ impl Prepared {
         Ok(())
     }
 
-    /// Removes what a complete migration replaced, beside the service: retries while others hold locks on it, or have made something
-    /// that depends on it.
+    /// Removes what a complete migration replaced, beside the service: retries while others hold
+    /// locks on it, or have made something that depends on it.
     pub(super) async fn clean_up_in_background(&self, fence: &Fence) -> Result<(), MigrateError> {
         let context = self.online_context();
         (|| migrate::clean_up(&context, fence))

@@ -1,5 +1,5 @@
-//! The limit of open files, and what part of it the connections of each port may take, so that none keeps the others, the
-//! database or the host's own files from theirs.
+//! The limit of open files, and what part of it the connections of each port may take, so that none
+//! keeps the others, the database or the host's own files from theirs.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -24,7 +24,13 @@ impl OpenFiles {
     /// Raises the limit as far as the process may, as Go's programs do.
     pub(super) fn raise() -> Self {
         let limit = getrlimit(Resource::Nofile);
-        let raised = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+        let raised = setrlimit(
+            Resource::Nofile,
+            Rlimit {
+                current: limit.maximum,
+                ..limit
+            },
+        );
         let files = match raised {
             Ok(()) => limit.maximum,
             Err(error) => {
@@ -33,7 +39,11 @@ impl OpenFiles {
             }
         };
         // None is no limit.
-        Self(files.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX))
+        Self(
+            files
+                .and_then(|files| usize::try_from(files).ok())
+                .unwrap_or(usize::MAX),
+        )
     }
 
     /// The connections of the health, metrics and debug ports, for each.
@@ -41,8 +51,9 @@ impl OpenFiles {
         (self.0 / 16).clamp(2, MOST_OTHER)
     }
 
-    /// The connections of the API: of what the other ports, the database and the host's own files leave, three quarters. The
-    /// last quarter is for connections to cells, receivers of callbacks and other components.
+    /// The connections of the API: of what the other ports, the database and the host's own files
+    /// leave, three quarters. The last quarter is for connections to cells, receivers of callbacks
+    /// and other components.
     pub(super) fn api(self, database: &Database) -> usize {
         let connections = self.share(database.readers() * DATABASE_FILES);
         if connections < FEW {
@@ -54,7 +65,9 @@ impl OpenFiles {
     }
 
     fn share(self, database: usize) -> usize {
-        let left = self.0.saturating_sub(3 * self.other() + OWN_FILES + database);
+        let left = self
+            .0
+            .saturating_sub(3 * self.other() + OWN_FILES + database);
         (left / 4 * 3).max(self.0 / 4).min(MOST_API)
     }
 }
@@ -65,7 +78,12 @@ mod tests {
 
     #[test]
     fn ports_share_what_the_database_and_the_hosts_files_leave() {
-        for (limit, other, api) in [(64, 4, 16), (160, 10, 40), (1024, 32, 423), (100_000, 32, 8192)] {
+        for (limit, other, api) in [
+            (64, 4, 16),
+            (160, 10, 40),
+            (1024, 32, 423),
+            (100_000, 32, 8192),
+        ] {
             let files = OpenFiles(limit);
             assert_eq!((files.other(), files.share(300)), (other, api), "{limit}");
         }

@@ -1,5 +1,5 @@
-//! What a master repeats while it serves: convergence, and the health check of the database, which writes a row and reads it
-//! back. Owns when failed checks end the host.
+//! What a master repeats while it serves: convergence, and the health check of the database, which
+//! writes a row and reads it back. Owns when failed checks end the host.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -28,9 +28,12 @@ enum ProbeError {
     Lost,
 }
 
-/// Runs convergence. Waits one interval before the first run, and after the end of each run. Returns an error when too many records
-/// cannot be read; never returns otherwise.
-pub(super) async fn converge(service: &Service, interval: Duration) -> Result<Infallible, StartupError> {
+/// Runs convergence. Waits one interval before the first run, and after the end of each run.
+/// Returns an error when too many records cannot be read; never returns otherwise.
+pub(super) async fn converge(
+    service: &Service,
+    interval: Duration,
+) -> Result<Infallible, StartupError> {
     tracing::info!(name: "converger-process.started", ?interval, "convergence begins");
     loop {
         tokio::time::sleep(interval).await;
@@ -50,46 +53,67 @@ pub(super) async fn converge(service: &Service, interval: Duration) -> Result<In
 
 /// Whether a served version has the table that the health check writes to.
 pub(super) fn has_health_table(catalog: &Catalog, served: DataVersion) -> bool {
-    catalog.layout_history().at(served).is_some_and(|layout| layout.tables.contains_key(TABLE))
+    catalog
+        .layout_history()
+        .at(served)
+        .is_some_and(|layout| layout.tables.contains_key(TABLE))
 }
 
-/// Checks the health of the database. Returns an error when it has failed the configured number of attempts in a row;
-/// never returns otherwise.
+/// Checks the health of the database. Returns an error when it has failed the configured number of
+/// attempts in a row; never returns otherwise.
 pub(super) async fn check_health(
     check: Option<&HealthCheck>,
     database: &Database,
     has_table: bool,
 ) -> Result<Infallible, StartupError> {
-    let Some(check) = check else { return std::future::pending().await };
+    let Some(check) = check else {
+        return std::future::pending().await;
+    };
     loop {
         tokio::time::sleep(check.interval).await;
-        probe(database, has_table, check).await.map_err(|attempts| StartupError::Unhealthy { attempts })?;
+        probe(database, has_table, check)
+            .await
+            .map_err(|attempts| StartupError::Unhealthy { attempts })?;
     }
 }
 
 async fn probe(database: &Database, has_table: bool, check: &HealthCheck) -> Result<(), String> {
     let mut attempts = Vec::new();
     for _ in 0..check.attempts {
-        let attempt = match tokio::time::timeout(check.timeout, write_and_read(database, has_table)).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("timed out after {:?} while executing DB health check", check.timeout),
-        };
+        let attempt =
+            match tokio::time::timeout(check.timeout, write_and_read(database, has_table)).await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!(
+                    "timed out after {:?} while executing DB health check",
+                    check.timeout
+                ),
+            };
         tracing::error!(name: "db-healthcheck.failed", error = attempt, "an attempt of the health check failed");
         attempts.push(attempt);
     }
     Err(attempts.join(", "))
 }
 
-/// If the pinned version lacks the table, only begins and commits. Without the fence, which a probe that waits for the row would keep
-/// from the next master; the row has no meaning to anyone else.
+/// If the pinned version lacks the table, only begins and commits. Without the fence, which a probe
+/// that waits for the row would keep from the next master; the row has no meaning to anyone else.
 async fn write_and_read(database: &Database, has_table: bool) -> Result<(), ProbeError> {
     let mut transaction = database.write().await?;
     if has_table {
         let now_ns = SystemClock.now_ns();
-        transaction.execute(&upsert(TABLE, [("id", 1.into())], [("time", now_ns.into())])).await?;
-        let written = sql("SELECT time FROM bbs_health_check WHERE id = 1 AND time = ?").bind(now_ns);
-        transaction.fetch_optional(written).await?.ok_or(ProbeError::Lost)?;
+        transaction
+            .execute(&upsert(
+                TABLE,
+                [("id", 1.into())],
+                [("time", now_ns.into())],
+            ))
+            .await?;
+        let written =
+            sql("SELECT time FROM bbs_health_check WHERE id = 1 AND time = ?").bind(now_ns);
+        transaction
+            .fetch_optional(written)
+            .await?
+            .ok_or(ProbeError::Lost)?;
     }
     transaction.commit().await?;
     Ok(())

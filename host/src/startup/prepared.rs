@@ -1,5 +1,6 @@
-//! The parts that exist before the lock is taken, and those that a master builds from them: catalog, keys, database, store,
-//! service, API. Owns how they are built from each other; runs nothing by itself.
+//! The parts that exist before the lock is taken, and those that a master builds from them:
+//! catalog, keys, database, store, service, API. Owns how they are built from each other; runs
+//! nothing by itself.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -28,7 +29,8 @@ use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::metrics::{AdvancedRoutes, Measures, Metrics};
 use crate::migrate::{
-    self, Context, Decision, Intent, MigrateError, RefusedUnits, RunOutcome, Runner, ServingQuarantine, Tuning,
+    self, Context, Decision, Intent, MigrateError, RefusedUnits, RunOutcome, Runner,
+    ServingQuarantine, Tuning,
 };
 use crate::modules::catalog::Catalog;
 use crate::modules::releases::{self, Release};
@@ -40,8 +42,8 @@ use crate::signatures::TrustedKeys;
 use crate::store::{Lenses, NATIVE, Store, TableAccess};
 use crate::throttle::Throttle;
 
-/// The parts that exist before the lock is taken; building them detects every fault in files and configuration. Clones share
-/// all but the configuration.
+/// The parts that exist before the lock is taken; building them detects every fault in files and
+/// configuration. Clones share all but the configuration.
 #[derive(Clone)]
 pub struct Prepared {
     /// The validated configuration.
@@ -63,7 +65,9 @@ pub struct Prepared {
 
 impl std::fmt::Debug for Prepared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Prepared").field("database", &self.database).finish_non_exhaustive()
+        f.debug_struct("Prepared")
+            .field("database", &self.database)
+            .finish_non_exhaustive()
     }
 }
 
@@ -72,18 +76,29 @@ impl std::fmt::Debug for Prepared {
 /// # Errors
 /// If the folders cannot be found, or wasmtime cannot start.
 pub fn sandbox(config: &Config) -> Result<Arc<Sandbox>, StartupError> {
-    let shipped = config.module_folders()?.iter().map(|folder| shipped_module_cache(folder)).collect();
-    let cache = CacheFolders { own: config.module_caches.clone(), shipped };
+    let shipped = config
+        .module_folders()?
+        .iter()
+        .map(|folder| shipped_module_cache(folder))
+        .collect();
+    let cache = CacheFolders {
+        own: config.module_caches.clone(),
+        shipped,
+    };
     Ok(Arc::new(Sandbox::new(Limits::default(), Some(&cache))?))
 }
 
-/// Loads folders of modules with every check that a host makes before it starts; `bbs module check` and `bbs module build`
-/// use it, too. With any trusted key, every catalog has to be signed. Compiles modules that are not in the cache, which takes
-/// seconds.
+/// Loads folders of modules with every check that a host makes before it starts; `bbs module check`
+/// and `bbs module build` use it, too. With any trusted key, every catalog has to be signed.
+/// Compiles modules that are not in the cache, which takes seconds.
 ///
 /// # Errors
 /// Any reason for which a host does not start with these folders.
-pub fn load_catalog(folders: &[PathBuf], keys: &TrustedKeys, sandbox: &Arc<Sandbox>) -> Result<Catalog, StartupError> {
+pub fn load_catalog(
+    folders: &[PathBuf],
+    keys: &TrustedKeys,
+    sandbox: &Arc<Sandbox>,
+) -> Result<Catalog, StartupError> {
     reload_catalog(&Catalog::default(), folders, keys, sandbox)
 }
 
@@ -93,11 +108,16 @@ fn reload_catalog(
     keys: &TrustedKeys,
     sandbox: &Arc<Sandbox>,
 ) -> Result<Catalog, StartupError> {
-    let refused = |source| StartupError::Catalog { folders: folders.to_owned(), source };
+    let refused = |source| StartupError::Catalog {
+        folders: folders.to_owned(),
+        source,
+    };
     let catalog = before.reload(folders, keys, sandbox).map_err(refused)?;
     catalog.ends_in(LINE_END).map_err(refused)?;
     if catalog.migrations().is_empty() {
-        return Err(StartupError::NoMigrations { folder: folders.first().cloned().unwrap_or_default() });
+        return Err(StartupError::NoMigrations {
+            folder: folders.first().cloned().unwrap_or_default(),
+        });
     }
     api::served(translators(&catalog), None)?;
     Ok(catalog)
@@ -110,9 +130,16 @@ pub(super) async fn load(
     before: &Arc<Catalog>,
 ) -> Result<Catalog, StartupError> {
     let folders = config.module_folders()?;
-    let (before, keys, loading) = (Arc::clone(before), config.trusted_keys.clone(), Arc::clone(sandbox));
-    // On another thread: compiling takes seconds, during which signals and health checks are handled.
-    let loaded = tokio::task::spawn_blocking(move || reload_catalog(&before, &folders, &keys, &loading)).await;
+    let (before, keys, loading) = (
+        Arc::clone(before),
+        config.trusted_keys.clone(),
+        Arc::clone(sandbox),
+    );
+    // On another thread: compiling takes seconds, during which signals and health checks are
+    // handled.
+    let loaded =
+        tokio::task::spawn_blocking(move || reload_catalog(&before, &folders, &keys, &loading))
+            .await;
     let catalog = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
     warn_of_compiling_again(sandbox);
     Ok(catalog)
@@ -149,29 +176,43 @@ fn note_unverified(config: &Config, catalog: &Catalog) {
 /// Pins the versions of the release that the configuration names, with the modules of its catalog.
 ///
 /// # Errors
-/// If it names a release that the modules do not know, or pins a version as well; or the list of releases was altered.
+/// If it names a release that the modules do not know, or pins a version as well; or the list of
+/// releases was altered.
 pub fn pin_release(config: &mut Config, catalog: &Catalog) -> Result<(), StartupError> {
-    let Some(release) = config.pin_release.clone() else { return Ok(()) };
+    let Some(release) = config.pin_release.clone() else {
+        return Ok(());
+    };
     if config.pin_data_version.is_some() || config.pin_api_version.is_some() {
         return Err(StartupError::PinnedTwice { release });
     }
     let folders = config.module_folders()?;
-    let Release { data, api, .. } = releases::release(&folders, catalog.release_digests(), &release)?;
+    let Release { data, api, .. } =
+        releases::release(&folders, catalog.release_digests(), &release)?;
     config.pin_data_version = Some(data);
     config.pin_api_version = Some(api.to_string());
     Ok(())
 }
 
-/// Checks that the catalog has every data version of the configuration, and the API every API version.
+/// Checks that the catalog has every data version of the configuration, and the API every API
+/// version.
 pub(super) fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), StartupError> {
-    let (pin, back_to) = (config.pin_data_version, config.migration.rollback_on_drain_to);
-    for (what, version) in [("`pin_data_version`", pin), ("`rollback_on_drain_to_version`", back_to)] {
-        version.map_or(Ok(()), |version| check_version(config, catalog, what, version))?;
+    let (pin, back_to) = (
+        config.pin_data_version,
+        config.migration.rollback_on_drain_to,
+    );
+    for (what, version) in [
+        ("`pin_data_version`", pin),
+        ("`rollback_on_drain_to_version`", back_to),
+    ] {
+        version.map_or(Ok(()), |version| {
+            check_version(config, catalog, what, version)
+        })?;
     }
     let wanted = pin.unwrap_or_else(|| catalog.layout_history().newest());
     if let Some(to) = back_to {
         let manifests = catalog.migrations().iter().map(|module| module.manifest());
-        migrate::check_way_back(manifests, wanted, to).map_err(|source| StartupError::NoWayBack { to, source })?;
+        migrate::check_way_back(manifests, wanted, to)
+            .map_err(|source| StartupError::NoWayBack { to, source })?;
     }
     api::served(translators(catalog), config.pin_api_version.as_deref())?;
     Ok(())
@@ -194,7 +235,11 @@ pub(super) async fn load_modules(config: &mut Config) -> Result<LoadedModules, S
 
 /// The translators of a catalog, as the API takes them.
 pub fn translators(catalog: &Catalog) -> Vec<Arc<dyn Translate>> {
-    catalog.translators().iter().map(|module| Arc::clone(module) as Arc<dyn Translate>).collect()
+    catalog
+        .translators()
+        .iter()
+        .map(|module| Arc::clone(module) as Arc<dyn Translate>)
+        .collect()
 }
 
 impl Prepared {
@@ -203,36 +248,60 @@ impl Prepared {
     /// # Errors
     /// If keys, modules, versions or the database cannot be used.
     pub async fn new(config: Config) -> Result<Self, StartupError> {
-        Self::going_to(config, None).await.map(|(prepared, _)| prepared)
+        Self::going_to(config, None)
+            .await
+            .map(|(prepared, _)| prepared)
     }
 
-    /// Loads the modules, looks up the version that `--to` names, or else that of a host with this configuration, and opens the
-    /// database. A database that is not there yet is made only if there is such a version.
+    /// Loads the modules, looks up the version that `--to` names, or else that of a host with this
+    /// configuration, and opens the database. A database that is not there yet is made only if
+    /// there is such a version.
     ///
     /// # Errors
     /// As [`Self::new`], or the modules do not have the version.
-    pub async fn going_to(mut config: Config, to: Option<&VersionName>) -> Result<(Self, DataVersion), StartupError> {
+    pub async fn going_to(
+        mut config: Config,
+        to: Option<&VersionName>,
+    ) -> Result<(Self, DataVersion), StartupError> {
         let keys = std::mem::take(&mut config.encryption_keys);
         let keyring = Keyring::new(keys, &config.active_key_label)?;
         let LoadedModules { sandbox, catalog } = load_modules(&mut config).await?;
         note_unverified(&config, &catalog);
-        let to = to.map(|to| version_to_go_to(&config, &catalog, to)).transpose()?;
+        let to = to
+            .map(|to| version_to_go_to(&config, &catalog, to))
+            .transpose()?;
         let database = Database::open(&config.database).await?;
         database.check_sessions().await?;
-        let (progress, throttle) = (Progress::default(), Throttle::new(config.migration.units_per_second));
+        let (progress, throttle) = (
+            Progress::default(),
+            Throttle::new(config.migration.units_per_second),
+        );
         let advanced = &config.clients.advanced_metrics;
-        let advanced =
-            AdvancedRoutes { counted: advanced.request_count.clone(), timed: advanced.request_latency.clone() };
+        let advanced = AdvancedRoutes {
+            counted: advanced.request_count.clone(),
+            timed: advanced.request_latency.clone(),
+        };
         let measures = Measures::new(database.clone(), &advanced);
         let metrics = Metrics::new(progress.clone(), throttle.clone(), measures);
         let gate = Gate::new(progress.clone());
         let keyring = Arc::new(keyring);
-        let prepared = Self { config, catalog, keyring, database, progress, throttle, sandbox, metrics, gate };
+        let prepared = Self {
+            config,
+            catalog,
+            keyring,
+            database,
+            progress,
+            throttle,
+            sandbox,
+            metrics,
+            gate,
+        };
         let to = to.unwrap_or_else(|| prepared.wanted());
         Ok((prepared, to))
     }
 
-    /// Continues with the same parts and other modules. Folders that are new among them are noted as the first ones were.
+    /// Continues with the same parts and other modules. Folders that are new among them are noted
+    /// as the first ones were.
     pub(super) fn take_up(&mut self, next: Self) {
         if next.catalog.folders() > self.catalog.folders() {
             note_unverified(&next.config, &next.catalog);
@@ -250,7 +319,9 @@ impl Prepared {
 
     /// The data version to migrate to: the operator's pin, or the newest of the catalog.
     pub fn wanted(&self) -> DataVersion {
-        self.config.pin_data_version.unwrap_or_else(|| self.catalog.layout_history().newest())
+        self.config
+            .pin_data_version
+            .unwrap_or_else(|| self.catalog.layout_history().newest())
     }
 
     pub(super) fn is_pinned(&self, version: DataVersion) -> bool {
@@ -264,7 +335,11 @@ impl Prepared {
 
     /// The parts that `migrate` works with, with the present time.
     pub fn context(&self) -> Context {
-        let migrations = self.catalog.migrations().iter().map(|module| Arc::clone(module) as Arc<dyn Transform>);
+        let migrations = self
+            .catalog
+            .migrations()
+            .iter()
+            .map(|module| Arc::clone(module) as Arc<dyn Transform>);
         Context {
             database: self.database.clone(),
             migrations: migrations.collect(),
@@ -272,17 +347,27 @@ impl Prepared {
             progress: self.progress.clone(),
             throttle: self.throttle.clone(),
             clock: Arc::new(SystemClock),
-            runner: Runner { host: self.host_name(), release: env!("CARGO_PKG_VERSION").to_owned() },
+            runner: Runner {
+                host: self.host_name(),
+                release: env!("CARGO_PKG_VERSION").to_owned(),
+            },
             now_ns: SystemClock.now_ns(),
             replays: Some(self.config.replay_dir.clone()),
             tuning: self.tuning(),
         }
     }
 
-    /// The name of this host in the history of migrations: its configured one, or that of the machine.
+    /// The name of this host in the history of migrations: its configured one, or that of the
+    /// machine.
     fn host_name(&self) -> String {
         let machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
-        let name = self.config.lock.uuid.clone().or_else(machine).unwrap_or_else(|| "unknown".to_owned());
+        let name = self
+            .config
+            .lock
+            .uuid
+            .clone()
+            .or_else(machine)
+            .unwrap_or_else(|| "unknown".to_owned());
         name.trim().to_owned()
     }
 
@@ -292,16 +377,39 @@ impl Prepared {
             OnUnreadable::Stop => RefusedUnits::Stop,
             OnUnreadable::Quarantine => RefusedUnits::Quarantine,
         };
-        let batch_time = self.config.migration.batch_time.unwrap_or(default.batch_time);
-        let lock_timeout = self.config.migration.lock_timeout.unwrap_or(default.lock_timeout);
-        let quarantine_limit = self.config.migration.quarantine_limit.unwrap_or(default.quarantine_limit);
-        Tuning { batch_time, refused_units, quarantine_limit, lock_timeout, ..default }
+        let batch_time = self
+            .config
+            .migration
+            .batch_time
+            .unwrap_or(default.batch_time);
+        let lock_timeout = self
+            .config
+            .migration
+            .lock_timeout
+            .unwrap_or(default.lock_timeout);
+        let quarantine_limit = self
+            .config
+            .migration
+            .quarantine_limit
+            .unwrap_or(default.quarantine_limit);
+        Tuning {
+            batch_time,
+            refused_units,
+            quarantine_limit,
+            lock_timeout,
+            ..default
+        }
     }
 
-    /// Opens the admin socket of this process, as soon as that is possible. Without `control` the process is a command.
+    /// Opens the admin socket of this process, as soon as that is possible. Without `control` the
+    /// process is a command.
     pub async fn open_admin(&self, control: Option<&admin::Control>) -> admin::Endpoint {
         let (progress, throttle) = (self.progress.clone(), self.throttle.clone());
-        let host = admin::Host { progress, throttle, control: control.cloned() };
+        let host = admin::Host {
+            progress,
+            throttle,
+            control: control.cloned(),
+        };
         admin::Endpoint::open(&self.config.admin_socket, host).await
     }
 
@@ -319,7 +427,8 @@ impl Prepared {
     /// Migrates at most `most` units, or all if absent.
     ///
     /// # Errors
-    /// [`StartupError::ShutDown`] if the state of the database does not allow it; otherwise the failure of a step.
+    /// [`StartupError::ShutDown`] if the state of the database does not allow it; otherwise the
+    /// failure of a step.
     pub async fn bring_part(
         &self,
         fence: &Fence,
@@ -329,8 +438,13 @@ impl Prepared {
         self.announce(intent).await?;
         self.begin_rotation(fence).await?;
         let span = tracing::info_span!("migration-manager", to = intent.to());
-        let decision = match migrate::run_partially(&self.context(), fence, intent, most).instrument(span).await? {
-            RunOutcome::Done(Decision::ShutDown(reason)) => return Err(StartupError::ShutDown(reason)),
+        let decision = match migrate::run_partially(&self.context(), fence, intent, most)
+            .instrument(span)
+            .await?
+        {
+            RunOutcome::Done(Decision::ShutDown(reason)) => {
+                return Err(StartupError::ShutDown(reason));
+            }
             RunOutcome::Done(decision) => decision,
             part @ RunOutcome::Partial(_) => return Ok(part),
         };
@@ -344,12 +458,19 @@ impl Prepared {
 
     /// The record versions that new records are stamped with at a data version of a line.
     fn record_versions(&self, line: &Line, version: DataVersion) -> RecordVersions {
-        let manifests = self.catalog.migrations().iter().map(|module| module.manifest());
-        RecordVersions::at(manifests.filter(|manifest| line.has(manifest.version)), version)
+        let manifests = self
+            .catalog
+            .migrations()
+            .iter()
+            .map(|module| module.manifest());
+        RecordVersions::at(
+            manifests.filter(|manifest| line.has(manifest.version)),
+            version,
+        )
     }
 
-    /// How the store accesses tables of a version: directly, or through a lens. With `stays`, the database remains at that
-    /// version, and writes that its layout cannot hold are rejected.
+    /// How the store accesses tables of a version: directly, or through a lens. With `stays`, the
+    /// database remains at that version, and writes that its layout cannot hold are rejected.
     pub(super) async fn access(
         &self,
         fence: &Fence,
@@ -360,25 +481,48 @@ impl Prepared {
         let context = self.context();
         let layouts = migrate::layouts_that_ran(&context).await?;
         for version in [version, NATIVE] {
-            layouts.at(version).ok_or(MigrateError::UnknownTarget { version })?;
+            layouts
+                .at(version)
+                .ok_or(MigrateError::UnknownTarget { version })?;
         }
         let record_versions = self.record_versions(&layouts.line(), version);
         if Lenses::are_needed(&layouts, &context.migrations, version).map_err(MigrateError::from)? {
             let arguments = migrate::arguments(&context, fence, Lenses::versions(version)).await?;
-            let lenses = Lenses::new(&layouts, &context.migrations, version, record_versions, arguments);
+            let lenses = Lenses::new(
+                &layouts,
+                &context.migrations,
+                version,
+                record_versions,
+                arguments,
+            );
             let lenses = lenses.map_err(MigrateError::from)?.pinned(stays);
-            tracing::info!(data_version = version, "records are read and written through a lens");
+            tracing::info!(
+                data_version = version,
+                "records are read and written through a lens"
+            );
             return Ok(TableAccess::through_lenses(lenses, dialect));
         }
-        let layout = layouts.at(version).ok_or(MigrateError::UnknownTarget { version })?;
+        let layout = layouts
+            .at(version)
+            .ok_or(MigrateError::UnknownTarget { version })?;
         let all = Way::within(&layouts, version, 0);
-        let kept = Lens::new(all, &context.migrations, BTreeSet::new()).map_err(MigrateError::from)?;
-        let places = |table: &String| kept.groups.iter().find(|group| group.sources.contains(table));
+        let kept =
+            Lens::new(all, &context.migrations, BTreeSet::new()).map_err(MigrateError::from)?;
+        let places = |table: &String| {
+            kept.groups
+                .iter()
+                .find(|group| group.sources.contains(table))
+        };
         let quarantine = ServingQuarantine::new(context, version);
         let access = TableAccess::direct(layout, dialect, &record_versions);
         let access = access.with_quarantine(Arc::new(quarantine));
-        let with_places = layout.tables.keys().filter_map(|table| Some((table, places(table)?.keeps.clone())));
-        Ok(with_places.fold(access, |access, (table, places)| access.with_residue_places(table, places)))
+        let with_places = layout
+            .tables
+            .keys()
+            .filter_map(|table| Some((table, places(table)?.keeps.clone())));
+        Ok(with_places.fold(access, |access, (table, places)| {
+            access.with_residue_places(table, places)
+        }))
     }
 
     pub(super) fn store(&self, fence: &Fence, access: TableAccess) -> Store {
@@ -387,7 +531,9 @@ impl Prepared {
     }
 
     fn policy(&self) -> Policy {
-        let Config { tasks, convergence, .. } = &self.config;
+        let Config {
+            tasks, convergence, ..
+        } = &self.config;
         let otherwise = Policy::default();
         Policy {
             max_task_retries: tasks.max_retries,
@@ -398,7 +544,11 @@ impl Prepared {
             expire_completed_task: tasks.expire_completed,
             convergence_workers: convergence.workers,
             update_pace: self.config.updates.pace,
-            quarantine_limit: self.config.migration.quarantine_limit.unwrap_or(otherwise.quarantine_limit),
+            quarantine_limit: self
+                .config
+                .migration
+                .quarantine_limit
+                .unwrap_or(otherwise.quarantine_limit),
             definitions_kept: self.config.updates.definitions_kept,
             definitions_max_age: self.config.updates.definitions_max_age,
             ..otherwise
@@ -407,10 +557,20 @@ impl Prepared {
 
     /// The service over a store, for calls and convergence.
     pub(super) fn service(&self, store: Store, clients: Clients) -> Service {
-        Service::new(store, Events::default(), clients, self.policy(), self.metrics.measures().clone())
+        Service::new(
+            store,
+            Events::default(),
+            clients,
+            self.policy(),
+            self.metrics.measures().clone(),
+        )
     }
 
     pub(super) fn api(&self, service: Service) -> Result<Api, StartupError> {
-        Ok(Api::new(service, translators(&self.catalog), self.config.pin_api_version.as_deref())?)
+        Ok(Api::new(
+            service,
+            translators(&self.catalog),
+            self.config.pin_api_version.as_deref(),
+        )?)
     }
 }

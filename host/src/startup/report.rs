@@ -1,5 +1,6 @@
-//! Publishes metrics to Loggregator, at Diego's intervals: some from the start, the rest while this host is the master.
-//! Owns the schedule; the metrics come from the registry, and the client delivers them.
+//! Publishes metrics to Loggregator, at Diego's intervals: some from the start, the rest while this
+//! host is the master. Owns the schedule; the metrics come from the registry, and the client
+//! delivers them.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -58,11 +59,16 @@ impl MetricsReporter {
     }
 
     fn once(&self, points: impl FnOnce(&mut Points) -> Vec<Point>) {
-        self.loggregator.send(points(&mut Points::new(self.measures.clone())));
+        self.loggregator
+            .send(points(&mut Points::new(self.measures.clone())));
     }
 
     /// Publishes at an interval; the first time after one interval.
-    async fn repeatedly(&self, interval: Duration, points: impl Fn(&mut Points) -> Vec<Point>) -> Infallible {
+    async fn repeatedly(
+        &self,
+        interval: Duration,
+        points: impl Fn(&mut Points) -> Vec<Point>,
+    ) -> Infallible {
         let mut points_of_host = Points::new(self.measures.clone());
         loop {
             tokio::time::sleep(interval).await;

@@ -1,9 +1,11 @@
-//! Becoming the master without writing: the database is examined before the first write, and the fence, which is that
-//! write, is raised only once the host may continue. Owns this order for hosts and for commands.
+//! Becoming the master without writing: the database is examined before the first write, and the
+//! fence, which is that write, is raised only once the host may continue. Owns this order for hosts
+//! and for commands.
 //!
-//! With a lock file or Locket, taking the lock writes nothing to the database, so one examination under the lock is enough.
-//! A lease is a row of the database: if no host holds it, the examination comes before the lease is taken, and again
-//! after, since another host may have been the master in between.
+//! With a lock file or Locket, taking the lock writes nothing to the database, so one examination
+//! under the lock is enough. A lease is a row of the database: if no host holds it, the examination
+//! comes before the lease is taken, and again after, since another host may have been the master in
+//! between.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -43,8 +45,8 @@ impl Prepared {
     /// Checks that database and keys allow this intent. Reads only.
     ///
     /// # Errors
-    /// [`StartupError::ShutDown`] with the reason, [`StartupError::Import`] if an import comes first, or an error of
-    /// [`check_keys`](Self::check_keys).
+    /// [`StartupError::ShutDown`] with the reason, [`StartupError::Import`] if an import comes
+    /// first, or an error of [`check_keys`](Self::check_keys).
     pub async fn may_begin(&self, intent: Intent) -> Result<(), StartupError> {
         self.check_keys().await?;
         match self.import_status().await?.due {
@@ -58,7 +60,8 @@ impl Prepared {
         }
     }
 
-    /// The parts of a host. Keys that cannot open the database end the start before the lock is waited for.
+    /// The parts of a host. Keys that cannot open the database end the start before the lock is
+    /// waited for.
     ///
     /// # Errors
     /// As [`Prepared::new`]; or a text is sealed under a key that is not configured, or is wrong.
@@ -66,7 +69,8 @@ impl Prepared {
         let prepared = Self::new(config).await?;
         match for_a_while(prepared.check_keys()).await {
             Err(StartupError::Keys(refused)) if refused.is_about_keys() => Err(refused.into()),
-            // Another host may change the tables meanwhile. The examination under the lock reports what is wrong with them.
+            // Another host may change the tables meanwhile. The examination under the lock reports
+            // what is wrong with them.
             _ => Ok(prepared),
         }
     }
@@ -80,23 +84,35 @@ impl Prepared {
     }
 
     /// The catalogs that are older than one of their name that was used on this database.
-    fn older_catalogs(&self, remembered: &BTreeMap<String, u64>) -> impl Iterator<Item = OlderCatalog> {
+    fn older_catalogs(
+        &self,
+        remembered: &BTreeMap<String, u64>,
+    ) -> impl Iterator<Item = OlderCatalog> {
         self.catalog.serials().iter().filter_map(|(name, &serial)| {
-            let remembered = *remembered.get(name).filter(|remembered| serial < **remembered)?;
-            Some(OlderCatalog { name: name.clone(), serial, remembered })
+            let remembered = *remembered
+                .get(name)
+                .filter(|remembered| serial < **remembered)?;
+            Some(OlderCatalog {
+                name: name.clone(),
+                serial,
+                remembered,
+            })
         })
     }
 
-    /// Checks that no catalog is older than one of its name that was used on this database, unless the configuration accepts
-    /// it. Reads only.
+    /// Checks that no catalog is older than one of its name that was used on this database, unless
+    /// the configuration accepts it. Reads only.
     ///
     /// # Errors
     /// [`StartupError::OlderCatalog`], or the database cannot be read.
     pub async fn check_serials(&self) -> Result<(), StartupError> {
         let remembered = self.remembered_serials().await?;
-        let is_refused = |older: &OlderCatalog| !self.config.accept_older_catalogs.contains(&older.name);
+        let is_refused =
+            |older: &OlderCatalog| !self.config.accept_older_catalogs.contains(&older.name);
         let mut refused = self.older_catalogs(&remembered).filter(is_refused);
-        refused.next().map_or(Ok(()), |older| Err(StartupError::OlderCatalog(older)))
+        refused
+            .next()
+            .map_or(Ok(()), |older| Err(StartupError::OlderCatalog(older)))
     }
 
     /// Raises the fence, which is the first write, and then remembers the serials of the catalogs.
@@ -109,7 +125,12 @@ impl Prepared {
     /// Remembers the serials of the catalogs, so that older ones are refused from then on.
     pub(super) async fn remember_serials(&self, fence: &Fence) -> Result<(), StartupError> {
         let remembered = self.remembered_serials().await?;
-        for OlderCatalog { name, serial, remembered } in self.older_catalogs(&remembered) {
+        for OlderCatalog {
+            name,
+            serial,
+            remembered,
+        } in self.older_catalogs(&remembered)
+        {
             tracing::warn!(
                 name: "modules.older-accepted",
                 catalog = name, serial, remembered,
@@ -117,14 +138,19 @@ impl Prepared {
                  out of that key once a newer one is installed"
             );
         }
-        let serials = self.catalog.serials().iter().map(|(name, serial)| (name.as_str(), *serial));
-        let is_higher = |(name, serial): &(&str, u64)| remembered.get(*name).is_none_or(|known| known < serial);
+        let serials = self
+            .catalog
+            .serials()
+            .iter()
+            .map(|(name, serial)| (name.as_str(), *serial));
+        let is_higher =
+            |(name, serial): &(&str, u64)| remembered.get(*name).is_none_or(|known| known < serial);
         let higher: Vec<_> = serials.filter(is_higher).collect();
         Ok(migrate::remember_catalog_serials(&self.database, fence, &higher).await?)
     }
 
-    /// Like [`may_begin`](Self::may_begin), for a host: also allows finishing the rollback that its configuration names, and an
-    /// import.
+    /// Like [`may_begin`](Self::may_begin), for a host: also allows finishing the rollback that its
+    /// configuration names, and an import.
     pub(super) async fn may_serve(&self) -> Result<(), StartupError> {
         let ours = self.config.migration.rollback_on_drain_to;
         self.check_serials().await?;
@@ -135,9 +161,12 @@ impl Prepared {
         }
     }
 
-    /// Logs what keeps a drain from rolling back as the configuration says, while that can still be changed.
+    /// Logs what keeps a drain from rolling back as the configuration says, while that can still be
+    /// changed.
     pub(super) async fn warn_of_rollback(&self) -> Result<(), StartupError> {
-        let Intent::UpUntilDrained { wanted, back_to } = self.intent() else { return Ok(()) };
+        let Intent::UpUntilDrained { wanted, back_to } = self.intent() else {
+            return Ok(());
+        };
         for reason in migrate::reasons_against_rollback(&self.context(), wanted, back_to).await? {
             tracing::error!(
                 name: "drain.cannot-roll-back",
@@ -148,11 +177,12 @@ impl Prepared {
         Ok(())
     }
 
-    /// Takes the lock and raises the fence, without waiting: for commands. `look` checks that the work may begin; so does
-    /// this, for the catalogs.
+    /// Takes the lock and raises the fence, without waiting: for commands. `look` checks that the
+    /// work may begin; so does this, for the catalogs.
     ///
     /// # Errors
-    /// [`StartupError::Locked`] if another host holds the lock; otherwise the error of `look`, of the lock or of the fence.
+    /// [`StartupError::Locked`] if another host holds the lock; otherwise the error of `look`, of
+    /// the lock or of the fence.
     pub async fn lock_now(
         &self,
         look: impl AsyncFn() -> Result<(), StartupError>,
@@ -167,7 +197,11 @@ impl Prepared {
         }
         let lock = match lock.try_take().await? {
             Some(taken) => taken,
-            None => return Err(StartupError::Locked { holder: lock.holder().await }),
+            None => {
+                return Err(StartupError::Locked {
+                    holder: lock.holder().await,
+                });
+            }
         };
         let fenced = async {
             look().await?;
@@ -184,7 +218,8 @@ impl Prepared {
 
     /// Waits for the lock as a host does, and logs the holder.
     pub(super) async fn wait_for_lock(&self) -> Result<HeldLock, StartupError> {
-        self.progress.enter("lock", "another host may have it", None);
+        self.progress
+            .enter("lock", "another host may have it", None);
         let _waiting = self.progress.wait(Wait::Lock);
         let lock = self.lock(LockPurpose::Serve).await?;
         let ttl_in_seconds = self.config.lock.ttl.as_secs();
@@ -198,7 +233,8 @@ impl Prepared {
         }
     }
 
-    /// The process that holds the lock, described for operators; `None` if none does, as far as that is known. Takes nothing.
+    /// The process that holds the lock, described for operators; `None` if none does, as far as
+    /// that is known. Takes nothing.
     ///
     /// # Errors
     /// The lock cannot be read.
@@ -207,16 +243,30 @@ impl Prepared {
     }
 
     async fn lock(&self, purpose: LockPurpose) -> Result<MasterLock, LockError> {
-        MasterLock::new(&self.config.lock, &self.config.database, &self.database, purpose).await
+        MasterLock::new(
+            &self.config.lock,
+            &self.config.database,
+            &self.database,
+            purpose,
+        )
+        .await
     }
 
     /// Logs the migration that is about to run.
     pub(super) async fn announce(&self, intent: Intent) -> Result<(), StartupError> {
-        if let Decision::Begin { from: current_version, to: migration_version }
-        | Decision::Continue { from: current_version, to: migration_version } =
-            migrate::decide(&migrate::found(&self.database).await?, intent)
+        if let Decision::Begin {
+            from: current_version,
+            to: migration_version,
+        }
+        | Decision::Continue {
+            from: current_version,
+            to: migration_version,
+        } = migrate::decide(&migrate::found(&self.database).await?, intent)
         {
-            if current_version > 0 && current_version < migration_version && self.is_pinned(migration_version) {
+            if current_version > 0
+                && current_version < migration_version
+                && self.is_pinned(migration_version)
+            {
                 tracing::warn!(
                     name: "migration-manager.pin-above",
                     current_version, pin = migration_version, release = self.config.pin_release,
@@ -243,18 +293,32 @@ pub(super) fn check_version(
     what: &'static str,
     version: DataVersion,
 ) -> Result<(), StartupError> {
-    let versions = catalog.migrations().iter().map(|module| module.manifest().version);
+    let versions = catalog
+        .migrations()
+        .iter()
+        .map(|module| module.manifest().version);
     if versions.clone().any(|known| known == version) {
         return Ok(());
     }
     // Only a help to choose: a list that cannot be used is another error, of `pin_release`.
-    let releases = releases::all(&config.module_folders()?, catalog.release_digests()).unwrap_or_default();
-    Err(StartupError::UnknownVersion { what, version, known: versions.collect(), releases })
+    let releases =
+        releases::all(&config.module_folders()?, catalog.release_digests()).unwrap_or_default();
+    Err(StartupError::UnknownVersion {
+        what,
+        version,
+        known: versions.collect(),
+        releases,
+    })
 }
 
-/// Ends an examination that takes too long, because a table is locked; it is repeated once the lock is held.
-async fn for_a_while(look: impl Future<Output = Result<(), StartupError>>) -> Result<(), StartupError> {
-    tokio::time::timeout(LONGEST_FIRST_LOOK, look).await.unwrap_or(Ok(()))
+/// Ends an examination that takes too long, because a table is locked; it is repeated once the lock
+/// is held.
+async fn for_a_while(
+    look: impl Future<Output = Result<(), StartupError>>,
+) -> Result<(), StartupError> {
+    tokio::time::timeout(LONGEST_FIRST_LOOK, look)
+        .await
+        .unwrap_or(Ok(()))
 }
 
 /// Logs one line when the wait begins, and then at growing intervals.

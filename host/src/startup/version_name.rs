@@ -23,7 +23,9 @@ impl FromStr for VersionName {
     type Err = Infallible;
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(text.parse().map_or_else(|_| Self::Release(text.to_owned()), Self::Number))
+        Ok(text
+            .parse()
+            .map_or_else(|_| Self::Release(text.to_owned()), Self::Number))
     }
 }
 
@@ -42,10 +44,14 @@ pub(super) fn version_to_go_to(
         VersionName::Release(name) => {
             let folders = config.module_folders()?;
             let release = releases::release(&folders, catalog.release_digests(), name);
-            release.map(|release| release.data).map_err(|fault| match fault {
-                ReleaseError::Unknown { name, known } => StartupError::UnknownRelease { what, name, known },
-                source => StartupError::NoReleases { what, source },
-            })?
+            release
+                .map(|release| release.data)
+                .map_err(|fault| match fault {
+                    ReleaseError::Unknown { name, known } => {
+                        StartupError::UnknownRelease { what, name, known }
+                    }
+                    source => StartupError::NoReleases { what, source },
+                })?
         }
     };
     check_version(config, catalog, what, version)?;

@@ -1,5 +1,5 @@
-//! The way in which the store accesses the tables: directly or through a lens, with or without dual writes. Replaced as a
-//! whole, under the store's exclusive lock.
+//! The way in which the store accesses the tables: directly or through a lens, with or without dual
+//! writes. Replaced as a whole, under the store's exclusive lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,8 @@ pub struct TableAccess {
     /// The places at which residue of a table's units may be stored.
     residue_places: BTreeMap<String, Places>,
     pub(super) backend: Backend,
-    /// Independent of the backend: applied before a commit, to the stored tables and keys that the transaction changed.
+    /// Independent of the backend: applied before a commit, to the stored tables and keys that the
+    /// transaction changed.
     pub(super) dual_write: Option<Arc<dyn DualWrite>>,
     pub(super) quarantine: Option<Arc<dyn Quarantine>>,
 }
@@ -35,19 +36,22 @@ pub(super) enum Backend {
     /// The native tables are the stored ones: each operation is a statement.
     #[default]
     Direct,
-    /// The data has another version: units are transformed in memory, and written at the end of the transaction.
+    /// The data has another version: units are transformed in memory, and written at the end of the
+    /// transaction.
     Lensed(Arc<Lenses>),
 }
 
 impl TableAccess {
-    /// Direct access. Values are limited to the column capacities of `layout`, that of the database. New records are stamped
-    /// with the record version of their table.
+    /// Direct access. Values are limited to the column capacities of `layout`, that of the
+    /// database. New records are stamped with the record version of their table.
     pub fn direct(layout: &Layout, dialect: Dialect, record_versions: &RecordVersions) -> Self {
         let mut access = Self::default();
         for (name, table) in &layout.tables {
             for column in &table.columns {
                 if let Some(capacity) = Capacity::of(column.kind, dialect) {
-                    access.capacities.insert((name.clone(), column.name.clone()), capacity);
+                    access
+                        .capacities
+                        .insert((name.clone(), column.name.clone()), capacity);
                 }
             }
             if table.column(RECORD_VERSION).is_some()
@@ -59,11 +63,16 @@ impl TableAccess {
         access
     }
 
-    /// Access through lenses. Values are limited to the capacities of the native columns, and when written, to those of the
-    /// stored columns.
+    /// Access through lenses. Values are limited to the capacities of the native columns, and when
+    /// written, to those of the stored columns.
     pub fn through_lenses(lenses: Lenses, dialect: Dialect) -> Self {
-        let Self { capacities, .. } = Self::direct(lenses.native(), dialect, &RecordVersions::default());
-        Self { capacities, backend: Backend::Lensed(Arc::new(lenses)), ..Self::default() }
+        let Self { capacities, .. } =
+            Self::direct(lenses.native(), dialect, &RecordVersions::default());
+        Self {
+            capacities,
+            backend: Backend::Lensed(Arc::new(lenses)),
+            ..Self::default()
+        }
     }
 
     /// Deletes the residue of a unit of this table at these places when the unit is deleted.
@@ -95,7 +104,8 @@ impl TableAccess {
         }
     }
 
-    /// A transaction for a single operation, which through a lens consists of several statements and needs a snapshot.
+    /// A transaction for a single operation, which through a lens consists of several statements
+    /// and needs a snapshot.
     pub(super) async fn look(&self, database: &Database) -> Result<Transaction, DatabaseError> {
         match &self.backend {
             Backend::Direct => database.look().await,
@@ -103,7 +113,8 @@ impl TableAccess {
         }
     }
 
-    /// What carries out the operations on a native table; `None` if the stored layout does not have it. Then it is empty.
+    /// What carries out the operations on a native table; `None` if the stored layout does not have
+    /// it. Then it is empty.
     pub(super) fn backend_of(&self, table: EntityTable) -> Option<&Backend> {
         match &self.backend {
             Backend::Lensed(lenses) if !lenses.holds(table.name) => None,
@@ -111,7 +122,8 @@ impl TableAccess {
         }
     }
 
-    /// Fails with [`StoreError::NotHeld`], naming a field of the request, unless the stored layout has a native table.
+    /// Fails with [`StoreError::NotHeld`], naming a field of the request, unless the stored layout
+    /// has a native table.
     pub(super) fn require(&self, table: EntityTable, field: &str) -> Result<(), StoreError> {
         match &self.backend {
             Backend::Lensed(lenses) if !lenses.holds(table.name) => Err(lenses.not_held(field)),
@@ -124,7 +136,9 @@ impl TableAccess {
     }
 
     pub(super) fn capacity(&self, table: &str, column: &str) -> Option<Capacity> {
-        self.capacities.get(&(table.to_owned(), column.to_owned())).copied()
+        self.capacities
+            .get(&(table.to_owned(), column.to_owned()))
+            .copied()
     }
 
     /// The column and value of the record version of a new row, if its table has that column.
@@ -134,11 +148,17 @@ impl TableAccess {
     }
 }
 
-/// The dual writes of an online migration: every change is also applied to the copies, in the change's own transaction.
+/// The dual writes of an online migration: every change is also applied to the copies, in the
+/// change's own transaction.
 pub trait DualWrite: Send + Sync + std::fmt::Debug {
-    /// Excludes the copier from the units of this key in these tables until the returned guard is dropped. Called before
-    /// the transaction begins, so that a waiting caller holds no database lock that the copier needs.
-    fn hold<'a>(&'a self, tables: Vec<&'a str>, key: &'a [u8]) -> BoxFuture<'a, Box<dyn Send + Sync>>;
+    /// Excludes the copier from the units of this key in these tables until the returned guard is
+    /// dropped. Called before the transaction begins, so that a waiting caller holds no database
+    /// lock that the copier needs.
+    fn hold<'a>(
+        &'a self,
+        tables: Vec<&'a str>,
+        key: &'a [u8],
+    ) -> BoxFuture<'a, Box<dyn Send + Sync>>;
 
     /// Applies the transaction's changes to the copies. `touched` are stored tables and unit keys.
     ///
@@ -153,7 +173,9 @@ pub trait DualWrite: Send + Sync + std::fmt::Debug {
 
 /// A change that cannot be applied to the copies.
 #[derive(Debug, thiserror::Error)]
-#[error("the change cannot be carried over to the tables of the migration under way, so it was not made")]
+#[error(
+    "the change cannot be carried over to the tables of the migration under way, so it was not made"
+)]
 pub struct DualWriteError {
     /// The error of the migration.
     pub source: Box<dyn std::error::Error + Send + Sync>,

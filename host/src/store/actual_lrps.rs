@@ -1,5 +1,5 @@
-//! The table `actual_lrps`: the instances of desired LRPs. A slot, one index of a process guid, has up to three rows. Owns
-//! the mapping between instances and columns.
+//! The table `actual_lrps`: the instances of desired LRPs. A slot, one index of a process guid, has
+//! up to three rows. Owns the mapping between instances and columns.
 
 mod slots;
 
@@ -42,8 +42,8 @@ const WHOLE: Projection<ActualLrp> = TABLE.read(actual_lrp).columns(&[
     "definition_uncertain",
 ]);
 
-/// The columns that convergence needs: placement, state and definition, and for running instances their internal routes and
-/// metric tags. No other column is read or decrypted.
+/// The columns that convergence needs: placement, state and definition, and for running instances
+/// their internal routes and metric tags. No other column is read or decrypted.
 const PARTS: Projection<ActualLrp> = TABLE.read(parts).columns(&[
     "process_guid",
     "instance_index",
@@ -65,7 +65,11 @@ impl Reader {
     ///
     /// # Errors
     /// The database fails.
-    pub async fn instances_page_end(&mut self, after: Option<&Key>, units: u32) -> Result<Option<Key>, StoreError> {
+    pub async fn instances_page_end(
+        &mut self,
+        after: Option<&Key>,
+        units: u32,
+    ) -> Result<Option<Key>, StoreError> {
         self.page_end(TABLE, after, units).await
     }
 
@@ -86,7 +90,10 @@ impl Reader {
     /// # Errors
     /// The database fails. Unreadable records are left out.
     pub async fn instance_parts(&mut self, range: &Range) -> Result<Vec<ActualLrp>, StoreError> {
-        Ok(self.list(&PARTS, &Filter::everything(), range).await?.records)
+        Ok(self
+            .list(&PARTS, &Filter::everything(), range)
+            .await?
+            .records)
     }
 }
 
@@ -95,11 +102,18 @@ impl Writer {
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn delete_waiting(&mut self, process_guid: &[u8], from_index: i32) -> Result<(), StoreError> {
+    pub async fn delete_waiting(
+        &mut self,
+        process_guid: &[u8],
+        from_index: i32,
+    ) -> Result<(), StoreError> {
         let waiting = Filter::everything()
             .at_least("instance_index", from_index)
             .is("presence", Presence::Ordinary as i32)
-            .one_of("state", &[State::Unclaimed.name().into(), State::Crashed.name().into()]);
+            .one_of(
+                "state",
+                &[State::Unclaimed.name().into(), State::Crashed.name().into()],
+            );
         self.delete(TABLE, process_guid, waiting).await.map(drop)
     }
 }
@@ -109,7 +123,12 @@ fn condition(filter: &ActualLrpFilter) -> Filter {
         .equals_if_any("domain", &filter.domain)
         .equals_if_any("cell_id", &filter.cell_id)
         .one_of(TABLE.key, &filter.process_guids);
-    filter.index.into_iter().fold(condition, |condition, index| condition.is("instance_index", index))
+    filter
+        .index
+        .into_iter()
+        .fold(condition, |condition, index| {
+            condition.is("instance_index", index)
+        })
 }
 
 fn actual_lrp(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {

@@ -1,4 +1,5 @@
-//! The values that an entity writes into columns. Owns the checks of a value against its column's capacity and encoding.
+//! The values that an entity writes into columns. Owns the checks of a value against its column's
+//! capacity and encoding.
 
 use prost::Message;
 
@@ -41,10 +42,18 @@ pub(super) fn json(json: impl Into<Vec<u8>>) -> ColumnValue {
     ColumnValue::Sealed(Sealing::Sealed, json.into())
 }
 
-/// Texts about what became of a record. A character that the column cannot hold must not keep the record from its next state.
-const DIAGNOSTIC: [&str; 5] = ["crash_reason", "failure_reason", "placement_error", "rejection_reason", "result"];
+/// Texts about what became of a record. A character that the column cannot hold must not keep the
+/// record from its next state.
+const DIAGNOSTIC: [&str; 5] = [
+    "crash_reason",
+    "failure_reason",
+    "placement_error",
+    "rejection_reason",
+    "result",
+];
 
-/// Copy of the values with a question mark for each character beyond ASCII in diagnostic texts; `None` if there are no such characters.
+/// Copy of the values with a question mark for each character beyond ASCII in diagnostic texts;
+/// `None` if there are no such characters.
 pub(super) fn with_ascii_diagnostics(values: &ColumnValues) -> Option<ColumnValues> {
     let mut replaced = None;
     for (at, (column, value)) in values.iter().enumerate() {
@@ -52,7 +61,10 @@ pub(super) fn with_ascii_diagnostics(values: &ColumnValues) -> Option<ColumnValu
             && DIAGNOSTIC.contains(column)
             && !text.is_ascii()
         {
-            let ascii = text.chars().map(|character| if character.is_ascii() { character } else { '?' }).collect();
+            let ascii = text
+                .chars()
+                .map(|character| if character.is_ascii() { character } else { '?' })
+                .collect();
             replaced.get_or_insert_with(|| values.clone())[at].1 = ColumnValue::Text(ascii);
         }
     }
@@ -67,14 +79,28 @@ pub(super) fn check_size(table: EntityTable, values: &ColumnValues) -> Result<()
         // Stored as base64.
         ColumnValue::Sealed(_, plain) => plain.len().div_ceil(3) * 4,
     };
-    let (bytes, limit) = (values.iter().map(|(_, value)| bytes(value)).sum(), WRITE_BYTES);
-    if bytes > limit { Err(StoreError::TooLarge { table: table.name, bytes, limit }) } else { Ok(()) }
+    let (bytes, limit) = (
+        values.iter().map(|(_, value)| bytes(value)).sum(),
+        WRITE_BYTES,
+    );
+    if bytes > limit {
+        Err(StoreError::TooLarge {
+            table: table.name,
+            bytes,
+            limit,
+        })
+    } else {
+        Ok(())
+    }
 }
 
 impl Writer {
     /// A failure text, made to fit; see [`excerpt`].
     pub(super) fn excerpt(&self, text: &[u8]) -> ColumnValue {
-        ColumnValue::Text(excerpt(text, self.session.tx.dialect() != Dialect::Postgres))
+        ColumnValue::Text(excerpt(
+            text,
+            self.session.tx.dialect() != Dialect::Postgres,
+        ))
     }
 
     /// The value for a plain column.
@@ -88,12 +114,21 @@ impl Writer {
         text: &[u8],
     ) -> Result<ColumnValue, StoreError> {
         let name = table.name;
-        let text = std::str::from_utf8(text).map_err(|_| StoreError::NotText { table: name, column })?;
+        let text = std::str::from_utf8(text).map_err(|_| StoreError::NotText {
+            table: name,
+            column,
+        })?;
         if self.session.tx.dialect() == Dialect::Postgres && text.contains('\0') {
-            return Err(StoreError::NotText { table: name, column });
+            return Err(StoreError::NotText {
+                table: name,
+                column,
+            });
         }
         match self.access.capacity(name, column) {
-            Some(capacity) if !capacity.holds(text.as_bytes()) => Err(StoreError::TooLong { table: name, column }),
+            Some(capacity) if !capacity.holds(text.as_bytes()) => Err(StoreError::TooLong {
+                table: name,
+                column,
+            }),
             Some(_) | None => Ok(ColumnValue::Text(text.to_owned())),
         }
     }
@@ -106,9 +141,18 @@ mod tests {
     #[test]
     fn only_diagnostic_texts_lose_characters() {
         let text = |text: &str| ColumnValue::Text(text.to_owned());
-        let values = |reason| vec![("domain", text("größe")), ("crash_reason", text(reason)), ("since", number(7))];
+        let values = |reason| {
+            vec![
+                ("domain", text("größe")),
+                ("crash_reason", text(reason)),
+                ("since", number(7)),
+            ]
+        };
         assert_eq!(with_ascii_diagnostics(&values("out of memory")), None);
-        assert_eq!(with_ascii_diagnostics(&values("no \u{1f600}\u{2028}.")), Some(values("no ??.")));
+        assert_eq!(
+            with_ascii_diagnostics(&values("no \u{1f600}\u{2028}.")),
+            Some(values("no ??."))
+        );
         let sealed = vec![("result", ColumnValue::Sealed(Sealing::Sealed, vec![0xff]))];
         assert_eq!(with_ascii_diagnostics(&sealed), None);
     }

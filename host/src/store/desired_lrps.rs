@@ -8,7 +8,9 @@ use super::page::{Listed, Range};
 use super::record::{Projection, Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, UnreadableRow, Writer};
 use crate::model::convergence::DesiredInstances;
-use crate::model::desired_lrp::{DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
+use crate::model::desired_lrp::{
+    DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo,
+};
 use crate::model::lrp_update::UpdateTarget;
 use crate::model::routes::{INTERNAL_ROUTER, Routes};
 use crate::model::tags;
@@ -63,10 +65,17 @@ const ROUTING: Projection<RoutingInfo> = TABLE.read(routing).columns(&[
     "definition_id",
 ]);
 
-/// The columns that convergence compares instances with. A sealed column that cannot be read is `None`; the others still
-/// count, so that no instance is removed because the record of its desired LRP is damaged.
-const PARTS: Projection<DesiredInstances> =
-    TABLE.read(parts).columns(&["process_guid", "domain", "instances", "definition_id", "routes", "metric_tags"]);
+/// The columns that convergence compares instances with. A sealed column that cannot be read is
+/// `None`; the others still count, so that no instance is removed because the record of its desired
+/// LRP is damaged.
+const PARTS: Projection<DesiredInstances> = TABLE.read(parts).columns(&[
+    "process_guid",
+    "domain",
+    "instances",
+    "definition_id",
+    "routes",
+    "metric_tags",
+]);
 const TARGET: Projection<UpdateTarget> = TABLE.read(target).columns(&[
     "process_guid",
     "domain",
@@ -76,7 +85,9 @@ const TARGET: Projection<UpdateTarget> = TABLE.read(target).columns(&[
     "update_strategy",
 ]);
 const NUMBERS: Projection<DesiredInstances> =
-    TABLE.read(numbers).columns(&["process_guid", "domain", "instances", "definition_id"]);
+    TABLE
+        .read(numbers)
+        .columns(&["process_guid", "domain", "instances", "definition_id"]);
 
 impl Reader {
     /// Lists desired LRPs.
@@ -119,7 +130,10 @@ impl Reader {
     ///
     /// # Errors
     /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
-    pub async fn desired_lrp(&mut self, process_guid: &[u8]) -> Result<Option<DesiredLrp>, StoreError> {
+    pub async fn desired_lrp(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<DesiredLrp>, StoreError> {
         self.get(&WHOLE, process_guid).await
     }
 
@@ -127,7 +141,10 @@ impl Reader {
     ///
     /// # Errors
     /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
-    pub async fn scheduling_info(&mut self, process_guid: &[u8]) -> Result<Option<SchedulingInfo>, StoreError> {
+    pub async fn scheduling_info(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<SchedulingInfo>, StoreError> {
         self.get(&SCHEDULING, process_guid).await
     }
 
@@ -135,7 +152,10 @@ impl Reader {
     ///
     /// # Errors
     /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
-    pub async fn update_target(&mut self, process_guid: &[u8]) -> Result<Option<UpdateTarget>, StoreError> {
+    pub async fn update_target(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<UpdateTarget>, StoreError> {
         self.get(&TARGET, process_guid).await
     }
 
@@ -153,7 +173,10 @@ impl Writer {
     ///
     /// # Errors
     /// As of [`Writer`]; [`StoreError::Unreadable`] for a damaged record.
-    pub async fn desired_lrp(&mut self, process_guid: &[u8]) -> Result<Option<DesiredLrp>, StoreError> {
+    pub async fn desired_lrp(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<DesiredLrp>, StoreError> {
         self.get(&WHOLE, process_guid).await
     }
 
@@ -162,26 +185,43 @@ impl Writer {
         &mut self,
         process_guid: &[u8],
     ) -> Result<Vec<UnreadableRow>, StoreError> {
-        let rows = self.rows(&WHOLE, process_guid, Filter::everything()).await?;
+        let rows = self
+            .rows(&WHOLE, process_guid, Filter::everything())
+            .await?;
         Ok(rows.into_iter().filter_map(UnreadableRow::alone).collect())
     }
 
-    /// The desired number of instances and the number of the update strategy, also of a record that is otherwise
-    /// unreadable.
+    /// The desired number of instances and the number of the update strategy, also of a record that
+    /// is otherwise unreadable.
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn desired_replacement(&mut self, process_guid: &[u8]) -> Result<Option<(i32, i32)>, StoreError> {
-        let replacement = TABLE.read(|record| Ok((record.number("instances")?, record.number("update_strategy")?)));
-        self.get(&replacement.columns(&[TABLE.key, "instances", "update_strategy"]), process_guid).await
+    pub async fn desired_replacement(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<(i32, i32)>, StoreError> {
+        let replacement = TABLE.read(|record| {
+            Ok((
+                record.number("instances")?,
+                record.number("update_strategy")?,
+            ))
+        });
+        self.get(
+            &replacement.columns(&[TABLE.key, "instances", "update_strategy"]),
+            process_guid,
+        )
+        .await
     }
 
-    /// The desired number of instances, the domain and the current definition, also of a record that is otherwise unreadable;
-    /// locked until the transaction ends.
+    /// The desired number of instances, the domain and the current definition, also of a record
+    /// that is otherwise unreadable; locked until the transaction ends.
     ///
     /// # Errors
     /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
-    pub async fn wanted(&mut self, process_guid: &[u8]) -> Result<Option<DesiredInstances>, StoreError> {
+    pub async fn wanted(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<DesiredInstances>, StoreError> {
         self.get(&NUMBERS, process_guid).await
     }
 
@@ -194,36 +234,62 @@ impl Writer {
         let mut values = self.definition_columns(lrp)?;
         values.extend([
             ("update_strategy", number(lrp.update_strategy)),
-            ("process_guid", self.plain(TABLE, "process_guid", &info.process_guid)?),
+            (
+                "process_guid",
+                self.plain(TABLE, "process_guid", &info.process_guid)?,
+            ),
             ("domain", self.plain(TABLE, "domain", &info.domain)?),
-            ("annotation", self.plain(TABLE, "annotation", &info.annotation)?),
+            (
+                "annotation",
+                self.plain(TABLE, "annotation", &info.annotation)?,
+            ),
             ("instances", number(info.instances)),
             ("routes", json(routes_to_json(info.routes.as_ref())?)),
-            ("modification_tag_epoch", self.plain(TABLE, "modification_tag_epoch", &info.tag.epoch)?),
+            (
+                "modification_tag_epoch",
+                self.plain(TABLE, "modification_tag_epoch", &info.tag.epoch)?,
+            ),
             ("modification_tag_index", number(info.tag.index)),
         ]);
-        self.insert(TABLE, &info.process_guid, vec![values], Conflict::Fails).await
+        self.insert(TABLE, &info.process_guid, vec![values], Conflict::Fails)
+            .await
     }
 
     /// The columns of the current definition.
     fn definition_columns(&self, lrp: &DesiredLrp) -> Result<ColumnValues, StoreError> {
         let info = &lrp.scheduling;
-        let placement = VolumePlacement { driver_names: info.volume_drivers.clone() };
+        let placement = VolumePlacement {
+            driver_names: info.volume_drivers.clone(),
+        };
         Ok(vec![
             ("run_info", message(&lrp.run_info)),
-            ("metric_tags", json(tags::metric_tags_to_json(&lrp.metric_tags))),
+            (
+                "metric_tags",
+                json(tags::metric_tags_to_json(&lrp.metric_tags)),
+            ),
             ("log_guid", self.plain(TABLE, "log_guid", &info.log_guid)?),
             ("memory_mb", number(info.memory_mb)),
             ("disk_mb", number(info.disk_mb)),
             ("max_pids", number(info.max_pids)),
             ("rootfs", self.plain(TABLE, "rootfs", &info.root_fs)?),
             ("volume_placement", message(&placement)),
-            ("placement_tags", self.plain(TABLE, "placement_tags", &tags::texts_to_json(&info.placement_tags))?),
-            ("definition_id", self.plain(TABLE, "definition_id", &info.definition_id)?),
+            (
+                "placement_tags",
+                self.plain(
+                    TABLE,
+                    "placement_tags",
+                    &tags::texts_to_json(&info.placement_tags),
+                )?,
+            ),
+            (
+                "definition_id",
+                self.plain(TABLE, "definition_id", &info.definition_id)?,
+            ),
         ])
     }
 
-    /// Writes the current definition of a desired LRP, the id of the previous one, and the modification tag.
+    /// Writes the current definition of a desired LRP, the id of the previous one, and the
+    /// modification tag.
     ///
     /// # Errors
     /// As of [`Writer`].
@@ -231,28 +297,49 @@ impl Writer {
         let info = &lrp.scheduling;
         let mut values = self.definition_columns(lrp)?;
         values.extend([
-            ("previous_definition_id", self.plain(TABLE, "previous_definition_id", &info.previous_definition_id)?),
+            (
+                "previous_definition_id",
+                self.plain(
+                    TABLE,
+                    "previous_definition_id",
+                    &info.previous_definition_id,
+                )?,
+            ),
             ("modification_tag_index", number(info.tag.index)),
         ]);
-        self.update(TABLE, &info.process_guid, Filter::everything(), values).await.map(drop)
+        self.update(TABLE, &info.process_guid, Filter::everything(), values)
+            .await
+            .map(drop)
     }
 
     /// Ends the update of a desired LRP: it has no previous definition any more.
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn forget_previous_definition(&mut self, process_guid: &[u8], tag_index: u32) -> Result<(), StoreError> {
+    pub async fn forget_previous_definition(
+        &mut self,
+        process_guid: &[u8],
+        tag_index: u32,
+    ) -> Result<(), StoreError> {
         let none = self.plain(TABLE, "previous_definition_id", b"")?;
-        let values = vec![("previous_definition_id", none), ("modification_tag_index", number(tag_index))];
-        self.update(TABLE, process_guid, Filter::everything(), values).await.map(drop)
+        let values = vec![
+            ("previous_definition_id", none),
+            ("modification_tag_index", number(tag_index)),
+        ];
+        self.update(TABLE, process_guid, Filter::everything(), values)
+            .await
+            .map(drop)
     }
 
-    /// The current definition of a desired LRP and how its instances are replaced, also of a record that is otherwise
-    /// unreadable; locked until the transaction ends.
+    /// The current definition of a desired LRP and how its instances are replaced, also of a record
+    /// that is otherwise unreadable; locked until the transaction ends.
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn update_target(&mut self, process_guid: &[u8]) -> Result<Option<UpdateTarget>, StoreError> {
+    pub async fn update_target(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<UpdateTarget>, StoreError> {
         self.get(&TARGET, process_guid).await
     }
 
@@ -283,10 +370,13 @@ impl Writer {
         if let Some(run_info) = run_info {
             values.push(("run_info", message(run_info)));
         }
-        self.update(TABLE, process_guid, Filter::everything(), values).await.map(drop)
+        self.update(TABLE, process_guid, Filter::everything(), values)
+            .await
+            .map(drop)
     }
 
-    /// Deletes a desired LRP and returns it, or the error if it was unreadable; none if there was none.
+    /// Deletes a desired LRP and returns it, or the error if it was unreadable; none if there was
+    /// none.
     ///
     /// # Errors
     /// As of [`Writer`], except for an unreadable record.
@@ -306,7 +396,11 @@ fn condition(filter: &DesiredLrpFilter) -> Filter {
 }
 
 fn routes_to_json(routes: Option<&Routes>) -> Result<Vec<u8>, StoreError> {
-    Routes::to_json(routes).map_err(|source| StoreError::NotJson { table: TABLE.name, column: "routes", source })
+    Routes::to_json(routes).map_err(|source| StoreError::NotJson {
+        table: TABLE.name,
+        column: "routes",
+        source,
+    })
 }
 
 fn whole(record: &Record<'_>) -> Result<DesiredLrp, RecordReadError> {
@@ -331,7 +425,9 @@ fn scheduling(record: &Record<'_>) -> Result<SchedulingInfo, RecordReadError> {
         root_fs: record.text("rootfs")?,
         routes: record.json("routes", Routes::from_json)?,
         tag: record.tag()?,
-        volume_drivers: record.message::<VolumePlacement>("volume_placement")?.driver_names,
+        volume_drivers: record
+            .message::<VolumePlacement>("volume_placement")?
+            .driver_names,
         placement_tags: record.plain_json("placement_tags", tags::texts_from_json)?,
         definition_id: record.text("definition_id")?,
         previous_definition_id: record.text("previous_definition_id")?,
@@ -373,10 +469,21 @@ fn target(record: &Record<'_>) -> Result<UpdateTarget, RecordReadError> {
 
 fn parts(record: &Record<'_>) -> Result<DesiredInstances, RecordReadError> {
     let routes: Option<Option<Routes>> = record.json("routes", Routes::from_json).ok();
-    let hostnames = routes.and_then(|routes| match routes.as_ref().and_then(|routes| routes.of(INTERNAL_ROUTER)) {
-        None => Some(Vec::new()),
-        Some(value) => tags::hostnames_from_json(value).ok(),
+    let hostnames = routes.and_then(|routes| {
+        match routes
+            .as_ref()
+            .and_then(|routes| routes.of(INTERNAL_ROUTER))
+        {
+            None => Some(Vec::new()),
+            Some(value) => tags::hostnames_from_json(value).ok(),
+        }
     });
-    let metric_tags = record.optional_json("metric_tags", tags::metric_tags_from_json).ok();
-    Ok(DesiredInstances { hostnames, metric_tags, ..numbers(record)? })
+    let metric_tags = record
+        .optional_json("metric_tags", tags::metric_tags_from_json)
+        .ok();
+    Ok(DesiredInstances {
+        hostnames,
+        metric_tags,
+        ..numbers(record)?
+    })
 }

@@ -1,8 +1,10 @@
-//! Direct access: rows of a database at the native layout, without transformation. Owns the SQL of filters, ranges and
-//! changes.
+//! Direct access: rows of a database at the native layout, without transformation. Owns the SQL of
+//! filters, ranges and changes.
 
 use futures_util::TryStreamExt;
-use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement};
+use sea_query::{
+    Alias, Cond, DeleteStatement, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement,
+};
 
 use super::column_values::{ColumnValue, ColumnValues, Conflict};
 use super::filter::Filter;
@@ -23,7 +25,19 @@ pub(super) async fn list<T>(
     let (table, columns) = (projection.table, projection.columns);
     let (rows, last) = match range.most {
         Some(units) => page(tx, table, columns, filter, range.after.as_ref(), units).await?,
-        None => (scan(tx, table, columns, filter, range, RowLock::None, "list records").await?, range.through.clone()),
+        None => (
+            scan(
+                tx,
+                table,
+                columns,
+                filter,
+                range,
+                RowLock::None,
+                "list records",
+            )
+            .await?,
+            range.through.clone(),
+        ),
     };
     let records = store.readable(rows.iter().map(|row| record(row, projection, store)))?;
     Ok(Listed { records, last })
@@ -36,8 +50,20 @@ pub(super) async fn records<T>(
     filter: &Filter,
     what: &'static str,
 ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
-    let rows = scan(tx, projection.table, projection.columns, filter, &Range::default(), RowLock::None, what).await?;
-    Ok(rows.iter().map(|row| record(row, projection, store)).collect())
+    let rows = scan(
+        tx,
+        projection.table,
+        projection.columns,
+        filter,
+        &Range::default(),
+        RowLock::None,
+        what,
+    )
+    .await?;
+    Ok(rows
+        .iter()
+        .map(|row| record(row, projection, store))
+        .collect())
 }
 
 /// The record of a unit. Under a lock, no other transaction changes it until this one ends.
@@ -52,8 +78,19 @@ pub(super) async fn get<T>(
         RowLock::None => "get a record",
         RowLock::Exclusive => "get a record to change it",
     };
-    let rows = scan(tx, projection.table, projection.columns, &filter, &Range::default(), lock, what).await?;
-    rows.first().map(|row| record(row, projection, store)).transpose()
+    let rows = scan(
+        tx,
+        projection.table,
+        projection.columns,
+        &filter,
+        &Range::default(),
+        lock,
+        what,
+    )
+    .await?;
+    rows.first()
+        .map(|row| record(row, projection, store))
+        .transpose()
 }
 
 /// Notes a record that cannot be read.
@@ -111,8 +148,9 @@ pub(super) fn within(key: &str, range: &Range, dialect: Dialect) -> Cond {
     Cond::all().add_option(after).add_option(through)
 }
 
-/// The rows of a page after a key, and its last key unless the page is the last. The rows are streamed in key order and
-/// counted; if they do not determine the end of the page, another query does.
+/// The rows of a page after a key, and its last key unless the page is the last. The rows are
+/// streamed in key order and counted; if they do not determine the end of the page, another query
+/// does.
 async fn page(
     tx: &mut Transaction,
     table: EntityTable,
@@ -123,16 +161,33 @@ async fn page(
 ) -> Result<(Vec<Row>, Option<Key>), StoreError> {
     const WHAT: &str = "list the records of a page";
     let dialect = tx.dialect();
-    let beyond = Range { after: after.cloned(), ..Range::default() };
+    let beyond = Range {
+        after: after.cloned(),
+        ..Range::default()
+    };
     if filter.is_complete_in_sql(dialect) {
-        // One row more than units: the last row belongs to a unit beyond the page, unless some units have several rows.
+        // One row more than units: the last row belongs to a unit beyond the page, unless some
+        // units have several rows.
         let limit = u64::from(units) + 1;
-        let select = select(table, columns, filter, &beyond, dialect).limit(limit).to_owned();
+        let select = select(table, columns, filter, &beyond, dialect)
+            .limit(limit)
+            .to_owned();
         let position = |column| columns.iter().position(|selected| *selected == column);
         let key = position(table.key).expect("the key is selected");
-        let heavy: Vec<_> = table.heavy.iter().filter_map(|column| position(*column)).collect();
+        let heavy: Vec<_> = table
+            .heavy
+            .iter()
+            .filter_map(|column| position(*column))
+            .collect();
         let end = PageEnd::new(units);
-        let mut found = PageRows { dialect, key, rows: Vec::new(), last_begins_at: 0, end, over: None };
+        let mut found = PageRows {
+            dialect,
+            key,
+            rows: Vec::new(),
+            last_begins_at: 0,
+            end,
+            over: None,
+        };
         let mut rows = tx.stream(&select);
         while let Some(row) = rows.try_next().await.map_err(failed(WHAT))? {
             if found.take(row, &heavy).map_err(failed(WHAT))? {
@@ -145,7 +200,10 @@ async fn page(
         }
     }
     let last = page_end(tx, table, filter, after, units).await?;
-    let range = Range { through: last, ..beyond };
+    let range = Range {
+        through: last,
+        ..beyond
+    };
     let rows = scan(tx, table, columns, filter, &range, RowLock::None, WHAT).await?;
     Ok((rows, range.through))
 }
@@ -159,7 +217,8 @@ struct PageRows {
     /// The index of the first row of the last unit.
     last_begins_at: usize,
     end: PageEnd,
-    /// Whether a row beyond the page was read, and if so, whether it is certain to belong to another unit.
+    /// Whether a row beyond the page was read, and if so, whether it is certain to belong to
+    /// another unit.
     over: Option<bool>,
 }
 
@@ -170,7 +229,11 @@ impl PageRows {
     /// Adds a row, given the positions of the heavy columns. Returns true if it is beyond the page.
     fn take(&mut self, row: Row, heavy: &[usize]) -> Result<bool, SqlError> {
         let key = row.bytes(self.key)?;
-        let last = self.rows.last().map(|last| last.bytes(self.key)).transpose()?;
+        let last = self
+            .rows
+            .last()
+            .map(|last| last.bytes(self.key))
+            .transpose()?;
         if last != Some(key) {
             if self.end.is_reached() {
                 self.over = Some(last.is_none_or(|last| surely_differ(last, key, self.dialect)));
@@ -180,7 +243,8 @@ impl PageRows {
             self.end.begin_unit();
         }
         for column in heavy {
-            self.end.add(row.bytes(*column)?.map_or(0, |text| text.len() as u64));
+            self.end
+                .add(row.bytes(*column)?.map_or(0, |text| text.len() as u64));
         }
         self.rows.push(row);
         Ok(false)
@@ -192,12 +256,17 @@ impl PageRows {
         let key = |row: &Row| Ok::<_, SqlError>(row.bytes(at)?.unwrap_or_default().to_vec());
         match self.over {
             None if (self.rows.len() as u64) < limit => return Ok(Some((self.rows, None))),
-            // The last unit may have more rows, and nothing may follow it. The units before it are complete.
+            // The last unit may have more rows, and nothing may follow it. The units before it are
+            // complete.
             None => {
-                let Some(row) = self.rows.get(self.last_begins_at) else { return Ok(None) };
+                let Some(row) = self.rows.get(self.last_begins_at) else {
+                    return Ok(None);
+                };
                 let beyond = key(row)?;
                 self.rows.truncate(self.last_begins_at);
-                let Some(last) = self.rows.last().map(key).transpose()? else { return Ok(None) };
+                let Some(last) = self.rows.last().map(key).transpose()? else {
+                    return Ok(None);
+                };
                 let ends = surely_differ(Some(&last), Some(&beyond), self.dialect);
                 return Ok(ends.then_some((self.rows, Some(last))));
             }
@@ -209,10 +278,14 @@ impl PageRows {
     }
 }
 
-/// Whether two keys with different bytes are certain to be different for the database. A collation of MySQL may treat
-/// characters as equal; ASCII letters (apart from case), digits, `-` and `_` are always different.
+/// Whether two keys with different bytes are certain to be different for the database. A collation
+/// of MySQL may treat characters as equal; ASCII letters (apart from case), digits, `-` and `_` are
+/// always different.
 fn surely_differ(one: Option<&[u8]>, other: Option<&[u8]>, dialect: Dialect) -> bool {
-    let is_plain = |key: &[u8]| key.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
+    let is_plain = |key: &[u8]| {
+        key.iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte))
+    };
     match (dialect, one, other) {
         (Dialect::Sqlite | Dialect::Postgres, ..) => true,
         (Dialect::Mysql, Some(one), Some(other)) => {
@@ -232,7 +305,10 @@ pub(super) async fn page_end(
 ) -> Result<Option<Key>, StoreError> {
     const WHAT: &str = "find the end of a page";
     let dialect = tx.dialect();
-    let beyond = Range { after: after.cloned(), ..Range::default() };
+    let beyond = Range {
+        after: after.cloned(),
+        ..Range::default()
+    };
     let size = text_length(table.heavy.iter().copied()).unwrap_or(Expr::val(0));
     let select = Query::select()
         .column(Alias::new(table.key))
@@ -255,7 +331,8 @@ pub(super) async fn page_end(
     Ok(None)
 }
 
-/// Inserts rows with the same columns. `stamp` is a column that each of them gets besides, with its value.
+/// Inserts rows with the same columns. `stamp` is a column that each of them gets besides, with its
+/// value.
 pub(super) async fn insert(
     Session { store, tx }: &mut Session,
     table: EntityTable,
@@ -263,22 +340,38 @@ pub(super) async fn insert(
     rows: Vec<ColumnValues>,
     conflict: Conflict,
 ) -> Result<(), StoreError> {
-    let Some(first) = rows.first() else { return Ok(()) };
-    let names = first.iter().map(|(column, _)| *column).chain(stamp.map(|(column, _)| column));
+    let Some(first) = rows.first() else {
+        return Ok(());
+    };
+    let names = first
+        .iter()
+        .map(|(column, _)| *column)
+        .chain(stamp.map(|(column, _)| column));
     let mut insert = Query::insert();
-    insert.into_table(Alias::new(table.name)).columns(names.map(Alias::new));
+    insert
+        .into_table(Alias::new(table.name))
+        .columns(names.map(Alias::new));
     for values in rows {
-        let values = values.into_iter().map(|(_, value)| operand_of(value, store.keyring()));
+        let values = values
+            .into_iter()
+            .map(|(_, value)| operand_of(value, store.keyring()));
         insert.values_panic(values.chain(stamp.map(|(_, version)| Expr::val(version))));
     }
     match conflict {
         Conflict::Fails => {}
         Conflict::Updates(column) => {
             let keys = table.primary_key.iter().map(|column| Alias::new(*column));
-            insert.on_conflict(OnConflict::columns(keys).update_column(Alias::new(column)).to_owned());
+            insert.on_conflict(
+                OnConflict::columns(keys)
+                    .update_column(Alias::new(column))
+                    .to_owned(),
+            );
         }
     }
-    tx.execute(&insert).await.map_err(failed("insert records")).map(drop)
+    tx.execute(&insert)
+        .await
+        .map_err(failed("insert records"))
+        .map(drop)
 }
 
 /// Updates the matching rows and returns their number.
@@ -289,14 +382,17 @@ pub(super) async fn update(
     values: ColumnValues,
 ) -> Result<u64, StoreError> {
     let mut update = Query::update();
-    update.table(Alias::new(table.name)).cond_where(filter.to_sql(tx.dialect()));
+    update
+        .table(Alias::new(table.name))
+        .cond_where(filter.to_sql(tx.dialect()));
     for (column, value) in values {
         update.value(Alias::new(column), operand_of(value, store.keyring()));
     }
     tx.execute(&update).await.map_err(failed("update a record"))
 }
 
-/// Deletes the matching rows of a unit and returns their number. Without conditions, the unit's residue is deleted too.
+/// Deletes the matching rows of a unit and returns their number. Without conditions, the unit's
+/// residue is deleted too.
 pub(super) async fn delete(
     tx: &mut Transaction,
     table: EntityTable,
@@ -306,7 +402,10 @@ pub(super) async fn delete(
 ) -> Result<u64, StoreError> {
     let whole_unit = filter.conditions().count() == 0;
     let filter = filter.equals(table.key, key);
-    let deleted = tx.execute(&deletion(table, &filter, tx.dialect())).await.map_err(failed("delete records"))?;
+    let deleted = tx
+        .execute(&deletion(table, &filter, tx.dialect()))
+        .await
+        .map_err(failed("delete records"))?;
     if whole_unit {
         delete_residue(tx, residue_places, key).await?;
     }
@@ -326,16 +425,29 @@ pub(super) async fn take<T>(
     let mut delete = deletion(table, &filter, dialect);
     let rows = if dialect == Dialect::Mysql {
         // MySQL, unlike MariaDB, has no `RETURNING`.
-        let rows = scan(tx, table, columns, &filter, &Range::default(), RowLock::Exclusive, WHAT).await?;
+        let rows = scan(
+            tx,
+            table,
+            columns,
+            &filter,
+            &Range::default(),
+            RowLock::Exclusive,
+            WHAT,
+        )
+        .await?;
         if !rows.is_empty() {
             tx.execute(&delete).await.map_err(failed(WHAT))?;
         }
         rows
     } else {
-        delete.returning(Query::returning().columns(columns.iter().map(|column| Alias::new(*column))));
+        delete.returning(
+            Query::returning().columns(columns.iter().map(|column| Alias::new(*column))),
+        );
         tx.fetch(&delete).await.map_err(failed(WHAT))?
     };
-    let Some(row) = rows.first() else { return Ok(None) };
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
     let taken = record(row, projection, store);
     delete_residue(tx, residue_places, key).await?;
     Ok(Some(taken))
@@ -360,18 +472,32 @@ pub(super) async fn unit_bytes(
         .cond_where(Filter::everything().equals(table.key, key).to_sql(dialect))
         .to_owned();
     let row = tx.fetch_one(&select).await.map_err(failed(WHAT))?;
-    Ok(row.integer(0).map_err(failed(WHAT))?.unwrap_or_default().unsigned_abs())
+    Ok(row
+        .integer(0)
+        .map_err(failed(WHAT))?
+        .unwrap_or_default()
+        .unsigned_abs())
 }
 
 fn deletion(table: EntityTable, filter: &Filter, dialect: Dialect) -> DeleteStatement {
-    Query::delete().from_table(Alias::new(table.name)).cond_where(filter.to_sql(dialect)).to_owned()
+    Query::delete()
+        .from_table(Alias::new(table.name))
+        .cond_where(filter.to_sql(dialect))
+        .to_owned()
 }
 
 /// Deletes the residue of a unit whose rows are deleted.
-async fn delete_residue(tx: &mut Transaction, places: Option<&residue::Places>, key: &[u8]) -> Result<(), StoreError> {
+async fn delete_residue(
+    tx: &mut Transaction,
+    places: Option<&residue::Places>,
+    key: &[u8],
+) -> Result<(), StoreError> {
     let Some(places) = places else { return Ok(()) };
     let result = residue::forget(tx, places, &UnitKey::text(key.to_vec()).name()).await;
-    result.map_err(|source| StoreError::Units { what: "delete the residue of a record", source: Box::new(source) })
+    result.map_err(|source| StoreError::Units {
+        what: "delete the residue of a record",
+        source: Box::new(source),
+    })
 }
 
 fn operand_of(value: ColumnValue, keyring: &Keyring) -> Expr {
@@ -399,7 +525,13 @@ mod tests {
         for (one, other) in [("a", "b"), ("a-1", "a_1"), ("A", "b"), ("", "a")] {
             assert_eq!(differ(one, other), [true; 3], "{one:?} {other:?}");
         }
-        for (one, other) in [("a", "A"), ("a", "a "), ("e", "\u{e9}"), ("a.", "a,"), ("a", "a\u{0}")] {
+        for (one, other) in [
+            ("a", "A"),
+            ("a", "a "),
+            ("e", "\u{e9}"),
+            ("a.", "a,"),
+            ("a", "a\u{0}"),
+        ] {
             assert_eq!(differ(one, other), [true, true, false], "{one:?} {other:?}");
         }
         assert!(!surely_differ(None, Some(b"a"), Dialect::Mysql));

@@ -6,7 +6,12 @@ use super::page::Range;
 use super::{EntityTable, Reader, StoreError, Writer};
 use crate::model::Text;
 
-const TABLE: EntityTable = EntityTable { name: "domains", key: "domain", primary_key: &["domain"], heavy: &[] };
+const TABLE: EntityTable = EntityTable {
+    name: "domains",
+    key: "domain",
+    primary_key: &["domain"],
+    heavy: &[],
+};
 
 impl Reader {
     /// The domains that expire after a time.
@@ -15,7 +20,9 @@ impl Reader {
     /// The database fails. Unreadable records are left out.
     pub async fn domains(&mut self, fresh_after_ns: i64) -> Result<Vec<Text>, StoreError> {
         let fresh = Filter::everything().above("expire_time", fresh_after_ns);
-        let names = TABLE.read(|record| record.text("domain")).columns(&["domain", "expire_time"]);
+        let names = TABLE
+            .read(|record| record.text("domain"))
+            .columns(&["domain", "expire_time"]);
         Ok(self.list(&names, &fresh, &Range::default()).await?.records)
     }
 }
@@ -25,16 +32,39 @@ impl Writer {
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn upsert_domain(&mut self, domain: &[u8], expire_time_ns: i64) -> Result<(), StoreError> {
-        let values = vec![("domain", self.plain(TABLE, "domain", domain)?), ("expire_time", number(expire_time_ns))];
-        self.insert(TABLE, domain, vec![values], Conflict::Updates("expire_time")).await
+    pub async fn upsert_domain(
+        &mut self,
+        domain: &[u8],
+        expire_time_ns: i64,
+    ) -> Result<(), StoreError> {
+        let values = vec![
+            ("domain", self.plain(TABLE, "domain", domain)?),
+            ("expire_time", number(expire_time_ns)),
+        ];
+        self.insert(
+            TABLE,
+            domain,
+            vec![values],
+            Conflict::Updates("expire_time"),
+        )
+        .await
     }
 
     /// Deletes a domain unless it has been refreshed in the meantime.
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn delete_expired_domain(&mut self, domain: &[u8], now_ns: i64) -> Result<(), StoreError> {
-        self.delete(TABLE, domain, Filter::everything().at_most("expire_time", now_ns)).await.map(drop)
+    pub async fn delete_expired_domain(
+        &mut self,
+        domain: &[u8],
+        now_ns: i64,
+    ) -> Result<(), StoreError> {
+        self.delete(
+            TABLE,
+            domain,
+            Filter::everything().at_most("expire_time", now_ns),
+        )
+        .await
+        .map(drop)
     }
 }

@@ -1,8 +1,9 @@
-//! Filters: conjunctions of conditions on single plain columns. Owns their SQL in each dialect, and their evaluation on a
-//! row in memory.
+//! Filters: conjunctions of conditions on single plain columns. Owns their SQL in each dialect, and
+//! their evaluation on a row in memory.
 //!
-//! Texts are compared as bytes in memory. A text that a database cannot store (not UTF-8, or with a NUL on PostgreSQL)
-//! matches no row. Other texts are compared as the database does, where a MySQL collation may ignore case.
+//! Texts are compared as bytes in memory. A text that a database cannot store (not UTF-8, or with a
+//! NUL on PostgreSQL) matches no row. Other texts are compared as the database does, where a MySQL
+//! collation may ignore case.
 
 use sea_query::extension::postgres::PgFunc;
 use sea_query::{Alias, BinOper, Cond, Expr, ExprTrait};
@@ -11,14 +12,16 @@ use super::record::Columns;
 use crate::database::{Dialect, of_few_lengths};
 use crate::rows::operand;
 
-/// MySQL has no list parameters and permits at most 65,535 parameters. Conditions with longer lists are evaluated in memory.
+/// MySQL has no list parameters and permits at most 65,535 parameters. Conditions with longer lists
+/// are evaluated in memory.
 const MOST_IN_LIST: usize = 10_000;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Condition {
     Equals(Vec<u8>),
     OneOf(Vec<Vec<u8>>),
-    /// Begins with one of these SQL `LIKE` patterns, case-sensitive and without an escape character.
+    /// Begins with one of these SQL `LIKE` patterns, case-sensitive and without an escape
+    /// character.
     LikeOneOf(Vec<Vec<u8>>),
     Is(i64),
     AtLeast(i64),
@@ -41,17 +44,29 @@ impl Filter {
 
     /// An empty text adds no condition.
     pub(super) fn equals_if_any(self, column: &'static str, text: &[u8]) -> Self {
-        if text.is_empty() { self } else { self.equals(column, text) }
+        if text.is_empty() {
+            self
+        } else {
+            self.equals(column, text)
+        }
     }
 
     /// An empty list adds no condition.
     pub(super) fn one_of(self, column: &'static str, texts: &[Vec<u8>]) -> Self {
-        if texts.is_empty() { self } else { self.and(column, Condition::OneOf(texts.to_vec())) }
+        if texts.is_empty() {
+            self
+        } else {
+            self.and(column, Condition::OneOf(texts.to_vec()))
+        }
     }
 
     /// An empty list adds no condition.
     pub(super) fn like_one_of(self, column: &'static str, patterns: &[Vec<u8>]) -> Self {
-        if patterns.is_empty() { self } else { self.and(column, Condition::LikeOneOf(patterns.to_vec())) }
+        if patterns.is_empty() {
+            self
+        } else {
+            self.and(column, Condition::LikeOneOf(patterns.to_vec()))
+        }
     }
 
     pub(super) fn is(self, column: &'static str, number: impl Into<i64>) -> Self {
@@ -81,31 +96,42 @@ impl Filter {
 
     /// Without the conditions on a column that the database evaluates.
     pub(super) fn but_in_sql(&self, column: &str, dialect: Dialect) -> Self {
-        let stays = |(of, condition): &&(&str, Condition)| *of != column || !condition.has_sql(dialect);
+        let stays =
+            |(of, condition): &&(&str, Condition)| *of != column || !condition.has_sql(dialect);
         Self(self.0.iter().filter(stays).cloned().collect())
     }
 
     /// Whether the database evaluates all conditions.
     pub(super) fn is_complete_in_sql(&self, dialect: Dialect) -> bool {
-        self.0.iter().all(|(_, condition)| condition.has_sql(dialect))
+        self.0
+            .iter()
+            .all(|(_, condition)| condition.has_sql(dialect))
     }
 
     /// The conditions that the database evaluates.
     pub(super) fn to_sql(&self, dialect: Dialect) -> Cond {
-        self.0.iter().fold(Cond::all(), |all, (column, condition)| all.add_option(condition.to_sql(column, dialect)))
+        self.0.iter().fold(Cond::all(), |all, (column, condition)| {
+            all.add_option(condition.to_sql(column, dialect))
+        })
     }
 
     /// Whether a row matches. It must have the filter's columns.
     pub(super) fn holds(&self, row: &impl Columns) -> bool {
-        self.0.iter().all(|(column, condition)| condition.holds(column, row))
+        self.0
+            .iter()
+            .all(|(column, condition)| condition.holds(column, row))
     }
 }
 
 impl Condition {
     fn has_sql(&self, dialect: Dialect) -> bool {
         match self {
-            Self::OneOf(texts) | Self::LikeOneOf(texts) => dialect != Dialect::Mysql || texts.len() <= MOST_IN_LIST,
-            Self::Equals(_) | Self::Is(_) | Self::AtLeast(_) | Self::AtMost(_) | Self::Above(_) => true,
+            Self::OneOf(texts) | Self::LikeOneOf(texts) => {
+                dialect != Dialect::Mysql || texts.len() <= MOST_IN_LIST
+            }
+            Self::Equals(_) | Self::Is(_) | Self::AtLeast(_) | Self::AtMost(_) | Self::Above(_) => {
+                true
+            }
         }
     }
 
@@ -129,7 +155,9 @@ impl Condition {
         match self {
             Self::Equals(wanted) => text(&|text| text == wanted),
             Self::OneOf(wanted) => text(&|text| wanted.iter().any(|wanted| text == wanted)),
-            Self::LikeOneOf(patterns) => text(&|text| patterns.iter().any(|pattern| begins_like(text, pattern))),
+            Self::LikeOneOf(patterns) => {
+                text(&|text| patterns.iter().any(|pattern| begins_like(text, pattern)))
+            }
             Self::Is(wanted) => number(&|number| number == *wanted),
             Self::AtLeast(least) => number(&|number| number >= *least),
             Self::AtMost(most) => number(&|number| number <= *most),
@@ -144,8 +172,13 @@ fn never() -> Expr {
 
 /// The texts that the database can store.
 fn storable(texts: &[Vec<u8>], dialect: Dialect) -> Vec<String> {
-    let texts = texts.iter().filter_map(|text| std::str::from_utf8(text).ok());
-    texts.filter(|text| dialect != Dialect::Postgres || !text.contains('\0')).map(str::to_owned).collect()
+    let texts = texts
+        .iter()
+        .filter_map(|text| std::str::from_utf8(text).ok());
+    texts
+        .filter(|text| dialect != Dialect::Postgres || !text.contains('\0'))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn one_of(column: Expr, texts: &[String], dialect: Dialect) -> Expr {
@@ -153,7 +186,10 @@ fn one_of(column: Expr, texts: &[String], dialect: Dialect) -> Expr {
         _ if texts.is_empty() => never(),
         Dialect::Postgres => column.eq(PgFunc::any(Expr::val(texts.to_vec()))),
         Dialect::Mysql => column.is_in(of_few_lengths(texts.to_vec())),
-        Dialect::Sqlite => Expr::cust_with_exprs("? IN (SELECT value FROM json_each(?))", [column, json_list(texts)]),
+        Dialect::Sqlite => Expr::cust_with_exprs(
+            "? IN (SELECT value FROM json_each(?))",
+            [column, json_list(texts)],
+        ),
     }
 }
 
@@ -161,7 +197,10 @@ fn like_one_of(column: Expr, patterns: &[String], dialect: Dialect) -> Expr {
     match dialect {
         _ if patterns.is_empty() => never(),
         Dialect::Postgres => {
-            let patterns: Vec<_> = patterns.iter().map(|pattern| prefix_pattern(pattern)).collect();
+            let patterns: Vec<_> = patterns
+                .iter()
+                .map(|pattern| prefix_pattern(pattern))
+                .collect();
             column.binary(BinOper::Like, PgFunc::any(Expr::val(patterns)))
         }
         Dialect::Mysql => {
@@ -171,7 +210,11 @@ fn like_one_of(column: Expr, patterns: &[String], dialect: Dialect) -> Expr {
                 [Expr::cust_with_exprs("CONVERT(? USING utf8mb4)", [column])],
             );
             let like = |pattern: &String| exact.clone().like(prefix_pattern(pattern));
-            of_few_lengths(patterns.to_vec()).iter().map(like).reduce(|one, other| one.or(other)).unwrap_or_else(never)
+            of_few_lengths(patterns.to_vec())
+                .iter()
+                .map(like)
+                .reduce(|one, other| one.or(other))
+                .unwrap_or_else(never)
         }
         Dialect::Sqlite => {
             let globs: Vec<_> = patterns.iter().map(|pattern| glob(pattern)).collect();
@@ -187,7 +230,8 @@ fn json_list(texts: &[String]) -> Expr {
     Expr::val(serde_json::to_string(texts).expect("a list of strings is JSON"))
 }
 
-/// A `LIKE` pattern for texts with this prefix. Backslash is the escape character of PostgreSQL and MySQL.
+/// A `LIKE` pattern for texts with this prefix. Backslash is the escape character of PostgreSQL and
+/// MySQL.
 fn prefix_pattern(pattern: &str) -> String {
     format!("{}%", pattern.replace('\\', r"\\"))
 }
@@ -235,7 +279,10 @@ fn begins_like<'a>(mut text: &'a [u8], mut pattern: &'a [u8]) -> bool {
 }
 
 fn after_character(text: &[u8]) -> &[u8] {
-    let more = text[1..].iter().take_while(|byte| **byte & 0xc0 == 0x80).count();
+    let more = text[1..]
+        .iter()
+        .take_while(|byte| **byte & 0xc0 == 0x80)
+        .count();
     &text[1 + more..]
 }
 

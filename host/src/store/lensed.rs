@@ -1,6 +1,7 @@
-//! Access through a lens, for data of another version than the handlers': newer, because modules were shipped before the
-//! host, or older, because it is pinned. Owns the groups of tables whose units are transformed together, and their
-//! transformation between the stored layout and the native one, which the handlers are compiled for.
+//! Access through a lens, for data of another version than the handlers': newer, because modules
+//! were shipped before the host, or older, because it is pinned. Owns the groups of tables whose
+//! units are transformed together, and their transformation between the stored layout and the
+//! native one, which the handlers are compiled for.
 //!
 //! If the lens cannot transform a unit, all its records count as unreadable.
 
@@ -24,8 +25,8 @@ use crate::layout::schema::{Layout, Table};
 use crate::lens::transform::Transform;
 use crate::lens::{Arguments, ComposeError, Lens, Provenance, Residue, ResidueEntry};
 use crate::rows::{
-    self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, Transformed, UnitBatch, UnitKey,
-    WantedColumns, residue,
+    self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, Transformed, UnitBatch,
+    UnitKey, WantedColumns, residue,
 };
 
 /// The lenses in both directions between the stored layout and the native one.
@@ -41,8 +42,8 @@ pub struct Lenses {
     table_groups: Vec<MergedTableGroup>,
 }
 
-/// A table group of either lens, merged with all that share a table with it: their units are transformed together in both
-/// directions.
+/// A table group of either lens, merged with all that share a table with it: their units are
+/// transformed together in both directions.
 #[derive(Debug, Clone, Default)]
 struct MergedTableGroup {
     /// Its tables in the native layout.
@@ -77,8 +78,9 @@ impl std::fmt::Debug for Lenses {
 }
 
 impl Lenses {
-    /// Whether data of a version cannot be accessed directly: a native table or column is absent, has another name or is
-    /// computed by a row function, or the stored layout has a column of which every new row needs a value.
+    /// Whether data of a version cannot be accessed directly: a native table or column is absent,
+    /// has another name or is computed by a row function, or the stored layout has a column of
+    /// which every new row needs a value.
     ///
     /// # Errors
     /// The migrations between them cannot be composed.
@@ -94,7 +96,8 @@ impl Lenses {
         to_native.map(|to_native| !is_identity(&to_native))
     }
 
-    /// Lenses between `version` and [`NATIVE`]. Rows that are written are stamped with `record_versions`.
+    /// Lenses between `version` and [`NATIVE`]. Rows that are written are stamped with
+    /// `record_versions`.
     ///
     /// # Errors
     /// The migrations between them cannot be composed.
@@ -113,16 +116,26 @@ impl Lenses {
         let place = Place::new(to_native.source.clone()).stamping(record_versions);
         let table_groups = table_groups(&to_native, &to_stored);
         let is_pinned = version < NATIVE;
-        Ok(Self { version, is_pinned, to_native, to_stored, arguments, place, table_groups })
+        Ok(Self {
+            version,
+            is_pinned,
+            to_native,
+            to_stored,
+            arguments,
+            place,
+            table_groups,
+        })
     }
 
-    /// The versions of the migrations between `version` and [`NATIVE`], whose run arguments the lenses need.
+    /// The versions of the migrations between `version` and [`NATIVE`], whose run arguments the
+    /// lenses need.
     pub fn versions(version: DataVersion) -> RangeInclusive<DataVersion> {
         version.min(NATIVE) + 1..=version.max(NATIVE)
     }
 
-    /// Sets whether a write that the stored layout cannot hold is rejected. Otherwise the excess is stored as residue until
-    /// the data reaches the native version: while a migration is under way, no write is rejected for it.
+    /// Sets whether a write that the stored layout cannot hold is rejected. Otherwise the excess is
+    /// stored as residue until the data reaches the native version: while a migration is under way,
+    /// no write is rejected for it.
     #[must_use]
     pub fn pinned(mut self, is_pinned: bool) -> Self {
         self.is_pinned = is_pinned && self.version < NATIVE;
@@ -131,18 +144,25 @@ impl Lenses {
 
     /// Whether the stored layout has a native table, under whatever name and in whatever form.
     pub(super) fn holds(&self, table: &str) -> bool {
-        self.table_groups.iter().any(|group| group.native.contains(table) && !group.stored.is_empty())
+        self.table_groups
+            .iter()
+            .any(|group| group.native.contains(table) && !group.stored.is_empty())
     }
 
     /// The error for a field that the stored layout has no place for.
     pub(super) fn not_held(&self, field: &str) -> StoreError {
-        StoreError::NotHeld { fields: field.to_owned(), version: self.version }
+        StoreError::NotHeld {
+            fields: field.to_owned(),
+            version: self.version,
+        }
     }
 
     /// The stored tables that hold the units of native tables.
     pub(super) fn stored(&self, tables: &[&str]) -> Vec<&str> {
         let held = tables.iter().filter(|table| self.holds(table));
-        let stored: BTreeSet<_> = held.flat_map(|table| &self.table_groups[self.group(table)].stored).collect();
+        let stored: BTreeSet<_> = held
+            .flat_map(|table| &self.table_groups[self.group(table)].stored)
+            .collect();
         stored.into_iter().map(String::as_str).collect()
     }
 
@@ -155,11 +175,15 @@ impl Lenses {
     }
 
     fn group(&self, table: &str) -> usize {
-        let found = self.table_groups.iter().position(|group| group.native.contains(table));
+        let found = self
+            .table_groups
+            .iter()
+            .position(|group| group.native.contains(table));
         found.expect("every native table is in a group")
     }
 
-    /// Loads units and transforms them to the native layout: all columns, or only the given columns of a table.
+    /// Loads units and transforms them to the native layout: all columns, or only the given columns
+    /// of a table.
     async fn load(
         self: &Arc<Self>,
         tx: &mut Transaction,
@@ -169,9 +193,18 @@ impl Lenses {
         columns: Option<(&str, &[&'static str])>,
     ) -> Result<NativeUnits, RowsError> {
         let wanted = self.wanted(group, columns);
-        let stored = rows::load(tx, &self.place, &wanted, &units, RowLock::None, ByteLimits::NONE).await?;
+        let stored = rows::load(
+            tx,
+            &self.place,
+            &wanted,
+            &units,
+            RowLock::None,
+            ByteLimits::NONE,
+        )
+        .await?;
         let residue_before = self.load_residue(tx, keyring, group, &stored).await?;
-        self.transform_loaded(keyring, group, stored, residue_before).await
+        self.transform_loaded(keyring, group, stored, residue_before)
+            .await
     }
 
     async fn transform_loaded(
@@ -183,27 +216,44 @@ impl Lenses {
     ) -> Result<NativeUnits, RowsError> {
         let (lenses, keyring) = (Arc::clone(self), Arc::clone(keyring));
         let work = move || lenses.transform_readable(&keyring, group, &stored, residue_before);
-        tokio::task::spawn_blocking(work).await.map_err(|_| RowsError::Interrupted)?
+        tokio::task::spawn_blocking(work)
+            .await
+            .map_err(|_| RowsError::Interrupted)?
     }
 
-    /// The stored columns to load: those that the lens reads, and those that hold the wanted native columns.
+    /// The stored columns to load: those that the lens reads, and those that hold the wanted native
+    /// columns.
     fn wanted(&self, group: usize, columns: Option<(&str, &[&'static str])>) -> WantedColumns {
         let group = &self.table_groups[group];
         let mut wanted = WantedColumns::new();
         for name in &group.stored {
             let needed = self.to_native.needed.get(name).cloned().unwrap_or_default();
             let table = &self.place.layout.tables[name];
-            let all = || table.columns.iter().map(|column| column.name.clone()).collect();
+            let all = || {
+                table
+                    .columns
+                    .iter()
+                    .map(|column| column.name.clone())
+                    .collect()
+            };
             let mut names = if columns.is_some() { needed } else { all() };
             names.extend(table.primary_key.iter().cloned());
             wanted.insert(name.clone(), names);
         }
-        let Some((table, columns)) = columns else { return wanted };
+        let Some((table, columns)) = columns else {
+            return wanted;
+        };
         for (column, provenance) in &self.to_native.tables[table].columns {
-            if let Provenance::Raw { table, column: name } = provenance
+            if let Provenance::Raw {
+                table,
+                column: name,
+            } = provenance
                 && columns.contains(&column.name.as_str())
             {
-                wanted.entry(table.clone()).or_default().insert(name.clone());
+                wanted
+                    .entry(table.clone())
+                    .or_default()
+                    .insert(name.clone());
             }
         }
         wanted
@@ -221,12 +271,15 @@ impl Lenses {
         if residue_places.is_empty() || batch.units.is_empty() {
             return Ok(Vec::new());
         }
-        let mut residue_entries = residue::load(tx, keyring, &self.to_native.returning, &batch.names()).await?;
-        residue_entries.retain(|entry| residue_places.contains(&(entry.left_by.version, entry.table.clone())));
+        let mut residue_entries =
+            residue::load(tx, keyring, &self.to_native.returning, &batch.names()).await?;
+        residue_entries
+            .retain(|entry| residue_places.contains(&(entry.left_by.version, entry.table.clone())));
         Ok(residue_entries)
     }
 
-    /// Transforms units to the native layout. Those that cannot be transformed are returned as damaged.
+    /// Transforms units to the native layout. Those that cannot be transformed are returned as
+    /// damaged.
     ///
     /// # Errors
     /// The units cannot be transformed at once; half of them may.
@@ -238,10 +291,19 @@ impl Lenses {
         residue_before: Vec<ResidueEntry>,
     ) -> Result<NativeUnits, RowsError> {
         let groups = &self.table_groups[group].to_native;
-        let sifted = self.passage(&self.to_native, groups, keyring).sift(stored, &Residue::from(residue_before))?;
-        let damaged = sifted.refused.into_iter().map(|(unit, fault)| (stored.units[unit].clone(), fault));
+        let sifted = self
+            .passage(&self.to_native, groups, keyring)
+            .sift(stored, &Residue::from(residue_before))?;
+        let damaged = sifted
+            .refused
+            .into_iter()
+            .map(|(unit, fault)| (stored.units[unit].clone(), fault));
         let Transformed { batch, residue, .. } = sifted.transformed;
-        Ok(NativeUnits { batch, residue, damaged: damaged.collect() })
+        Ok(NativeUnits {
+            batch,
+            residue,
+            damaged: damaged.collect(),
+        })
     }
 
     fn transform_to_native(
@@ -252,8 +314,12 @@ impl Lenses {
         residue_before: Vec<ResidueEntry>,
     ) -> Result<UnitBatch, RowsError> {
         let groups = &self.table_groups[group].to_native;
-        let transformed = self.passage(&self.to_native, groups, keyring).all(stored, &Residue::from(residue_before));
-        transformed.map(|transformed| transformed.batch).map_err(|(_, fault)| fault)
+        let transformed = self
+            .passage(&self.to_native, groups, keyring)
+            .all(stored, &Residue::from(residue_before));
+        transformed
+            .map(|transformed| transformed.batch)
+            .map_err(|(_, fault)| fault)
     }
 
     /// Transforms units to the stored layout; also returns their residue.
@@ -265,26 +331,50 @@ impl Lenses {
         residue_entries: Vec<ResidueEntry>,
     ) -> Result<(UnitBatch, Vec<ResidueEntry>), RowsError> {
         let groups = &self.table_groups[group].to_stored;
-        let transformed =
-            self.passage(&self.to_stored, groups, keyring).all(native, &Residue::from(residue_entries).of_edited());
-        transformed.map(|transformed| (transformed.batch, transformed.residue)).map_err(|(_, fault)| fault)
+        let transformed = self
+            .passage(&self.to_stored, groups, keyring)
+            .all(native, &Residue::from(residue_entries).of_edited());
+        transformed
+            .map(|transformed| (transformed.batch, transformed.residue))
+            .map_err(|(_, fault)| fault)
     }
 
-    fn passage<'a>(&'a self, lens: &'a Lens, groups: &'a [usize], keyring: &'a Keyring) -> Passage<'a> {
-        Passage { lens, groups, arguments: &self.arguments, keyring, writes_to: None }
+    fn passage<'a>(
+        &'a self,
+        lens: &'a Lens,
+        groups: &'a [usize],
+        keyring: &'a Keyring,
+    ) -> Passage<'a> {
+        Passage {
+            lens,
+            groups,
+            arguments: &self.arguments,
+            keyring,
+            writes_to: None,
+        }
     }
 }
 
 /// Whether the native tables can be read and written directly in the stored ones.
 fn is_identity(to_native: &Lens) -> bool {
     let serves = |name: &&str| {
-        let (Some(composed), Some(stored)) = (to_native.tables.get(*name), to_native.source.tables.get(*name)) else {
+        let (Some(composed), Some(stored)) = (
+            to_native.tables.get(*name),
+            to_native.source.tables.get(*name),
+        ) else {
             return false;
         };
         let as_it_is = composed.columns.iter().all(|(column, provenance)| {
-            *provenance == Provenance::Raw { table: (*name).to_owned(), column: column.name.clone() }
+            *provenance
+                == Provenance::Raw {
+                    table: (*name).to_owned(),
+                    column: column.name.clone(),
+                }
         });
-        let mut unknown = stored.columns.iter().filter(|column| composed.table.column(&column.name).is_none());
+        let mut unknown = stored
+            .columns
+            .iter()
+            .filter(|column| composed.table.column(&column.name).is_none());
         as_it_is
             && !composed.reshaped
             && composed.table.primary_key == stored.primary_key
@@ -295,19 +385,27 @@ fn is_identity(to_native: &Lens) -> bool {
 
 /// Merges the groups of both lenses that have a table in common.
 fn table_groups(to_native: &Lens, to_stored: &Lens) -> Vec<MergedTableGroup> {
-    let of_to_native = to_native.groups.iter().enumerate().map(|(at, group)| MergedTableGroup {
-        native: group.targets.iter().cloned().collect(),
-        stored: group.sources.iter().cloned().collect(),
-        to_native: vec![at],
-        ..MergedTableGroup::default()
-    });
-    let of_to_stored = to_stored.groups.iter().enumerate().map(|(at, group)| MergedTableGroup {
-        native: group.sources.iter().cloned().collect(),
-        stored: group.targets.iter().cloned().collect(),
-        to_stored: vec![at],
-        residue_places: group.keeps.clone(),
-        ..MergedTableGroup::default()
-    });
+    let of_to_native = to_native
+        .groups
+        .iter()
+        .enumerate()
+        .map(|(at, group)| MergedTableGroup {
+            native: group.targets.iter().cloned().collect(),
+            stored: group.sources.iter().cloned().collect(),
+            to_native: vec![at],
+            ..MergedTableGroup::default()
+        });
+    let of_to_stored = to_stored
+        .groups
+        .iter()
+        .enumerate()
+        .map(|(at, group)| MergedTableGroup {
+            native: group.sources.iter().cloned().collect(),
+            stored: group.targets.iter().cloned().collect(),
+            to_stored: vec![at],
+            residue_places: group.keeps.clone(),
+            ..MergedTableGroup::default()
+        });
     let mut table_groups: Vec<MergedTableGroup> = Vec::new();
     for mut group in of_to_native.chain(of_to_stored) {
         let meets = |other: &mut MergedTableGroup| {
@@ -330,6 +428,9 @@ fn failed(what: &'static str) -> impl Fn(RowsError) -> StoreError {
         RowsError::Rows { source, .. } if let Some(column) = refused_characters(source) => {
             StoreError::Characters { column }
         }
-        _ => StoreError::Units { what, source: Box::new(source) },
+        _ => StoreError::Units {
+            what,
+            source: Box::new(source),
+        },
     }
 }

@@ -1,6 +1,6 @@
-//! The tables `bbs_lrp_definitions`, the definitions of desired LRPs that are not the current one, and `bbs_lrp_updates`, the
-//! updates under way. A stored layout of an older version has neither: then there are no such records, and none can be
-//! written.
+//! The tables `bbs_lrp_definitions`, the definitions of desired LRPs that are not the current one,
+//! and `bbs_lrp_updates`, the updates under way. A stored layout of an older version has neither:
+//! then there are no such records, and none can be written.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,12 @@ const DEFINITIONS: EntityTable = EntityTable {
     heavy: &["run_info", "metric_tags"],
 };
 
-const UPDATES: EntityTable =
-    EntityTable { name: "bbs_lrp_updates", key: "process_guid", primary_key: &["process_guid"], heavy: &[] };
+const UPDATES: EntityTable = EntityTable {
+    name: "bbs_lrp_updates",
+    key: "process_guid",
+    primary_key: &["process_guid"],
+    heavy: &[],
+};
 
 /// The time at which the previous definition was last active: it still is.
 const IS_PREVIOUS: i64 = 0;
@@ -46,8 +50,9 @@ const WHOLE: Projection<ArchivedDefinition> = DEFINITIONS.read(archived).columns
 ]);
 
 /// The scheduling part, without the run information.
-const RESOURCES: Projection<(Text, Definition)> =
-    DEFINITIONS.read(|record| Ok((record.text("process_guid")?, resources(record)?))).columns(&[
+const RESOURCES: Projection<(Text, Definition)> = DEFINITIONS
+    .read(|record| Ok((record.text("process_guid")?, resources(record)?)))
+    .columns(&[
         "process_guid",
         "definition_id",
         "log_guid",
@@ -61,9 +66,14 @@ const RESOURCES: Projection<(Text, Definition)> =
     ]);
 
 const AGES: Projection<DefinitionAge> =
-    DEFINITIONS.read(age).columns(&["process_guid", "definition_id", "last_active_at"]);
+    DEFINITIONS
+        .read(age)
+        .columns(&["process_guid", "definition_id", "last_active_at"]);
 
-const UPDATE: Projection<UpdateRecord> = UPDATES.read(update).columns(&["process_guid", "started_at", "cancelled"]);
+const UPDATE: Projection<UpdateRecord> =
+    UPDATES
+        .read(update)
+        .columns(&["process_guid", "started_at", "cancelled"]);
 
 /// When a definition was last active.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +88,11 @@ pub struct DefinitionAge {
 
 /// Those that are not the current one are stored, also while an update replaces the previous one.
 fn count(others: &[Result<DefinitionAge, StoreError>]) -> DefinitionCount {
-    if others.is_empty() { DefinitionCount::One } else { DefinitionCount::Several }
+    if others.is_empty() {
+        DefinitionCount::One
+    } else {
+        DefinitionCount::Several
+    }
 }
 
 impl Reader {
@@ -86,11 +100,18 @@ impl Reader {
     ///
     /// # Errors
     /// The database fails, or a record is damaged ([`StoreError::Unreadable`]).
-    pub async fn definitions(&mut self, process_guid: &[u8]) -> Result<Vec<ArchivedDefinition>, StoreError> {
-        self.rows(&WHOLE, process_guid, Filter::everything()).await?.into_iter().collect()
+    pub async fn definitions(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Vec<ArchivedDefinition>, StoreError> {
+        self.rows(&WHOLE, process_guid, Filter::everything())
+            .await?
+            .into_iter()
+            .collect()
     }
 
-    /// The resources of the previous definitions of some process guids; does not decrypt the run information.
+    /// The resources of the previous definitions of some process guids; does not decrypt the run
+    /// information.
     ///
     /// # Errors
     /// The database fails. Unreadable records are left out.
@@ -101,23 +122,38 @@ impl Reader {
         if process_guids.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let previous = Filter::everything().one_of(DEFINITIONS.key, process_guids).is("last_active_at", IS_PREVIOUS);
-        Ok(self.list(&RESOURCES, &previous, &Range::default()).await?.records.into_iter().collect())
+        let previous = Filter::everything()
+            .one_of(DEFINITIONS.key, process_guids)
+            .is("last_active_at", IS_PREVIOUS);
+        Ok(self
+            .list(&RESOURCES, &previous, &Range::default())
+            .await?
+            .records
+            .into_iter()
+            .collect())
     }
 
     /// How many definitions the desired LRP of a process guid has had, as far as they are kept.
     ///
     /// # Errors
     /// The database fails.
-    pub async fn definitions_of(&mut self, process_guid: &[u8]) -> Result<DefinitionCount, StoreError> {
-        Ok(count(&self.rows(&AGES, process_guid, Filter::everything()).await?))
+    pub async fn definitions_of(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<DefinitionCount, StoreError> {
+        Ok(count(
+            &self.rows(&AGES, process_guid, Filter::everything()).await?,
+        ))
     }
 
     /// The ages of the definitions in a range.
     ///
     /// # Errors
     /// The database fails. Unreadable records are left out.
-    pub async fn definition_ages(&mut self, range: &Range) -> Result<Listed<DefinitionAge>, StoreError> {
+    pub async fn definition_ages(
+        &mut self,
+        range: &Range,
+    ) -> Result<Listed<DefinitionAge>, StoreError> {
         self.list(&AGES, &Filter::everything(), range).await
     }
 
@@ -133,7 +169,10 @@ impl Reader {
     ///
     /// # Errors
     /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
-    pub async fn lrp_update(&mut self, process_guid: &[u8]) -> Result<Option<UpdateRecord>, StoreError> {
+    pub async fn lrp_update(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<UpdateRecord>, StoreError> {
         self.get(&UPDATE, process_guid).await
     }
 }
@@ -149,23 +188,38 @@ impl Writer {
         id: &[u8],
     ) -> Result<Option<ArchivedDefinition>, StoreError> {
         let filter = Filter::everything().equals("definition_id", id);
-        self.rows(&WHOLE, process_guid, filter).await?.into_iter().next().transpose()
+        self.rows(&WHOLE, process_guid, filter)
+            .await?
+            .into_iter()
+            .next()
+            .transpose()
     }
 
     /// As [`Reader::definitions_of`].
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn definitions_of(&mut self, process_guid: &[u8]) -> Result<DefinitionCount, StoreError> {
-        Ok(count(&self.rows(&AGES, process_guid, Filter::everything()).await?))
+    pub async fn definitions_of(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<DefinitionCount, StoreError> {
+        Ok(count(
+            &self.rows(&AGES, process_guid, Filter::everything()).await?,
+        ))
     }
 
     /// The ages of the definitions of a process guid.
     ///
     /// # Errors
     /// As of [`Writer`]; [`StoreError::Unreadable`] for a damaged record.
-    pub async fn definition_ages(&mut self, process_guid: &[u8]) -> Result<Vec<DefinitionAge>, StoreError> {
-        self.rows(&AGES, process_guid, Filter::everything()).await?.into_iter().collect()
+    pub async fn definition_ages(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Vec<DefinitionAge>, StoreError> {
+        self.rows(&AGES, process_guid, Filter::everything())
+            .await?
+            .into_iter()
+            .collect()
     }
 
     /// Stores a definition, in place of one of the same id.
@@ -180,7 +234,9 @@ impl Writer {
     ) -> Result<(), StoreError> {
         self.access.require(DEFINITIONS, "lrp_definition")?;
         self.delete_definition(process_guid, &definition.id).await?;
-        let placement = VolumePlacement { driver_names: definition.volume_drivers.clone() };
+        let placement = VolumePlacement {
+            driver_names: definition.volume_drivers.clone(),
+        };
         let plain = |column, text: &[u8]| self.plain(DEFINITIONS, column, text);
         let values = vec![
             ("process_guid", plain("process_guid", process_guid)?),
@@ -191,13 +247,26 @@ impl Writer {
             ("max_pids", number(definition.max_pids)),
             ("rootfs", plain("rootfs", &definition.root_fs)?),
             ("volume_placement", message(&placement)),
-            ("placement_tags", plain("placement_tags", &tags::texts_to_json(&definition.placement_tags))?),
-            ("metric_tags", json(tags::metric_tags_to_json(&definition.metric_tags))),
+            (
+                "placement_tags",
+                plain(
+                    "placement_tags",
+                    &tags::texts_to_json(&definition.placement_tags),
+                )?,
+            ),
+            (
+                "metric_tags",
+                json(tags::metric_tags_to_json(&definition.metric_tags)),
+            ),
             ("run_info", message(&definition.run_info)),
             ("created_at", number(definition.run_info.created_at)),
-            ("last_active_at", number(last_active_ns.unwrap_or(IS_PREVIOUS))),
+            (
+                "last_active_at",
+                number(last_active_ns.unwrap_or(IS_PREVIOUS)),
+            ),
         ];
-        self.insert(DEFINITIONS, process_guid, vec![values], Conflict::Fails).await
+        self.insert(DEFINITIONS, process_guid, vec![values], Conflict::Fails)
+            .await
     }
 
     /// Sets when a definition was last active.
@@ -212,16 +281,24 @@ impl Writer {
     ) -> Result<(), StoreError> {
         let values = vec![("last_active_at", number(last_active_ns))];
         let filter = Filter::everything().equals("definition_id", id);
-        self.update(DEFINITIONS, process_guid, filter, values).await.map(drop)
+        self.update(DEFINITIONS, process_guid, filter, values)
+            .await
+            .map(drop)
     }
 
     /// Deletes a definition.
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn delete_definition(&mut self, process_guid: &[u8], id: &[u8]) -> Result<(), StoreError> {
+    pub async fn delete_definition(
+        &mut self,
+        process_guid: &[u8],
+        id: &[u8],
+    ) -> Result<(), StoreError> {
         let filter = Filter::everything().equals("definition_id", id);
-        self.delete(DEFINITIONS, process_guid, filter).await.map(drop)
+        self.delete(DEFINITIONS, process_guid, filter)
+            .await
+            .map(drop)
     }
 
     /// Deletes all definitions of a process guid that are not the current one.
@@ -229,14 +306,19 @@ impl Writer {
     /// # Errors
     /// As of [`Writer`].
     pub async fn delete_definitions(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
-        self.delete(DEFINITIONS, process_guid, Filter::everything()).await.map(drop)
+        self.delete(DEFINITIONS, process_guid, Filter::everything())
+            .await
+            .map(drop)
     }
 
     /// The update of a process guid.
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn lrp_update(&mut self, process_guid: &[u8]) -> Result<Option<UpdateRecord>, StoreError> {
+    pub async fn lrp_update(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<UpdateRecord>, StoreError> {
         self.get(&UPDATE, process_guid).await
     }
 
@@ -248,11 +330,15 @@ impl Writer {
         self.access.require(UPDATES, "lrp_definition")?;
         self.end_update(&update.process_guid).await?;
         let values = vec![
-            ("process_guid", self.plain(UPDATES, "process_guid", &update.process_guid)?),
+            (
+                "process_guid",
+                self.plain(UPDATES, "process_guid", &update.process_guid)?,
+            ),
             ("started_at", number(update.started_at_ns)),
             ("cancelled", ColumnValue::Flag(update.is_cancelled)),
         ];
-        self.insert(UPDATES, &update.process_guid, vec![values], Conflict::Fails).await
+        self.insert(UPDATES, &update.process_guid, vec![values], Conflict::Fails)
+            .await
     }
 
     /// Deletes the update of a process guid.
@@ -260,7 +346,9 @@ impl Writer {
     /// # Errors
     /// As of [`Writer`].
     pub async fn end_update(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
-        self.delete(UPDATES, process_guid, Filter::everything()).await.map(drop)
+        self.delete(UPDATES, process_guid, Filter::everything())
+            .await
+            .map(drop)
     }
 }
 
@@ -270,7 +358,10 @@ fn archived(record: &Record<'_>) -> Result<ArchivedDefinition, RecordReadError> 
         run_info: record.message("run_info")?,
         ..resources(record)?
     };
-    Ok(ArchivedDefinition { definition, last_active_ns: last_active_ns(record)? })
+    Ok(ArchivedDefinition {
+        definition,
+        last_active_ns: last_active_ns(record)?,
+    })
 }
 
 fn last_active_ns(record: &Record<'_>) -> Result<Option<i64>, RecordReadError> {

@@ -1,6 +1,7 @@
 //! Ranges of partition keys and pages of lists. Owns the size at which a page ends.
 
-/// A partition key. Databases differ in the order of keys, so the host never compares them by order.
+/// A partition key. Databases differ in the order of keys, so the host never compares them by
+/// order.
 pub type Key = Vec<u8>;
 
 /// A range of partition keys in the database's order.
@@ -22,8 +23,8 @@ pub struct Listed<T> {
     pub last: Option<Key>,
 }
 
-/// Bytes of large columns at which a page ends, after the unit that reaches them. Bounds the memory of a list, and of a
-/// translator that processes it, whatever the size of records.
+/// Bytes of large columns at which a page ends, after the unit that reaches them. Bounds the memory
+/// of a list, and of a translator that processes it, whatever the size of records.
 const PAGE_BYTES: u64 = 4 << 20;
 
 /// Counts units until a page is full.
@@ -36,7 +37,11 @@ pub(super) struct PageEnd {
 
 impl PageEnd {
     pub(super) fn new(most: u32) -> Self {
-        Self { units: 0, bytes: 0, most }
+        Self {
+            units: 0,
+            bytes: 0,
+            most,
+        }
     }
 
     pub(super) fn begin_unit(&mut self) {

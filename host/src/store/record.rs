@@ -1,5 +1,5 @@
-//! A row as a record: values of columns by name, decrypted. NULL in a plain column reads as empty or zero; in a sealed
-//! column it is an error unless the column is optional.
+//! A row as a record: values of columns by name, decrypted. NULL in a plain column reads as empty
+//! or zero; in a sealed column it is an error unless the column is optional.
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -19,17 +19,29 @@ use crate::rows::RowsError;
 #[derive(Debug, thiserror::Error)]
 pub enum RecordReadError {
     #[error("{column} has an unexpected type")]
-    Column { column: &'static str, source: SqlError },
+    Column {
+        column: &'static str,
+        source: SqlError,
+    },
     #[error("{column} holds the number {number}, which is out of range")]
     OutOfRange { column: &'static str, number: i64 },
     #[error("{column} is empty")]
     Empty { column: &'static str },
     #[error("{column} cannot be decrypted")]
-    Sealed { column: &'static str, source: EncryptionError },
+    Sealed {
+        column: &'static str,
+        source: EncryptionError,
+    },
     #[error("{column} is not a valid protobuf message")]
-    Message { column: &'static str, source: prost::DecodeError },
+    Message {
+        column: &'static str,
+        source: prost::DecodeError,
+    },
     #[error("{column} is not valid JSON for this column")]
-    Json { column: &'static str, source: Malformed },
+    Json {
+        column: &'static str,
+        source: Malformed,
+    },
     #[error("the lens cannot transform its unit")]
     Lens { source: Arc<RowsError> },
 }
@@ -48,8 +60,12 @@ pub(super) trait Columns {
         sealing: Sealing,
         keyring: &Keyring,
     ) -> Result<Option<Cow<'_, [u8]>>, RecordReadError> {
-        let Some(text) = self.bytes(column)?.filter(|text| !text.is_empty()) else { return Ok(None) };
-        let opened = keyring.open(sealing, text).map_err(|source| RecordReadError::Sealed { column, source })?;
+        let Some(text) = self.bytes(column)?.filter(|text| !text.is_empty()) else {
+            return Ok(None);
+        };
+        let opened = keyring
+            .open(sealing, text)
+            .map_err(|source| RecordReadError::Sealed { column, source })?;
         Ok(Some(Cow::Owned(opened)))
     }
 }
@@ -58,13 +74,18 @@ pub(super) trait Columns {
 pub(super) struct SelectedRow<'a> {
     row: &'a Row,
     columns: &'static [&'static str],
-    /// The column after the one that was read last: most records are read in the order of their columns.
+    /// The column after the one that was read last: most records are read in the order of their
+    /// columns.
     next: Cell<usize>,
 }
 
 impl<'a> SelectedRow<'a> {
     pub(super) fn new(row: &'a Row, columns: &'static [&'static str]) -> Self {
-        Self { row, columns, next: Cell::new(0) }
+        Self {
+            row,
+            columns,
+            next: Cell::new(0),
+        }
     }
 
     /// A position is found faster than the driver finds a name.
@@ -74,11 +95,15 @@ impl<'a> SelectedRow<'a> {
         read: impl FnOnce(&'r Row, usize) -> Result<T, SqlError>,
     ) -> Result<T, RecordReadError> {
         let is_column = |at: &usize| self.columns.get(*at) == Some(&column);
-        let position = Some(self.next.get()).filter(is_column).or_else(|| (0..self.columns.len()).find(is_column));
-        let value = position.ok_or_else(|| SqlError::ColumnNotFound(column.to_owned())).and_then(|at| {
-            self.next.set(at + 1);
-            read(self.row, at)
-        });
+        let position = Some(self.next.get())
+            .filter(is_column)
+            .or_else(|| (0..self.columns.len()).find(is_column));
+        let value = position
+            .ok_or_else(|| SqlError::ColumnNotFound(column.to_owned()))
+            .and_then(|at| {
+                self.next.set(at + 1);
+                read(self.row, at)
+            });
         value.map_err(|source| RecordReadError::Column { column, source })
     }
 }
@@ -109,8 +134,15 @@ pub(super) struct Projection<T> {
 
 impl EntityTable {
     /// A projection without columns yet.
-    pub(super) const fn read<T>(self, read: fn(&Record<'_>) -> Result<T, RecordReadError>) -> Projection<T> {
-        Projection { table: self, columns: &[], read }
+    pub(super) const fn read<T>(
+        self,
+        read: fn(&Record<'_>) -> Result<T, RecordReadError>,
+    ) -> Projection<T> {
+        Projection {
+            table: self,
+            columns: &[],
+            read,
+        }
     }
 }
 
@@ -124,7 +156,11 @@ impl<T> Projection<T> {
         let record = Record { columns, keyring };
         (self.read)(&record).map_err(|source| {
             let key = record.text(self.table.key).unwrap_or_default();
-            StoreError::Unreadable { table: self.table.name, key, source }
+            StoreError::Unreadable {
+                table: self.table.name,
+                key,
+                source,
+            }
         })
     }
 }
@@ -139,7 +175,10 @@ impl Record<'_> {
         Ok(self.columns.integer(column)?.unwrap_or(0))
     }
 
-    pub(super) fn number<N: TryFrom<i64>>(&self, column: &'static str) -> Result<N, RecordReadError> {
+    pub(super) fn number<N: TryFrom<i64>>(
+        &self,
+        column: &'static str,
+    ) -> Result<N, RecordReadError> {
         let number = self.long(column)?;
         N::try_from(number).map_err(|_| RecordReadError::OutOfRange { column, number })
     }
@@ -156,8 +195,12 @@ impl Record<'_> {
     }
 
     /// A sealed message. NULL and empty text are errors.
-    pub(super) fn message<M: Message + Default>(&self, column: &'static str) -> Result<M, RecordReadError> {
-        self.optional_message(column)?.ok_or(RecordReadError::Empty { column })
+    pub(super) fn message<M: Message + Default>(
+        &self,
+        column: &'static str,
+    ) -> Result<M, RecordReadError> {
+        self.optional_message(column)?
+            .ok_or(RecordReadError::Empty { column })
     }
 
     /// A sealed message; none for NULL and empty text.
@@ -165,8 +208,15 @@ impl Record<'_> {
         &self,
         column: &'static str,
     ) -> Result<Option<M>, RecordReadError> {
-        let Some(plain) = self.columns.open(column, Sealing::Enveloped, self.keyring)? else { return Ok(None) };
-        M::decode(&plain[..]).map(Some).map_err(|source| RecordReadError::Message { column, source })
+        let Some(plain) = self
+            .columns
+            .open(column, Sealing::Enveloped, self.keyring)?
+        else {
+            return Ok(None);
+        };
+        M::decode(&plain[..])
+            .map(Some)
+            .map_err(|source| RecordReadError::Message { column, source })
     }
 
     /// Sealed JSON. NULL and empty text are errors.
@@ -186,7 +236,9 @@ impl Record<'_> {
         column: &'static str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<T, RecordReadError> {
-        let Some(plain) = self.columns.open(column, Sealing::Sealed, self.keyring)? else { return Ok(T::default()) };
+        let Some(plain) = self.columns.open(column, Sealing::Sealed, self.keyring)? else {
+            return Ok(T::default());
+        };
         parse(&plain).map_err(|source| RecordReadError::Json { column, source })
     }
 
@@ -196,7 +248,9 @@ impl Record<'_> {
         column: &'static str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<T, RecordReadError> {
-        let Some(plain) = self.columns.bytes(column)? else { return Ok(T::default()) };
+        let Some(plain) = self.columns.bytes(column)? else {
+            return Ok(T::default());
+        };
         parse(plain).map_err(|source| RecordReadError::Json { column, source })
     }
 }

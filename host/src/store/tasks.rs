@@ -7,8 +7,12 @@ use super::record::{Projection, Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, UnreadableRow, Writer};
 use crate::model::task::{Task, TaskFilter};
 
-pub(super) const TABLE: EntityTable =
-    EntityTable { name: "tasks", key: "guid", primary_key: &["guid"], heavy: &["task_definition", "result"] };
+pub(super) const TABLE: EntityTable = EntityTable {
+    name: "tasks",
+    key: "guid",
+    primary_key: &["guid"],
+    heavy: &["task_definition", "result"],
+};
 
 const WHOLE: Projection<Task> = TABLE.read(task).columns(&[
     "guid",
@@ -31,7 +35,11 @@ impl Reader {
     ///
     /// # Errors
     /// The database fails. Unreadable records are left out.
-    pub async fn tasks(&mut self, filter: &TaskFilter, range: &Range) -> Result<Listed<Task>, StoreError> {
+    pub async fn tasks(
+        &mut self,
+        filter: &TaskFilter,
+        range: &Range,
+    ) -> Result<Listed<Task>, StoreError> {
         self.list(&WHOLE, &condition(filter), range).await
     }
 
@@ -54,7 +62,10 @@ impl Writer {
     }
 
     /// The row of a task that cannot be read.
-    pub(super) async fn unreadable_task(&mut self, guid: &[u8]) -> Result<Vec<UnreadableRow>, StoreError> {
+    pub(super) async fn unreadable_task(
+        &mut self,
+        guid: &[u8],
+    ) -> Result<Vec<UnreadableRow>, StoreError> {
         let rows = self.rows(&WHOLE, guid, Filter::everything()).await?;
         Ok(rows.into_iter().filter_map(UnreadableRow::alone).collect())
     }
@@ -71,7 +82,8 @@ impl Writer {
             ("task_definition", message(&task.definition)),
         ];
         values.extend(self.mutable_columns(task)?);
-        self.insert(TABLE, &task.guid, vec![values], Conflict::Fails).await
+        self.insert(TABLE, &task.guid, vec![values], Conflict::Fails)
+            .await
     }
 
     /// Writes the columns of a task that can change.
@@ -80,7 +92,9 @@ impl Writer {
     /// As of [`Writer`]. The texts of failures and rejections are shortened instead.
     pub async fn update_task(&mut self, task: &Task) -> Result<(), StoreError> {
         let values = self.mutable_columns(task)?;
-        self.update(TABLE, &task.guid, Filter::everything(), values).await.map(drop)
+        self.update(TABLE, &task.guid, Filter::everything(), values)
+            .await
+            .map(drop)
     }
 
     fn mutable_columns(&self, task: &Task) -> Result<ColumnValues, StoreError> {
@@ -107,7 +121,9 @@ impl Writer {
 }
 
 fn condition(filter: &TaskFilter) -> Filter {
-    Filter::everything().equals_if_any("domain", &filter.domain).equals_if_any("cell_id", &filter.cell_id)
+    Filter::everything()
+        .equals_if_any("domain", &filter.domain)
+        .equals_if_any("cell_id", &filter.cell_id)
 }
 
 fn task(record: &Record<'_>) -> Result<Task, RecordReadError> {

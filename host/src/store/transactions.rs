@@ -1,4 +1,5 @@
-//! Readers and writers: one transaction each. Own the choice of the backend for each operation on the tables.
+//! Readers and writers: one transaction each. Own the choice of the backend for each operation on
+//! the tables.
 
 use tokio::sync::OwnedRwLockReadGuard;
 
@@ -15,8 +16,8 @@ use crate::rows::RowLock;
 /// A transaction that reads entities.
 ///
 /// # Errors
-/// Every list and get fails if the database does. An unreadable record fails a get with [`StoreError::Unreadable`]; lists
-/// leave it out.
+/// Every list and get fails if the database does. An unreadable record fails a get with
+/// [`StoreError::Unreadable`]; lists leave it out.
 #[derive(Debug)]
 pub struct Reader {
     pub(super) access: OwnedRwLockReadGuard<TableAccess>,
@@ -24,18 +25,23 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Begins the snapshot and refreshes the connection's view of the schema. SQLite reads the quoted name of an unknown
-    /// column as a text literal, so a connection with the schema before a migration would return a column's name instead
-    /// of its value.
+    /// Begins the snapshot and refreshes the connection's view of the schema. SQLite reads the
+    /// quoted name of an unknown column as a text literal, so a connection with the schema before a
+    /// migration would return a column's name instead of its value.
     pub(super) async fn begin(
         store: Store,
         access: OwnedRwLockReadGuard<TableAccess>,
         mut tx: Transaction,
     ) -> Result<Self, StoreError> {
         if tx.dialect() == Dialect::Sqlite {
-            tx.fetch(sql("SELECT 1 FROM sqlite_schema LIMIT 1")).await.map_err(failed("begin to read"))?;
+            tx.fetch(sql("SELECT 1 FROM sqlite_schema LIMIT 1"))
+                .await
+                .map_err(failed("begin to read"))?;
         }
-        Ok(Self { access, session: Session { store, tx } })
+        Ok(Self {
+            access,
+            session: Session { store, tx },
+        })
     }
 
     /// The present time in nanoseconds since 1970.
@@ -57,8 +63,8 @@ impl Reader {
         }
     }
 
-    /// The readable records of a range. With [`Range::most`], the result has the last key of the page, from which the next
-    /// range begins.
+    /// The readable records of a range. With [`Range::most`], the result has the last key of the
+    /// page, from which the next range begins.
     pub(super) async fn list<T>(
         &mut self,
         projection: &Projection<T>,
@@ -66,9 +72,18 @@ impl Reader {
         range: &Range,
     ) -> Result<Listed<T>, StoreError> {
         match self.access.backend_of(projection.table) {
-            None => Ok(Listed { records: Vec::new(), last: None }),
-            Some(Backend::Direct) => direct::list(&mut self.session, projection, filter, range).await,
-            Some(Backend::Lensed(lenses)) => lenses.list(&mut self.session, projection, filter, range).await,
+            None => Ok(Listed {
+                records: Vec::new(),
+                last: None,
+            }),
+            Some(Backend::Direct) => {
+                direct::list(&mut self.session, projection, filter, range).await
+            }
+            Some(Backend::Lensed(lenses)) => {
+                lenses
+                    .list(&mut self.session, projection, filter, range)
+                    .await
+            }
         }
     }
 
@@ -82,18 +97,28 @@ impl Reader {
         let filter = filter.equals(projection.table.key, key);
         match self.access.backend_of(projection.table) {
             None => Ok(Vec::new()),
-            Some(Backend::Direct) => direct::records(&mut self.session, projection, &filter, "get records").await,
+            Some(Backend::Direct) => {
+                direct::records(&mut self.session, projection, &filter, "get records").await
+            }
             Some(Backend::Lensed(lenses)) => {
-                lenses.records(&mut self.session, projection, &filter, &Range::default()).await
+                lenses
+                    .records(&mut self.session, projection, &filter, &Range::default())
+                    .await
             }
         }
     }
 
     /// The record of a unit.
-    pub(super) async fn get<T>(&mut self, projection: &Projection<T>, key: &[u8]) -> Result<Option<T>, StoreError> {
+    pub(super) async fn get<T>(
+        &mut self,
+        projection: &Projection<T>,
+        key: &[u8],
+    ) -> Result<Option<T>, StoreError> {
         match self.access.backend_of(projection.table) {
             None => Ok(None),
-            Some(Backend::Direct) => direct::get(&mut self.session, projection, key, RowLock::None).await,
+            Some(Backend::Direct) => {
+                direct::get(&mut self.session, projection, key, RowLock::None).await
+            }
             Some(Backend::Lensed(lenses)) => lenses.get(&mut self.session, projection, key).await,
         }
     }
@@ -102,9 +127,10 @@ impl Reader {
 /// A fenced transaction that reads and writes the entities of a unit. Rolled back if dropped.
 ///
 /// # Errors
-/// Every method fails if the database does, with an error whose [`StoreError::is_transient`] says whether to retry. A get
-/// fails with [`StoreError::Unreadable`], an insertion with [`StoreError::Exists`], and a write of plain text with
-/// [`StoreError::NotText`] or [`StoreError::TooLong`] if its column cannot hold it.
+/// Every method fails if the database does, with an error whose [`StoreError::is_transient`] says
+/// whether to retry. A get fails with [`StoreError::Unreadable`], an insertion with
+/// [`StoreError::Exists`], and a write of plain text with [`StoreError::NotText`] or
+/// [`StoreError::TooLong`] if its column cannot hold it.
 pub struct Writer {
     pub(super) access: OwnedRwLockReadGuard<TableAccess>,
     pub(super) session: Session,
@@ -119,7 +145,10 @@ pub struct Writer {
 impl std::fmt::Debug for Writer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let touched = self.touched.len();
-        f.debug_struct("Writer").field("tx", &self.session.tx).field("touched", &touched).finish_non_exhaustive()
+        f.debug_struct("Writer")
+            .field("tx", &self.session.tx)
+            .field("touched", &touched)
+            .finish_non_exhaustive()
     }
 }
 
@@ -131,7 +160,13 @@ impl Writer {
         tx: Transaction,
     ) -> Self {
         let (session, units) = (Session { store, tx }, LoadedUnits::default());
-        Self { access, session, units, touched: Vec::new(), _held: held }
+        Self {
+            access,
+            session,
+            units,
+            touched: Vec::new(),
+            _held: held,
+        }
     }
 
     /// The present time in nanoseconds since 1970.
@@ -139,35 +174,53 @@ impl Writer {
         self.session.store.now_ns()
     }
 
-    /// Writes the changes of units that were loaded through a lens, applies dual writes, and commits.
+    /// Writes the changes of units that were loaded through a lens, applies dual writes, and
+    /// commits.
     ///
     /// # Errors
-    /// If a write fails; then nothing is committed. Units behind lenses fail with [`StoreError::Exists`] or
-    /// [`StoreError::Raced`] on a conflict, and with [`StoreError::NotHeld`] if the stored layout cannot hold a change; dual
-    /// writes fail with [`StoreError::DualWrite`]. [`StoreError::Commit`] if the database did not confirm the commit, which
-    /// may have succeeded.
+    /// If a write fails; then nothing is committed. Units behind lenses fail with
+    /// [`StoreError::Exists`] or [`StoreError::Raced`] on a conflict, and with
+    /// [`StoreError::NotHeld`] if the stored layout cannot hold a change; dual writes fail with
+    /// [`StoreError::DualWrite`]. [`StoreError::Commit`] if the database did not confirm the
+    /// commit, which may have succeeded.
     pub async fn commit(mut self) -> Result<(), StoreError> {
         match &self.access.backend {
             Backend::Direct => {}
             Backend::Lensed(lenses) => self.units.write(lenses, &mut self.session).await?,
         }
         if let Some(dual_write) = &self.access.dual_write {
-            dual_write.changed(&mut self.session.tx, &self.touched).await?;
+            dual_write
+                .changed(&mut self.session.tx, &self.touched)
+                .await?;
         }
-        self.session.tx.commit().await.map_err(|source| StoreError::Commit { source })
+        self.session
+            .tx
+            .commit()
+            .await
+            .map_err(|source| StoreError::Commit { source })
     }
 
     /// Reads a record in order to change it. It is locked until the transaction ends.
-    pub(super) async fn get<T>(&mut self, projection: &Projection<T>, key: &[u8]) -> Result<Option<T>, StoreError> {
+    pub(super) async fn get<T>(
+        &mut self,
+        projection: &Projection<T>,
+        key: &[u8],
+    ) -> Result<Option<T>, StoreError> {
         match self.access.backend_of(projection.table) {
             None => Ok(None),
-            Some(Backend::Direct) => direct::get(&mut self.session, projection, key, RowLock::Exclusive).await,
-            Some(Backend::Lensed(lenses)) => self.units.get(lenses, &mut self.session, projection, key).await,
+            Some(Backend::Direct) => {
+                direct::get(&mut self.session, projection, key, RowLock::Exclusive).await
+            }
+            Some(Backend::Lensed(lenses)) => {
+                self.units
+                    .get(lenses, &mut self.session, projection, key)
+                    .await
+            }
         }
     }
 
-    /// Reads records of a unit in order to change them, including errors for the unreadable ones. They are not locked, so
-    /// a write must have a filter that matches only the row as it was read.
+    /// Reads records of a unit in order to change them, including errors for the unreadable ones.
+    /// They are not locked, so a write must have a filter that matches only the row as it was read.
     pub(super) async fn rows<T>(
         &mut self,
         projection: &Projection<T>,
@@ -178,9 +231,19 @@ impl Writer {
         match self.access.backend_of(projection.table) {
             None => Ok(Vec::new()),
             Some(Backend::Direct) => {
-                direct::records(session, projection, &filter.equals(projection.table.key, key), what).await
+                direct::records(
+                    session,
+                    projection,
+                    &filter.equals(projection.table.key, key),
+                    what,
+                )
+                .await
             }
-            Some(Backend::Lensed(lenses)) => self.units.rows(lenses, session, projection, key, &filter).await,
+            Some(Backend::Lensed(lenses)) => {
+                self.units
+                    .rows(lenses, session, projection, key, &filter)
+                    .await
+            }
         }
     }
 
@@ -192,13 +255,25 @@ impl Writer {
         rows: Vec<ColumnValues>,
         conflict: Conflict,
     ) -> Result<(), StoreError> {
-        rows.iter().try_for_each(|values| check_size(table, values))?;
+        rows.iter()
+            .try_for_each(|values| check_size(table, values))?;
         self.touch(table, key);
         match &self.access.backend {
             Backend::Direct => {
-                direct::insert(&mut self.session, table, self.access.stamp(table.name), rows, conflict).await
+                direct::insert(
+                    &mut self.session,
+                    table,
+                    self.access.stamp(table.name),
+                    rows,
+                    conflict,
+                )
+                .await
             }
-            Backend::Lensed(lenses) => self.units.insert(lenses, &mut self.session, (table, key), rows, conflict).await,
+            Backend::Lensed(lenses) => {
+                self.units
+                    .insert(lenses, &mut self.session, (table, key), rows, conflict)
+                    .await
+            }
         }
     }
 
@@ -215,9 +290,14 @@ impl Writer {
         let session = &mut self.session;
         match &self.access.backend {
             Backend::Direct => {
-                // Only MySQL has columns for a part of all characters. There a failed statement does not end the transaction.
+                // Only MySQL has columns for a part of all characters. There a failed statement
+                // does not end the transaction.
                 let is_mysql = session.tx.dialect() == Dialect::Mysql;
-                let ascii = if is_mysql { with_ascii_diagnostics(&values) } else { None };
+                let ascii = if is_mysql {
+                    with_ascii_diagnostics(&values)
+                } else {
+                    None
+                };
                 let filter = filter.equals(table.key, key);
                 match (direct::update(session, table, &filter, values).await, ascii) {
                     (Err(StoreError::Characters { .. }), Some(ascii)) => {
@@ -226,7 +306,11 @@ impl Writer {
                     (updated, _) => updated,
                 }
             }
-            Backend::Lensed(lenses) => self.units.update(lenses, session, (table, key), &filter, values).await,
+            Backend::Lensed(lenses) => {
+                self.units
+                    .update(lenses, session, (table, key), &filter, values)
+                    .await
+            }
         }
     }
 
@@ -239,22 +323,39 @@ impl Writer {
     ) -> Result<u64, StoreError> {
         match &self.access.backend {
             Backend::Direct => direct::unit_bytes(&mut self.session.tx, table, key, columns).await,
-            Backend::Lensed(lenses) => self.units.bytes(lenses, &mut self.session, table, key, columns).await,
+            Backend::Lensed(lenses) => {
+                self.units
+                    .bytes(lenses, &mut self.session, table, key, columns)
+                    .await
+            }
         }
     }
 
-    /// Deletes the matching rows of a unit and returns their number. Without conditions, the unit's residue is deleted too.
-    pub(super) async fn delete(&mut self, table: EntityTable, key: &[u8], filter: Filter) -> Result<u64, StoreError> {
+    /// Deletes the matching rows of a unit and returns their number. Without conditions, the unit's
+    /// residue is deleted too.
+    pub(super) async fn delete(
+        &mut self,
+        table: EntityTable,
+        key: &[u8],
+        filter: Filter,
+    ) -> Result<u64, StoreError> {
         self.touch(table, key);
         let residue_places = self.access.residue_places(table.name);
         match self.access.backend_of(table) {
             None => Ok(0),
-            Some(Backend::Direct) => direct::delete(&mut self.session.tx, table, residue_places, key, filter).await,
-            Some(Backend::Lensed(lenses)) => self.units.delete(lenses, &mut self.session, (table, key), &filter).await,
+            Some(Backend::Direct) => {
+                direct::delete(&mut self.session.tx, table, residue_places, key, filter).await
+            }
+            Some(Backend::Lensed(lenses)) => {
+                self.units
+                    .delete(lenses, &mut self.session, (table, key), &filter)
+                    .await
+            }
         }
     }
 
-    /// Deletes the only record of a unit and returns it, or the error if it was unreadable; none if there was none.
+    /// Deletes the only record of a unit and returns it, or the error if it was unreadable; none if
+    /// there was none.
     pub(super) async fn take<T>(
         &mut self,
         projection: &Projection<T>,
@@ -263,8 +364,14 @@ impl Writer {
         self.touch(projection.table, key);
         let residue_places = self.access.residue_places(projection.table.name);
         match &self.access.backend {
-            Backend::Direct => direct::take(&mut self.session, projection, residue_places, key).await,
-            Backend::Lensed(lenses) => self.units.take(lenses, &mut self.session, projection, key).await,
+            Backend::Direct => {
+                direct::take(&mut self.session, projection, residue_places, key).await
+            }
+            Backend::Lensed(lenses) => {
+                self.units
+                    .take(lenses, &mut self.session, projection, key)
+                    .await
+            }
         }
     }
 

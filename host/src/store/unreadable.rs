@@ -1,5 +1,6 @@
-//! Records that cannot be read: those that readers have met, and their way out of the tables into quarantine, one row at a time.
-//! Decides neither when nor how many; the quarantine is that of the migrations.
+//! Records that cannot be read: those that readers have met, and their way out of the tables into
+//! quarantine, one row at a time. Decides neither when nor how many; the quarantine is that of the
+//! migrations.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -61,7 +62,10 @@ impl UnreadableRow {
     /// The row of a unit that has only one, if it cannot be read.
     pub(super) fn alone<T>(record: Result<T, StoreError>) -> Option<Self> {
         match record {
-            Err(StoreError::Unreadable { source, .. }) => Some(Self { place: Vec::new(), source }),
+            Err(StoreError::Unreadable { source, .. }) => Some(Self {
+                place: Vec::new(),
+                source,
+            }),
             Ok(_) | Err(_) => None,
         }
     }
@@ -115,31 +119,53 @@ pub struct QuarantineError {
 impl Store {
     /// Notes a record that cannot be read.
     pub(super) fn note_unreadable(&self, table: &str, key: &[u8]) {
-        let Some(kind) = EntityKind::ALL.into_iter().find(|kind| kind.table() == table) else { return };
-        let mut noted = self.0.unreadable.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(kind) = EntityKind::ALL
+            .into_iter()
+            .find(|kind| kind.table() == table)
+        else {
+            return;
+        };
+        let mut noted = self
+            .0
+            .unreadable
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if noted.len() < MOST_NOTED {
             noted.insert((kind, key.to_vec()));
         }
     }
 
-    /// Whether records that cannot be read have a quarantine. None has one through a lens: what cannot be read may be the fault of a
-    /// module.
+    /// Whether records that cannot be read have a quarantine. None has one through a lens: what
+    /// cannot be read may be the fault of a module.
     pub async fn has_quarantine(&self) -> bool {
         self.access().await.quarantine.is_some()
     }
 
     /// The records noted since the last call.
     pub fn take_unreadable(&self) -> BTreeSet<(EntityKind, Key)> {
-        std::mem::take(&mut *self.0.unreadable.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(
+            &mut *self
+                .0
+                .unreadable
+                .0
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
     }
 }
 
 impl Reader {
-    /// The keys of the records that were put in quarantine since this time because they could not be read.
+    /// The keys of the records that were put in quarantine since this time because they could not
+    /// be read.
     ///
     /// # Errors
     /// The database fails.
-    pub async fn quarantined_since(&mut self, kind: EntityKind, since_ns: i64) -> Result<BTreeSet<Key>, StoreError> {
+    pub async fn quarantined_since(
+        &mut self,
+        kind: EntityKind,
+        since_ns: i64,
+    ) -> Result<BTreeSet<Key>, StoreError> {
         quarantined_since(&self.access, &mut self.session.tx, kind, since_ns).await
     }
 }
@@ -150,7 +176,9 @@ async fn quarantined_since(
     kind: EntityKind,
     since_ns: i64,
 ) -> Result<BTreeSet<Key>, StoreError> {
-    let Some(quarantine) = &access.quarantine else { return Ok(BTreeSet::new()) };
+    let Some(quarantine) = &access.quarantine else {
+        return Ok(BTreeSet::new());
+    };
     Ok(quarantine.kept_since(tx, kind.table(), since_ns).await?)
 }
 
@@ -159,11 +187,16 @@ impl Writer {
     ///
     /// # Errors
     /// The database fails.
-    pub async fn quarantined_since(&mut self, kind: EntityKind, since_ns: i64) -> Result<BTreeSet<Key>, StoreError> {
+    pub async fn quarantined_since(
+        &mut self,
+        kind: EntityKind,
+        since_ns: i64,
+    ) -> Result<BTreeSet<Key>, StoreError> {
         quarantined_since(&self.access, &mut self.session.tx, kind, since_ns).await
     }
 
-    /// Moves those rows of a record that cannot be read into quarantine, if there is one, and returns them.
+    /// Moves those rows of a record that cannot be read into quarantine, if there is one, and
+    /// returns them.
     ///
     /// # Errors
     /// As of [`Writer`].
@@ -172,7 +205,9 @@ impl Writer {
         kind: EntityKind,
         key: &[u8],
     ) -> Result<Vec<UnreadableRow>, StoreError> {
-        let Some(quarantine) = self.access.quarantine.clone() else { return Ok(Vec::new()) };
+        let Some(quarantine) = self.access.quarantine.clone() else {
+            return Ok(Vec::new());
+        };
         let rows = match kind {
             EntityKind::DesiredLrp => self.unreadable_desired_lrp(key).await?,
             EntityKind::ActualLrp => self.unreadable_instances(key).await?,
@@ -187,7 +222,11 @@ impl Writer {
                 at_ns: self.now_ns(),
             };
             quarantine.keep(&mut self.session.tx, row).await?;
-            let row = place.iter().fold(Filter::everything(), |filter, (column, value)| filter.is(column, *value));
+            let row = place
+                .iter()
+                .fold(Filter::everything(), |filter, (column, value)| {
+                    filter.is(column, *value)
+                });
             self.delete(kind.entities(), key, row).await?;
         }
         Ok(rows)

@@ -1,5 +1,5 @@
-//! Client-side TLS: builds a configuration from the host's certificate, its key and the authority of the servers. The caller
-//! decides when the files are read.
+//! Client-side TLS: builds a configuration from the host's certificate, its key and the authority
+//! of the servers. The caller decides when the files are read.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,10 +13,13 @@ use crate::config::ClientTls;
 
 /// All three paths.
 pub fn paths(files: &ClientTls) -> Vec<PathBuf> {
-    [&files.ca_file, &files.cert_file, &files.key_file].map(Clone::clone).into()
+    [&files.ca_file, &files.cert_file, &files.key_file]
+        .map(Clone::clone)
+        .into()
 }
 
-/// Reads the files. `sessions` is the number of servers whose session is cached; the library's default if absent.
+/// Reads the files. `sessions` is the number of servers whose session is cached; the library's
+/// default if absent.
 ///
 /// # Errors
 /// A file cannot be read or parsed, or certificate and key do not match.
@@ -24,21 +27,27 @@ pub fn config(files: &ClientTls, sessions: Option<usize>) -> Result<ClientConfig
     let roots = authorities(&files.ca_file, &read(&files.ca_file)?)?;
     let chain = chain(&files.cert_file, &read(&files.cert_file)?)?;
     let key = key(&files.key_file, &read(&files.key_file)?)?;
-    let pair = |source| TlsError::Pair { cert: files.cert_file.clone(), key: files.key_file.clone(), source };
-    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(pair)?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)
-        .map_err(pair)?;
+    let pair = |source| TlsError::Pair {
+        cert: files.cert_file.clone(),
+        key: files.key_file.clone(),
+        source,
+    };
+    let mut config =
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(pair)?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain, key)
+            .map_err(pair)?;
     if let Some(sessions) = sessions.filter(|sessions| *sessions > 0) {
         config.resumption = Resumption::in_memory_sessions(sessions);
     }
     Ok(config)
 }
 
-/// A client of other servers than those of a deployment, verified by the authorities of the system. A system without any, such as a
-/// container image, has a client for which no TLS connection can be verified; plain HTTP needs none.
+/// A client of other servers than those of a deployment, verified by the authorities of the system.
+/// A system without any, such as a container image, has a client for which no TLS connection can be
+/// verified; plain HTTP needs none.
 ///
 /// # Errors
 /// No connections can be made in this process.
@@ -54,13 +63,17 @@ pub fn plain(client: ClientBuilder) -> reqwest::Result<Client> {
     client.tls_certs_only([]).build()
 }
 
-/// The same for gRPC. Validates the files first, because tonic reads them only when it connects and reports little.
+/// The same for gRPC. Validates the files first, because tonic reads them only when it connects and
+/// reports little.
 ///
 /// # Errors
 /// As of [`config`].
 pub fn grpc_config(files: &ClientTls) -> Result<tonic::transport::ClientTlsConfig, TlsError> {
     config(files, None)?;
     let authority = tonic::transport::Certificate::from_pem(read(&files.ca_file)?);
-    let identity = tonic::transport::Identity::from_pem(read(&files.cert_file)?, read(&files.key_file)?);
-    Ok(tonic::transport::ClientTlsConfig::new().ca_certificate(authority).identity(identity))
+    let identity =
+        tonic::transport::Identity::from_pem(read(&files.cert_file)?, read(&files.key_file)?);
+    Ok(tonic::transport::ClientTlsConfig::new()
+        .ca_certificate(authority)
+        .identity(identity))
 }

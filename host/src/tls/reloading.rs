@@ -1,5 +1,5 @@
-//! Reloads what is made of certificate files when the files change. New connections use the new certificates; open ones
-//! keep theirs.
+//! Reloads what is made of certificate files when the files change. New connections use the new
+//! certificates; open ones keep theirs.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -29,7 +29,9 @@ struct LoadedFiles<T> {
 
 impl<T, E> fmt::Debug for Reloading<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reloading").field("files", &self.files).finish_non_exhaustive()
+        f.debug_struct("Reloading")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
     }
 }
 
@@ -38,11 +40,22 @@ impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
     ///
     /// # Errors
     /// The value cannot be made of the files.
-    pub fn new(files: Vec<PathBuf>, make: impl Fn() -> Result<T, E> + Send + Sync + 'static) -> Result<Self, E> {
+    pub fn new(
+        files: Vec<PathBuf>,
+        make: impl Fn() -> Result<T, E> + Send + Sync + 'static,
+    ) -> Result<Self, E> {
         // Taken before the files are read, so that a change in between is not missed.
         let stamps = stamps(&files);
-        let loaded = LoadedFiles { made: make()?, stamps, checked_at: Instant::now() };
-        Ok(Self { files, make: Box::new(make), loaded: Mutex::new(loaded) })
+        let loaded = LoadedFiles {
+            made: make()?,
+            stamps,
+            checked_at: Instant::now(),
+        };
+        Ok(Self {
+            files,
+            make: Box::new(make),
+            loaded: Mutex::new(loaded),
+        })
     }
 
     /// The value made of the current files, or of the last ones that could be used.

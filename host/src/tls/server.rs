@@ -1,5 +1,6 @@
-//! Server-side TLS: loads the host's certificate and the authority of its clients, reloads them when the files change, and
-//! rejects files that cannot work. Authorization of what a connected client does is not its concern.
+//! Server-side TLS: loads the host's certificate and the authority of its clients, reloads them
+//! when the files change, and rejects files that cannot work. Authorization of what a connected
+//! client does is not its concern.
 
 use std::io;
 use std::path::Path;
@@ -40,11 +41,16 @@ impl Certificates {
     /// Loads the certificates.
     ///
     /// # Errors
-    /// A file cannot be read or parsed, the certificate is not valid now, or certificate and key do not match.
+    /// A file cannot be read or parsed, the certificate is not valid now, or certificate and key do
+    /// not match.
     pub fn read(files: &ServerTls) -> Result<Self, TlsError> {
         let read = contents(files)?;
         let config = watch::Sender::new(Arc::new(server_config(files, &read)?));
-        Ok(Self { files: files.clone(), read, config })
+        Ok(Self {
+            files: files.clone(),
+            read,
+            config,
+        })
     }
 
     /// The configuration of new connections.
@@ -52,15 +58,18 @@ impl Certificates {
         self.config.subscribe()
     }
 
-    /// Reloads the certificates whenever the files change; does not return. Files that cannot be used are logged once, and
-    /// the certificates in use stay.
+    /// Reloads the certificates whenever the files change; does not return. Files that cannot be
+    /// used are logged once, and the certificates in use stay.
     pub async fn watch(mut self) {
-        // A file is replaced before the others, so unusable contents are logged only when found twice.
+        // A file is replaced before the others, so unusable contents are logged only when found
+        // twice.
         let (mut unusable_once, mut rejected) = (Vec::new(), Vec::new());
         loop {
             tokio::time::sleep(WATCH_INTERVAL).await;
             // A file may be absent while it is being replaced.
-            let Ok(read) = contents(&self.files) else { continue };
+            let Ok(read) = contents(&self.files) else {
+                continue;
+            };
             if read == self.read || read == rejected {
                 continue;
             }
@@ -84,7 +93,10 @@ impl Certificates {
 }
 
 fn contents(files: &ServerTls) -> Result<Vec<Vec<u8>>, TlsError> {
-    [&files.cert_file, &files.key_file, &files.ca_file].into_iter().map(|path| read(path)).collect()
+    [&files.cert_file, &files.key_file, &files.ca_file]
+        .into_iter()
+        .map(|path| read(path))
+        .collect()
 }
 
 fn server_config(files: &ServerTls, read: &[Vec<u8>]) -> Result<ServerConfig, TlsError> {
@@ -93,14 +105,23 @@ fn server_config(files: &ServerTls, read: &[Vec<u8>]) -> Result<ServerConfig, Tl
     let key = key(&files.key_file, &read[1])?;
     let roots = authorities(&files.ca_file, &read[2])?;
     let mut provider = rustls::crypto::ring::default_provider();
-    let is_allowed =
-        |suite: &rustls::SupportedCipherSuite| suite.tls13().is_some() || TLS12_SUITES.contains(&suite.suite());
+    let is_allowed = |suite: &rustls::SupportedCipherSuite| {
+        suite.tls13().is_some() || TLS12_SUITES.contains(&suite.suite())
+    };
     provider.cipher_suites.retain(is_allowed);
     let provider = Arc::new(provider);
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-        .build()
-        .map_err(|source| TlsError::Authorities { path: files.ca_file.clone(), source })?;
-    let pair = |source| TlsError::Pair { cert: files.cert_file.clone(), key: files.key_file.clone(), source };
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .build()
+            .map_err(|source| TlsError::Authorities {
+                path: files.ca_file.clone(),
+                source,
+            })?;
+    let pair = |source| TlsError::Pair {
+        cert: files.cert_file.clone(),
+        key: files.key_file.clone(),
+        source,
+    };
     ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS12, &rustls::version::TLS13])
         .map_err(pair)?
@@ -109,13 +130,16 @@ fn server_config(files: &ServerTls, read: &[Vec<u8>]) -> Result<ServerConfig, Tl
         .map_err(pair)
 }
 
-/// The name that webpki, whose errors are not public here, gives to a certificate of version 1 or 2.
+/// The name that webpki, whose errors are not public here, gives to a certificate of version 1 or
+/// 2.
 const UNSUPPORTED_VERSION: &str = "UnsupportedCertVersion";
 
-/// The reason of a failed handshake. Diego accepts client certificates of X.509 version 1, which `openssl` makes of requests
-/// without extensions; this host does not, and says so.
+/// The reason of a failed handshake. Diego accepts client certificates of X.509 version 1, which
+/// `openssl` makes of requests without extensions; this host does not, and says so.
 pub fn handshake_failure(error: &io::Error) -> String {
-    let failure = error.get_ref().and_then(|failure| failure.downcast_ref::<rustls::Error>());
+    let failure = error
+        .get_ref()
+        .and_then(|failure| failure.downcast_ref::<rustls::Error>());
     if let Some(rustls::Error::InvalidCertificate(CertificateError::Other(reason))) = failure
         && reason.to_string() == UNSUPPORTED_VERSION
     {
@@ -126,16 +150,23 @@ pub fn handshake_failure(error: &io::Error) -> String {
     error.to_string()
 }
 
-/// Rejects an expired or not yet valid certificate at load time, while an operator is watching: clients would reject it.
+/// Rejects an expired or not yet valid certificate at load time, while an operator is watching:
+/// clients would reject it.
 fn check_time(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), TlsError> {
     let (_, parsed) =
-        X509Certificate::from_der(certificate).map_err(|_| TlsError::NotACertificate { path: path.to_owned() })?;
+        X509Certificate::from_der(certificate).map_err(|_| TlsError::NotACertificate {
+            path: path.to_owned(),
+        })?;
     let (valid, now_s) = (parsed.validity(), SystemClock.now_ns() / NS_PER_S);
     if valid.not_before.timestamp() <= now_s && now_s <= valid.not_after.timestamp() {
         return Ok(());
     }
     let (from, to) = (valid.not_before.to_string(), valid.not_after.to_string());
-    Err(TlsError::NotNow { path: path.to_owned(), from, to })
+    Err(TlsError::NotNow {
+        path: path.to_owned(),
+        from,
+        to,
+    })
 }
 
 #[cfg(test)]

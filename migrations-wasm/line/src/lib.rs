@@ -1,5 +1,5 @@
-//! The manifests of all migrations of the default catalog, in order, for tests of the layout that they add up to. No module:
-//! the host reads manifests from the catalog.
+//! The manifests of all migrations of the default catalog, in order, for tests of the layout that
+//! they add up to. No module: the host reads manifests from the catalog.
 
 use bbs_sdk::{Manifest, Migration};
 

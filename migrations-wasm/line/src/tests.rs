@@ -110,8 +110,15 @@ bbs_health_check: id -
 
 /// Formats a table as in the list above, without padding.
 fn shown(table: &Table) -> Vec<String> {
-    let partition = table.partition_key.as_ref().map_or("-".to_owned(), |column| format!("partition {column}"));
-    let mut lines = vec![format!("{}: {} {partition}", table.name, table.primary_key.join(","))];
+    let partition = table
+        .partition_key
+        .as_ref()
+        .map_or("-".to_owned(), |column| format!("partition {column}"));
+    let mut lines = vec![format!(
+        "{}: {} {partition}",
+        table.name,
+        table.primary_key.join(",")
+    )];
     for column in &table.columns {
         let kind = match column.kind {
             ColumnType::Boolean => "bool".to_owned(),
@@ -122,7 +129,11 @@ fn shown(table: &Table) -> Vec<String> {
             ColumnType::MediumText => "mediumtext".to_owned(),
             ColumnType::LongText => "longtext".to_owned(),
         };
-        let mut line = format!("{} {kind} {}", column.name, if column.nullable { "null" } else { "not-null" });
+        let mut line = format!(
+            "{} {kind} {}",
+            column.name,
+            if column.nullable { "null" } else { "not-null" }
+        );
         match &column.default {
             None => {}
             Some(Literal::Boolean(value)) => line += &format!(" default {value}"),
@@ -136,7 +147,12 @@ fn shown(table: &Table) -> Vec<String> {
         };
         lines.push(line);
     }
-    lines.extend(table.indexes.iter().map(|index| format!("index {} {}", index.name, index.columns.join(","))));
+    lines.extend(
+        table
+            .indexes
+            .iter()
+            .map(|index| format!("index {} {}", index.name, index.columns.join(","))),
+    );
     lines
 }
 
@@ -147,7 +163,10 @@ fn listed() -> Vec<Vec<String>> {
         let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
         match line.starts_with(' ') {
             false => tables.push(vec![words]),
-            true => tables.last_mut().expect("a table before its columns").push(words),
+            true => tables
+                .last_mut()
+                .expect("a table before its columns")
+                .push(words),
         }
     }
     tables.sort();
@@ -173,7 +192,10 @@ fn migrations_add_up_to_the_documented_schema() {
 fn first_version_has_the_original_column_sizes() {
     let layout = after(&manifests()[..1]);
     let kind = |table: &str, column: &str| {
-        let found = layout.tables[table].columns.iter().find(|found| found.name == column);
+        let found = layout.tables[table]
+            .columns
+            .iter()
+            .find(|found| found.name == column);
         found.unwrap_or_else(|| panic!("no {column}")).kind
     };
     for (table, column) in [
@@ -195,31 +217,67 @@ fn first_version_has_the_original_column_sizes() {
     ] {
         assert_eq!(kind(table, column), ColumnType::MediumText, "{column}");
     }
-    assert_eq!(layout.tables["actual_lrps"].primary_key, ["process_guid", "instance_index", "evacuating"]);
+    assert_eq!(
+        layout.tables["actual_lrps"].primary_key,
+        ["process_guid", "instance_index", "evacuating"]
+    );
     let routes = &layout.tables["desired_lrps"].columns[8];
-    assert_eq!((routes.name.as_str(), routes.sealing), ("routes", Sealing::Plain));
-    let columns = layout.tables.values().map(|table| (table.columns.len(), table.indexes.len()));
-    assert_eq!(columns.collect::<Vec<_>>(), [(15, 5), (13, 1), (2, 1), (11, 6)], "columns and indexes of each table");
+    assert_eq!(
+        (routes.name.as_str(), routes.sealing),
+        ("routes", Sealing::Plain)
+    );
+    let columns = layout
+        .tables
+        .values()
+        .map(|table| (table.columns.len(), table.indexes.len()));
+    assert_eq!(
+        columns.collect::<Vec<_>>(),
+        [(15, 5), (13, 1), (2, 1), (11, 6)],
+        "columns and indexes of each table"
+    );
 }
 
 #[test]
 fn versions_ascend_and_match_the_catalog() {
     let manifests = manifests();
     assert_eq!(manifests.len(), 21);
-    assert!(manifests.windows(2).all(|pair| pair[0].version < pair[1].version));
-    let catalog = include_str!("../../catalog.toml").lines().filter_map(|line| line.strip_prefix("crate = \"data/"));
-    let listed: Vec<_> = catalog.map(|line| line.trim_end_matches('"').to_owned()).collect();
-    let line = manifests.iter().map(|manifest| format!("{}-{}", manifest.version, manifest.name.replace('-', "_")));
+    assert!(
+        manifests
+            .windows(2)
+            .all(|pair| pair[0].version < pair[1].version)
+    );
+    let catalog = include_str!("../../catalog.toml")
+        .lines()
+        .filter_map(|line| line.strip_prefix("crate = \"data/"));
+    let listed: Vec<_> = catalog
+        .map(|line| line.trim_end_matches('"').to_owned())
+        .collect();
+    let line = manifests
+        .iter()
+        .map(|manifest| format!("{}-{}", manifest.version, manifest.name.replace('-', "_")));
     assert_eq!(listed, line.collect::<Vec<_>>());
 }
 
 #[test]
 fn only_the_first_is_irreversible_and_only_four_transform_rows() {
     let manifests = manifests();
-    let irreversible: Vec<_> = manifests.iter().filter(|manifest| !manifest.reversible).map(|m| m.version).collect();
+    let irreversible: Vec<_> = manifests
+        .iter()
+        .filter(|manifest| !manifest.reversible)
+        .map(|m| m.version)
+        .collect();
     assert_eq!(irreversible, [1_461_790_966]);
-    let touches = manifests.iter().filter(|manifest| !manifest.up.is_empty() || !manifest.down.is_empty());
-    let touches: Vec<_> = touches.map(|manifest| (manifest.name.as_str(), manifest.leaves_residue)).collect();
-    let named = ["add-presence-to-actual-lrp", "add-routable-to-actual-lrps", "split-metric-tags", "lrp-definitions"];
+    let touches = manifests
+        .iter()
+        .filter(|manifest| !manifest.up.is_empty() || !manifest.down.is_empty());
+    let touches: Vec<_> = touches
+        .map(|manifest| (manifest.name.as_str(), manifest.leaves_residue))
+        .collect();
+    let named = [
+        "add-presence-to-actual-lrp",
+        "add-routable-to-actual-lrps",
+        "split-metric-tags",
+        "lrp-definitions",
+    ];
     assert_eq!(touches, named.map(|name| (name, true)));
 }

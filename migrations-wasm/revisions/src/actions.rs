@@ -48,30 +48,47 @@ impl Downloaded {
     ///
     /// # Errors
     /// If the message or one of its files cannot be parsed.
-    pub fn read<M: Message + Default>(self, message: &[u8]) -> Result<ToDownload<'_, M>, WireError> {
+    pub fn read<M: Message + Default>(
+        self,
+        message: &[u8],
+    ) -> Result<ToDownload<'_, M>, WireError> {
         let (mut files, mut action, mut user) = (Vec::new(), None, &b""[..]);
         for field in wire::fields(message) {
             let field = field?;
             if field.number == self.files {
-                // Files have only numbers and text, which are bytes here: what can be parsed can be decoded.
-                files.push(M::decode(field.bytes()?).or(Err(WireError::Truncated { at: field.at }))?);
+                // Files have only numbers and text, which are bytes here: what can be parsed can be
+                // decoded.
+                files.push(
+                    M::decode(field.bytes()?).or(Err(WireError::Truncated { at: field.at }))?,
+                );
             } else if field.number == self.action {
                 action = Some(field.bytes()?);
             } else if field.number == self.legacy_download_user {
                 user = field.bytes()?;
             }
         }
-        Ok(ToDownload { files, action, user })
+        Ok(ToDownload {
+            files,
+            action,
+            user,
+        })
     }
 }
 
-/// Cached dependencies as downloads before the action, without their checksums, as Diego's BBS did it. `None` if there are
-/// none.
+/// Cached dependencies as downloads before the action, without their checksums, as Diego's BBS did
+/// it. `None` if there are none.
 ///
 /// # Errors
 /// If the message cannot be parsed.
-pub fn with_dependencies_as_downloads(message: &[u8], numbers: Downloaded) -> Result<Option<Vec<u8>>, WireError> {
-    let ToDownload { files: dependencies, action, user } = numbers.read::<CachedDependency>(message)?;
+pub fn with_dependencies_as_downloads(
+    message: &[u8],
+    numbers: Downloaded,
+) -> Result<Option<Vec<u8>>, WireError> {
+    let ToDownload {
+        files: dependencies,
+        action,
+        user,
+    } = numbers.read::<CachedDependency>(message)?;
     if dependencies.is_empty() {
         return Ok(None);
     }
@@ -92,12 +109,14 @@ pub fn with_dependencies_as_downloads(message: &[u8], numbers: Downloaded) -> Re
 
 /// The downloads in parallel. Not empty.
 pub fn parallel_downloads(downloads: &[DownloadAction]) -> Vec<u8> {
-    let downloads = downloads.iter().map(|download| wrapped(DOWNLOAD, &download.encode_to_vec()));
+    let downloads = downloads
+        .iter()
+        .map(|download| wrapped(DOWNLOAD, &download.encode_to_vec()));
     wrapped(PARALLEL, &actions(downloads))
 }
 
-/// The first action, and then the other one if there is one: of that, the alternative with the lowest number alone, as
-/// Diego's BBS unwraps it.
+/// The first action, and then the other one if there is one: of that, the alternative with the
+/// lowest number alone, as Diego's BBS unwraps it.
 ///
 /// # Errors
 /// If the other action cannot be parsed.
@@ -114,15 +133,17 @@ fn lowest_alternative(action: &[u8]) -> Result<Option<Field<'_>>, WireError> {
     let mut first: Option<Field<'_>> = None;
     for field in wire::fields(action) {
         let field = field?;
-        if (DOWNLOAD..=CODEPENDENT).contains(&field.number) && first.is_none_or(|first| field.number <= first.number) {
+        if (DOWNLOAD..=CODEPENDENT).contains(&field.number)
+            && first.is_none_or(|first| field.number <= first.number)
+        {
             first = Some(field);
         }
     }
     Ok(first)
 }
 
-/// Writes each timeout in nanoseconds too, for readers that know no other unit. A timeout inside a timeout stays as it is,
-/// as in Diego's BBS. `None` if the action has no timeout.
+/// Writes each timeout in nanoseconds too, for readers that know no other unit. A timeout inside a
+/// timeout stays as it is, as in Diego's BBS. `None` if the action has no timeout.
 ///
 /// # Errors
 /// If the action cannot be parsed.
@@ -130,33 +151,47 @@ pub fn with_timeouts_in_ns(action: &[u8]) -> Result<Option<Vec<u8>>, WireError> 
     edit_timeouts(action, &in_ns)
 }
 
-/// The same, and what is to be tried or reported on instead of the wrappers that say so, as Diego's event streams lose them.
-/// Of an action with several alternatives the one with the lowest number alone. `None` if the action stays as it is.
+/// The same, and what is to be tried or reported on instead of the wrappers that say so, as Diego's
+/// event streams lose them. Of an action with several alternatives the one with the lowest number
+/// alone. `None` if the action stays as it is.
 ///
 /// # Errors
 /// If the action cannot be parsed.
 pub fn unwrapped_with_timeouts_in_ns(action: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    let Some(first) = lowest_alternative(action)? else { return Ok(None) };
+    let Some(first) = lowest_alternative(action)? else {
+        return Ok(None);
+    };
     let content = first.bytes()?;
     let edited = match first.number {
         EMIT_PROGRESS | TRY => {
             let inner = wire::get(content, ACTIONS)?.map_or(Ok(&b""[..]), |inner| inner.bytes())?;
-            return Ok(Some(unwrapped_with_timeouts_in_ns(inner)?.unwrap_or_else(|| inner.to_vec())));
+            return Ok(Some(
+                unwrapped_with_timeouts_in_ns(inner)?.unwrap_or_else(|| inner.to_vec()),
+            ));
         }
         TIMEOUT => in_ns(content)?,
         PARALLEL..=CODEPENDENT => edit_actions(content, &unwrapped_with_timeouts_in_ns)?,
         _ => return Ok(None),
     };
-    Ok(Some(wrapped(first.number, edited.as_deref().unwrap_or(content))))
+    Ok(Some(wrapped(
+        first.number,
+        edited.as_deref().unwrap_or(content),
+    )))
 }
 
 fn in_ns(timeout: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
     let timeout_ns = number(timeout, TIMEOUT_MS)?.wrapping_mul(NS_PER_MS);
-    wire::replace(timeout, DEPRECATED_TIMEOUT_NS, Value::Varint(timeout_ns as u64)).map(Some)
+    wire::replace(
+        timeout,
+        DEPRECATED_TIMEOUT_NS,
+        Value::Varint(timeout_ns as u64),
+    )
+    .map(Some)
 }
 
-/// Writes each timeout that is in nanoseconds in milliseconds too, rounded down. Also inside of other timeouts, where Diego's
-/// BBS left it at 0 and rejected the action. `None` if the action has no timeout in nanoseconds.
+/// Writes each timeout that is in nanoseconds in milliseconds too, rounded down. Also inside of
+/// other timeouts, where Diego's BBS left it at 0 and rejected the action. `None` if the action has
+/// no timeout in nanoseconds.
 ///
 /// # Errors
 /// If the action cannot be parsed.
@@ -178,14 +213,22 @@ type Edit<'a> = &'a dyn Fn(&[u8]) -> Result<Option<Vec<u8>>, WireError>;
 fn edit_timeouts(action: &[u8], edit: Edit<'_>) -> Result<Option<Vec<u8>>, WireError> {
     wire::edit(action, |field| match field.number {
         TIMEOUT => edit(field.bytes()?),
-        EMIT_PROGRESS..=CODEPENDENT => edit_actions(field.bytes()?, &|action| edit_timeouts(action, edit)),
+        EMIT_PROGRESS..=CODEPENDENT => {
+            edit_actions(field.bytes()?, &|action| edit_timeouts(action, edit))
+        }
         _ => Ok(None),
     })
 }
 
 /// Edits the actions inside an alternative.
 fn edit_actions(alternative: &[u8], edit: Edit<'_>) -> Result<Option<Vec<u8>>, WireError> {
-    wire::edit(alternative, |field| if field.number == ACTIONS { edit(field.bytes()?) } else { Ok(None) })
+    wire::edit(alternative, |field| {
+        if field.number == ACTIONS {
+            edit(field.bytes()?)
+        } else {
+            Ok(None)
+        }
+    })
 }
 
 fn number(message: &[u8], number: u32) -> Result<i64, WireError> {

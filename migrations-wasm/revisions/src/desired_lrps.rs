@@ -12,7 +12,11 @@ pub const START_TIMEOUT_S: u32 = 8;
 /// The field of its start timeout in milliseconds.
 pub const START_TIMEOUT_MS: u32 = 27;
 /// Its cached dependencies, which are downloaded before its setup action.
-pub const CACHED_DEPENDENCIES: Downloaded = Downloaded { files: 22, action: 6, legacy_download_user: 23 };
+pub const CACHED_DEPENDENCIES: Downloaded = Downloaded {
+    files: 22,
+    action: 6,
+    legacy_download_user: 23,
+};
 
 /// Converts the actions, and writes the start timeout in seconds too. `None` if it stays as it is.
 ///
@@ -26,7 +30,12 @@ pub fn in_old_units(lrp: &[u8], action: Convert) -> Result<Option<Vec<u8>>, Wire
     if timeout_s == 0 && wire::get(lrp, START_TIMEOUT_S)?.is_none() {
         return Ok(edited);
     }
-    wire::replace(edited.as_deref().unwrap_or(lrp), START_TIMEOUT_S, Value::Varint(timeout_s)).map(Some)
+    wire::replace(
+        edited.as_deref().unwrap_or(lrp),
+        START_TIMEOUT_S,
+        Value::Varint(timeout_s),
+    )
+    .map(Some)
 }
 
 /// Converts the actions. `None` if all stay as they are.
@@ -34,5 +43,11 @@ pub fn in_old_units(lrp: &[u8], action: Convert) -> Result<Option<Vec<u8>>, Wire
 /// # Errors
 /// If the message cannot be parsed.
 pub fn each_action(lrp: &[u8], action: Convert) -> Result<Option<Vec<u8>>, WireError> {
-    wire::edit(lrp, |field| if ACTIONS.contains(&field.number) { action(field.bytes()?) } else { Ok(None) })
+    wire::edit(lrp, |field| {
+        if ACTIONS.contains(&field.number) {
+            action(field.bytes()?)
+        } else {
+            Ok(None)
+        }
+    })
 }

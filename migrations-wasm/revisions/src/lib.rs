@@ -1,5 +1,6 @@
-//! What translators of Diego's revisions share: conversions of the objects in answers and requests, and of what several
-//! revisions changed alike. At the wire level: fields that are unknown here pass through.
+//! What translators of Diego's revisions share: conversions of the objects in answers and requests,
+//! and of what several revisions changed alike. At the wire level: fields that are unknown here
+//! pass through.
 
 pub mod actions;
 pub mod desired_lrps;
@@ -29,7 +30,13 @@ pub type Convert = fn(&[u8]) -> Result<Option<Vec<u8>>, WireError>;
 /// # Errors
 /// If the message cannot be parsed.
 pub fn each(message: &[u8], number: u32, convert: Convert) -> Result<Option<Vec<u8>>, WireError> {
-    wire::edit(message, |field| if field.number == number { convert(field.bytes()?) } else { Ok(None) })
+    wire::edit(message, |field| {
+        if field.number == number {
+            convert(field.bytes()?)
+        } else {
+            Ok(None)
+        }
+    })
 }
 
 /// The answer of an older method: that of the newer one with its objects converted.
@@ -40,30 +47,41 @@ pub fn answer(answer: Vec<u8>, convert: Convert) -> Result<Vec<u8>, WireError> {
     Ok(each(&answer, OBJECTS, convert)?.unwrap_or(answer))
 }
 
-/// The same for an answer without an error. With one, what was read until then is returned as it is.
+/// The same for an answer without an error. With one, what was read until then is returned as it
+/// is.
 ///
 /// # Errors
 /// If the answer cannot be parsed.
 pub fn complete_answer(newer: Vec<u8>, convert: Convert) -> Result<Vec<u8>, WireError> {
-    if wire::get(&newer, ERROR)?.is_some() { Ok(newer) } else { answer(newer, convert) }
+    if wire::get(&newer, ERROR)?.is_some() {
+        Ok(newer)
+    } else {
+        answer(newer, convert)
+    }
 }
 
 /// An answer with an error alone; all answers have it in the same field.
 pub fn failed(kind: Type, message: &str) -> Vec<u8> {
-    let error = Error { r#type: kind.into(), message: message.into() };
+    let error = Error {
+        r#type: kind.into(),
+        message: message.into(),
+    };
     let mut answer = Vec::new();
     wire::append(&mut answer, ERROR, Value::Bytes(&error.encode_to_vec()));
     answer
 }
 
-/// The request for the newer method: that for the older one with the object that it desires converted. A malformed request
-/// stays as it is: the newer method rejects it.
+/// The request for the newer method: that for the older one with the object that it desires
+/// converted. A malformed request stays as it is: the newer method rejects it.
 pub fn request(request: &[u8], convert: Convert) -> Vec<u8> {
-    each(request, DESIRED, convert).ok().flatten().unwrap_or_else(|| request.to_vec())
+    each(request, DESIRED, convert)
+        .ok()
+        .flatten()
+        .unwrap_or_else(|| request.to_vec())
 }
 
-/// A desired LRP with a metric tag: Diego requires at least one, and `source_id` to equal the metrics guid if there is one.
-/// Revisions from before there were tags have none.
+/// A desired LRP with a metric tag: Diego requires at least one, and `source_id` to equal the
+/// metrics guid if there is one. Revisions from before there were tags have none.
 ///
 /// # Errors
 /// If the message cannot be parsed.
@@ -73,9 +91,19 @@ pub fn with_metric_tag(mut lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
     }
     let text = |number| wire::get(&lrp, number)?.map_or(Ok(&b""[..]), |field| field.bytes());
     let metrics_guid = text(METRICS_GUID)?;
-    let source_id = if metrics_guid.is_empty() { text(PROCESS_GUID)? } else { metrics_guid };
-    let value = MetricTagValue { r#static: source_id.to_vec(), ..Default::default() };
-    let tag = MetricTagEntry { key: b"source_id".to_vec(), value: Some(value) };
+    let source_id = if metrics_guid.is_empty() {
+        text(PROCESS_GUID)?
+    } else {
+        metrics_guid
+    };
+    let value = MetricTagValue {
+        r#static: source_id.to_vec(),
+        ..Default::default()
+    };
+    let tag = MetricTagEntry {
+        key: b"source_id".to_vec(),
+        value: Some(value),
+    };
     wire::append(&mut lrp, METRIC_TAGS, Value::Bytes(&tag.encode_to_vec()));
     Ok(lrp)
 }

@@ -1,4 +1,5 @@
-//! The errors of a client and of its calls. Owns which failures may pass, so that a call is tried again.
+//! The errors of a client and of its calls. Owns which failures may pass, so that a call is tried
+//! again.
 
 use std::time::Duration;
 
@@ -17,7 +18,9 @@ pub enum ConnectError {
         url: String,
     },
     /// A server with TLS, and no authority to verify it with.
-    #[error("{url} has TLS, and there is no authority to verify it with; name the file of its certificate authority")]
+    #[error(
+        "{url} has TLS, and there is no authority to verify it with; name the file of its certificate authority"
+    )]
     NoAuthority {
         /// The address.
         url: String,
@@ -42,7 +45,10 @@ pub struct Refusal {
 
 impl From<models::Error> for Refusal {
     fn from(error: models::Error) -> Self {
-        Self { kind: error.r#type(), message: String::from_utf8_lossy(&error.message).into_owned() }
+        Self {
+            kind: error.r#type(),
+            message: String::from_utf8_lossy(&error.message).into_owned(),
+        }
     }
 }
 
@@ -126,7 +132,11 @@ impl CallError {
     /// The type of the error that the BBS answered with; `None` if there was no answer of the API.
     #[must_use]
     pub fn kind(&self) -> Option<models::error::Type> {
-        if let Self::Refused(refusal) = self { Some(refusal.kind) } else { None }
+        if let Self::Refused(refusal) = self {
+            Some(refusal.kind)
+        } else {
+            None
+        }
     }
 
     /// Whether the failure may pass, so that the next attempt may have an answer.
@@ -136,5 +146,9 @@ impl CallError {
 }
 
 fn in_parentheses(reason: &str) -> String {
-    if reason.is_empty() { String::new() } else { format!(" ({})", reason.trim_end()) }
+    if reason.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", reason.trim_end())
+    }
 }

@@ -1,5 +1,6 @@
-//! Event streams: subscribes to one, and reads typed events from it. Owns the framing of server-sent events; a stream that
-//! ends is the caller's to open again, because events in between are lost.
+//! Event streams: subscribes to one, and reads typed events from it. Owns the framing of
+//! server-sent events; a stream that ends is the caller's to open again, because events in between
+//! are lost.
 
 use std::marker::PhantomData;
 
@@ -13,11 +14,20 @@ use crate::connection::Client;
 use crate::error::CallError;
 use crate::methods::Route;
 
-const LRP_INSTANCES: Route = Route { name: "LRPInstanceEventStream_r1", path: "events/lrp_instances.r1", only: None };
-const TASKS: Route = Route { name: "TaskEventStream_r1", path: "events/tasks.r1", only: None };
+const LRP_INSTANCES: Route = Route {
+    name: "LRPInstanceEventStream_r1",
+    path: "events/lrp_instances.r1",
+    only: None,
+};
+const TASKS: Route = Route {
+    name: "TaskEventStream_r1",
+    path: "events/tasks.r1",
+    only: None,
+};
 pub(crate) const STREAMS: [Route; 2] = [LRP_INSTANCES, TASKS];
 
-/// The largest event that is read, in bytes: above that of two LRPs as large as a BBS accepts, in base64.
+/// The largest event that is read, in bytes: above that of two LRPs as large as a BBS accepts, in
+/// base64.
 const LARGEST_EVENT: usize = 32 << 20;
 
 /// An event of a stream.
@@ -84,7 +94,8 @@ events! {
 }
 
 impl Client {
-    /// Subscribes to the events of LRPs and their instances; with a cell id, to those of instances on that cell.
+    /// Subscribes to the events of LRPs and their instances; with a cell id, to those of instances
+    /// on that cell.
     ///
     /// # Errors
     /// The stream is not opened at any attempt.
@@ -92,8 +103,13 @@ impl Client {
         &self,
         cell_id: impl Into<Vec<u8>>,
     ) -> Result<EventStream<LrpInstanceEvent>, CallError> {
-        let body = models::EventsByCellId { cell_id: cell_id.into() }.encode_to_vec();
-        Ok(EventStream::new(self.subscribe(LRP_INSTANCES.path, &body).await?))
+        let body = models::EventsByCellId {
+            cell_id: cell_id.into(),
+        }
+        .encode_to_vec();
+        Ok(EventStream::new(
+            self.subscribe(LRP_INSTANCES.path, &body).await?,
+        ))
     }
 
     /// Subscribes to the events of tasks.
@@ -118,28 +134,44 @@ pub struct EventStream<E> {
 
 impl<E: Event> EventStream<E> {
     fn new(response: Response) -> Self {
-        Self { response, received: Vec::new(), searched: 0, events: PhantomData }
+        Self {
+            response,
+            received: Vec::new(),
+            searched: 0,
+            events: PhantomData,
+        }
     }
 
-    /// The next event, without those whose names this client does not know; `None` once the BBS has ended the stream.
-    /// Nothing is lost if the future is dropped.
+    /// The next event, without those whose names this client does not know; `None` once the BBS has
+    /// ended the stream. Nothing is lost if the future is dropped.
     ///
     /// # Errors
     /// The connection breaks, or an event cannot be read. The stream cannot be used any more.
     pub async fn next(&mut self) -> Result<Option<E>, CallError> {
         loop {
             while let Some(text) = self.take_event() {
-                let fault = |reason| CallError::Event { url: self.response.url().to_string(), reason };
+                let fault = |reason| CallError::Event {
+                    url: self.response.url().to_string(),
+                    reason,
+                };
                 if let Some(event) = parse(&text).map_err(fault)? {
                     return Ok(Some(event));
                 }
             }
             if self.received.len() > LARGEST_EVENT {
                 let reason = format!("it is larger than {LARGEST_EVENT} bytes");
-                return Err(CallError::Event { url: self.response.url().to_string(), reason });
+                return Err(CallError::Event {
+                    url: self.response.url().to_string(),
+                    reason,
+                });
             }
             let url = self.response.url().to_string();
-            match self.response.chunk().await.map_err(|source| CallError::NoAnswer { url, source })? {
+            match self
+                .response
+                .chunk()
+                .await
+                .map_err(|source| CallError::NoAnswer { url, source })?
+            {
                 Some(chunk) => self.received.extend_from_slice(&chunk),
                 None => return Ok(None),
             }
@@ -150,7 +182,10 @@ impl<E: Event> EventStream<E> {
     fn take_event(&mut self) -> Option<Vec<u8>> {
         // The end may be divided between two chunks.
         let from = self.searched.saturating_sub(1);
-        let Some(at) = self.received[from..].windows(2).position(|pair| pair == b"\n\n") else {
+        let Some(at) = self.received[from..]
+            .windows(2)
+            .position(|pair| pair == b"\n\n")
+        else {
             self.searched = self.received.len();
             return None;
         };
@@ -163,9 +198,16 @@ impl<E: Event> EventStream<E> {
 /// The event of a text; `None` if its name is not known, or it is a comment.
 fn parse<E: Event>(text: &[u8]) -> Result<Option<E>, String> {
     let text = std::str::from_utf8(text).map_err(|fault| fault.to_string())?;
-    let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
-    let Some(name) = field("event") else { return Ok(None) };
-    let content = STANDARD.decode(field("data").unwrap_or_default()).map_err(|fault| format!("{name}: {fault}"))?;
+    let field = |name: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    };
+    let Some(name) = field("event") else {
+        return Ok(None);
+    };
+    let content = STANDARD
+        .decode(field("data").unwrap_or_default())
+        .map_err(|fault| format!("{name}: {fault}"))?;
     if content.is_empty() {
         return Err(format!("{name} has no content"));
     }

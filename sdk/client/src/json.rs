@@ -1,8 +1,9 @@
-//! Diego's JSON form of messages, which its operators know from `cfdot`: the names, nesting and omissions of its Go
-//! structures. Owns the rules; `messages` has the table of fields. The order of keys and the spelling of numbers are not
-//! kept.
+//! Diego's JSON form of messages, which its operators know from `cfdot`: the names, nesting and
+//! omissions of its Go structures. Owns the rules; `messages` has the table of fields. The order of
+//! keys and the spelling of numbers are not kept.
 //!
-//! Reading is stricter than Go's: an unknown field is an error, so that a misspelt one is not left out.
+//! Reading is stricter than Go's: an unknown field is an error, so that a misspelt one is not left
+//! out.
 //!
 //! ```
 //! use bbs_client::{json, models};
@@ -60,7 +61,10 @@ pub enum JsonFault {
 
 impl JsonError {
     fn new(fault: JsonFault) -> Self {
-        Self { path: Vec::new(), fault }
+        Self {
+            path: Vec::new(),
+            fault,
+        }
     }
 
     fn within(mut self, step: impl Into<String>) -> Self {
@@ -70,14 +74,21 @@ impl JsonError {
 }
 
 fn at(path: &[String]) -> String {
-    if path.is_empty() { String::new() } else { format!("{}: ", path.join(".")) }
+    if path.is_empty() {
+        String::new()
+    } else {
+        format!("{}: ", path.join("."))
+    }
 }
 
 fn did_you_mean(similar: &Option<&'static str>) -> String {
-    similar.map(|similar| format!("; there is {similar:?}")).unwrap_or_default()
+    similar
+        .map(|similar| format!("; there is {similar:?}"))
+        .unwrap_or_default()
 }
 
-/// A message with a JSON form. Implemented by those of desired LRPs, instances, tasks, cells, definitions and events.
+/// A message with a JSON form. Implemented by those of desired LRPs, instances, tasks, cells,
+/// definitions and events.
 pub trait JsonMessage: Sized {
     /// Adds the fields of the message to an object.
     fn write(&self, object: &mut Map<String, Value>);
@@ -98,7 +109,10 @@ pub struct Members {
 
 impl Members {
     fn new(members: Map<String, Value>) -> Self {
-        Self { members, known: Vec::new() }
+        Self {
+            members,
+            known: Vec::new(),
+        }
     }
 
     /// `None` for an absent member, and for `null`, as in Go.
@@ -109,11 +123,19 @@ impl Members {
 
     /// An error if a member was not read.
     fn end(self) -> Result<(), JsonError> {
-        let Some(field) = self.members.keys().next() else { return Ok(()) };
+        let Some(field) = self.members.keys().next() else {
+            return Ok(());
+        };
         let similarity = |known: &&str| strsim::jaro_winkler(known, field);
-        let similar = self.known.into_iter().filter(|known| similarity(known) > 0.8);
+        let similar = self
+            .known
+            .into_iter()
+            .filter(|known| similarity(known) > 0.8);
         let similar = similar.max_by(|one, other| similarity(one).total_cmp(&similarity(other)));
-        Err(JsonError::new(JsonFault::UnknownField { field: field.clone(), similar }))
+        Err(JsonError::new(JsonFault::UnknownField {
+            field: field.clone(),
+            similar,
+        }))
     }
 }
 
@@ -141,6 +163,9 @@ pub fn from_value<M: JsonMessage>(value: Value) -> Result<M, JsonError> {
             members.end()?;
             Ok(message)
         }
-        other => Err(JsonError::new(JsonFault::Type { expected: "an object", found: other.to_string() })),
+        other => Err(JsonError::new(JsonFault::Type {
+            expected: "an object",
+            found: other.to_string(),
+        })),
     }
 }

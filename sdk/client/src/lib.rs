@@ -1,16 +1,18 @@
-//! A client of the BBS, Diego's and this project's: typed calls of every method at its current revision, and both event
-//! streams. Owns connections, TLS, retries and the errors of calls; what an answer means is the caller's.
+//! A client of the BBS, Diego's and this project's: typed calls of every method at its current
+//! revision, and both event streams. Owns connections, TLS, retries and the errors of calls; what
+//! an answer means is the caller's.
 //!
 //! # Versions
 //!
-//! A client calls Diego's API, which every BBS answers. Methods that only version 1.2 has are called at 1.2, and
-//! [`Client::speaking`] returns a client that calls the others there too, whose answers then have definitions.
+//! A client calls Diego's API, which every BBS answers. Methods that only version 1.2 has are
+//! called at 1.2, and [`Client::speaking`] returns a client that calls the others there too, whose
+//! answers then have definitions.
 //!
 //! # Retries
 //!
-//! Those of Diego's own client: each call is tried three times, half a second apart, until there is an answer of the BBS. An
-//! error of the BBS is an answer. A call whose answer was lost may have been carried out, and then the next attempt meets
-//! its effect, such as `ResourceExists`.
+//! Those of Diego's own client: each call is tried three times, half a second apart, until there is
+//! an answer of the BBS. An error of the BBS is an answer. A call whose answer was lost may have
+//! been carried out, and then the next attempt meets its effect, such as `ResourceExists`.
 //!
 //! # Example
 //!

@@ -1,4 +1,5 @@
-//! The methods of the API: name, path, messages and versions, one line each. Owns nothing of what they do.
+//! The methods of the API: name, path, messages and versions, one line each. Owns nothing of what
+//! they do.
 
 use std::marker::PhantomData;
 
@@ -57,7 +58,10 @@ impl<Q, A> Copy for Method<Q, A> {}
 
 impl<Q, A> Method<Q, A> {
     const fn new(name: &'static str, path: &'static str, only: Option<Version>) -> Self {
-        Self { route: Route { name, path, only }, messages: PhantomData }
+        Self {
+            route: Route { name, path, only },
+            messages: PhantomData,
+        }
     }
 }
 

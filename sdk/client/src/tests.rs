@@ -26,8 +26,21 @@ async fn server(answers: Vec<Vec<u8>>) -> (Client, JoinHandle<Vec<Vec<u8>>>) {
         }
         requests
     });
-    let retries = Retries { pause: Duration::from_millis(1), ..Retries::default() };
-    (Client::new(&url, Options { retries, ..Options::default() }).unwrap(), serving)
+    let retries = Retries {
+        pause: Duration::from_millis(1),
+        ..Retries::default()
+    };
+    (
+        Client::new(
+            &url,
+            Options {
+                retries,
+                ..Options::default()
+            },
+        )
+        .unwrap(),
+        serving,
+    )
 }
 
 /// Head and body of a request.
@@ -36,9 +49,17 @@ async fn request(connection: &mut TcpStream) -> Vec<u8> {
     loop {
         let text = String::from_utf8_lossy(&received).to_lowercase();
         if let Some((head, _)) = text.split_once("\r\n\r\n") {
-            let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next());
+            let length = head
+                .split("content-length: ")
+                .nth(1)
+                .and_then(|rest| rest.lines().next());
             let length: usize = length.map_or(0, |length| length.parse().unwrap());
-            let body = received.len() - received.windows(4).position(|end| end == b"\r\n\r\n").unwrap() - 4;
+            let body = received.len()
+                - received
+                    .windows(4)
+                    .position(|end| end == b"\r\n\r\n")
+                    .unwrap()
+                - 4;
             if body >= length {
                 return received;
             }
@@ -53,31 +74,66 @@ async fn request(connection: &mut TcpStream) -> Vec<u8> {
 }
 
 fn answer(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
-    let head = format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
     [head.into_bytes(), body.to_vec()].concat()
 }
 
 fn message(body: &impl Message) -> Vec<u8> {
-    answer("200 OK", "Content-Type: application/x-protobuf\r\n", &body.encode_to_vec())
+    answer(
+        "200 OK",
+        "Content-Type: application/x-protobuf\r\n",
+        &body.encode_to_vec(),
+    )
 }
 
 fn refusal(kind: Type, text: &str) -> models::Error {
-    models::Error { r#type: kind.into(), message: text.into() }
+    models::Error {
+        r#type: kind.into(),
+        message: text.into(),
+    }
 }
 
 #[tokio::test]
 async fn call_sends_the_message_to_the_path_and_returns_the_answer() {
-    let found = models::DomainsResponse { error: None, domains: vec![b"cf-apps".to_vec()] };
+    let found = models::DomainsResponse {
+        error: None,
+        domains: vec![b"cf-apps".to_vec()],
+    };
     let (client, serving) = server(vec![message(&found), message(&found)]).await;
     assert_eq!(client.domains(&()).await.unwrap(), found);
-    let upsert = models::UpsertDomainRequest { domain: b"cf-apps".to_vec(), ttl: 120 };
+    let upsert = models::UpsertDomainRequest {
+        domain: b"cf-apps".to_vec(),
+        ttl: 120,
+    };
     // The error is in the same field of every answer, and this one has none.
-    client.traced("trace-1").upsert_domain(&upsert).await.unwrap();
+    client
+        .traced("trace-1")
+        .upsert_domain(&upsert)
+        .await
+        .unwrap();
     let requests = serving.await.unwrap();
-    let heads: Vec<_> = requests.iter().map(|request| String::from_utf8_lossy(request).to_lowercase()).collect();
-    assert!(heads[0].starts_with("post /v1/domains/list http/1.1\r\n"), "{}", heads[0]);
-    assert!(heads[0].contains("\r\ncontent-type: application/x-protobuf\r\n"), "{}", heads[0]);
-    assert!(heads[1].contains("\r\nx-vcap-request-id: trace-1\r\n"), "{}", heads[1]);
+    let heads: Vec<_> = requests
+        .iter()
+        .map(|request| String::from_utf8_lossy(request).to_lowercase())
+        .collect();
+    assert!(
+        heads[0].starts_with("post /v1/domains/list http/1.1\r\n"),
+        "{}",
+        heads[0]
+    );
+    assert!(
+        heads[0].contains("\r\ncontent-type: application/x-protobuf\r\n"),
+        "{}",
+        heads[0]
+    );
+    assert!(
+        heads[1].contains("\r\nx-vcap-request-id: trace-1\r\n"),
+        "{}",
+        heads[1]
+    );
     assert!(requests[1].ends_with(&upsert.encode_to_vec()));
 }
 
@@ -85,13 +141,31 @@ async fn call_sends_the_message_to_the_path_and_returns_the_answer() {
 async fn version_is_named_by_the_path_where_a_method_needs_or_has_it() {
     let empty = || message(&models::DesiredLrpLifecycleResponse::default());
     let (client, serving) = server(vec![empty(), empty(), empty(), empty()]).await;
-    client.desire_lrp(&models::DesireLrpRequest::default()).await.unwrap();
-    client.cancel_update_desired_lrp(&models::CancelUpdateDesiredLrpRequest::default()).await.unwrap();
+    client
+        .desire_lrp(&models::DesireLrpRequest::default())
+        .await
+        .unwrap();
+    client
+        .cancel_update_desired_lrp(&models::CancelUpdateDesiredLrpRequest::default())
+        .await
+        .unwrap();
     let client = client.speaking(Version::Definitions);
-    client.desire_lrp(&models::DesireLrpRequest::default()).await.unwrap();
-    client.desired_lrp_scheduling_infos(&models::DesiredLrPsRequest::default()).await.unwrap();
+    client
+        .desire_lrp(&models::DesireLrpRequest::default())
+        .await
+        .unwrap();
+    client
+        .desired_lrp_scheduling_infos(&models::DesiredLrPsRequest::default())
+        .await
+        .unwrap();
     let requests = serving.await.unwrap();
-    let path = |request: &Vec<u8>| String::from_utf8_lossy(request).split(' ').nth(1).unwrap().to_owned();
+    let path = |request: &Vec<u8>| {
+        String::from_utf8_lossy(request)
+            .split(' ')
+            .nth(1)
+            .unwrap()
+            .to_owned()
+    };
     assert_eq!(
         requests.iter().map(path).collect::<Vec<_>>(),
         [
@@ -105,11 +179,21 @@ async fn version_is_named_by_the_path_where_a_method_needs_or_has_it() {
 
 #[tokio::test]
 async fn error_of_the_bbs_is_typed_and_not_tried_again() {
-    let error = Some(refusal(Type::ResourceNotFound, "the requested resource could not be found"));
-    let (client, serving) = server(vec![message(&models::TaskResponse { error, task: None })]).await;
-    let error = client.task(&models::TaskByGuidRequest::default()).await.unwrap_err();
+    let error = Some(refusal(
+        Type::ResourceNotFound,
+        "the requested resource could not be found",
+    ));
+    let (client, serving) =
+        server(vec![message(&models::TaskResponse { error, task: None })]).await;
+    let error = client
+        .task(&models::TaskByGuidRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(Type::ResourceNotFound));
-    assert_eq!(error.to_string(), "the requested resource could not be found (ResourceNotFound)");
+    assert_eq!(
+        error.to_string(),
+        "the requested resource could not be found (ResourceNotFound)"
+    );
     assert_eq!(serving.await.unwrap().len(), 1);
 }
 
@@ -120,24 +204,44 @@ async fn error_beside_records_wins() {
         desired_lrps: vec![models::DesiredLrp::default()],
     };
     let (client, _) = server(vec![message(&answer)]).await;
-    let error = client.desired_lrps(&models::DesiredLrPsRequest::default()).await.unwrap_err();
+    let error = client
+        .desired_lrps(&models::DesiredLrPsRequest::default())
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), Some(Type::UnknownError));
 }
 
 /// The answer of Diego's BBS to a cell whose request it cannot read.
 #[tokio::test]
 async fn evacuation_says_beside_an_error_whether_to_keep_the_container() {
-    let error = Some(refusal(Type::InvalidRequest, "the request received is invalid"));
-    let answer = models::EvacuationResponse { error, keep_container: true };
+    let error = Some(refusal(
+        Type::InvalidRequest,
+        "the request received is invalid",
+    ));
+    let answer = models::EvacuationResponse {
+        error,
+        keep_container: true,
+    };
     let (client, _) = server(vec![message(&answer)]).await;
     let request = models::EvacuateClaimedActualLrpRequest::default();
-    assert_eq!(client.exchange(methods::EVACUATE_CLAIMED_ACTUAL_LRP, &request).await.unwrap(), answer);
+    assert_eq!(
+        client
+            .exchange(methods::EVACUATE_CLAIMED_ACTUAL_LRP, &request)
+            .await
+            .unwrap(),
+        answer
+    );
 }
 
 #[tokio::test]
 async fn lost_answer_is_requested_again_until_the_third_attempt() {
     let found = models::PingResponse { available: true };
-    let (client, _) = server(vec![Vec::new(), b"HTTP/1.1 200 OK\r\nContent-Le".to_vec(), message(&found)]).await;
+    let (client, _) = server(vec![
+        Vec::new(),
+        b"HTTP/1.1 200 OK\r\nContent-Le".to_vec(),
+        message(&found),
+    ])
+    .await;
     assert!(client.ping(&()).await.unwrap().available);
     let (client, _) = server(vec![Vec::new(), Vec::new(), Vec::new(), message(&found)]).await;
     let error = client.ping(&()).await.unwrap_err();
@@ -147,11 +251,22 @@ async fn lost_answer_is_requested_again_until_the_third_attempt() {
 
 #[tokio::test]
 async fn migrating_host_is_reported_with_its_time_and_progress() {
-    let busy = answer("503 Service Unavailable", "Retry-After: 5\r\n", br#"{"phase":"copying"}"#);
+    let busy = answer(
+        "503 Service Unavailable",
+        "Retry-After: 5\r\n",
+        br#"{"phase":"copying"}"#,
+    );
     let (client, serving) = server(vec![busy.clone(), busy.clone(), busy]).await;
     match client.domains(&()).await.unwrap_err() {
-        CallError::NotReady { retry_after, reason, .. } => {
-            assert_eq!((retry_after, &*reason), (Some(Duration::from_secs(5)), r#"{"phase":"copying"}"#));
+        CallError::NotReady {
+            retry_after,
+            reason,
+            ..
+        } => {
+            assert_eq!(
+                (retry_after, &*reason),
+                (Some(Duration::from_secs(5)), r#"{"phase":"copying"}"#)
+            );
         }
         other => panic!("{other:?}"),
     }
@@ -161,33 +276,58 @@ async fn migrating_host_is_reported_with_its_time_and_progress() {
 #[tokio::test]
 async fn method_that_the_bbs_does_not_have_is_not_tried_again() {
     let (client, serving) = server(vec![answer("404 Not Found", "", b"404 page not found")]).await;
-    let error = client.lrp_definitions(&models::LrpDefinitionsRequest::default()).await.unwrap_err();
+    let error = client
+        .lrp_definitions(&models::LrpDefinitionsRequest::default())
+        .await
+        .unwrap_err();
     assert!(matches!(error, CallError::NotServed { .. }), "{error:?}");
-    assert!(error.to_string().ends_with("is not served by this BBS (404 page not found)"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("is not served by this BBS (404 page not found)"),
+        "{error}"
+    );
     assert_eq!(serving.await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn answers_of_routers_and_proxies_are_no_answers_of_the_bbs() {
-    let client = |answer: Vec<u8>| async { server(vec![answer]).await.0.with_retries(Retries::NONE) };
+    let client =
+        |answer: Vec<u8>| async { server(vec![answer]).await.0.with_retries(Retries::NONE) };
     let router = answer("404 Not Found", "X-Cf-Routererror: unknown_route\r\n", b"");
     let error = client(router).await.domains(&()).await.unwrap_err();
-    assert!(matches!(&error, CallError::Router { reason, .. } if reason == "unknown_route"), "{error:?}");
+    assert!(
+        matches!(&error, CallError::Router { reason, .. } if reason == "unknown_route"),
+        "{error:?}"
+    );
     let page = answer("200 OK", "Content-Type: text/html\r\n", b"<html>");
     let error = client(page).await.domains(&()).await.unwrap_err();
-    assert!(matches!(&error, CallError::Status { status: 200, .. }), "{error:?}");
-    let garbage = answer("200 OK", "Content-Type: application/x-protobuf\r\n", &[0xff]);
+    assert!(
+        matches!(&error, CallError::Status { status: 200, .. }),
+        "{error:?}"
+    );
+    let garbage = answer(
+        "200 OK",
+        "Content-Type: application/x-protobuf\r\n",
+        &[0xff],
+    );
     let error = client(garbage).await.domains(&()).await.unwrap_err();
     assert!(matches!(&error, CallError::Undecodable { .. }), "{error:?}");
 }
 
 #[tokio::test]
 async fn message_is_an_answer_at_any_status() {
-    let error = models::DomainsResponse { error: Some(refusal(Type::Deadlock, "deadlock")), domains: Vec::new() };
+    let error = models::DomainsResponse {
+        error: Some(refusal(Type::Deadlock, "deadlock")),
+        domains: Vec::new(),
+    };
     let body = error.encode_to_vec();
     let head = "Content-Type: application/x-protobuf; charset=utf-8\r\n";
     let (client, _) = server(vec![answer("500 Internal Server Error", head, &body)]).await;
-    assert_eq!(client.domains(&()).await.unwrap_err().kind(), Some(Type::Deadlock));
+    assert_eq!(
+        client.domains(&()).await.unwrap_err().kind(),
+        Some(Type::Deadlock)
+    );
 }
 
 #[tokio::test]
@@ -203,44 +343,107 @@ async fn events_are_read_from_any_pieces_and_unknown_ones_are_skipped() {
     chunked.extend_from_slice(b"0\r\n\r\n");
     let (client, _) = server(vec![chunked]).await;
     let mut events = client.task_events().await.unwrap();
-    let Some(TaskEvent::Removed(event)) = events.next().await.unwrap() else { panic!("no event") };
+    let Some(TaskEvent::Removed(event)) = events.next().await.unwrap() else {
+        panic!("no event")
+    };
     let task = event.task.unwrap();
-    assert_eq!((&*task.task_guid, &*task.domain, task.state()), (&b"g"[..], &b"d"[..], models::task::State::Resolving));
+    assert_eq!(
+        (&*task.task_guid, &*task.domain, task.state()),
+        (&b"g"[..], &b"d"[..], models::task::State::Resolving)
+    );
     assert_eq!(events.next().await.unwrap(), None);
 }
 
 #[tokio::test]
 async fn event_without_content_and_broken_stream_are_errors() {
-    let stream = |text: &str| answer("200 OK", "Content-Type: text/event-stream\r\n", text.as_bytes());
+    let stream = |text: &str| {
+        answer(
+            "200 OK",
+            "Content-Type: text/event-stream\r\n",
+            text.as_bytes(),
+        )
+    };
     let (client, _) = server(vec![stream("event: task_created\ndata: \n\n")]).await;
-    let error = client.task_events().await.unwrap().next().await.unwrap_err();
-    assert!(error.to_string().ends_with("task_created has no content"), "{error}");
+    let error = client
+        .task_events()
+        .await
+        .unwrap()
+        .next()
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().ends_with("task_created has no content"),
+        "{error}"
+    );
     let mut cut_off = stream("id: 0\n");
     cut_off.truncate(cut_off.len() - 1);
     let (client, _) = server(vec![cut_off]).await;
-    let error = client.lrp_instance_events("").await.unwrap().next().await.unwrap_err();
+    let error = client
+        .lrp_instance_events("")
+        .await
+        .unwrap()
+        .next()
+        .await
+        .unwrap_err();
     assert!(matches!(error, CallError::NoAnswer { .. }), "{error:?}");
 }
 
 #[test]
 fn address_and_certificates_are_checked_before_the_first_call() {
-    for url in ["", "bbs.example.com", "ftp://bbs.example.com", "http://", "127.0.0.1:8889"] {
+    for url in [
+        "",
+        "bbs.example.com",
+        "ftp://bbs.example.com",
+        "http://",
+        "127.0.0.1:8889",
+    ] {
         let error = Client::new(url, Options::default()).unwrap_err();
-        assert!(matches!(error, ConnectError::Url { .. }), "{url}: {error:?}");
+        assert!(
+            matches!(error, ConnectError::Url { .. }),
+            "{url}: {error:?}"
+        );
     }
     let error = Client::new("https://bbs.example.com:8889", Options::default()).unwrap_err();
-    assert!(matches!(error, ConnectError::NoAuthority { .. }), "{error:?}");
-    let tls = TlsFiles { ca_file: Some("absent.crt".into()), identity: None };
-    let error = Client::new("https://bbs.example.com", Options { tls, ..Options::default() }).unwrap_err();
-    assert!(error.to_string().starts_with("cannot read absent.crt"), "{error}");
+    assert!(
+        matches!(error, ConnectError::NoAuthority { .. }),
+        "{error:?}"
+    );
+    let tls = TlsFiles {
+        ca_file: Some("absent.crt".into()),
+        identity: None,
+    };
+    let error = Client::new(
+        "https://bbs.example.com",
+        Options {
+            tls,
+            ..Options::default()
+        },
+    )
+    .unwrap_err();
+    assert!(
+        error.to_string().starts_with("cannot read absent.crt"),
+        "{error}"
+    );
 }
 
 #[test]
 fn names_and_paths_are_unique_and_agree_on_the_revision() {
     let routes: Vec<_> = routes().collect();
     for (at, route) in routes.iter().enumerate() {
-        assert!(routes[at + 1..].iter().all(|other| other.name != route.name && other.path != route.path), "{route:?}");
-        let revision = |text: &str, mark: &str| text.rsplit_once(mark).and_then(|(_, n)| n.parse::<u32>().ok());
-        assert_eq!(revision(route.name, "_r"), revision(route.path, ".r"), "{route:?}");
+        assert!(
+            routes[at + 1..]
+                .iter()
+                .all(|other| other.name != route.name && other.path != route.path),
+            "{route:?}"
+        );
+        let revision = |text: &str, mark: &str| {
+            text.rsplit_once(mark)
+                .and_then(|(_, n)| n.parse::<u32>().ok())
+        };
+        assert_eq!(
+            revision(route.name, "_r"),
+            revision(route.path, ".r"),
+            "{route:?}"
+        );
     }
 }

@@ -70,26 +70,51 @@ pub(crate) fn config(files: &TlsFiles) -> Result<ClientConfig, TlsFilesError> {
     let mut roots = RootCertStore::empty();
     if let Some(path) = &files.ca_file {
         for authority in certificates(path)? {
-            roots.add(authority).map_err(|source| TlsFilesError::Authority { path: path.clone(), source })?;
+            roots
+                .add(authority)
+                .map_err(|source| TlsFilesError::Authority {
+                    path: path.clone(),
+                    source,
+                })?;
         }
     }
     // Named, so that the process need not have a default.
-    let builder = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(TlsFilesError::Defaults)?
-        .with_root_certificates(roots);
-    let Some(Identity { cert_file, key_file }) = &files.identity else { return Ok(builder.with_no_client_auth()) };
-    let key = PrivateKeyDer::from_pem_file(key_file)
-        .map_err(|source| TlsFilesError::Read { path: key_file.clone(), source })?;
-    builder.with_client_auth_cert(certificates(cert_file)?, key).map_err(|source| TlsFilesError::Pair {
-        cert: cert_file.clone(),
-        key: key_file.clone(),
+    let builder =
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsFilesError::Defaults)?
+            .with_root_certificates(roots);
+    let Some(Identity {
+        cert_file,
+        key_file,
+    }) = &files.identity
+    else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let key = PrivateKeyDer::from_pem_file(key_file).map_err(|source| TlsFilesError::Read {
+        path: key_file.clone(),
         source,
-    })
+    })?;
+    builder
+        .with_client_auth_cert(certificates(cert_file)?, key)
+        .map_err(|source| TlsFilesError::Pair {
+            cert: cert_file.clone(),
+            key: key_file.clone(),
+            source,
+        })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = read.map_err(|source| TlsFilesError::Read { path: path.to_owned(), source })?;
-    if found.is_empty() { Err(TlsFilesError::NoCertificate { path: path.to_owned() }) } else { Ok(found) }
+    let found = read.map_err(|source| TlsFilesError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    if found.is_empty() {
+        Err(TlsFilesError::NoCertificate {
+            path: path.to_owned(),
+        })
+    } else {
+        Ok(found)
+    }
 }

@@ -1,20 +1,24 @@
-//! JSON as Go's `encoding/json` reads and writes it, because Go's encoder wrote Diego's columns and they have to stay the
-//! same byte for byte. The host and the SDK share it; it compiles to WebAssembly.
+//! JSON as Go's `encoding/json` reads and writes it, because Go's encoder wrote Diego's columns and
+//! they have to stay the same byte for byte. The host and the SDK share it; it compiles to
+//! WebAssembly.
 //!
 //! # Rules
 //!
-//! - Written JSON is compact. In strings, `<`, `>`, `&`, U+2028 and U+2029 are escaped besides what JSON requires.
+//! - Written JSON is compact. In strings, `<`, `>`, `&`, U+2028 and U+2029 are escaped besides what
+//!   JSON requires.
 //! - Numbers and raw values keep their spelling.
-//! - The structure is checked strictly, Unicode is not: each byte that is not UTF-8, and each half of a surrogate pair
-//!   without the other, is read as U+FFFD.
+//! - The structure is checked strictly, Unicode is not: each byte that is not UTF-8, and each half
+//!   of a surrogate pair without the other, is read as U+FFFD.
 //! - Arrays and objects nest at most 10,000 deep.
 //!
-//! The order of keys, and which of two equal keys counts, is up to the caller, as is the mapping to types.
+//! The order of keys, and which of two equal keys counts, is up to the caller, as is the mapping to
+//! types.
 //!
 //! # Use
 //!
-//! [`members`], [`elements`] and [`string`] split a text one level at a time and leave the parts as they are; [`compact`] and
-//! [`quote`] write such parts. [`Scanner`] is below them, for a caller that builds values of its own.
+//! [`members`], [`elements`] and [`string`] split a text one level at a time and leave the parts as
+//! they are; [`compact`] and [`quote`] write such parts. [`Scanner`] is below them, for a caller
+//! that builds values of its own.
 //!
 //! ```
 //! let mut out = Vec::new();

@@ -1,5 +1,5 @@
-//! Scans JSON: checks the syntax and finds where each part starts and ends. Not recursive, so that deep nesting uses no
-//! stack.
+//! Scans JSON: checks the syntax and finds where each part starts and ends. Not recursive, so that
+//! deep nesting uses no stack.
 
 use super::{Malformed, Quoted};
 
@@ -23,8 +23,8 @@ pub enum Token<'a> {
     Object,
 }
 
-/// A position in a text. A caller reads with it either one token after the other or whole values, arrays and objects, and
-/// ends with [`Scanner::end`].
+/// A position in a text. A caller reads with it either one token after the other or whole values,
+/// arrays and objects, and ends with [`Scanner::end`].
 #[derive(Debug)]
 pub struct Scanner<'a> {
     text: &'a [u8],
@@ -39,7 +39,12 @@ impl<'a> Scanner<'a> {
     /// Starts at the beginning of a text.
     #[must_use]
     pub fn new(text: &'a [u8]) -> Self {
-        Self { text, at: 0, closers: Vec::new(), at_start: false }
+        Self {
+            text,
+            at: 0,
+            closers: Vec::new(),
+            at_start: false,
+        }
     }
 
     /// Returns the raw text of the next value, without the space before it.
@@ -51,7 +56,11 @@ impl<'a> Scanner<'a> {
         let (start, depth) = (self.at, self.closers.len());
         self.token()?;
         while self.closers.len() > depth {
-            let has_next = if self.closers.last() == Some(&b'}') { self.key()?.is_some() } else { self.element()? };
+            let has_next = if self.closers.last() == Some(&b'}') {
+                self.key()?.is_some()
+            } else {
+                self.element()?
+            };
             if has_next {
                 self.token()?;
             }
@@ -76,7 +85,8 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Whether the innermost open array has another element. Consumes the comma before it, or the closing bracket.
+    /// Whether the innermost open array has another element. Consumes the comma before it, or the
+    /// closing bracket.
     ///
     /// # Errors
     /// If there is neither.
@@ -94,7 +104,8 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
-    /// Consumes the next key of the innermost open object, and its colon; `None` at the closing bracket.
+    /// Consumes the next key of the innermost open object, and its colon; `None` at the closing
+    /// bracket.
     ///
     /// # Errors
     /// If there is neither.
@@ -109,8 +120,8 @@ impl<'a> Scanner<'a> {
         Ok(Some(key))
     }
 
-    /// Consumes `null`, or an object with the function, which is called after each key and consumes the value. Returns
-    /// whether it was an object.
+    /// Consumes `null`, or an object with the function, which is called after each key and consumes
+    /// the value. Returns whether it was an object.
     ///
     /// # Errors
     /// If there is neither, or the function fails.
@@ -130,12 +141,15 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
-    /// Consumes `null`, or an array with the function, which is called for each element and consumes it. Returns whether it
-    /// was an array.
+    /// Consumes `null`, or an array with the function, which is called for each element and
+    /// consumes it. Returns whether it was an array.
     ///
     /// # Errors
     /// If there is neither, or the function fails.
-    pub fn elements(&mut self, mut read: impl FnMut(&mut Self) -> Result<(), Malformed>) -> Result<bool, Malformed> {
+    pub fn elements(
+        &mut self,
+        mut read: impl FnMut(&mut Self) -> Result<(), Malformed>,
+    ) -> Result<bool, Malformed> {
         let start = self.at;
         match self.token()? {
             Token::Null => return Ok(false),
@@ -167,7 +181,11 @@ impl<'a> Scanner<'a> {
     /// If there is more.
     pub fn end(&mut self) -> Result<(), Malformed> {
         self.space();
-        if self.at == self.text.len() { Ok(()) } else { Err(self.malformed()) }
+        if self.at == self.text.len() {
+            Ok(())
+        } else {
+            Err(self.malformed())
+        }
     }
 
     /// Returns the error for the current position.
@@ -190,12 +208,16 @@ impl<'a> Scanner<'a> {
         self.expect(b'"')?;
         let start = self.at;
         loop {
-            let plain = self.text[self.at..].iter().position(|byte| matches!(byte, b'"' | b'\\' | ..0x20));
+            let plain = self.text[self.at..]
+                .iter()
+                .position(|byte| matches!(byte, b'"' | b'\\' | ..0x20));
             self.at = plain.map_or(self.text.len(), |plain| self.at + plain);
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;
-                    return Ok(Quoted { inner: &self.text[start..self.at - 1] });
+                    return Ok(Quoted {
+                        inner: &self.text[start..self.at - 1],
+                    });
                 }
                 Some(b'\\') => {
                     self.at += 1;
@@ -256,7 +278,11 @@ impl<'a> Scanner<'a> {
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             self.at += 1;
         }
-        if self.at > start { Ok(()) } else { Err(self.malformed()) }
+        if self.at > start {
+            Ok(())
+        } else {
+            Err(self.malformed())
+        }
     }
 
     fn space(&mut self) {

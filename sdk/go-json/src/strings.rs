@@ -8,7 +8,8 @@ pub struct Quoted<'a> {
 }
 
 impl Quoted<'_> {
-    /// Returns the text of the literal. Each byte that is not UTF-8, and each lone half of a surrogate pair, is U+FFFD.
+    /// Returns the text of the literal. Each byte that is not UTF-8, and each lone half of a
+    /// surrogate pair, is U+FFFD.
     #[must_use]
     pub fn decode(self) -> String {
         // Most texts are plain.
@@ -52,7 +53,8 @@ fn unescape(escape: &[u8]) -> (char, &[u8]) {
     (character, rest)
 }
 
-/// Decodes the digits of a `\u` escape, with a second escape if the first is the first half of a surrogate pair.
+/// Decodes the digits of a `\u` escape, with a second escape if the first is the first half of a
+/// surrogate pair.
 fn unescape_unicode(digits: &[u8]) -> (char, &[u8]) {
     let (first, rest) = hex(digits);
     if let Some(character) = char::from_u32(first) {
@@ -62,7 +64,10 @@ fn unescape_unicode(digits: &[u8]) -> (char, &[u8]) {
         let (second, after) = hex(second_digits);
         if (0xd800..0xdc00).contains(&first) && (0xdc00..0xe000).contains(&second) {
             let code = 0x1_0000 + ((first - 0xd800) << 10) + (second - 0xdc00);
-            return (char::from_u32(code).expect("a pair names a character"), after);
+            return (
+                char::from_u32(code).expect("a pair names a character"),
+                after,
+            );
         }
     }
     (char::REPLACEMENT_CHARACTER, rest)
@@ -71,7 +76,10 @@ fn unescape_unicode(digits: &[u8]) -> (char, &[u8]) {
 fn hex(digits: &[u8]) -> (u32, &[u8]) {
     let (four, rest) = digits.split_at(4);
     let value = four.iter().fold(0, |value, &digit| {
-        value << 4 | char::from(digit).to_digit(16).expect("the scanner has checked the digits")
+        value << 4
+            | char::from(digit)
+                .to_digit(16)
+                .expect("the scanner has checked the digits")
     });
     (value, rest)
 }
@@ -80,7 +88,9 @@ fn hex(digits: &[u8]) -> (u32, &[u8]) {
 pub fn quote(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for chunk in text.utf8_chunks() {
-        escape(chunk.valid(), &mut |piece| out.extend_from_slice(piece.as_bytes()));
+        escape(chunk.valid(), &mut |piece| {
+            out.extend_from_slice(piece.as_bytes())
+        });
         for _ in chunk.invalid() {
             out.extend_from_slice(b"\\ufffd");
         }
@@ -121,8 +131,8 @@ fn escape(text: &str, write: &mut impl FnMut(&str)) {
     write(&text[plain..]);
 }
 
-/// Writes a code point of at most four digits as a `\u` escape. Does not use `format!`, which would become a part of each
-/// module.
+/// Writes a code point of at most four digits as a `\u` escape. Does not use `format!`, which would
+/// become a part of each module.
 pub(super) fn escape_code(code: u32, write: &mut impl FnMut(&str)) {
     write("\\u");
     for shift in [12, 8, 4, 0] {

@@ -44,16 +44,26 @@ fn nested_values_are_read_in_one_pass() {
         Ok(())
     });
     assert_eq!((is_object, scanner.end()), (Ok(true), Ok(())));
-    assert_eq!(found, [("a".to_owned(), true, vec![Some(b"b".to_vec()), None]), ("c".to_owned(), false, vec![])]);
+    assert_eq!(
+        found,
+        [
+            ("a".to_owned(), true, vec![Some(b"b".to_vec()), None]),
+            ("c".to_owned(), false, vec![])
+        ]
+    );
 }
 
 #[test]
 fn value_of_another_type_is_an_error_where_it_starts() {
-    let read = |text: &str| Scanner::new(text.as_bytes()).members(|_, scanner| scanner.text().map(drop));
+    let read =
+        |text: &str| Scanner::new(text.as_bytes()).members(|_, scanner| scanner.text().map(drop));
     assert_eq!(read("null"), Ok(false));
     assert_eq!(read("[]"), Err(Malformed { at: 0 }));
     assert_eq!(read(r#"{"a":"b","c":1}"#), Err(Malformed { at: 13 }));
-    assert_eq!(Scanner::new(b"{}").elements(|_| Ok(())), Err(Malformed { at: 0 }));
+    assert_eq!(
+        Scanner::new(b"{}").elements(|_| Ok(())),
+        Err(Malformed { at: 0 })
+    );
 }
 
 #[test]
@@ -66,13 +76,22 @@ fn compaction_removes_space_and_preserves_spelling() {
 
 #[test]
 fn html_characters_are_escaped() {
-    assert_eq!(compacted("\"<a>&\u{2028}\u{2029}\u{2027}\""), "\"\\u003ca\\u003e\\u0026\\u2028\\u2029\u{2027}\"");
-    assert_eq!(quoted("<a>&\u{2028}\u{2029}\u{2027}".as_bytes()), "\"\\u003ca\\u003e\\u0026\\u2028\\u2029\u{2027}\"");
+    assert_eq!(
+        compacted("\"<a>&\u{2028}\u{2029}\u{2027}\""),
+        "\"\\u003ca\\u003e\\u0026\\u2028\\u2029\u{2027}\""
+    );
+    assert_eq!(
+        quoted("<a>&\u{2028}\u{2029}\u{2027}".as_bytes()),
+        "\"\\u003ca\\u003e\\u0026\\u2028\\u2029\u{2027}\""
+    );
 }
 
 #[test]
 fn escaped_quote_does_not_end_a_string() {
-    assert_eq!(compacted(r#"[ "a \" b" , "\\" , " c" ]"#), r#"["a \" b","\\"," c"]"#);
+    assert_eq!(
+        compacted(r#"[ "a \" b" , "\\" , " c" ]"#),
+        r#"["a \" b","\\"," c"]"#
+    );
 }
 
 #[test]
@@ -87,11 +106,18 @@ fn invalid_utf8_passes_compaction_and_is_replaced_byte_by_byte_in_quoting() {
 
 #[test]
 fn control_characters_are_escaped_as_in_go() {
-    for (plain, written) in [("\"\\/\n\r\t", r#""\"\\/\n\r\t""#), ("é🚀", "\"é🚀\""), ("", "\"\"")] {
+    for (plain, written) in [
+        ("\"\\/\n\r\t", r#""\"\\/\n\r\t""#),
+        ("é🚀", "\"é🚀\""),
+        ("", "\"\""),
+    ] {
         assert_eq!(quoted(plain.as_bytes()), written);
         assert_eq!(decoded(written.as_bytes()), plain);
     }
-    assert_eq!(quoted(b"\0\x08\x0c\n\r\t\x1f\x7f\"\\/"), "\"\\u0000\\b\\f\\n\\r\\t\\u001f\x7f\\\"\\\\/\"");
+    assert_eq!(
+        quoted(b"\0\x08\x0c\n\r\t\x1f\x7f\"\\/"),
+        "\"\\u0000\\b\\f\\n\\r\\t\\u001f\x7f\\\"\\\\/\""
+    );
 }
 
 #[test]
@@ -101,31 +127,71 @@ fn escapes_decode_with_surrogate_pairs_and_lone_halves() {
     assert_eq!(decoded(br#""\ud83dx\ude00""#), "\u{fffd}x\u{fffd}");
     assert_eq!(decoded(br#""\ud83d""#), "\u{fffd}", "half a character");
     assert_eq!(decoded(br#""\ude80x""#), "\u{fffd}x", "the other half");
-    assert_eq!(decoded(br#""\ud83d\u0041""#), "\u{fffd}A", "half a character before a whole one");
+    assert_eq!(
+        decoded(br#""\ud83d\u0041""#),
+        "\u{fffd}A",
+        "half a character before a whole one"
+    );
     assert_eq!(decoded(br#""\ud83d\ud83d\ude80""#), "\u{fffd}🚀");
-    for wrong in [&br#""\x""#[..], br#""\u12g4""#, br#""\u12"#, br#""\"#, b"\"\n\"", b"\"\x1f\"", br#""\ud83d\u""#] {
+    for wrong in [
+        &br#""\x""#[..],
+        br#""\u12g4""#,
+        br#""\u12"#,
+        br#""\"#,
+        b"\"\n\"",
+        b"\"\x1f\"",
+        br#""\ud83d\u""#,
+    ] {
         assert!(string(wrong).is_err(), "{}", wrong.escape_ascii());
     }
 }
 
 #[test]
 fn numbers_keep_their_spelling() {
-    for spelling in ["0", "-0", "10", "1.0", "1e5", "1E-05", "123456789012345678901234567890", "0.1e+2"] {
-        assert_eq!(Scanner::new(spelling.as_bytes()).token(), Ok(Token::Number(spelling.as_bytes())));
+    for spelling in [
+        "0",
+        "-0",
+        "10",
+        "1.0",
+        "1e5",
+        "1E-05",
+        "123456789012345678901234567890",
+        "0.1e+2",
+    ] {
+        assert_eq!(
+            Scanner::new(spelling.as_bytes()).token(),
+            Ok(Token::Number(spelling.as_bytes()))
+        );
         assert_eq!(compacted(spelling), spelling);
     }
-    for wrong in ["01", "-", "+1", "1.", ".5", "1e", "1e+", "--1", "0x1", "1.e3"] {
-        assert!(compact(wrong.as_bytes(), &mut Vec::new()).is_err(), "{wrong}");
+    for wrong in [
+        "01", "-", "+1", "1.", ".5", "1e", "1e+", "--1", "0x1", "1.e3",
+    ] {
+        assert!(
+            compact(wrong.as_bytes(), &mut Vec::new()).is_err(),
+            "{wrong}"
+        );
     }
 }
 
 #[test]
 fn members_and_elements_are_split() {
-    let found = members(br#" { "a" : {"x":[1]} , "b":null } "#).unwrap().unwrap();
-    assert_eq!(found, vec![(b"a".to_vec(), &br#"{"x":[1]}"#[..]), (b"b".to_vec(), &b"null"[..])]);
+    let found = members(br#" { "a" : {"x":[1]} , "b":null } "#)
+        .unwrap()
+        .unwrap();
+    assert_eq!(
+        found,
+        vec![
+            (b"a".to_vec(), &br#"{"x":[1]}"#[..]),
+            (b"b".to_vec(), &b"null"[..])
+        ]
+    );
     assert_eq!(members(b"{}").unwrap().unwrap(), vec![]);
     assert_eq!(members(b" null ").unwrap(), None);
-    assert_eq!(elements(b"[ 1, \"x\" ,[] ]").unwrap().unwrap(), vec![&b"1"[..], b"\"x\"", b"[]"]);
+    assert_eq!(
+        elements(b"[ 1, \"x\" ,[] ]").unwrap().unwrap(),
+        vec![&b"1"[..], b"\"x\"", b"[]"]
+    );
     assert_eq!(elements(b"[]").unwrap().unwrap(), Vec::<&[u8]>::new());
     assert_eq!(elements(b"null").unwrap(), None);
     assert_eq!(string(b"null").unwrap(), None);
@@ -164,17 +230,33 @@ fn malformed_json_is_rejected() {
         ("'a'", 0),
         (r#"{"a" 1}"#, 5),
     ] {
-        assert_eq!(compact(text.as_bytes(), &mut Vec::new()), Err(Malformed { at }), "{text:?}");
+        assert_eq!(
+            compact(text.as_bytes(), &mut Vec::new()),
+            Err(Malformed { at }),
+            "{text:?}"
+        );
     }
-    assert_eq!((members(b"[]"), members(b"1")), (Err(Malformed { at: 0 }), Err(Malformed { at: 0 })));
+    assert_eq!(
+        (members(b"[]"), members(b"1")),
+        (Err(Malformed { at: 0 }), Err(Malformed { at: 0 }))
+    );
     assert_eq!(elements(b"{}"), Err(Malformed { at: 0 }));
-    assert_eq!((string(b"1"), string(b"[\"a\"]")), (Err(Malformed { at: 0 }), Err(Malformed { at: 0 })));
-    assert_eq!((members(b"{} x"), elements(b"[] x")), (Err(Malformed { at: 3 }), Err(Malformed { at: 3 })));
+    assert_eq!(
+        (string(b"1"), string(b"[\"a\"]")),
+        (Err(Malformed { at: 0 }), Err(Malformed { at: 0 }))
+    );
+    assert_eq!(
+        (members(b"{} x"), elements(b"[] x")),
+        (Err(Malformed { at: 3 }), Err(Malformed { at: 3 }))
+    );
 }
 
 #[test]
 fn nesting_is_limited_as_in_go() {
     let nested = |depth: usize| ["[".repeat(depth), "]".repeat(depth)].concat();
     assert_eq!(compacted(&nested(10_000)), nested(10_000));
-    assert_eq!(compact(nested(10_001).as_bytes(), &mut Vec::new()), Err(Malformed { at: 10_000 }));
+    assert_eq!(
+        compact(nested(10_001).as_bytes(), &mut Vec::new()),
+        Err(Malformed { at: 10_000 })
+    );
 }

@@ -1,5 +1,5 @@
-//! Conversion between desired LRPs and definitions, whose fields have the same numbers: one is encoded and decoded as the
-//! other.
+//! Conversion between desired LRPs and definitions, whose fields have the same numbers: one is
+//! encoded and decoded as the other.
 
 use prost::Message;
 
@@ -8,7 +8,8 @@ use crate::models::{DesiredLrp, LrpDefinition};
 impl From<&LrpDefinition> for DesiredLrp {
     /// A desired LRP that has only the fields of the definition.
     fn from(definition: &LrpDefinition) -> Self {
-        Self::decode(&definition.encode_to_vec()[..]).expect("every field of a definition is one of a desired LRP")
+        Self::decode(&definition.encode_to_vec()[..])
+            .expect("every field of a definition is one of a desired LRP")
     }
 }
 

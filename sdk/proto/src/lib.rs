@@ -1,10 +1,15 @@
-//! Diego's messages: those of the API, and those in encrypted columns. Owns names, numbers and types; validation, defaults
-//! and JSON are not part of it.
+//! Diego's messages: those of the API, and those in encrypted columns. Owns names, numbers and
+//! types; validation, defaults and JSON are not part of it.
 //!
-//! Strings are `bytes`, because Go's clients may send invalid UTF-8. Maps are lists of entries, so that keys are bytes, too,
-//! and their order is preserved.
+//! Strings are `bytes`, because Go's clients may send invalid UTF-8. Maps are lists of entries, so
+//! that keys are bytes, too, and their order is preserved.
 
-#![allow(missing_docs, clippy::all, unreachable_pub, reason = "the messages below are generated")]
+#![allow(
+    missing_docs,
+    clippy::all,
+    unreachable_pub,
+    reason = "the messages below are generated"
+)]
 
 /// Diego's current API.
 pub mod models {

@@ -1,5 +1,5 @@
-//! The shapes of messages: which of their fields have a length, and what these contain. For work on encoded messages, such as
-//! counting their elements before they are decoded.
+//! The shapes of messages: which of their fields have a length, and what these contain. For work on
+//! encoded messages, such as counting their elements before they are decoded.
 
 use prost::Name;
 
@@ -30,7 +30,10 @@ impl MessageShape {
     /// The shape of a field; `None` if the message has no such field, or a number in it.
     #[must_use]
     pub fn field(&self, number: u32) -> Option<FieldShape> {
-        self.fields.iter().find(|(known, _)| *known == number).map(|(_, shape)| *shape)
+        self.fields
+            .iter()
+            .find(|(known, _)| *known == number)
+            .map(|(_, shape)| *shape)
     }
 }
 
@@ -41,6 +44,8 @@ impl MessageShape {
 #[must_use]
 pub fn shape_of<M: Name>() -> &'static MessageShape {
     let name = M::full_name();
-    let at = SHAPES.binary_search_by(|(known, _)| (*known).cmp(&name)).expect("a message of this crate");
+    let at = SHAPES
+        .binary_search_by(|(known, _)| (*known).cmp(&name))
+        .expect("a message of this crate");
     SHAPES[at].1
 }

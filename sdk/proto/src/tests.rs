@@ -27,7 +27,10 @@ fn required_empty_messages_are_encoded_as_in_diego() {
     };
     assert_eq!(info.encode_to_vec(), [0x0a, 0, 0x22, 0, 0x2a, 0, 0x32, 0]);
 
-    let run_info = DesiredLrpRunInfo { desired_lrp_key: Some(DesiredLrpKey::default()), ..Default::default() };
+    let run_info = DesiredLrpRunInfo {
+        desired_lrp_key: Some(DesiredLrpKey::default()),
+        ..Default::default()
+    };
     assert_eq!(run_info.encode_to_vec(), [0x0a, 0]);
 
     let changed = ActualLrpInstanceChangedEvent {
@@ -40,7 +43,10 @@ fn required_empty_messages_are_encoded_as_in_diego() {
         }),
         ..Default::default()
     };
-    assert_eq!(changed.encode_to_vec(), [0x0a, 0, 0x12, 0, 0x1a, 4, 0x1a, 0, 0x4a, 0]);
+    assert_eq!(
+        changed.encode_to_vec(),
+        [0x0a, 0, 0x12, 0, 0x1a, 4, 0x1a, 0, 0x4a, 0]
+    );
 
     let crashed = ActualLrpCrashedEvent {
         actual_lrp_key: Some(ActualLrpKey::default()),
@@ -67,7 +73,10 @@ fn task_event_is_encoded_as_in_diegos_stream() {
 
 #[test]
 fn repeated_numbers_are_encoded_unpacked_and_decoded_either_way() {
-    let lrp = DesiredLrp { ports: vec![8080, 0], ..Default::default() };
+    let lrp = DesiredLrp {
+        ports: vec![8080, 0],
+        ..Default::default()
+    };
     assert_eq!(lrp.encode_to_vec(), [0x70, 0x90, 0x3f, 0x70, 0]);
     let packed = [0x72, 3, 0x90, 0x3f, 0];
     assert_eq!(DesiredLrp::decode(&packed[..]).unwrap().ports, [8080, 0]);
@@ -93,7 +102,10 @@ fn invalid_utf8_round_trips_in_fields_and_map_keys() {
         annotation: broken.clone(),
         metric_tags: vec![MetricTagEntry {
             key: broken.clone(),
-            value: Some(MetricTagValue { r#static: broken, ..Default::default() }),
+            value: Some(MetricTagValue {
+                r#static: broken,
+                ..Default::default()
+            }),
         }],
         ..Default::default()
     };
@@ -102,6 +114,14 @@ fn invalid_utf8_round_trips_in_fields_and_map_keys() {
 
 #[test]
 fn unknown_enum_values_round_trip() {
-    let tag = MetricTagValue { dynamic: 77, ..Default::default() };
-    assert_eq!(MetricTagValue::decode(&tag.encode_to_vec()[..]).unwrap().dynamic, 77);
+    let tag = MetricTagValue {
+        dynamic: 77,
+        ..Default::default()
+    };
+    assert_eq!(
+        MetricTagValue::decode(&tag.encode_to_vec()[..])
+            .unwrap()
+            .dynamic,
+        77
+    );
 }

@@ -1,4 +1,5 @@
-//! The migration world's bindings, and the conversion of their records. Columns are moved, not copied.
+//! The migration world's bindings, and the conversion of their records. Columns are moved, not
+//! copied.
 
 use bindings::diego::migration::{columns as wire, log as host_log, manifest as wire_manifest};
 
@@ -8,7 +9,12 @@ use crate::manifest::{Access, Change, Direction, Manifest};
 use crate::migration::{Migration, Run};
 use crate::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 
-#[allow(unsafe_code, missing_debug_implementations, unreachable_pub, clippy::all)]
+#[allow(
+    unsafe_code,
+    missing_debug_implementations,
+    unreachable_pub,
+    clippy::all
+)]
 #[doc(hidden)]
 pub mod bindings {
     //! Generated from the contract.
@@ -50,10 +56,15 @@ fn step<C: MigrationComponent>(
     given: wire::Batch,
 ) -> Result<wire::Outcome, wire::Fault> {
     crate::log::set_destination(log);
-    let run = Run { started_at_ns: run.started_at_ns, namespace: run.namespace };
+    let run = Run {
+        started_at_ns: run.started_at_ns,
+        namespace: run.namespace,
+    };
     match crate::transform::<C::Migration>(C::manifest(), direction, &run, &batch(given)) {
         Ok(given) => Ok(outcome(given)),
-        Err(fault) => Err(wire::Fault { reason: fault.reason }),
+        Err(fault) => Err(wire::Fault {
+            reason: fault.reason,
+        }),
     }
 }
 
@@ -71,24 +82,42 @@ fn batch(batch: wire::Batch) -> Batch {
         unit_offsets: table.unit_offsets,
         columns: table.columns.into_iter().map(given_column).collect(),
     };
-    Batch { tables: batch.tables.into_iter().map(table).collect(), residue: batch.residue }
+    Batch {
+        tables: batch.tables.into_iter().map(table).collect(),
+        residue: batch.residue,
+    }
 }
 
 fn given_column(column: wire::Column) -> ColumnData {
-    ColumnData { validity: column.validity, offsets: column.offsets, values: column.values }
+    ColumnData {
+        validity: column.validity,
+        offsets: column.offsets,
+        values: column.values,
+    }
 }
 
 fn outcome(outcome: Outcome) -> wire::Outcome {
-    let column =
-        |column: ColumnData| wire::Column { validity: column.validity, offsets: column.offsets, values: column.values };
+    let column = |column: ColumnData| wire::Column {
+        validity: column.validity,
+        offsets: column.offsets,
+        values: column.values,
+    };
     let table = |table: Written| wire::Written {
-        shape: table.shape.map(|shape| wire::Shape { unit_offsets: shape.unit_offsets, origins: shape.origins }),
+        shape: table.shape.map(|shape| wire::Shape {
+            unit_offsets: shape.unit_offsets,
+            origins: shape.origins,
+        }),
         columns: table.columns.into_iter().map(column).collect(),
     };
     let refused = outcome.refused.into_iter();
     wire::Outcome {
         tables: outcome.tables.into_iter().map(table).collect(),
-        refused: refused.map(|refusal| wire::Refusal { unit: refusal.unit, reason: refusal.reason }).collect(),
+        refused: refused
+            .map(|refusal| wire::Refusal {
+                unit: refusal.unit,
+                reason: refusal.reason,
+            })
+            .collect(),
         residue: outcome.residue,
     }
 }
@@ -111,7 +140,11 @@ fn access(access: &Access) -> wire_manifest::Access {
     wire_manifest::Access {
         table: access.table.clone(),
         reads: access.reads.clone(),
-        writes: access.writes.iter().map(|write| write.column.clone()).collect(),
+        writes: access
+            .writes
+            .iter()
+            .map(|write| write.column.clone())
+            .collect(),
         reshapes: access.reshapes,
     }
 }
@@ -121,21 +154,45 @@ fn change(change: Change) -> wire_manifest::Change {
     match change {
         Change::CreateTable(created) => wire::Change::CreateTable(table(created)),
         Change::DropTable { table } => wire::Change::DropTable(table),
-        Change::RenameTable { from, to } => wire::Change::RenameTable(wire::RenameTable { from, to }),
-        Change::AddColumn { table, column: added } => {
-            wire::Change::AddColumn(wire::TableColumn { table, column: column(added) })
+        Change::RenameTable { from, to } => {
+            wire::Change::RenameTable(wire::RenameTable { from, to })
         }
-        Change::AlterColumn { table, column: altered } => {
-            wire::Change::AlterColumn(wire::TableColumn { table, column: column(altered) })
+        Change::AddColumn {
+            table,
+            column: added,
+        } => wire::Change::AddColumn(wire::TableColumn {
+            table,
+            column: column(added),
+        }),
+        Change::AlterColumn {
+            table,
+            column: altered,
+        } => wire::Change::AlterColumn(wire::TableColumn {
+            table,
+            column: column(altered),
+        }),
+        Change::DropColumn { table, column } => {
+            wire::Change::DropColumn(wire::DroppedColumn { table, column })
         }
-        Change::DropColumn { table, column } => wire::Change::DropColumn(wire::DroppedColumn { table, column }),
-        Change::RenameColumn { table, from, to } => wire::Change::RenameColumn(wire::RenameColumn { table, from, to }),
-        Change::MoveColumn { column, from, to } => wire::Change::MoveColumn(wire::MoveColumn { column, from, to }),
-        Change::SetPrimaryKey { table, columns } => wire::Change::SetPrimaryKey(wire::PrimaryKey { table, columns }),
-        Change::CreateIndex { table, index: created } => {
-            wire::Change::CreateIndex(wire::TableIndex { table, index: index(created) })
+        Change::RenameColumn { table, from, to } => {
+            wire::Change::RenameColumn(wire::RenameColumn { table, from, to })
         }
-        Change::DropIndex { table, index } => wire::Change::DropIndex(wire::DroppedIndex { table, index }),
+        Change::MoveColumn { column, from, to } => {
+            wire::Change::MoveColumn(wire::MoveColumn { column, from, to })
+        }
+        Change::SetPrimaryKey { table, columns } => {
+            wire::Change::SetPrimaryKey(wire::PrimaryKey { table, columns })
+        }
+        Change::CreateIndex {
+            table,
+            index: created,
+        } => wire::Change::CreateIndex(wire::TableIndex {
+            table,
+            index: index(created),
+        }),
+        Change::DropIndex { table, index } => {
+            wire::Change::DropIndex(wire::DroppedIndex { table, index })
+        }
     }
 }
 
@@ -150,7 +207,10 @@ fn table(table: Table) -> wire_manifest::Table {
 }
 
 fn index(index: Index) -> wire_manifest::Index {
-    wire_manifest::Index { name: index.name, columns: index.columns }
+    wire_manifest::Index {
+        name: index.name,
+        columns: index.columns,
+    }
 }
 
 fn column(column: Column) -> wire_manifest::Column {

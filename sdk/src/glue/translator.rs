@@ -4,10 +4,16 @@ use bindings::diego::translator::{log as host_log, next as host_next, types as w
 
 use crate::log::Level;
 use crate::translator::{
-    Answer, ApiVersion, Event, Fault, Method, Next, Operation, RecordChange, Translator, TranslatorManifest, Verb,
+    Answer, ApiVersion, Event, Fault, Method, Next, Operation, RecordChange, Translator,
+    TranslatorManifest, Verb,
 };
 
-#[allow(unsafe_code, missing_debug_implementations, unreachable_pub, clippy::all)]
+#[allow(
+    unsafe_code,
+    missing_debug_implementations,
+    unreachable_pub,
+    clippy::all
+)]
 #[doc(hidden)]
 pub mod bindings {
     //! Generated from the contract.
@@ -30,7 +36,9 @@ struct HostNext;
 
 impl Next for HostNext {
     fn call(&self, method: &str, request: &[u8]) -> Result<Vec<u8>, Fault> {
-        host_next::call(method, request).map_err(|fault| Fault { reason: fault.reason })
+        host_next::call(method, request).map_err(|fault| Fault {
+            reason: fault.reason,
+        })
     }
 }
 
@@ -47,8 +55,22 @@ impl<C: TranslatorComponent> bindings::Guest for C {
 
     fn events(method: String, given: wire::Operation) -> Result<Vec<wire::Event>, wire::Fault> {
         crate::log::set_destination(log);
-        let events = C::Translator::events(&method, operation(given)).map_err(fault)?.into_iter();
-        Ok(events.map(|Event { name, payload, cells }| wire::Event { name, payload, cells }).collect())
+        let events = C::Translator::events(&method, operation(given))
+            .map_err(fault)?
+            .into_iter();
+        Ok(events
+            .map(
+                |Event {
+                     name,
+                     payload,
+                     cells,
+                 }| wire::Event {
+                    name,
+                    payload,
+                    cells,
+                },
+            )
+            .collect())
     }
 }
 
@@ -62,12 +84,30 @@ fn log(level: Level, message: &str) {
 }
 
 fn fault(fault: Fault) -> wire::Fault {
-    wire::Fault { reason: fault.reason }
+    wire::Fault {
+        reason: fault.reason,
+    }
 }
 
 fn operation(operation: wire::Operation) -> Operation {
-    let change = |wire::Change { message, before, after }| RecordChange { message, before, after };
-    let event = |wire::Event { name, payload, cells }| Event { name, payload, cells };
+    let change = |wire::Change {
+                      message,
+                      before,
+                      after,
+                  }| RecordChange {
+        message,
+        before,
+        after,
+    };
+    let event = |wire::Event {
+                     name,
+                     payload,
+                     cells,
+                 }| Event {
+        name,
+        payload,
+        cells,
+    };
     Operation {
         changes: operation.changes.into_iter().map(change).collect(),
         events: operation.events.into_iter().map(event).collect(),
@@ -75,7 +115,10 @@ fn operation(operation: wire::Operation) -> Operation {
 }
 
 fn manifest(manifest: TranslatorManifest) -> wire::Manifest {
-    let version = |version: ApiVersion| wire::ApiVersion { major: version.major, minor: version.minor };
+    let version = |version: ApiVersion| wire::ApiVersion {
+        major: version.major,
+        minor: version.minor,
+    };
     wire::Manifest {
         serves: version(manifest.serves),
         onto: version(manifest.onto),
@@ -87,7 +130,14 @@ fn manifest(manifest: TranslatorManifest) -> wire::Manifest {
     }
 }
 
-fn method(Method { name, verb, path, answer }: Method) -> wire::Method {
+fn method(
+    Method {
+        name,
+        verb,
+        path,
+        answer,
+    }: Method,
+) -> wire::Method {
     let verb = match verb {
         Verb::Post => wire::Verb::Post,
         Verb::Get => wire::Verb::Get,
@@ -97,5 +147,10 @@ fn method(Method { name, verb, path, answer }: Method) -> wire::Method {
         Answer::Pages => wire::Answer::Pages,
         Answer::Events(newer) => wire::Answer::Events(newer),
     };
-    wire::Method { name, verb, path, answer }
+    wire::Method {
+        name,
+        verb,
+        path,
+        answer,
+    }
 }

@@ -33,7 +33,10 @@ impl UnitData {
     /// Adds a row to a table.
     #[must_use]
     pub fn row<const N: usize>(mut self, table: &str, columns: [(&str, Datum); N]) -> Self {
-        let row = columns.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        let row = columns
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
         self.tables.entry(table.to_owned()).or_default().push(row);
         self
     }
@@ -113,7 +116,12 @@ impl fmt::Debug for Datum {
             Self::Boolean(value) => value.fmt(f),
             Self::Integer(value) => value.fmt(f),
             Self::Text(value) if value.len() > SHOWN_BYTES => {
-                write!(f, "\"{}…\" ({} bytes)", value[..SHOWN_BYTES].escape_ascii(), value.len())
+                write!(
+                    f,
+                    "\"{}…\" ({} bytes)",
+                    value[..SHOWN_BYTES].escape_ascii(),
+                    value.len()
+                )
             }
             Self::Text(value) => write!(f, "\"{}\"", value.escape_ascii()),
         }

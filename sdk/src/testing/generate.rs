@@ -1,5 +1,5 @@
-//! Generates units of a layout from a seed: the same seed gives the same units on every machine. Owns the choice of values
-//! (NULL, empty, absent, huge, non-ASCII, unknown protobuf fields).
+//! Generates units of a layout from a seed: the same seed gives the same units on every machine.
+//! Owns the choice of values (NULL, empty, absent, huge, non-ASCII, unknown protobuf fields).
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,9 @@ pub struct Generator(u64);
 
 /// Length of the longest generated text, where the type allows it; exceeds 16 bits.
 const HUGE_BYTES: usize = 70_000;
-const LETTERS: [&str; 12] = ["a", "Z", "0", "-", " ", "\"", "<", "&", "é", "ß", "界", "🚀"];
+const LETTERS: [&str; 12] = [
+    "a", "Z", "0", "-", " ", "\"", "<", "&", "é", "ß", "界", "🚀",
+];
 
 impl Generator {
     /// A generator with this seed.
@@ -58,14 +60,25 @@ impl Generator {
             1 => characters,
             _ => self.below(characters.min(24) + 1),
         };
-        (0..length).map(|_| LETTERS[self.below(LETTERS.len())].chars().next().unwrap_or('a')).collect()
+        (0..length)
+            .map(|_| {
+                LETTERS[self.below(LETTERS.len())]
+                    .chars()
+                    .next()
+                    .unwrap_or('a')
+            })
+            .collect()
     }
 
     /// A protobuf message with unknown fields: any field numbers, every wire type, nesting.
     pub fn message(&mut self) -> Vec<u8> {
         let mut message = Vec::new();
         for _ in 0..self.below(8) {
-            let number = 1 + if self.once_in(3) { self.below(1 << 28) } else { self.below(40) } as u32;
+            let number = 1 + if self.once_in(3) {
+                self.below(1 << 28)
+            } else {
+                self.below(40)
+            } as u32;
             self.append_field(&mut message, number);
         }
         message
@@ -73,7 +86,11 @@ impl Generator {
 
     /// Appends a field of any type.
     pub fn append_field(&mut self, message: &mut Vec<u8>, number: u32) {
-        let nested = if self.once_in(8) { self.message() } else { self.text(40).into_bytes() };
+        let nested = if self.once_in(8) {
+            self.message()
+        } else {
+            self.text(40).into_bytes()
+        };
         let value = match self.below(8) {
             0 => wire::Value::Varint(self.number() >> self.below(64)),
             1 => wire::Value::Fixed64(self.number()),
@@ -95,7 +112,12 @@ impl Generator {
     }
 
     fn json(&mut self) -> String {
-        let members = (0..self.below(4)).map(|_| (self.text(12), crate::json::JsonValue::from(self.text(20).as_str())));
+        let members = (0..self.below(4)).map(|_| {
+            (
+                self.text(12),
+                crate::json::JsonValue::from(self.text(20).as_str()),
+            )
+        });
         let object = crate::json::JsonValue::Object(members.collect());
         let null = crate::json::JsonValue::Null;
         crate::json::to_go_string(if self.once_in(8) { &null } else { &object })
@@ -127,11 +149,15 @@ pub(super) struct Units {
 
 impl Units {
     pub(super) fn new(layout: Layout) -> Self {
-        Self { layout, fills: BTreeMap::new() }
+        Self {
+            layout,
+            fills: BTreeMap::new(),
+        }
     }
 
     pub(super) fn fill(&mut self, table: &str, column: &str, fill: Fill) {
-        self.fills.insert((table.to_owned(), column.to_owned()), fill);
+        self.fills
+            .insert((table.to_owned(), column.to_owned()), fill);
     }
 
     /// Generates one unit: up to four rows per table, sometimes none, with unique primary keys.
@@ -142,7 +168,11 @@ impl Units {
             let mut rows: BTreeMap<Vec<Datum>, RowData> = BTreeMap::new();
             for _ in 0..generator.below(5) {
                 let row = self.row(table, &key, generator);
-                let primary = table.primary_key.iter().map(|column| row[column].clone()).collect();
+                let primary = table
+                    .primary_key
+                    .iter()
+                    .map(|column| row[column].clone())
+                    .collect();
                 rows.entry(primary).or_insert(row);
             }
             tables.insert(table.name.clone(), rows.into_values().collect());
@@ -170,9 +200,16 @@ mod tests {
     use super::*;
 
     fn layout() -> Layout {
-        let table = Table::new("t").column(Column::varchar("k", 32)).column(Column::integer("i").nullable());
-        let table = table.column(Column::text("x").nullable()).column(Column::text("m").enveloped());
-        Layout::of([table.column(Column::text("j").sealed()).primary_key(["k", "i"]).partition_key("k")])
+        let table = Table::new("t")
+            .column(Column::varchar("k", 32))
+            .column(Column::integer("i").nullable());
+        let table = table
+            .column(Column::text("x").nullable())
+            .column(Column::text("m").enveloped());
+        Layout::of([table
+            .column(Column::text("j").sealed())
+            .primary_key(["k", "i"])
+            .partition_key("k")])
     }
 
     fn units(seed: u64, count: usize) -> Vec<UnitData> {
@@ -192,17 +229,34 @@ mod tests {
         let units = units(3, 300);
         let rows = || units.iter().flat_map(|unit| &unit.tables["t"]);
         let values = |column: &'static str| rows().map(move |row| &row[column]);
-        assert!(units.iter().any(|unit| unit.tables["t"].is_empty()), "a unit without rows");
-        assert!(units.iter().any(|unit| unit.tables["t"].len() > 2), "a unit of several rows");
+        assert!(
+            units.iter().any(|unit| unit.tables["t"].is_empty()),
+            "a unit without rows"
+        );
+        assert!(
+            units.iter().any(|unit| unit.tables["t"].len() > 2),
+            "a unit of several rows"
+        );
         assert!(values("x").any(|value| *value == Datum::Null), "NULL");
         assert!(values("x").any(|value| *value == Datum::from("")), "empty");
         let long = |value: &&Datum| matches!(value, Datum::Text(text) if text.len() > usize::from(u16::MAX));
         assert!(values("x").any(|value| long(&value)), "huge");
-        assert!(values("x").any(|value| matches!(value, Datum::Text(text) if !text.is_ascii())), "not ASCII");
-        assert!(values("i").any(|value| *value == Datum::Integer(i64::from(i32::MIN))), "the least integer");
-        assert!(values("j").any(|value| *value == Datum::from("null")), "JSON null");
+        assert!(
+            values("x").any(|value| matches!(value, Datum::Text(text) if !text.is_ascii())),
+            "not ASCII"
+        );
+        assert!(
+            values("i").any(|value| *value == Datum::Integer(i64::from(i32::MIN))),
+            "the least integer"
+        );
+        assert!(
+            values("j").any(|value| *value == Datum::from("null")),
+            "JSON null"
+        );
         for value in values("m") {
-            let Datum::Text(message) = value else { panic!("a message is bytes") };
+            let Datum::Text(message) = value else {
+                panic!("a message is bytes")
+            };
             wire::check(message).expect("a message that can be walked");
         }
     }
@@ -210,7 +264,10 @@ mod tests {
     #[test]
     fn generated_primary_keys_are_unique() {
         for unit in units(4, 200) {
-            let keys: Vec<_> = unit.tables["t"].iter().map(|row| (row["k"].clone(), row["i"].clone())).collect();
+            let keys: Vec<_> = unit.tables["t"]
+                .iter()
+                .map(|row| (row["k"].clone(), row["i"].clone()))
+                .collect();
             assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "{keys:?}");
         }
     }

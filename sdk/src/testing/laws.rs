@@ -1,5 +1,5 @@
-//! The laws that every migration has to satisfy, checked over generated units. A violation has the seed and the unit;
-//! columns that are declared as lost are not compared.
+//! The laws that every migration has to satisfy, checked over generated units. A violation has the
+//! seed and the unit; columns that are declared as lost are not compared.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -29,17 +29,44 @@ pub enum Violation {
     )]
     Unbound { direction: Direction },
     #[error("seed {seed}: {direction} refuses a generated unit: {reason}\n{unit:?}")]
-    Refuses { seed: u64, direction: Direction, reason: String, unit: UnitData },
+    Refuses {
+        seed: u64,
+        direction: Direction,
+        reason: String,
+        unit: UnitData,
+    },
     #[error(
         "seed {seed}: {opposite} after {direction} does not restore the unit\nbefore: {before:?}\nafter: {after:?}"
     )]
-    RoundTrip { seed: u64, direction: Direction, opposite: Direction, before: UnitData, after: UnitData },
+    RoundTrip {
+        seed: u64,
+        direction: Direction,
+        opposite: Direction,
+        before: UnitData,
+        after: UnitData,
+    },
     #[error("seed {seed}: {direction} gives two results for one unit\none: {one:?}\ntwo: {two:?}")]
-    Nondeterministic { seed: u64, direction: Direction, one: UnitData, two: UnitData },
-    #[error("seed {seed}: {direction} depends on other units of the batch\nalone: {alone:?}\ntogether: {together:?}")]
-    BatchDependent { seed: u64, direction: Direction, alone: UnitData, together: UnitData },
+    Nondeterministic {
+        seed: u64,
+        direction: Direction,
+        one: UnitData,
+        two: UnitData,
+    },
+    #[error(
+        "seed {seed}: {direction} depends on other units of the batch\nalone: {alone:?}\ntogether: {together:?}"
+    )]
+    BatchDependent {
+        seed: u64,
+        direction: Direction,
+        alone: UnitData,
+        together: UnitData,
+    },
     #[error("seed {seed}: a second up changes what up wrote\nonce: {once:?}\ntwice: {twice:?}")]
-    NotIdempotent { seed: u64, once: UnitData, twice: UnitData },
+    NotIdempotent {
+        seed: u64,
+        once: UnitData,
+        twice: UnitData,
+    },
 }
 
 /// The laws of one migration over one layout.
@@ -56,17 +83,23 @@ pub struct Laws<M> {
 
 impl<M> fmt::Debug for Laws<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Laws").field("before", &self.source_layout).field("seed", &self.seed).finish_non_exhaustive()
+        f.debug_struct("Laws")
+            .field("before", &self.source_layout)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
     }
 }
 
 impl<M: Migration> Laws<M> {
-    /// The laws over units of this layout, which is the one before the migration. Tables that the migration does not touch
-    /// may be omitted.
+    /// The laws over units of this layout, which is the one before the migration. Tables that the
+    /// migration does not touch may be omitted.
     #[must_use]
     pub fn over(before: Layout) -> Self {
         let mut after = before.clone();
-        let target = after.apply(&M::manifest()).is_ok().then(|| Units::new(after));
+        let target = after
+            .apply(&M::manifest())
+            .is_ok()
+            .then(|| Units::new(after));
         Self {
             source: Units::new(before.clone()),
             target,
@@ -125,7 +158,9 @@ impl<M: Migration> Laws<M> {
         let manifest = M::manifest();
         let faults = |reason: String| Violation::Manifest { reason };
         let mut after = self.source_layout.clone();
-        after.apply(&manifest).map_err(|error| faults(error.to_string()))?;
+        after
+            .apply(&manifest)
+            .map_err(|error| faults(error.to_string()))?;
         check_manifest(&manifest, &self.source_layout, &after).map_err(faults)?;
         check_residue(&manifest, &self.source_layout, &after)?;
         self.check_idempotence()?;
@@ -138,7 +173,9 @@ impl<M: Migration> Laws<M> {
 
     fn generate(&self, units: &Units) -> Vec<UnitData> {
         let mut generator = Generator::new(self.seed);
-        (0..self.units).map(|_| units.unit(&mut generator)).collect()
+        (0..self.units)
+            .map(|_| units.unit(&mut generator))
+            .collect()
     }
 
     /// Runs one direction over a batch, without the units that it may refuse.
@@ -155,21 +192,42 @@ impl<M: Migration> Laws<M> {
             match result {
                 Ok(given) => stepped.push((unit, given)),
                 Err(_) if self.refusals_allowed => {}
-                Err(Refused { reason }) => return Err(Violation::Refuses { seed, direction, reason, unit }),
+                Err(Refused { reason }) => {
+                    return Err(Violation::Refuses {
+                        seed,
+                        direction,
+                        reason,
+                        unit,
+                    });
+                }
             }
         }
         Ok(stepped)
     }
 
-    /// A round trip restores each unit; the result is deterministic and independent of the rest of the batch.
+    /// A round trip restores each unit; the result is deterministic and independent of the rest of
+    /// the batch.
     fn check_round_trip(&self, direction: Direction, units: &Units) -> Result<(), Violation> {
         let seed = self.seed;
-        let opposite = if direction == Direction::Up { Direction::Down } else { Direction::Up };
+        let opposite = if direction == Direction::Up {
+            Direction::Down
+        } else {
+            Direction::Up
+        };
         let stepped = self.step(direction, self.generate(units), &[])?;
-        for ((_, one), (_, two)) in stepped.iter().zip(self.step(direction, self.generate(units), &[])?) {
+        for ((_, one), (_, two)) in
+            stepped
+                .iter()
+                .zip(self.step(direction, self.generate(units), &[])?)
+        {
             if *one != two {
                 let (one, two) = (one.unit.clone(), two.unit);
-                return Err(Violation::Nondeterministic { seed, direction, one, two });
+                return Err(Violation::Nondeterministic {
+                    seed,
+                    direction,
+                    one,
+                    two,
+                });
             }
         }
         // In reverse, so that state that a row function carried over would come from another unit.
@@ -177,7 +235,12 @@ impl<M: Migration> Laws<M> {
             let alone = step::<M>(direction, &run(), std::slice::from_ref(unit), &[]).remove(0);
             if alone.as_ref() != Ok(together) {
                 let alone = alone.map(|alone| alone.unit).unwrap_or_default();
-                return Err(Violation::BatchDependent { seed, direction, alone, together: together.unit.clone() });
+                return Err(Violation::BatchDependent {
+                    seed,
+                    direction,
+                    alone,
+                    together: together.unit.clone(),
+                });
             }
         }
         if !M::manifest().reversible {
@@ -191,11 +254,27 @@ impl<M: Migration> Laws<M> {
                 Ok(after) => after,
                 // A unit generated in the target layout may be one that `up` never produces.
                 Err(_) if self.refusals_allowed && opposite == Direction::Up => continue,
-                Err(Refused { reason }) => return Err(Violation::Refuses { seed, direction: opposite, reason, unit }),
+                Err(Refused { reason }) => {
+                    return Err(Violation::Refuses {
+                        seed,
+                        direction: opposite,
+                        reason,
+                        unit,
+                    });
+                }
             };
-            let (before, after) = (self.without_lost(before).sorted(), self.without_lost(after.unit).sorted());
+            let (before, after) = (
+                self.without_lost(before).sorted(),
+                self.without_lost(after.unit).sorted(),
+            );
             if before != after {
-                return Err(Violation::RoundTrip { seed, direction, opposite, before, after });
+                return Err(Violation::RoundTrip {
+                    seed,
+                    direction,
+                    opposite,
+                    before,
+                    after,
+                });
             }
         }
         Ok(())
@@ -206,21 +285,35 @@ impl<M: Migration> Laws<M> {
         let manifest = M::manifest();
         let renames = |change: &crate::manifest::Change| {
             use crate::manifest::Change;
-            !matches!(change, Change::AddColumn { .. } | Change::AlterColumn { .. } | Change::SetPrimaryKey { .. })
+            !matches!(
+                change,
+                Change::AddColumn { .. }
+                    | Change::AlterColumn { .. }
+                    | Change::SetPrimaryKey { .. }
+            )
         };
         // If the layout change removes what `up` reads, it cannot run twice.
         if manifest.changes.iter().any(renames) {
             return Ok(());
         }
-        let (_, once): (Vec<_>, Vec<_>) =
-            self.step(Direction::Up, self.generate(&self.source), &[])?.into_iter().unzip();
+        let (_, once): (Vec<_>, Vec<_>) = self
+            .step(Direction::Up, self.generate(&self.source), &[])?
+            .into_iter()
+            .unzip();
         let given: Vec<_> = once.into_iter().map(|once| once.unit).collect();
-        for (once, twice) in given.iter().zip(step::<M>(Direction::Up, &run(), &given, &[])) {
+        for (once, twice) in given
+            .iter()
+            .zip(step::<M>(Direction::Up, &run(), &given, &[]))
+        {
             let Ok(twice) = twice else { continue };
             let written = |unit: &UnitData| self.only_written(&manifest, unit.clone()).sorted();
             let (once, twice) = (written(once), written(&twice.unit));
             if once != twice {
-                return Err(Violation::NotIdempotent { seed: self.seed, once, twice });
+                return Err(Violation::NotIdempotent {
+                    seed: self.seed,
+                    once,
+                    twice,
+                });
             }
         }
         Ok(())
@@ -240,7 +333,9 @@ impl<M: Migration> Laws<M> {
             let access = manifest.up.iter().find(|access| access.table == *table);
             for row in rows {
                 row.retain(|column, _| {
-                    access.is_some_and(|access| access.writes.iter().any(|write| write.column == *column))
+                    access.is_some_and(|access| {
+                        access.writes.iter().any(|write| write.column == *column)
+                    })
                 });
             }
             access.is_some()
@@ -254,9 +349,14 @@ fn check_manifest(manifest: &Manifest, before: &Layout, after: &Layout) -> Resul
     for (direction, layout) in [(Direction::Up, after), (Direction::Down, before)] {
         for access in manifest.accesses(direction) {
             let table = layout.tables.get(&access.table);
-            let table = table.ok_or_else(|| format!("{direction} names `{}`, which is not there", access.table))?;
+            let table = table.ok_or_else(|| {
+                format!("{direction} names `{}`, which is not there", access.table)
+            })?;
             for write in &access.writes {
-                let column = table.columns.iter().find(|column| column.name == write.column);
+                let column = table
+                    .columns
+                    .iter()
+                    .find(|column| column.name == write.column);
                 let Some(column) = column else {
                     return Err(format!(
                         "{direction} writes `{}` of `{}`, which is not there",
@@ -273,7 +373,9 @@ fn check_manifest(manifest: &Manifest, before: &Layout, after: &Layout) -> Resul
                     None if !through => {
                         let kind = column.kind.kind();
                         let name = &write.column;
-                        return Err(format!("{direction} writes `{name}`: declare it as `Write::{kind}(\"{name}\")`"));
+                        return Err(format!(
+                            "{direction} writes `{name}`: declare it as `Write::{kind}(\"{name}\")`"
+                        ));
                     }
                     _ => {}
                 }
@@ -283,13 +385,18 @@ fn check_manifest(manifest: &Manifest, before: &Layout, after: &Layout) -> Resul
     Ok(())
 }
 
-/// Residue belongs to the record that it was left of: the host passes it only while the record's identity is the same.
+/// Residue belongs to the record that it was left of: the host passes it only while the record's
+/// identity is the same.
 fn check_residue(manifest: &Manifest, before: &Layout, after: &Layout) -> Result<(), Violation> {
     for (direction, left) in [(Direction::Up, after), (Direction::Down, before)] {
         let accesses = manifest.accesses(direction);
-        let mut tables = accesses.iter().filter_map(|access| left.tables.get(&access.table));
-        let is_identity = |column: &Column| SET_ONCE.contains(&&*column.name) && column.sealing == Sealing::Plain;
-        let is_bound = accesses.is_empty() || tables.any(|table| table.columns.iter().any(is_identity));
+        let mut tables = accesses
+            .iter()
+            .filter_map(|access| left.tables.get(&access.table));
+        let is_identity =
+            |column: &Column| SET_ONCE.contains(&&*column.name) && column.sealing == Sealing::Plain;
+        let is_bound =
+            accesses.is_empty() || tables.any(|table| table.columns.iter().any(is_identity));
         if manifest.leaves_residue && manifest.reversible && !is_bound {
             return Err(Violation::Unbound { direction });
         }

@@ -1,5 +1,5 @@
-//! The writes to one table during a batch: one draft per table, from which columns are built at the end. Owns the written
-//! values and their completeness; contains no column names.
+//! The writes to one table during a batch: one draft per table, from which columns are built at the
+//! end. Owns the written values and their completeness; contains no column names.
 
 use crate::columns::{Builder, ColumnData, ColumnValue, NEW_ROW, View};
 use crate::manifest::Access;
@@ -13,8 +13,8 @@ pub(crate) struct Plan<'b> {
     pub(crate) unit_offsets: &'b [u32],
     /// In the order of the access's reads.
     pub(crate) views: Vec<View<'b>>,
-    /// In the order of the access's writes: the read column of the same name, whose value passes through where the row
-    /// function writes none.
+    /// In the order of the access's writes: the read column of the same name, whose value passes
+    /// through where the row function writes none.
     pub(crate) through: Vec<Option<usize>>,
     /// The declared kinds of the written columns.
     pub(crate) kinds: Vec<Option<Kind>>,
@@ -32,7 +32,9 @@ impl Plan<'_> {
             return Ok(());
         }
         let name = &self.access.table;
-        Err(Refused::new(format!("rows of `{name}` may not be added or removed: declare `.reshapes()`")))
+        Err(Refused::new(format!(
+            "rows of `{name}` may not be added or removed: declare `.reshapes()`"
+        )))
     }
 
     pub(super) fn removed(&self, slot: Slot) -> Result<(), Refused> {
@@ -41,7 +43,9 @@ impl Plan<'_> {
             return Ok(());
         }
         let name = &self.access.table;
-        Err(Refused::new(format!("rows of `{name}` may not be removed: declare `.removes_rows()` in the manifest")))
+        Err(Refused::new(format!(
+            "rows of `{name}` may not be removed: declare `.removes_rows()` in the manifest"
+        )))
     }
 }
 
@@ -65,8 +69,8 @@ pub(super) enum Pending {
     },
 }
 
-/// The writes to one table: of completed units and, from `first` on, of the open one. Stored for the whole batch, because
-/// filling columns one after another is faster than row by row.
+/// The writes to one table: of completed units and, from `first` on, of the open one. Stored for
+/// the whole batch, because filling columns one after another is faster than row by row.
 #[derive(Debug)]
 pub(crate) struct Draft {
     pub(crate) slots: Vec<Slot>,
@@ -108,13 +112,19 @@ impl Draft {
         self.removed = 0;
         self.unset = 0;
         for origin in rows {
-            self.slots.push(Slot { origin, removed: false });
+            self.slots.push(Slot {
+                origin,
+                removed: false,
+            });
             self.add_values(plan);
         }
     }
 
     pub(super) fn add(&mut self, plan: &Plan<'_>) -> usize {
-        self.slots.push(Slot { origin: NEW_ROW, removed: false });
+        self.slots.push(Slot {
+            origin: NEW_ROW,
+            removed: false,
+        });
         self.add_values(plan);
         self.slots.len() - 1
     }
@@ -132,11 +142,20 @@ impl Draft {
             return Ok(());
         }
         let writes = plan.access.writes.len();
-        for (row, slot) in self.slots.iter().enumerate().skip(self.first).filter(|(_, slot)| !slot.removed) {
+        for (row, slot) in self
+            .slots
+            .iter()
+            .enumerate()
+            .skip(self.first)
+            .filter(|(_, slot)| !slot.removed)
+        {
             for (at, write) in plan.access.writes.iter().enumerate() {
                 let left_out = matches!(self.pending[row * writes + at], Pending::Unset);
                 if left_out && (slot.origin == NEW_ROW || plan.through[at].is_none()) {
-                    let reason = format!("`{}` of `{}` was declared and not written", write.column, plan.access.table);
+                    let reason = format!(
+                        "`{}` of `{}` was declared and not written",
+                        write.column, plan.access.table
+                    );
                     return Err(Refused::new(reason));
                 }
             }
@@ -146,10 +165,12 @@ impl Draft {
 
     pub(super) fn accept(&mut self) {
         let before = self.ends.last().copied().unwrap_or(0);
-        self.ends.push(before + (self.slots.len() - self.first) as u32 - self.removed);
+        self.ends
+            .push(before + (self.slots.len() - self.first) as u32 - self.removed);
     }
 
-    /// Discards the writes of the open unit. If the number of rows is fixed, its rows remain with filler values.
+    /// Discards the writes of the open unit. If the number of rows is fixed, its rows remain with
+    /// filler values.
     pub(super) fn refuse(&mut self, rows: std::ops::Range<u32>, plan: &Plan<'_>) {
         let writes = plan.access.writes.len();
         self.slots.truncate(self.first);
@@ -158,8 +179,12 @@ impl Draft {
         self.kinds.copy_from_slice(&self.kinds_before);
         self.removed = 0;
         if !plan.access.reshapes {
-            self.slots.extend(rows.map(|origin| Slot { origin, removed: false }));
-            self.pending.resize(self.slots.len() * writes, Pending::Filler);
+            self.slots.extend(rows.map(|origin| Slot {
+                origin,
+                removed: false,
+            }));
+            self.pending
+                .resize(self.slots.len() * writes, Pending::Filler);
         }
         self.accept();
     }
@@ -168,9 +193,15 @@ impl Draft {
     pub(crate) fn column(&self, plan: &Plan<'_>, at: usize) -> ColumnData {
         let writes = plan.access.writes.len();
         let through = plan.through[at].map(|read| &plan.views[read]);
-        let kind = self.kinds[at].or(through.map(|view| view.kind)).unwrap_or(Kind::Text);
+        let kind = self.kinds[at]
+            .or(through.map(|view| view.kind))
+            .unwrap_or(Kind::Text);
         let mut builder = Builder::new(kind, self.slots.len());
-        for (slot, pending) in self.slots.iter().zip(self.pending.iter().skip(at).step_by(writes)) {
+        for (slot, pending) in self
+            .slots
+            .iter()
+            .zip(self.pending.iter().skip(at).step_by(writes))
+        {
             if slot.removed {
                 continue;
             }
@@ -179,7 +210,9 @@ impl Draft {
                 Pending::Integer(value) => ColumnValue::Integer(value),
                 Pending::Boolean(value) => ColumnValue::Boolean(value),
                 Pending::Null => ColumnValue::Null,
-                Pending::Unset => through.map_or(ColumnValue::Null, |view| view.value(slot.origin as usize)),
+                Pending::Unset => {
+                    through.map_or(ColumnValue::Null, |view| view.value(slot.origin as usize))
+                }
                 Pending::Filler => ColumnValue::filler(kind),
             });
         }

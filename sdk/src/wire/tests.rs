@@ -2,12 +2,15 @@
 
 use super::*;
 
-/// Field 1 varint 300, field 2 "hi", field 3 fixed32, field 4 fixed64, field 5 a group with field 1.
+/// Field 1 varint 300, field 2 "hi", field 3 fixed32, field 4 fixed64, field 5 a group with field
+/// 1.
 const MESSAGE: &[u8] =
     b"\x08\xac\x02\x12\x02hi\x1d\x01\x00\x00\x00\x21\x02\x00\x00\x00\x00\x00\x00\x00\x2b\x08\x01\x2c";
 
 fn numbers(message: &[u8]) -> Vec<u32> {
-    fields(message).map(|field| field.expect("a field").number).collect()
+    fields(message)
+        .map(|field| field.expect("a field").number)
+        .collect()
 }
 
 fn error(message: &[u8]) -> WireError {
@@ -16,14 +19,27 @@ fn error(message: &[u8]) -> WireError {
 
 #[test]
 fn every_wire_type_is_parsed() {
-    let values: Vec<_> = fields(MESSAGE).map(|field| field.expect("a field").value).collect();
+    let values: Vec<_> = fields(MESSAGE)
+        .map(|field| field.expect("a field").value)
+        .collect();
     let group = Value::Group(b"\x08\x01");
-    assert_eq!(values, [Value::Varint(300), Value::Bytes(b"hi"), Value::Fixed32(1), Value::Fixed64(2), group]);
+    assert_eq!(
+        values,
+        [
+            Value::Varint(300),
+            Value::Bytes(b"hi"),
+            Value::Fixed32(1),
+            Value::Fixed64(2),
+            group
+        ]
+    );
 }
 
 #[test]
 fn fields_cover_the_message_without_a_gap() {
-    let raw: Vec<u8> = fields(MESSAGE).flat_map(|field| field.expect("a field").raw.to_vec()).collect();
+    let raw: Vec<u8> = fields(MESSAGE)
+        .flat_map(|field| field.expect("a field").raw.to_vec())
+        .collect();
     assert_eq!(raw, MESSAGE);
     let mut at = 0;
     for field in fields(MESSAGE).map(|field| field.expect("a field")) {
@@ -43,11 +59,17 @@ fn appended_fields_equal_the_parsed_ones() {
 
 #[test]
 fn truncation_inside_a_field_is_an_error() {
-    let ends: Vec<_> = fields(MESSAGE).map(|field| field.expect("a field")).map(|f| f.at + f.raw.len()).collect();
+    let ends: Vec<_> = fields(MESSAGE)
+        .map(|field| field.expect("a field"))
+        .map(|f| f.at + f.raw.len())
+        .collect();
     for length in 1..MESSAGE.len() {
         match check(&MESSAGE[..length]) {
             Ok(()) => assert!(ends.contains(&length), "cut at {length}"),
-            Err(error) => assert!(matches!(error, WireError::Truncated { .. }), "cut at {length}: {error}"),
+            Err(error) => assert!(
+                matches!(error, WireError::Truncated { .. }),
+                "cut at {length}: {error}"
+            ),
         }
     }
 }
@@ -56,37 +78,93 @@ fn truncation_inside_a_field_is_an_error() {
 fn malformed_messages_are_specific_errors() {
     assert_eq!(error(b"\x08"), WireError::Truncated { at: 1 });
     assert_eq!(error(b"\x12\x05abc"), WireError::Truncated { at: 0 });
-    assert_eq!(error(b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), WireError::Truncated { at: 0 });
-    assert_eq!(error(b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"), WireError::Overlong { at: 1 });
-    assert_eq!(error(b"\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00"), WireError::Overlong { at: 1 });
-    assert_eq!(error(b"\x0e"), WireError::UnknownWireType { at: 0, wire_type: 6 });
-    assert_eq!(error(b"\x0f"), WireError::UnknownWireType { at: 0, wire_type: 7 });
-    assert_eq!(error(b"\x00\x00"), WireError::BadNumber { at: 0, number: 0 });
-    assert_eq!(error(b"\x80\x80\x80\x80\x10\x00"), WireError::BadNumber { at: 0, number: 1 << 29 });
+    assert_eq!(
+        error(b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+        WireError::Truncated { at: 0 }
+    );
+    assert_eq!(
+        error(b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"),
+        WireError::Overlong { at: 1 }
+    );
+    assert_eq!(
+        error(b"\x08\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00"),
+        WireError::Overlong { at: 1 }
+    );
+    assert_eq!(
+        error(b"\x0e"),
+        WireError::UnknownWireType {
+            at: 0,
+            wire_type: 6
+        }
+    );
+    assert_eq!(
+        error(b"\x0f"),
+        WireError::UnknownWireType {
+            at: 0,
+            wire_type: 7
+        }
+    );
+    assert_eq!(
+        error(b"\x00\x00"),
+        WireError::BadNumber { at: 0, number: 0 }
+    );
+    assert_eq!(
+        error(b"\x80\x80\x80\x80\x10\x00"),
+        WireError::BadNumber {
+            at: 0,
+            number: 1 << 29
+        }
+    );
     assert_eq!(error(b"\x0c"), WireError::StrayEndGroup { at: 0 });
     assert_eq!(error(b"\x0b\x14"), WireError::StrayEndGroup { at: 1 });
     assert_eq!(error(&[0x0b; 100]), WireError::TooDeep { at: 33 });
-    assert!(check(b"\xf8\xff\xff\xff\x0f\x00").is_ok(), "the highest field number");
-    assert!(check(b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01").is_ok(), "the highest number");
-    assert!(check(&[[0x0b; 32], [0x0c; 32]].concat()).is_ok(), "groups as deep as they may be");
+    assert!(
+        check(b"\xf8\xff\xff\xff\x0f\x00").is_ok(),
+        "the highest field number"
+    );
+    assert!(
+        check(b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01").is_ok(),
+        "the highest number"
+    );
+    assert!(
+        check(&[[0x0b; 32], [0x0c; 32]].concat()).is_ok(),
+        "groups as deep as they may be"
+    );
 }
 
 #[test]
 fn iteration_ends_after_an_error() {
-    let walk = fields(b"\x08\x01\x0e\x08\x01").map(|field| field.map(|field| (field.number, field.value)));
-    let error = WireError::UnknownWireType { at: 2, wire_type: 6 };
-    assert_eq!(walk.collect::<Vec<_>>(), [Ok((1, Value::Varint(1))), Err(error)]);
+    let walk =
+        fields(b"\x08\x01\x0e\x08\x01").map(|field| field.map(|field| (field.number, field.value)));
+    let error = WireError::UnknownWireType {
+        at: 2,
+        wire_type: 6,
+    };
+    assert_eq!(
+        walk.collect::<Vec<_>>(),
+        [Ok((1, Value::Varint(1))), Err(error)]
+    );
 }
 
 #[test]
 fn last_field_of_a_number_counts() {
     assert_eq!(
-        get(b"\x08\x01\x10\x05\x08\x02", 1).expect("a message").map(|field| field.value),
+        get(b"\x08\x01\x10\x05\x08\x02", 1)
+            .expect("a message")
+            .map(|field| field.value),
         Some(Value::Varint(2))
     );
     assert_eq!(get(b"\x08\x01", 2), Ok(None));
-    assert_eq!(get_all(b"\x08\x01\x10\x05\x08\x02", 1).expect("a message").len(), 2);
-    assert!(get(b"\x08\x01\x12", 1).is_err(), "an error behind the field is not overlooked");
+    assert_eq!(
+        get_all(b"\x08\x01\x10\x05\x08\x02", 1)
+            .expect("a message")
+            .len(),
+        2
+    );
+    assert!(
+        get(b"\x08\x01\x12", 1).is_err(),
+        "an error behind the field is not overlooked"
+    );
 }
 
 #[test]
@@ -95,11 +173,17 @@ fn edit_keeps_every_other_byte() {
     assert_eq!(numbers(&without), [1, 3, 4, 5]);
     assert_eq!(without, [&MESSAGE[..3], &MESSAGE[7..]].concat());
     let replaced = replace(MESSAGE, 2, Value::Bytes(b"you")).expect("a message");
-    assert_eq!(replaced, [&MESSAGE[..3], b"\x12\x03you", &MESSAGE[7..]].concat());
+    assert_eq!(
+        replaced,
+        [&MESSAGE[..3], b"\x12\x03you", &MESSAGE[7..]].concat()
+    );
     let added = replace(b"\x08\x01", 3, Value::Varint(0)).expect("a message");
     assert_eq!(added, b"\x08\x01\x18\x00");
     let inserted = replace(b"\x18\x03\x08\x01", 2, Value::Varint(0)).expect("a message");
-    assert_eq!(inserted, b"\x10\x00\x18\x03\x08\x01", "before the first field of a higher number");
+    assert_eq!(
+        inserted, b"\x10\x00\x18\x03\x08\x01",
+        "before the first field of a higher number"
+    );
     let merged = replace(b"\x08\x01\x10\x07\x08\x02", 1, Value::Varint(9)).expect("a message");
     assert_eq!(merged, b"\x08\x09\x10\x07");
     assert!(remove(b"\x08", 1).is_err());
@@ -108,11 +192,18 @@ fn edit_keeps_every_other_byte() {
 
 #[test]
 fn edited_content_replaces_the_old_one_in_place() {
-    let edited = |edit: fn(Field<'_>) -> Result<Option<Vec<u8>>, WireError>| edit_all(MESSAGE, edit);
+    let edited =
+        |edit: fn(Field<'_>) -> Result<Option<Vec<u8>>, WireError>| edit_all(MESSAGE, edit);
     assert_eq!(edited(|_| Ok(None)), Ok(None));
     let you = edited(|field| Ok((field.number == 2).then(|| b"you".to_vec())));
-    assert_eq!(you.expect("a message").expect("a change"), [&MESSAGE[..3], b"\x12\x03you", &MESSAGE[7..]].concat());
-    assert!(edited(|field| field.bytes().map(|_| None)).is_err(), "errors of the edit");
+    assert_eq!(
+        you.expect("a message").expect("a change"),
+        [&MESSAGE[..3], b"\x12\x03you", &MESSAGE[7..]].concat()
+    );
+    assert!(
+        edited(|field| field.bytes().map(|_| None)).is_err(),
+        "errors of the edit"
+    );
     assert!(edit_all(b"\x12\x00\x08", |_| Ok(Some(Vec::new()))).is_err());
 }
 
@@ -127,7 +218,10 @@ fn edit_all(
 fn overlong_encodings_of_other_fields_are_kept() {
     // A length of two in three bytes: valid, but not what `append` would write.
     let message = b"\x12\x82\x80\x00hi\x08\x01";
-    assert_eq!(remove(message, 1).expect("a message"), b"\x12\x82\x80\x00hi");
+    assert_eq!(
+        remove(message, 1).expect("a message"),
+        b"\x12\x82\x80\x00hi"
+    );
 }
 
 #[test]
@@ -135,8 +229,13 @@ fn wire_type_mismatch_names_both_types() {
     let field = get(b"\x08\x01", 1).expect("a message").expect("a field");
     assert_eq!(field.varint(), Ok(1));
     let mismatch = field.bytes().expect_err("a varint").to_string();
-    assert_eq!(mismatch, "field 1 is a varint on the wire, not length-delimited");
-    let field = get(b"\x12\x01\xff", 2).expect("a message").expect("a field");
+    assert_eq!(
+        mismatch,
+        "field 1 is a varint on the wire, not length-delimited"
+    );
+    let field = get(b"\x12\x01\xff", 2)
+        .expect("a message")
+        .expect("a field");
     assert_eq!(field.bytes(), Ok(&b"\xff"[..]));
     assert_eq!(field.text(), Err(WireError::NotUtf8 { number: 2 }));
     assert!(field.varint().is_err());

@@ -18,10 +18,18 @@ impl BenchClient {
         Self::at(&host.url(""), TlsFiles::default(), Some(host.pid()))
     }
 
-    /// A client of the BBS at an address. A failed call is none that is measured, so none is made again.
+    /// A client of the BBS at an address. A failed call is none that is measured, so none is made
+    /// again.
     pub fn at(url: &str, tls: TlsFiles, pid: Option<u32>) -> Self {
-        let options = Options { tls, retries: Retries::NONE, ..Options::default() };
-        Self { client: Client::new(url, options).unwrap_or_else(|fault| panic!("{url}: {fault}")), pid }
+        let options = Options {
+            tls,
+            retries: Retries::NONE,
+            ..Options::default()
+        };
+        Self {
+            client: Client::new(url, options).unwrap_or_else(|fault| panic!("{url}: {fault}")),
+            pid,
+        }
     }
 
     pub async fn send(&self, method: &str, body: Vec<u8>) -> reqwest::Response {
@@ -30,7 +38,12 @@ impl BenchClient {
     }
 
     pub async fn call(&self, method: &str, body: Vec<u8>) -> Vec<u8> {
-        self.send(method, body).await.bytes().await.expect("the answer is complete").to_vec()
+        self.send(method, body)
+            .await
+            .bytes()
+            .await
+            .expect("the answer is complete")
+            .to_vec()
     }
 
     /// Reads an answer as a stream to its end and returns its length.
@@ -49,16 +62,24 @@ impl BenchClient {
 
     pub async fn error(&self, method: &str, body: Vec<u8>) -> Option<proto::Error> {
         let answer = self.call(method, body).await;
-        proto::ActualLrpLifecycleResponse::decode(&answer[..]).expect("an answer of the API").error
+        proto::ActualLrpLifecycleResponse::decode(&answer[..])
+            .expect("an answer of the API")
+            .error
     }
 
-    /// What the process has spent in user and kernel mode. Less noisy than rates where clients and database share the
-    /// processors.
+    /// What the process has spent in user and kernel mode. Less noisy than rates where clients and
+    /// database share the processors.
     pub fn processor_seconds(&self) -> Option<f64> {
-        // Linux counts them in hundredths of a second. The name of the program, in parentheses, may contain spaces.
+        // Linux counts them in hundredths of a second. The name of the program, in parentheses, may
+        // contain spaces.
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid?)).ok()?;
         let ticks = stat.rsplit_once(')')?.1.split_whitespace().skip(11).take(2);
-        Some(ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() / 100.0)
+        Some(
+            ticks
+                .filter_map(|ticks| ticks.parse::<f64>().ok())
+                .sum::<f64>()
+                / 100.0,
+        )
     }
 
     pub fn forget_peak(&self) {
@@ -69,9 +90,15 @@ impl BenchClient {
     }
 
     pub fn peak(&self) -> String {
-        let status = self.pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")).ok());
-        let line = status.as_deref().and_then(|text| text.lines().find(|line| line.starts_with("VmHWM")));
-        let kb = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kb| kb.parse::<u64>().ok());
+        let status = self
+            .pid
+            .and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/status")).ok());
+        let line = status
+            .as_deref()
+            .and_then(|text| text.lines().find(|line| line.starts_with("VmHWM")));
+        let kb = line
+            .and_then(|line| line.split_whitespace().nth(1))
+            .and_then(|kb| kb.parse::<u64>().ok());
         kb.map_or_else(String::new, |kb| format!("peak {} MB", kb / 1024))
     }
 }

@@ -1,4 +1,5 @@
-//! Encoded request bodies of Diego's load: LRPs of Cloud Foundry's size, about 4.5 KB in the database.
+//! Encoded request bodies of Diego's load: LRPs of Cloud Foundry's size, about 4.5 KB in the
+//! database.
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
@@ -8,7 +9,12 @@ const DOMAIN: &[u8] = b"cf-apps";
 
 pub fn guid(at: u64) -> Vec<u8> {
     let mixed = at.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    format!("{:08x}-{:04x}-4000-8000-{at:012x}", mixed >> 32, mixed & 0xffff).into_bytes()
+    format!(
+        "{:08x}-{:04x}-4000-8000-{at:012x}",
+        mixed >> 32,
+        mixed & 0xffff
+    )
+    .into_bytes()
 }
 
 fn cell(at: u64) -> Vec<u8> {
@@ -28,12 +34,18 @@ fn tags(at: u64) -> [(&'static str, Vec<u8>); 4] {
 /// Incompressible text, deterministic for `at`.
 fn noise(at: u64, length: usize) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(at);
-    std::iter::repeat_with(|| random.alphanumeric() as u8).take(length).collect()
+    std::iter::repeat_with(|| random.alphanumeric() as u8)
+        .take(length)
+        .collect()
 }
 
 /// Marks the domain as fresh without expiry.
 pub fn keep_fresh() -> Vec<u8> {
-    proto::UpsertDomainRequest { domain: DOMAIN.to_vec(), ttl: 0 }.encode_to_vec()
+    proto::UpsertDomainRequest {
+        domain: DOMAIN.to_vec(),
+        ttl: 0,
+    }
+    .encode_to_vec()
 }
 
 pub fn desire(at: u64) -> Vec<u8> {
@@ -49,7 +61,10 @@ pub fn desire(at: u64) -> Vec<u8> {
         ..Default::default()
     };
     let route = format!("[{{\"hostnames\":[\"app-{at}.apps.example.com\"],\"port\":8080}}]");
-    let routes = vec![proto::RouteEntry { key: b"cf-router".to_vec(), value: route.into() }];
+    let routes = vec![proto::RouteEntry {
+        key: b"cf-router".to_vec(),
+        value: route.into(),
+    }];
     let lrp = proto::DesiredLrp {
         process_guid: guid(at),
         domain: DOMAIN.to_vec(),
@@ -62,38 +77,63 @@ pub fn desire(at: u64) -> Vec<u8> {
         ports: vec![8080, 2222],
         log_guid: guid(at),
         annotation: b"1700000000.0".to_vec(),
-        action: Some(proto::Action { run_action: Some(run), ..Default::default() }),
+        action: Some(proto::Action {
+            run_action: Some(run),
+            ..Default::default()
+        }),
         routes: Some(proto::ProtoRoutes { routes }),
         metric_tags: tags(at)
             .map(|(key, value)| {
-                let value = proto::MetricTagValue { r#static: value, ..Default::default() };
-                proto::MetricTagEntry { key: key.into(), value: Some(value) }
+                let value = proto::MetricTagValue {
+                    r#static: value,
+                    ..Default::default()
+                };
+                proto::MetricTagEntry {
+                    key: key.into(),
+                    value: Some(value),
+                }
             })
             .to_vec(),
         ..Default::default()
     };
-    proto::DesireLrpRequest { desired_lrp: Some(lrp) }.encode_to_vec()
+    proto::DesireLrpRequest {
+        desired_lrp: Some(lrp),
+    }
+    .encode_to_vec()
 }
 
 fn key(at: u64) -> Option<proto::ActualLrpKey> {
-    Some(proto::ActualLrpKey { process_guid: guid(at), index: 0, domain: DOMAIN.to_vec() })
+    Some(proto::ActualLrpKey {
+        process_guid: guid(at),
+        index: 0,
+        domain: DOMAIN.to_vec(),
+    })
 }
 
 fn instance(at: u64, cell_at: u64) -> Option<proto::ActualLrpInstanceKey> {
-    Some(proto::ActualLrpInstanceKey { instance_guid: format!("instance-{at:012}").into(), cell_id: cell(cell_at) })
+    Some(proto::ActualLrpInstanceKey {
+        instance_guid: format!("instance-{at:012}").into(),
+        cell_id: cell(cell_at),
+    })
 }
 
 pub fn claim(at: u64, cell_at: u64) -> Vec<u8> {
     let actual_lrp_instance_key = instance(at, cell_at);
-    proto::ClaimActualLrpRequest { process_guid: guid(at), index: 0, actual_lrp_instance_key }.encode_to_vec()
+    proto::ClaimActualLrpRequest {
+        process_guid: guid(at),
+        index: 0,
+        actual_lrp_instance_key,
+    }
+    .encode_to_vec()
 }
 
 pub fn start(at: u64, cell_at: u64) -> Vec<u8> {
-    let ports = [(8080, 61_000), (2222, 61_001)].map(|(container_port, host_port)| proto::PortMapping {
-        container_port,
-        host_port,
-        ..Default::default()
-    });
+    let ports =
+        [(8080, 61_000), (2222, 61_001)].map(|(container_port, host_port)| proto::PortMapping {
+            container_port,
+            host_port,
+            ..Default::default()
+        });
     let net_info = proto::ActualLrpNetInfo {
         address: b"10.0.16.4".to_vec(),
         instance_address: b"10.255.1.2".to_vec(),
@@ -105,7 +145,12 @@ pub fn start(at: u64, cell_at: u64) -> Vec<u8> {
         actual_lrp_instance_key: instance(at, cell_at),
         actual_lrp_net_info: Some(net_info),
         // All of them: convergence would push missing tags to each container.
-        metric_tags: tags(at).map(|(key, value)| proto::TextEntry { key: key.into(), value }).to_vec(),
+        metric_tags: tags(at)
+            .map(|(key, value)| proto::TextEntry {
+                key: key.into(),
+                value,
+            })
+            .to_vec(),
         routable: Some(true),
         availability_zone: b"z1".to_vec(),
         ..Default::default()
@@ -114,14 +159,26 @@ pub fn start(at: u64, cell_at: u64) -> Vec<u8> {
 }
 
 pub fn of_cell(cell_at: u64) -> Vec<u8> {
-    proto::ActualLrPsRequest { cell_id: cell(cell_at), ..Default::default() }.encode_to_vec()
+    proto::ActualLrPsRequest {
+        cell_id: cell(cell_at),
+        ..Default::default()
+    }
+    .encode_to_vec()
 }
 
 pub fn remove(at: u64) -> Vec<u8> {
-    proto::RemoveDesiredLrpRequest { process_guid: guid(at) }.encode_to_vec()
+    proto::RemoveDesiredLrpRequest {
+        process_guid: guid(at),
+    }
+    .encode_to_vec()
 }
 
 pub fn remove_instance(at: u64, cell_at: u64) -> Vec<u8> {
     let actual_lrp_instance_key = instance(at, cell_at);
-    proto::RemoveActualLrpRequest { process_guid: guid(at), index: 0, actual_lrp_instance_key }.encode_to_vec()
+    proto::RemoveActualLrpRequest {
+        process_guid: guid(at),
+        index: 0,
+        actual_lrp_instance_key,
+    }
+    .encode_to_vec()
 }

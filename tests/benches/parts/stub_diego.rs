@@ -1,5 +1,6 @@
-//! Stubs of the components that convergence calls: Locket with a presence for each cell, and an auctioneer that accepts
-//! every request. Owns the timing of a convergence run, which it takes from the host's log.
+//! Stubs of the components that convergence calls: Locket with a presence for each cell, and an
+//! auctioneer that accepts every request. Owns the timing of a convergence run, which it takes from
+//! the host's log.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,13 +43,21 @@ impl StubDiego {
         let count = Arc::clone(&auctioned);
         let router = Router::new().fallback(move |body: String| {
             let wanted: Vec<Value> = serde_json::from_str(&body).expect("the host sends JSON");
-            let indices = wanted.iter().map(|lrp| lrp["indices"].as_array().map_or(0, Vec::len) as u64).sum();
+            let indices = wanted
+                .iter()
+                .map(|lrp| lrp["indices"].as_array().map_or(0, Vec::len) as u64)
+                .sum();
             count.fetch_add(indices, Ordering::Relaxed);
             async { StatusCode::ACCEPTED }
         });
         let trust = Trust::new();
         let auctioneer = trust.listen(router);
-        Self { locket, trust, auctioneer, auctioned }
+        Self {
+            locket,
+            trust,
+            auctioneer,
+            auctioned,
+        }
     }
 
     /// Adds the configuration of these stubs to an installation.
@@ -65,14 +74,25 @@ impl StubDiego {
             "ca_file": ca, "cert_file": cert, "key_file": key,
             "converge_repeat_interval": INTERVAL,
         });
-        for (key, value) in self.locket.configuration().as_object().expect("an object of keys") {
+        for (key, value) in self
+            .locket
+            .configuration()
+            .as_object()
+            .expect("an object of keys")
+        {
             keys[key] = value.clone();
         }
-        let Value::Object(keys) = keys else { unreachable!("it was written as an object") };
-        keys.into_iter().fold(installation, |installation, (key, value)| installation.set(&key, value))
+        let Value::Object(keys) = keys else {
+            unreachable!("it was written as an object")
+        };
+        keys.into_iter()
+            .fold(installation, |installation, (key, value)| {
+                installation.set(&key, value)
+            })
     }
 
-    /// The paths of the authority's certificate, and of a certificate and key that the host accepts.
+    /// The paths of the authority's certificate, and of a certificate and key that the host
+    /// accepts.
     pub fn files(&self) -> [PathBuf; 3] {
         self.trust.files()
     }

@@ -1,5 +1,6 @@
-//! The subject of the migration benchmarks: a large table on one of the three databases, the database's own copy of it, and
-//! migrations of it. The servers have production durability settings, unlike those of the tests.
+//! The subject of the migration benchmarks: a large table on one of the three databases, the
+//! database's own copy of it, and migrations of it. The servers have production durability
+//! settings, unlike those of the tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +20,16 @@ use crate::harness::{fixture, modules};
 
 const TABLE: &str = "desired_lrps";
 const INSTANCES: &str = "actual_lrps";
-const POSTGRES: &[&str] =
-    &["-c", "fsync=on", "-c", "full_page_writes=on", "-c", "shared_buffers=512MB", "-c", "max_wal_size=1GB"];
+const POSTGRES: &[&str] = &[
+    "-c",
+    "fsync=on",
+    "-c",
+    "full_page_writes=on",
+    "-c",
+    "shared_buffers=512MB",
+    "-c",
+    "max_wal_size=1GB",
+];
 const MARIADB: &[&str] = &[
     "--innodb-flush-log-at-trx-commit=1",
     "--innodb-doublewrite=ON",
@@ -46,20 +55,30 @@ pub struct BenchCatalog {
 impl BenchCatalog {
     pub fn load() -> Self {
         let base = fixture::migrations();
-        let newest = base.last().expect("the catalog has migrations").manifest().version;
+        let newest = base
+            .last()
+            .expect("the catalog has migrations")
+            .manifest()
+            .version;
         let sandbox = modules::sandbox();
         let guest = |name| modules::migration(name, &sandbox) as Arc<dyn Transform>;
         let three = ["bench-annotation", "bench-log-guid", "bench-run-info"].map(guest);
-        Self { base, newest, three }
+        Self {
+            base,
+            newest,
+            three,
+        }
     }
 
     /// A chain of `length` modules that alternate between two columns.
     pub fn chain(&self, length: u64) -> Vec<Arc<dyn Transform>> {
-        let module = |number: u64| self.numbered(usize::from(number % 2 == 1), 1_910_000_000 + number);
+        let module =
+            |number: u64| self.numbered(usize::from(number % 2 == 1), 1_910_000_000 + number);
         (0..length).map(module).collect()
     }
 
-    /// The first module of a chain below this project's migrations, and one above all that does nothing.
+    /// The first module of a chain below this project's migrations, and one above all that does
+    /// nothing.
     pub fn inserted(&self) -> Vec<Arc<dyn Transform>> {
         let below = self.numbered(0, 1_789_335_377);
         let manifest = Manifest {
@@ -70,7 +89,13 @@ impl BenchCatalog {
             changes: Vec::new(),
             ..below.manifest().clone()
         };
-        vec![Arc::clone(&below), Arc::new(Renumbered { inner: below, manifest })]
+        vec![
+            Arc::clone(&below),
+            Arc::new(Renumbered {
+                inner: below,
+                manifest,
+            }),
+        ]
     }
 
     fn numbered(&self, module: usize, version: u64) -> Arc<dyn Transform> {
@@ -97,17 +122,25 @@ impl Transform for Renumbered {
         self.inner.digest()
     }
 
-    fn apply(&self, direction: Direction, run: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
+    fn apply(
+        &self,
+        direction: Direction,
+        run: &RunArguments,
+        batch: &Batch,
+    ) -> Result<Outcome, TransformError> {
         self.inner.apply(direction, run, batch)
     }
 }
 
 /// The databases named by `BBS_BENCH_DATABASES`.
 pub fn kinds() -> Vec<Kind> {
-    let names = std::env::var("BBS_BENCH_DATABASES").unwrap_or_else(|_| "sqlite,postgres,mariadb".to_owned());
+    let names = std::env::var("BBS_BENCH_DATABASES")
+        .unwrap_or_else(|_| "sqlite,postgres,mariadb".to_owned());
     let kind = |name: &str| {
         Kind::named(name).unwrap_or_else(|| {
-            panic!("BBS_BENCH_DATABASES has {name:?}; it may have sqlite, postgres, mariadb and mysql")
+            panic!(
+                "BBS_BENCH_DATABASES has {name:?}; it may have sqlite, postgres, mariadb and mysql"
+            )
         })
     };
     names.split(',').map(kind).collect()
@@ -131,9 +164,10 @@ impl BenchServer {
     }
 
     pub fn database(&self) -> TestDatabase {
-        self.engine
-            .as_ref()
-            .map_or_else(|| TestDatabase::new(self.kind), |engine| TestDatabase::on(self.kind, engine.address()))
+        self.engine.as_ref().map_or_else(
+            || TestDatabase::new(self.kind),
+            |engine| TestDatabase::on(self.kind, engine.address()),
+        )
     }
 }
 
@@ -159,13 +193,19 @@ pub struct MigrationTimes {
 }
 
 impl Subject {
-    /// Creates a database at the newest version with copies of the fixture's rows under random keys.
+    /// Creates a database at the newest version with copies of the fixture's rows under random
+    /// keys.
     pub async fn fill(server: &BenchServer, catalog: &BenchCatalog, rows: u64) -> Self {
         Self::fill_at(server, catalog, rows, catalog.newest, &[TABLE]).await
     }
 
     /// The same at another version, with an instance of each desired LRP.
-    pub async fn fill_with_instances(server: &BenchServer, catalog: &BenchCatalog, rows: u64, version: u64) -> Self {
+    pub async fn fill_with_instances(
+        server: &BenchServer,
+        catalog: &BenchCatalog,
+        rows: u64,
+        version: u64,
+    ) -> Self {
         Self::fill_at(server, catalog, rows, version, &[TABLE, INSTANCES]).await
     }
 
@@ -182,21 +222,38 @@ impl Subject {
         stored.up(version).await.expect("the fixture migrates");
         let layout = stored.layout(version);
         let others = |table: &str| {
-            let columns = layout.tables[table].columns.iter().map(|column| column.name.as_str());
-            columns.filter(|name| *name != "process_guid").collect::<Vec<_>>()
+            let columns = layout.tables[table]
+                .columns
+                .iter()
+                .map(|column| column.name.as_str());
+            columns
+                .filter(|name| *name != "process_guid")
+                .collect::<Vec<_>>()
         };
         let others_of_instances = others(INSTANCES).join(", ");
         let run = async |statement: String| {
-            let mut tx = stored.context.database.write().await.expect("a transaction");
+            let mut tx = stored
+                .context
+                .database
+                .write()
+                .await
+                .expect("a transaction");
             let done = tx.execute(sql(statement.clone())).await;
             tx.commit().await.expect("a commit");
             done.unwrap_or_else(|error| panic!("{statement}: {error}"))
         };
         run("DELETE FROM tasks".to_owned()).await;
         // The first one is the template of all.
-        let first = "SELECT MIN(process_guid) FROM actual_lrps WHERE instance_index = 0 AND presence = 0";
-        run(format!("DELETE FROM {INSTANCES} WHERE instance_index <> 0 OR presence <> 0")).await;
-        run(format!("DELETE FROM {INSTANCES} WHERE process_guid <> (SELECT * FROM ({first}) AS x)")).await;
+        let first =
+            "SELECT MIN(process_guid) FROM actual_lrps WHERE instance_index = 0 AND presence = 0";
+        run(format!(
+            "DELETE FROM {INSTANCES} WHERE instance_index <> 0 OR presence <> 0"
+        ))
+        .await;
+        run(format!(
+            "DELETE FROM {INSTANCES} WHERE process_guid <> (SELECT * FROM ({first}) AS x)"
+        ))
+        .await;
         let filled = fixture::rows(TABLE).len() as u64;
         if rows < filled {
             run(format!(
@@ -214,7 +271,10 @@ impl Subject {
                  FROM {INSTANCES} CROSS JOIN (SELECT process_guid AS guid FROM {TABLE}) AS guids"
             ))
             .await;
-            run(format!("DELETE FROM {INSTANCES} WHERE process_guid = 'template'")).await;
+            run(format!(
+                "DELETE FROM {INSTANCES} WHERE process_guid = 'template'"
+            ))
+            .await;
         } else {
             run(format!("DELETE FROM {INSTANCES}")).await;
         }
@@ -226,26 +286,45 @@ impl Subject {
             }
         }
         stored.context.database.close().await;
-        Self { database, rows, version, tables }
+        Self {
+            database,
+            rows,
+            version,
+            tables,
+        }
     }
 
-    /// Copies the tables with the database's own `INSERT … SELECT`: the lower bound of a migration's time.
+    /// Copies the tables with the database's own `INSERT … SELECT`: the lower bound of a
+    /// migration's time.
     pub async fn insert_select(&self, catalog: &BenchCatalog) -> Duration {
         let copy = self.database.copy();
         let stored = Stored::open(&copy, catalog.base.clone()).await;
         let dialect = stored.context.database.dialect();
         let mut statements = Vec::new();
         for name in self.tables {
-            let (table, copy) = (stored.layout(self.version).tables[*name].clone(), format!("copy_of_{name}"));
+            let (table, copy) = (
+                stored.layout(self.version).tables[*name].clone(),
+                format!("copy_of_{name}"),
+            );
             statements.push(schema::create_table(dialect, &table, &copy));
             statements.push(format!("INSERT INTO {copy} SELECT * FROM {name}"));
-            let renamed = |index: &Index| Index { name: format!("copy_{}", index.name), ..index.clone() };
-            statements.extend(table.indexes.iter().map(|index| schema::create_index(dialect, &copy, &renamed(index))));
+            let renamed = |index: &Index| Index {
+                name: format!("copy_{}", index.name),
+                ..index.clone()
+            };
+            statements.extend(
+                table
+                    .indexes
+                    .iter()
+                    .map(|index| schema::create_index(dialect, &copy, &renamed(index))),
+            );
         }
         let began = Instant::now();
         let mut tx = stored.context.database.write().await.expect("a writer");
         for statement in statements {
-            tx.execute(sql(statement)).await.expect("the database copies its table");
+            tx.execute(sql(statement))
+                .await
+                .expect("the database copies its table");
         }
         tx.commit().await.expect("a commit");
         let spent = began.elapsed();
@@ -293,7 +372,12 @@ impl Subject {
         let phases = watch.await.expect("the sampling task ends");
         stored.context.database.close().await;
         let verifying = phases.get("verify").copied().unwrap_or_default();
-        MigrationTimes { copying: whole.saturating_sub(verifying), whole, phases, peak_memory_mb }
+        MigrationTimes {
+            copying: whole.saturating_sub(verifying),
+            whole,
+            phases,
+            peak_memory_mb,
+        }
     }
 }
 
@@ -305,5 +389,6 @@ fn forget_peak_memory() {
 fn peak_memory_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or_default()
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok())
+        .unwrap_or_default()
 }

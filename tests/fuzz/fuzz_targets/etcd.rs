@@ -1,4 +1,5 @@
-//! Diego's records in etcd: any value under the path of each kind of record, with and without its encoding.
+//! Diego's records in etcd: any value under the path of each kind of record, with and without its
+//! encoding.
 
 #![no_main]
 
@@ -22,7 +23,8 @@ const PATHS: [&str; 8] = [
     "/v1/task/g",
 ];
 
-static KEYS: LazyLock<Keyring> = LazyLock::new(|| Keyring::new([("a", "one")], "a").expect("one key"));
+static KEYS: LazyLock<Keyring> =
+    LazyLock::new(|| Keyring::new([("a", "one")], "a").expect("one key"));
 
 fuzz_target!(|value: &[u8]| {
     let text = String::from_utf8_lossy(value).into_owned();
@@ -30,7 +32,12 @@ fuzz_target!(|value: &[u8]| {
     for key in PATHS {
         for value in [&text, &encoded] {
             let _ = record::label(value);
-            let leaf = Leaf { key: key.to_owned(), value: value.clone(), modified_index: 1, expires_at_ns: None };
+            let leaf = Leaf {
+                key: key.to_owned(),
+                value: value.clone(),
+                modified_index: 1,
+                expires_at_ns: None,
+            };
             let _ = record::decode(&leaf, &KEYS);
         }
     }

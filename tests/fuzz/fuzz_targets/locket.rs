@@ -11,10 +11,17 @@ fuzz_target!(|answer: &[u8]| {
     if let Ok(text) = std::str::from_utf8(answer) {
         read_presence(text);
     }
-    let one = FetchResponse::decode(answer).ok().and_then(|found| found.resource);
-    let all = FetchAllResponse::decode(answer).map(|found| found.resources).unwrap_or_default();
+    let one = FetchResponse::decode(answer)
+        .ok()
+        .and_then(|found| found.resource);
+    let all = FetchAllResponse::decode(answer)
+        .map(|found| found.resources)
+        .unwrap_or_default();
     for resource in one.into_iter().chain(all) {
         read_presence(&resource.value);
     }
-    let _ = (LockResponse::decode(answer), ReleaseResponse::decode(answer));
+    let _ = (
+        LockResponse::decode(answer),
+        ReleaseResponse::decode(answer),
+    );
 });

@@ -9,8 +9,12 @@ use prost::Message;
 fuzz_target!(|bytes: &[u8]| {
     let _ = BatchSenderResponse::decode(bytes);
     if let Ok(batch) = EnvelopeBatch::decode(bytes) {
-        let again = EnvelopeBatch::decode(&batch.encode_to_vec()[..]).expect("what was encoded decodes");
+        let again =
+            EnvelopeBatch::decode(&batch.encode_to_vec()[..]).expect("what was encoded decodes");
         // Not compared as a whole: a gauge may be NaN, which does not equal itself.
-        assert_eq!((again.batch.len(), again.encoded_len()), (batch.batch.len(), batch.encoded_len()));
+        assert_eq!(
+            (again.batch.len(), again.encoded_len()),
+            (batch.batch.len(), batch.encoded_len())
+        );
     }
 });

@@ -8,7 +8,8 @@ use bbs_fuzz::encryption::{Keyring, header};
 use bbs_fuzz::layout::schema::Sealing;
 use libfuzzer_sys::fuzz_target;
 
-static KEYS: LazyLock<Keyring> = LazyLock::new(|| Keyring::new([("a", "one"), ("b", "two")], "a").expect("two keys"));
+static KEYS: LazyLock<Keyring> =
+    LazyLock::new(|| Keyring::new([("a", "one"), ("b", "two")], "a").expect("two keys"));
 
 fuzz_target!(|text: &[u8]| {
     for sealing in [Sealing::Sealed, Sealing::Enveloped] {

@@ -11,7 +11,11 @@ fn validate<M: Message + Default + Validate>(body: &[u8]) {
     if let Ok(message) = M::decode(body) {
         let _ = check(&message);
         let again = M::decode(&message.encode_to_vec()[..]).expect("what was encoded decodes");
-        assert_eq!(check(&again), check(&message), "validation is stable over a round trip");
+        assert_eq!(
+            check(&again),
+            check(&message),
+            "validation is stable over a round trip"
+        );
     }
 }
 

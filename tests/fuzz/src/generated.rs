@@ -1,11 +1,14 @@
-//! Structures that decoders read, made of arbitrary bytes. Names are few, so that they refer to each other.
+//! Structures that decoders read, made of arbitrary bytes. Names are few, so that they refer to
+//! each other.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use libfuzzer_sys::arbitrary::Unstructured;
 
-use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written};
+use crate::layout::columns::{
+    Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written,
+};
 use crate::layout::history::{LayoutHistory, Way};
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
@@ -52,7 +55,11 @@ impl<'a> Generator<'a> {
     }
 
     fn name(&mut self) -> String {
-        self.0.choose(&NAMES).copied().unwrap_or_default().to_owned()
+        self.0
+            .choose(&NAMES)
+            .copied()
+            .unwrap_or_default()
+            .to_owned()
     }
 
     fn names(&mut self) -> Vec<String> {
@@ -92,7 +99,10 @@ impl<'a> Generator<'a> {
             name: self.name(),
             columns: self.columns(),
             primary_key: self.names(),
-            indexes: self.list(|own| Index { name: own.name(), columns: own.names() }),
+            indexes: self.list(|own| Index {
+                name: own.name(),
+                columns: own.names(),
+            }),
             partition_key: self.flag().then(|| self.name()),
         }
     }
@@ -101,19 +111,53 @@ impl<'a> Generator<'a> {
         match self.number() % 11 {
             0 | 1 => Change::CreateTable(self.table()),
             2 => Change::DropTable { table: self.name() },
-            3 => Change::RenameTable { from: self.name(), to: self.name() },
-            4 => Change::AddColumn { table: self.name(), column: self.column() },
-            5 => Change::AlterColumn { table: self.name(), column: self.column() },
-            6 => Change::DropColumn { table: self.name(), column: self.name() },
-            7 => Change::RenameColumn { table: self.name(), from: self.name(), to: self.name() },
-            8 => Change::MoveColumn { column: self.name(), from: self.name(), to: self.name() },
-            9 => Change::SetPrimaryKey { table: self.name(), columns: self.names() },
-            _ => Change::CreateIndex { table: self.name(), index: Index { name: self.name(), columns: self.names() } },
+            3 => Change::RenameTable {
+                from: self.name(),
+                to: self.name(),
+            },
+            4 => Change::AddColumn {
+                table: self.name(),
+                column: self.column(),
+            },
+            5 => Change::AlterColumn {
+                table: self.name(),
+                column: self.column(),
+            },
+            6 => Change::DropColumn {
+                table: self.name(),
+                column: self.name(),
+            },
+            7 => Change::RenameColumn {
+                table: self.name(),
+                from: self.name(),
+                to: self.name(),
+            },
+            8 => Change::MoveColumn {
+                column: self.name(),
+                from: self.name(),
+                to: self.name(),
+            },
+            9 => Change::SetPrimaryKey {
+                table: self.name(),
+                columns: self.names(),
+            },
+            _ => Change::CreateIndex {
+                table: self.name(),
+                index: Index {
+                    name: self.name(),
+                    columns: self.names(),
+                },
+            },
         }
     }
 
     pub fn access(&mut self) -> Access {
-        Access { table: self.name(), reads: self.names(), writes: self.names(), reshapes: self.flag() }
+        Access {
+            table: self.name(),
+            reads: self.names(),
+            writes: self.names(),
+            reshapes: self.flag(),
+        }
     }
 
     pub fn manifest(&mut self, version: u64) -> Manifest {
@@ -135,7 +179,11 @@ impl<'a> Generator<'a> {
             name: own.name(),
             verb: if own.flag() { Verb::Get } else { Verb::Post },
             path: format!("{}{}", if own.flag() { "/v1/" } else { "" }, own.name()),
-            answer: if own.flag() { AnswerForm::Message } else { AnswerForm::Events(own.name()) },
+            answer: if own.flag() {
+                AnswerForm::Message
+            } else {
+                AnswerForm::Events(own.name())
+            },
         };
         TranslatorManifest {
             serves: ApiVersion::new(self.number(), self.number()),
@@ -149,7 +197,11 @@ impl<'a> Generator<'a> {
 
     /// Data of any form.
     fn data(&mut self) -> ColumnData {
-        ColumnData { validity: self.bytes(), offsets: self.list(Self::number), values: self.bytes() }
+        ColumnData {
+            validity: self.bytes(),
+            offsets: self.list(Self::number),
+            values: self.bytes(),
+        }
     }
 
     /// Units of one access, as a host gives them to a module.
@@ -158,14 +210,24 @@ impl<'a> Generator<'a> {
         for rows in self.list(|own| own.number() % 3) {
             unit_offsets.push(unit_offsets[unit_offsets.len() - 1] + rows);
         }
-        Batch { tables: vec![TableData { unit_offsets, columns: Vec::new() }], residue: Vec::new() }
+        Batch {
+            tables: vec![TableData {
+                unit_offsets,
+                columns: Vec::new(),
+            }],
+            residue: Vec::new(),
+        }
     }
 
     /// A catalog whose parts need not fit together.
     pub fn catalog(&mut self) -> CatalogContent {
         let entry = |own: &mut Self| CatalogEntry {
             file: own.name() + ".wasm",
-            sha256: if own.flag() { "0123456789abcdef".repeat(4) } else { own.name() },
+            sha256: if own.flag() {
+                "0123456789abcdef".repeat(4)
+            } else {
+                own.name()
+            },
             position: match own.flag() {
                 true => CatalogPosition::Migration {
                     version: own.number().into(),
@@ -195,7 +257,11 @@ impl<'a> Generator<'a> {
             module: self.name(),
             version: self.0.arbitrary().unwrap_or_default(),
             digest: self.name(),
-            direction: if self.flag() { Direction::Up } else { Direction::Down },
+            direction: if self.flag() {
+                Direction::Up
+            } else {
+                Direction::Down
+            },
             reason: self.name(),
             unit: String::from_utf8_lossy(&self.bytes()).into_owned(),
             run: RunArguments {
@@ -213,10 +279,14 @@ impl<'a> Generator<'a> {
             let nodes = self.list(|own| own.node(depth - 1));
             let leaves = nodes.iter().map(|(_, leaves)| leaves).sum();
             let nodes: Vec<_> = nodes.into_iter().map(|(node, _)| node).collect();
-            return (serde_json::json!({"key": self.name(), "dir": true, "nodes": nodes}), leaves);
+            return (
+                serde_json::json!({"key": self.name(), "dir": true, "nodes": nodes}),
+                leaves,
+            );
         }
         let value = String::from_utf8_lossy(&self.bytes()).into_owned();
-        let mut leaf = serde_json::json!({"key": self.name(), "value": value, "modifiedIndex": self.number()});
+        let mut leaf =
+            serde_json::json!({"key": self.name(), "value": value, "modifiedIndex": self.number()});
         if self.flag() {
             leaf["expiration"] = "2015-01-02T03:04:05.678Z".into();
         }
@@ -225,18 +295,29 @@ impl<'a> Generator<'a> {
 
     /// A place below a length, and a byte to write there.
     pub fn damage(&mut self, length: usize) -> (usize, u8) {
-        (self.0.int_in_range(0..=length.saturating_sub(1)).unwrap_or_default(), self.0.arbitrary().unwrap_or_default())
+        (
+            self.0
+                .int_in_range(0..=length.saturating_sub(1))
+                .unwrap_or_default(),
+            self.0.arbitrary().unwrap_or_default(),
+        )
     }
 
     pub fn outcome(&mut self) -> Outcome {
         let origin = |own: &mut Self| if own.flag() { NEW_ROW } else { own.number() };
         let written = |own: &mut Self| Written {
-            shape: own.flag().then(|| Shape { unit_offsets: own.list(Self::number), origins: own.list(origin) }),
+            shape: own.flag().then(|| Shape {
+                unit_offsets: own.list(Self::number),
+                origins: own.list(origin),
+            }),
             columns: own.list(Self::data),
         };
         Outcome {
             tables: vec![written(self)],
-            refused: self.list(|own| Refusal { unit: own.number(), reason: own.name() }),
+            refused: self.list(|own| Refusal {
+                unit: own.number(),
+                reason: own.name(),
+            }),
             residue: self.list(|own| own.flag().then(|| own.bytes())),
         }
     }
@@ -254,50 +335,115 @@ impl Transform for Declared {
         "d1935"
     }
 
-    fn apply(&self, direction: Direction, _: &RunArguments, _: &Batch) -> Result<Outcome, TransformError> {
+    fn apply(
+        &self,
+        direction: Direction,
+        _: &RunArguments,
+        _: &Batch,
+    ) -> Result<Outcome, TransformError> {
         let (module, version) = (self.0.name.clone(), self.0.version);
         let reason = "no row function".to_owned();
-        Err(TransformError { module, version, digest: String::new(), direction, reason, is_slow: false })
+        Err(TransformError {
+            module,
+            version,
+            digest: String::new(),
+            direction,
+            reason,
+            is_slow: false,
+        })
     }
 }
 
 pub fn transforms(manifests: impl IntoIterator<Item = Manifest>) -> Vec<Arc<dyn Transform>> {
-    manifests.into_iter().map(|manifest| Arc::new(Declared(manifest)) as Arc<dyn Transform>).collect()
+    manifests
+        .into_iter()
+        .map(|manifest| Arc::new(Declared(manifest)) as Arc<dyn Transform>)
+        .collect()
 }
 
-/// Gives saved values, which may be of any form, back to two rows: a migration up that adds columns and a table, after one
-/// down that dropped them.
+/// Gives saved values, which may be of any form, back to two rows: a migration up that adds columns
+/// and a table, after one down that dropped them.
 pub fn restore(bytes: &[u8]) {
     let mut generator = Generator::new(bytes);
     let manifests = [first(), second()];
     let layouts = LayoutHistory::new(&manifests).expect("a valid layout history");
     let restorable = BTreeSet::from([(2, "apps".to_owned()), (2, "others".to_owned())]);
-    let lens = Lens::new(Way::within(&layouts, 1, 2), &transforms(manifests), restorable).expect("it composes");
+    let lens = Lens::new(
+        Way::within(&layouts, 1, 2),
+        &transforms(manifests),
+        restorable,
+    )
+    .expect("it composes");
     let mut guids = ColumnBuilder::new(Encoding::Text);
-    [b"g0", b"g1"].into_iter().for_each(|guid| guids.push(Value::Text(guid)));
+    [b"g0", b"g1"]
+        .into_iter()
+        .for_each(|guid| guids.push(Value::Text(guid)));
     let columns = [("guid".to_owned(), guids.finish())].into();
-    let apps = InputTable { unit_offsets: vec![0, 1, 2], columns };
-    let units = LensInput { units: 2, keys: None, tables: [("apps".to_owned(), apps)].into() };
+    let apps = InputTable {
+        unit_offsets: vec![0, 1, 2],
+        columns,
+    };
+    let units = LensInput {
+        units: 2,
+        keys: None,
+        tables: [("apps".to_owned(), apps)].into(),
+    };
     let mut left = Residue::default();
     for _ in 0..generator.number() % 4 {
-        let (unit, table) = (usize::from(generator.flag()), if generator.flag() { "apps" } else { "others" });
+        let (unit, table) = (
+            usize::from(generator.flag()),
+            if generator.flag() { "apps" } else { "others" },
+        );
         let mut row_key = Vec::new();
         Value::Text(if unit == 0 { b"g0" } else { b"g1" }).encode(&mut row_key);
-        let (row_key, digest) = (if generator.flag() { generator.bytes() } else { row_key }, Vec::new());
-        left.add(2, table, unit, ResidueValue { row_key, digest, bytes: saved(&mut generator) });
+        let (row_key, digest) = (
+            if generator.flag() {
+                generator.bytes()
+            } else {
+                row_key
+            },
+            Vec::new(),
+        );
+        left.add(
+            2,
+            table,
+            unit,
+            ResidueValue {
+                row_key,
+                digest,
+                bytes: saved(&mut generator),
+            },
+        );
     }
-    let arguments = Arguments::from([(2, RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() })]);
+    let arguments = Arguments::from([(
+        2,
+        RunArguments {
+            started_at_ns: 1,
+            namespace: uuid::Uuid::nil(),
+        },
+    )]);
     for group in 0..lens.groups.len() {
         let budget = BatchBudget::of(BATCH_BYTES);
-        let applied = lens.apply(group, &units, &left.clone().of_edited(), &arguments, Search::First, &budget);
+        let applied = lens.apply(
+            group,
+            &units,
+            &left.clone().of_edited(),
+            &arguments,
+            Search::First,
+            &budget,
+        );
         let applied = match applied {
             Ok(applied) => applied,
-            Err(errors) => return assert!(errors[0].to_string().contains("is damaged"), "{errors:?}"),
+            Err(errors) => {
+                return assert!(errors[0].to_string().contains("is damaged"), "{errors:?}");
+            }
         };
         for (name, table) in &applied.tables {
             let rows = *table.unit_offsets.last().expect("an offset") as usize;
             for (column, data) in &table.computed {
-                let definition = lens.target.tables[name].column(column).expect("a column of the layout");
+                let definition = lens.target.tables[name]
+                    .column(column)
+                    .expect("a column of the layout");
                 for row in 0..rows {
                     let _ = data.get(definition.kind.into(), row);
                 }
@@ -327,7 +473,10 @@ fn saved(generator: &mut Generator<'_>) -> Vec<u8> {
 }
 
 fn table(name: &str, columns: Vec<Column>) -> Table {
-    let guid = Column { nullable: false, ..column("guid", ColumnType::Varchar(255)) };
+    let guid = Column {
+        nullable: false,
+        ..column("guid", ColumnType::Varchar(255))
+    };
     Table {
         name: name.to_owned(),
         columns: [vec![guid], columns].concat(),
@@ -338,7 +487,13 @@ fn table(name: &str, columns: Vec<Column>) -> Table {
 }
 
 fn column(name: &str, kind: ColumnType) -> Column {
-    Column { name: name.to_owned(), kind, nullable: true, default: None, sealing: Sealing::Plain }
+    Column {
+        name: name.to_owned(),
+        kind,
+        nullable: true,
+        default: None,
+        sealing: Sealing::Plain,
+    }
 }
 
 fn columns() -> [Column; 3] {
@@ -350,11 +505,25 @@ fn columns() -> [Column; 3] {
 }
 
 fn first() -> Manifest {
-    Manifest { changes: vec![Change::CreateTable(table("apps", Vec::new()))], ..Generator::new(&[]).manifest(1) }
+    Manifest {
+        changes: vec![Change::CreateTable(table("apps", Vec::new()))],
+        ..Generator::new(&[]).manifest(1)
+    }
 }
 
 fn second() -> Manifest {
-    let added = columns().map(|column| Change::AddColumn { table: "apps".to_owned(), column });
-    let changes = [added.to_vec(), vec![Change::CreateTable(table("others", columns().to_vec()))]].concat();
-    Manifest { changes, reversible: true, ..Generator::new(&[]).manifest(2) }
+    let added = columns().map(|column| Change::AddColumn {
+        table: "apps".to_owned(),
+        column,
+    });
+    let changes = [
+        added.to_vec(),
+        vec![Change::CreateTable(table("others", columns().to_vec()))],
+    ]
+    .concat();
+    Manifest {
+        changes,
+        reversible: true,
+        ..Generator::new(&[]).manifest(2)
+    }
 }

@@ -1,7 +1,12 @@
-//! The modules of the host that decode input from the network, the database or a file, without the rest of the host: neither
-//! the sandbox nor the databases, whose instrumented builds take long. What the decoders name of these has a stand-in here.
+//! The modules of the host that decode input from the network, the database or a file, without the
+//! rest of the host: neither the sandbox nor the databases, whose instrumented builds take long.
+//! What the decoders name of these has a stand-in here.
 
-#![allow(dead_code, unreachable_pub, reason = "the targets use a part of the host's modules")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the targets use a part of the host's modules"
+)]
 
 use std::path::Path;
 
@@ -27,24 +32,31 @@ mod host {
 pub use bbs_encryption as encryption;
 pub use generated::restore;
 pub use host::{
-    admin, causes, files, layout, lens, model, printable, progress, protobuf, reload, shutdown, signatures, throttle,
+    admin, causes, files, layout, lens, model, printable, progress, protobuf, reload, shutdown,
+    signatures, throttle,
 };
 
 /// Reads a command of the admin socket from the bytes that a client sends.
 pub fn read_command(bytes: &[u8]) -> Option<admin::Command> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .expect("a runtime");
     runtime.block_on(admin::Command::read(bytes)).ok()?.ok()
 }
 
-/// Verifies the signature of a catalog, and parses the file of a secret key; must not panic. Returns whether the signature is
-/// accepted.
+/// Verifies the signature of a catalog, and parses the file of a secret key; must not panic.
+/// Returns whether the signature is accepted.
 pub fn read_signature(keys: &signatures::TrustedKeys, text: &[u8], content: &[u8]) -> bool {
     if let Ok(key) = signatures::SecretKeyFile::parse(Path::new("key"), text)
         && !key.is_encrypted()
     {
         let _ = key.open(None);
     }
-    let claimed = signatures::ClaimedCatalog { name: Some("colours"), serial: Some(1), content };
+    let claimed = signatures::ClaimedCatalog {
+        name: Some("colours"),
+        serial: Some(1),
+        content,
+    };
     keys.verify_text(text, claimed).is_ok()
 }
 
@@ -59,11 +71,19 @@ pub mod migrate {
 
     pub use replay::{Replay, ReplayTable};
 
-    /// Decodes a unit that a migration saved, as it is before it is sealed: the bytes, and a unit made of them.
+    /// Decodes a unit that a migration saved, as it is before it is sealed: the bytes, and a unit
+    /// made of them.
     pub fn read_replay(bytes: &[u8]) {
-        for unit in [Replay::decode(bytes), Some(crate::generated::Generator::new(bytes).replay())] {
+        for unit in [
+            Replay::decode(bytes),
+            Some(crate::generated::Generator::new(bytes).replay()),
+        ] {
             let Some(unit) = unit else { continue };
-            assert_eq!(Replay::decode(&unit.encode()), Some(unit), "a round trip changes nothing");
+            assert_eq!(
+                Replay::decode(&unit.encode()),
+                Some(unit),
+                "a round trip changes nothing"
+            );
         }
     }
 }
@@ -109,7 +129,9 @@ pub mod modules {
                 folder: &std::path::Path,
                 _: &super::sandbox::Sandbox,
             ) -> Result<Vec<(CatalogEntry, Vec<u8>)>, CatalogError> {
-                Err(CatalogError::NoCatalog { path: folder.to_owned() })
+                Err(CatalogError::NoCatalog {
+                    path: folder.to_owned(),
+                })
             }
         }
     }
@@ -153,19 +175,26 @@ pub mod modules {
             if let Ok(content) = catalog::parse(path, text) {
                 let _ = catalog::check_part(&content.entries);
                 let written = catalog::text(&content).expect("what parses can be serialised");
-                assert_eq!(catalog::parse(path, &written).ok(), Some(content), "a round trip changes nothing");
+                assert_eq!(
+                    catalog::parse(path, &written).ok(),
+                    Some(content),
+                    "a round trip changes nothing"
+                );
             }
         }
         let content = Generator::new(bytes).catalog();
         let _ = catalog::check_part(&content.entries);
         // A serial above the range of TOML's integers is not written.
-        let Ok(written) = catalog::text(&content) else { return };
+        let Ok(written) = catalog::text(&content) else {
+            return;
+        };
         if let Ok(read) = catalog::parse(path, &written) {
             assert_eq!(read, content, "a round trip changes nothing");
         }
     }
 
-    /// Parses a bundle of these bytes, one with this manifest, one with this catalog, and one with a damaged byte.
+    /// Parses a bundle of these bytes, one with this manifest, one with this catalog, and one with
+    /// a damaged byte.
     pub fn read_bundles(bytes: &[u8]) {
         let file = Path::new("bundle.tar");
         let reads = |bundle: &[u8]| bundle::parse(file, bundle).ok();
@@ -175,7 +204,10 @@ pub mod modules {
         if let Ok(manifest) = oci::OciManifest::parse(bytes.to_vec()) {
             assert_eq!(manifest.digest(), oci::digest(bytes));
             // A content of the right length for the first layer, whose digest is another.
-            let contents = manifest.layers.iter().map(|layer| (layer.digest.clone(), bytes.to_vec()));
+            let contents = manifest
+                .layers
+                .iter()
+                .map(|layer| (layer.digest.clone(), bytes.to_vec()));
             let contents: BTreeMap<_, _> = contents.collect();
             let _ = oci::OciArtifact::new(manifest, contents);
         }
@@ -186,7 +218,9 @@ pub mod modules {
         let _ = bundle::parse(file, &damaged[..]);
         let _ = bundle::parse(file, &damaged[..at]);
         let files = [(catalog::CATALOG_FILE.to_owned(), bytes.to_vec())];
-        let Ok(manifest) = oci::OciManifest::of(&files) else { return };
+        let Ok(manifest) = oci::OciManifest::of(&files) else {
+            return;
+        };
         let contents = BTreeMap::from([(oci::digest(bytes), bytes.to_vec())]);
         if let Ok(artifact) = oci::OciArtifact::new(manifest, contents) {
             round_trip(&artifact);
@@ -198,7 +232,9 @@ pub mod modules {
         static BUNDLE: LazyLock<Vec<u8>> = LazyLock::new(|| {
             let files = [(catalog::CATALOG_FILE.to_owned(), b"serial = 1\n".to_vec())];
             let manifest = oci::OciManifest::of(&files).expect("a manifest");
-            let contents = files.map(|(_, content)| (oci::digest(&content), content)).into();
+            let contents = files
+                .map(|(_, content)| (oci::digest(&content), content))
+                .into();
             let artifact = oci::OciArtifact::new(manifest, contents).expect("an artifact");
             let mut written = Vec::new();
             bundle::write_tar(&artifact, &mut written).expect("memory can be written to");
@@ -210,7 +246,8 @@ pub mod modules {
     fn round_trip(artifact: &oci::OciArtifact) {
         let mut written = Vec::new();
         bundle::write_tar(artifact, &mut written).expect("memory can be written to");
-        let again = bundle::parse(Path::new("bundle.tar"), &written[..]).expect("what was saved can be loaded");
+        let again = bundle::parse(Path::new("bundle.tar"), &written[..])
+            .expect("what was saved can be loaded");
         assert_eq!(again.digest(), artifact.digest());
     }
 
@@ -218,10 +255,15 @@ pub mod modules {
     pub fn read_manifests(bytes: &[u8]) {
         let mut generator = Generator::new(bytes);
         let manifests = [generator.manifest(1), generator.manifest(2)];
-        if manifests.iter().any(|manifest| rules::check_migration(manifest).is_err()) {
+        if manifests
+            .iter()
+            .any(|manifest| rules::check_migration(manifest).is_err())
+        {
             return;
         }
-        let Ok(layouts) = LayoutHistory::new(&manifests) else { return };
+        let Ok(layouts) = LayoutHistory::new(&manifests) else {
+            return;
+        };
         let _ = crate::lens::check_composition(&layouts, &crate::generated::transforms(manifests));
         let _ = rules::check_translator(&generator.translator());
     }
@@ -232,14 +274,22 @@ pub mod modules {
         let (access, definitions) = (generator.access(), generator.columns());
         let (batch, outcome) = (generator.batch(), generator.outcome());
         let (leaves_residue, removes_rows) = (generator.flag(), generator.flag());
-        let declared = answer::Declared { leaves_residue, removes_rows };
+        let declared = answer::Declared {
+            leaves_residue,
+            removes_rows,
+        };
         let mut columns = definitions.clone();
         columns.truncate(access.writes.len());
         let is_defined = columns.len() == access.writes.len();
-        let written = vec![answer::Definitions { columns, missing: generator.flag().then(|| "x".to_owned()) }];
+        let written = vec![answer::Definitions {
+            columns,
+            missing: generator.flag().then(|| "x".to_owned()),
+        }];
         let accesses = std::slice::from_ref(&access);
         let _ = answer::check(accesses, None, declared, &batch, &outcome);
-        if !is_defined || answer::check(accesses, Some(&written), declared, &batch, &outcome).is_err() {
+        if !is_defined
+            || answer::check(accesses, Some(&written), declared, &batch, &outcome).is_err()
+        {
             return;
         }
         for (definition, column) in written[0].columns.iter().zip(&outcome.tables[0].columns) {
@@ -310,13 +360,16 @@ pub mod etcd {
             assert_eq!(read_answer(body.as_bytes()), Some(leaves), "{body}");
         }
 
-        /// Parses an answer as the whole store, in two chunks, as one leaf, and as an error. Returns the number of leaves.
+        /// Parses an answer as the whole store, in two chunks, as one leaf, and as an error.
+        /// Returns the number of leaves.
         fn read_answer(body: &[u8]) -> Option<usize> {
             let (front, back) = body.split_at(body.len() / 2);
             let (chunk, chunks) = mpsc::channel(2);
             let (batch, mut batches) = mpsc::channel(body.len() + 1);
             for part in [front, back] {
-                chunk.try_send(part.to_vec()).expect("there is room for two");
+                chunk
+                    .try_send(part.to_vec())
+                    .expect("there is room for two");
             }
             drop(chunk);
             let parsed = answer::parse_leaves(chunks, &batch);
@@ -329,7 +382,10 @@ pub mod etcd {
                 assert_eq!(leaves.len() as u64, count, "every leaf is sent");
             }
             if let Ok(answer::LeafAnswer(leaf)) = serde_json::from_slice(body) {
-                assert!(parsed.is_err() || leaves == [leaf], "both read the same leaf");
+                assert!(
+                    parsed.is_err() || leaves == [leaf],
+                    "both read the same leaf"
+                );
             }
             let _ = serde_json::from_slice::<answer::ErrorAnswer>(body);
             parsed.ok().map(|_| leaves.len())

@@ -1,5 +1,6 @@
-//! A BOSH machine with the job `bbs` under bpm: read-only packages, a data folder from which nothing can be executed, and a kill
-//! some time after the signals. `/var/vcap` of its processes is a folder of the test, in a mount namespace of their own.
+//! A BOSH machine with the job `bbs` under bpm: read-only packages, a data folder from which
+//! nothing can be executed, and a kill some time after the signals. `/var/vcap` of its processes is
+//! a folder of the test, in a mount namespace of their own.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
@@ -23,8 +24,8 @@ const ENTER: &str = "mount -t tmpfs none /var && mkdir /var/vcap && mount --bind
      mount --bind packages packages && mount -o remount,bind,ro packages && \
      mount --bind data data && mount -o remount,bind,noexec data && cd / && exec \"$@\"";
 
-/// `bpm stop`: SIGTERM, SIGQUIT after 15 s, and SIGKILL 2 s later. Each signal is logged. A process that has ended, and that the
-/// test has not waited for yet, does not run.
+/// `bpm stop`: SIGTERM, SIGQUIT after 15 s, and SIGKILL 2 s later. Each signal is logged. A process
+/// that has ended, and that the test has not waited for yet, does not run.
 const BPM: &str = r#"#!/bin/sh
 [ "$1 $2" = "stop bbs" ] || exit 1
 pid=$(cat /var/vcap/sys/run/bpm/bbs/bbs.pid) || exit 0
@@ -72,10 +73,20 @@ impl BpmWorld {
         let database = TestDatabase::new(kind);
         let (authority, locket) = (Authority::new("Diego's"), Locket::start());
         let properties = properties(&database, &authority);
-        let world = Self { folder, database, authority, locket, properties };
-        for folder in
-            ["packages/bbs/bin", "packages/bbs-modules", "data/bbs/tmp/module-cache", "sys/log/bbs", "sys/run/bpm/bbs"]
-        {
+        let world = Self {
+            folder,
+            database,
+            authority,
+            locket,
+            properties,
+        };
+        for folder in [
+            "packages/bbs/bin",
+            "packages/bbs-modules",
+            "data/bbs/tmp/module-cache",
+            "sys/log/bbs",
+            "sys/run/bpm/bbs",
+        ] {
             std::fs::create_dir_all(world.path(folder)).expect("a folder");
         }
         link(crate::harness::bbs(), &world.path("packages/bbs/bin/bbs"));
@@ -107,13 +118,15 @@ impl BpmWorld {
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         std::fs::write(&path, text).expect("a file");
         let mode = if name.contains("/bin/") { 0o755 } else { 0o640 };
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).expect("a file of this user");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode))
+            .expect("a file of this user");
     }
 
     /// Renders the job's templates, as before each start of a deployment.
     pub fn install(&self) {
         self.install_job("bbs", &self.properties);
-        let rendered = std::fs::read_to_string(self.path("jobs/bbs/config/bbs.json")).expect("it was rendered");
+        let rendered = std::fs::read_to_string(self.path("jobs/bbs/config/bbs.json"))
+            .expect("it was rendered");
         let mut config: Value = serde_json::from_str(&rendered).expect("it is JSON");
         // Certificates of the test's Locket are those of another authority.
         for (key, value) in self.locket.configuration().as_object().expect("an object") {
@@ -136,7 +149,9 @@ impl BpmWorld {
     /// A command within the machine.
     pub fn command(&self, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--map-root-user", "sh", "-c", ENTER]).arg(self.folder.path());
+        command
+            .args(["--mount", "--map-root-user", "sh", "-c", ENTER])
+            .arg(self.folder.path());
         command.arg(program).args(arguments);
         // A stemcell has the tools of the agent in the search path of scripts.
         let path = std::env::var("PATH").unwrap_or_default();
@@ -145,7 +160,9 @@ impl BpmWorld {
     }
 
     pub fn run(&self, program: &str, arguments: &[&str]) -> Output {
-        self.command(program, arguments).output().expect("`unshare` is part of Debian")
+        self.command(program, arguments)
+            .output()
+            .expect("`unshare` is part of Debian")
     }
 
     /// The signals that bpm has sent so far.
@@ -161,7 +178,9 @@ impl BpmWorld {
 
     /// The address in a property below `diego.bbs`, such as `health_addr`.
     pub fn address(&self, property: &str) -> SocketAddr {
-        let text = self.properties["diego"]["bbs"][property].as_str().expect("an address");
+        let text = self.properties["diego"]["bbs"][property]
+            .as_str()
+            .expect("an address");
         text.parse().expect("an address")
     }
 
@@ -173,14 +192,19 @@ impl BpmWorld {
     /// A client with a certificate that the host accepts.
     pub fn client(&self) -> reqwest::Client {
         let pair = self.authority.issue("cell-1", VALID);
-        client_builder(&self.authority, Some(&pair)).build().expect("a client")
+        client_builder(&self.authority, Some(&pair))
+            .build()
+            .expect("a client")
     }
 
     /// The scripts of the job in a network of its own, whose parameters they may change.
     pub fn run_in_own_network(&self, program: &str, arguments: &[&str]) -> Output {
         let inside = self.command(program, arguments);
         let mut command = Command::new("unshare");
-        command.args(["--net", "--map-root-user"]).arg(inside.get_program()).args(inside.get_args());
+        command
+            .args(["--net", "--map-root-user"])
+            .arg(inside.get_program())
+            .args(inside.get_args());
         command.output().expect("`unshare` is part of Debian")
     }
 
@@ -192,7 +216,10 @@ impl BpmWorld {
     /// `bbs migrate`, as the errand runs it.
     pub fn migrate(&self, arguments: &[&str]) -> Output {
         let config = ["--config", "/var/vcap/jobs/bbs/config/bbs.json"];
-        self.run("/var/vcap/packages/bbs/bin/bbs", &[&["migrate"], arguments, &config[..]].concat())
+        self.run(
+            "/var/vcap/packages/bbs/bin/bbs",
+            &[&["migrate"], arguments, &config[..]].concat(),
+        )
     }
 
     /// Starts the host as `bpm.yml` says, and waits until it serves.
@@ -209,7 +236,8 @@ impl BpmWorld {
 
     /// The process of `bpm.yml`, whose hook has run.
     fn process(&self) -> Command {
-        let text = std::fs::read_to_string(self.path("jobs/bbs/config/bpm.yml")).expect("it was rendered");
+        let text =
+            std::fs::read_to_string(self.path("jobs/bbs/config/bpm.yml")).expect("it was rendered");
         let process = parse_yaml(&text)["processes"][0].take();
         let hook = self.run(process["hooks"]["pre_start"].as_str().expect("a hook"), &[]);
         assert!(hook.status.success(), "{hook:?}");
@@ -219,7 +247,10 @@ impl BpmWorld {
             .iter()
             .map(|argument| argument.as_str().expect("text"))
             .collect();
-        self.command(process["executable"].as_str().expect("a program"), &arguments)
+        self.command(
+            process["executable"].as_str().expect("a program"),
+            &arguments,
+        )
     }
 
     /// What monit does on `monit stop bbs`.

@@ -87,6 +87,10 @@ impl Kind {
 
     /// The database from which others are created and dropped; MariaDB and MySQL need none.
     pub(super) fn administrative(self) -> &'static str {
-        if self == Self::Postgres { "postgres" } else { "" }
+        if self == Self::Postgres {
+            "postgres"
+        } else {
+            ""
+        }
     }
 }

@@ -18,7 +18,8 @@ impl TestDatabase {
     /// # Panics
     /// On SQLite, which has no such limit.
     pub async fn open_with_idle_limit(&self, limit: Duration) -> Database {
-        self.open_limited(|limits| limits.idle_in_transaction_timeout = limit).await
+        self.open_limited(|limits| limits.idle_in_transaction_timeout = limit)
+            .await
     }
 
     /// Opens the database with other limits.
@@ -26,9 +27,13 @@ impl TestDatabase {
     /// # Panics
     /// On SQLite, which has none.
     pub async fn open_limited(&self, change: impl FnOnce(&mut ConnectionLimits)) -> Database {
-        let Address::Server(mut server) = self.address() else { panic!("not a server") };
+        let Address::Server(mut server) = self.address() else {
+            panic!("not a server")
+        };
         change(&mut server.limits);
-        Database::open(&Address::Server(server)).await.expect("the server runs")
+        Database::open(&Address::Server(server))
+            .await
+            .expect("the server runs")
     }
 
     /// Waits until a session of this database waits for a lock of another session.
@@ -45,52 +50,67 @@ impl TestDatabase {
                 match waiting_sessions(self.kind, address, &name).await {
                     Ok(0) => {}
                     Ok(_) => return,
-                    Err(error) => assert!(is_unprintable(&error), "the sessions cannot be listed: {error}"),
+                    Err(error) => assert!(
+                        is_unprintable(&error),
+                        "the sessions cannot be listed: {error}"
+                    ),
                 }
                 pause().await;
             }
         };
-        tokio::time::timeout(PATIENCE, waiting).await.expect("a session waits for a lock within the patience");
+        tokio::time::timeout(PATIENCE, waiting)
+            .await
+            .expect("a session waits for a lock within the patience");
     }
 }
 
 /// The number of sessions of a database that wait for a lock.
 async fn waiting_sessions(kind: Kind, address: SocketAddr, name: &str) -> Result<i64, sqlx::Error> {
     if kind.dialect() == Dialect::Mysql {
-        let mut connection = MySqlConnection::connect(&format!("mysql://{OBSERVER}:{PASSWORD}@{address}/")).await?;
+        let mut connection =
+            MySqlConnection::connect(&format!("mysql://{OBSERVER}:{PASSWORD}@{address}/")).await?;
         let query = format!(
             "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{name}' AND state LIKE 'Waiting for table%'"
         );
-        let for_tables: i64 = sqlx::query_scalar(AssertSqlSafe(query)).fetch_one(&mut connection).await?;
+        let for_tables: i64 = sqlx::query_scalar(AssertSqlSafe(query))
+            .fetch_one(&mut connection)
+            .await?;
         // Not from `innodb_trx`, a copy that InnoDB renews only after 100 ms without a query.
-        let status = sqlx::raw_sql("SHOW ENGINE INNODB STATUS").fetch_one(&mut connection).await?;
+        let status = sqlx::raw_sql("SHOW ENGINE INNODB STATUS")
+            .fetch_one(&mut connection)
+            .await?;
         return Ok(for_tables + waiting_transactions(status.try_get("Status")?, name));
     }
     let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    let mut connection = PgConnection::connect(&format!("postgres://{USER}:{PASSWORD}@{address}/{name}")).await?;
+    let mut connection =
+        PgConnection::connect(&format!("postgres://{USER}:{PASSWORD}@{address}/{name}")).await?;
     sqlx::query_scalar(query).fetch_one(&mut connection).await
 }
 
-/// Whether MySQL cannot list its sessions, because a statement that runs has a character outside of utf8mb3. It can once that
-/// statement has ended.
+/// Whether MySQL cannot list its sessions, because a statement that runs has a character outside of
+/// utf8mb3. It can once that statement has ended.
 fn is_unprintable(error: &sqlx::Error) -> bool {
     const CANNOT_CONVERT: u16 = 3854;
-    let error = error.as_database_error().and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
+    let error = error
+        .as_database_error()
+        .and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
     error.is_some_and(|error| error.number() == CANNOT_CONVERT)
 }
 
-/// The transactions in InnoDB's status that wait for a lock of a table in the database `name`, each with one line about it:
-/// ``RECORD LOCKS .. of table `name`.`table` .. waiting``.
+/// The transactions in InnoDB's status that wait for a lock of a table in the database `name`, each
+/// with one line about it: ``RECORD LOCKS .. of table `name`.`table` .. waiting``.
 fn waiting_transactions(status: &str, name: &str) -> i64 {
     // Sections before this one describe the last deadlock, with lines of the same form.
-    let (_, transactions) = status.split_once("LIST OF TRANSACTIONS").expect("the status lists transactions");
+    let (_, transactions) = status
+        .split_once("LIST OF TRANSACTIONS")
+        .expect("the status lists transactions");
     let table = format!("table `{name}`.");
     let waits = |line: &&str| line.contains(&table) && line.trim_end().ends_with("waiting");
     i64::try_from(transactions.lines().filter(waits).count()).expect("there are few")
 }
 
-/// A lock for which a session of this test waits in vain, so that a test knows when the server's lock timeout has passed for
-/// others.
+/// A lock for which a session of this test waits in vain, so that a test knows when the server's
+/// lock timeout has passed for others.
 pub struct LockTimeout {
     /// Its sessions may be idle for longer than any lock timeout.
     holder: Database,
@@ -103,17 +123,28 @@ impl LockTimeout {
     /// Uses a database of its own, on a server with a lock timeout.
     pub async fn on(kind: Kind, server: SocketAddr) -> Self {
         let test_database = TestDatabase::on(kind, server);
-        let (holder, waiter) = (test_database.open_with_idle_limit(PATIENCE * 2).await, test_database.open().await);
+        let (holder, waiter) = (
+            test_database.open_with_idle_limit(PATIENCE * 2).await,
+            test_database.open().await,
+        );
         execute(&waiter, "CREATE TABLE held (a INT PRIMARY KEY)").await;
         execute(&waiter, "INSERT INTO held (a) VALUES (1)").await;
-        Self { holder, waiter, _test_database: test_database }
+        Self {
+            holder,
+            waiter,
+            _test_database: test_database,
+        }
     }
 
-    /// Waits until the server has ended a wait for a lock that begins now, and so each that began before.
+    /// Waits until the server has ended a wait for a lock that begins now, and so each that began
+    /// before.
     pub async fn pass(&self) {
         let mut holding = self.holder.write().await.unwrap();
         holding.execute(sql("UPDATE held SET a = 2")).await.unwrap();
         let mut waiting = self.waiter.write().await.unwrap();
-        waiting.execute(sql("UPDATE held SET a = 3")).await.expect_err("the server has a lock timeout");
+        waiting
+            .execute(sql("UPDATE held SET a = 3"))
+            .await
+            .expect_err("the server has a lock timeout");
     }
 }

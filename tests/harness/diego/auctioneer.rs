@@ -1,5 +1,5 @@
-//! The auctioneer: places each requested instance and task on the least loaded cell, and reports to the host what no
-//! cell can take.
+//! The auctioneer: places each requested instance and task on the least loaded cell, and reports to
+//! the host what no cell can take.
 
 use std::sync::{Arc, OnceLock};
 
@@ -60,7 +60,10 @@ impl Auctioneer {
             .route("/v1/lrps", post(place_lrps))
             .route("/v1/tasks", post(place_tasks))
             .with_state(Arc::clone(&auction));
-        Self { auction, listening: trust.listen(router) }
+        Self {
+            auction,
+            listening: trust.listen(router),
+        }
     }
 
     pub fn url(&self) -> String {
@@ -81,22 +84,37 @@ impl Auctioneer {
 impl Auction {
     fn best(&self, load: fn(&Cell) -> usize) -> Option<&Cell> {
         let (_, cells) = self.bidders.get()?;
-        let able = cells.iter().filter(|cell| cell.takes_work() && load(cell) < CAPACITY);
+        let able = cells
+            .iter()
+            .filter(|cell| cell.takes_work() && load(cell) < CAPACITY);
         able.min_by_key(|cell| load(cell))
     }
 
     async fn place(&self, start: LrpStart) {
         for index in start.indices {
-            let (process_guid, domain) = (start.process_guid.clone().into_bytes(), start.domain.clone().into_bytes());
+            let (process_guid, domain) = (
+                start.process_guid.clone().into_bytes(),
+                start.domain.clone().into_bytes(),
+            );
             if let Some(cell) = self.best(Cell::load) {
-                cell.place(Placed { process_guid, index, domain });
+                cell.place(Placed {
+                    process_guid,
+                    index,
+                    domain,
+                });
             } else if let Some((bbs, _)) = self.bidders.get() {
                 let request = proto::FailActualLrpRequest {
-                    actual_lrp_key: Some(proto::ActualLrpKey { process_guid, index, domain }),
+                    actual_lrp_key: Some(proto::ActualLrpKey {
+                        process_guid,
+                        index,
+                        domain,
+                    }),
                     error_message: b"no cell has room".to_vec(),
                 };
                 // Refused where it no longer waits for an auction.
-                let _ = bbs.submit::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/fail", &request).await;
+                let _ = bbs
+                    .submit::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/fail", &request)
+                    .await;
             }
         }
     }
@@ -110,7 +128,9 @@ impl Auction {
                 rejection_reason: b"no cell has room".to_vec(),
             };
             // Refused where it no longer waits for an auction.
-            let _ = bbs.submit::<proto::TaskLifecycleResponse>("/v1/tasks/reject", &request).await;
+            let _ = bbs
+                .submit::<proto::TaskLifecycleResponse>("/v1/tasks/reject", &request)
+                .await;
         }
     }
 }
@@ -122,7 +142,10 @@ async fn place_lrps(State(auction): State<Arc<Auction>>, body: Bytes) -> Respons
     let Ok(starts) = serde_json::from_slice::<Vec<LrpStart>>(&body) else {
         return StatusCode::BAD_REQUEST.into_response();
     };
-    if starts.iter().any(|start| start.root_fs.is_empty() || start.memory_mb == 0) {
+    if starts
+        .iter()
+        .any(|start| start.root_fs.is_empty() || start.memory_mb == 0)
+    {
         return StatusCode::BAD_REQUEST.into_response();
     }
     tokio::spawn(async move {

@@ -1,5 +1,6 @@
-//! The client that every component of a simulated Diego calls the host with: retries each call until it has an answer, at
-//! whatever address the host has by then. Owns what counts as an answer; interpreting it is the caller's.
+//! The client that every component of a simulated Diego calls the host with: retries each call
+//! until it has an answer, at whatever address the host has by then. Owns what counts as an answer;
+//! interpreting it is the caller's.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +32,11 @@ pub type Refusal = proto::Error;
 
 impl BbsClient {
     pub fn new(client: reqwest::Client, address: SocketAddr) -> Self {
-        Self { client, address: Arc::new(RwLock::new(address)), requests: Arc::default() }
+        Self {
+            client,
+            address: Arc::new(RwLock::new(address)),
+            requests: Arc::default(),
+        }
     }
 
     /// The number of requests of this client and its clones.
@@ -46,20 +51,31 @@ impl BbsClient {
 
     /// A client of the host at its present address.
     fn now(&self) -> Client {
-        let url = format!("https://{}", self.address.read().expect("no lock holder panics"));
+        let url = format!(
+            "https://{}",
+            self.address.read().expect("no lock holder panics")
+        );
         Client::over(self.client.clone(), &url, Retries::NONE).expect("an address is a URL")
     }
 
-    /// Calls until there is an answer; a host that is killed or not ready gives none. Returns the answer, its error, and
-    /// whether an earlier attempt may have been carried out although its answer was lost.
-    pub async fn call<A: Answer>(&self, path: &str, request: &impl Message) -> (A, Option<Refusal>, bool) {
+    /// Calls until there is an answer; a host that is killed or not ready gives none. Returns the
+    /// answer, its error, and whether an earlier attempt may have been carried out although its
+    /// answer was lost.
+    pub async fn call<A: Answer>(
+        &self,
+        path: &str,
+        request: &impl Message,
+    ) -> (A, Option<Refusal>, bool) {
         let body = request.encode_to_vec();
         let (mut retried, began) = (false, Instant::now());
         loop {
             if let Some(mut answer) = self.attempt::<A>(path, body.clone()).await {
                 let refusal = answer.take_error();
                 // Errors of a host that lost the lock or its database are transient.
-                if refusal.as_ref().is_none_or(|refusal| is_final(refusal.r#type())) {
+                if refusal
+                    .as_ref()
+                    .is_none_or(|refusal| is_final(refusal.r#type()))
+                {
                     return (answer, refusal, retried);
                 }
             }
@@ -70,7 +86,11 @@ impl BbsClient {
     }
 
     /// [`Self::call`] for a response without content.
-    pub async fn submit<A: Answer>(&self, path: &str, request: &impl Message) -> Result<(), Refusal> {
+    pub async fn submit<A: Answer>(
+        &self,
+        path: &str,
+        request: &impl Message,
+    ) -> Result<(), Refusal> {
         self.call::<A>(path, request).await.1.map_or(Ok(()), Err)
     }
 
@@ -82,7 +102,9 @@ impl BbsClient {
 
     /// Whether the host and its database answer.
     pub async fn answers(&self) -> bool {
-        let answer = self.attempt::<proto::DomainsResponse>("/v1/domains/list", Vec::new()).await;
+        let answer = self
+            .attempt::<proto::DomainsResponse>("/v1/domains/list", Vec::new())
+            .await;
         answer.is_some_and(|answer| answer.error.is_none())
     }
 

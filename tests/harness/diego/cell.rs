@@ -1,5 +1,5 @@
-//! A cell: a rep with its containers and tasks, and its presence in Locket. Owns the rep's behaviour; the test decides
-//! when a cell fails.
+//! A cell: a rep with its containers and tasks, and its presence in Locket. Owns the rep's
+//! behaviour; the test decides when a cell fails.
 
 mod rep;
 mod sync;
@@ -122,7 +122,10 @@ impl Cell {
             linked: watch::Sender::new(true),
         });
         let listening = Arc::new(trust.listen(rep::router(Arc::clone(&inner))));
-        let cell = Self { inner: Arc::clone(&inner), listening };
+        let cell = Self {
+            inner: Arc::clone(&inner),
+            listening,
+        };
         cell.register();
         tokio::spawn(sync::run(inner));
         cell
@@ -144,16 +147,23 @@ impl Cell {
             "rootfs_provider_list": [{ "name": "preloaded", "properties": ["cflinuxfs4"] }],
             "rep_url": self.listening.url(),
         });
-        self.inner.locket.add_presence(&self.inner.id, &presence.to_string());
+        self.inner
+            .locket
+            .add_presence(&self.inner.id, &presence.to_string());
         self.inner.linked.send_replace(true);
     }
 
-    /// Cuts the cell off: it reaches no other component, none reaches it, its containers continue to run.
+    /// Cuts the cell off: it reaches no other component, none reaches it, its containers continue
+    /// to run.
     pub fn disconnect(&self) {
         {
             let mut state = self.inner.state();
             state.is_present = false;
-            let affected = state.containers.keys().map(|key| key.instance_guid.clone()).collect();
+            let affected = state
+                .containers
+                .keys()
+                .map(|key| key.instance_guid.clone())
+                .collect();
             self.inner.trace.record(Step::Fault(affected));
         }
         self.inner.linked.send_replace(false);
@@ -218,7 +228,11 @@ impl Cell {
     /// All containers with their routes and tags.
     pub fn containers(&self) -> BTreeMap<ContainerKey, KnownBy> {
         let state = self.inner.state();
-        state.containers.iter().map(|(key, container)| (key.clone(), container.known_by.clone())).collect()
+        state
+            .containers
+            .iter()
+            .map(|(key, container)| (key.clone(), container.known_by.clone()))
+            .collect()
     }
 
     /// Creates a container for an instance and reports its progress to the host.
@@ -226,7 +240,11 @@ impl Cell {
         let mut state = self.inner.state();
         state.created += 1;
         let instance_guid = format!("{}-instance-{}", self.inner.id, state.created).into_bytes();
-        let key = ContainerKey { process_guid: placed.process_guid, index: placed.index, instance_guid };
+        let key = ContainerKey {
+            process_guid: placed.process_guid,
+            index: placed.index,
+            instance_guid,
+        };
         let container = Container {
             domain: placed.domain,
             stage: Stage::Starting,
@@ -239,7 +257,10 @@ impl Cell {
 
     /// Begins a task. An `endless` one runs until it is cancelled.
     pub fn place_task(&self, guid: Text, endless: bool) {
-        self.inner.state().tasks.insert(guid.clone(), Stage::Starting);
+        self.inner
+            .state()
+            .tasks
+            .insert(guid.clone(), Stage::Starting);
         tokio::spawn(Inner::run_task(Arc::clone(&self.inner), guid, endless));
     }
 
@@ -256,7 +277,10 @@ impl Inner {
 
     fn running(&self) -> Vec<ContainerKey> {
         let state = self.state();
-        let running = state.containers.iter().filter(|(_, container)| container.stage == Stage::Running);
+        let running = state
+            .containers
+            .iter()
+            .filter(|(_, container)| container.stage == Stage::Running);
         running.map(|(key, _)| key.clone()).collect()
     }
 
@@ -275,7 +299,10 @@ impl Inner {
     /// Marks a running container as ending, which excludes all other transitions.
     fn end(&self, key: &ContainerKey) -> Option<Container> {
         let mut state = self.state();
-        let container = state.containers.get_mut(key).filter(|container| container.stage == Stage::Running)?;
+        let container = state
+            .containers
+            .get_mut(key)
+            .filter(|container| container.stage == Stage::Running)?;
         container.stage = Stage::Ending;
         Some(container.clone())
     }
@@ -296,7 +323,10 @@ impl Inner {
 
     fn instance(&self, key: &ContainerKey) -> Option<proto::ActualLrpInstanceKey> {
         let cell_id = self.id.clone().into_bytes();
-        Some(proto::ActualLrpInstanceKey { instance_guid: key.instance_guid.clone(), cell_id })
+        Some(proto::ActualLrpInstanceKey {
+            instance_guid: key.instance_guid.clone(),
+            cell_id,
+        })
     }
 
     /// Claims the instance, then starts it; removes the container if the host refuses either.
@@ -306,15 +336,21 @@ impl Inner {
             index: key.index,
             actual_lrp_instance_key: self.instance(&key),
         };
-        let claimed = self.submit::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/claim", &claim).await;
-        let Some(container) = self.container(&key).filter(|_| claimed.is_ok()) else { return self.forget(&key) };
+        let claimed = self
+            .submit::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/claim", &claim)
+            .await;
+        let Some(container) = self.container(&key).filter(|_| claimed.is_ok()) else {
+            return self.forget(&key);
+        };
         if self.is_evacuating() {
             let request = proto::EvacuateClaimedActualLrpRequest {
                 actual_lrp_key: Some(lrp_key(&key, &container)),
                 actual_lrp_instance_key: self.instance(&key),
             };
             // The container is removed whatever the answer.
-            let _ = self.submit::<proto::EvacuationResponse>("/v1/actual_lrps/evacuate_claimed", &request).await;
+            let _ = self
+                .submit::<proto::EvacuationResponse>("/v1/actual_lrps/evacuate_claimed", &request)
+                .await;
             return self.forget(&key);
         }
         if !self.load_routes_and_tags(&key).await {
@@ -322,29 +358,48 @@ impl Inner {
             return self.forget(&key);
         }
         self.announce(&key, Stage::Starting).await;
-        if self.container(&key).is_some_and(|container| container.program == CRASHES) {
+        if self
+            .container(&key)
+            .is_some_and(|container| container.program == CRASHES)
+        {
             self.crash(&key).await;
         }
     }
 
     async fn crash(&self, key: &ContainerKey) {
-        let Some(container) = self.end(key) else { return };
-        self.trace.record(Step::Fault([key.instance_guid.clone()].into()));
+        let Some(container) = self.end(key) else {
+            return;
+        };
+        self.trace
+            .record(Step::Fault([key.instance_guid.clone()].into()));
         self.report_crashed(key, &container).await;
         self.forget(key);
     }
 
-    /// Reports to the host that a container runs, and removes the container if the host refuses it. A running container
-    /// of an evacuating cell is reported by `sync` instead.
+    /// Reports to the host that a container runs, and removes the container if the host refuses it.
+    /// A running container of an evacuating cell is reported by `sync` instead.
     async fn announce(&self, key: &ContainerKey, from: Stage) {
         if from == Stage::Running && self.is_evacuating() {
             return;
         }
-        let Some(container) = self.container(key).filter(|container| container.stage == from) else { return };
+        let Some(container) = self
+            .container(key)
+            .filter(|container| container.stage == from)
+        else {
+            return;
+        };
         let request = self.start_request(key, &container);
-        let started = self.submit::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/start.r1", &request).await;
+        let started = self
+            .submit::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/start.r1", &request)
+            .await;
         let mut state = self.state();
-        let Some(container) = state.containers.get_mut(key).filter(|container| container.stage == from) else { return };
+        let Some(container) = state
+            .containers
+            .get_mut(key)
+            .filter(|container| container.stage == from)
+        else {
+            return;
+        };
         if started.is_ok() {
             container.stage = Stage::Running;
         } else {
@@ -352,7 +407,11 @@ impl Inner {
         }
     }
 
-    fn start_request(&self, key: &ContainerKey, container: &Container) -> proto::StartActualLrpRequest {
+    fn start_request(
+        &self,
+        key: &ContainerKey,
+        container: &Container,
+    ) -> proto::StartActualLrpRequest {
         proto::StartActualLrpRequest {
             actual_lrp_key: Some(lrp_key(key, container)),
             actual_lrp_instance_key: self.instance(key),
@@ -366,7 +425,10 @@ impl Inner {
 
     async fn run_task(self: Arc<Self>, guid: Text, endless: bool) {
         let cell_id = self.id.clone().into_bytes();
-        let request = proto::StartTaskRequest { task_guid: guid.clone(), cell_id: cell_id.clone() };
+        let request = proto::StartTaskRequest {
+            task_guid: guid.clone(),
+            cell_id: cell_id.clone(),
+        };
         self.wait_for_link().await;
         let (answer, refusal, retried): (proto::StartTaskResponse, _, _) =
             self.bbs.call("/v1/tasks/start", &request).await;
@@ -388,27 +450,51 @@ impl Inner {
                 ..Default::default()
             };
             // Refused if the task ended in another way.
-            let _ = self.submit::<proto::TaskLifecycleResponse>("/v1/tasks/complete", &done).await;
+            let _ = self
+                .submit::<proto::TaskLifecycleResponse>("/v1/tasks/complete", &done)
+                .await;
             self.state().tasks.remove(&guid);
         }
     }
 }
 
 fn lrp_key(key: &ContainerKey, container: &Container) -> proto::ActualLrpKey {
-    proto::ActualLrpKey { process_guid: key.process_guid.clone(), index: key.index, domain: container.domain.clone() }
+    proto::ActualLrpKey {
+        process_guid: key.process_guid.clone(),
+        index: key.index,
+        domain: container.domain.clone(),
+    }
 }
 
 fn net_info(cell_id: &str) -> proto::ActualLrpNetInfo {
-    let port = proto::PortMapping { container_port: 8080, host_port: 61_000, ..Default::default() };
-    proto::ActualLrpNetInfo { address: cell_id.into(), ports: vec![port], ..Default::default() }
+    let port = proto::PortMapping {
+        container_port: 8080,
+        host_port: 61_000,
+        ..Default::default()
+    };
+    proto::ActualLrpNetInfo {
+        address: cell_id.into(),
+        ports: vec![port],
+        ..Default::default()
+    }
 }
 
 fn routes(container: &Container) -> Vec<proto::ActualLrpInternalRoute> {
-    let hostname = |hostname: &Text| proto::ActualLrpInternalRoute { hostname: hostname.clone() };
-    container.known_by.internal_routes.iter().map(hostname).collect()
+    let hostname = |hostname: &Text| proto::ActualLrpInternalRoute {
+        hostname: hostname.clone(),
+    };
+    container
+        .known_by
+        .internal_routes
+        .iter()
+        .map(hostname)
+        .collect()
 }
 
 fn tags(container: &Container) -> Vec<proto::TextEntry> {
-    let entry = |(key, value): (&Text, &Text)| proto::TextEntry { key: key.clone(), value: value.clone() };
+    let entry = |(key, value): (&Text, &Text)| proto::TextEntry {
+        key: key.clone(),
+        value: value.clone(),
+    };
     container.known_by.metric_tags.iter().map(entry).collect()
 }

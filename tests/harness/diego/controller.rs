@@ -1,5 +1,5 @@
-//! A cloud controller: concurrent clients that desire, scale, change and remove LRPs until stopped. Each client owns
-//! disjoint process guids. Owns the expected final state.
+//! A cloud controller: concurrent clients that desire, scale, change and remove LRPs until stopped.
+//! Each client owns disjoint process guids. Owns the expected final state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,8 +33,8 @@ pub struct Wanted {
     pub instances: i32,
     hostnames: BTreeSet<Text>,
     metric_tag: Text,
-    /// The current definition. Empty if an LRP of this process guid was removed before: its containers that still run belong to
-    /// the next one, as in Diego, whatever they run.
+    /// The current definition. Empty if an LRP of this process guid was removed before: its
+    /// containers that still run belong to the next one, as in Diego, whatever they run.
     pub definition: Text,
 }
 
@@ -49,7 +49,8 @@ struct ControllerClient {
     bbs: BbsClient,
     workload: Workload,
     trace: Trace,
-    /// One draw for each operation, so that what an operation draws, which depends on answers, does not change later ones.
+    /// One draw for each operation, so that what an operation draws, which depends on answers, does
+    /// not change later ones.
     operations: Rng,
     /// The draws of the current operation.
     random: Rng,
@@ -82,22 +83,35 @@ impl Controller {
             };
             clients.spawn(client.run(stopped.clone(), count.clone()));
         }
-        Self { stop, operations, clients }
+        Self {
+            stop,
+            operations,
+            clients,
+        }
     }
 
     /// Waits until `more` further operations have been answered.
     pub async fn operations(&mut self, more: u64) {
         let wanted = *self.operations.borrow() + more;
-        self.operations.wait_for(|operations| *operations >= wanted).await.expect("the clients run");
+        self.operations
+            .wait_for(|operations| *operations >= wanted)
+            .await
+            .expect("the clients run");
     }
 
-    /// Stops the clients once every LRP was desired at least once. Returns the expected state and the number of operations.
+    /// Stops the clients once every LRP was desired at least once. Returns the expected state and
+    /// the number of operations.
     pub async fn stop(mut self) -> (BTreeMap<Text, Wanted>, u64) {
         self.stop.send_replace(true);
         let mut wanted = BTreeMap::new();
         while let Some(client) = self.clients.join_next().await {
             let client = client.expect("a client does not panic");
-            wanted.extend(client.wanted.into_iter().map(|(guid, wanted)| (guid.into_bytes(), wanted)));
+            wanted.extend(
+                client
+                    .wanted
+                    .into_iter()
+                    .map(|(guid, wanted)| (guid.into_bytes(), wanted)),
+            );
         }
         let operations = *self.operations.borrow();
         (wanted, operations)
@@ -127,14 +141,21 @@ impl ControllerClient {
         if let Some(guid) = self.unused.pop() {
             return self.desire(guid).await;
         }
-        if let Some(guid) = self.random.choice(self.wanted.keys().cloned().collect::<Vec<_>>()) {
+        if let Some(guid) = self
+            .random
+            .choice(self.wanted.keys().cloned().collect::<Vec<_>>())
+        {
             self.redefine(guid).await;
         }
     }
 
     async fn operate_lifecycle(&mut self) {
         let known: Vec<_> = self.wanted.keys().cloned().collect();
-        let unknown = if self.unused.is_empty() { &mut self.removed } else { &mut self.unused };
+        let unknown = if self.unused.is_empty() {
+            &mut self.removed
+        } else {
+            &mut self.unused
+        };
         match (self.random.choice(known), self.random.u8(..10)) {
             (Some(guid), 0) => self.remove(guid).await,
             (Some(guid), 1..=3) => self.scale(guid).await,
@@ -142,7 +163,8 @@ impl ControllerClient {
             (Some(guid), 5..=6) => self.redefine(guid).await,
             (_, _) => match unknown.pop() {
                 Some(guid) => self.desire(guid).await,
-                // All LRPs are desired, or this client has none because there are fewer LRPs than clients.
+                // All LRPs are desired, or this client has none because there are fewer LRPs than
+                // clients.
                 None => tokio::task::yield_now().await,
             },
         }
@@ -156,7 +178,8 @@ impl ControllerClient {
     }
 
     fn random_wanted(&mut self) -> Wanted {
-        let hostnames = (0..self.random.usize(..3)).map(|_| format!("host-{}.internal", self.random.u8(..)).into());
+        let hostnames = (0..self.random.usize(..3))
+            .map(|_| format!("host-{}.internal", self.random.u8(..)).into());
         Wanted {
             hostnames: hostnames.collect(),
             instances: self.random_instances(),
@@ -167,7 +190,11 @@ impl ControllerClient {
 
     async fn desire(&mut self, guid: String) {
         let wanted = self.random_wanted();
-        let run = proto::RunAction { path: RUNS.to_vec(), user: b"vcap".to_vec(), ..Default::default() };
+        let run = proto::RunAction {
+            path: RUNS.to_vec(),
+            user: b"vcap".to_vec(),
+            ..Default::default()
+        };
         let lrp = proto::DesiredLrp {
             process_guid: guid.clone().into(),
             domain: DOMAIN.to_vec(),
@@ -175,18 +202,25 @@ impl ControllerClient {
             instances: wanted.instances,
             memory_mb: 64,
             disk_mb: 64,
-            action: Some(proto::Action { run_action: Some(run), ..Default::default() }),
+            action: Some(proto::Action {
+                run_action: Some(run),
+                ..Default::default()
+            }),
             routes: Some(wanted.routes()),
             metric_tags: wanted.metric_tags(),
             ..Default::default()
         };
-        let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-        self.submit("/v1/desired_lrp/desire.r2", &request, Type::ResourceExists).await;
+        let request = proto::DesireLrpRequest {
+            desired_lrp: Some(lrp),
+        };
+        self.submit("/v1/desired_lrp/desire.r2", &request, Type::ResourceExists)
+            .await;
         self.wanted.insert(guid.clone(), wanted);
         self.read_definition(&guid).await;
     }
 
-    /// Updates an LRP to another definition, cancels, or rolls back. Some definitions crash or are never routable.
+    /// Updates an LRP to another definition, cancels, or rolls back. Some definitions crash or are
+    /// never routable.
     async fn redefine(&mut self, guid: String) {
         match self.random.u8(..4) {
             0 => {
@@ -198,8 +232,14 @@ impl ControllerClient {
                 self.roll_back(&guid, |_| true).await;
             }
             _ => {
-                let program = self.random.choice([RUNS, RUNS, CRASHES, UNROUTABLE]).expect("programs");
-                self.trace.decide_about(&guid, format!("update to {}", String::from_utf8_lossy(program)));
+                let program = self
+                    .random
+                    .choice([RUNS, RUNS, CRASHES, UNROUTABLE])
+                    .expect("programs");
+                self.trace.decide_about(
+                    &guid,
+                    format!("update to {}", String::from_utf8_lossy(program)),
+                );
                 self.update_definition(&guid, program).await;
             }
         }
@@ -207,56 +247,120 @@ impl ControllerClient {
     }
 
     async fn update_definition(&mut self, guid: &str, program: &[u8]) {
-        let run = proto::RunAction { path: program.to_vec(), user: b"vcap".to_vec(), ..Default::default() };
+        let run = proto::RunAction {
+            path: program.to_vec(),
+            user: b"vcap".to_vec(),
+            ..Default::default()
+        };
         let definition = proto::LrpDefinition {
             root_fs: b"preloaded:cflinuxfs4".to_vec(),
             memory_mb: 64,
             disk_mb: 64,
-            action: Some(proto::Action { run_action: Some(run), ..Default::default() }),
+            action: Some(proto::Action {
+                run_action: Some(run),
+                ..Default::default()
+            }),
             metric_tags: self.wanted[guid].metric_tags(),
             ..Default::default()
         };
-        let update = proto::DesiredLrpUpdate { lrp_definition: Some(definition), ..Default::default() };
-        let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(update) };
-        self.allowed("/v1.2/desired_lrp/update", &request, &[Type::UpdateInProgress]).await;
+        let update = proto::DesiredLrpUpdate {
+            lrp_definition: Some(definition),
+            ..Default::default()
+        };
+        let request = proto::UpdateDesiredLrpRequest {
+            process_guid: guid.into(),
+            update: Some(update),
+        };
+        self.allowed(
+            "/v1.2/desired_lrp/update",
+            &request,
+            &[Type::UpdateInProgress],
+        )
+        .await;
     }
 
     async fn cancel(&mut self, guid: &str) {
-        let request = proto::CancelUpdateDesiredLrpRequest { process_guid: guid.into() };
-        self.allowed("/v1.2/desired_lrp/cancel_update", &request, &[Type::NoUpdateInProgress]).await;
+        let request = proto::CancelUpdateDesiredLrpRequest {
+            process_guid: guid.into(),
+        };
+        self.allowed(
+            "/v1.2/desired_lrp/cancel_update",
+            &request,
+            &[Type::NoUpdateInProgress],
+        )
+        .await;
     }
 
     /// Rolls back to any of the definitions whose program is chosen by `is_wanted`.
     async fn roll_back(&mut self, guid: &str, is_wanted: fn(&[u8]) -> bool) {
-        let request = proto::LrpDefinitionsRequest { process_guid: guid.into() };
-        let (answer, refusal, _): (proto::LrpDefinitionsResponse, _, _) =
-            self.bbs.call("/v1.2/desired_lrp/definitions/list", &request).await;
+        let request = proto::LrpDefinitionsRequest {
+            process_guid: guid.into(),
+        };
+        let (answer, refusal, _): (proto::LrpDefinitionsResponse, _, _) = self
+            .bbs
+            .call("/v1.2/desired_lrp/definitions/list", &request)
+            .await;
         assert_eq!(refusal, None, "{guid} is desired");
-        let definitions = answer.definitions.into_iter().filter_map(|archived| archived.definition);
-        let wanted: Vec<_> = definitions.filter(|definition| is_wanted(&program(definition.action.as_ref()))).collect();
-        let Some(proto::LrpDefinition { definition_id, .. }) = self.random.choice(wanted) else { return };
-        let request = proto::RollbackDesiredLrpRequest { process_guid: guid.into(), definition_id };
-        self.allowed("/v1.2/desired_lrp/rollback", &request, &[Type::UpdateInProgress, Type::DefinitionNotFound]).await;
+        let definitions = answer
+            .definitions
+            .into_iter()
+            .filter_map(|archived| archived.definition);
+        let wanted: Vec<_> = definitions
+            .filter(|definition| is_wanted(&program(definition.action.as_ref())))
+            .collect();
+        let Some(proto::LrpDefinition { definition_id, .. }) = self.random.choice(wanted) else {
+            return;
+        };
+        let request = proto::RollbackDesiredLrpRequest {
+            process_guid: guid.into(),
+            definition_id,
+        };
+        self.allowed(
+            "/v1.2/desired_lrp/rollback",
+            &request,
+            &[Type::UpdateInProgress, Type::DefinitionNotFound],
+        )
+        .await;
     }
 
-    async fn allowed(&self, path: &str, request: &impl bbs_proto::prost::Message, refusals: &[Type]) {
-        let answer = self.bbs.submit::<proto::DesiredLrpLifecycleResponse>(path, request).await;
-        let is_allowed = answer.as_ref().err().is_none_or(|refusal| refusals.contains(&refusal.r#type()));
+    async fn allowed(
+        &self,
+        path: &str,
+        request: &impl bbs_proto::prost::Message,
+        refusals: &[Type],
+    ) {
+        let answer = self
+            .bbs
+            .submit::<proto::DesiredLrpLifecycleResponse>(path, request)
+            .await;
+        let is_allowed = answer
+            .as_ref()
+            .err()
+            .is_none_or(|refusal| refusals.contains(&refusal.r#type()));
         assert!(is_allowed, "{path}: {answer:?}");
     }
 
     /// The desired LRP. Only this client changes it.
     async fn read(&self, guid: &str) -> proto::DesiredLrp {
-        let request = proto::DesiredLrpByProcessGuidRequest { process_guid: guid.into() };
-        let (answer, refusal, _): (proto::DesiredLrpResponse, _, _) =
-            self.bbs.call("/v1.2/desired_lrps/get_by_process_guid.r3", &request).await;
+        let request = proto::DesiredLrpByProcessGuidRequest {
+            process_guid: guid.into(),
+        };
+        let (answer, refusal, _): (proto::DesiredLrpResponse, _, _) = self
+            .bbs
+            .call("/v1.2/desired_lrps/get_by_process_guid.r3", &request)
+            .await;
         assert_eq!(refusal, None, "{guid} is desired");
-        answer.desired_lrp.expect("an answer without an error has the LRP")
+        answer
+            .desired_lrp
+            .expect("an answer without an error has the LRP")
     }
 
     async fn read_definition(&mut self, guid: &str) {
         let lrp = self.read(guid).await;
-        let tag = lrp.metric_tags.into_iter().find(|entry| entry.key == METRIC_TAG);
+        let tag = lrp
+            .metric_tags
+            .into_iter()
+            .find(|entry| entry.key == METRIC_TAG);
         let wanted = self.wanted.get_mut(guid).expect("it is wanted");
         if !self.reused.contains(guid) {
             wanted.definition = lrp.definition_id;
@@ -274,8 +378,9 @@ impl ControllerClient {
                 }
                 self.cancel(&guid).await;
                 self.update_definition(&guid, RUNS).await;
-                // The way back from a working definition does not end if that of before fails. Only to one that works: if
-                // a failing one were resumed again and again, no way back would ever end.
+                // The way back from a working definition does not end if that of before fails. Only
+                // to one that works: if a failing one were resumed again and again, no way back
+                // would ever end.
                 self.roll_back(&guid, runs).await;
                 pause().await;
             }
@@ -285,7 +390,10 @@ impl ControllerClient {
 
     async fn scale(&mut self, guid: String) {
         let instances = self.random_instances();
-        let update = proto::DesiredLrpUpdate { instances: Some(instances), ..Default::default() };
+        let update = proto::DesiredLrpUpdate {
+            instances: Some(instances),
+            ..Default::default()
+        };
         self.update(&guid, update).await;
         self.wanted.get_mut(&guid).expect("it is wanted").instances = instances;
     }
@@ -293,7 +401,11 @@ impl ControllerClient {
     async fn change(&mut self, guid: String) {
         let instances = self.wanted[&guid].instances;
         let definition = self.wanted[&guid].definition.clone();
-        let wanted = Wanted { instances, definition, ..self.random_wanted() };
+        let wanted = Wanted {
+            instances,
+            definition,
+            ..self.random_wanted()
+        };
         let update = proto::DesiredLrpUpdate {
             routes: Some(wanted.routes()),
             metric_tags: wanted.metric_tags(),
@@ -304,14 +416,23 @@ impl ControllerClient {
     }
 
     async fn update(&self, guid: &str, update: proto::DesiredLrpUpdate) {
-        let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(update) };
-        let answer = self.bbs.submit::<proto::DesiredLrpLifecycleResponse>("/v1.2/desired_lrp/update", &request).await;
+        let request = proto::UpdateDesiredLrpRequest {
+            process_guid: guid.into(),
+            update: Some(update),
+        };
+        let answer = self
+            .bbs
+            .submit::<proto::DesiredLrpLifecycleResponse>("/v1.2/desired_lrp/update", &request)
+            .await;
         assert_eq!(answer, Ok(()), "{guid} is desired");
     }
 
     async fn remove(&mut self, guid: String) {
-        let request = proto::RemoveDesiredLrpRequest { process_guid: guid.clone().into() };
-        self.submit("/v1/desired_lrp/remove", &request, Type::ResourceNotFound).await;
+        let request = proto::RemoveDesiredLrpRequest {
+            process_guid: guid.clone().into(),
+        };
+        self.submit("/v1/desired_lrp/remove", &request, Type::ResourceNotFound)
+            .await;
         self.wanted.remove(&guid);
         // Desired again later: a new LRP under the same guid.
         self.reused.insert(guid.clone());
@@ -320,8 +441,11 @@ impl ControllerClient {
 
     /// Makes a call that must succeed. After a lost answer the retry may fail with `repeated`.
     async fn submit(&self, path: &str, request: &impl bbs_proto::prost::Message, repeated: Type) {
-        let (_, refusal, retried): (proto::DesiredLrpLifecycleResponse, _, _) = self.bbs.call(path, request).await;
-        let is_expected = refusal.as_ref().is_none_or(|refusal| retried && refusal.r#type() == repeated);
+        let (_, refusal, retried): (proto::DesiredLrpLifecycleResponse, _, _) =
+            self.bbs.call(path, request).await;
+        let is_expected = refusal
+            .as_ref()
+            .is_none_or(|refusal| retried && refusal.r#type() == repeated);
         assert!(is_expected, "{path}: {refusal:?}, retried: {retried}");
     }
 }
@@ -331,25 +455,48 @@ impl Wanted {
     pub fn known_by(&self) -> KnownBy {
         let metric_tags = BTreeMap::from([(METRIC_TAG.to_vec(), self.metric_tag.clone())]);
         let definition = self.definition.clone();
-        KnownBy { internal_routes: self.hostnames.clone(), metric_tags, definition }
+        KnownBy {
+            internal_routes: self.hostnames.clone(),
+            metric_tags,
+            definition,
+        }
     }
 
     fn routes(&self) -> proto::ProtoRoutes {
-        let hostnames = self.hostnames.iter().map(|hostname| String::from_utf8_lossy(hostname));
-        let entries: Vec<_> = hostnames.map(|hostname| serde_json::json!({ "hostname": hostname })).collect();
+        let hostnames = self
+            .hostnames
+            .iter()
+            .map(|hostname| String::from_utf8_lossy(hostname));
+        let entries: Vec<_> = hostnames
+            .map(|hostname| serde_json::json!({ "hostname": hostname }))
+            .collect();
         let value = serde_json::Value::from(entries).to_string().into_bytes();
-        proto::ProtoRoutes { routes: vec![proto::RouteEntry { key: b"internal-router".to_vec(), value }] }
+        proto::ProtoRoutes {
+            routes: vec![proto::RouteEntry {
+                key: b"internal-router".to_vec(),
+                value,
+            }],
+        }
     }
 
     fn metric_tags(&self) -> Vec<proto::MetricTagEntry> {
-        let value = proto::MetricTagValue { r#static: self.metric_tag.clone(), ..Default::default() };
-        vec![proto::MetricTagEntry { key: METRIC_TAG.to_vec(), value: Some(value) }]
+        let value = proto::MetricTagValue {
+            r#static: self.metric_tag.clone(),
+            ..Default::default()
+        };
+        vec![proto::MetricTagEntry {
+            key: METRIC_TAG.to_vec(),
+            value: Some(value),
+        }]
     }
 }
 
 /// What the containers of a definition execute.
 fn program(action: Option<&proto::Action>) -> Text {
-    action.and_then(|action| action.run_action.clone()).unwrap_or_default().path
+    action
+        .and_then(|action| action.run_action.clone())
+        .unwrap_or_default()
+        .path
 }
 
 fn runs(program: &[u8]) -> bool {

@@ -103,15 +103,23 @@ impl FaultSwitch {
             Behaviour::Slow => {
                 let answer = self.unfinished();
                 // The host's request has usually timed out by then.
-                let _ = self.behaviour.subscribe().wait_for(|now| *now != Behaviour::Slow).await;
+                let _ = self
+                    .behaviour
+                    .subscribe()
+                    .wait_for(|now| *now != Behaviour::Slow)
+                    .await;
                 answer.complete();
                 Some(StatusCode::INTERNAL_SERVER_ERROR.into_response())
             }
             Behaviour::Refuses => Some(StatusCode::INTERNAL_SERVER_ERROR.into_response()),
             Behaviour::Cuts => Some((StatusCode::ACCEPTED, cut_body()).into_response()),
-            Behaviour::Endless => Some((StatusCode::ACCEPTED, endless_body(self.unfinished())).into_response()),
+            Behaviour::Endless => {
+                Some((StatusCode::ACCEPTED, endless_body(self.unfinished())).into_response())
+            }
             // To the same path.
-            Behaviour::Redirects => Some((StatusCode::TEMPORARY_REDIRECT, [(LOCATION, "?again")]).into_response()),
+            Behaviour::Redirects => {
+                Some((StatusCode::TEMPORARY_REDIRECT, [(LOCATION, "?again")]).into_response())
+            }
         }
     }
 }
@@ -124,5 +132,8 @@ fn endless_body(answer: UnfinishedAnswer) -> Body {
 
 /// A body that fails after its first byte, so that the connection breaks within the response.
 pub fn cut_body() -> Body {
-    Body::from_stream(stream::iter([Ok(Bytes::from_static(b"{")), Err(std::io::Error::other("cut"))]))
+    Body::from_stream(stream::iter([
+        Ok(Bytes::from_static(b"{")),
+        Err(std::io::Error::other("cut")),
+    ]))
 }

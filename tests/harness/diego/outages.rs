@@ -1,9 +1,11 @@
-//! The outages in the trace of a simulation: the moments at which an LRP lost its last instance that received traffic, and
-//! whether the faults before them explain that. Judges by the order of the steps alone.
+//! The outages in the trace of a simulation: the moments at which an LRP lost its last instance
+//! that received traffic, and whether the faults before them explain that. Judges by the order of
+//! the steps alone.
 //!
-//! An outage is explained if each instance that it took was hit by a fault, or was requested to stop while another one received
-//! traffic, which a fault has taken since: a container that was requested to stop cannot be kept. After a new connection of the
-//! emitter, one fault is enough, because the order of the losses that it missed is unknown.
+//! An outage is explained if each instance that it took was hit by a fault, or was requested to
+//! stop while another one received traffic, which a fault has taken since: a container that was
+//! requested to stop cannot be kept. After a new connection of the emitter, one fault is enough,
+//! because the order of the losses that it missed is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,7 +28,8 @@ pub struct Outage {
 #[derive(Debug, Default)]
 struct LrpTraffic {
     routable: BTreeSet<Text>,
-    /// Instances that were requested to stop while another one received traffic, and whether a fault took one of the others since.
+    /// Instances that were requested to stop while another one received traffic, and whether a
+    /// fault took one of the others since.
     stopping: BTreeMap<Text, bool>,
 }
 
@@ -39,10 +42,20 @@ pub fn outages(steps: &[Step]) -> Vec<Outage> {
         match recorded {
             Step::Decision { .. } => {}
             Step::Fault(hit) => faulted.extend(hit),
-            Step::Stop { process_guid, instance_guid } => lrps.entry(process_guid).or_default().stop(instance_guid),
+            Step::Stop {
+                process_guid,
+                instance_guid,
+            } => lrps.entry(process_guid).or_default().stop(instance_guid),
             Step::Change(change) => {
-                let is_explained = lrps.entry(&change.process_guid).or_default().change(change, &faulted);
-                let outage = |is_explained| Outage { step, process_guid: change.process_guid.clone(), is_explained };
+                let is_explained = lrps
+                    .entry(&change.process_guid)
+                    .or_default()
+                    .change(change, &faulted);
+                let outage = |is_explained| Outage {
+                    step,
+                    process_guid: change.process_guid.clone(),
+                    is_explained,
+                };
                 found.extend(is_explained.map(outage));
             }
         }
@@ -68,8 +81,13 @@ impl LrpTraffic {
         if before.is_empty() || !self.routable.is_empty() {
             return None;
         }
-        let is_explained =
-            |lost: &&Text| faulted.contains(lost) || self.stopping.get(*lost).is_some_and(|lost_another| *lost_another);
+        let is_explained = |lost: &&Text| {
+            faulted.contains(lost)
+                || self
+                    .stopping
+                    .get(*lost)
+                    .is_some_and(|lost_another| *lost_another)
+        };
         Some(lost.iter().all(is_explained) || !change.by_event && !taken.is_empty())
     }
 }
@@ -78,12 +96,17 @@ impl LrpTraffic {
 pub fn history(steps: &[Step], outage: &Outage) -> Vec<String> {
     let until = steps.iter().enumerate().take(outage.step + 1);
     let concerned = until.filter(|(_, step)| step.concerns(&outage.process_guid));
-    let all: Vec<_> = concerned.map(|(number, step)| format!("{number}: {step}")).collect();
+    let all: Vec<_> = concerned
+        .map(|(number, step)| format!("{number}: {step}"))
+        .collect();
     all[all.len().saturating_sub(PRINTED)..].to_vec()
 }
 
 #[cfg(test)]
-#[allow(unused_imports, reason = "benchmarks use the harness without its tests")]
+#[allow(
+    unused_imports,
+    reason = "benchmarks use the harness without its tests"
+)]
 mod tests {
     use super::*;
 
@@ -93,7 +116,12 @@ mod tests {
 
     fn change(routable: &[&str], by_event: bool) -> Step {
         let (process_guid, description) = (b"app".to_vec(), String::new());
-        Step::Change(LrpChange { process_guid, description, routable: names(routable), by_event })
+        Step::Change(LrpChange {
+            process_guid,
+            description,
+            routable: names(routable),
+            by_event,
+        })
     }
 
     fn event(routable: &[&str]) -> Step {
@@ -109,42 +137,83 @@ mod tests {
     }
 
     fn stop(name: &str) -> Step {
-        Step::Stop { process_guid: b"app".to_vec(), instance_guid: name.into() }
+        Step::Stop {
+            process_guid: b"app".to_vec(),
+            instance_guid: name.into(),
+        }
     }
 
     /// Whether each outage is explained.
     fn explained(steps: &[Step]) -> Vec<bool> {
-        outages(steps).into_iter().map(|outage| outage.is_explained).collect()
+        outages(steps)
+            .into_iter()
+            .map(|outage| outage.is_explained)
+            .collect()
     }
 
     #[test]
     fn replacement_without_a_gap_is_no_outage() {
-        assert_eq!(explained(&[event(&["old"]), event(&["new", "old"]), stop("old"), event(&["new"])]), [false; 0]);
+        assert_eq!(
+            explained(&[
+                event(&["old"]),
+                event(&["new", "old"]),
+                stop("old"),
+                event(&["new"])
+            ]),
+            [false; 0]
+        );
     }
 
     #[test]
     fn outage_is_explained_by_a_fault_before_it_and_not_by_one_after_it() {
-        assert_eq!(explained(&[event(&["old"]), fault(&["old"]), event(&[])]), [true]);
-        assert_eq!(explained(&[event(&["old"]), event(&[]), fault(&["old"])]), [false]);
-        assert_eq!(explained(&[event(&["old"]), fault(&["other"]), event(&[])]), [false]);
+        assert_eq!(
+            explained(&[event(&["old"]), fault(&["old"]), event(&[])]),
+            [true]
+        );
+        assert_eq!(
+            explained(&[event(&["old"]), event(&[]), fault(&["old"])]),
+            [false]
+        );
+        assert_eq!(
+            explained(&[event(&["old"]), fault(&["other"]), event(&[])]),
+            [false]
+        );
     }
 
     #[test]
     fn stop_before_its_successor_receives_traffic_is_unexplained() {
-        assert_eq!(explained(&[event(&["old"]), stop("old"), event(&[]), event(&["new"])]), [false]);
+        assert_eq!(
+            explained(&[event(&["old"]), stop("old"), event(&[]), event(&["new"])]),
+            [false]
+        );
     }
 
     #[test]
     fn stopped_container_whose_successor_is_lost_to_a_fault_is_explained_however_long_that_takes() {
         let between = std::iter::repeat_n(event(&["old"]), 1_000);
-        let begin = [event(&["new", "old"]), stop("old"), fault(&["new"]), event(&["old"])];
-        let steps: Vec<_> = begin.into_iter().chain(between).chain([event(&[])]).collect();
+        let begin = [
+            event(&["new", "old"]),
+            stop("old"),
+            fault(&["new"]),
+            event(&["old"]),
+        ];
+        let steps: Vec<_> = begin
+            .into_iter()
+            .chain(between)
+            .chain([event(&[])])
+            .collect();
         assert_eq!(explained(&steps), [true]);
     }
 
     #[test]
     fn container_that_is_stopped_after_its_successor_was_lost_is_unexplained() {
-        let steps = [event(&["new", "old"]), fault(&["new"]), event(&["old"]), stop("old"), event(&[])];
+        let steps = [
+            event(&["new", "old"]),
+            fault(&["new"]),
+            event(&["old"]),
+            stop("old"),
+            event(&[]),
+        ];
         assert_eq!(explained(&steps), [false]);
     }
 
@@ -162,9 +231,19 @@ mod tests {
             process_guid: process_guid.map(|guid| guid.into()),
             text: "update".into(),
         };
-        let steps = [decision(Some("app")), decision(Some("other")), event(&["old"]), event(&[]), event(&["new"])];
+        let steps = [
+            decision(Some("app")),
+            decision(Some("other")),
+            event(&["old"]),
+            event(&[]),
+            event(&["new"]),
+        ];
         let outage = &outages(&steps)[0];
-        let expected = ["0: app: update", "2: event: ; traffic to [old]", "3: event: ; traffic to []"];
+        let expected = [
+            "0: app: update",
+            "2: event: ; traffic to [old]",
+            "3: event: ; traffic to []",
+        ];
         assert_eq!(history(&steps, outage), expected);
     }
 }

@@ -1,4 +1,5 @@
-//! A receiver of task completion callbacks: records every callback, including those that it answers with a fault.
+//! A receiver of task completion callbacks: records every callback, including those that it answers
+//! with a fault.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -29,8 +30,13 @@ struct Inner {
 impl Receiver {
     pub fn start(trust: &Trust) -> Self {
         let inner = Arc::new(Inner::default());
-        let router = Router::new().route("/done/{guid}", post(receive)).with_state(Arc::clone(&inner));
-        Self { inner, listening: trust.listen(router) }
+        let router = Router::new()
+            .route("/done/{guid}", post(receive))
+            .with_state(Arc::clone(&inner));
+        Self {
+            inner,
+            listening: trust.listen(router),
+        }
     }
 
     /// The callback URL of a task.
@@ -44,15 +50,32 @@ impl Receiver {
 
     /// Number of callbacks by task guid.
     pub fn callbacks(&self) -> BTreeMap<String, u64> {
-        self.inner.callbacks.lock().expect("no request panics").clone()
+        self.inner
+            .callbacks
+            .lock()
+            .expect("no request panics")
+            .clone()
     }
 }
 
-async fn receive(State(inner): State<Arc<Inner>>, Path(guid): Path<String>, body: Bytes) -> Response {
+async fn receive(
+    State(inner): State<Arc<Inner>>,
+    Path(guid): Path<String>,
+    body: Bytes,
+) -> Response {
     let callback: Value = serde_json::from_slice(&body).unwrap_or_default();
     if callback["task_guid"] != guid.as_str() || !callback["failed"].is_boolean() {
         return StatusCode::BAD_REQUEST.into_response();
     }
-    *inner.callbacks.lock().expect("no request panics").entry(guid).or_default() += 1;
-    inner.faults.intercept().await.unwrap_or_else(|| StatusCode::OK.into_response())
+    *inner
+        .callbacks
+        .lock()
+        .expect("no request panics")
+        .entry(guid)
+        .or_default() += 1;
+    inner
+        .faults
+        .intercept()
+        .await
+        .unwrap_or_else(|| StatusCode::OK.into_response())
 }

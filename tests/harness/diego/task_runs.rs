@@ -1,5 +1,5 @@
-//! Clients that desire tasks and follow each of them to its deletion, in three ways: a completion callback, polling, and
-//! cancellation of an endless task.
+//! Clients that desire tasks and follow each of them to its deletion, in three ways: a completion
+//! callback, polling, and cancellation of an endless task.
 
 use std::time::Duration;
 
@@ -44,11 +44,20 @@ impl TaskRuns {
     pub fn begin(&mut self, bbs: &BbsClient, receiver: &Receiver, tasks: u64) {
         for number in self.begun..self.begun + tasks {
             let (name, completion) = match number % 3 {
-                0 => ("callback", Completion::Callback(receiver.url(&format!("callback-{number}")))),
+                0 => (
+                    "callback",
+                    Completion::Callback(receiver.url(&format!("callback-{number}"))),
+                ),
                 1 => ("polled", Completion::Polled),
                 _ => (ENDLESS, Completion::Cancelled),
             };
-            let (task, bbs) = (TaskRun { guid: format!("{name}-{number}"), completion }, bbs.clone());
+            let (task, bbs) = (
+                TaskRun {
+                    guid: format!("{name}-{number}"),
+                    completion,
+                },
+                bbs.clone(),
+            );
             if matches!(task.completion, Completion::Callback(_)) {
                 self.with_callback.push(task.guid.clone());
             }
@@ -71,7 +80,9 @@ impl TaskRun {
         self.desire(bbs).await;
         while let Some(task) = self.fetch(bbs).await {
             match (task.state(), &self.completion) {
-                (task::State::Running, Completion::Cancelled) => self.submit(bbs, "/v1/tasks/cancel").await,
+                (task::State::Running, Completion::Cancelled) => {
+                    self.submit(bbs, "/v1/tasks/cancel").await
+                }
                 (task::State::Completed, Completion::Polled | Completion::Cancelled) => {
                     self.submit(bbs, "/v1/tasks/resolving").await;
                 }
@@ -84,11 +95,22 @@ impl TaskRun {
     }
 
     async fn desire(&self, bbs: &BbsClient) {
-        let run = proto::RunAction { path: b"/task".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
-        let url = if let Completion::Callback(url) = &self.completion { url.clone() } else { String::new() };
+        let run = proto::RunAction {
+            path: b"/task".to_vec(),
+            user: b"vcap".to_vec(),
+            ..Default::default()
+        };
+        let url = if let Completion::Callback(url) = &self.completion {
+            url.clone()
+        } else {
+            String::new()
+        };
         let definition = proto::TaskDefinition {
             root_fs: b"preloaded:cflinuxfs4".to_vec(),
-            action: Some(proto::Action { run_action: Some(run), ..Default::default() }),
+            action: Some(proto::Action {
+                run_action: Some(run),
+                ..Default::default()
+            }),
             memory_mb: 64,
             disk_mb: 64,
             completion_callback_url: url.into(),
@@ -101,23 +123,37 @@ impl TaskRun {
         };
         let (_, refusal, retried): (proto::TaskLifecycleResponse, _, _) =
             bbs.call("/v1/tasks/desire.r2", &request).await;
-        let is_expected = refusal.as_ref().is_none_or(|refusal| retried && refusal.r#type() == Type::ResourceExists);
+        let is_expected = refusal
+            .as_ref()
+            .is_none_or(|refusal| retried && refusal.r#type() == Type::ResourceExists);
         assert!(is_expected, "{}: {refusal:?}", self.guid);
     }
 
     async fn fetch(&self, bbs: &BbsClient) -> Option<proto::Task> {
-        let request = proto::TaskByGuidRequest { task_guid: self.guid.clone().into() };
+        let request = proto::TaskByGuidRequest {
+            task_guid: self.guid.clone().into(),
+        };
         let (answer, refusal, _): (proto::TaskResponse, _, _) =
             bbs.call("/v1/tasks/get_by_task_guid.r3", &request).await;
         if let Some(refusal) = &refusal {
-            assert_eq!(refusal.r#type(), Type::ResourceNotFound, "{}: {refusal:?}", self.guid);
+            assert_eq!(
+                refusal.r#type(),
+                Type::ResourceNotFound,
+                "{}: {refusal:?}",
+                self.guid
+            );
         }
         answer.task
     }
 
-    /// Makes a state transition. Refused if the task is past that state by now, which is not an error.
+    /// Makes a state transition. Refused if the task is past that state by now, which is not an
+    /// error.
     async fn submit(&self, bbs: &BbsClient, path: &str) {
-        let request = proto::TaskGuidRequest { task_guid: self.guid.clone().into() };
-        let _ = bbs.submit::<proto::TaskLifecycleResponse>(path, &request).await;
+        let request = proto::TaskGuidRequest {
+            task_guid: self.guid.clone().into(),
+        };
+        let _ = bbs
+            .submit::<proto::TaskLifecycleResponse>(path, &request)
+            .await;
     }
 }

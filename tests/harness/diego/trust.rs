@@ -1,5 +1,5 @@
-//! TLS of a simulated Diego: one authority, one certificate that all components share, and the HTTP servers and clients
-//! built from them.
+//! TLS of a simulated Diego: one authority, one certificate that all components share, and the HTTP
+//! servers and clients built from them.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -40,7 +40,9 @@ impl Trust {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let authority = Authority::new("Diego's");
         replace(&folder.path().join("ca.crt"), &authority.certificate());
-        authority.issue("component", VALID).write(folder.path(), "component");
+        authority
+            .issue("component", VALID)
+            .write(folder.path(), "component");
         Self { folder }
     }
 
@@ -60,14 +62,20 @@ impl Trust {
     /// The same paths as the host's configuration of a TLS client.
     pub fn client_tls(&self) -> ClientTls {
         let [ca_file, cert_file, key_file] = self.files();
-        ClientTls { cert_file, key_file, ca_file }
+        ClientTls {
+            cert_file,
+            key_file,
+            ca_file,
+        }
     }
 
     pub fn client(&self) -> reqwest::Client {
         let identity = [self.read("component.crt"), self.read("component.key")].concat();
         reqwest::Client::builder()
             .identity(reqwest::Identity::from_pem(&identity).expect("a certificate and its key"))
-            .tls_certs_only([reqwest::Certificate::from_pem(&self.read("ca.crt")).expect("a certificate")])
+            .tls_certs_only([
+                reqwest::Certificate::from_pem(&self.read("ca.crt")).expect("a certificate")
+            ])
             .connect_timeout(TIMEOUT)
             .build()
             .expect("a client")
@@ -75,7 +83,9 @@ impl Trust {
 
     fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(&self.read("ca.crt")).expect("a certificate")).expect("an authority");
+        roots
+            .add(CertificateDer::from_pem_slice(&self.read("ca.crt")).expect("a certificate"))
+            .expect("an authority");
         roots
     }
 
@@ -97,36 +107,53 @@ impl Trust {
             .with_client_auth_cert(self.chain(), self.key())
             .expect("a certificate and its key");
         let stream = TcpStream::connect(address).await?;
-        TlsConnector::from(Arc::new(config)).connect(ServerName::from(address.ip()), stream).await
+        TlsConnector::from(Arc::new(config))
+            .connect(ServerName::from(address.ip()), stream)
+            .await
     }
 
     /// Serves `router` with mutual TLS: clients need a certificate of the authority.
     pub fn listen(&self, router: Router) -> HttpServer {
-        let verifier = WebPkiClientVerifier::builder(Arc::new(self.roots())).build().expect("an authority");
+        let verifier = WebPkiClientVerifier::builder(Arc::new(self.roots()))
+            .build()
+            .expect("an authority");
         let config = rustls::ServerConfig::builder()
             .with_client_cert_verifier(verifier)
             .with_single_cert(self.chain(), self.key())
             .expect("a certificate and its key");
         let (listener, address, handle) = bind();
-        let server = axum_server::from_tcp_rustls(listener, RustlsConfig::from_config(Arc::new(config)))
-            .expect("a listener of the runtime")
-            .handle(handle.clone());
+        let server =
+            axum_server::from_tcp_rustls(listener, RustlsConfig::from_config(Arc::new(config)))
+                .expect("a listener of the runtime")
+                .handle(handle.clone());
         tokio::spawn(server.serve(router.into_make_service()));
-        HttpServer { scheme: "https", address, handle }
+        HttpServer {
+            scheme: "https",
+            address,
+            handle,
+        }
     }
 }
 
 /// Serves `router` without TLS.
 pub fn listen_plain(router: Router) -> HttpServer {
     let (listener, address, handle) = bind();
-    let server = axum_server::from_tcp(listener).expect("a listener of the runtime").handle(handle.clone());
+    let server = axum_server::from_tcp(listener)
+        .expect("a listener of the runtime")
+        .handle(handle.clone());
     tokio::spawn(server.serve(router.into_make_service()));
-    HttpServer { scheme: "http", address, handle }
+    HttpServer {
+        scheme: "http",
+        address,
+        handle,
+    }
 }
 
 fn bind() -> (TcpListener, SocketAddr, Handle<SocketAddr>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports");
-    listener.set_nonblocking(true).expect("a listener of the runtime");
+    listener
+        .set_nonblocking(true)
+        .expect("a listener of the runtime");
     let address = listener.local_addr().expect("a listener has an address");
     (listener, address, Handle::new())
 }

@@ -1,5 +1,5 @@
-//! A load during an online migration: writes aimed at the units that are being copied, and a slow reader of a list of all
-//! records that begins before the cut-over and ends after it.
+//! A load during an online migration: writes aimed at the units that are being copied, and a slow
+//! reader of a list of all records that begins before the cut-over and ends after it.
 
 use std::time::{Duration, Instant};
 
@@ -21,18 +21,20 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub struct Outcome {
     pub report: Report,
-    /// Differences from the model: of the final state, of the instances, and of the list read across the cut-over.
+    /// Differences from the model: of the final state, of the instances, and of the list read
+    /// across the cut-over.
     pub differences: Vec<String>,
     /// From the first call until the database was at the target version.
     pub migrating: Duration,
-    /// The fraction of the copy that was done when the calls began; `None` if the copy was never seen.
+    /// The fraction of the copy that was done when the calls began; `None` if the copy was never
+    /// seen.
     pub began_at: Option<f64>,
     /// The host's log line about the cut-over, during which writes block.
     pub cut_over: String,
 }
 
-/// Loads a host that has begun to serve and migrate, until [`CALLS_AFTER`] calls after its database is at `version`.
-/// `before` is the state that the API returned at the previous version.
+/// Loads a host that has begun to serve and migrate, until [`CALLS_AFTER`] calls after its database
+/// is at `version`. `before` is the state that the API returned at the previous version.
 pub async fn migration(
     installation: &Installation,
     host: &mut Host,
@@ -54,7 +56,10 @@ pub async fn migration(
     while current_version(&database).await != version {
         if let Some(progress) = progress(installation).await {
             if progress.phase == "stopped" {
-                return Err(Failure::Answer(format!("the migration stopped: {}", progress.detail)));
+                return Err(Failure::Answer(format!(
+                    "the migration stopped: {}",
+                    progress.detail
+                )));
             }
             began_at = began_at.or(part_done(&progress));
             aim.at(part_done(&progress).unwrap_or_default());
@@ -71,23 +76,37 @@ pub async fn migration(
     let mut differences = model.differences(&everything(&caller).await?);
     differences.extend(model.differences_of_instances(&caller).await?);
     differences.extend(model.differences_of_untouched(&slow));
-    Ok(Outcome { report, differences, migrating, began_at, cut_over })
+    Ok(Outcome {
+        report,
+        differences,
+        migrating,
+        began_at,
+        cut_over,
+    })
 }
 
 /// The data version that a database records.
 pub async fn current_version(database: &Database) -> u64 {
-    let found = texts(database, "SELECT value FROM configurations WHERE id = 'version'").await;
+    let found = texts(
+        database,
+        "SELECT value FROM configurations WHERE id = 'version'",
+    )
+    .await;
     let row: serde_json::Value = serde_json::from_str(&found[0]).expect("the version is JSON");
     row["CurrentVersion"].as_u64().expect("a number")
 }
 
 /// The host's progress, if its admin socket answers.
 async fn progress(installation: &Installation) -> Option<Snapshot> {
-    let mut client = AdminClient::send(&installation.admin_socket(), Command::Status).await.ok()?;
+    let mut client = AdminClient::send(&installation.admin_socket(), Command::Status)
+        .await
+        .ok()?;
     Some(client.next().await.ok()??.progress)
 }
 
 fn part_done(progress: &Snapshot) -> Option<f64> {
-    let total = progress.total.filter(|total| *total > 0 && progress.phase == "copy")?;
+    let total = progress
+        .total
+        .filter(|total| *total > 0 && progress.phase == "copy")?;
     Some(progress.done as f64 / total as f64)
 }

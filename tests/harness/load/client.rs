@@ -24,7 +24,8 @@ pub(super) struct LoadClient {
     /// All keys that existed before the load, in order.
     order: Arc<[Guid]>,
     aim: Aim,
-    /// One draw for each call, so that what a call draws, which depends on answers, does not change later ones.
+    /// One draw for each call, so that what a call draws, which depends on answers, does not change
+    /// later ones.
     calls: Rng,
     /// The draws of the current call.
     random: Rng,
@@ -43,11 +44,29 @@ enum CallKind {
 }
 
 impl LoadClient {
-    pub(super) fn new(number: u64, caller: Caller, model: Model, order: Arc<[Guid]>, aim: Aim, seed: u64) -> Self {
+    pub(super) fn new(
+        number: u64,
+        caller: Caller,
+        model: Model,
+        order: Arc<[Guid]>,
+        aim: Aim,
+        seed: u64,
+    ) -> Self {
         let mut calls = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let random = calls.fork();
         let (created, under_way, report) = (0, String::new(), Report::new());
-        Self { number, caller, model, order, aim, calls, random, created, under_way, report }
+        Self {
+            number,
+            caller,
+            model,
+            order,
+            aim,
+            calls,
+            random,
+            created,
+            under_way,
+            report,
+        }
     }
 
     /// Makes a call every `between` until `stopped` turns true.
@@ -88,9 +107,17 @@ impl LoadClient {
         match done {
             Ok(()) => {
                 let report = &mut self.report;
-                let from_due = if is_read { &mut report.reads } else { &mut report.writes };
+                let from_due = if is_read {
+                    &mut report.reads
+                } else {
+                    &mut report.writes
+                };
                 from_due.saturating_record(micros(due.elapsed()));
-                let from_send = if is_read { &mut report.reads_from_send } else { &mut report.writes_from_send };
+                let from_send = if is_read {
+                    &mut report.reads_from_send
+                } else {
+                    &mut report.writes_from_send
+                };
                 from_send.saturating_record(micros(made.elapsed()));
             }
             Err(failure) => {
@@ -105,7 +132,9 @@ impl LoadClient {
     }
 
     async fn get(&mut self) -> Result<(), Failure> {
-        let Some(guid) = self.pick() else { return self.create().await };
+        let Some(guid) = self.pick() else {
+            return self.create().await;
+        };
         self.read(&guid).await
     }
 
@@ -125,8 +154,16 @@ impl LoadClient {
 
     /// Lists five adjacent keys of this client, some of which may have been removed.
     async fn list(&mut self) -> Result<(), Failure> {
-        let Some(first) = self.pick() else { return self.create().await };
-        let guids: Vec<_> = self.model.keys.range(first..).take(5).map(|(guid, _)| guid.clone()).collect();
+        let Some(first) = self.pick() else {
+            return self.create().await;
+        };
+        let guids: Vec<_> = self
+            .model
+            .keys
+            .range(first..)
+            .take(5)
+            .map(|(guid, _)| guid.clone())
+            .collect();
         self.begin("list from", &guids[0]);
         let mut found = self.caller.list(guids.clone()).await?;
         for guid in guids {
@@ -136,7 +173,9 @@ impl LoadClient {
         }
         if let Some(stray) = found.first() {
             let guid = String::from_utf8_lossy(&stray.process_guid);
-            return Err(Failure::Answer(format!("a list has {guid}, which is a duplicate or was not requested")));
+            return Err(Failure::Answer(format!(
+                "a list has {guid}, which is a duplicate or was not requested"
+            )));
         }
         Ok(())
     }
@@ -158,12 +197,15 @@ impl LoadClient {
     }
 
     async fn update(&mut self) -> Result<(), Failure> {
-        let Some((guid, before)) = self.pick_present().await? else { return self.create().await };
+        let Some((guid, before)) = self.pick_present().await? else {
+            return self.create().await;
+        };
         let mut after = before;
         let update = proto::DesiredLrpUpdate {
             annotation: Some(format!("annotation {}", self.random.u32(..)).into_bytes()),
             routes: self.random.bool().then(|| routes(&mut self.random)),
-            // LRPs from before the load belong to another domain; the number of their instances is not modelled.
+            // LRPs from before the load belong to another domain; the number of their instances is
+            // not modelled.
             instances: (after.domain == DOMAIN).then(|| self.random.i32(0..4)),
             ..Default::default()
         };
@@ -180,13 +222,20 @@ impl LoadClient {
     }
 
     async fn remove(&mut self) -> Result<(), Failure> {
-        let Some((guid, _)) = self.pick_present().await? else { return self.create().await };
+        let Some((guid, _)) = self.pick_present().await? else {
+            return self.create().await;
+        };
         self.begin("remove", &guid);
         let done = self.caller.remove(&guid).await;
         self.wrote(&guid, None, done)
     }
 
-    fn wrote(&mut self, guid: &[u8], after: KeyState, done: Result<(), Failure>) -> Result<(), Failure> {
+    fn wrote(
+        &mut self,
+        guid: &[u8],
+        after: KeyState,
+        done: Result<(), Failure>,
+    ) -> Result<(), Failure> {
         match done {
             Ok(()) => self.model.set(guid, after),
             Err(_) => self.model.allow(guid, after),
@@ -196,12 +245,23 @@ impl LoadClient {
 
     /// A key of this client that certainly exists, and its record, read first if it is not known.
     async fn pick_present(&mut self) -> Result<Option<(Guid, Box<proto::DesiredLrp>)>, Failure> {
-        let Some(guid) = self.pick() else { return Ok(None) };
+        let Some(guid) = self.pick() else {
+            return Ok(None);
+        };
         let known = self.model.certain(&guid).and_then(Option::as_ref);
-        if known.is_none_or(|lrp| lrp.modification_tag.as_ref().is_none_or(|tag| tag.epoch.is_empty())) {
+        if known.is_none_or(|lrp| {
+            lrp.modification_tag
+                .as_ref()
+                .is_none_or(|tag| tag.epoch.is_empty())
+        }) {
             self.read(&guid).await?;
         }
-        Ok(self.model.certain(&guid).cloned().flatten().map(|lrp| (guid, lrp)))
+        Ok(self
+            .model
+            .certain(&guid)
+            .cloned()
+            .flatten()
+            .map(|lrp| (guid, lrp)))
     }
 
     /// A key of this client that may exist.
@@ -213,11 +273,13 @@ impl LoadClient {
         };
         let keys = &self.model.keys;
         let mut candidates = keys.range(from..).chain(keys.iter());
-        candidates.find(|(_, known)| there(known)).map(|(guid, _)| guid.clone())
+        candidates
+            .find(|(_, known)| there(known))
+            .map(|(guid, _)| guid.clone())
     }
 
-    /// A key that was never used, adjacent to an existing one. An earlier load with the same seed draws the same numbers, so
-    /// its keys may be among those that existed before this load.
+    /// A key that was never used, adjacent to an existing one. An earlier load with the same seed
+    /// draws the same numbers, so its keys may be among those that existed before this load.
     fn new_key(&mut self) -> Guid {
         let near = self.near().unwrap_or_default();
         loop {
@@ -245,21 +307,39 @@ impl LoadClient {
 }
 
 fn routes(random: &mut Rng) -> proto::ProtoRoutes {
-    let value = format!(r#"[{{"hostnames":["{}.example.com"],"port":8080}}]"#, random.u32(..));
-    proto::ProtoRoutes { routes: vec![proto::RouteEntry { key: "cf-router".into(), value: value.into() }] }
+    let value = format!(
+        r#"[{{"hostnames":["{}.example.com"],"port":8080}}]"#,
+        random.u32(..)
+    );
+    proto::ProtoRoutes {
+        routes: vec![proto::RouteEntry {
+            key: "cf-router".into(),
+            value: value.into(),
+        }],
+    }
 }
 
 /// A random desired LRP as the host returns it, except for the epoch of its modification tag.
 fn desired(guid: Guid, random: &mut Rng) -> proto::DesiredLrp {
-    let run = proto::RunAction { path: b"/bin/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
-    let source = proto::MetricTagValue { r#static: guid.clone(), ..Default::default() };
+    let run = proto::RunAction {
+        path: b"/bin/app".to_vec(),
+        user: b"vcap".to_vec(),
+        ..Default::default()
+    };
+    let source = proto::MetricTagValue {
+        r#static: guid.clone(),
+        ..Default::default()
+    };
     let variable = |number: usize| proto::EnvironmentVariable {
         name: format!("VARIABLE_{number}").into_bytes(),
         value: vec![b'v'; 60],
     };
     proto::DesiredLrp {
         metrics_guid: guid.clone(),
-        metric_tags: vec![proto::MetricTagEntry { key: "source_id".into(), value: Some(source) }],
+        metric_tags: vec![proto::MetricTagEntry {
+            key: "source_id".into(),
+            value: Some(source),
+        }],
         process_guid: guid,
         domain: DOMAIN.to_vec(),
         root_fs: b"preloaded:cflinuxfs4".to_vec(),
@@ -269,7 +349,10 @@ fn desired(guid: Guid, random: &mut Rng) -> proto::DesiredLrp {
         annotation: format!("annotation {}", random.u32(..)).into_bytes(),
         environment_variables: (0..random.usize(0..30)).map(variable).collect(),
         routes: Some(routes(random)),
-        action: Some(proto::Action { run_action: Some(run), ..Default::default() }),
+        action: Some(proto::Action {
+            run_action: Some(run),
+            ..Default::default()
+        }),
         modification_tag: Some(proto::ModificationTag::default()),
         ..Default::default()
     }
@@ -280,21 +363,36 @@ fn micros(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
-#[allow(unused_imports, reason = "benchmarks use the harness without its tests")]
+#[allow(
+    unused_imports,
+    reason = "benchmarks use the harness without its tests"
+)]
 mod tests {
     use super::*;
 
-    /// The benchmark of online migrations loads a host twice with the same seed: at rest, and while it migrates.
+    /// The benchmark of online migrations loads a host twice with the same seed: at rest, and while
+    /// it migrates.
     #[test]
     fn keys_of_an_earlier_load_with_the_same_seed_are_not_used_again() {
         let mut order = vec![b"a".to_vec()];
         for load in 0..3 {
             order.sort();
             let caller = Caller::new(watch::channel(String::new()).1);
-            let mut client = LoadClient::new(3, caller, Model::default(), order.clone().into(), Aim::default(), 7);
+            let mut client = LoadClient::new(
+                3,
+                caller,
+                Model::default(),
+                order.clone().into(),
+                Aim::default(),
+                7,
+            );
             for _ in 0..20 {
                 let key = client.new_key();
-                assert!(!order.contains(&key), "load {load} desires {} again", String::from_utf8_lossy(&key));
+                assert!(
+                    !order.contains(&key),
+                    "load {load} desires {} again",
+                    String::from_utf8_lossy(&key)
+                );
                 order.push(key);
             }
         }

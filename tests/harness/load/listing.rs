@@ -1,4 +1,5 @@
-//! A list of all desired LRPs, split into records while it streams in, so that it is never in memory as a whole.
+//! A list of all desired LRPs, split into records while it streams in, so that it is never in
+//! memory as a whole.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,7 +30,10 @@ impl Digest {
         if let Some(tag) = &mut bare.modification_tag {
             tag.epoch.clear();
         }
-        Self { whole, without_epoch: digest(&bare) }
+        Self {
+            whole,
+            without_epoch: digest(&bare),
+        }
     }
 }
 
@@ -41,7 +45,8 @@ fn digest(lrp: &proto::DesiredLrp) -> u64 {
 
 /// Sorts the fields that have no defined order.
 pub fn canonical(mut lrp: proto::DesiredLrp) -> proto::DesiredLrp {
-    lrp.metric_tags.sort_by(|one, other| one.key.cmp(&other.key));
+    lrp.metric_tags
+        .sort_by(|one, other| one.key.cmp(&other.key));
     lrp
 }
 
@@ -61,9 +66,16 @@ pub async fn slowly(caller: &Caller, hurry: watch::Receiver<bool>) -> Result<Lis
     read(caller, Some(hurry)).await
 }
 
-async fn read(caller: &Caller, mut hurry: Option<watch::Receiver<bool>>) -> Result<Listing, Failure> {
-    let mut response =
-        caller.open("desired_lrps/list.r3", proto::DesiredLrPsRequest::default().encode_to_vec()).await?;
+async fn read(
+    caller: &Caller,
+    mut hurry: Option<watch::Receiver<bool>>,
+) -> Result<Listing, Failure> {
+    let mut response = caller
+        .open(
+            "desired_lrps/list.r3",
+            proto::DesiredLrPsRequest::default().encode_to_vec(),
+        )
+        .await?;
     let (mut listing, mut splitter) = (Listing::default(), Splitter::default());
     while let Some(chunk) = response.chunk().await.map_err(Failure::transport)? {
         splitter.buffer.extend_from_slice(&chunk);
@@ -73,7 +85,11 @@ async fn read(caller: &Caller, mut hurry: Option<watch::Receiver<bool>>) -> Resu
                 return Err(Failure::Answer(format!("{error:?}")));
             }
             let lrp = canonical(proto::DesiredLrp::decode(bytes).map_err(Failure::unreadable)?);
-            listing.records.entry(lrp.process_guid.clone()).or_default().push(Digest::of(&lrp));
+            listing
+                .records
+                .entry(lrp.process_guid.clone())
+                .or_default()
+                .push(Digest::of(&lrp));
         }
         splitter.compact();
         if let Some(hurry) = &mut hurry {
@@ -98,13 +114,19 @@ struct Splitter {
 impl Splitter {
     fn next(&mut self) -> Result<Option<(u64, &[u8])>, Failure> {
         let rest = &self.buffer[self.at..];
-        let Some((tag, after_tag)) = varint(rest) else { return Ok(None) };
+        let Some((tag, after_tag)) = varint(rest) else {
+            return Ok(None);
+        };
         if tag & 7 != 2 {
             return Err(Failure::Answer(format!("tag {tag} is no field of a list")));
         }
-        let Some((length, bytes)) = varint(&rest[after_tag..]) else { return Ok(None) };
+        let Some((length, bytes)) = varint(&rest[after_tag..]) else {
+            return Ok(None);
+        };
         let start = self.at + after_tag + bytes;
-        let end = start + usize::try_from(length).map_err(|_| Failure::Answer(format!("a field of {length} bytes")))?;
+        let end = start
+            + usize::try_from(length)
+                .map_err(|_| Failure::Answer(format!("a field of {length} bytes")))?;
         if end > self.buffer.len() {
             return Ok(None);
         }

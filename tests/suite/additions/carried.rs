@@ -1,4 +1,5 @@
-//! What a migration carries over, up and down: the server's own catalog says the same of the tables before and after.
+//! What a migration carries over, up and down: the server's own catalog says the same of the tables
+//! before and after.
 
 use super::{newest, with_fixture};
 use crate::harness::database::{Kind, on_each_database, on_each_server, texts};
@@ -32,7 +33,8 @@ const POSTGRES_PROPERTIES: &str = "
         LEFT JOIN pg_description d ON d.objoid = i.oid WHERE i.relname LIKE 'op_%' OR i.relname LIKE '%domain_idx'
     ORDER BY 1";
 
-/// What belongs to the tables of MariaDB and MySQL themselves; privileges and views belong to their names.
+/// What belongs to the tables of MariaDB and MySQL themselves; privileges and views belong to their
+/// names.
 const MYSQL_PROPERTIES: &str = "
     SELECT CONCAT_WS(' ', table_name, row_format, table_collation, table_comment,
             REPLACE(LOWER(create_options), 'row_format=dynamic', ''))
@@ -54,13 +56,23 @@ async fn assert_carried_over(stored: &Stored, query: &str) {
     let before = properties(stored, query).await;
     assert!(before.len() > 5, "{before:#?}");
     stored.up(newest(stored)).await.unwrap();
-    assert_eq!(properties(stored, query).await, before, "after the migration up");
+    assert_eq!(
+        properties(stored, query).await,
+        before,
+        "after the migration up"
+    );
     stored.down(VERSION).await.unwrap();
-    assert_eq!(properties(stored, query).await, before, "after the migration down");
+    assert_eq!(
+        properties(stored, query).await,
+        before,
+        "after the migration down"
+    );
 }
 
 async fn belongings_of_postgresql_are_carried_over(stored: Stored) {
-    let name = texts(&stored.context.database, "SELECT current_database()::text").await.remove(0);
+    let name = texts(&stored.context.database, "SELECT current_database()::text")
+        .await
+        .remove(0);
     let (group, reader) = (format!("{name}_group"), format!("{name}_reader"));
     for statement in [
         format!("CREATE ROLE {group}"),
@@ -106,7 +118,9 @@ on_each_server!(what_belongs_to_a_table_is_carried_over);
 async fn what_belongs_to_a_table_is_carried_over(kind: Kind) {
     match kind {
         Kind::Postgres => belongings_of_postgresql_are_carried_over(with_fixture(kind).await).await,
-        Kind::Mariadb | Kind::Mysql => belongings_of_mysql_are_carried_over(with_fixture(kind).await).await,
+        Kind::Mariadb | Kind::Mysql => {
+            belongings_of_mysql_are_carried_over(with_fixture(kind).await).await
+        }
         Kind::Sqlite => unreachable!("a file has no owner and no comments"),
     }
 }
@@ -141,7 +155,10 @@ async fn additional_column_keeps_its_values_and_index(kind: Kind) {
         let notes = "SELECT COALESCE(op_note, '') FROM desired_lrps ORDER BY process_guid";
         let counts = "SELECT CAST(op_count AS CHAR(20)) FROM actual_lrps \
                       WHERE op_count IS NOT NULL ORDER BY process_guid, instance_index";
-        [properties(&stored, notes).await, properties(&stored, counts).await]
+        [
+            properties(&stored, notes).await,
+            properties(&stored, counts).await,
+        ]
     };
     let before = values().await;
     assert!(before.iter().all(|values| values.len() > 3), "{before:?}");
@@ -153,7 +170,9 @@ async fn additional_column_keeps_its_values_and_index(kind: Kind) {
     assert_eq!(values().await, before);
     let of_index = match kind {
         Kind::Sqlite => "SELECT name FROM pragma_index_info('op_idx') ORDER BY seqno",
-        Kind::Postgres => "SELECT attname::text FROM pg_attribute WHERE attrelid = 'op_idx'::regclass ORDER BY attnum",
+        Kind::Postgres => {
+            "SELECT attname::text FROM pg_attribute WHERE attrelid = 'op_idx'::regclass ORDER BY attnum"
+        }
         Kind::Mariadb | Kind::Mysql => {
             "SELECT CAST(column_name AS CHAR) FROM information_schema.statistics \
              WHERE table_schema = DATABASE() AND index_name = 'op_idx' ORDER BY seq_in_index"

@@ -1,5 +1,6 @@
-//! The kinds of objects that can hang on a table, read from the catalogs of the servers themselves: a kind that a newer server brings
-//! is missing here, and so in what a migration examines, until it is added to both and to `host/ADDITIONS.md`.
+//! The kinds of objects that can hang on a table, read from the catalogs of the servers themselves:
+//! a kind that a newer server brings is missing here, and so in what a migration examines, until it
+//! is added to both and to `host/ADDITIONS.md`.
 
 use std::collections::BTreeSet;
 
@@ -47,7 +48,8 @@ const MYSQL: &[&str] = &[
     "KEY_COLUMN_USAGE",
     "STATISTICS",
     "TABLES",
-    // Found as objects of the table: constraints, triggers, periods, partitions; types that no layout has.
+    // Found as objects of the table: constraints, triggers, periods, partitions; types that no
+    // layout has.
     "CHECK_CONSTRAINTS",
     "KEY_PERIOD_USAGE",
     "PARTITIONS",
@@ -104,6 +106,9 @@ async fn every_kind_of_object_of_a_table_is_known(kind: Kind) {
     let found: BTreeSet<_> = texts(&database, query).await.into_iter().collect();
     database.close().await;
     assert!(found.len() > 10, "{found:?}");
-    let unknown: Vec<_> = found.iter().filter(|name| !known.contains(&name.as_str())).collect();
+    let unknown: Vec<_> = found
+        .iter()
+        .filter(|name| !known.contains(&name.as_str()))
+        .collect();
     assert!(unknown.is_empty(), "{unknown:?}");
 }

@@ -12,11 +12,17 @@ const INSTANCES: &str = "SELECT concat(process_guid, '/', instance_index, '/', s
      FROM actual_lrps ORDER BY process_guid, instance_index, presence";
 
 fn exists() -> (Type, String) {
-    (Type::ResourceExists, "the requested resource already exists".into())
+    (
+        Type::ResourceExists,
+        "the requested resource already exists".into(),
+    )
 }
 
 fn not_found() -> (Type, String) {
-    (Type::ResourceNotFound, "the requested resource could not be found".into())
+    (
+        Type::ResourceNotFound,
+        "the requested resource could not be found".into(),
+    )
 }
 
 fn invalid(text: &str) -> (Type, String) {
@@ -28,13 +34,27 @@ fn invalid_request() -> (Type, String) {
 }
 
 async fn update(server: &Server, guid: &str, update: proto::DesiredLrpUpdate) {
-    let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(update) };
+    let request = proto::UpdateDesiredLrpRequest {
+        process_guid: guid.into(),
+        update: Some(update),
+    };
     let reply = server.call("/v1/desired_lrp/update", &request).await;
-    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+    assert_eq!(
+        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
+        None
+    );
 }
 
 async fn desire_error(server: &Server, lrp: proto::DesiredLrp) -> (Type, String) {
-    server.call("/v1/desired_lrp/desire.r2", &proto::DesireLrpRequest { desired_lrp: Some(lrp) }).await.error()
+    server
+        .call(
+            "/v1/desired_lrp/desire.r2",
+            &proto::DesireLrpRequest {
+                desired_lrp: Some(lrp),
+            },
+        )
+        .await
+        .error()
 }
 
 on_each_database!(desired_lrp_is_read_back_with_the_fields_that_the_host_sets);
@@ -43,15 +63,33 @@ async fn desired_lrp_is_read_back_with_the_fields_that_the_host_sets(kind: Kind)
     let given = proto::DesiredLrp {
         annotation: b"an annotation".to_vec(),
         ports: vec![8080, 2222, 8080],
-        routes: Some(routes(&[("cf-router", "[ {\"port\": 8080, \"a\":\"<&>\"} ]"), ("gone", "null")])),
+        routes: Some(routes(&[
+            ("cf-router", "[ {\"port\": 8080, \"a\":\"<&>\"} ]"),
+            ("gone", "null"),
+        ])),
         volume_mounts: vec![
-            proto::VolumeMount { driver: b"nfs".to_vec(), mode: b"r".to_vec(), ..Default::default() },
-            proto::VolumeMount { driver: b"local".to_vec(), mode: b"rw".to_vec(), ..Default::default() },
-            proto::VolumeMount { driver: b"nfs".to_vec(), mode: b"r".to_vec(), ..Default::default() },
+            proto::VolumeMount {
+                driver: b"nfs".to_vec(),
+                mode: b"r".to_vec(),
+                ..Default::default()
+            },
+            proto::VolumeMount {
+                driver: b"local".to_vec(),
+                mode: b"rw".to_vec(),
+                ..Default::default()
+            },
+            proto::VolumeMount {
+                driver: b"nfs".to_vec(),
+                mode: b"r".to_vec(),
+                ..Default::default()
+            },
         ],
         placement_tags: vec![b"gpu".to_vec(), b"<b>".to_vec()],
         metric_tags: vec![tag("source_id", "source"), tag("app", "x")],
-        modification_tag: Some(proto::ModificationTag { epoch: b"mine".to_vec(), index: 9 }),
+        modification_tag: Some(proto::ModificationTag {
+            epoch: b"mine".to_vec(),
+            index: 9,
+        }),
         update_strategy: proto::desired_lrp::UpdateStrategy::Recreate.into(),
         deprecated_start_timeout_s: 5,
         start_timeout_ms: 6,
@@ -65,7 +103,10 @@ async fn desired_lrp_is_read_back_with_the_fields_that_the_host_sets(kind: Kind)
     assert_eq!((tag.epoch.len(), tag.index), (36, 0));
     let expected = proto::DesiredLrp {
         ports: vec![8080, 2222],
-        routes: Some(routes(&[("cf-router", r#"[{"port":8080,"a":"\u003c\u0026\u003e"}]"#)])),
+        routes: Some(routes(&[(
+            "cf-router",
+            r#"[{"port":8080,"a":"\u003c\u0026\u003e"}]"#,
+        )])),
         metrics_guid: b"source".to_vec(),
         modification_tag: None,
         deprecated_start_timeout_s: 0,
@@ -73,27 +114,70 @@ async fn desired_lrp_is_read_back_with_the_fields_that_the_host_sets(kind: Kind)
     };
     assert_eq!(found, expected);
 
-    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
-    let reply = server.call("/v1/desired_lrp_scheduling_infos/get_by_process_guid", &request).await;
-    let info = reply.message::<proto::DesiredLrpSchedulingInfoByProcessGuidResponse>().desired_lrp_scheduling_info;
+    let request = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    let reply = server
+        .call(
+            "/v1/desired_lrp_scheduling_infos/get_by_process_guid",
+            &request,
+        )
+        .await;
+    let info = reply
+        .message::<proto::DesiredLrpSchedulingInfoByProcessGuidResponse>()
+        .desired_lrp_scheduling_info;
     let info = info.unwrap();
-    assert_eq!(info.volume_placement.unwrap().driver_names, [b"nfs".to_vec(), b"local".to_vec(), b"nfs".to_vec()]);
+    assert_eq!(
+        info.volume_placement.unwrap().driver_names,
+        [b"nfs".to_vec(), b"local".to_vec(), b"nfs".to_vec()]
+    );
     assert_eq!(info.placement_tags, [b"gpu".to_vec(), b"<b>".to_vec()]);
-    assert_eq!(server.texts("SELECT placement_tags FROM desired_lrps").await, [r#"["gpu","\u003cb\u003e"]"#]);
-    assert_eq!(server.texts("SELECT record_version FROM desired_lrps").await, [RECORD_VERSION.to_string()]);
+    assert_eq!(
+        server
+            .texts("SELECT placement_tags FROM desired_lrps")
+            .await,
+        [r#"["gpu","\u003cb\u003e"]"#]
+    );
+    assert_eq!(
+        server
+            .texts("SELECT record_version FROM desired_lrps")
+            .await,
+        [RECORD_VERSION.to_string()]
+    );
 }
 
 on_each_database!(desiring_an_lrp_creates_unclaimed_instances);
 async fn desiring_an_lrp_creates_unclaimed_instances(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
-    desire(&server, proto::DesiredLrp { instances: 0, ..lrp("none") }).await;
-    assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/1/UNCLAIMED/0"]);
-    let request = proto::ActualLrPsRequest { process_guid: b"guid".to_vec(), index: Some(1), ..Default::default() };
-    let answer: proto::ActualLrPsResponse = server.call("/v1/actual_lrps/list", &request).await.message();
+    desire(
+        &server,
+        proto::DesiredLrp {
+            instances: 0,
+            ..lrp("none")
+        },
+    )
+    .await;
+    assert_eq!(
+        server.texts(INSTANCES).await,
+        ["guid/0/UNCLAIMED/0", "guid/1/UNCLAIMED/0"]
+    );
+    let request = proto::ActualLrPsRequest {
+        process_guid: b"guid".to_vec(),
+        index: Some(1),
+        ..Default::default()
+    };
+    let answer: proto::ActualLrPsResponse = server
+        .call("/v1/actual_lrps/list", &request)
+        .await
+        .message();
     let [mut found] = <[_; 1]>::try_from(answer.actual_lrps).unwrap();
     assert_eq!(found.modification_tag.take().unwrap().epoch.len(), 36);
-    let key = proto::ActualLrpKey { process_guid: b"guid".to_vec(), index: 1, domain: b"domain".to_vec() };
+    let key = proto::ActualLrpKey {
+        process_guid: b"guid".to_vec(),
+        index: 1,
+        domain: b"domain".to_vec(),
+    };
     let expected = proto::ActualLrp {
         actual_lrp_key: Some(key),
         actual_lrp_instance_key: Some(proto::ActualLrpInstanceKey::default()),
@@ -104,13 +188,25 @@ async fn desiring_an_lrp_creates_unclaimed_instances(kind: Kind) {
         ..Default::default()
     };
     assert_eq!(found, expected);
-    assert_eq!(server.texts("SELECT DISTINCT record_version FROM actual_lrps").await, [RECORD_VERSION.to_string()]);
+    assert_eq!(
+        server
+            .texts("SELECT DISTINCT record_version FROM actual_lrps")
+            .await,
+        [RECORD_VERSION.to_string()]
+    );
 }
 
 on_each_layout!(more_instances_than_one_transaction_takes_are_all_created);
 async fn more_instances_than_one_transaction_takes_are_all_created(kind: Kind) {
     let server = Server::empty(kind).await;
-    desire(&server, proto::DesiredLrp { instances: 1_203, ..lrp("guid") }).await;
+    desire(
+        &server,
+        proto::DesiredLrp {
+            instances: 1_203,
+            ..lrp("guid")
+        },
+    )
+    .await;
     let indices =
         server.texts("SELECT concat(count(*), '/', min(instance_index), '/', max(instance_index)) FROM actual_lrps");
     assert_eq!(indices.await, ["1203/0/1202"]);
@@ -121,7 +217,16 @@ async fn removal_during_desire_leaves_no_instances(kind: Kind) {
     let server = std::sync::Arc::new(Server::empty(kind).await);
     let desiring = {
         let server = std::sync::Arc::clone(&server);
-        tokio::spawn(async move { desire(&server, proto::DesiredLrp { instances: 10_000, ..lrp("guid") }).await })
+        tokio::spawn(async move {
+            desire(
+                &server,
+                proto::DesiredLrp {
+                    instances: 10_000,
+                    ..lrp("guid")
+                },
+            )
+            .await
+        })
     };
     while server.texts(INSTANCES).await.is_empty() {
         tokio::task::yield_now().await;
@@ -136,7 +241,11 @@ async fn desiring_an_existing_guid_is_rejected_and_changes_nothing(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     let before = get(&server, "guid").await;
-    let again = proto::DesiredLrp { instances: 5, annotation: b"again".to_vec(), ..lrp("guid") };
+    let again = proto::DesiredLrp {
+        instances: 5,
+        annotation: b"again".to_vec(),
+        ..lrp("guid")
+    };
     assert_eq!(desire_error(&server, again).await, exists());
     assert_eq!(get(&server, "guid").await, before);
     assert_eq!(server.texts(INSTANCES).await.len(), 2);
@@ -146,43 +255,98 @@ on_each_layout!(running_instance_is_adopted_when_its_lrp_is_desired_again);
 async fn running_instance_is_adopted_when_its_lrp_is_desired_again(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
-    server.sql("UPDATE actual_lrps SET state = 'RUNNING', cell_id = 'cell' WHERE instance_index = 1").await;
+    server
+        .sql("UPDATE actual_lrps SET state = 'RUNNING', cell_id = 'cell' WHERE instance_index = 1")
+        .await;
     assert_eq!(remove(&server, "guid").await, None);
     assert_eq!(server.texts(INSTANCES).await, ["guid/1/RUNNING/0"]);
-    desire(&server, proto::DesiredLrp { instances: 3, ..lrp("guid") }).await;
-    assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/1/RUNNING/0", "guid/2/UNCLAIMED/0"]);
+    desire(
+        &server,
+        proto::DesiredLrp {
+            instances: 3,
+            ..lrp("guid")
+        },
+    )
+    .await;
+    assert_eq!(
+        server.texts(INSTANCES).await,
+        [
+            "guid/0/UNCLAIMED/0",
+            "guid/1/RUNNING/0",
+            "guid/2/UNCLAIMED/0"
+        ]
+    );
 }
 
 on_each_layout!(values_too_long_or_invalid_for_a_column_are_rejected_and_those_in_messages_kept);
-async fn values_too_long_or_invalid_for_a_column_are_rejected_and_those_in_messages_kept(kind: Kind) {
+async fn values_too_long_or_invalid_for_a_column_are_rejected_and_those_in_messages_kept(
+    kind: Kind,
+) {
     let server = Server::empty(kind).await;
     let broken = || b"\xff\xfe".to_vec();
     let refusals = [
-        proto::DesiredLrp { domain: broken(), ..lrp("a") },
-        proto::DesiredLrp { annotation: broken(), ..lrp("a") },
-        proto::DesiredLrp { log_guid: broken(), ..lrp("a") },
-        proto::DesiredLrp { root_fs: b"docker://x/\xff".to_vec(), ..lrp("a") },
-        proto::DesiredLrp { domain: "d".repeat(256).into(), ..lrp("a") },
-        proto::DesiredLrp { root_fs: format!("docker://{}", "x".repeat(1016)).into(), ..lrp("a") },
+        proto::DesiredLrp {
+            domain: broken(),
+            ..lrp("a")
+        },
+        proto::DesiredLrp {
+            annotation: broken(),
+            ..lrp("a")
+        },
+        proto::DesiredLrp {
+            log_guid: broken(),
+            ..lrp("a")
+        },
+        proto::DesiredLrp {
+            root_fs: b"docker://x/\xff".to_vec(),
+            ..lrp("a")
+        },
+        proto::DesiredLrp {
+            domain: "d".repeat(256).into(),
+            ..lrp("a")
+        },
+        proto::DesiredLrp {
+            root_fs: format!("docker://{}", "x".repeat(1016)).into(),
+            ..lrp("a")
+        },
         lrp(&"g".repeat(256)),
-        proto::DesiredLrp { routes: Some(routes(&[("cf-router", "not JSON")])), ..lrp("a") },
-        proto::DesiredLrp { routes: Some(routes(&[("cf-router", "")])), ..lrp("a") },
+        proto::DesiredLrp {
+            routes: Some(routes(&[("cf-router", "not JSON")])),
+            ..lrp("a")
+        },
+        proto::DesiredLrp {
+            routes: Some(routes(&[("cf-router", "")])),
+            ..lrp("a")
+        },
     ];
     for given in refusals {
-        assert_eq!(desire_error(&server, given.clone()).await, invalid_request(), "{given:?}");
+        assert_eq!(
+            desire_error(&server, given.clone()).await,
+            invalid_request(),
+            "{given:?}"
+        );
     }
-    assert_eq!(guids(&list(&server, Default::default()).await), Vec::<String>::new());
+    assert_eq!(
+        guids(&list(&server, Default::default()).await),
+        Vec::<String>::new()
+    );
     assert_eq!(server.texts(INSTANCES).await, Vec::<String>::new());
 
     let kept = proto::DesiredLrp {
         log_source: broken(),
-        environment_variables: vec![proto::EnvironmentVariable { name: broken(), value: broken() }],
+        environment_variables: vec![proto::EnvironmentVariable {
+            name: broken(),
+            value: broken(),
+        }],
         domain: "é".repeat(255).into(),
         ..lrp(&"g".repeat(255))
     };
     desire(&server, kept.clone()).await;
     let found = get(&server, &"g".repeat(255)).await;
-    assert_eq!((found.log_source, found.environment_variables), (kept.log_source, kept.environment_variables));
+    assert_eq!(
+        (found.log_source, found.environment_variables),
+        (kept.log_source, kept.environment_variables)
+    );
 }
 
 on_each_layout!(update_changes_only_the_named_fields_and_increments_the_modification_tag);
@@ -190,7 +354,11 @@ async fn update_changes_only_the_named_fields_and_increments_the_modification_ta
     let server = Server::empty(kind).await;
     desire(
         &server,
-        proto::DesiredLrp { annotation: b"old".to_vec(), routes: Some(routes(&[("a", "1")])), ..lrp("guid") },
+        proto::DesiredLrp {
+            annotation: b"old".to_vec(),
+            routes: Some(routes(&[("a", "1")])),
+            ..lrp("guid")
+        },
     )
     .await;
     let before = get(&server, "guid").await;
@@ -231,7 +399,14 @@ async fn update_changes_only_the_named_fields_and_increments_the_modification_ta
 on_each_layout!(update_creates_and_deletes_only_instances_that_no_cell_runs);
 async fn update_creates_and_deletes_only_instances_that_no_cell_runs(kind: Kind) {
     let server = Server::empty(kind).await;
-    desire(&server, proto::DesiredLrp { instances: 5, ..lrp("guid") }).await;
+    desire(
+        &server,
+        proto::DesiredLrp {
+            instances: 5,
+            ..lrp("guid")
+        },
+    )
+    .await;
     desire(&server, lrp("other")).await;
     server.sql(
         "UPDATE actual_lrps SET state = 'CRASHED' WHERE process_guid = 'guid' AND instance_index = 3; \
@@ -240,26 +415,52 @@ async fn update_creates_and_deletes_only_instances_that_no_cell_runs(kind: Kind)
          SELECT process_guid, instance_index, domain, 'UNCLAIMED', net_info, modification_tag_epoch, 1 \
          FROM actual_lrps WHERE process_guid = 'guid' AND instance_index = 2",
     ).await;
-    let instances = |count| proto::DesiredLrpUpdate { instances: Some(count), ..Default::default() };
+    let instances = |count| proto::DesiredLrpUpdate {
+        instances: Some(count),
+        ..Default::default()
+    };
     update(&server, "guid", instances(1)).await;
-    // A running instance is stopped by its cell, and an evacuating one is removed by its evacuation.
+    // A running instance is stopped by its cell, and an evacuating one is removed by its
+    // evacuation.
     let others = ["other/0/UNCLAIMED/0", "other/1/UNCLAIMED/0"];
-    let waiting = ["guid/0/UNCLAIMED/0", "guid/2/UNCLAIMED/1", "guid/4/RUNNING/0"];
-    assert_eq!(server.texts(INSTANCES).await, [&waiting[..], &others].concat());
+    let waiting = [
+        "guid/0/UNCLAIMED/0",
+        "guid/2/UNCLAIMED/1",
+        "guid/4/RUNNING/0",
+    ];
+    assert_eq!(
+        server.texts(INSTANCES).await,
+        [&waiting[..], &others].concat()
+    );
 
     update(&server, "guid", instances(3)).await;
-    let waiting =
-        ["guid/0/UNCLAIMED/0", "guid/1/UNCLAIMED/0", "guid/2/UNCLAIMED/0", "guid/2/UNCLAIMED/1", "guid/4/RUNNING/0"];
-    assert_eq!(server.texts(INSTANCES).await, [&waiting[..], &others].concat());
+    let waiting = [
+        "guid/0/UNCLAIMED/0",
+        "guid/1/UNCLAIMED/0",
+        "guid/2/UNCLAIMED/0",
+        "guid/2/UNCLAIMED/1",
+        "guid/4/RUNNING/0",
+    ];
+    assert_eq!(
+        server.texts(INSTANCES).await,
+        [&waiting[..], &others].concat()
+    );
 
     update(&server, "guid", instances(6)).await;
     assert_eq!(
-        server.texts("SELECT state FROM actual_lrps WHERE process_guid = 'guid' AND instance_index = 4").await,
+        server
+            .texts(
+                "SELECT state FROM actual_lrps WHERE process_guid = 'guid' AND instance_index = 4"
+            )
+            .await,
         ["RUNNING"]
     );
 
     assert_eq!(remove(&server, "guid").await, None);
-    assert_eq!(server.texts(INSTANCES).await, [&["guid/2/UNCLAIMED/1", "guid/4/RUNNING/0"][..], &others].concat());
+    assert_eq!(
+        server.texts(INSTANCES).await,
+        [&["guid/2/UNCLAIMED/1", "guid/4/RUNNING/0"][..], &others].concat()
+    );
     assert_eq!(guids(&list(&server, Default::default()).await), ["other"]);
 }
 
@@ -267,23 +468,69 @@ on_each_layout!(update_that_does_not_scale_down_deletes_no_instance);
 async fn update_that_does_not_scale_down_deletes_no_instance(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
-    // Above the desired number of instances: left to convergence by an update that does not scale down.
-    server.sql("UPDATE actual_lrps SET instance_index = 7, state = 'CRASHED' WHERE instance_index = 1").await;
-    update(&server, "guid", proto::DesiredLrpUpdate { annotation: Some(b"x".to_vec()), ..Default::default() }).await;
-    update(&server, "guid", proto::DesiredLrpUpdate { instances: Some(2), ..Default::default() }).await;
-    assert_eq!(server.texts(INSTANCES).await, ["guid/0/UNCLAIMED/0", "guid/7/CRASHED/0"]);
+    // Above the desired number of instances: left to convergence by an update that does not scale
+    // down.
+    server
+        .sql(
+            "UPDATE actual_lrps SET instance_index = 7, state = 'CRASHED' WHERE instance_index = 1",
+        )
+        .await;
+    update(
+        &server,
+        "guid",
+        proto::DesiredLrpUpdate {
+            annotation: Some(b"x".to_vec()),
+            ..Default::default()
+        },
+    )
+    .await;
+    update(
+        &server,
+        "guid",
+        proto::DesiredLrpUpdate {
+            instances: Some(2),
+            ..Default::default()
+        },
+    )
+    .await;
+    assert_eq!(
+        server.texts(INSTANCES).await,
+        ["guid/0/UNCLAIMED/0", "guid/7/CRASHED/0"]
+    );
 }
 
 on_each_layout!(absent_desired_lrps_are_answered_with_not_found);
 async fn absent_desired_lrps_are_answered_with_not_found(kind: Kind) {
     let server = Server::empty(kind).await;
-    let update = proto::UpdateDesiredLrpRequest { process_guid: b"no".to_vec(), update: Some(Default::default()) };
-    assert_eq!(server.call("/v1/desired_lrp/update", &update).await.error(), not_found());
-    let request = proto::RemoveDesiredLrpRequest { process_guid: b"no".to_vec() };
-    assert_eq!(server.call("/v1/desired_lrp/remove", &request).await.error(), not_found());
-    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"\xff".to_vec() };
-    for path in ["desired_lrps/get_by_process_guid.r3", "desired_lrp_scheduling_infos/get_by_process_guid"] {
-        assert_eq!(server.call(&format!("/v1/{path}"), &request).await.error(), not_found());
+    let update = proto::UpdateDesiredLrpRequest {
+        process_guid: b"no".to_vec(),
+        update: Some(Default::default()),
+    };
+    assert_eq!(
+        server.call("/v1/desired_lrp/update", &update).await.error(),
+        not_found()
+    );
+    let request = proto::RemoveDesiredLrpRequest {
+        process_guid: b"no".to_vec(),
+    };
+    assert_eq!(
+        server
+            .call("/v1/desired_lrp/remove", &request)
+            .await
+            .error(),
+        not_found()
+    );
+    let request = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: b"\xff".to_vec(),
+    };
+    for path in [
+        "desired_lrps/get_by_process_guid.r3",
+        "desired_lrp_scheduling_infos/get_by_process_guid",
+    ] {
+        assert_eq!(
+            server.call(&format!("/v1/{path}"), &request).await.error(),
+            not_found()
+        );
     }
 }
 
@@ -291,35 +538,94 @@ on_each_layout!(invalid_requests_are_rejected_by_each_method);
 async fn invalid_requests_are_rejected_by_each_method(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
-    let no_update = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: None };
-    assert_eq!(server.call("/v1/desired_lrp/update", &no_update).await.error(), invalid("Invalid field: update"));
-    let negative = proto::DesiredLrpUpdate { instances: Some(-1), ..Default::default() };
-    let negative = proto::UpdateDesiredLrpRequest { update: Some(negative), ..no_update };
-    assert_eq!(server.call("/v1/desired_lrp/update", &negative).await.error(), invalid("Invalid field: instances"));
+    let no_update = proto::UpdateDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+        update: None,
+    };
+    assert_eq!(
+        server
+            .call("/v1/desired_lrp/update", &no_update)
+            .await
+            .error(),
+        invalid("Invalid field: update")
+    );
+    let negative = proto::DesiredLrpUpdate {
+        instances: Some(-1),
+        ..Default::default()
+    };
+    let negative = proto::UpdateDesiredLrpRequest {
+        update: Some(negative),
+        ..no_update
+    };
+    assert_eq!(
+        server
+            .call("/v1/desired_lrp/update", &negative)
+            .await
+            .error(),
+        invalid("Invalid field: instances")
+    );
     for path in [
         "desired_lrp/remove",
         "desired_lrps/get_by_process_guid.r3",
         "desired_lrp_scheduling_infos/get_by_process_guid",
     ] {
-        assert_eq!(server.post(&format!("/v1/{path}"), []).await.error(), invalid("Invalid field: process_guid"));
+        assert_eq!(
+            server.post(&format!("/v1/{path}"), []).await.error(),
+            invalid("Invalid field: process_guid")
+        );
     }
-    assert_eq!(server.post("/v1/desired_lrp/desire.r2", []).await.error(), invalid("Invalid field: desired_lrp"));
-    assert_eq!(server.post("/v1/domains/upsert", []).await.error(), invalid("Invalid field: domain"));
-    let reply = server.post("/v1/actual_lrps/list_by_process_guids", []).await;
+    assert_eq!(
+        server.post("/v1/desired_lrp/desire.r2", []).await.error(),
+        invalid("Invalid field: desired_lrp")
+    );
+    assert_eq!(
+        server.post("/v1/domains/upsert", []).await.error(),
+        invalid("Invalid field: domain")
+    );
+    let reply = server
+        .post("/v1/actual_lrps/list_by_process_guids", [])
+        .await;
     assert_eq!(reply.error(), invalid("process_guids must not be empty"));
-    let bad_update = proto::DesiredLrpUpdate { annotation: Some(b"\xff".to_vec()), ..Default::default() };
-    let bad_update = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(bad_update) };
-    assert_eq!(server.call("/v1/desired_lrp/update", &bad_update).await.error(), invalid_request());
-    assert_eq!(get(&server, "guid").await.modification_tag.unwrap().index, 0);
+    let bad_update = proto::DesiredLrpUpdate {
+        annotation: Some(b"\xff".to_vec()),
+        ..Default::default()
+    };
+    let bad_update = proto::UpdateDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+        update: Some(bad_update),
+    };
+    assert_eq!(
+        server
+            .call("/v1/desired_lrp/update", &bad_update)
+            .await
+            .error(),
+        invalid_request()
+    );
+    assert_eq!(
+        get(&server, "guid").await.modification_tag.unwrap().index,
+        0
+    );
 }
 
 async fn upsert(server: &Server, domain: &[u8], ttl: u32) -> crate::harness::server::Reply {
-    server.call("/v1/domains/upsert", &proto::UpsertDomainRequest { domain: domain.to_vec(), ttl }).await
+    server
+        .call(
+            "/v1/domains/upsert",
+            &proto::UpsertDomainRequest {
+                domain: domain.to_vec(),
+                ttl,
+            },
+        )
+        .await
 }
 
 async fn domains(server: &Server) -> Vec<String> {
     let answer: proto::DomainsResponse = server.post("/v1/domains/list", []).await.message();
-    answer.domains.into_iter().map(|domain| String::from_utf8(domain).unwrap()).collect()
+    answer
+        .domains
+        .into_iter()
+        .map(|domain| String::from_utf8(domain).unwrap())
+        .collect()
 }
 
 on_each_layout!(domain_is_fresh_until_its_ttl_expires);
@@ -327,7 +633,13 @@ async fn domain_is_fresh_until_its_ttl_expires(kind: Kind) {
     const SECOND: i64 = 1_000_000_000;
     let server = Server::empty(kind).await;
     for (domain, ttl) in [("short", 10), ("long", 20), ("ever", 0), ("ever", 0)] {
-        assert_eq!(upsert(&server, domain.as_bytes(), ttl).await.message::<proto::UpsertDomainResponse>().error, None);
+        assert_eq!(
+            upsert(&server, domain.as_bytes(), ttl)
+                .await
+                .message::<proto::UpsertDomainResponse>()
+                .error,
+            None
+        );
     }
     assert_eq!(domains(&server).await, ["ever", "long", "short"]);
     server.clock.set(NOW_NS + 10 * SECOND - SECOND / 2 - 1);
@@ -339,16 +651,27 @@ async fn domain_is_fresh_until_its_ttl_expires(kind: Kind) {
     upsert(&server, b"ever", 1).await;
     server.clock.set(NOW_NS + 100 * SECOND);
     assert_eq!(domains(&server).await, Vec::<String>::new());
-    assert_eq!(server.texts("SELECT domain FROM domains ORDER BY domain").await, ["ever", "long", "short"]);
+    assert_eq!(
+        server
+            .texts("SELECT domain FROM domains ORDER BY domain")
+            .await,
+        ["ever", "long", "short"]
+    );
 }
 
 on_each_layout!(domain_that_the_column_cannot_hold_is_rejected);
 async fn domain_that_the_column_cannot_hold_is_rejected(kind: Kind) {
     let server = Server::empty(kind).await;
     assert_eq!(upsert(&server, b"\xff", 1).await.error(), invalid_request());
-    assert_eq!(upsert(&server, "d".repeat(256).as_bytes(), 1).await.error(), invalid_request());
     assert_eq!(
-        upsert(&server, "d".repeat(255).as_bytes(), u32::MAX).await.message::<proto::UpsertDomainResponse>().error,
+        upsert(&server, "d".repeat(256).as_bytes(), 1).await.error(),
+        invalid_request()
+    );
+    assert_eq!(
+        upsert(&server, "d".repeat(255).as_bytes(), u32::MAX)
+            .await
+            .message::<proto::UpsertDomainResponse>()
+            .error,
         None
     );
 }
@@ -361,7 +684,10 @@ async fn host_without_the_lock_changes_nothing(kind: Kind) {
     let (kind, text) = desire_error(&server, lrp("late")).await;
     assert_eq!(kind, Type::UnknownError);
     assert!(text.contains("no longer the master"), "{text}");
-    assert_eq!(remove(&server, "guid").await.unwrap().r#type(), Type::UnknownError);
+    assert_eq!(
+        remove(&server, "guid").await.unwrap().r#type(),
+        Type::UnknownError
+    );
     assert_eq!(upsert(&server, b"d", 1).await.error().0, Type::UnknownError);
     assert_eq!(guids(&list(&server, Default::default()).await), ["guid"]);
 }

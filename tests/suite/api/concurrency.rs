@@ -1,5 +1,5 @@
-//! Concurrent calls of several cells about the same few instances. In any order, the published changes of an instance
-//! form a history without gaps, whose last state is the one in the database.
+//! Concurrent calls of several cells about the same few instances. In any order, the published
+//! changes of an instance form a history without gaps, whose last state is the one in the database.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use bbs::testing::model::slot::Slot;
 use bbs_proto::models as proto;
 
 use super::actual_lrps::{
-    CLAIM, CRASH, FAIL, REMOVE, START, call_error, claim, crash, fail, instance, key, net_info, remove, start,
-    subscribe, with_two_unclaimed,
+    CLAIM, CRASH, FAIL, REMOVE, START, call_error, claim, crash, fail, instance, key, net_info,
+    remove, start, subscribe, with_two_unclaimed,
 };
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_each_layout;
@@ -37,11 +37,22 @@ async fn random_call(server: &Server, random: &mut fastrand::Rng) {
                 actual_lrp_net_info: net_info(name),
                 ..Default::default()
             };
-            drop(server.call("/v1/actual_lrps/evacuate_running.r1", &request).await);
+            drop(
+                server
+                    .call("/v1/actual_lrps/evacuate_running.r1", &request)
+                    .await,
+            );
         }
         _ => {
-            let request = proto::RemoveEvacuatingActualLrpRequest { actual_lrp_key, actual_lrp_instance_key };
-            drop(server.call("/v1/actual_lrps/remove_evacuating", &request).await);
+            let request = proto::RemoveEvacuatingActualLrpRequest {
+                actual_lrp_key,
+                actual_lrp_instance_key,
+            };
+            drop(
+                server
+                    .call("/v1/actual_lrps/remove_evacuating", &request)
+                    .await,
+            );
         }
     }
 }
@@ -76,10 +87,23 @@ async fn concurrent_calls_publish_one_consistent_history(kind: Kind) {
     });
     let mut changes = 0;
     loop {
-        let next = subscription.next().await.expect("the subscription keeps up");
-        let RecordChange::Slot { before, after, .. } = &next.change else { break };
-        let index = before.rows().chain(after.rows()).next().expect("something changed").index;
-        assert_eq!(&known[&index], &**before, "change {changes} starts from the state that the previous one left");
+        let next = subscription
+            .next()
+            .await
+            .expect("the subscription keeps up");
+        let RecordChange::Slot { before, after, .. } = &next.change else {
+            break;
+        };
+        let index = before
+            .rows()
+            .chain(after.rows())
+            .next()
+            .expect("something changed")
+            .index;
+        assert_eq!(
+            &known[&index], &**before,
+            "change {changes} starts from the state that the previous one left"
+        );
         known.insert(index, (**after).clone());
         changes += 1;
     }

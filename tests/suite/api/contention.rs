@@ -1,4 +1,5 @@
-//! Calls that conflict with another transaction in the database: they wait or are retried, and the client sees no error.
+//! Calls that conflict with another transaction in the database: they wait or are retried, and the
+//! client sees no error.
 
 use bbs::testing::database::sql;
 use bbs_proto::models as proto;
@@ -10,8 +11,14 @@ use crate::harness::database::{Kind, on_each_server};
 use crate::harness::server::Server;
 
 fn annotate(text: &str) -> proto::UpdateDesiredLrpRequest {
-    let update = proto::DesiredLrpUpdate { annotation: Some(text.into()), ..Default::default() };
-    proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(update) }
+    let update = proto::DesiredLrpUpdate {
+        annotation: Some(text.into()),
+        ..Default::default()
+    };
+    proto::UpdateDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+        update: Some(update),
+    }
 }
 
 on_each_server!(locked_row_delays_an_update);
@@ -19,33 +26,52 @@ async fn locked_row_delays_an_update(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     let mut other = server.database.write().await.unwrap();
-    other.execute(sql("UPDATE desired_lrps SET annotation = 'theirs' WHERE process_guid = 'guid'")).await.unwrap();
+    other
+        .execute(sql(
+            "UPDATE desired_lrps SET annotation = 'theirs' WHERE process_guid = 'guid'",
+        ))
+        .await
+        .unwrap();
     let release = async {
         server.test_database.wait_for_lock_wait().await;
         other.commit().await.unwrap();
     };
     let request = annotate("ours");
     let (reply, ()) = tokio::join!(server.call("/v1/desired_lrp/update", &request), release);
-    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+    assert_eq!(
+        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
+        None
+    );
     assert_eq!(get(&server, "guid").await.annotation, b"ours");
 }
 
 on_each_server!(deadlocked_update_is_retried);
-/// The call locks the fence and then waits for the row; the other transaction locks the row and then waits for the fence.
+/// The call locks the fence and then waits for the row; the other transaction locks the row and
+/// then waits for the fence.
 async fn deadlocked_update_is_retried(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     let mut other = server.database.write().await.unwrap();
-    other.execute(sql("UPDATE desired_lrps SET annotation = 'theirs' WHERE process_guid = 'guid'")).await.unwrap();
+    other
+        .execute(sql(
+            "UPDATE desired_lrps SET annotation = 'theirs' WHERE process_guid = 'guid'",
+        ))
+        .await
+        .unwrap();
     let cross = async {
         server.test_database.wait_for_lock_wait().await;
         // The database may abort either transaction; this one is dropped in both cases.
-        let _ = other.execute(sql("UPDATE bbs_fence SET token = token WHERE id = 1")).await;
+        let _ = other
+            .execute(sql("UPDATE bbs_fence SET token = token WHERE id = 1"))
+            .await;
         drop(other);
     };
     let request = annotate("ours");
     let (reply, ()) = tokio::join!(server.call("/v1/desired_lrp/update", &request), cross);
-    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+    assert_eq!(
+        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
+        None
+    );
     assert_eq!(get(&server, "guid").await.annotation, b"ours");
 }
 
@@ -54,8 +80,17 @@ async fn repeated_start_does_not_wait_for_a_locked_row(kind: Kind) {
     let server = Server::empty(kind).await;
     assert_eq!(call_error(&server, START, &start(0, "a")).await, None);
     let mut other = server.database.write().await.unwrap();
-    other.execute(sql("UPDATE actual_lrps SET crash_count = 7 WHERE process_guid = 'guid'")).await.unwrap();
-    assert_eq!(call_error(&server, START, &start(0, "a")).await, None, "it waited for a locked row");
+    other
+        .execute(sql(
+            "UPDATE actual_lrps SET crash_count = 7 WHERE process_guid = 'guid'",
+        ))
+        .await
+        .unwrap();
+    assert_eq!(
+        call_error(&server, START, &start(0, "a")).await,
+        None,
+        "it waited for a locked row"
+    );
     drop(other);
     assert_eq!(rows(&server).await, ["0/0/RUNNING/a/0"]);
 }
@@ -65,14 +100,23 @@ async fn claim_waits_for_a_locked_instance(kind: Kind) {
     let server = Server::empty(kind).await;
     assert_eq!(call_error(&server, START, &start(0, "a")).await, None);
     let mut other = server.database.write().await.unwrap();
-    other.execute(sql("UPDATE actual_lrps SET crash_count = 7 WHERE process_guid = 'guid'")).await.unwrap();
+    other
+        .execute(sql(
+            "UPDATE actual_lrps SET crash_count = 7 WHERE process_guid = 'guid'",
+        ))
+        .await
+        .unwrap();
     let release = async {
         server.test_database.wait_for_lock_wait().await;
         other.commit().await.unwrap();
     };
     let request = claim(0, "a");
     let (found, ()) = tokio::join!(call_error(&server, CLAIM, &request), release);
-    assert_eq!((found, images(&server).await[0].crash_count), (None, 7), "the write of the other transaction is read");
+    assert_eq!(
+        (found, images(&server).await[0].crash_count),
+        (None, 7),
+        "the write of the other transaction is read"
+    );
     assert_eq!(rows(&server).await, ["0/0/CLAIMED/a/1"]);
 }
 

@@ -1,4 +1,5 @@
-//! Requests and responses at the level of HTTP: the 503 gate, verbs, paths, versions, bodies, headers.
+//! Requests and responses at the level of HTTP: the 503 gate, verbs, paths, versions, bodies,
+//! headers.
 
 use bbs::testing::progress::Counted;
 use bbs_proto::models as proto;
@@ -11,21 +12,43 @@ use crate::harness::server::{Options, Server};
 
 on_layouts_of_sqlite!(closed_gate_answers_every_path_with_503_and_retry_after);
 async fn closed_gate_answers_every_path_with_503_and_retry_after(kind: Kind) {
-    let server = Server::closed(Options { kind, ..Options::default() }).await;
-    server.progress.enter("copy", "desired_lrps", Some(Counted::Units.total(10)));
+    let server = Server::closed(Options {
+        kind,
+        ..Options::default()
+    })
+    .await;
+    server
+        .progress
+        .enter("copy", "desired_lrps", Some(Counted::Units.total(10)));
     server.progress.advance(4);
     for path in ["/v1/ping", "/v0.9/desired_lrps/list", "/nothing", "/"] {
         let reply = server.post(path, []).await;
-        assert_eq!((reply.status, reply.header("content-type")), (503, "application/json"), "{path}");
+        assert_eq!(
+            (reply.status, reply.header("content-type")),
+            (503, "application/json"),
+            "{path}"
+        );
         assert!(reply.header("retry-after").parse::<u32>().unwrap() >= 1);
         let body: Value = serde_json::from_slice(&reply.body).unwrap();
-        assert_eq!((&body["phase"], &body["detail"]), (&"copy".into(), &"desired_lrps".into()));
+        assert_eq!(
+            (&body["phase"], &body["detail"]),
+            (&"copy".into(), &"desired_lrps".into())
+        );
         assert_eq!((&body["done"], &body["total"]), (&4.into(), &10.into()));
         let message = body["message"].as_str().unwrap();
-        assert!(message.contains("prepared (copy: desired_lrps), 4 of 10 units done"), "{message}");
+        assert!(
+            message.contains("prepared (copy: desired_lrps), 4 of 10 units done"),
+            "{message}"
+        );
     }
     server.gate.open(server.api.clone());
-    assert!(server.post("/v1/ping", []).await.message::<proto::PingResponse>().available);
+    assert!(
+        server
+            .post("/v1/ping", [])
+            .await
+            .message::<proto::PingResponse>()
+            .available
+    );
     server.gate.close();
     assert_eq!(server.post("/v1/ping", []).await.status, 503);
 }
@@ -50,8 +73,15 @@ async fn unknown_paths_are_answered_with_404(kind: Kind) {
     ];
     for path in paths {
         let reply = server.post(path, []).await;
-        assert_eq!((reply.status, reply.text().trim_end()), (404, "404 page not found"), "{path}");
-        assert!(reply.header("content-type").starts_with("text/plain"), "{path}");
+        assert_eq!(
+            (reply.status, reply.text().trim_end()),
+            (404, "404 page not found"),
+            "{path}"
+        );
+        assert!(
+            reply.header("content-type").starts_with("text/plain"),
+            "{path}"
+        );
     }
 }
 
@@ -61,38 +91,73 @@ const LARGEST_BODY: usize = 256 << 10;
 #[tokio::test(flavor = "multi_thread")]
 async fn chunked_body_above_the_limit_is_rejected() {
     let server = Server::empty(Kind::Sqlite).await;
-    let mut connection = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let mut connection = tokio::net::TcpStream::connect(server.address)
+        .await
+        .unwrap();
     let length = LARGEST_BODY + 1;
     let head = "POST /v1/domains/upsert HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
-    connection.write_all(format!("{head}{length:x}\r\n").as_bytes()).await.unwrap();
+    connection
+        .write_all(format!("{head}{length:x}\r\n").as_bytes())
+        .await
+        .unwrap();
     connection.write_all(&vec![0; length]).await.unwrap();
     let mut answer = Vec::new();
     connection.read_to_end(&mut answer).await.unwrap();
     let text = String::from_utf8_lossy(&answer);
-    assert!(text.starts_with("HTTP/1.1 413 ") && text.contains("larger than the 262144 bytes"), "{text}");
+    assert!(
+        text.starts_with("HTTP/1.1 413 ") && text.contains("larger than the 262144 bytes"),
+        "{text}"
+    );
 }
 
 on_layouts_of_sqlite!(without_translators_only_the_native_versions_are_served);
 async fn without_translators_only_the_native_versions_are_served(kind: Kind) {
     let server = Server::empty(kind).await;
     for version in ["1", "1.1", "1.2"] {
-        assert_eq!(server.post(&format!("/v{version}/ping"), []).await.status, 200);
+        assert_eq!(
+            server.post(&format!("/v{version}/ping"), []).await.status,
+            200
+        );
     }
     for version in ["0.9", "0.10", "1.0", "1.3", "2.0", "3.0"] {
         let in_path = server.post(&format!("/v{version}/ping"), []).await;
-        let in_header = server.send("POST", "/v1/ping", &[("x-diego-api-version", version)], vec![]).await;
+        let in_header = server
+            .send(
+                "POST",
+                "/v1/ping",
+                &[("x-diego-api-version", version)],
+                vec![],
+            )
+            .await;
         for reply in [in_path, in_header] {
-            assert_eq!((reply.status, reply.header("content-type")), (406, "application/json"), "{version}");
+            assert_eq!(
+                (reply.status, reply.header("content-type")),
+                (406, "application/json"),
+                "{version}"
+            );
             let body: Value = serde_json::from_slice(&reply.body).unwrap();
-            assert_eq!(body["supported"], serde_json::json!({ "min": "1.1", "max": "1.2" }));
+            assert_eq!(
+                body["supported"],
+                serde_json::json!({ "min": "1.1", "max": "1.2" })
+            );
             assert_eq!(body["requested"], version);
             assert_eq!(
-                (reply.header("x-diego-api-min-version"), reply.header("x-diego-api-max-version")),
+                (
+                    reply.header("x-diego-api-min-version"),
+                    reply.header("x-diego-api-max-version")
+                ),
                 ("1.1", "1.2")
             );
         }
     }
-    let reply = server.send("POST", "/v1/ping", &[("x-diego-api-version", "one")], vec![]).await;
+    let reply = server
+        .send(
+            "POST",
+            "/v1/ping",
+            &[("x-diego-api-version", "one")],
+            vec![],
+        )
+        .await;
     assert_eq!(reply.status, 400);
     assert!(reply.text().contains("major.minor"), "{}", reply.text());
 }
@@ -100,8 +165,15 @@ async fn without_translators_only_the_native_versions_are_served(kind: Kind) {
 on_layouts_of_sqlite!(malformed_trace_ids_are_ignored);
 async fn malformed_trace_ids_are_ignored(kind: Kind) {
     let server = Server::empty(kind).await;
-    for id in ["", "7f461654-74d1-1ee5-8367-77d85df2cdab", "not hex", "\u{e9}"] {
-        let reply = server.send("POST", "/v1/ping", &[("x-vcap-request-id", id)], vec![]).await;
+    for id in [
+        "",
+        "7f461654-74d1-1ee5-8367-77d85df2cdab",
+        "not hex",
+        "\u{e9}",
+    ] {
+        let reply = server
+            .send("POST", "/v1/ping", &[("x-vcap-request-id", id)], vec![])
+            .await;
         assert_eq!(reply.status, 200, "{id:?}");
     }
 }

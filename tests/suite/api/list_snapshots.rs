@@ -41,14 +41,27 @@ const LISTS: [&str; 12] = [
 ];
 
 fn holds(list: &[u8], text: &str) -> bool {
-    list.windows(text.len()).any(|window| window == text.as_bytes())
+    list.windows(text.len())
+        .any(|window| window == text.as_bytes())
 }
 
 async fn with_small_pages(kind: Kind) -> Server {
-    let options = Options { kind, page_units: Some(2), translators: translators(), ..Options::default() };
+    let options = Options {
+        kind,
+        page_units: Some(2),
+        translators: translators(),
+        ..Options::default()
+    };
     let server = Server::start(options).await;
     for number in 0..STAYING {
-        desire(&server, proto::DesiredLrp { instances: 1, ..lrp(&format!("stays-{number:02}")) }).await;
+        desire(
+            &server,
+            proto::DesiredLrp {
+                instances: 1,
+                ..lrp(&format!("stays-{number:02}"))
+            },
+        )
+        .await;
     }
     server
 }
@@ -56,11 +69,25 @@ async fn with_small_pages(kind: Kind) -> Server {
 on_layouts_of_sqlite!(lrp_that_is_desired_before_another_is_removed_is_never_missing);
 async fn lrp_that_is_desired_before_another_is_removed_is_never_missing(kind: Kind) {
     let server = with_small_pages(kind).await;
-    desire(&server, proto::DesiredLrp { instances: 1, ..lrp(PLACES[0]) }).await;
+    desire(
+        &server,
+        proto::DesiredLrp {
+            instances: 1,
+            ..lrp(PLACES[0])
+        },
+    )
+    .await;
     let has_moved = AtomicBool::new(false);
     let moving = async {
         for number in 0..MOVES {
-            desire(&server, proto::DesiredLrp { instances: 1, ..lrp(PLACES[(number + 1) % 2]) }).await;
+            desire(
+                &server,
+                proto::DesiredLrp {
+                    instances: 1,
+                    ..lrp(PLACES[(number + 1) % 2])
+                },
+            )
+            .await;
             assert_eq!(remove(&server, PLACES[number % 2]).await, None);
         }
         has_moved.store(true, Ordering::Relaxed);
@@ -70,9 +97,14 @@ async fn lrp_that_is_desired_before_another_is_removed_is_never_missing(kind: Ki
             for list in lists {
                 let reply = server.post(&format!("/{list}"), []).await;
                 assert_eq!(reply.status, 200, "{list}: {}", reply.text());
-                let staying = (0..STAYING).filter(|number| holds(&reply.body, &format!("stays-{number:02}"))).count();
+                let staying = (0..STAYING)
+                    .filter(|number| holds(&reply.body, &format!("stays-{number:02}")))
+                    .count();
                 assert_eq!(staying, STAYING, "{list}");
-                assert!(PLACES.iter().any(|place| holds(&reply.body, place)), "{list} has the LRP in neither place");
+                assert!(
+                    PLACES.iter().any(|place| holds(&reply.body, place)),
+                    "{list} has the LRP in neither place"
+                );
             }
         }
     };
@@ -82,12 +114,21 @@ async fn lrp_that_is_desired_before_another_is_removed_is_never_missing(kind: Ki
 
 /// How many more lists of several pages may be read now.
 fn free_readers(server: &Server) -> usize {
-    std::iter::from_fn(|| server.store.try_keep_reader()).collect::<Vec<_>>().len()
+    std::iter::from_fn(|| server.store.try_keep_reader())
+        .collect::<Vec<_>>()
+        .len()
 }
 
 async fn pages(server: &Server) -> Pages {
-    let (_, target) = server.api.find(None, Verb::Post, "desired_lrps/list.r3").expect("a list");
-    let request = Request { body: Vec::new().into(), trace_id: TraceId::NONE, abandoned: Default::default() };
+    let (_, target) = server
+        .api
+        .find(None, Verb::Post, "desired_lrps/list.r3")
+        .expect("a list");
+    let request = Request {
+        body: Vec::new().into(),
+        trace_id: TraceId::NONE,
+        abandoned: Default::default(),
+    };
     match server.api.call(target, request).await {
         Answer::Pages(pages) => *pages,
         other => panic!("the list fits on one page: {other:?}"),
@@ -110,12 +151,19 @@ async fn list_that_is_received_too_slowly_ends_with_an_error() {
     received.expect("the client has the page");
     tokio::time::resume();
     let end = slow.next().await.expect("an error");
-    let error = proto::DesiredLrPsResponse::decode(&end[..]).unwrap().error.expect("an error");
-    assert!(String::from_utf8_lossy(&error.message).contains("received too slowly"), "{error:?}");
+    let error = proto::DesiredLrPsResponse::decode(&end[..])
+        .unwrap()
+        .error
+        .expect("an error");
+    assert!(
+        String::from_utf8_lossy(&error.message).contains("received too slowly"),
+        "{error:?}"
+    );
     assert_eq!(slow.next().await, None);
 }
 
-/// Goal: slow clients of lists keep neither others from reading nor a migration from its cut-over for longer than a list may take.
+/// Goal: slow clients of lists keep neither others from reading nor a migration from its cut-over
+/// for longer than a list may take.
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_leave_readers_to_others_and_delay_a_cut_over_until_they_end() {
     let server = with_small_pages(Kind::Sqlite).await;

@@ -1,4 +1,5 @@
-//! Requests that follow from calls about instances: a stop from the cell of a retired one, an auction for an unclaimed one.
+//! Requests that follow from calls about instances: a stop from the cell of a retired one, an
+//! auction for an unclaimed one.
 
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
@@ -6,8 +7,8 @@ use bbs_proto::prost::Message;
 use serde_json::json;
 
 use super::actual_lrps::{
-    CLAIM, CRASH, REMOVE, RETIRE, START, call_error, claim, crash, instance, key, net_info, published, remove, rows,
-    start, subscribe,
+    CLAIM, CRASH, REMOVE, RETIRE, START, call_error, claim, crash, instance, key, net_info,
+    published, remove, rows, start, subscribe,
 };
 use super::{desire, lrp};
 use crate::harness::database::{Kind, on_each_database};
@@ -20,7 +21,12 @@ const FAILS: StubReply = StubReply::Status(500);
 /// A server with two instances; `cell-a` runs the first.
 async fn running(kind: Kind) -> (Server, Neighbours) {
     let neighbours = Neighbours::start();
-    let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
+    let server = Server::start(Options {
+        kind,
+        clients: neighbours.clients(),
+        ..Options::default()
+    })
+    .await;
     desire(&server, lrp("guid")).await;
     call_error(&server, START, &start(0, "a")).await;
     // Drops the auction that follows the desire call.
@@ -32,12 +38,19 @@ async fn running(kind: Kind) -> (Server, Neighbours) {
 fn asked_of_rep(neighbours: &Neighbours) -> Vec<(String, String)> {
     let asked = neighbours.rep.take_requests().into_iter();
     asked
-        .map(|request| (format!("{} {}", request.method, request.path), request.trace_id.unwrap_or_default()))
+        .map(|request| {
+            (
+                format!("{} {}", request.method, request.path),
+                request.trace_id.unwrap_or_default(),
+            )
+        })
         .collect()
 }
 
 fn first() -> proto::RetireActualLrpRequest {
-    proto::RetireActualLrpRequest { actual_lrp_key: key(0) }
+    proto::RetireActualLrpRequest {
+        actual_lrp_key: key(0),
+    }
 }
 
 on_each_database!(retire_requests_a_stop_from_the_cell);
@@ -45,13 +58,28 @@ async fn retire_requests_a_stop_from_the_cell(kind: Kind) {
     let (server, neighbours) = running(kind).await;
     let mut subscription = subscribe(&server);
     let headers = [("x-vcap-request-id", "a-trace")];
-    let reply = server.send("POST", RETIRE, &headers, first().encode_to_vec()).await;
-    assert_eq!(reply.message::<proto::ActualLrpLifecycleResponse>().error, None);
-    assert_eq!(asked_of_rep(&neighbours), [(STOP.to_owned(), "a-trace".to_owned())]);
-    // The removal is published at once, so that routers stop sending requests; the row is deleted when the container ends.
-    assert_eq!(published(&server, &mut subscription).await, ["0:RUNNING:a -> "]);
+    let reply = server
+        .send("POST", RETIRE, &headers, first().encode_to_vec())
+        .await;
+    assert_eq!(
+        reply.message::<proto::ActualLrpLifecycleResponse>().error,
+        None
+    );
+    assert_eq!(
+        asked_of_rep(&neighbours),
+        [(STOP.to_owned(), "a-trace".to_owned())]
+    );
+    // The removal is published at once, so that routers stop sending requests; the row is deleted
+    // when the container ends.
+    assert_eq!(
+        published(&server, &mut subscription).await,
+        ["0:RUNNING:a -> "]
+    );
     assert_eq!(rows(&server).await, ["0/0/RUNNING/a/1", "1/0/UNCLAIMED//0"]);
-    assert_eq!(call_error(&server, REMOVE, &remove(0, Some("a"))).await, None);
+    assert_eq!(
+        call_error(&server, REMOVE, &remove(0, Some("a"))).await,
+        None
+    );
     assert_eq!(rows(&server).await, ["1/0/UNCLAIMED//0"]);
 }
 
@@ -61,8 +89,15 @@ async fn retire_tries_a_failing_cell_five_times(kind: Kind) {
     let mut subscription = subscribe(&server);
     neighbours.rep.reply_next(&[FAILS; 4]);
     assert_eq!(call_error(&server, RETIRE, &first()).await, None);
-    assert_eq!(asked_of_rep(&neighbours), vec![(STOP.to_owned(), String::new()); 5]);
-    assert_eq!(published(&server, &mut subscription).await, ["0:RUNNING:a -> "], "the removal is published once");
+    assert_eq!(
+        asked_of_rep(&neighbours),
+        vec![(STOP.to_owned(), String::new()); 5]
+    );
+    assert_eq!(
+        published(&server, &mut subscription).await,
+        ["0:RUNNING:a -> "],
+        "the removal is published once"
+    );
 
     neighbours.rep.reply_next(&[FAILS; 5]);
     let (kind, text) = call_error(&server, RETIRE, &first()).await.unwrap();
@@ -90,17 +125,25 @@ async fn retire_removes_instances_of_lost_cells_and_nothing_without_locket(kind:
     neighbours.locket.remove_presence("cell-a");
     assert_eq!(call_error(&server, RETIRE, &first()).await, None);
     assert_eq!(rows(&server).await, ["1/0/UNCLAIMED//0"]);
-    assert_eq!(published(&server, &mut subscription).await, ["0:RUNNING:a -> "]);
+    assert_eq!(
+        published(&server, &mut subscription).await,
+        ["0:RUNNING:a -> "]
+    );
 
     call_error(&server, CLAIM, &claim(1, "b")).await;
     published(&server, &mut subscription).await;
     neighbours.locket.set_unavailable(true);
-    let request = proto::RetireActualLrpRequest { actual_lrp_key: key(1) };
+    let request = proto::RetireActualLrpRequest {
+        actual_lrp_key: key(1),
+    };
     let (kind, text) = call_error(&server, RETIRE, &request).await.unwrap();
     assert_eq!(kind, Type::UnknownError);
     assert!(text.contains("cells"), "{text}");
     assert_eq!(rows(&server).await, ["1/0/CLAIMED/b/1"]);
-    assert_eq!(published(&server, &mut subscription).await, Vec::<String>::new());
+    assert_eq!(
+        published(&server, &mut subscription).await,
+        Vec::<String>::new()
+    );
     assert_eq!(asked_of_rep(&neighbours), []);
 }
 
@@ -115,8 +158,16 @@ async fn crash_that_may_restart_at_once_requests_an_auction(kind: Kind) {
     }
     neighbours.auctioneer.reply_always(FAILS);
     call_error(&server, START, &start(1, "b")).await;
-    assert_eq!(call_error(&server, CRASH, &crash(1, "b")).await, None, "a failed auction does not fail the crash call");
-    assert_eq!(neighbours.auctions(), vec![("guid".to_owned(), json!([1])); 3], "it gets the request three times");
+    assert_eq!(
+        call_error(&server, CRASH, &crash(1, "b")).await,
+        None,
+        "a failed auction does not fail the crash call"
+    );
+    assert_eq!(
+        neighbours.auctions(),
+        vec![("guid".to_owned(), json!([1])); 3],
+        "it gets the request three times"
+    );
 }
 
 on_each_database!(evacuation_requests_an_auction_unless_the_instance_crashed);
@@ -129,18 +180,26 @@ async fn evacuation_requests_an_auction_unless_the_instance_crashed(kind: Kind) 
         ..Default::default()
     };
     for expected in [vec![("guid".to_owned(), json!([0]))], Vec::new()] {
-        let answer: proto::EvacuationResponse =
-            server.call("/v1/actual_lrps/evacuate_running.r1", &request).await.message();
+        let answer: proto::EvacuationResponse = server
+            .call("/v1/actual_lrps/evacuate_running.r1", &request)
+            .await
+            .message();
         assert_eq!((answer.error, answer.keep_container), (None, true));
         assert_eq!(neighbours.auctions(), expected);
     }
     call_error(&server, CLAIM, &claim(1, "b")).await;
-    let claimed =
-        proto::EvacuateClaimedActualLrpRequest { actual_lrp_key: key(1), actual_lrp_instance_key: instance("b") };
-    server.call("/v1/actual_lrps/evacuate_claimed", &claimed).await;
+    let claimed = proto::EvacuateClaimedActualLrpRequest {
+        actual_lrp_key: key(1),
+        actual_lrp_instance_key: instance("b"),
+    };
+    server
+        .call("/v1/actual_lrps/evacuate_claimed", &claimed)
+        .await;
     assert_eq!(neighbours.auctions(), [("guid".to_owned(), json!([1]))]);
     call_error(&server, START, &start(1, "b")).await;
-    server.call("/v1/actual_lrps/evacuate_crashed", &crash(1, "b")).await;
+    server
+        .call("/v1/actual_lrps/evacuate_crashed", &crash(1, "b"))
+        .await;
     assert_eq!(rows(&server).await[2], "1/0/UNCLAIMED//4");
     assert_eq!(neighbours.auctions(), []);
 }

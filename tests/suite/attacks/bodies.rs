@@ -1,4 +1,5 @@
-//! Bodies of requests that take far more memory than bytes, are large, or are sent slowly, many at once.
+//! Bodies of requests that take far more memory than bytes, are large, or are sent slowly, many at
+//! once.
 
 use std::net::SocketAddr;
 
@@ -47,9 +48,13 @@ fn empty_actions(count: usize) -> Vec<u8> {
 async fn post(address: SocketAddr, path: &str, body: &[u8]) -> String {
     let mut connection = TcpStream::connect(address).await.expect("the host accepts");
     let length = body.len();
-    let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+    );
     // The host may answer and close before it has read everything.
-    let _ = connection.write_all(&[head.as_bytes(), body].concat()).await;
+    let _ = connection
+        .write_all(&[head.as_bytes(), body].concat())
+        .await;
     let mut answer = Vec::new();
     let _ = connection.read_to_end(&mut answer).await;
     String::from_utf8_lossy(&answer).into_owned()
@@ -61,15 +66,24 @@ async fn bodies_of_many_tiny_elements_are_rejected_within_the_limit_of_memory() 
     let watch = Watch::on(&host);
     // Above the limit of a body, below it, and far below it on several connections at once.
     let answer = post(host.address, DESIRE, &empty_actions(10 << 20)).await;
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 413 "),
+        "{answer}"
+    );
     let body = empty_actions(1 << 20);
     let answer = post(host.address, DESIRE, &body).await;
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("elements"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 200 ") && answer.contains("elements"),
+        "{answer}"
+    );
     let body = empty_actions(20_000);
     let address = host.address;
     let posts = (0..CLIENTS).map(|_| post(address, DESIRE, &body));
     for answer in futures_util::future::join_all(posts).await {
-        assert!(answer.starts_with("HTTP/1.1 200 ") || answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 200 ") || answer.starts_with("HTTP/1.1 503 "),
+            "{answer}"
+        );
     }
     watch.assert_unharmed().await;
 }
@@ -81,10 +95,17 @@ async fn incomplete_large_bodies_are_rejected_and_small_calls_are_served() {
     let part = vec![0; 3 << 20];
     let mut connections = Vec::new();
     for _ in 0..CLIENTS {
-        let mut connection = TcpStream::connect(host.address).await.expect("the host accepts");
-        let head = format!("POST {DESIRE} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", 4 << 20);
+        let mut connection = TcpStream::connect(host.address)
+            .await
+            .expect("the host accepts");
+        let head = format!(
+            "POST {DESIRE} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n",
+            4 << 20
+        );
         // The host may answer and close before it has read everything.
-        let _ = connection.write_all(&[head.as_bytes(), &part].concat()).await;
+        let _ = connection
+            .write_all(&[head.as_bytes(), &part].concat())
+            .await;
         connections.push(connection);
     }
     let answers = connections.iter_mut().map(|connection| async {
@@ -92,9 +113,14 @@ async fn incomplete_large_bodies_are_rejected_and_small_calls_are_served() {
         let _ = connection.read_buf(&mut answer).await;
         String::from_utf8_lossy(&answer).into_owned()
     });
-    let rejected = answers.collect::<FuturesUnordered<_>>().take(CLIENTS - INCOMPLETE);
+    let rejected = answers
+        .collect::<FuturesUnordered<_>>()
+        .take(CLIENTS - INCOMPLETE);
     for text in rejected.collect::<Vec<_>>().await {
-        assert!(text.is_empty() || text.starts_with("HTTP/1.1 503 "), "{text}");
+        assert!(
+            text.is_empty() || text.starts_with("HTTP/1.1 503 "),
+            "{text}"
+        );
     }
     let domain = field(1, b"domain");
     let answer = post(host.address, "/v1/domains/upsert", &domain).await;
@@ -102,7 +128,8 @@ async fn incomplete_large_bodies_are_rejected_and_small_calls_are_served() {
     watch.assert_unharmed().await;
 }
 
-/// Every method of this host and of its translators has a limit, and those of small messages a small one.
+/// Every method of this host and of its translators has a limit, and those of small messages a
+/// small one.
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_are_limited_by_method() {
     let (_installation, host) = serve();
@@ -118,15 +145,25 @@ async fn bodies_are_limited_by_method() {
         ("/v0.9/desired_lrps/create", 4 << 20),
     ] {
         for (length, is_rejected) in [(largest + 1, true), (largest, false)] {
-            let mut connection = TcpStream::connect(host.address).await.expect("the host accepts");
-            let head =
-                format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
-            connection.write_all(head.as_bytes()).await.expect("the host reads");
+            let mut connection = TcpStream::connect(host.address)
+                .await
+                .expect("the host accepts");
+            let head = format!(
+                "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+            );
+            connection
+                .write_all(head.as_bytes())
+                .await
+                .expect("the host reads");
             connection.shutdown().await.expect("the host reads");
             let mut answer = Vec::new();
             let _ = connection.read_to_end(&mut answer).await;
             let text = String::from_utf8_lossy(&answer);
-            assert_eq!(text.starts_with("HTTP/1.1 413 "), is_rejected, "{path} with {length}: {text}");
+            assert_eq!(
+                text.starts_with("HTTP/1.1 413 "),
+                is_rejected,
+                "{path} with {length}: {text}"
+            );
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Components that cost the compiler more than their size suggests: the program refuses each by name, within the limit of
-//! memory.
+//! Components that cost the compiler more than their size suggests: the program refuses each by
+//! name, within the limit of memory.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 use wasm_encoder::{
-    BlockType, CodeSection, Component, ComponentTypeSection, Function, FunctionSection, Instruction, Module,
-    ModuleSection, PrimitiveValType, TypeSection, ValType,
+    BlockType, CodeSection, Component, ComponentTypeSection, Function, FunctionSection,
+    Instruction, Module, ModuleSection, PrimitiveValType, TypeSection, ValType,
 };
 
 use crate::harness::PATIENCE;
@@ -26,14 +26,23 @@ async fn inspected(component: &[u8]) -> String {
     std::fs::write(&file, component).unwrap();
     let mut command = std::process::Command::new(crate::harness::bbs());
     command.args(["module", "inspect"]).arg(&file);
-    let output = tokio::time::timeout(PATIENCE, run_within_memory(command)).await.expect("the command ends");
-    assert_eq!(output.status.code(), Some(1), "no component of this file is a module");
+    let output = tokio::time::timeout(PATIENCE, run_within_memory(command))
+        .await
+        .expect("the command ends");
+    assert_eq!(
+        output.status.code(),
+        Some(1),
+        "no component of this file is a module"
+    );
     String::from_utf8(output.stderr).unwrap()
 }
 
 async fn assert_refused(component: &[u8], words: &str) {
     let error = inspected(component).await;
-    assert!(error.contains("bomb.wasm") && error.contains(words), "{words:?} is not in {error:?}");
+    assert!(
+        error.contains("bomb.wasm") && error.contains(words),
+        "{words:?} is not in {error:?}"
+    );
 }
 
 fn component_of(module: &Module) -> Vec<u8> {
@@ -43,9 +52,19 @@ fn component_of(module: &Module) -> Vec<u8> {
 }
 
 /// A component with functions from and to 32-bit integers.
-fn functions(parameters: usize, results: usize, bodies: impl IntoIterator<Item = Function>) -> Vec<u8> {
-    let (mut types, mut declared, mut code) = (TypeSection::new(), FunctionSection::new(), CodeSection::new());
-    types.ty().function(vec![ValType::I32; parameters], vec![ValType::I32; results]);
+fn functions(
+    parameters: usize,
+    results: usize,
+    bodies: impl IntoIterator<Item = Function>,
+) -> Vec<u8> {
+    let (mut types, mut declared, mut code) = (
+        TypeSection::new(),
+        FunctionSection::new(),
+        CodeSection::new(),
+    );
+    types
+        .ty()
+        .function(vec![ValType::I32; parameters], vec![ValType::I32; results]);
     for body in bodies {
         declared.function(0);
         code.function(&body);
@@ -60,27 +79,50 @@ fn function(locals: u32, instructions: impl IntoIterator<Item = Instruction<'sta
     for instruction in instructions {
         function.instruction(&instruction);
     }
-    function.instruction(&Instruction::LocalGet(0)).instruction(&Instruction::End);
+    function
+        .instruction(&Instruction::LocalGet(0))
+        .instruction(&Instruction::End);
     function
 }
 
 fn repeated(times: usize, instructions: &[Instruction<'static>]) -> Vec<Instruction<'static>> {
-    instructions.iter().cloned().cycle().take(times * instructions.len()).collect()
+    instructions
+        .iter()
+        .cloned()
+        .cycle()
+        .take(times * instructions.len())
+        .collect()
 }
 
 /// Each block is reached with values of all locals of its own.
 fn branches(locals: u32, blocks: u32) -> Function {
     let set = |block: u32| {
         let local = block % locals + 1;
-        [Instruction::LocalGet(0), Instruction::LocalGet(local), Instruction::I32Add, Instruction::LocalSet(local)]
+        [
+            Instruction::LocalGet(0),
+            Instruction::LocalGet(local),
+            Instruction::I32Add,
+            Instruction::LocalSet(local),
+        ]
     };
     let open = repeated(blocks as usize, &[Instruction::Block(BlockType::Empty)]);
-    let jump = [Instruction::LocalGet(0), Instruction::BrTable((0..blocks).collect::<Vec<_>>().into(), 0)];
+    let jump = [
+        Instruction::LocalGet(0),
+        Instruction::BrTable((0..blocks).collect::<Vec<_>>().into(), 0),
+    ];
     let close = (0..blocks).flat_map(|block| std::iter::once(Instruction::End).chain(set(block)));
     let used = (1..=locals).flat_map(|local| {
-        [Instruction::LocalGet(local), Instruction::LocalGet(0), Instruction::I32Add, Instruction::LocalSet(0)]
+        [
+            Instruction::LocalGet(local),
+            Instruction::LocalGet(0),
+            Instruction::I32Add,
+            Instruction::LocalSet(0),
+        ]
     });
-    function(locals, open.into_iter().chain(jump).chain(close).chain(used))
+    function(
+        locals,
+        open.into_iter().chain(jump).chain(close).chain(used),
+    )
 }
 
 /// A component with more values and branches than one may have.
@@ -88,12 +130,14 @@ pub(super) fn above_the_limits() -> Vec<u8> {
     functions(1, 1, [branches(800, 900)])
 }
 
-/// A component with nearly as many values and branches as one may have, which takes seconds to compile.
+/// A component with nearly as many values and branches as one may have, which takes seconds to
+/// compile.
 pub(super) fn at_the_limits() -> Vec<u8> {
     functions(1, 1, std::iter::repeat_n(branches(100, 100), 33))
 }
 
-/// A component of one function, whose calls leave values on the stack, which are used after as many branches.
+/// A component of one function, whose calls leave values on the stack, which are used after as many
+/// branches.
 fn values_over_branches(values: usize, branches: usize) -> Vec<u8> {
     let pushed = repeated(values, &[Instruction::LocalGet(0), Instruction::Call(0)]);
     let left = repeated(branches, &[Instruction::LocalGet(0), Instruction::BrIf(0)]);
@@ -102,26 +146,36 @@ fn values_over_branches(values: usize, branches: usize) -> Vec<u8> {
     functions(1, 1, [function(0, body)])
 }
 
-/// A component without branches, within all limits of its size, whose calls leave so many values on the stack that the compiler
-/// takes some ten seconds or more.
+/// A component without branches, within all limits of its size, whose calls leave so many values on
+/// the stack that the compiler takes some ten seconds or more.
 pub(crate) fn many_values() -> Vec<u8> {
     values_over_branches(25_000, 0)
 }
 
 /// Goal: what a component costs the compiler is limited, not only what it is estimated to cost.
-/// Method: 20 KB of code, far below every limit of its size, for which the compiler takes more than 1 GiB.
+/// Method: 20 KB of code, far below every limit of its size, for which the compiler takes more than
+/// 1 GiB.
 #[tokio::test]
 async fn memory_of_the_compiler_is_limited() {
-    assert_refused(&values_over_branches(4_000, 2_000), "took more than 536870912 bytes of memory to compile").await;
+    assert_refused(
+        &values_over_branches(4_000, 2_000),
+        "took more than 536870912 bytes of memory to compile",
+    )
+    .await;
 }
 
-/// Writes a component and a catalog that lists it with its digest, as a translator or as a migration.
+/// Writes a component and a catalog that lists it with its digest, as a translator or as a
+/// migration.
 pub(super) fn write_folder(folder: &Path, component: &[u8], is_translator: bool) {
     let mut sha256 = String::new();
     for byte in Sha256::digest(component) {
         write!(sha256, "{byte:02x}").expect("a text takes every write");
     }
-    let file = if is_translator { "0.8-to-0.9.wasm".to_owned() } else { format!("{VERSION}-hostile.wasm") };
+    let file = if is_translator {
+        "0.8-to-0.9.wasm".to_owned()
+    } else {
+        format!("{VERSION}-hostile.wasm")
+    };
     let place = if is_translator {
         "kind = \"translator\"\nserves = \"0.8\"\nonto = \"0.9\"".to_owned()
     } else {
@@ -140,18 +194,25 @@ async fn reload_that_costs_too_much_to_compile_leaves_no_work_behind() {
     let installation = packages.installation(Kind::Sqlite);
     let host = installation.serve();
     let watch = Watch::on(&host);
-    write_folder(&packages.folder("attack"), &values_over_branches(4_000, 2_000), true);
+    write_folder(
+        &packages.folder("attack"),
+        &values_over_branches(4_000, 2_000),
+        true,
+    );
     let reload = move || installation.run(&["module", "reload"]);
     let output = tokio::task::spawn_blocking(reload).await.unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains("0.8-to-0.9.wasm took more than 536870912 bytes of memory"), "{error}");
+    assert!(
+        error.contains("0.8-to-0.9.wasm took more than 536870912 bytes of memory"),
+        "{error}"
+    );
     assert_eq!(children(host.pid()), Vec::<u32>::new(), "a process goes on");
     watch.assert_unharmed().await;
 }
 
-/// Goal: what the limits allow can be compiled within the limit of memory.
-/// Method: nearly as many values and branches as a component may have. It is refused only because it has no exports.
+/// Goal: what the limits allow can be compiled within the limit of memory. Method: nearly as many
+/// values and branches as a component may have. It is refused only because it has no exports.
 #[tokio::test]
 async fn component_at_the_limits_is_compiled() {
     let error = inspected(&at_the_limits()).await;
@@ -161,7 +222,11 @@ async fn component_at_the_limits_is_compiled() {
 #[tokio::test]
 async fn locals_times_branches_are_limited() {
     assert_refused(&above_the_limits(), "values and branches").await;
-    assert_refused(&functions(1, 1, std::iter::repeat_n(branches(100, 100), 60)), "values and branches").await;
+    assert_refused(
+        &functions(1, 1, std::iter::repeat_n(branches(100, 100), 60)),
+        "values and branches",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -169,9 +234,19 @@ async fn sizes_of_code_are_limited() {
     let large = function(0, repeated(100_000, &[Instruction::Nop, Instruction::Nop]));
     assert_refused(&functions(1, 1, [large]), "bytes of one function").await;
     let half = function(0, repeated(50_000, &[Instruction::Nop]));
-    assert_refused(&functions(1, 1, std::iter::repeat_n(half, 60)), "bytes of code").await;
-    assert_refused(&functions(1, 1, std::iter::repeat_n(function(0, []), 11_000)), "functions").await;
-    let deep = [Instruction::Block(BlockType::Empty), Instruction::End].map(|step| repeated(1_100, &[step])).concat();
+    assert_refused(
+        &functions(1, 1, std::iter::repeat_n(half, 60)),
+        "bytes of code",
+    )
+    .await;
+    assert_refused(
+        &functions(1, 1, std::iter::repeat_n(function(0, []), 11_000)),
+        "functions",
+    )
+    .await;
+    let deep = [Instruction::Block(BlockType::Empty), Instruction::End]
+        .map(|step| repeated(1_100, &[step]))
+        .concat();
     assert_refused(&functions(1, 1, [function(0, deep)]), "nested blocks").await;
 }
 
@@ -196,5 +271,9 @@ async fn sizes_of_definitions_are_limited() {
 #[tokio::test]
 async fn truncated_component_is_refused_before_it_is_compiled() {
     let component = functions(1, 1, [branches(20, 60)]);
-    assert_refused(&component[..component.len() - 5], "is not a WebAssembly component").await;
+    assert_refused(
+        &component[..component.len() - 5],
+        "is not a WebAssembly component",
+    )
+    .await;
 }

@@ -1,4 +1,5 @@
-//! Connections that send nothing, half of a request or a byte at a time, more than the host may open files.
+//! Connections that send nothing, half of a request or a byte at a time, more than the host may
+//! open files.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -24,14 +25,19 @@ const PATIENCE: Duration = Duration::from_secs(30);
 fn with_few_files(command: &Command) -> Command {
     let mut limited = Command::new("sh");
     limited.args(["-c", &format!("ulimit -n {OPEN_FILES}; exec \"$0\" \"$@\"")]);
-    limited.arg(command.get_program()).args(command.get_args()).env_remove("RUST_LOG");
+    limited
+        .arg(command.get_program())
+        .args(command.get_args())
+        .env_remove("RUST_LOG");
     limited
 }
 
 /// A new connection's answer to a request for this path.
 async fn asked(address: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut connection = TcpStream::connect(address).await?;
-    let request = format!("POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    );
     connection.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await?;
@@ -39,8 +45,13 @@ async fn asked(address: SocketAddr, path: &str) -> std::io::Result<String> {
 }
 
 #[track_caller]
-fn assert_is_answered(answer: Result<std::io::Result<String>, tokio::time::error::Elapsed>, what: &str) {
-    let answer = answer.unwrap_or_else(|_| panic!("{what} does not answer")).expect(what);
+fn assert_is_answered(
+    answer: Result<std::io::Result<String>, tokio::time::error::Elapsed>,
+    what: &str,
+) {
+    let answer = answer
+        .unwrap_or_else(|_| panic!("{what} does not answer"))
+        .expect(what);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{what}: {answer}");
 }
 
@@ -58,7 +69,9 @@ async fn more_connections_than_files_silence_no_port() {
     let mut held = Vec::new();
     for address in [api, health, metrics, debug] {
         for number in 0..CONNECTIONS {
-            let Ok(Ok(mut connection)) = tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await else {
+            let Ok(Ok(mut connection)) =
+                tokio::time::timeout(PATIENCE, TcpStream::connect(address)).await
+            else {
                 panic!("connection {number} to {address} is not accepted");
             };
             // A third sends nothing, a third half of a head, and a third a part of a body.
@@ -70,13 +83,24 @@ async fn more_connections_than_files_silence_no_port() {
             let _ = connection.write_all(sent[number % 3].as_bytes()).await;
             held.push(connection);
         }
-        for (address, path, what) in
-            [(api, "/v1/ping", "the API"), (health, "/", "health"), (debug, "/log-level", "debug")]
-        {
-            assert_is_answered(tokio::time::timeout(PATIENCE, asked(address, path)).await, what);
+        for (address, path, what) in [
+            (api, "/v1/ping", "the API"),
+            (health, "/", "health"),
+            (debug, "/log-level", "debug"),
+        ] {
+            assert_is_answered(
+                tokio::time::timeout(PATIENCE, asked(address, path)).await,
+                what,
+            );
         }
     }
     drop(held);
-    until(|| std::fs::read_dir(format!("/proc/{}/fd", host.pid())).expect("it runs").count() < 100).await;
+    until(|| {
+        std::fs::read_dir(format!("/proc/{}/fd", host.pid()))
+            .expect("it runs")
+            .count()
+            < 100
+    })
+    .await;
     watch.assert_unharmed().await;
 }

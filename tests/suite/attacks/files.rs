@@ -1,5 +1,5 @@
-//! Files of the host: those of another kind than expected, and those that other users must not open; and the address of
-//! `bbs dev`.
+//! Files of the host: those of another kind than expected, and those that other users must not
+//! open; and the address of `bbs dev`.
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -18,17 +18,26 @@ fn copied_modules() -> tempfile::TempDir {
 }
 
 fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 /// Runs a command that must end by itself.
 async fn run(command: Command) -> Output {
-    let output = tokio::process::Command::from(command).kill_on_drop(true).output();
-    tokio::time::timeout(PATIENCE, output).await.expect("the command ends").expect("the executable starts")
+    let output = tokio::process::Command::from(command)
+        .kill_on_drop(true)
+        .output();
+    tokio::time::timeout(PATIENCE, output)
+        .await
+        .expect("the command ends")
+        .expect("the executable starts")
 }
 
-/// Goal: a start reads only regular files, of limited size, so that no file can block or exhaust the host.
-/// Method: each file in turn is a link to an endless device, and a FIFO without a writer.
+/// Goal: a start reads only regular files, of limited size, so that no file can block or exhaust
+/// the host. Method: each file in turn is a link to an endless device, and a FIFO without a writer.
 #[tokio::test]
 async fn start_ends_at_a_file_that_is_no_regular_file() {
     let folder = copied_modules();
@@ -37,14 +46,21 @@ async fn start_ends_at_a_file_that_is_no_regular_file() {
         let path = folder.path().join(name);
         let original = std::fs::read(&path).unwrap();
         let installation = Installation::on(database.clone(), folder.path());
-        let installation = if name == "releases.toml" { installation.set("pin_release", "none") } else { installation };
+        let installation = if name == "releases.toml" {
+            installation.set("pin_release", "none")
+        } else {
+            installation
+        };
         for kind in ["device", "fifo"] {
             std::fs::remove_file(&path).unwrap();
             make(kind, &path);
             let output = run(installation.command(&["serve"])).await;
             let message = text(&output);
             assert_eq!(output.status.code(), Some(2), "{message}");
-            assert!(message.contains(name) && message.contains("not a regular file"), "{name}: {message}");
+            assert!(
+                message.contains(name) && message.contains("not a regular file"),
+                "{name}: {message}"
+            );
         }
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, original).unwrap();
@@ -52,7 +68,11 @@ async fn start_ends_at_a_file_that_is_no_regular_file() {
     let mut command = Command::new(crate::harness::bbs());
     command.args(["serve", "--config", "/dev/zero"]);
     let output = run(command).await;
-    assert!(text(&output).contains("not a regular file"), "{}", text(&output));
+    assert!(
+        text(&output).contains("not a regular file"),
+        "{}",
+        text(&output)
+    );
 }
 
 fn make(kind: &str, path: &Path) {
@@ -65,7 +85,11 @@ fn make(kind: &str, path: &Path) {
 /// The permissions of a file or folder.
 fn mode(path: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())).permissions().mode() & 0o777
+    std::fs::metadata(path)
+        .unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        .permissions()
+        .mode()
+        & 0o777
 }
 
 /// Goal: no other user can read the database or hold its lock.
@@ -75,9 +99,10 @@ async fn files_of_a_host_are_private() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("bbs.db");
-    let installation =
-        Installation::new(&modules(), Kind::Sqlite).set("database_connection_string", database.to_str().unwrap());
-    let files = ["bbs.db", "bbs.db-wal", "bbs.db-shm", "bbs.db.lock"].map(|name| folder.path().join(name));
+    let installation = Installation::new(&modules(), Kind::Sqlite)
+        .set("database_connection_string", database.to_str().unwrap());
+    let files =
+        ["bbs.db", "bbs.db-wal", "bbs.db-shm", "bbs.db.lock"].map(|name| folder.path().join(name));
     let host = installation.serve();
     assert_eq!(files.each_ref().map(|file| mode(file)), [0o600; 4]);
     assert_eq!(mode(&installation.admin_socket()), 0o600);
@@ -95,10 +120,18 @@ async fn dev_listens_on_the_loopback_interface_only() {
     let data = folder.path().join("data");
     for address in ["0.0.0.0:0", "[::]:0"] {
         let mut command = Command::new(crate::harness::bbs());
-        command.args(["dev", "--listen", address, "--data"]).arg(&data).arg("--modules").arg(modules());
+        command
+            .args(["dev", "--listen", address, "--data"])
+            .arg(&data)
+            .arg("--modules")
+            .arg(modules());
         let output = run(command).await;
         assert!(!output.status.success(), "{}", text(&output));
-        assert!(text(&output).contains("other machines can reach it"), "{}", text(&output));
+        assert!(
+            text(&output).contains("other machines can reach it"),
+            "{}",
+            text(&output)
+        );
         assert!(!data.exists(), "nothing was created");
     }
 }

@@ -37,10 +37,16 @@ struct EndlessReceiver {
 
 impl EndlessReceiver {
     async fn start(answer: Answer) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("there are free ports");
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("there are free ports");
         let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
         let (sent, closed) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
-        let receiver = Self { url, sent: Arc::clone(&sent), closed: Arc::clone(&closed) };
+        let receiver = Self {
+            url,
+            sent: Arc::clone(&sent),
+            closed: Arc::clone(&closed),
+        };
         tokio::spawn(async move {
             while let Ok((connection, _)) = listener.accept().await {
                 send(connection, &answer, &sent).await;
@@ -51,10 +57,18 @@ impl EndlessReceiver {
     }
 
     async fn called(&self, clients: &Clients) -> Option<u16> {
-        let definition =
-            proto::TaskDefinition { completion_callback_url: self.url.clone().into(), ..Default::default() };
-        let task = Task { definition, ..Task::default() };
-        tokio::time::timeout(PATIENCE, clients.callbacks.post(&task)).await.expect("the call ends").ok()
+        let definition = proto::TaskDefinition {
+            completion_callback_url: self.url.clone().into(),
+            ..Default::default()
+        };
+        let task = Task {
+            definition,
+            ..Task::default()
+        };
+        tokio::time::timeout(PATIENCE, clients.callbacks.post(&task))
+            .await
+            .expect("the call ends")
+            .ok()
     }
 }
 
@@ -73,7 +87,10 @@ async fn send(mut connection: TcpStream, answer: &Answer, sent: &AtomicU64) {
 
 /// Clients with this `communication_timeout`.
 fn clients(communication_timeout: Duration) -> Clients {
-    let config = config::ClientsConfig { communication_timeout, ..Default::default() };
+    let config = config::ClientsConfig {
+        communication_timeout,
+        ..Default::default()
+    };
     bbs::choose_cryptography();
     Clients::new(&config, None, None).expect("nothing is configured")
 }
@@ -85,16 +102,32 @@ async fn endless_answers_of_callback_receivers_are_not_read() {
     let clients = clients(PATIENCE * 2);
     for (beginning, repeated, status) in [
         ("HTTP/1.1 200 OK\r\n\r\n", CHUNK, Some(200)),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n", CHUNK, Some(200)),
-        ("HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\n", &b"4\r\nabcd\r\n"[..], Some(503)),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 999999999999\r\n\r\n",
+            CHUNK,
+            Some(200),
+        ),
+        (
+            "HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\n",
+            &b"4\r\nabcd\r\n"[..],
+            Some(503),
+        ),
         ("HTTP/1.1 200 OK\r\nx: ", CHUNK, None),
         ("HTTP/1.1 200 OK\r\n", b"x: y\r\n", None),
     ] {
-        let receiver = EndlessReceiver::start(Answer { beginning, repeated, is_slow: false }).await;
+        let receiver = EndlessReceiver::start(Answer {
+            beginning,
+            repeated,
+            is_slow: false,
+        })
+        .await;
         assert_eq!(receiver.called(&clients).await, status, "{beginning:?}");
         until(|| receiver.closed.load(Ordering::SeqCst) == 1).await;
         let sent = receiver.sent.load(Ordering::SeqCst);
-        assert!(sent < MOST_SENT, "{sent} bytes were sent after {beginning:?}");
+        assert!(
+            sent < MOST_SENT,
+            "{sent} bytes were sent after {beginning:?}"
+        );
     }
 }
 
@@ -102,12 +135,22 @@ async fn endless_answers_of_callback_receivers_are_not_read() {
 async fn answers_that_stay_small_but_do_not_end_are_given_up_at_the_timeout() {
     let clients = clients(TIMEOUT);
     for (beginning, repeated, is_slow, status) in [
-        ("HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", &b"x"[..], true, Some(200)),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n",
+            &b"x"[..],
+            true,
+            Some(200),
+        ),
         ("HTTP/1.1 200 OK\r\nx: ", b"x", true, None),
         // Each is read and dropped, so only time limits their number.
         ("", b"HTTP/1.1 100 Continue\r\n\r\n", false, None),
     ] {
-        let receiver = EndlessReceiver::start(Answer { beginning, repeated, is_slow }).await;
+        let receiver = EndlessReceiver::start(Answer {
+            beginning,
+            repeated,
+            is_slow,
+        })
+        .await;
         assert_eq!(receiver.called(&clients).await, status, "{beginning:?}");
         until(|| receiver.closed.load(Ordering::SeqCst) == 1).await;
     }
@@ -115,11 +158,18 @@ async fn answers_that_stay_small_but_do_not_end_are_given_up_at_the_timeout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redirects_without_end_are_given_up() {
-    let answer = "HTTP/1.1 307 Again\r\nLocation: /again\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("there are free ports");
+    let answer =
+        "HTTP/1.1 307 Again\r\nLocation: /again\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("there are free ports");
     let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
     let calls = Arc::<AtomicU64>::default();
-    let receiver = EndlessReceiver { url, sent: Arc::clone(&calls), closed: Arc::default() };
+    let receiver = EndlessReceiver {
+        url,
+        sent: Arc::clone(&calls),
+        closed: Arc::default(),
+    };
     tokio::spawn(async move {
         while let Ok((mut connection, _)) = listener.accept().await {
             let mut request = [0; 4096];
@@ -135,7 +185,12 @@ async fn redirects_without_end_are_given_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn presences_without_end_are_an_error() {
     let locket = Locket::start();
-    let clients = Clients::new(&config::ClientsConfig::default(), Some(&locket.lookup_config()), None).unwrap();
+    let clients = Clients::new(
+        &config::ClientsConfig::default(),
+        Some(&locket.lookup_config()),
+        None,
+    )
+    .unwrap();
     for number in 0..20_000 {
         locket.add_presence(&format!("{number:05}"), "{}");
     }
@@ -143,7 +198,10 @@ async fn presences_without_end_are_an_error() {
     assert!(format!("{error:?}").contains("elements"), "{error:?}");
     // One cell has few.
     assert!(clients.cells.find(b"00007").await.unwrap().is_some());
-    locket.add_presence("large", &format!(r#"{{"cell_id":"{}"}}"#, "x".repeat(5 << 20)));
+    locket.add_presence(
+        "large",
+        &format!(r#"{{"cell_id":"{}"}}"#, "x".repeat(5 << 20)),
+    );
     let error = clients.cells.find(b"large").await.unwrap_err();
     assert!(format!("{error:?}").contains("too large"), "{error:?}");
 }

@@ -1,8 +1,10 @@
-//! Random bytes on the API's port, from a seed: broken chunks, pipelined requests, half heads, many headers, early closes,
-//! and TLS of every kind but a client's. The host answers every ping meanwhile, and a request behind them.
+//! Random bytes on the API's port, from a seed: broken chunks, pipelined requests, half heads, many
+//! headers, early closes, and TLS of every kind but a client's. The host answers every ping
+//! meanwhile, and a request behind them.
 //!
-//! `BBS_RAW_SEED` sets the seed (random), `BBS_RAW_CONNECTIONS` the number of connections (400). The test prints its seed, which
-//! decides the bytes of each connection, how they are divided and how it ends, but not how the connections interleave.
+//! `BBS_RAW_SEED` sets the seed (random), `BBS_RAW_CONNECTIONS` the number of connections (400).
+//! The test prints its seed, which decides the bytes of each connection, how they are divided and
+//! how it ends, but not how the connections interleave.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -68,7 +70,10 @@ fn one_of<'a>(random: &mut Rng, texts: &[&'a str]) -> &'a str {
 /// A request that is right in most of its parts.
 fn request(random: &mut Rng) -> Vec<u8> {
     let verb = one_of(random, &["POST", "POST", "GET", "PRI", "CONNECT", "x"]);
-    let version = one_of(random, &["HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9.9"]);
+    let version = one_of(
+        random,
+        &["HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/2.0", "HTTP/9.9"],
+    );
     let mut request = format!("{verb} {} {version}\r\n", one_of(random, &PATHS));
     for _ in 0..random.usize(..4) {
         request += one_of(random, &HEADERS);
@@ -90,7 +95,16 @@ fn request(random: &mut Rng) -> Vec<u8> {
 /// The beginning of a TLS connection, cut short or altered.
 fn client_hello(random: &mut Rng) -> Vec<u8> {
     let length = random.u16(..600);
-    let mut hello = vec![0x16, 0x03, random.u8(..5), (length >> 8) as u8, length as u8, random.u8(..3), 0, 0];
+    let mut hello = vec![
+        0x16,
+        0x03,
+        random.u8(..5),
+        (length >> 8) as u8,
+        length as u8,
+        random.u8(..3),
+        0,
+        0,
+    ];
     hello.extend((0..random.usize(..600)).map(|_| random.u8(..)));
     hello
 }
@@ -102,7 +116,9 @@ fn bytes(random: &mut Rng) -> Vec<u8> {
         2 => (0..random.usize(..50))
             .flat_map(|_| b"POST /v1/ping HTTP/1.1\r\nContent-Length: 0\r\n\r\n".to_vec())
             .collect(),
-        _ => (0..=random.usize(..3)).flat_map(|_| request(random)).collect::<Vec<u8>>(),
+        _ => (0..=random.usize(..3))
+            .flat_map(|_| request(random))
+            .collect::<Vec<u8>>(),
     };
     if random.u8(..3) == 0 {
         bytes.truncate(random.usize(..=bytes.len()));
@@ -116,7 +132,9 @@ fn bytes(random: &mut Rng) -> Vec<u8> {
 
 /// Sends in parts, and reads or closes at random.
 async fn attack(address: SocketAddr, mut random: Rng) {
-    let Ok(mut connection) = TcpStream::connect(address).await else { return };
+    let Ok(mut connection) = TcpStream::connect(address).await else {
+        return;
+    };
     let all = bytes(&mut random);
     let parts = random.usize(1..5);
     for part in all.chunks(all.len() / parts + 1) {
@@ -141,7 +159,9 @@ async fn attack_at_random(address: SocketAddr) {
     println!("BBS_RAW_SEED={seed}; {OF_PROCESSES}");
     let mut random = Rng::with_seed(seed);
     for _ in 0..number("BBS_RAW_CONNECTIONS").unwrap_or(CONNECTIONS) / AT_ONCE {
-        let attacks: Vec<_> = (0..AT_ONCE).map(|_| tokio::spawn(attack(address, random.fork()))).collect();
+        let attacks: Vec<_> = (0..AT_ONCE)
+            .map(|_| tokio::spawn(attack(address, random.fork())))
+            .collect();
         for attack in attacks {
             attack.await.expect("an attack does not panic");
         }
@@ -154,7 +174,11 @@ async fn random_bytes_on_a_plain_port_harm_no_other_client() {
     let host = installation.serve();
     let watch = Watch::on(&host);
     attack_at_random(host.address).await;
-    let answer = crate::harness::http_client().post(host.url("/v1/ping")).send().await.expect("the host answers");
+    let answer = crate::harness::http_client()
+        .post(host.url("/v1/ping"))
+        .send()
+        .await
+        .expect("the host answers");
     assert!(answer.status().is_success());
     watch.assert_unharmed().await;
 }
@@ -166,7 +190,12 @@ async fn random_bytes_on_a_port_with_tls_harm_no_other_client() {
     let ping = format!("https://{}/v1/ping", host.address);
     let watch = Watch::of(host.pid(), ping.clone(), deployment.keeping_client());
     attack_at_random(host.address).await;
-    let answer = deployment.client().post(ping).send().await.expect("the host answers");
+    let answer = deployment
+        .client()
+        .post(ping)
+        .send()
+        .await
+        .expect("the host answers");
     assert!(answer.status().is_success());
     watch.assert_unharmed().await;
 }

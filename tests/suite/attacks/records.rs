@@ -29,22 +29,34 @@ const EARLIEST: u64 = 1_528_928_964;
 
 /// Starts an instance.
 async fn begin(host: &Host, process_guid: &str, index: i32) {
-    let key = proto::ActualLrpKey { process_guid: process_guid.into(), index, domain: b"domain".to_vec() };
+    let key = proto::ActualLrpKey {
+        process_guid: process_guid.into(),
+        index,
+        domain: b"domain".to_vec(),
+    };
     let request = proto::StartActualLrpRequest {
         actual_lrp_key: Some(key),
         actual_lrp_instance_key: instance("cell"),
         actual_lrp_net_info: net_info("cell"),
-        metric_tags: vec![proto::TextEntry { key: b"app".to_vec(), value: process_guid.into() }],
+        metric_tags: vec![proto::TextEntry {
+            key: b"app".to_vec(),
+            value: process_guid.into(),
+        }],
         routable: Some(true),
         ..Default::default()
     };
-    let answer: proto::ActualLrpLifecycleResponse = host.call("/v1/actual_lrps/start.r1", &request).await;
+    let answer: proto::ActualLrpLifecycleResponse =
+        host.call("/v1/actual_lrps/start.r1", &request).await;
     assert_eq!(answer.error, None, "{process_guid:?}");
 }
 
-/// The process guids, indices and metric tags of the instances of a process guid, as a host lists them.
+/// The process guids, indices and metric tags of the instances of a process guid, as a host lists
+/// them.
 async fn instances(host: &Host, process_guid: &str) -> Vec<(String, i32, String)> {
-    let request = proto::ActualLrPsRequest { process_guid: process_guid.into(), ..Default::default() };
+    let request = proto::ActualLrPsRequest {
+        process_guid: process_guid.into(),
+        ..Default::default()
+    };
     let answer: proto::ActualLrPsResponse = host.call("/v1/actual_lrps/list", &request).await;
     assert_eq!(answer.error, None);
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -59,24 +71,49 @@ async fn instances(host: &Host, process_guid: &str) -> Vec<(String, i32, String)
 }
 
 on_each_server!(instances_whose_guids_the_database_treats_as_equal_migrate);
-/// Goal: guids that a collation treats as equal block no migration, check or list.
-/// Method: cells start instances of guids that differ in case, trailing spaces and accents; the database is checked,
-/// migrated down, served through the lens, changed there, and migrated up while the host serves.
+/// Goal: guids that a collation treats as equal block no migration, check or list. Method: cells
+/// start instances of guids that differ in case, trailing spaces and accents; the database is
+/// checked, migrated down, served through the lens, changed there, and migrated up while the host
+/// serves.
 async fn instances_whose_guids_the_database_treats_as_equal_migrate(kind: Kind) {
-    const GUIDS: [&str; 9] = ["caseA", "casea", "CASEA", "a", "a ", "A  ", "cafe", "caf\u{e9}", "other"];
+    const GUIDS: [&str; 9] = [
+        "caseA",
+        "casea",
+        "CASEA",
+        "a",
+        "a ",
+        "A  ",
+        "cafe",
+        "caf\u{e9}",
+        "other",
+    ];
     let installation = Installation::new(&modules::modules(), kind);
     let host = installation.serve();
     for (index, guid) in (0..).zip(GUIDS) {
         begin(&host, guid, index).await;
     }
-    let (before, of_case_a) = (instances(&host, ANY).await, instances(&host, "CaseA").await.len());
-    assert_eq!((before.len(), of_case_a), (GUIDS.len(), if kind.dialect() == Dialect::Mysql { 3 } else { 0 }));
+    let (before, of_case_a) = (
+        instances(&host, ANY).await,
+        instances(&host, "CaseA").await.len(),
+    );
+    assert_eq!(
+        (before.len(), of_case_a),
+        (
+            GUIDS.len(),
+            if kind.dialect() == Dialect::Mysql {
+                3
+            } else {
+                0
+            }
+        )
+    );
     assert!(host.terminate().success());
 
     for to in [EARLY, EARLIEST] {
         installation.succeed(&["migrate", "down", "--to", &to.to_string()]);
         installation.succeed(&["migrate", "plan", "--check"]);
-        let pinned = Installation::on(installation.database.clone(), &modules::modules()).set("pin_data_version", to);
+        let pinned = Installation::on(installation.database.clone(), &modules::modules())
+            .set("pin_data_version", to);
         let host = pinned.serve();
         assert_eq!(instances(&host, ANY).await, before, "at {to}");
         assert_eq!(instances(&host, "CaseA").await.len(), of_case_a, "at {to}");
@@ -97,9 +134,14 @@ async fn instances_whose_guids_the_database_treats_as_equal_migrate(kind: Kind) 
     }
     host.wait_for_line(|line| line.contains("cut over"));
     let after = instances(&host, ANY).await;
-    let expected =
-        (0..).zip(GUIDS).chain((100..).zip(GUIDS)).map(|(index, guid)| (guid.to_owned(), index, guid.to_owned()));
-    assert_eq!(after.into_iter().collect::<BTreeSet<_>>(), expected.collect());
+    let expected = (0..)
+        .zip(GUIDS)
+        .chain((100..).zip(GUIDS))
+        .map(|(index, guid)| (guid.to_owned(), index, guid.to_owned()));
+    assert_eq!(
+        after.into_iter().collect::<BTreeSet<_>>(),
+        expected.collect()
+    );
     assert!(host.terminate().success());
 }
 
@@ -111,48 +153,82 @@ fn long_text() -> Vec<u8> {
 }
 
 fn with_environment(guid: &str, value: Vec<u8>) -> proto::DesiredLrp {
-    let variable = proto::EnvironmentVariable { name: b"LARGE".to_vec(), value };
-    proto::DesiredLrp { environment_variables: vec![variable], instances: 1, ..lrp(guid) }
+    let variable = proto::EnvironmentVariable {
+        name: b"LARGE".to_vec(),
+        value,
+    };
+    proto::DesiredLrp {
+        environment_variables: vec![variable],
+        instances: 1,
+        ..lrp(guid)
+    }
 }
 
 async fn desired(host: &Host, lrp: proto::DesiredLrp) -> Option<proto::Error> {
-    let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-    host.call::<proto::DesiredLrpLifecycleResponse>("/v1/desired_lrp/desire.r2", &request).await.error
+    let request = proto::DesireLrpRequest {
+        desired_lrp: Some(lrp),
+    };
+    host.call::<proto::DesiredLrpLifecycleResponse>("/v1/desired_lrp/desire.r2", &request)
+        .await
+        .error
 }
 
 async fn updated(host: &Host, guid: &str, update: proto::DesiredLrpUpdate) -> Option<proto::Error> {
-    let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(update) };
-    host.call::<proto::DesiredLrpLifecycleResponse>("/v1/desired_lrp/update", &request).await.error
+    let request = proto::UpdateDesiredLrpRequest {
+        process_guid: guid.into(),
+        update: Some(update),
+    };
+    host.call::<proto::DesiredLrpLifecycleResponse>("/v1/desired_lrp/update", &request)
+        .await
+        .error
 }
 
 async fn started(host: &Host, index: i32, tag: Vec<u8>) -> Option<proto::Error> {
-    let key = proto::ActualLrpKey { process_guid: b"many".to_vec(), index, domain: b"domain".to_vec() };
+    let key = proto::ActualLrpKey {
+        process_guid: b"many".to_vec(),
+        index,
+        domain: b"domain".to_vec(),
+    };
     let request = proto::StartActualLrpRequest {
         actual_lrp_key: Some(key),
         actual_lrp_instance_key: instance("cell"),
         actual_lrp_net_info: net_info("cell"),
-        metric_tags: vec![proto::TextEntry { key: b"tag".to_vec(), value: tag }],
+        metric_tags: vec![proto::TextEntry {
+            key: b"tag".to_vec(),
+            value: tag,
+        }],
         ..Default::default()
     };
-    host.call::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/start.r1", &request).await.error
+    host.call::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/start.r1", &request)
+        .await
+        .error
 }
 
 #[track_caller]
 fn assert_rejected(error: Option<proto::Error>, text: &str) {
     let error = error.expect("the request is rejected");
     let message = String::from_utf8(error.message.clone()).unwrap();
-    assert_eq!(error.r#type(), proto::error::Type::InvalidRequest, "{message}");
+    assert_eq!(
+        error.r#type(),
+        proto::error::Type::InvalidRequest,
+        "{message}"
+    );
     assert!(message.contains(text), "{message}");
 }
 
 /// The guids that a client of each version lists: at 0.9, of r0, r2 and the native version.
 async fn lists(host: &Host) -> [Vec<String>; 4] {
     let mut guids = Vec::new();
-    for path in
-        ["/v0.9/desired_lrps/list", "/v1/desired_lrps/list", "/v1/desired_lrps/list.r2", "/v1/desired_lrps/list.r3"]
-    {
-        // The guid is field 1 of each record of each version, as the record is field 2 of each list.
-        let answer: proto::DesiredLrPsResponse = host.call(path, &proto::DesiredLrPsRequest::default()).await;
+    for path in [
+        "/v0.9/desired_lrps/list",
+        "/v1/desired_lrps/list",
+        "/v1/desired_lrps/list.r2",
+        "/v1/desired_lrps/list.r3",
+    ] {
+        // The guid is field 1 of each record of each version, as the record is field 2 of each
+        // list.
+        let answer: proto::DesiredLrPsResponse =
+            host.call(path, &proto::DesiredLrPsRequest::default()).await;
         assert_eq!(answer.error, None, "{path}");
         let text = |lrp: &proto::DesiredLrp| String::from_utf8(lrp.process_guid.clone()).unwrap();
         let mut listed: Vec<_> = answer.desired_lrps.iter().map(text).collect();
@@ -163,25 +239,62 @@ async fn lists(host: &Host) -> [Vec<String>; 4] {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-/// Goal: what the API accepts, every migration, check and list carries; the rest is rejected with the bound.
-/// Method: clients write records that are as large as possible, by one call and by several.
+/// Goal: what the API accepts, every migration, check and list carries; the rest is rejected with
+/// the bound. Method: clients write records that are as large as possible, by one call and by
+/// several.
 async fn largest_records_that_the_api_accepts_migrate_and_are_listed() {
-    // A server ends a transaction that is idle for half of this, as one is while a translator has a large page.
+    // A server ends a transaction that is idle for half of this, as one is while a translator has a
+    // large page.
     let long = |installation: Installation| installation.set("lock_ttl", "60s");
     let installation = long(Installation::new(&modules::modules(), Kind::Mariadb));
     let host = installation.serve();
     let watch = Watch::on(&host);
-    assert_rejected(desired(&host, with_environment("too-large", vec![b'x'; 4_000_000])).await, TOO_LARGE);
-    assert_rejected(desired(&host, proto::DesiredLrp { instances: i32::MAX, ..lrp("endless") }).await, "at most 10000");
-    assert_eq!(desired(&host, with_environment("large", long_text())).await, None);
+    assert_rejected(
+        desired(&host, with_environment("too-large", vec![b'x'; 4_000_000])).await,
+        TOO_LARGE,
+    );
+    assert_rejected(
+        desired(
+            &host,
+            proto::DesiredLrp {
+                instances: i32::MAX,
+                ..lrp("endless")
+            },
+        )
+        .await,
+        "at most 10000",
+    );
+    assert_eq!(
+        desired(&host, with_environment("large", long_text())).await,
+        None
+    );
     let tags = |text: Vec<u8>| vec![tag("source_id", std::str::from_utf8(&text).unwrap())];
-    let grown = |text| proto::DesiredLrpUpdate { metric_tags: tags(text), ..Default::default() };
+    let grown = |text| proto::DesiredLrpUpdate {
+        metric_tags: tags(text),
+        ..Default::default()
+    };
     assert_eq!(updated(&host, "large", grown(long_text())).await, None);
-    assert_rejected(updated(&host, "large", grown(vec![b'x'; 4_000_000])).await, TOO_LARGE);
-    let more = proto::DesiredLrpUpdate { instances: Some(10_001), ..Default::default() };
+    assert_rejected(
+        updated(&host, "large", grown(vec![b'x'; 4_000_000])).await,
+        TOO_LARGE,
+    );
+    let more = proto::DesiredLrpUpdate {
+        instances: Some(10_001),
+        ..Default::default()
+    };
     assert_rejected(updated(&host, "large", more).await, "at most 10000");
 
-    assert_eq!(desired(&host, proto::DesiredLrp { instances: 70, ..lrp("many") }).await, None);
+    assert_eq!(
+        desired(
+            &host,
+            proto::DesiredLrp {
+                instances: 70,
+                ..lrp("many")
+            }
+        )
+        .await,
+        None
+    );
     assert_rejected(started(&host, 10_000, Vec::new()).await, "below 10000");
     // Almost as much as a body may have.
     let tag = || vec![b'x'; 240 << 10];
@@ -189,34 +302,49 @@ async fn largest_records_that_the_api_accepts_migrate_and_are_listed() {
         assert_eq!(started(&host, index, tag()).await, None, "{index}");
     }
     for index in [38, 69] {
-        assert_rejected(started(&host, index, tag()).await, "above the limit of 12582912");
+        assert_rejected(
+            started(&host, index, tag()).await,
+            "above the limit of 12582912",
+        );
         assert_eq!(started(&host, index, vec![b'x'; 200]).await, None);
     }
     let all = vec!["large".to_owned(), "many".to_owned()];
-    assert_eq!(lists(&host).await, [all.clone(), all.clone(), all.clone(), all.clone()]);
+    assert_eq!(
+        lists(&host).await,
+        [all.clone(), all.clone(), all.clone(), all.clone()]
+    );
     let before = instances(&host, "many").await;
     watch.assert_unharmed().await;
     assert!(host.terminate().success());
 
     installation.succeed(&["migrate", "down", "--to", &EARLIEST_LONG.to_string()]);
     installation.succeed(&["migrate", "plan", "--check"]);
-    let pinned = long(Installation::on(installation.database.clone(), &modules::modules()));
+    let pinned = long(Installation::on(
+        installation.database.clone(),
+        &modules::modules(),
+    ));
     let pinned = pinned.set("pin_data_version", EARLIEST_LONG);
     let host = pinned.serve();
     let watch = Watch::on(&host);
-    assert_eq!(lists(&host).await, [all.clone(), all.clone(), all.clone(), all.clone()]);
+    assert_eq!(
+        lists(&host).await,
+        [all.clone(), all.clone(), all.clone(), all.clone()]
+    );
     watch.assert_unharmed().await;
     assert!(host.terminate().success());
     installation.succeed(&["migrate", "up"]);
     let host = installation.serve();
-    assert_eq!(lists(&host).await, [all.clone(), all.clone(), all.clone(), all]);
+    assert_eq!(
+        lists(&host).await,
+        [all.clone(), all.clone(), all.clone(), all]
+    );
     assert_eq!(instances(&host, "many").await, before);
     assert!(host.terminate().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-/// Goal: a record that a database held already blocks nothing but itself.
-/// Method: another BBS has written a record that no module can take; it is listed, checked and quarantined.
+/// Goal: a record that a database held already blocks nothing but itself. Method: another BBS has
+/// written a record that no module can take; it is listed, checked and quarantined.
 async fn record_too_large_for_modules_is_left_out_alone() {
     let installation = Installation::new(&modules::modules(), Kind::Sqlite);
     let mut host = installation.serve();
@@ -235,35 +363,59 @@ async fn record_too_large_for_modules_is_left_out_alone() {
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let mut tx = stored.context.database.write().await.unwrap();
     let update = sql("UPDATE desired_lrps SET run_info = ? WHERE process_guid = 'huge'");
-    tx.execute(update.bind(String::from_utf8(sealed).unwrap())).await.unwrap();
+    tx.execute(update.bind(String::from_utf8(sealed).unwrap()))
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
     stored.context.database.close().await;
 
     let watch = Watch::on(&host);
-    let (all, others) = (["a", "huge", "z"].map(str::to_owned).to_vec(), ["a", "z"].map(str::to_owned).to_vec());
-    assert_eq!(lists(&host).await, [others, all.clone(), all.clone(), all.clone()]);
-    host.wait_for_line(|line| line.contains("too large for clients of an older version") && line.contains("huge"));
+    let (all, others) = (
+        ["a", "huge", "z"].map(str::to_owned).to_vec(),
+        ["a", "z"].map(str::to_owned).to_vec(),
+    );
+    assert_eq!(
+        lists(&host).await,
+        [others, all.clone(), all.clone(), all.clone()]
+    );
+    host.wait_for_line(|line| {
+        line.contains("too large for clients of an older version") && line.contains("huge")
+    });
     watch.assert_unharmed().await;
     assert!(host.terminate().success());
 
     let down = ["migrate", "down", "--to", &EARLY.to_string()];
     let plan = installation.run(&["migrate", "plan", "--check", "--to", &EARLY.to_string()]);
-    let text = String::from_utf8_lossy(&plan.stdout).into_owned() + &String::from_utf8_lossy(&plan.stderr);
-    assert!(!plan.status.success() && text.contains("huge") && text.contains("above the limit of 33554432"), "{text}");
+    let text =
+        String::from_utf8_lossy(&plan.stdout).into_owned() + &String::from_utf8_lossy(&plan.stderr);
+    assert!(
+        !plan.status.success()
+            && text.contains("huge")
+            && text.contains("above the limit of 33554432"),
+        "{text}"
+    );
     let stopped = installation.run(&down);
     assert!(String::from_utf8_lossy(&stopped.stderr).contains("--on-unreadable quarantine"));
     installation.succeed(&[&down[..], &["--on-unreadable", "quarantine"]].concat());
-    assert!(installation.succeed(&["migrate", "quarantine", "list"]).contains("huge"));
+    assert!(
+        installation
+            .succeed(&["migrate", "quarantine", "list"])
+            .contains("huge")
+    );
     installation.succeed(&["migrate", "up"]);
     let host = installation.serve();
-    assert_eq!(lists(&host).await[3], all, "it comes back where no module has to take it");
+    assert_eq!(
+        lists(&host).await[3],
+        all,
+        "it comes back where no module has to take it"
+    );
     assert!(host.terminate().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-/// Goal: text that a schema of three-byte characters cannot hold is refused by the name of its column.
-/// Method: the database has MySQL's `utf8`, as older Diego databases do; clients write and look up characters of four bytes,
-/// natively and through a lens.
+/// Goal: text that a schema of three-byte characters cannot hold is refused by the name of its
+/// column. Method: the database has MySQL's `utf8`, as older Diego databases do; clients write and
+/// look up characters of four bytes, natively and through a lens.
 async fn characters_of_four_bytes_are_refused_by_column_on_a_three_byte_schema() {
     const GRIN: &str = "\u{1f600}";
     let installation = Installation::new(&modules::modules(), Kind::Mariadb);
@@ -272,31 +424,79 @@ async fn characters_of_four_bytes_are_refused_by_column_on_a_three_byte_schema()
     database.close().await;
     assert!(installation.serve().terminate().success());
     for version in [EARLIEST_LONG, NEWEST] {
-        let pinned =
-            Installation::on(installation.database.clone(), &modules::modules()).set("pin_data_version", version);
+        let pinned = Installation::on(installation.database.clone(), &modules::modules())
+            .set("pin_data_version", version);
         if version < NEWEST {
             installation.succeed(&["migrate", "down", "--to", &version.to_string()]);
         }
         let host = pinned.serve();
-        let annotated = proto::DesiredLrp { annotation: GRIN.into(), ..lrp("guid") };
-        assert_rejected(desired(&host, annotated).await, "the value for column annotation has a character");
-        let of_domain = proto::DesiredLrp { domain: GRIN.into(), ..lrp("guid") };
-        assert_rejected(desired(&host, of_domain).await, "the value for column domain has a character");
-        assert_eq!(desired(&host, proto::DesiredLrp { annotation: "\u{20ac}".into(), ..lrp("guid") }).await, None);
-        let update = proto::DesiredLrpUpdate { annotation: Some(GRIN.into()), ..Default::default() };
-        assert_rejected(updated(&host, "guid", update).await, "the value for column annotation has a character");
+        let annotated = proto::DesiredLrp {
+            annotation: GRIN.into(),
+            ..lrp("guid")
+        };
+        assert_rejected(
+            desired(&host, annotated).await,
+            "the value for column annotation has a character",
+        );
+        let of_domain = proto::DesiredLrp {
+            domain: GRIN.into(),
+            ..lrp("guid")
+        };
+        assert_rejected(
+            desired(&host, of_domain).await,
+            "the value for column domain has a character",
+        );
+        assert_eq!(
+            desired(
+                &host,
+                proto::DesiredLrp {
+                    annotation: "\u{20ac}".into(),
+                    ..lrp("guid")
+                }
+            )
+            .await,
+            None
+        );
+        let update = proto::DesiredLrpUpdate {
+            annotation: Some(GRIN.into()),
+            ..Default::default()
+        };
+        assert_rejected(
+            updated(&host, "guid", update).await,
+            "the value for column annotation has a character",
+        );
         // Sealed columns hold any text.
-        let update = proto::DesiredLrpUpdate { metric_tags: vec![tag("source_id", GRIN)], ..Default::default() };
+        let update = proto::DesiredLrpUpdate {
+            metric_tags: vec![tag("source_id", GRIN)],
+            ..Default::default()
+        };
         assert_eq!(updated(&host, "guid", update).await, None);
 
-        let request = proto::DesiredLrpByProcessGuidRequest { process_guid: GRIN.into() };
-        let answer: proto::DesiredLrpResponse = host.call("/v1/desired_lrps/get_by_process_guid.r3", &request).await;
-        assert_rejected(answer.error, "has a character that the column's character set cannot hold");
-        let request = proto::DesiredLrPsRequest { domain: GRIN.into(), ..Default::default() };
-        let answer: proto::DesiredLrPsResponse = host.call("/v1/desired_lrps/list.r3", &request).await;
-        assert_rejected(answer.error, "has a character that the column's character set cannot hold");
-        let request = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
-        let removed: proto::DesiredLrpLifecycleResponse = host.call("/v1/desired_lrp/remove", &request).await;
+        let request = proto::DesiredLrpByProcessGuidRequest {
+            process_guid: GRIN.into(),
+        };
+        let answer: proto::DesiredLrpResponse = host
+            .call("/v1/desired_lrps/get_by_process_guid.r3", &request)
+            .await;
+        assert_rejected(
+            answer.error,
+            "has a character that the column's character set cannot hold",
+        );
+        let request = proto::DesiredLrPsRequest {
+            domain: GRIN.into(),
+            ..Default::default()
+        };
+        let answer: proto::DesiredLrPsResponse =
+            host.call("/v1/desired_lrps/list.r3", &request).await;
+        assert_rejected(
+            answer.error,
+            "has a character that the column's character set cannot hold",
+        );
+        let request = proto::RemoveDesiredLrpRequest {
+            process_guid: b"guid".to_vec(),
+        };
+        let removed: proto::DesiredLrpLifecycleResponse =
+            host.call("/v1/desired_lrp/remove", &request).await;
         assert_eq!(removed.error, None);
         assert!(host.terminate().success());
         if version < NEWEST {
@@ -309,7 +509,16 @@ async fn characters_of_four_bytes_are_refused_by_column_on_a_three_byte_schema()
 async fn host_leaves_no_core_dump() {
     let host = Installation::new(&modules::modules(), Kind::Sqlite).serve();
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", host.pid())).unwrap();
-    let line = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
-    let bytes: Vec<_> = line.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).collect();
-    assert!(bytes.len() == 2 && bytes.iter().all(|bytes| *bytes <= 1), "{line}");
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"))
+        .unwrap();
+    let bytes: Vec<_> = line
+        .split_whitespace()
+        .filter_map(|word| word.parse::<u64>().ok())
+        .collect();
+    assert!(
+        bytes.len() == 2 && bytes.iter().all(|bytes| *bytes <= 1),
+        "{line}"
+    );
 }

@@ -1,17 +1,20 @@
-//! Normal load in a simulated Diego, whose auctioneer and cells run what it desires, with every attack at random, from a seed:
-//! no acknowledged write is lost, native calls are answered, memory is bounded, and every attack is refused by name. Clients
-//! attack, components that the host calls turn hostile, a running host is given hostile modules and bombs for its compiler,
-//! and hostile migrations run over the records that it serves.
+//! Normal load in a simulated Diego, whose auctioneer and cells run what it desires, with every
+//! attack at random, from a seed: no acknowledged write is lost, native calls are answered, memory
+//! is bounded, and every attack is refused by name. Clients attack, components that the host calls
+//! turn hostile, a running host is given hostile modules and bombs for its compiler, and hostile
+//! migrations run over the records that it serves.
 //!
-//! `BBS_ATTACK_SECONDS` sets the time on each database (6). `BBS_ATTACK_SEED` sets the seed (random): it decides the n-th attack of
-//! each attacker, after how many native calls it gives up, and the n-th call of each client, but not how they interleave, nor how
-//! many of them there are until the time is over. Runs below 60 s are without the attacks that take longer than they do.
+//! `BBS_ATTACK_SECONDS` sets the time on each database (6). `BBS_ATTACK_SEED` sets the seed
+//! (random): it decides the n-th attack of each attacker, after how many native calls it gives up,
+//! and the n-th call of each client, but not how they interleave, nor how many of them there are
+//! until the time is over. Runs below 60 s are without the attacks that take longer than they do.
 //!
-//! This is the only test that asserts how long a call takes, and only from 60 s on, because shorter runs have too few calls for
-//! that: the latency of native calls is compared with that of a calm run, and each ping has a bound. A write that needs
-//! instances waits for an auctioneer that does not answer, as in Diego, but not longer than for one request. From 600 s on, memory is
-//! compared with that of the first half, too: pools grow for some minutes. The nightly run sets 600, so that all these bounds
-//! are checked there; the run on each change checks the rest.
+//! This is the only test that asserts how long a call takes, and only from 60 s on, because shorter
+//! runs have too few calls for that: the latency of native calls is compared with that of a calm
+//! run, and each ping has a bound. A write that needs instances waits for an auctioneer that does
+//! not answer, as in Diego, but not longer than for one request. From 600 s on, memory is compared
+//! with that of the first half, too: pools grow for some minutes. The nightly run sets 600, so that
+//! all these bounds are checked there; the run on each change checks the rest.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -52,8 +55,9 @@ const PATIENCE_CALLS: Range<u64> = 100..800;
 const SLOWER: f64 = 3.0;
 /// A write that needs instances waits so long for the auctioneer, as in Diego.
 const COMMUNICATION_TIMEOUT: Duration = Duration::from_secs(1);
-/// Growth of the memory on SQLite in the second half, besides a tenth. Its cause is not known. It is not SQLite's caches of
-/// pages: in a run that grew from 177 to 205 MiB, SQLite counted 1 to 17 MiB of its own at any time (`sqlite3_memory_used`).
+/// Growth of the memory on SQLite in the second half, besides a tenth. Its cause is not known. It
+/// is not SQLite's caches of pages: in a run that grew from 177 to 205 MiB, SQLite counted 1 to 17
+/// MiB of its own at any time (`sqlite3_memory_used`).
 const SQLITE_GROWTH_MB: u64 = 32;
 /// Bound of each native ping.
 const LONGEST_PING: Duration = Duration::from_secs(1);
@@ -79,32 +83,70 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
     let second_half_mb = watch.median_memory_mb();
     let refusals = attackers.stop().await;
 
-    println!("calm: {calm}\nattacked: {attacked}\n{first_half_mb} MiB, then {second_half_mb} MiB\n{refusals:#?}");
+    println!(
+        "calm: {calm}\nattacked: {attacked}\n{first_half_mb} MiB, then {second_half_mb} MiB\n{refusals:#?}"
+    );
     for report in [&calm, &attacked] {
-        assert_eq!((report.differences, report.failures), (0, 0), "seed {seed}: {report}");
+        assert_eq!(
+            (report.differences, report.failures),
+            (0, 0),
+            "seed {seed}: {report}"
+        );
     }
-    assert_eq!(model.differences(&everything(&caller).await.expect("the list succeeds")), [""; 0], "seed {seed}");
+    assert_eq!(
+        model.differences(&everything(&caller).await.expect("the list succeeds")),
+        [""; 0],
+        "seed {seed}"
+    );
     assert_eq!(strays(&model, &caller).await, [""; 0], "seed {seed}");
     assert!(diego.containers() > 0, "seed {seed}: no cell runs anything");
     if time >= COMPARED {
-        assert_not_slower(&attacked.reads_from_send, &calm.reads_from_send, Duration::ZERO);
-        assert_not_slower(&attacked.writes_from_send, &calm.writes_from_send, COMMUNICATION_TIMEOUT);
-        assert!(watch.slowest_call() <= LONGEST_PING, "seed {seed}: a ping took {:?}", watch.slowest_call());
+        assert_not_slower(
+            &attacked.reads_from_send,
+            &calm.reads_from_send,
+            Duration::ZERO,
+        );
+        assert_not_slower(
+            &attacked.writes_from_send,
+            &calm.writes_from_send,
+            COMMUNICATION_TIMEOUT,
+        );
+        assert!(
+            watch.slowest_call() <= LONGEST_PING,
+            "seed {seed}: a ping took {:?}",
+            watch.slowest_call()
+        );
     }
     if time >= WHOLE {
-        let growth_mb = if kind == Kind::Sqlite { SQLITE_GROWTH_MB } else { 0 };
+        let growth_mb = if kind == Kind::Sqlite {
+            SQLITE_GROWTH_MB
+        } else {
+            0
+        };
         assert!(
             second_half_mb <= first_half_mb + first_half_mb / 10 + growth_mb,
             "seed {seed}: memory grows from {first_half_mb} to {second_half_mb} MiB"
         );
-        let missing = attacks.iter().filter(|attack| !attack.outlasts_attackers() && !refusals.contains_key(attack));
-        assert_eq!(missing.collect::<Vec<_>>(), Vec::<&Attack>::new(), "seed {seed}: attacks that never ended");
+        let missing = attacks
+            .iter()
+            .filter(|attack| !attack.outlasts_attackers() && !refusals.contains_key(attack));
+        assert_eq!(
+            missing.collect::<Vec<_>>(),
+            Vec::<&Attack>::new(),
+            "seed {seed}: attacks that never ended"
+        );
     }
     watch.assert_unharmed().await;
     for (attack, refusals) in refusals {
-        assert!(!refusals.contains_key(&AttackEnd::Unrefused), "seed {seed}: {attack:?} was not refused: {refusals:?}");
+        assert!(
+            !refusals.contains_key(&AttackEnd::Unrefused),
+            "seed {seed}: {attack:?} was not refused: {refusals:?}"
+        );
     }
-    assert!(tokio::task::block_in_place(|| host.terminate()).success(), "seed {seed}");
+    assert!(
+        tokio::task::block_in_place(|| host.terminate()).success(),
+        "seed {seed}"
+    );
 }
 
 /// Asserts the bound of native calls under attack, besides a wait.
@@ -113,13 +155,21 @@ fn assert_not_slower(attacked: &Histogram<u64>, calm: &Histogram<u64>, wait: Dur
     let p99 = |calls: &Histogram<u64>| Duration::from_micros(calls.value_at_quantile(0.99));
     let attacked = p99(attacked);
     let calm = p99(calm);
-    assert!(attacked <= calm.mul_f64(SLOWER) + wait, "native p99 {attacked:?} after {calm:?}");
+    assert!(
+        attacked <= calm.mul_f64(SLOWER) + wait,
+        "native p99 {attacked:?} after {calm:?}"
+    );
 }
 
-/// Differences between the instances of what is desired and those that there are, once cells that could not be reached have
-/// ended the instances of what was removed.
+/// Differences between the instances of what is desired and those that there are, once cells that
+/// could not be reached have ended the instances of what was removed.
 async fn strays(model: &Model, caller: &Caller) -> Vec<String> {
-    let differences = async || model.differences_of_instances(caller).await.expect("the list succeeds");
+    let differences = async || {
+        model
+            .differences_of_instances(caller)
+            .await
+            .expect("the list succeeds")
+    };
     let settled = async {
         while !differences().await.is_empty() {
             pause().await;
@@ -138,9 +188,16 @@ async fn loaded(
     time: Duration,
     calls: &watch::Sender<u64>,
 ) -> (Report, Model) {
-    let settings = Settings { clients: 4, calls_per_second: CALLS_PER_SECOND, seed };
+    let settings = Settings {
+        clients: 4,
+        calls_per_second: CALLS_PER_SECOND,
+        seed,
+    };
     let mut load = Load::start(caller, model, &Aim::default(), settings);
-    let (before, wanted) = (*calls.borrow(), (time.as_secs_f64() * CALLS_PER_SECOND) as u64);
+    let (before, wanted) = (
+        *calls.borrow(),
+        (time.as_secs_f64() * CALLS_PER_SECOND) as u64,
+    );
     while load.made() < wanted {
         load.calls(1).await;
         calls.send_replace(before + load.made());
@@ -193,7 +250,11 @@ impl Attackers {
                         refusal = attacker.run(attack, &mut random) => refusal,
                         () = is_over => continue,
                     };
-                    *refusals.entry(attack).or_default().entry(refusal).or_default() += 1;
+                    *refusals
+                        .entry(attack)
+                        .or_default()
+                        .entry(refusal)
+                        .or_default() += 1;
                 }
                 refusals
             });

@@ -1,5 +1,5 @@
-//! Subscribers that do not read, while large records that they would receive change, or a translator makes large events of small
-//! records.
+//! Subscribers that do not read, while large records that they would receive change, or a
+//! translator makes large events of small records.
 
 use std::net::SocketAddr;
 
@@ -31,9 +31,15 @@ async fn stalled(address: SocketAddr) -> TcpStream {
 async fn subscribed(address: SocketAddr, verb_and_path: &str) -> TcpStream {
     let mut connection = TcpStream::connect(address).await.expect("the host accepts");
     let request = format!("{verb_and_path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
-    connection.write_all(request.as_bytes()).await.expect("the host reads");
+    connection
+        .write_all(request.as_bytes())
+        .await
+        .expect("the host reads");
     let mut head = [0; 12];
-    connection.read_exact(&mut head).await.expect("the host answers");
+    connection
+        .read_exact(&mut head)
+        .await
+        .expect("the host answers");
     assert_eq!(&head, b"HTTP/1.1 200");
     connection
 }
@@ -42,7 +48,11 @@ async fn subscribed(address: SocketAddr, verb_and_path: &str) -> TcpStream {
 async fn count_events(connection: TcpStream, name: &str, received: watch::Sender<usize>) {
     let start = format!("event: {name}");
     let (mut connection, mut line) = (BufReader::new(connection), Vec::new());
-    while connection.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
+    while connection
+        .read_until(b'\n', &mut line)
+        .await
+        .is_ok_and(|read| read > 0)
+    {
         if line.starts_with(start.as_bytes()) {
             received.send_modify(|received| *received += 1);
         }
@@ -51,7 +61,12 @@ async fn count_events(connection: TcpStream, name: &str, received: watch::Sender
 }
 
 async fn called(client: &reqwest::Client, url: String, request: &impl Message) {
-    let answer = client.post(url).body(request.encode_to_vec()).send().await.expect("the host answers");
+    let answer = client
+        .post(url)
+        .body(request.encode_to_vec())
+        .send()
+        .await
+        .expect("the host answers");
     let body = answer.bytes().await.expect("the answer is whole");
     let answer = proto::DesiredLrpLifecycleResponse::decode(&body[..]).expect("an answer");
     assert_eq!(answer.error, None);
@@ -63,34 +78,57 @@ async fn stalled_subscribers_are_disconnected_and_others_receive_every_event() {
     let host = installation.serve();
     let watch = Watch::on(&host);
     let (sender, mut received) = watch::channel(0);
-    tokio::spawn(count_events(stalled(host.address).await, "desired_lrp_changed", sender));
+    tokio::spawn(count_events(
+        stalled(host.address).await,
+        "desired_lrp_changed",
+        sender,
+    ));
     let mut subscribers = Vec::new();
     let client = crate::harness::http_client();
-    let variable = proto::EnvironmentVariable { name: b"A".to_vec(), value: vec![b'x'; RECORD] };
-    let desired = proto::DesiredLrp { environment_variables: vec![variable], ..lrp("large") };
-    let desire = proto::DesireLrpRequest { desired_lrp: Some(desired) };
+    let variable = proto::EnvironmentVariable {
+        name: b"A".to_vec(),
+        value: vec![b'x'; RECORD],
+    };
+    let desired = proto::DesiredLrp {
+        environment_variables: vec![variable],
+        ..lrp("large")
+    };
+    let desire = proto::DesireLrpRequest {
+        desired_lrp: Some(desired),
+    };
     called(&client, host.url("/v1/desired_lrp/desire.r2"), &desire).await;
     for number in 0..UPDATES {
         if number % (UPDATES / STALLED) == 0 {
             subscribers.push(stalled(host.address).await);
         }
-        let update = proto::DesiredLrpUpdate { annotation: Some(number.to_string().into()), ..Default::default() };
-        let request = proto::UpdateDesiredLrpRequest { process_guid: b"large".to_vec(), update: Some(update) };
+        let update = proto::DesiredLrpUpdate {
+            annotation: Some(number.to_string().into()),
+            ..Default::default()
+        };
+        let request = proto::UpdateDesiredLrpRequest {
+            process_guid: b"large".to_vec(),
+            update: Some(update),
+        };
         called(&client, host.url("/v1/desired_lrp/update"), &request).await;
         let event = received.wait_for(|received| *received == number + 1);
-        let event = tokio::time::timeout(PATIENCE, event).await.expect("the event arrives");
+        let event = tokio::time::timeout(PATIENCE, event)
+            .await
+            .expect("the event arrives");
         event.expect("a subscriber that reads is not disconnected");
     }
     // The first subscriber was disconnected: its stream breaks off.
     let mut rest = Vec::new();
     let end = subscribers[0].read_to_end(&mut rest).await;
-    assert!(end.is_err() || !rest.ends_with(b"0\r\n\r\n"), "a stream that is cut off does not end cleanly");
+    assert!(
+        end.is_err() || !rest.ends_with(b"0\r\n\r\n"),
+        "a stream that is cut off does not end cleanly"
+    );
     watch.assert_unharmed().await;
 }
 
-/// Goal: events count by what a translator returns for them, not by their records alone, while a subscriber does not read.
-/// Method: one subscriber reads and has each event translated, another stalls. All events together take several times the limit
-/// of memory.
+/// Goal: events count by what a translator returns for them, not by their records alone, while a
+/// subscriber does not read. Method: one subscriber reads and has each event translated, another
+/// stalls. All events together take several times the limit of memory.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_events_of_a_translator_are_not_kept_for_a_stalled_subscriber() {
     const TASKS: usize = 24;
@@ -100,7 +138,11 @@ async fn large_events_of_a_translator_are_not_kept_for_a_stalled_subscriber() {
     let (sender, mut received) = watch::channel(0);
     let stream = "GET /v1.2-hostile/swells";
     let _stalled = subscribed(host.address, stream).await;
-    tokio::spawn(count_events(subscribed(host.address, stream).await, "task_created", sender));
+    tokio::spawn(count_events(
+        subscribed(host.address, stream).await,
+        "task_created",
+        sender,
+    ));
     for number in 0..TASKS {
         let request = proto::DesireTaskRequest {
             task_definition: Some(definition()),
@@ -110,7 +152,9 @@ async fn large_events_of_a_translator_are_not_kept_for_a_stalled_subscriber() {
         let answer: proto::TaskLifecycleResponse = host.call("/v1/tasks/desire.r2", &request).await;
         assert_eq!(answer.error, None);
         let event = received.wait_for(|received| *received > number);
-        let event = tokio::time::timeout(PATIENCE, event).await.expect("the event arrives");
+        let event = tokio::time::timeout(PATIENCE, event)
+            .await
+            .expect("the event arrives");
         event.expect("a subscriber that reads is not disconnected");
     }
     watch.assert_unharmed().await;

@@ -1,10 +1,12 @@
-//! Translators that compute without end, call newer versions without end, or use all that they have of stack and memory.
+//! Translators that compute without end, call newer versions without end, or use all that they have
+//! of stack and memory.
 
 use std::sync::Arc;
 
 use bbs::testing::api::NativeVersion;
 use bbs::testing::modules::translate::{
-    ApiVersion, ChangedRecord, Translate, TranslateError, TranslatedCall, TranslatedEvent, TranslatorManifest,
+    ApiVersion, ChangedRecord, Translate, TranslateError, TranslatedCall, TranslatedEvent,
+    TranslatorManifest,
 };
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
@@ -20,16 +22,22 @@ use crate::translators::{desire_native, list_native};
 
 /// A host whose only translator is the hostile one.
 async fn hostile(kind: Kind) -> Server {
-    let translator: Arc<dyn Translate> = modules::translator("hostile-translator", &modules::sandbox());
-    Server::start(Options { kind, translators: vec![translator], ..Options::default() }).await
+    let translator: Arc<dyn Translate> =
+        modules::translator("hostile-translator", &modules::sandbox());
+    Server::start(Options {
+        kind,
+        translators: vec![translator],
+        ..Options::default()
+    })
+    .await
 }
 
 on_each_database!(flood_of_translated_calls_does_not_delay_native_ones);
-/// Goal: clients of an old version cannot keep native ones from being answered, whatever their translator does, and what
-/// it does ends with its client.
-/// Method: many lists through a translator that never returns, each with a page of the database open. No call of a native
-/// client waits until one of them is stopped; those that find no place get 503; when the clients have gone, others are
-/// served at once.
+/// Goal: clients of an old version cannot keep native ones from being answered, whatever their
+/// translator does, and what it does ends with its client. Method: many lists through a translator
+/// that never returns, each with a page of the database open. No call of a native client waits
+/// until one of them is stopped; those that find no place get 503; when the clients have gone,
+/// others are served at once.
 async fn flood_of_translated_calls_does_not_delay_native_ones(kind: Kind) {
     let server = Arc::new(hostile(kind).await);
     let mut flood = tokio::task::JoinSet::new();
@@ -42,26 +50,52 @@ async fn flood_of_translated_calls_does_not_delay_native_ones(kind: Kind) {
         desire_native(&server, &format!("guid-{at}"), "domain").await;
     }
     let first = flood.join_next().await.unwrap().unwrap();
-    assert_eq!((first.status, first.header("retry-after")), (503, "5"), "the native calls came first");
+    assert_eq!(
+        (first.status, first.header("retry-after")),
+        (503, "5"),
+        "the native calls came first"
+    );
     flood.shutdown().await;
     let reply = server.post("/v1.2-hostile/once", []).await;
-    assert!(reply.message::<proto::PingResponse>().available, "no place is taken by what has no client");
+    assert!(
+        reply.message::<proto::PingResponse>().available,
+        "no place is taken by what has no client"
+    );
 }
 
-/// Goal: large records of an old version do not take the place of its small calls.
-/// Method: many more of them at once than are translated at once; a list through the same translators is answered while some
-/// of them wait.
+/// Goal: large records of an old version do not take the place of its small calls. Method: many
+/// more of them at once than are translated at once; a list through the same translators is
+/// answered while some of them wait.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_records_of_an_old_version_do_not_delay_its_lists() {
     const RECORDS: usize = 32;
-    let options = Options { kind: Kind::Sqlite, translators: modules::translators(), ..Options::default() };
+    let options = Options {
+        kind: Kind::Sqlite,
+        translators: modules::translators(),
+        ..Options::default()
+    };
     let server = Arc::new(Server::start(options).await);
     let mut flood = tokio::task::JoinSet::new();
     for at in 0..RECORDS {
-        let variable = proto::EnvironmentVariable { name: b"LARGE".to_vec(), value: vec![b'x'; 3_000_000] };
-        let lrp = proto::DesiredLrp { environment_variables: vec![variable], ..lrp(&format!("guid-{at}")) };
-        let (server, request) = (Arc::clone(&server), proto::DesireLrpRequest { desired_lrp: Some(lrp) });
-        flood.spawn(async move { server.post("/v1/desired_lrp/desire.r1", request.encode_to_vec()).await });
+        let variable = proto::EnvironmentVariable {
+            name: b"LARGE".to_vec(),
+            value: vec![b'x'; 3_000_000],
+        };
+        let lrp = proto::DesiredLrp {
+            environment_variables: vec![variable],
+            ..lrp(&format!("guid-{at}"))
+        };
+        let (server, request) = (
+            Arc::clone(&server),
+            proto::DesireLrpRequest {
+                desired_lrp: Some(lrp),
+            },
+        );
+        flood.spawn(async move {
+            server
+                .post("/v1/desired_lrp/desire.r1", request.encode_to_vec())
+                .await
+        });
     }
     let mut replies = vec![flood.join_next().await.unwrap().unwrap()];
     let listed = server.post("/v1/desired_lrps/list.r2", []).await;
@@ -81,7 +115,10 @@ async fn calls_of_newer_versions_are_counted_for_the_whole_request() {
     let server = hostile(Kind::Sqlite).await;
     let (kind, message) = server.post("/v1.2-hostile/forever", []).await.error();
     assert_eq!(kind, Type::UnknownError);
-    for word in ["\"hostile\"", "called the next version more than 1000 times"] {
+    for word in [
+        "\"hostile\"",
+        "called the next version more than 1000 times",
+    ] {
         assert!(message.contains(word), "{word:?} is not in {message:?}");
     }
 }
@@ -116,19 +153,34 @@ impl Translate for Renumbered {
 }
 
 /// Goal: a chain may be as long as the line of versions: each translator has a stack of its own.
-/// Method: a guest under many versions, each of which uses most of its stack when it calls the next.
+/// Method: a guest under many versions, each of which uses most of its stack when it calls the
+/// next.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_translator_of_a_chain_has_its_own_stack() {
     let deep: Arc<dyn Translate> = modules::translator("hostile-translator", &modules::sandbox());
     let minors = 1..=15;
-    let versions: Vec<_> =
-        minors.map(|minor| ApiVersion::new(0, minor)).chain([NativeVersion::Diego.number()]).collect();
+    let versions: Vec<_> = minors
+        .map(|minor| ApiVersion::new(0, minor))
+        .chain([NativeVersion::Diego.number()])
+        .collect();
     let steps = versions.windows(2).map(|pair| {
-        let manifest = TranslatorManifest { serves: pair[0], onto: pair[1], ..deep.manifest().clone() };
-        Arc::new(Renumbered { translator: Arc::clone(&deep), manifest }) as Arc<dyn Translate>
+        let manifest = TranslatorManifest {
+            serves: pair[0],
+            onto: pair[1],
+            ..deep.manifest().clone()
+        };
+        Arc::new(Renumbered {
+            translator: Arc::clone(&deep),
+            manifest,
+        }) as Arc<dyn Translate>
     });
     let translators = steps.collect();
-    let server = Server::start(Options { kind: Kind::Sqlite, translators, ..Options::default() }).await;
+    let server = Server::start(Options {
+        kind: Kind::Sqlite,
+        translators,
+        ..Options::default()
+    })
+    .await;
     let reply = server.post("/v0.1/deep", [14]).await;
     assert!(reply.message::<proto::PingResponse>().available);
 }

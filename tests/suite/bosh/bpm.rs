@@ -1,4 +1,5 @@
-//! The host on a machine as bpm makes it: read-only packages, no executable data, and a kill some time after the signals.
+//! The host on a machine as bpm makes it: read-only packages, no executable data, and a kill some
+//! time after the signals.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -32,13 +33,21 @@ const LOOKS: usize = 500;
 #[track_caller]
 fn succeeded(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     text(&output.stdout)
 }
 
 fn version(world: &BpmWorld) -> u64 {
-    let status: Value = serde_json::from_str(&succeeded(&world.migrate(&["status", "--json"]))).expect("it is JSON");
-    status["found"]["versioned"]["current"].as_u64().expect("a version")
+    let status: Value = serde_json::from_str(&succeeded(&world.migrate(&["status", "--json"])))
+        .expect("it is JSON");
+    status["found"]["versioned"]["current"]
+        .as_u64()
+        .expect("a version")
 }
 
 /// A host that has migrated the fixture, with this number of desired LRPs.
@@ -49,7 +58,11 @@ async fn deployed(kind: Kind, lrps: u64) -> (BpmWorld, Host) {
 async fn deploy(world: BpmWorld, lrps: u64) -> (BpmWorld, Host) {
     let world = world.set("migration", json!({ "rollback_on_drain_to": VERSION }));
     fixture::write_to(&world.database).await;
-    let columns: Vec<_> = fixture::rows(LRPS)[0].keys().filter(|name| *name != "process_guid").cloned().collect();
+    let columns: Vec<_> = fixture::rows(LRPS)[0]
+        .keys()
+        .filter(|name| *name != "process_guid")
+        .cloned()
+        .collect();
     let columns: Vec<_> = columns.iter().map(String::as_str).collect();
     let opened = world.database.open().await;
     // Convergence creates no instances of the copies.
@@ -67,27 +80,57 @@ async fn deploy(world: BpmWorld, lrps: u64) -> (BpmWorld, Host) {
 }
 
 on_each_server!(drain_goes_back_however_long_it_takes);
-/// Goal: the drain script waits until the host has gone back and ended, and bpm sends no signal before that.
-/// Method: a rate at which going back takes most of an hour holds it back until the limit is lifted.
+/// Goal: the drain script waits until the host has gone back and ended, and bpm sends no signal
+/// before that. Method: a rate at which going back takes most of an hour holds it back until the
+/// limit is lifted.
 async fn drain_goes_back_however_long_it_takes(kind: Kind) {
     let (world, mut host) = deployed(kind, 2_000).await;
     tokio::task::spawn_blocking(move || {
         assert_eq!(version(&world), NEWEST);
         succeeded(&world.migrate(&["rate", "1/s"]));
         let mut drain = world.command("/var/vcap/jobs/bbs/bin/drain", &[]);
-        let mut drain = drain.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the script starts");
+        let mut drain = drain
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the script starts");
         host.wait_for_line(|line| line.contains("drain.going-back"));
-        let is_held_back = || succeeded(&world.migrate(&["status"])).contains("held back by the rate");
-        assert!((0..LOOKS).any(|_| is_held_back()), "the rate does not hold the host back");
-        assert!(drain.try_wait().expect("the script can be waited for").is_none(), "the script did not wait");
+        let is_held_back =
+            || succeeded(&world.migrate(&["status"])).contains("held back by the rate");
+        assert!(
+            (0..LOOKS).any(|_| is_held_back()),
+            "the rate does not hold the host back"
+        );
+        assert!(
+            drain
+                .try_wait()
+                .expect("the script can be waited for")
+                .is_none(),
+            "the script did not wait"
+        );
         assert_eq!(world.signals(), Vec::<String>::new());
         succeeded(&world.migrate(&["rate", "none"]));
-        assert_eq!(succeeded(&drain.wait_with_output().expect("the script can be waited for")), "0\n");
+        assert_eq!(
+            succeeded(
+                &drain
+                    .wait_with_output()
+                    .expect("the script can be waited for")
+            ),
+            "0\n"
+        );
         assert!(host.wait().success());
         assert_eq!(version(&world), VERSION);
-        assert_eq!(succeeded(&world.script("drain")), "0\n", "no host is running");
+        assert_eq!(
+            succeeded(&world.script("drain")),
+            "0\n",
+            "no host is running"
+        );
         // The process may end a moment after its report, and then gets the first signal.
-        assert!(world.signals().iter().all(|signal| signal == "TERM"), "{:?}", world.signals());
+        assert!(
+            world.signals().iter().all(|signal| signal == "TERM"),
+            "{:?}",
+            world.signals()
+        );
     })
     .await
     .expect("the host is drained");
@@ -95,11 +138,15 @@ async fn drain_goes_back_however_long_it_takes(kind: Kind) {
 
 /// Inode and time of the last change of each compiled module.
 fn compiled(world: &BpmWorld) -> BTreeMap<String, (u64, i64)> {
-    let files = std::fs::read_dir(world.path("data/bbs/tmp/module-cache")).expect("the folder of compiled modules");
+    let files = std::fs::read_dir(world.path("data/bbs/tmp/module-cache"))
+        .expect("the folder of compiled modules");
     let state = files.map(|file| {
         let file = file.expect("a file");
         let metadata = file.metadata().expect("a file");
-        (file.file_name().into_string().expect("text"), (metadata.ino(), metadata.mtime_nsec()))
+        (
+            file.file_name().into_string().expect("text"),
+            (metadata.ino(), metadata.mtime_nsec()),
+        )
     });
     state.collect()
 }
@@ -109,14 +156,21 @@ async fn stop_without_a_drain_ends_in_time_and_does_not_go_back(kind: Kind) {
     let (world, mut host) = deployed(kind, 0).await;
     tokio::task::spawn_blocking(move || {
         succeeded(&world.bpm_stop());
-        assert_eq!((host.wait().code(), world.signals()), (Some(0), vec!["TERM".to_owned()]));
+        assert_eq!(
+            (host.wait().code(), world.signals()),
+            (Some(0), vec!["TERM".to_owned()])
+        );
         assert_eq!(version(&world), NEWEST);
         let before = compiled(&world);
         assert!(!before.is_empty());
-        // A restart loads the compiled modules from the data folder. One that could not be loaded would be logged, and replaced.
+        // A restart loads the compiled modules from the data folder. One that could not be loaded
+        // would be logged, and replaced.
         let mut again = world.start();
-        let failures =
-            ["modules.not-kept", "a folder of compiled modules is not used", "a compiled module is not used"];
+        let failures = [
+            "modules.not-kept",
+            "a folder of compiled modules is not used",
+            "a compiled module is not used",
+        ];
         let is_failure = |line: &&String| failures.iter().any(|failure| line.contains(failure));
         assert_eq!(again.output().iter().find(is_failure), None);
         assert_eq!(compiled(&world), before);
@@ -131,17 +185,42 @@ async fn stop_without_a_drain_ends_in_time_and_does_not_go_back(kind: Kind) {
 async fn packages_cannot_be_changed_and_data_cannot_be_executed() {
     let world = BpmWorld::new(Kind::Postgres);
     world.install_errand(&json!({}));
-    std::fs::copy(world.path("jobs/bpm/bin/bpm"), world.path("data/bbs/tmp/program")).expect("a file can be copied");
-    assert_eq!(world.run("/var/vcap/jobs/bpm/bin/bpm", &["stop", "bbs"]).status.code(), Some(0));
+    std::fs::copy(
+        world.path("jobs/bpm/bin/bpm"),
+        world.path("data/bbs/tmp/program"),
+    )
+    .expect("a file can be copied");
+    assert_eq!(
+        world
+            .run("/var/vcap/jobs/bpm/bin/bpm", &["stop", "bbs"])
+            .status
+            .code(),
+        Some(0)
+    );
     let refused = world.run("/var/vcap/data/bbs/tmp/program", &["stop", "bbs"]);
     assert_eq!(refused.status.code(), Some(126));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("Permission denied"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("Permission denied"),
+        "{refused:?}"
+    );
     let refused = world.run("touch", &["/var/vcap/packages/bbs-modules/new"]);
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("Read-only file system"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("Read-only file system"),
+        "{refused:?}"
+    );
 }
 
-async fn call<A: Message + Default>(client: &reqwest::Client, url: String, request: &impl Message) -> A {
-    let response = client.post(url).body(request.encode_to_vec()).send().await.expect("the host answers");
+async fn call<A: Message + Default>(
+    client: &reqwest::Client,
+    url: String,
+    request: &impl Message,
+) -> A {
+    let response = client
+        .post(url)
+        .body(request.encode_to_vec())
+        .send()
+        .await
+        .expect("the host answers");
     assert_eq!(response.status(), 200);
     A::decode(response.bytes().await.expect("the answer is complete")).expect("an answer")
 }
@@ -152,18 +231,34 @@ async fn api_serves_clients_with_a_certificate_and_no_others(kind: Kind) {
     let client = world.client();
     let ping: proto::PingResponse = call(&client, world.url("/v1/ping"), &()).await;
     assert!(ping.available);
-    let desire = proto::DesireLrpRequest { desired_lrp: Some(lrp("smoke")) };
+    let desire = proto::DesireLrpRequest {
+        desired_lrp: Some(lrp("smoke")),
+    };
     let desired: proto::DesiredLrpLifecycleResponse =
         call(&client, world.url("/v1/desired_lrp/desire.r2"), &desire).await;
     assert_eq!(desired.error, None);
     let request = proto::DesiredLrPsRequest::default();
-    let listed: proto::DesiredLrPsResponse = call(&client, world.url("/v1/desired_lrps/list.r3"), &request).await;
+    let listed: proto::DesiredLrPsResponse =
+        call(&client, world.url("/v1/desired_lrps/list.r3"), &request).await;
     assert_eq!(listed.error, None);
-    let guids: Vec<_> = listed.desired_lrps.iter().map(|lrp| &lrp.process_guid[..]).collect();
-    assert!(guids.contains(&&b"smoke"[..]) && guids.len() > 1, "the new one beside those of the fixture");
+    let guids: Vec<_> = listed
+        .desired_lrps
+        .iter()
+        .map(|lrp| &lrp.process_guid[..])
+        .collect();
+    assert!(
+        guids.contains(&&b"smoke"[..]) && guids.len() > 1,
+        "the new one beside those of the fixture"
+    );
 
-    let stranger = client_builder(&world.authority, None).build().expect("a client");
-    stranger.post(world.url("/v1/ping")).send().await.expect_err("the host requires a certificate");
+    let stranger = client_builder(&world.authority, None)
+        .build()
+        .expect("a client");
+    stranger
+        .post(world.url("/v1/ping"))
+        .send()
+        .await
+        .expect_err("the host requires a certificate");
 }
 
 on_each_server!(stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time);
@@ -171,23 +266,40 @@ async fn stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time(kind: Kind) 
     let (world, mut host) = deployed(kind, 0).await;
     let client = world.client();
     // A body that never ends.
-    let first = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(b"\n")))]);
+    let first = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(
+        b"\n",
+    )))]);
     let body = reqwest::Body::wrap(StreamBody::new(first.chain(stream::pending())));
-    let in_flight = tokio::spawn(client.post(world.url("/v1/domains/upsert")).body(body).send());
-    // The host has read the head of that request once it has answered a later one of another connection.
+    let in_flight = tokio::spawn(
+        client
+            .post(world.url("/v1/domains/upsert"))
+            .body(body)
+            .send(),
+    );
+    // The host has read the head of that request once it has answered a later one of another
+    // connection.
     let _: proto::PingResponse = call(&world.client(), world.url("/v1/ping"), &()).await;
     tokio::task::spawn_blocking(move || {
         succeeded(&world.bpm_stop());
-        assert_eq!((host.wait().code(), world.signals()), (Some(0), vec!["TERM".to_owned()]));
-        host.wait_for_line(|line| line.contains("requests.cut-off") && line.contains(r#""requests":1"#));
+        assert_eq!(
+            (host.wait().code(), world.signals()),
+            (Some(0), vec!["TERM".to_owned()])
+        );
+        host.wait_for_line(|line| {
+            line.contains("requests.cut-off") && line.contains(r#""requests":1"#)
+        });
     })
     .await
     .expect("the host is stopped");
-    in_flight.await.expect("no panic").expect_err("the request was cut off");
+    in_flight
+        .await
+        .expect("no panic")
+        .expect_err("the request was cut off");
 }
 
 on_each_server!(stop_while_the_database_does_not_answer_releases_the_lock_before_the_kill);
-/// Goal: a host whose database does not answer leaves the lock to the next master before bpm kills it.
+/// Goal: a host whose database does not answer leaves the lock to the next master before bpm kills
+/// it.
 async fn stop_while_the_database_does_not_answer_releases_the_lock_before_the_kill(kind: Kind) {
     let (proxy, world) = (Proxy::to(kind.engine().address()), BpmWorld::new(kind));
     let through = world.database.through(proxy.address()).properties();
@@ -198,7 +310,11 @@ async fn stop_while_the_database_does_not_answer_releases_the_lock_before_the_ki
         assert_eq!(host.wait().code(), Some(0));
         let signals = world.signals();
         assert!(
-            ["TERM", "QUIT"].iter().zip(&signals).all(|(one, other)| one == other) && signals.len() <= 2,
+            ["TERM", "QUIT"]
+                .iter()
+                .zip(&signals)
+                .all(|(one, other)| one == other)
+                && signals.len() <= 2,
             "{signals:?}"
         );
         assert_eq!(world.locket.holder(), None);
@@ -207,7 +323,8 @@ async fn stop_while_the_database_does_not_answer_releases_the_lock_before_the_ki
     .expect("the host is stopped");
 }
 
-/// Runs post-start while another process listens at the address. In one namespace: `lsof` finds no processes of others.
+/// Runs post-start while another process listens at the address. In one namespace: `lsof` finds no
+/// processes of others.
 const POST_START_BESIDE: &str = r#"
 ruby -rsocket -e 'server = TCPServer.new(*ARGV); File.write("/var/vcap/sys/log/bbs/listens", "x"); server.accept' "$1" "$2" &
 until [ -s /var/vcap/sys/log/bbs/listens ]; do sleep 0.1; done
@@ -221,16 +338,25 @@ exit "$status"
 async fn post_start_fails_if_another_process_has_the_port_of_the_api() {
     let world = BpmWorld::new(Kind::Postgres);
     world.install();
-    let health = tokio::net::TcpListener::bind(world.address("health_addr")).await.expect("a free port");
+    let health = tokio::net::TcpListener::bind(world.address("health_addr"))
+        .await
+        .expect("a free port");
     tokio::spawn(async { axum::serve(health, axum::Router::new().fallback(|| async {})).await });
     let api = world.address("listen_addr");
     let (ip, port) = (api.ip().to_string(), api.port().to_string());
     let script = move || world.run("sh", &["-c", POST_START_BESIDE, "beside", &ip, &port]);
-    let output = tokio::task::spawn_blocking(script).await.expect("the script runs");
+    let output = tokio::task::spawn_blocking(script)
+        .await
+        .expect("the script runs");
     let message = String::from_utf8_lossy(&output.stderr);
-    let expected =
-        format!("the port {} of the API belongs to ruby; stop it, or change diego.bbs.listen_addr", api.port());
-    assert!(output.status.code() == Some(1) && message.contains(&expected), "{output:?}");
+    let expected = format!(
+        "the port {} of the API belongs to ruby; stop it, or change diego.bbs.listen_addr",
+        api.port()
+    );
+    assert!(
+        output.status.code() == Some(1) && message.contains(&expected),
+        "{output:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -238,9 +364,12 @@ async fn post_start_fails_if_the_host_does_not_become_healthy() {
     let world = BpmWorld::new(Kind::Postgres);
     world.install();
     world.add_program("sleep", "#!/bin/sh\n");
-    let output = tokio::task::spawn_blocking(move || world.script("post-start")).await.expect("the script runs");
+    let output = tokio::task::spawn_blocking(move || world.script("post-start"))
+        .await
+        .expect("the script runs");
     let message = String::from_utf8_lossy(&output.stderr);
-    let is_refused = message.contains("the host is not healthy") && message.contains("bbs.stdout.log");
+    let is_refused =
+        message.contains("the host is not healthy") && message.contains("bbs.stdout.log");
     assert!(output.status.code() == Some(1) && is_refused, "{output:?}");
 }
 
@@ -252,19 +381,24 @@ const PARAMETERS_AFTER: &str = r#"
 #[tokio::test(flavor = "multi_thread")]
 async fn hook_of_each_start_sets_the_parameters_of_the_kernel_unless_it_is_turned_off() {
     let parameters = |is_on: bool| {
-        let world = BpmWorld::new(Kind::Postgres).set_of_the_job("set_kernel_parameters", is_on.into());
+        let world =
+            BpmWorld::new(Kind::Postgres).set_of_the_job("set_kernel_parameters", is_on.into());
         world.install();
-        let bpm = std::fs::read_to_string(world.path("jobs/bbs/config/bpm.yml")).expect("it was rendered");
+        let bpm = std::fs::read_to_string(world.path("jobs/bbs/config/bpm.yml"))
+            .expect("it was rendered");
         let hook = parse_yaml(&bpm)["processes"][0]["hooks"]["pre_start"].clone();
         let hook = hook.as_str().expect("a hook").to_owned();
         succeeded(&world.run_in_own_network("sh", &["-c", PARAMETERS_AFTER, "after", &hook]))
     };
-    let set = tokio::task::spawn_blocking(move || [parameters(true), parameters(false)]).await.expect("it runs");
+    let set = tokio::task::spawn_blocking(move || [parameters(true), parameters(false)])
+        .await
+        .expect("it runs");
     assert_eq!(set[0], "10\n1\n");
     assert_ne!(set[1], set[0]);
 }
 
-/// Goal: the deployment of an instance that cannot start stops there, instead of going on to drain the next one.
+/// Goal: the deployment of an instance that cannot start stops there, instead of going on to drain
+/// the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn post_start_fails_while_the_database_cannot_be_reached() {
     let sql = BpmWorld::new(Kind::Postgres).database.properties();
@@ -283,7 +417,10 @@ async fn post_start_fails_while_the_database_cannot_be_reached() {
     });
     let output = output.await.expect("the script runs");
     let message = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && message.contains("the host is not healthy"), "{output:?}");
+    assert!(
+        output.status.code() == Some(1) && message.contains("the host is not healthy"),
+        "{output:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -292,7 +429,10 @@ async fn host_with_a_wrong_passphrase_is_never_healthy() {
     let (world, health) = tokio::task::spawn_blocking(move || {
         succeeded(&world.bpm_stop());
         host.wait();
-        let world = world.set("encryption_keys", json!([{ "label": "key-2024", "passphrase": "wrong" }]));
+        let world = world.set(
+            "encryption_keys",
+            json!([{ "label": "key-2024", "passphrase": "wrong" }]),
+        );
         world.install();
         let health = world.address("health_addr");
         (world, health)
@@ -322,7 +462,10 @@ async fn errand_migrates_a_database_that_no_host_uses(kind: Kind) {
         };
         let down = json!({ "action": "down", "to": VERSION });
         assert!(succeeded(&errand(json!({}))).contains(&NEWEST.to_string()));
-        assert!(!errand(down.clone()).status.success(), "the host has the lock");
+        assert!(
+            !errand(down.clone()).status.success(),
+            "the host has the lock"
+        );
         succeeded(&world.bpm_stop());
         host.wait();
         succeeded(&errand(json!({ "action": "plan", "to": VERSION })));
@@ -330,19 +473,37 @@ async fn errand_migrates_a_database_that_no_host_uses(kind: Kind) {
         succeeded(&errand(down));
         assert_eq!(version(&world), VERSION);
         let checked = succeeded(&errand(json!({ "action": "plan", "check": true })));
-        assert!(checked.contains("Checked") && checked.contains("in memory; nothing was written"), "{checked}");
+        assert!(
+            checked.contains("Checked") && checked.contains("in memory; nothing was written"),
+            "{checked}"
+        );
         let oldest = json!({ "action": "down", "to": UNSPLIT });
         succeeded(&errand(oldest));
         let part = errand(json!({ "action": "up", "max_count": 1 }));
         assert_eq!(part.status.code(), Some(3), "{part:?}");
         let given_up = succeeded(&errand(json!({ "action": "abort" })));
-        assert!(given_up.contains(&format!("the database stays at {UNSPLIT}")), "{given_up}");
+        assert!(
+            given_up.contains(&format!("the database stays at {UNSPLIT}")),
+            "{given_up}"
+        );
         let history = succeeded(&errand(json!({ "action": "history" })));
-        let last = history.lines().take_while(|line| !line.is_empty()).last().unwrap();
-        assert!(last.contains(&format!("up from {UNSPLIT} to {NEWEST}: given-up")), "{history}");
-        succeeded(&errand(json!({ "action": "up", "on_unreadable": "quarantine" })));
+        let last = history
+            .lines()
+            .take_while(|line| !line.is_empty())
+            .last()
+            .unwrap();
+        assert!(
+            last.contains(&format!("up from {UNSPLIT} to {NEWEST}: given-up")),
+            "{history}"
+        );
+        succeeded(&errand(
+            json!({ "action": "up", "on_unreadable": "quarantine" }),
+        ));
         assert_eq!(version(&world), NEWEST);
-        assert_eq!(succeeded(&errand(json!({ "action": "quarantine" }))), "No unit is in quarantine.\n");
+        assert_eq!(
+            succeeded(&errand(json!({ "action": "quarantine" }))),
+            "No unit is in quarantine.\n"
+        );
     })
     .await
     .expect("the errand runs");

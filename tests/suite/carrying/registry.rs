@@ -12,7 +12,10 @@ const OPTIONS: &str = "--into pulled --insecure-http";
 fn pushed(site: &Site, registry: &Registry) -> (String, String) {
     let reference = format!("oci://{}/diego/modules:1.0", registry.address());
     let output = site.succeed(&format!("push modules {reference} --insecure-http"));
-    assert!(output.starts_with(&format!("{reference} {}", site.has_its_modules())), "{output}");
+    assert!(
+        output.starts_with(&format!("{reference} {}", site.has_its_modules())),
+        "{output}"
+    );
     (reference, printed_digest(&output))
 }
 
@@ -22,28 +25,49 @@ fn pushed_folder_is_pulled_by_tag_and_by_digest() {
     let (reference, digest) = pushed(&site, &registry);
     let repository = reference.strip_suffix(":1.0").unwrap();
     let saved = site.succeed("bundle save modules modules.tar");
-    assert_eq!(printed_digest(&saved), digest, "a bundle has the same artifact");
-    for (number, name) in
-        [reference.clone(), format!("{reference}@{digest}"), format!("{repository}@{digest}")].iter().enumerate()
+    assert_eq!(
+        printed_digest(&saved),
+        digest,
+        "a bundle has the same artifact"
+    );
+    for (number, name) in [
+        reference.clone(),
+        format!("{reference}@{digest}"),
+        format!("{repository}@{digest}"),
+    ]
+    .iter()
+    .enumerate()
     {
-        let output = site.succeed(&format!("pull {name} --into pulled-{number} --insecure-http"));
+        let output = site.succeed(&format!(
+            "pull {name} --into pulled-{number} --insecure-http"
+        ));
         assert_eq!(printed_digest(&output), digest);
         site.assert_arrived(&format!("pulled-{number}"));
     }
-    assert_eq!(pushed(&site, &registry).1, digest, "the same folder is pushed again");
+    assert_eq!(
+        pushed(&site, &registry).1,
+        digest,
+        "the same folder is pushed again"
+    );
 }
 
 #[test]
 fn digest_pins_the_artifact_after_its_tag_has_moved() {
     let (site, registry) = (Site::new(), Registry::start());
     let (reference, digest) = pushed(&site, &registry);
-    std::fs::write(site.path("modules/catalog.toml.minisig"), "untrusted comment: a signature\n").unwrap();
+    std::fs::write(
+        site.path("modules/catalog.toml.minisig"),
+        "untrusted comment: a signature\n",
+    )
+    .unwrap();
     let (_, later) = pushed(&site, &registry);
     assert_ne!(digest, later);
     site.succeed(&format!("pull {reference} {OPTIONS}"));
     site.assert_arrived("pulled");
     std::fs::remove_file(site.path("modules/catalog.toml.minisig")).unwrap();
-    site.succeed(&format!("pull {reference}@{digest} --into pinned --insecure-http"));
+    site.succeed(&format!(
+        "pull {reference}@{digest} --into pinned --insecure-http"
+    ));
     site.assert_arrived("pinned");
 }
 
@@ -55,7 +79,10 @@ fn artifact_that_the_registry_does_not_have_is_an_error() {
     let other_tag = reference.replace(":1.0", ":2.0");
     let other_repository = reference.replace("diego", "garden");
     for name in [pinned, other_tag, other_repository] {
-        site.refused(&format!("pull {name} {OPTIONS}"), &["the registry has no", &name, "check the repository"]);
+        site.refused(
+            &format!("pull {name} {OPTIONS}"),
+            &["the registry has no", &name, "check the repository"],
+        );
     }
 }
 
@@ -76,7 +103,9 @@ fn account_is_read_from_the_environment() {
     let pull = || site.command(&format!("pull {reference} {OPTIONS}"));
     let words = ["denies access to diego/modules", "BBS_REGISTRY_USERNAME"];
     let mut anonymous = pull();
-    anonymous.env_remove("BBS_REGISTRY_USERNAME").env_remove("BBS_REGISTRY_PASSWORD");
+    anonymous
+        .env_remove("BBS_REGISTRY_USERNAME")
+        .env_remove("BBS_REGISTRY_PASSWORD");
     site.refused_command(anonymous, &words);
     let mut wrong = pull();
     wrong.env("BBS_REGISTRY_PASSWORD", "wrong");
@@ -86,9 +115,18 @@ fn account_is_read_from_the_environment() {
     site.refused_command(push, &words);
     let mut half = pull();
     half.env_remove("BBS_REGISTRY_USERNAME");
-    site.refused_command(half, &["BBS_REGISTRY_PASSWORD is set and BBS_REGISTRY_USERNAME is not"]);
-    let output = pull().env("BBS_REGISTRY_PASSWORD", "wrong").output().unwrap();
-    assert!(!String::from_utf8_lossy(&output.stderr).contains(PASSWORD), "no message has the password");
+    site.refused_command(
+        half,
+        &["BBS_REGISTRY_PASSWORD is set and BBS_REGISTRY_USERNAME is not"],
+    );
+    let output = pull()
+        .env("BBS_REGISTRY_PASSWORD", "wrong")
+        .output()
+        .unwrap();
+    assert!(
+        !String::from_utf8_lossy(&output.stderr).contains(PASSWORD),
+        "no message has the password"
+    );
 }
 
 #[test]
@@ -97,11 +135,25 @@ fn certificate_of_the_registry_is_verified() {
     let reference = format!("oci://{}/diego/modules:1.0", registry.address());
     site.refused(
         &format!("push modules {reference}"),
-        &["cannot be reached", "a certificate that this machine trusts"],
+        &[
+            "cannot be reached",
+            "a certificate that this machine trusts",
+        ],
     );
-    site.refused(&format!("push modules {reference} --insecure-http"), &["the registry failed"]);
-    for line in [format!("push modules {reference}"), format!("pull {reference} --into pulled")] {
-        succeeded(site.command(&line).env("SSL_CERT_FILE", registry.authority()).output().unwrap());
+    site.refused(
+        &format!("push modules {reference} --insecure-http"),
+        &["the registry failed"],
+    );
+    for line in [
+        format!("push modules {reference}"),
+        format!("pull {reference} --into pulled"),
+    ] {
+        succeeded(
+            site.command(&line)
+                .env("SSL_CERT_FILE", registry.authority())
+                .output()
+                .unwrap(),
+        );
     }
     site.assert_arrived("pulled");
 }
@@ -110,13 +162,20 @@ fn certificate_of_the_registry_is_verified() {
 fn content_that_the_registry_has_altered_is_refused() {
     let (site, registry) = (Site::new(), Registry::start());
     let (reference, digest) = pushed(&site, &registry);
-    let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(registry.blob(&digest)).unwrap()).unwrap();
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(registry.blob(&digest)).unwrap()).unwrap();
     let module = registry.blob(manifest["layers"][5]["digest"].as_str().unwrap());
     let whole = std::fs::read(&module).unwrap();
     let mut altered = whole.clone();
     altered[100] ^= 1;
-    let title = manifest["layers"][5]["annotations"]["org.opencontainers.image.title"].as_str().unwrap();
-    for content in [altered, whole[..100].to_vec(), [whole.clone(), whole.clone()].concat()] {
+    let title = manifest["layers"][5]["annotations"]["org.opencontainers.image.title"]
+        .as_str()
+        .unwrap();
+    for content in [
+        altered,
+        whole[..100].to_vec(),
+        [whole.clone(), whole.clone()].concat(),
+    ] {
         std::fs::write(&module, content).unwrap();
         site.refused(&format!("pull {reference} {OPTIONS}"), &[&reference, title]);
     }
@@ -124,7 +183,10 @@ fn content_that_the_registry_has_altered_is_refused() {
     let mut other = manifest.clone();
     other["layers"].as_array_mut().unwrap().truncate(2);
     std::fs::write(registry.blob(&digest), other.to_string()).unwrap();
-    site.refused(&format!("pull {reference}@{digest} {OPTIONS}"), &["Invalid digest", &digest]);
+    site.refused(
+        &format!("pull {reference}@{digest} {OPTIONS}"),
+        &["Invalid digest", &digest],
+    );
 }
 
 #[test]
@@ -140,9 +202,18 @@ fn incomplete_references_and_used_folders_are_refused_without_a_request() {
         "oci://a/../b:1",
         "http://a.b/c:1",
     ] {
-        site.refused(&format!("pull {wrong} {OPTIONS}"), &["write it in full, such as oci://"]);
+        site.refused(
+            &format!("pull {wrong} {OPTIONS}"),
+            &["write it in full, such as oci://"],
+        );
     }
     let reference = format!("oci://{address}/diego/modules:1.0");
-    site.refused(&format!("push modules {reference}@{digest}"), &["has a digest", "name a tag alone"]);
-    site.refused(&format!("pull {reference} --into modules"), &["modules is not empty", "bbs module add"]);
+    site.refused(
+        &format!("push modules {reference}@{digest}"),
+        &["has a digest", "name a tag alone"],
+    );
+    site.refused(
+        &format!("pull {reference} --into modules"),
+        &["modules is not empty", "bbs module add"],
+    );
 }

@@ -7,7 +7,11 @@ use crate::harness::host::Installation;
 use crate::harness::modules::modules;
 
 fn help(arguments: &[&str]) -> String {
-    let output = harness::command().args(arguments).arg("--help").output().unwrap();
+    let output = harness::command()
+        .args(arguments)
+        .arg("--help")
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{arguments:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -15,7 +19,10 @@ fn help(arguments: &[&str]) -> String {
 /// The file in the help of a command: its first indented lines.
 fn shown_file(arguments: &[&str]) -> String {
     let help = help(arguments);
-    let lines = help.lines().skip_while(|line| !line.starts_with("  ")).take_while(|line| line.starts_with("  "));
+    let lines = help
+        .lines()
+        .skip_while(|line| !line.starts_with("  "))
+        .take_while(|line| line.starts_with("  "));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
@@ -29,13 +36,36 @@ fn files_in_the_help_can_be_used_as_they_stand() {
         std::fs::write(&path, shown_file(arguments)).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    succeed(&url, &["lrp", "desire", &written("lrp.yaml", &["lrp", "desire"])]);
-    succeed(&url, &["lrp", "update", "hello", &written("update.yaml", &["lrp", "update"])]);
-    assert_eq!(json(&url, &["lrp", "status", "hello"])["definition_id"], "version-2");
-    succeed(&url, &["task", "desire", &written("task.yaml", &["task", "desire"])]);
+    succeed(
+        &url,
+        &["lrp", "desire", &written("lrp.yaml", &["lrp", "desire"])],
+    );
+    succeed(
+        &url,
+        &[
+            "lrp",
+            "update",
+            "hello",
+            &written("update.yaml", &["lrp", "update"]),
+        ],
+    );
+    assert_eq!(
+        json(&url, &["lrp", "status", "hello"])["definition_id"],
+        "version-2"
+    );
+    succeed(
+        &url,
+        &["task", "desire", &written("task.yaml", &["task", "desire"])],
+    );
     assert_eq!(json(&url, &["task", "show", "hello"])["state"], "Pending");
     let commands = help(&["lrp"]);
-    for command in ["list", "show", "desire", "update", "scale", "cancel", "rollback", "status", "watch", "remove"] {
-        assert!(commands.contains(&format!("\n  {command} ")), "{command} is not in {commands}");
+    for command in [
+        "list", "show", "desire", "update", "scale", "cancel", "rollback", "status", "watch",
+        "remove",
+    ] {
+        assert!(
+            commands.contains(&format!("\n  {command} ")),
+            "{command} is not in {commands}"
+        );
     }
 }

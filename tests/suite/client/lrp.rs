@@ -12,7 +12,11 @@ use crate::harness::{self, modules, terminal};
 
 fn dev(data: &Path, cells: u16) -> Host {
     let mut command = harness::command();
-    command.args(["dev", "--listen", "127.0.0.1:0", "--data"]).arg(data).arg("--modules").arg(modules::modules());
+    command
+        .args(["dev", "--listen", "127.0.0.1:0", "--data"])
+        .arg(data)
+        .arg("--modules")
+        .arg(modules::modules());
     command.args(["--cells", &cells.to_string()]);
     Host::start(command, "serving diego's api")
 }
@@ -27,8 +31,13 @@ fn text(path: &Path) -> &str {
 
 /// The lines of a table without its heads, each as its columns.
 fn rows(table: &str) -> Vec<Vec<String>> {
-    let columns =
-        |line: &str| line.split("  ").map(str::trim).filter(|text| !text.is_empty()).map(str::to_owned).collect();
+    let columns = |line: &str| {
+        line.split("  ")
+            .map(str::trim)
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
     table.lines().skip(1).map(columns).collect()
 }
 
@@ -39,67 +48,153 @@ fn lrp_is_created_scaled_updated_halted_cancelled_rolled_back_and_removed() {
     let url = host.url("");
     assert!(succeed(&url, &["lrp", "list"]).contains("`bbs lrp desire --help`"));
     let desired = succeed(&url, &["lrp", "desire", text(&example("hello.yaml"))]);
-    assert_eq!(desired, "hello is desired with 1 instance; `bbs lrp show hello` shows it\n");
-    assert_eq!(json(&url, &["lrp", "scale", "hello", "3"]), json!({ "process_guid": "hello", "instances": 3 }));
+    assert_eq!(
+        desired,
+        "hello is desired with 1 instance; `bbs lrp show hello` shows it\n"
+    );
+    assert_eq!(
+        json(&url, &["lrp", "scale", "hello", "3"]),
+        json!({ "process_guid": "hello", "instances": 3 })
+    );
     host.wait_for_line(|line| line.ends_with("instance 2 of hello runs"));
     let list = rows(&succeed(&url, &["lrp", "list", "--domain", "dev"]));
-    assert_eq!(list, [["hello", "dev", "3/3", "0 MB", "0 MB", "preloaded:cflinuxfs4"]]);
+    assert_eq!(
+        list,
+        [[
+            "hello",
+            "dev",
+            "3/3",
+            "0 MB",
+            "0 MB",
+            "preloaded:cflinuxfs4"
+        ]]
+    );
     assert_eq!(json(&url, &["lrp", "list", "--domain", "other"]), json!([]));
     let shown = succeed(&url, &["lrp", "show", "hello"]);
-    for part in
-        ["Instances    3 desired, 3 run\n", "Definition   version-1\n", "Action       /bin/true\n", "hello/2   running"]
-    {
+    for part in [
+        "Instances    3 desired, 3 run\n",
+        "Definition   version-1\n",
+        "Action       /bin/true\n",
+        "hello/2   running",
+    ] {
         assert!(shown.contains(part), "{part:?} is not in {shown}");
     }
     let lrp = json(&url, &["lrp", "show", "hello"]);
-    assert_eq!((&lrp["definition_id"], &lrp["instances"]), (&json!("version-1"), &json!(3)));
+    assert_eq!(
+        (&lrp["definition_id"], &lrp["instances"]),
+        (&json!("version-1"), &json!(3))
+    );
     let instances = json(&url, &["lrp", "instances", "hello", "--cell", "dev-cell-1"]);
-    assert_eq!((&instances[0]["cell_id"], &instances[0]["state"]), (&json!("dev-cell-1"), &json!("RUNNING")));
+    assert_eq!(
+        (&instances[0]["cell_id"], &instances[0]["state"]),
+        (&json!("dev-cell-1"), &json!("RUNNING"))
+    );
 
-    let begun = succeed(&url, &["lrp", "update", "hello", text(&example("version-2.yaml"))]);
-    assert_eq!(begun, "the update of hello to the definition version-2 has begun; `bbs lrp watch hello` shows it\n");
+    let begun = succeed(
+        &url,
+        &["lrp", "update", "hello", text(&example("version-2.yaml"))],
+    );
+    assert_eq!(
+        begun,
+        "the update of hello to the definition version-2 has begun; `bbs lrp watch hello` shows it\n"
+    );
     let watched = succeed(&url, &["lrp", "watch", "hello"]);
-    assert!(watched.starts_with("hello: to the definition version-2: "), "{watched}");
     assert!(
-        watched.ends_with("hello: the update is complete; all 3 instances run the definition version-2\n"),
+        watched.starts_with("hello: to the definition version-2: "),
+        "{watched}"
+    );
+    assert!(
+        watched.ends_with(
+            "hello: the update is complete; all 3 instances run the definition version-2\n"
+        ),
         "{watched}"
     );
     for index in 0..3 {
         let gone = format!("  instance {index}: version-1 on dev-cell-");
         assert!(
-            watched.lines().any(|line| line.starts_with(&gone) && line.ends_with(" is gone")),
+            watched
+                .lines()
+                .any(|line| line.starts_with(&gone) && line.ends_with(" is gone")),
             "{index}: {watched}"
         );
     }
     let status = succeed(&url, &["lrp", "status", "hello"]);
-    assert_eq!(status, "Definition  version-2\nUpdate      none is under way\nInstances   3 of 3 run it\n");
+    assert_eq!(
+        status,
+        "Definition  version-2\nUpdate      none is under way\nInstances   3 of 3 run it\n"
+    );
 
-    succeed(&url, &["lrp", "update", "hello", text(&example("version-3.yaml"))]);
+    succeed(
+        &url,
+        &["lrp", "update", "hello", text(&example("version-3.yaml"))],
+    );
     let halted = command(&url, &["lrp", "watch", "hello"]).output().unwrap();
     assert_eq!(halted.status.code(), Some(1));
     let error = errors(&halted);
-    assert!(error.starts_with("bbs: the update of hello to the definition version-3 is halted: "), "{error}");
-    assert!(error.contains("exit status 1") && error.contains("`bbs lrp cancel hello`"), "{error}");
+    assert!(
+        error.starts_with("bbs: the update of hello to the definition version-3 is halted: "),
+        "{error}"
+    );
+    assert!(
+        error.contains("exit status 1") && error.contains("`bbs lrp cancel hello`"),
+        "{error}"
+    );
     let status = json(&url, &["lrp", "status", "hello"]);
-    assert_eq!((&status["running_previous"], &status["previous_definition_id"]), (&json!(3), &json!("version-2")));
+    assert_eq!(
+        (
+            &status["running_previous"],
+            &status["previous_definition_id"]
+        ),
+        (&json!(3), &json!("version-2"))
+    );
     assert!(succeed(&url, &["lrp", "status", "hello"]).contains("\nHalted      since "));
-    let refused = command(&url, &["lrp", "update", "hello", text(&example("version-2.yaml"))]).output().unwrap();
-    assert!(errors(&refused).contains("an update of hello is under way"), "{}", errors(&refused));
+    let refused = command(
+        &url,
+        &["lrp", "update", "hello", text(&example("version-2.yaml"))],
+    )
+    .output()
+    .unwrap();
+    assert!(
+        errors(&refused).contains("an update of hello is under way"),
+        "{}",
+        errors(&refused)
+    );
 
     let cancelled = succeed(&url, &["lrp", "cancel", "hello"]);
-    assert!(cancelled.contains("the definition version-2"), "{cancelled}");
-    assert!(succeed(&url, &["lrp", "watch", "hello"]).contains("all 3 instances run the definition version-2\n"));
+    assert!(
+        cancelled.contains("the definition version-2"),
+        "{cancelled}"
+    );
+    assert!(
+        succeed(&url, &["lrp", "watch", "hello"])
+            .contains("all 3 instances run the definition version-2\n")
+    );
     let definitions = rows(&succeed(&url, &["lrp", "definitions", "hello"]));
     let ids: Vec<_> = definitions.iter().map(|row| (&*row[0], &*row[1])).collect();
-    assert!(ids.contains(&("version-2", "current")) && ids.contains(&("version-1", "archived")), "{ids:?}");
+    assert!(
+        ids.contains(&("version-2", "current")) && ids.contains(&("version-1", "archived")),
+        "{ids:?}"
+    );
     let archived = json(&url, &["lrp", "definitions", "hello"]);
-    let of_first =
-        archived.as_array().unwrap().iter().find(|found| found["definition"]["definition_id"] == "version-1");
-    assert_eq!(of_first.unwrap()["definition"]["action"]["run"]["path"], "/bin/true");
+    let of_first = archived
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|found| found["definition"]["definition_id"] == "version-1");
+    assert_eq!(
+        of_first.unwrap()["definition"]["action"]["run"]["path"],
+        "/bin/true"
+    );
     succeed(&url, &["lrp", "rollback", "hello", "version-1"]);
-    assert!(succeed(&url, &["lrp", "watch", "hello"]).contains("all 3 instances run the definition version-1\n"));
+    assert!(
+        succeed(&url, &["lrp", "watch", "hello"])
+            .contains("all 3 instances run the definition version-1\n")
+    );
 
-    assert_eq!(json(&url, &["lrp", "remove", "hello", "--yes"]), json!({ "process_guid": "hello" }));
+    assert_eq!(
+        json(&url, &["lrp", "remove", "hello", "--yes"]),
+        json!({ "process_guid": "hello" })
+    );
     host.wait_for_line(|line| line.ends_with("instance 0 of hello stopped"));
     assert_eq!(json(&url, &["lrp", "list"]), json!([]));
 }
@@ -112,16 +207,41 @@ fn watch_prints_each_event_and_each_status_as_a_line_of_json() {
     let url = host.url("");
     succeed(&url, &["lrp", "desire", text(&example("hello.yaml"))]);
     host.wait_for_line(|line| line.ends_with("instance 0 of hello runs"));
-    succeed(&url, &["lrp", "update", "hello", text(&example("version-2.yaml"))]);
-    let mut watch = command(&url, &["lrp", "watch", "hello", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
-    let lines = BufReader::new(watch.stdout.take().unwrap()).lines().map(|line| line.unwrap());
-    let lines: Vec<Value> = lines.map(|line| serde_json::from_str(&line).expect("JSON on each line")).collect();
+    succeed(
+        &url,
+        &["lrp", "update", "hello", text(&example("version-2.yaml"))],
+    );
+    let mut watch = command(&url, &["lrp", "watch", "hello", "--json"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(watch.stdout.take().unwrap())
+        .lines()
+        .map(|line| line.unwrap());
+    let lines: Vec<Value> = lines
+        .map(|line| serde_json::from_str(&line).expect("JSON on each line"))
+        .collect();
     assert!(watch.wait().unwrap().success());
     assert_eq!(lines[0]["status"]["definition_id"], "version-2");
-    let last = lines.iter().rfind(|line| line.get("status").is_some()).unwrap();
-    assert_eq!((&last["status"]["previous_definition_id"], &last["status"]["running"]), (&json!(""), &json!(1)));
-    let event = lines.iter().find(|line| line.get("event").is_some()).expect("an event");
-    assert!(event["event"].as_str().unwrap().starts_with("actual_lrp_"), "{event}");
+    let last = lines
+        .iter()
+        .rfind(|line| line.get("status").is_some())
+        .unwrap();
+    assert_eq!(
+        (
+            &last["status"]["previous_definition_id"],
+            &last["status"]["running"]
+        ),
+        (&json!(""), &json!(1))
+    );
+    let event = lines
+        .iter()
+        .find(|line| line.get("event").is_some())
+        .expect("an event");
+    assert!(
+        event["event"].as_str().unwrap().starts_with("actual_lrp_"),
+        "{event}"
+    );
     assert!(event["content"].is_object(), "{event}");
 }
 
@@ -131,10 +251,17 @@ fn file_is_read_from_standard_input_and_the_shown_lrp_can_be_desired_again() {
     let host = dev(folder.path(), 0);
     let url = host.url("");
     let desire = |lrp: &[u8]| {
-        let mut desire =
-            command(&url, &["lrp", "desire", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut desire = command(&url, &["lrp", "desire", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         desire.stdin.take().unwrap().write_all(lrp).unwrap();
-        assert!(desire.wait().unwrap().success(), "{}", String::from_utf8_lossy(lrp));
+        assert!(
+            desire.wait().unwrap().success(),
+            "{}",
+            String::from_utf8_lossy(lrp)
+        );
     };
     desire(&std::fs::read(example("hello.yaml")).unwrap());
     let shown = json(&url, &["lrp", "show", "hello"]);
@@ -142,14 +269,22 @@ fn file_is_read_from_standard_input_and_the_shown_lrp_can_be_desired_again() {
     desire(shown.to_string().as_bytes());
     let again = json(&url, &["lrp", "show", "hello"]);
     // Of the record, not of what is desired.
-    let without_tag = |mut lrp: Value| lrp.as_object_mut().unwrap().remove("modification_tag").map(|_| lrp);
+    let without_tag = |mut lrp: Value| {
+        lrp.as_object_mut()
+            .unwrap()
+            .remove("modification_tag")
+            .map(|_| lrp)
+    };
     assert_eq!(without_tag(again), without_tag(shown));
     let update = folder.path().join("update.json");
     std::fs::write(&update, r#"{"annotation":"changed","instances":2}"#).unwrap();
     let changed = succeed(&url, &["lrp", "update", "hello", text(&update)]);
     assert_eq!(changed, "hello is changed; `bbs lrp show hello` shows it\n");
     let lrp = json(&url, &["lrp", "show", "hello"]);
-    assert_eq!((&lrp["annotation"], &lrp["instances"]), (&json!("changed"), &json!(2)));
+    assert_eq!(
+        (&lrp["annotation"], &lrp["instances"]),
+        (&json!("changed"), &json!(2))
+    );
 }
 
 #[test]
@@ -160,9 +295,20 @@ fn removal_is_confirmed_at_a_terminal() {
     succeed(&url, &["lrp", "desire", text(&example("hello.yaml"))]);
     let remove = command(&url, &["lrp", "remove", "hello"]);
     let refused = terminal::run(&remove, "n");
-    assert!(!refused.status.success() && refused.output.contains("nothing was done"), "{}", refused.output);
-    assert_eq!(json(&url, &["lrp", "show", "hello"])["process_guid"], "hello");
+    assert!(
+        !refused.status.success() && refused.output.contains("nothing was done"),
+        "{}",
+        refused.output
+    );
+    assert_eq!(
+        json(&url, &["lrp", "show", "hello"])["process_guid"],
+        "hello"
+    );
     let confirmed = terminal::run(&remove, "y");
-    assert!(confirmed.status.success() && confirmed.output.contains("[y/N]"), "{}", confirmed.output);
+    assert!(
+        confirmed.status.success() && confirmed.output.contains("[y/N]"),
+        "{}",
+        confirmed.output
+    );
     assert_eq!(json(&url, &["lrp", "list"]), json!([]));
 }

@@ -31,7 +31,10 @@ fn mistakes_are_answered_with_what_to_do() {
     let empty = written("empty.yaml", "{}");
     let incomplete = written("incomplete.yaml", "process_guid: hello\ndomain: dev\n");
     for (arguments, expected) in [
-        (&["lrp", "show", "hello"][..], "there is no LRP hello; `bbs lrp list` lists"),
+        (
+            &["lrp", "show", "hello"][..],
+            "there is no LRP hello; `bbs lrp list` lists",
+        ),
         (&["lrp", "scale", "hello", "2"], "there is no LRP hello"),
         (&["lrp", "remove", "hello"], "there is no LRP hello"),
         (&["lrp", "cancel", "hello"], "there is no LRP hello"),
@@ -40,20 +43,38 @@ fn mistakes_are_answered_with_what_to_do() {
         (&["lrp", "definitions", "hello"], "there is no LRP hello"),
         (&["lrp", "watch", "hello"], "there is no LRP hello"),
         (&["lrp", "desire", "absent.yaml"], "cannot read absent.yaml"),
-        (&["lrp", "desire", &misspelt], "there is no field \"instnaces\"; there is \"instances\""),
-        (&["lrp", "desire", &invalid], "invalid.json is not valid JSON"),
+        (
+            &["lrp", "desire", &misspelt],
+            "there is no field \"instnaces\"; there is \"instances\"",
+        ),
+        (
+            &["lrp", "desire", &invalid],
+            "invalid.json is not valid JSON",
+        ),
         (&["lrp", "desire", &incomplete], "Invalid field: rootfs"),
-        (&["lrp", "update", "hello", &empty], "changes nothing; it may have `instances`"),
+        (
+            &["lrp", "update", "hello", &empty],
+            "changes nothing; it may have `instances`",
+        ),
         (&["task", "cancel", "hello"], "there is no task hello"),
     ] {
         let error = fail(&url, arguments, 1);
-        assert!(error.starts_with("bbs: ") && error.contains(expected), "{arguments:?}: {error}");
+        assert!(
+            error.starts_with("bbs: ") && error.contains(expected),
+            "{arguments:?}: {error}"
+        );
     }
     for (arguments, expected) in [
-        (&["lrp", "scale", "hello", "-1"][..], "unexpected argument '-1'"),
+        (
+            &["lrp", "scale", "hello", "-1"][..],
+            "unexpected argument '-1'",
+        ),
         (&["lrp", "scale", "hello", "many"], "invalid value 'many'"),
         (&["lrp", "desire"], "<FILE>"),
-        (&["lrp", "list", "--config", "bbs.json"], "cannot be used with"),
+        (
+            &["lrp", "list", "--config", "bbs.json"],
+            "cannot be used with",
+        ),
         (&["lrp", "list", "--cert", "client.crt"], "--key <FILE>"),
     ] {
         let error = fail(&url, arguments, 2);
@@ -65,9 +86,17 @@ fn mistakes_are_answered_with_what_to_do() {
 fn bbs_that_is_not_there_is_named_with_the_options_that_name_another_one() {
     let url = format!("http://{}", free_address());
     let error = fail(&url, &["lrp", "list"], 1);
-    for part in [&*url, "no answer from", "named with `--url` or `--config`", "because: "] {
+    for part in [
+        &*url,
+        "no answer from",
+        "named with `--url` or `--config`",
+        "because: ",
+    ] {
         assert!(error.contains(part), "{part:?} is not in {error}");
     }
     let error = fail("bbs.example.com:8889", &["lrp", "list"], 1);
-    assert!(error.contains("write it as in https://bbs.example.com:8889"), "{error}");
+    assert!(
+        error.contains("write it as in https://bbs.example.com:8889"),
+        "{error}"
+    );
 }

@@ -7,8 +7,7 @@ use crate::harness::database::Kind;
 use crate::harness::host::Installation;
 use crate::harness::modules::modules;
 
-const TASK: &str =
-    "task_guid: hello\ndomain: dev\nrootfs: preloaded:cflinuxfs4\naction:\n  run: { path: /bin/true, user: me }\n";
+const TASK: &str = "task_guid: hello\ndomain: dev\nrootfs: preloaded:cflinuxfs4\naction:\n  run: { path: /bin/true, user: me }\n";
 
 #[test]
 fn task_is_created_cancelled_and_deleted() {
@@ -18,21 +17,54 @@ fn task_is_created_cancelled_and_deleted() {
     let file = folder.path().join("task.yaml");
     std::fs::write(&file, TASK).unwrap();
     let file = file.to_str().unwrap();
-    assert_eq!(succeed(&url, &["task", "list"]), "There are no such tasks.\n");
-    assert_eq!(json(&url, &["task", "desire", file]), json!({ "task_guid": "hello" }));
+    assert_eq!(
+        succeed(&url, &["task", "list"]),
+        "There are no such tasks.\n"
+    );
+    assert_eq!(
+        json(&url, &["task", "desire", file]),
+        json!({ "task_guid": "hello" })
+    );
     let list = succeed(&url, &["task", "list", "--domain", "dev"]);
-    assert!(list.lines().nth(1).unwrap().starts_with("hello      dev     pending"), "{list}");
+    assert!(
+        list.lines()
+            .nth(1)
+            .unwrap()
+            .starts_with("hello      dev     pending"),
+        "{list}"
+    );
     assert_eq!(json(&url, &["task", "list", "--cell", "cell-1"]), json!([]));
     let shown = succeed(&url, &["task", "show", "hello"]);
-    assert!(shown.contains("Action     /bin/true\n") && shown.contains("State      pending\n"), "{shown}");
-    let refused = command(&url, &["task", "delete", "hello"]).output().unwrap();
-    assert!(errors(&refused).contains("`bbs task cancel`"), "{}", errors(&refused));
-    assert_eq!(succeed(&url, &["task", "cancel", "hello"]), "the task hello is cancelled\n");
+    assert!(
+        shown.contains("Action     /bin/true\n") && shown.contains("State      pending\n"),
+        "{shown}"
+    );
+    let refused = command(&url, &["task", "delete", "hello"])
+        .output()
+        .unwrap();
+    assert!(
+        errors(&refused).contains("`bbs task cancel`"),
+        "{}",
+        errors(&refused)
+    );
+    assert_eq!(
+        succeed(&url, &["task", "cancel", "hello"]),
+        "the task hello is cancelled\n"
+    );
     let task = json(&url, &["task", "show", "hello"]);
-    assert_eq!((&task["state"], &task["failed"]), (&json!("Completed"), &json!(true)));
-    assert_eq!(succeed(&url, &["task", "delete", "hello", "--yes"]), "the task hello is deleted\n");
+    assert_eq!(
+        (&task["state"], &task["failed"]),
+        (&json!("Completed"), &json!(true))
+    );
+    assert_eq!(
+        succeed(&url, &["task", "delete", "hello", "--yes"]),
+        "the task hello is deleted\n"
+    );
     let missing = command(&url, &["task", "show", "hello"]).output().unwrap();
-    assert_eq!(errors(&missing), "bbs: there is no task hello; `bbs task list` lists those that there are\n");
+    assert_eq!(
+        errors(&missing),
+        "bbs: there is no task hello; `bbs task list` lists those that there are\n"
+    );
 }
 
 #[test]
@@ -41,11 +73,23 @@ fn domains_are_set_and_listed() {
     let host = installation.serve();
     let url = host.url("");
     assert_eq!(succeed(&url, &["domains"]), "No domain is fresh.\n");
-    assert_eq!(json(&url, &["domains", "set", "cf-apps", "--ttl", "1500ms"]), json!({ "domain": "cf-apps", "ttl": 2 }));
-    assert_eq!(succeed(&url, &["domains", "set", "cf-tasks", "--ttl", "0"]), "cf-tasks is fresh for ever\n");
+    assert_eq!(
+        json(&url, &["domains", "set", "cf-apps", "--ttl", "1500ms"]),
+        json!({ "domain": "cf-apps", "ttl": 2 })
+    );
+    assert_eq!(
+        succeed(&url, &["domains", "set", "cf-tasks", "--ttl", "0"]),
+        "cf-tasks is fresh for ever\n"
+    );
     assert_eq!(json(&url, &["domains"]), json!(["cf-apps", "cf-tasks"]));
-    let wrong = command(&url, &["domains", "set", "cf-apps", "--ttl", "2"]).output().unwrap();
-    assert!(errors(&wrong).contains("write it as in 10s"), "{}", errors(&wrong));
+    let wrong = command(&url, &["domains", "set", "cf-apps", "--ttl", "2"])
+        .output()
+        .unwrap();
+    assert!(
+        errors(&wrong).contains("write it as in 10s"),
+        "{}",
+        errors(&wrong)
+    );
     // Cells are Locket's, which this host has none of.
     assert_eq!(succeed(&url, &["cells"]), "There are no cells.\n");
 }

@@ -1,4 +1,5 @@
-//! The client of the metrics agent: batches, dropped metrics when the agent is too slow, and replaced certificates.
+//! The client of the metrics agent: batches, dropped metrics when the agent is too slow, and
+//! replaced certificates.
 
 use std::time::Duration;
 
@@ -17,7 +18,10 @@ struct Installed {
 
 impl Installed {
     fn new() -> Self {
-        let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("Loggregator's"));
+        let (folder, authority) = (
+            tempfile::tempdir().unwrap(),
+            Authority::new("Loggregator's"),
+        );
         let installed = Self { folder, authority };
         installed.write(&installed.authority);
         installed
@@ -25,15 +29,26 @@ impl Installed {
 
     fn write(&self, authority: &Authority) {
         replace(&self.folder.path().join("ca.crt"), &authority.certificate());
-        authority.issue("bbs", VALID).write(self.folder.path(), "client");
+        authority
+            .issue("bbs", VALID)
+            .write(self.folder.path(), "client");
     }
 
-    fn client(&self, agent: &Loggregator, batch_max_size: usize, batch_flush_interval: Duration) -> Client {
+    fn client(
+        &self,
+        agent: &Loggregator,
+        batch_max_size: usize,
+        batch_flush_interval: Duration,
+    ) -> Client {
         let place = |name: &str| self.folder.path().join(name);
         let loggregator = config::LoggregatorConfig {
             api_host: agent.address().ip().to_string(),
             api_port: agent.address().port(),
-            tls: ClientTls { ca_file: place("ca.crt"), cert_file: place("client.crt"), key_file: place("client.key") },
+            tls: ClientTls {
+                ca_file: place("ca.crt"),
+                cert_file: place("client.crt"),
+                key_file: place("client.key"),
+            },
             job_deployment: "cf".to_owned(),
             job_name: "bbs".to_owned(),
             job_index: "0".to_owned(),
@@ -44,7 +59,10 @@ impl Installed {
             batch_max_size: Some(batch_max_size),
             batch_flush_interval: Some(batch_flush_interval),
         };
-        let config = config::ClientsConfig { loggregator: Some(loggregator), ..config::ClientsConfig::default() };
+        let config = config::ClientsConfig {
+            loggregator: Some(loggregator),
+            ..config::ClientsConfig::default()
+        };
         Clients::new(&config, None, None).unwrap().loggregator
     }
 }
@@ -52,7 +70,10 @@ impl Installed {
 fn points(name: &str, count: usize) -> Vec<Point> {
     let point = |value| Point {
         name: name.to_owned(),
-        quantity: Quantity::Gauge { value: value as f64, unit: "Metric" },
+        quantity: Quantity::Gauge {
+            value: value as f64,
+            unit: "Metric",
+        },
         cell_id: None,
     };
     (0..count).map(point).collect()
@@ -66,8 +87,15 @@ async fn batch_is_sent_when_full_or_after_the_flush_interval() {
     let client = installed.client(&agent, 7, Duration::from_secs(3600));
     client.send(points("full", 15));
     until(|| agent.envelopes().len() == 14).await;
-    assert_eq!(agent.batches().iter().map(Vec::len).collect::<Vec<_>>(), [7, 7]);
-    let values: Vec<_> = agent.envelopes_of("full").iter().map(|envelope| gauge(envelope, "full").0).collect();
+    assert_eq!(
+        agent.batches().iter().map(Vec::len).collect::<Vec<_>>(),
+        [7, 7]
+    );
+    let values: Vec<_> = agent
+        .envelopes_of("full")
+        .iter()
+        .map(|envelope| gauge(envelope, "full").0)
+        .collect();
     assert!(values.is_sorted(), "in order: {values:?}");
     // Every batch is flushed by the interval.
     let client = installed.client(&agent, 1000, Duration::from_millis(1));
@@ -104,13 +132,26 @@ async fn next_stream_uses_replaced_certificates() {
     let client = installed.client(&agent, 100, Duration::from_millis(1));
     client.send(points("trusted", 1));
     installed.write(&others);
-    until(|| agent.envelopes().iter().flat_map(names).any(|name| name == "trusted")).await;
+    until(|| {
+        agent
+            .envelopes()
+            .iter()
+            .flat_map(names)
+            .any(|name| name == "trusted")
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn without_an_agent_nothing_is_sent() {
-    let client = Clients::new(&config::ClientsConfig::default(), None, None).unwrap().loggregator;
+    let client = Clients::new(&config::ClientsConfig::default(), None, None)
+        .unwrap()
+        .loggregator;
     client.send(points("nowhere", 10));
     client.app_error("an-app", "a line");
-    assert_eq!(format!("{client:?}"), "Loggregator(None)", "nothing is queued");
+    assert_eq!(
+        format!("{client:?}"),
+        "Loggregator(None)",
+        "nothing is queued"
+    );
 }

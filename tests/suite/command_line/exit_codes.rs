@@ -17,15 +17,24 @@ use crate::harness::{command, workspace};
 /// Method: help wraps its lines, so words are compared.
 #[test]
 fn table_of_the_documents_is_that_of_the_program() {
-    let help = command().args(["--help"]).output().expect("the executable starts");
+    let help = command()
+        .args(["--help"])
+        .output()
+        .expect("the executable starts");
     let help = String::from_utf8(help.stdout).expect("text");
-    let (_, table) = help.split_once("Exit codes:\n").unwrap_or_else(|| panic!("no table in {help}"));
+    let (_, table) = help
+        .split_once("Exit codes:\n")
+        .unwrap_or_else(|| panic!("no table in {help}"));
     let in_program = table.split_whitespace().collect::<Vec<_>>().join(" ");
     let readme = std::fs::read_to_string(workspace().join("host/README.md")).expect("the document");
-    let (_, section) = readme.split_once("\n## Exit codes\n").expect("the document has a section");
+    let (_, section) = readme
+        .split_once("\n## Exit codes\n")
+        .expect("the document has a section");
     let row = Regex::new(r"(?m)^\| (\d+) \| (.+) \|$").unwrap();
     let rows = row.captures_iter(section.split("\n## ").next().unwrap_or_default());
-    let rows: Vec<_> = rows.map(|found| format!("{} {}", &found[1], &found[2])).collect();
+    let rows: Vec<_> = rows
+        .map(|found| format!("{} {}", &found[1], &found[2]))
+        .collect();
     assert_eq!(rows.len(), 4, "{rows:?}");
     assert_eq!(rows.join(" "), in_program);
 }
@@ -34,7 +43,11 @@ fn table_of_the_documents_is_that_of_the_program() {
 fn assert_not_started(installation: &Installation, reason: &str) {
     let output = installation.run(&["serve"]);
     let errors = errors(&output);
-    assert!(output.status.code() == Some(2) && errors.contains(reason), "{:?}: {errors}", output.status);
+    assert!(
+        output.status.code() == Some(2) && errors.contains(reason),
+        "{:?}: {errors}",
+        output.status
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,17 +56,30 @@ async fn every_failed_start_ends_with_2() {
     let wrong = json!({ "key-2024": "wrong" });
     let installation = installation.set("encryption_keys", wrong);
     assert_not_started(&installation, "opens none of the");
-    let installation = installation.set("encryption_keys", json!({ "other": "x" })).set("active_key_label", "other");
+    let installation = installation
+        .set("encryption_keys", json!({ "other": "x" }))
+        .set("active_key_label", "other");
     assert_not_started(&installation, "key-2024");
     let installation = installation
-        .set("encryption_keys", json!({ "key-2024": "correct horse battery staple" }))
+        .set(
+            "encryption_keys",
+            json!({ "key-2024": "correct horse battery staple" }),
+        )
         .set("active_key_label", "key-2024");
 
     let occupied = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = occupied.local_addr().expect("an address").to_string();
-    for key in ["listen_address", "metrics_address", "health_address", "debug_address"] {
+    for key in [
+        "listen_address",
+        "metrics_address",
+        "health_address",
+        "debug_address",
+    ] {
         let beside = Installation::on(installation.database.clone(), &modules());
-        assert_not_started(&beside.set(key, address.clone()), "is another process using it?");
+        assert_not_started(
+            &beside.set(key, address.clone()),
+            "is another process using it?",
+        );
     }
 
     let damage = "UPDATE desired_lrps SET run_info = 'damaged' WHERE process_guid = (SELECT MIN(process_guid) FROM desired_lrps)";
@@ -62,7 +88,8 @@ async fn every_failed_start_ends_with_2() {
     execute(&opened, damage).await;
     opened.close().await;
     assert_not_started(&installation, "the migration failed");
-    let newest = r#"UPDATE configurations SET value = '{"CurrentVersion":1999999999}' WHERE id = 'version'"#;
+    let newest =
+        r#"UPDATE configurations SET value = '{"CurrentVersion":1999999999}' WHERE id = 'version'"#;
     let opened = installation.database.open().await;
     execute(&opened, newest).await;
     opened.close().await;
@@ -70,7 +97,10 @@ async fn every_failed_start_ends_with_2() {
 }
 
 fn run(arguments: &[&str]) -> Output {
-    command().args(arguments).output().expect("the executable starts")
+    command()
+        .args(arguments)
+        .output()
+        .expect("the executable starts")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,37 +109,86 @@ async fn commands_end_with_1_if_they_fail_and_with_2_if_they_cannot_be_understoo
     let no_host = installation.run(&["migrate", "pause"]);
     assert_eq!(no_host.status.code(), Some(1), "{}", errors(&no_host));
     let wrong = installation.set("pin_data_versoin", 7);
-    for arguments in [&["migrate", "status"][..], &["keys", "status"], &["drain"], &["serve"]] {
+    for arguments in [
+        &["migrate", "status"][..],
+        &["keys", "status"],
+        &["drain"],
+        &["serve"],
+    ] {
         let output = wrong.run(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", errors(&output));
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{arguments:?}: {}",
+            errors(&output)
+        );
     }
     assert_eq!(run(&["serve", "--nope"]).status.code(), Some(2));
     let unknown = run(&["quarantine", "list"]);
     assert_eq!(unknown.status.code(), Some(2));
-    assert!(errors(&unknown).contains("`bbs migrate quarantine`"), "{}", errors(&unknown));
-    assert_eq!(run(&["module", "check", "/nonexistent"]).status.code(), Some(1));
+    assert!(
+        errors(&unknown).contains("`bbs migrate quarantine`"),
+        "{}",
+        errors(&unknown)
+    );
+    assert_eq!(
+        run(&["module", "check", "/nonexistent"]).status.code(),
+        Some(1)
+    );
 }
 
-/// Goal: one run names all that keeps a host from starting, and a start names what this command names.
+/// Goal: one run names all that keeps a host from starting, and a start names what this command
+/// names.
 #[tokio::test(flavor = "multi_thread")]
 async fn check_config_reports_all_faults_at_once() {
     let installation = diegos_installation(Kind::Sqlite).await;
     let checked = installation.run(&["check-config"]);
-    assert!(checked.status.success() && String::from_utf8_lossy(&checked.stdout).ends_with("can be used.\n"));
-    let warned = installation.set("converge_repeat_intervall", "1s").run(&["check-config"]);
+    assert!(
+        checked.status.success()
+            && String::from_utf8_lossy(&checked.stdout).ends_with("can be used.\n")
+    );
+    let warned = installation
+        .set("converge_repeat_intervall", "1s")
+        .run(&["check-config"]);
     assert_eq!(warned.status.code(), Some(0));
-    assert!(errors(&warned).contains("it resembles `converge_repeat_interval`"), "{}", errors(&warned));
+    assert!(
+        errors(&warned).contains("it resembles `converge_repeat_interval`"),
+        "{}",
+        errors(&warned)
+    );
 
     let diegos = Deployment::new(Kind::Sqlite);
-    let lacking = ["cert_file", "key_file", "ca_file", "locket_address", "uuid", "health_address", "database_driver"];
-    let diegos = lacking.iter().fold(diegos, |deployment, key| deployment.without(key)).set("log_level", "loud");
+    let lacking = [
+        "cert_file",
+        "key_file",
+        "ca_file",
+        "locket_address",
+        "uuid",
+        "health_address",
+        "database_driver",
+    ];
+    let diegos = lacking
+        .iter()
+        .fold(diegos, |deployment, key| deployment.without(key))
+        .set("log_level", "loud");
     let output = diegos.run(&["check-config"]);
     assert_eq!(output.status.code(), Some(2));
-    for part in lacking.iter().map(|key| format!("`{key}` is required")).chain(["`log_level` is \"loud\"".to_owned()]) {
-        assert!(errors(&output).contains(&part), "{part}: {}", errors(&output));
+    for part in lacking
+        .iter()
+        .map(|key| format!("`{key}` is required"))
+        .chain(["`log_level` is \"loud\"".to_owned()])
+    {
+        assert!(
+            errors(&output).contains(&part),
+            "{part}: {}",
+            errors(&output)
+        );
     }
     let (code, started) = diegos.fail().await;
-    assert!(code == Some(2) && started.contains(&errors(&output)), "{started}");
+    assert!(
+        code == Some(2) && started.contains(&errors(&output)),
+        "{started}"
+    );
 
     let unusable = Deployment::new(Kind::Sqlite)
         .set("cert_file", "/nonexistent/server.crt")
@@ -127,18 +206,35 @@ async fn check_config_reports_all_faults_at_once() {
     let output = unusable.run(&["check-config"]);
     assert_eq!(output.status.code(), Some(2));
     for part in of_values {
-        assert!(errors(&output).contains(part), "{part}: {}", errors(&output));
+        assert!(
+            errors(&output).contains(part),
+            "{part}: {}",
+            errors(&output)
+        );
     }
 
-    let unusable = unusable.set("log_level", "loud").set("migration_mod", "online");
+    let unusable = unusable
+        .set("log_level", "loud")
+        .set("migration_mod", "online");
     let output = unusable.run(&["check-config"]);
     assert_eq!(output.status.code(), Some(2));
-    for part in of_values.into_iter().chain(["`log_level` is \"loud\"", "write `migration_mode`"]) {
-        assert!(errors(&output).contains(part), "{part}: {}", errors(&output));
+    for part in of_values
+        .into_iter()
+        .chain(["`log_level` is \"loud\"", "write `migration_mode`"])
+    {
+        assert!(
+            errors(&output).contains(part),
+            "{part}: {}",
+            errors(&output)
+        );
     }
     let output = unusable.run(&["check-config", "--json"]);
     let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(result["faults"].as_array().unwrap().len(), of_values.len() + 2, "{result}");
+    assert_eq!(
+        result["faults"].as_array().unwrap().len(),
+        of_values.len() + 2,
+        "{result}"
+    );
 }
 
 /// Goal: no fault is a consequence of another one.
@@ -155,10 +251,17 @@ async fn check_config_reports_the_fault_of_a_key_alone() {
         ("trusted_keys", json!({ "host": ["RW"] })),
         ("pin_data_version", json!("newest")),
     ] {
-        let output = Deployment::new(Kind::Sqlite).set(key, value).run(&["check-config", "--json"]);
+        let output = Deployment::new(Kind::Sqlite)
+            .set(key, value)
+            .run(&["check-config", "--json"]);
         let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        let [fault] = &result["faults"].as_array().unwrap()[..] else { panic!("{key}: {result}") };
-        assert!(fault.as_str().unwrap().contains(&format!("`{key}`")), "{fault}");
+        let [fault] = &result["faults"].as_array().unwrap()[..] else {
+            panic!("{key}: {result}")
+        };
+        assert!(
+            fault.as_str().unwrap().contains(&format!("`{key}`")),
+            "{fault}"
+        );
     }
 }
 
@@ -172,8 +275,17 @@ async fn interrupted_migration_says_so_and_leaves_no_socket() {
     up.signal("INT");
     let (ended, output) = up.wait_for_end();
     assert_eq!(ended.code(), Some(1), "{output}");
-    assert!(output.contains("interrupted; nothing is lost: the same command continues"), "{output}");
+    assert!(
+        output.contains("interrupted; nothing is lost: the same command continues"),
+        "{output}"
+    );
     let watched = installation.run(&["migrate", "watch"]);
-    assert!(errors(&watched).contains("there is no admin socket"), "{}", errors(&watched));
-    installation.set("migration_units_per_second", serde_json::Value::Null).succeed(&["migrate", "up"]);
+    assert!(
+        errors(&watched).contains("there is no admin socket"),
+        "{}",
+        errors(&watched)
+    );
+    installation
+        .set("migration_units_per_second", serde_json::Value::Null)
+        .succeed(&["migrate", "up"]);
 }

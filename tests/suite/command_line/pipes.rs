@@ -14,7 +14,11 @@ use crate::harness::{command, workspace};
 fn run_unread(mut command: Command) -> Output {
     let (reader, writer) = pipe().expect("a pipe");
     drop(reader);
-    command.stdout(writer).stderr(Stdio::piped()).output().expect("the executable starts")
+    command
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .output()
+        .expect("the executable starts")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,9 +42,17 @@ async fn commands_into_a_closed_pipe_do_their_work_and_succeed() {
     ];
     for arguments in configured {
         let output = run_unread(installation.command(arguments));
-        assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            errors(&output)
+        );
     }
-    assert_eq!(installation.data_version(), OLDEST, "the last migration was complete");
+    assert_eq!(
+        installation.data_version(),
+        OLDEST,
+        "the last migration was complete"
+    );
     let module = format!("{folder}/catalog.toml");
     assert!(std::fs::exists(&module).expect("the folder can be read"));
     for arguments in [
@@ -53,18 +65,32 @@ async fn commands_into_a_closed_pipe_do_their_work_and_succeed() {
         let mut command = command();
         command.args(arguments);
         let output = run_unread(command);
-        assert!(output.status.success(), "{arguments:?}: {}", errors(&output));
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            errors(&output)
+        );
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_at_standard_output_is_an_error_that_says_so() {
     let installation = diegos_installation(Kind::Sqlite).await;
-    let full = File::options().write(true).open("/dev/full").expect("Linux has the device");
-    let output = installation.command(&["migrate", "status"]).stdout(full).output().expect("the executable starts");
+    let full = File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("Linux has the device");
+    let output = installation
+        .command(&["migrate", "status"])
+        .stdout(full)
+        .output()
+        .expect("the executable starts");
     let errors = errors(&output);
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("cannot write to standard output") && errors.contains("No space left"), "{errors}");
+    assert!(
+        errors.contains("cannot write to standard output") && errors.contains("No space left"),
+        "{errors}"
+    );
 }
 
 /// A host that migrates so slowly that a test ends before.
@@ -83,7 +109,11 @@ async fn watch_ends_once_its_reader_has_gone() {
         let (reader, writer) = pipe().expect("a pipe");
         let errors = writer.try_clone().expect("a pipe");
         let mut command = installation.command(arguments);
-        let mut watching = command.stdout(writer).stderr(errors).spawn().expect("the executable starts");
+        let mut watching = command
+            .stdout(writer)
+            .stderr(errors)
+            .spawn()
+            .expect("the executable starts");
         // This process has copies of the ends of the pipe until then.
         drop(command);
         let mut lines = BufReader::new(reader).lines();
@@ -108,14 +138,27 @@ async fn host_whose_log_is_not_read_serves_and_ends_with_0() {
     let installation = diegos_installation(Kind::Sqlite).await;
     let (reader, writer) = pipe().expect("a pipe");
     let mut command = installation.command(&["serve"]);
-    let mut host = command.stdout(Stdio::null()).stderr(writer).spawn().expect("the executable starts");
+    let mut host = command
+        .stdout(Stdio::null())
+        .stderr(writer)
+        .spawn()
+        .expect("the executable starts");
     drop(command);
-    let mut lines = BufReader::new(reader).lines().map(|line| line.expect("text"));
-    assert!(lines.any(|line| line.contains("data_version")), "the host ended");
+    let mut lines = BufReader::new(reader)
+        .lines()
+        .map(|line| line.expect("text"));
+    assert!(
+        lines.any(|line| line.contains("data_version")),
+        "the host ended"
+    );
     drop(lines);
     // Each line of the log fails from now on, that of the reload and that of the end.
     installation.succeed(&["module", "reload"]);
-    assert!(installation.succeed(&["drain"]).contains("The host has ended."));
+    assert!(
+        installation
+            .succeed(&["drain"])
+            .contains("The host has ended.")
+    );
     assert_eq!(host.wait().expect("it ends").code(), Some(0));
 }
 
@@ -125,10 +168,17 @@ fn sources_of_the_host_print_by_functions_that_return_errors() {
     let pattern = workspace().join("host/src/**/*.rs");
     let macros = regex::Regex::new(r"\be?print(ln)?!\(").unwrap();
     let mut found = Vec::new();
-    for path in glob::glob(pattern.to_str().expect("text")).unwrap().map(Result::unwrap) {
+    for path in glob::glob(pattern.to_str().expect("text"))
+        .unwrap()
+        .map(Result::unwrap)
+    {
         let source = std::fs::read_to_string(&path).expect("a source");
         let code = source.split("#[cfg(test)]").next().unwrap_or_default();
-        found.extend(macros.find(code).map(|found| format!("{}: {}", path.display(), found.as_str())));
+        found.extend(
+            macros
+                .find(code)
+                .map(|found| format!("{}: {}", path.display(), found.as_str())),
+        );
     }
     assert!(found.is_empty(), "use `cli::output`: {found:#?}");
 }

@@ -1,4 +1,5 @@
-//! Random steps: the calls of cells, the auctioneer and clients, and events such as faults and passing time.
+//! Random steps: the calls of cells, the auctioneer and clients, and events such as faults and
+//! passing time.
 
 use bbs_proto::models as proto;
 use bbs_proto::models::desired_lrp::UpdateStrategy;
@@ -135,13 +136,31 @@ impl ContainerRef {
         if let Some(row) = row {
             let known = Self::of(row);
             let is_named = !known.instance.is_empty() && random.u8(..5) > 0;
-            return if is_named { known } else { Self { instance, cell: cell.to_owned(), ..known } };
+            return if is_named {
+                known
+            } else {
+                Self {
+                    instance,
+                    cell: cell.to_owned(),
+                    ..known
+                }
+            };
         }
         let guid = one_of(random, &GUIDS);
-        let domain = if random.u8(..20) == 0 { one_of(random, &DOMAINS) } else { domain_of(guid) };
+        let domain = if random.u8(..20) == 0 {
+            one_of(random, &DOMAINS)
+        } else {
+            domain_of(guid)
+        };
         // Mostly slots that are desired.
         let index = random.i32(0..INDICES).min(random.i32(0..INDICES));
-        Self { guid: guid.to_owned(), index, domain: domain.to_owned(), instance, cell: cell.to_owned() }
+        Self {
+            guid: guid.to_owned(),
+            index,
+            domain: domain.to_owned(),
+            instance,
+            cell: cell.to_owned(),
+        }
     }
 
     /// The container of a row; its names are empty in an unclaimed or crashed row.
@@ -160,12 +179,19 @@ impl ContainerRef {
 
     fn key(&self) -> Option<proto::ActualLrpKey> {
         let (process_guid, domain) = (self.guid.clone().into(), self.domain.clone().into());
-        Some(proto::ActualLrpKey { process_guid, index: self.index, domain })
+        Some(proto::ActualLrpKey {
+            process_guid,
+            index: self.index,
+            domain,
+        })
     }
 
     fn instance_key(&self) -> Option<proto::ActualLrpInstanceKey> {
         let (instance_guid, cell_id) = (self.instance.clone().into(), self.cell.clone().into());
-        Some(proto::ActualLrpInstanceKey { instance_guid, cell_id })
+        Some(proto::ActualLrpInstanceKey {
+            instance_guid,
+            cell_id,
+        })
     }
 }
 
@@ -173,16 +199,37 @@ impl Call {
     pub(super) fn any(random: &mut Rng, rows: &Snapshot) -> Self {
         let guid = one_of(random, &GUIDS);
         match random.u8(..40) {
-            0 => Self::Domain { domain: one_of(random, &DOMAINS), ttl: one_of(random, &[0, 20]) },
-            1..=3 => Self::Desire { guid, instances: random.i32(0..4), recreates: random.bool() },
-            4..=5 => Self::Scale { guid, instances: random.i32(0..4) },
+            0 => Self::Domain {
+                domain: one_of(random, &DOMAINS),
+                ttl: one_of(random, &[0, 20]),
+            },
+            1..=3 => Self::Desire {
+                guid,
+                instances: random.i32(0..4),
+                recreates: random.bool(),
+            },
+            4..=5 => Self::Scale {
+                guid,
+                instances: random.i32(0..4),
+            },
             6 => Self::Forget { guid },
             7 => Self::Loop(ContainerRef::any(random, rows)),
-            8..=22 => Self::Instance(one_of(random, &INSTANCE_CALLS), ContainerRef::any(random, rows)),
+            8..=22 => Self::Instance(
+                one_of(random, &INSTANCE_CALLS),
+                ContainerRef::any(random, rows),
+            ),
             23..=29 => Self::Task(one_of(random, &TASK_CALLS), guid, one_of(random, &CELLS)),
-            30..=32 => Self::Wait { seconds: one_of(random, &[1, 31, 130, 400, 2_000]) },
-            33..=34 => Self::Cell { cell: one_of(random, &CELLS), present: random.u8(..3) > 0 },
-            35 => Self::Fault { of_rep: random.bool(), times: random.usize(1..6) },
+            30..=32 => Self::Wait {
+                seconds: one_of(random, &[1, 31, 130, 400, 2_000]),
+            },
+            33..=34 => Self::Cell {
+                cell: one_of(random, &CELLS),
+                present: random.u8(..3) > 0,
+            },
+            35 => Self::Fault {
+                of_rep: random.bool(),
+                times: random.usize(1..6),
+            },
             _ => Self::Converge,
         }
     }
@@ -194,7 +241,9 @@ impl Call {
             Self::Forget { guid } => (*guid, 0),
             _ => return None,
         };
-        let fell = before.desired(left.0.as_bytes()).is_some_and(|instances| left.1 < instances);
+        let fell = before
+            .desired(left.0.as_bytes())
+            .is_some_and(|instances| left.1 < instances);
         (fell || matches!(self, Self::Forget { .. })).then_some(left)
     }
 
@@ -202,28 +251,52 @@ impl Call {
     pub(super) async fn make(&self, test: &mut ConsistencyTest) -> Option<Type> {
         match self {
             Self::Domain { domain, ttl } => {
-                let request = proto::UpsertDomainRequest { domain: (*domain).into(), ttl: *ttl };
+                let request = proto::UpsertDomainRequest {
+                    domain: (*domain).into(),
+                    ttl: *ttl,
+                };
                 test.call_error("domains/upsert", &request, &[]).await
             }
-            Self::Desire { guid, instances, recreates } => {
-                let update_strategy = if *recreates { UpdateStrategy::Recreate } else { UpdateStrategy::Rolling };
+            Self::Desire {
+                guid,
+                instances,
+                recreates,
+            } => {
+                let update_strategy = if *recreates {
+                    UpdateStrategy::Recreate
+                } else {
+                    UpdateStrategy::Rolling
+                };
                 let lrp = proto::DesiredLrp {
                     instances: *instances,
                     domain: domain_of(guid).into(),
                     update_strategy: update_strategy.into(),
                     ..lrp(guid)
                 };
-                let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-                test.call_error("desired_lrp/desire.r2", &request, &[Type::ResourceExists]).await
+                let request = proto::DesireLrpRequest {
+                    desired_lrp: Some(lrp),
+                };
+                test.call_error("desired_lrp/desire.r2", &request, &[Type::ResourceExists])
+                    .await
             }
             Self::Scale { guid, instances } => {
-                let update = proto::DesiredLrpUpdate { instances: Some(*instances), ..Default::default() };
-                let request = proto::UpdateDesiredLrpRequest { process_guid: (*guid).into(), update: Some(update) };
-                test.call_error("desired_lrp/update", &request, &[Type::ResourceNotFound]).await
+                let update = proto::DesiredLrpUpdate {
+                    instances: Some(*instances),
+                    ..Default::default()
+                };
+                let request = proto::UpdateDesiredLrpRequest {
+                    process_guid: (*guid).into(),
+                    update: Some(update),
+                };
+                test.call_error("desired_lrp/update", &request, &[Type::ResourceNotFound])
+                    .await
             }
             Self::Forget { guid } => {
-                let request = proto::RemoveDesiredLrpRequest { process_guid: (*guid).into() };
-                test.call_error("desired_lrp/remove", &request, &[Type::ResourceNotFound]).await
+                let request = proto::RemoveDesiredLrpRequest {
+                    process_guid: (*guid).into(),
+                };
+                test.call_error("desired_lrp/remove", &request, &[Type::ResourceNotFound])
+                    .await
             }
             Self::Instance(call, container) => call.make(test, container).await,
             Self::Loop(container) => {
@@ -242,7 +315,11 @@ impl Call {
                 None
             }
             Self::Fault { of_rep, times } => {
-                let server = if *of_rep { &test.neighbours.rep } else { &test.neighbours.auctioneer };
+                let server = if *of_rep {
+                    &test.neighbours.rep
+                } else {
+                    &test.neighbours.auctioneer
+                };
                 server.reply_next(&vec![StubReply::Status(500); *times]);
                 None
             }
@@ -275,7 +352,9 @@ impl InstanceCall {
         match self {
             Self::Claim => &[Type::ResourceNotFound, Type::ActualLrpCannotBeClaimed],
             Self::Start => &[Type::ActualLrpCannotBeStarted],
-            Self::Crash | Self::EvacuateCrashed => &[Type::ResourceNotFound, Type::ActualLrpCannotBeCrashed],
+            Self::Crash | Self::EvacuateCrashed => {
+                &[Type::ResourceNotFound, Type::ActualLrpCannotBeCrashed]
+            }
             Self::Fail => &[Type::ActualLrpCannotBeFailed],
             Self::EvacuateClaimed => &[Type::ResourceNotFound, Type::ActualLrpCannotBeUnclaimed],
             // `UnknownError` after five failed requests to the rep.
@@ -287,14 +366,22 @@ impl InstanceCall {
         }
     }
 
-    pub(super) async fn make(self, test: &ConsistencyTest, container: &ContainerRef) -> Option<Type> {
+    pub(super) async fn make(
+        self,
+        test: &ConsistencyTest,
+        container: &ContainerRef,
+    ) -> Option<Type> {
         let (path, errors) = (self.path(), self.errors());
         let (actual_lrp_key, actual_lrp_instance_key) = (container.key(), container.instance_key());
         let (process_guid, index) = (container.guid.clone().into(), container.index);
         let error_message = b"why".to_vec();
         match self {
             Self::Claim => {
-                let request = proto::ClaimActualLrpRequest { process_guid, index, actual_lrp_instance_key };
+                let request = proto::ClaimActualLrpRequest {
+                    process_guid,
+                    index,
+                    actual_lrp_instance_key,
+                };
                 test.call_error(path, &request, errors).await
             }
             Self::Start | Self::EvacuateRunning => {
@@ -302,26 +389,56 @@ impl InstanceCall {
                 let request = proto::StartActualLrpRequest {
                     actual_lrp_key,
                     actual_lrp_instance_key,
-                    actual_lrp_net_info: Some(proto::ActualLrpNetInfo { address, ..Default::default() }),
+                    actual_lrp_net_info: Some(proto::ActualLrpNetInfo {
+                        address,
+                        ..Default::default()
+                    }),
                     ..Default::default()
                 };
                 test.call_error(path, &request, errors).await
             }
             Self::Fail => {
-                test.call_error(path, &proto::FailActualLrpRequest { actual_lrp_key, error_message }, errors).await
+                test.call_error(
+                    path,
+                    &proto::FailActualLrpRequest {
+                        actual_lrp_key,
+                        error_message,
+                    },
+                    errors,
+                )
+                .await
             }
             Self::Remove | Self::RemoveAny => {
-                let actual_lrp_instance_key = actual_lrp_instance_key.filter(|_| matches!(self, Self::Remove));
-                let request = proto::RemoveActualLrpRequest { process_guid, index, actual_lrp_instance_key };
+                let actual_lrp_instance_key =
+                    actual_lrp_instance_key.filter(|_| matches!(self, Self::Remove));
+                let request = proto::RemoveActualLrpRequest {
+                    process_guid,
+                    index,
+                    actual_lrp_instance_key,
+                };
                 test.call_error(path, &request, errors).await
             }
-            Self::Retire => test.call_error(path, &proto::RetireActualLrpRequest { actual_lrp_key }, errors).await,
+            Self::Retire => {
+                test.call_error(
+                    path,
+                    &proto::RetireActualLrpRequest { actual_lrp_key },
+                    errors,
+                )
+                .await
+            }
             Self::Crash | Self::EvacuateCrashed => {
-                let request = proto::CrashActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, error_message };
+                let request = proto::CrashActualLrpRequest {
+                    actual_lrp_key,
+                    actual_lrp_instance_key,
+                    error_message,
+                };
                 test.call_error(path, &request, errors).await
             }
             Self::EvacuateClaimed | Self::EvacuateStopped | Self::RemoveEvacuating => {
-                let request = proto::EvacuateClaimedActualLrpRequest { actual_lrp_key, actual_lrp_instance_key };
+                let request = proto::EvacuateClaimedActualLrpRequest {
+                    actual_lrp_key,
+                    actual_lrp_instance_key,
+                };
                 test.call_error(path, &request, errors).await
             }
         }
@@ -331,29 +448,64 @@ impl InstanceCall {
 impl TaskCall {
     pub(super) async fn make(self, test: &ConsistencyTest, guid: &str, cell: &str) -> Option<Type> {
         let (task_guid, cell_id): (Vec<u8>, Vec<u8>) = (guid.into(), cell.into());
-        let by_guid = proto::TaskGuidRequest { task_guid: task_guid.clone() };
+        let by_guid = proto::TaskGuidRequest {
+            task_guid: task_guid.clone(),
+        };
         let fits = [Type::ResourceNotFound, Type::InvalidStateTransition];
         match self {
             Self::Desire => {
                 // Two of the three tasks have no callback.
-                let url = if guid == "c" { test.neighbours.receiver.url() } else { String::new() };
-                let task_definition =
-                    Some(proto::TaskDefinition { completion_callback_url: url.into(), ..definition() });
-                let request = proto::DesireTaskRequest { task_definition, task_guid, domain: b"one".to_vec() };
-                test.call_error("tasks/desire.r2", &request, &[Type::ResourceExists]).await
+                let url = if guid == "c" {
+                    test.neighbours.receiver.url()
+                } else {
+                    String::new()
+                };
+                let task_definition = Some(proto::TaskDefinition {
+                    completion_callback_url: url.into(),
+                    ..definition()
+                });
+                let request = proto::DesireTaskRequest {
+                    task_definition,
+                    task_guid,
+                    domain: b"one".to_vec(),
+                };
+                test.call_error("tasks/desire.r2", &request, &[Type::ResourceExists])
+                    .await
             }
-            Self::Start => test.call_error("tasks/start", &proto::StartTaskRequest { task_guid, cell_id }, &fits).await,
+            Self::Start => {
+                test.call_error(
+                    "tasks/start",
+                    &proto::StartTaskRequest { task_guid, cell_id },
+                    &fits,
+                )
+                .await
+            }
             Self::Complete => {
-                let (failed, failure_reason) = (cell == CELLS[0], if cell == CELLS[0] { "why" } else { "" });
+                let (failed, failure_reason) =
+                    (cell == CELLS[0], if cell == CELLS[0] { "why" } else { "" });
                 let (failure_reason, result) = (failure_reason.into(), b"result".to_vec());
-                let request = proto::CompleteTaskRequest { task_guid, cell_id, failed, failure_reason, result };
+                let request = proto::CompleteTaskRequest {
+                    task_guid,
+                    cell_id,
+                    failed,
+                    failure_reason,
+                    result,
+                };
                 let errors = [fits[0], fits[1], Type::RunningOnDifferentCell];
                 test.call_error("tasks/complete", &request, &errors).await
             }
             Self::Cancel => test.call_error("tasks/cancel", &by_guid, &fits).await,
             Self::Reject => {
-                let request = proto::RejectTaskRequest { task_guid, rejection_reason: b"no room".to_vec() };
-                test.call_error("tasks/reject", &request, &[Type::ResourceNotFound, Type::InvalidRequest]).await
+                let request = proto::RejectTaskRequest {
+                    task_guid,
+                    rejection_reason: b"no room".to_vec(),
+                };
+                test.call_error(
+                    "tasks/reject",
+                    &request,
+                    &[Type::ResourceNotFound, Type::InvalidRequest],
+                )
+                .await
             }
             Self::Resolve => test.call_error("tasks/resolving", &by_guid, &fits).await,
             Self::Delete => test.call_error("tasks/delete", &by_guid, &fits).await,

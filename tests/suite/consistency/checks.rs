@@ -22,26 +22,53 @@ impl RecordHistory {
         one_of_each_presence(rows);
         for row in &rows.actual {
             has_a_container_or_none(row);
-            let kind = format!("{} {}", row.presence().as_str_name(), String::from_utf8_lossy(&row.state));
+            let kind = format!(
+                "{} {}",
+                row.presence().as_str_name(),
+                String::from_utf8_lossy(&row.state)
+            );
             *self.kinds.entry(kind).or_default() += 1;
-            let tag = row.modification_tag.clone().expect("every record has a tag");
-            // The presence may change without a change of the tag, and the definition of what a removed LRP leaves.
-            let image = proto::ActualLrp { presence: 0, desired_lrp_definition_id: Vec::new(), ..row.clone() };
-            let known = self.actual.entry(tag.epoch).or_insert_with(|| image.clone());
+            let tag = row
+                .modification_tag
+                .clone()
+                .expect("every record has a tag");
+            // The presence may change without a change of the tag, and the definition of what a
+            // removed LRP leaves.
+            let image = proto::ActualLrp {
+                presence: 0,
+                desired_lrp_definition_id: Vec::new(),
+                ..row.clone()
+            };
+            let known = self
+                .actual
+                .entry(tag.epoch)
+                .or_insert_with(|| image.clone());
             let known_index = known.modification_tag.as_ref().unwrap().index;
-            assert!(tag.index > known_index || *known == image, "{known:?} became {image:?} under the same tag");
+            assert!(
+                tag.index > known_index || *known == image,
+                "{known:?} became {image:?} under the same tag"
+            );
             *known = image;
         }
         for lrp in &rows.desired {
-            let tag = lrp.modification_tag.clone().expect("every record has a tag");
+            let tag = lrp
+                .modification_tag
+                .clone()
+                .expect("every record has a tag");
             let known = self.desired.entry(tag.epoch).or_insert_with(|| lrp.clone());
             let known_index = known.modification_tag.as_ref().unwrap().index;
-            assert!(tag.index > known_index || known == lrp, "{known:?} became {lrp:?} under the same tag");
+            assert!(
+                tag.index > known_index || known == lrp,
+                "{known:?} became {lrp:?} under the same tag"
+            );
             *known = lrp.clone();
         }
         for task in &rows.tasks {
             fits_its_state(task);
-            *self.kinds.entry(format!("task {}", task.state().as_str_name())).or_default() += 1;
+            *self
+                .kinds
+                .entry(format!("task {}", task.state().as_str_name()))
+                .or_default() += 1;
         }
     }
 
@@ -60,7 +87,11 @@ fn one_of_each_presence(rows: &Snapshot) {
     places.sort();
     let all = places.len();
     places.dedup();
-    assert_eq!(places.len(), all, "two rows of one kind in a slot: {places:?}");
+    assert_eq!(
+        places.len(),
+        all,
+        "two rows of one kind in a slot: {places:?}"
+    );
 }
 
 pub(super) fn has_container(row: &proto::ActualLrp) -> bool {
@@ -74,11 +105,15 @@ pub(super) fn has_container(row: &proto::ActualLrp) -> bool {
 fn has_a_container_or_none(row: &proto::ActualLrp) {
     let container = row.actual_lrp_instance_key.clone().unwrap_or_default();
     let is_named = !container.instance_guid.is_empty() && !container.cell_id.is_empty();
-    let has_address = row.actual_lrp_net_info.clone().unwrap_or_default() != proto::ActualLrpNetInfo::default();
+    let has_address =
+        row.actual_lrp_net_info.clone().unwrap_or_default() != proto::ActualLrpNetInfo::default();
     assert_eq!(is_named, has_container(row), "{row:?}");
     // As in Diego, a claimed instance is evacuated as a running one, without an address.
     let may_lack_address = row.presence() == Presence::Evacuating;
-    assert!(has_address == (row.state == b"RUNNING") || may_lack_address && !has_address, "{row:?}");
+    assert!(
+        has_address == (row.state == b"RUNNING") || may_lack_address && !has_address,
+        "{row:?}"
+    );
     match row.presence() {
         Presence::Ordinary => {}
         Presence::Evacuating => assert_eq!(row.state, b"RUNNING", "{row:?}"),
@@ -90,12 +125,22 @@ fn fits_its_state(task: &proto::Task) {
     let has_cell = !task.cell_id.is_empty();
     let is_over = task.first_completed_at > 0;
     assert_eq!(task.failed, !task.failure_reason.is_empty(), "{task:?}");
-    assert!(task.created_at > 0 && task.created_at <= task.updated_at, "{task:?}");
+    assert!(
+        task.created_at > 0 && task.created_at <= task.updated_at,
+        "{task:?}"
+    );
     assert!((0..=4).contains(&task.rejection_count), "{task:?}");
-    assert_eq!(task.rejection_count > 0, !task.rejection_reason.is_empty(), "{task:?}");
+    assert_eq!(
+        task.rejection_count > 0,
+        !task.rejection_reason.is_empty(),
+        "{task:?}"
+    );
     match task.state() {
         State::Pending => {
-            assert!(!is_over && !task.failed && task.result.is_empty(), "{task:?}");
+            assert!(
+                !is_over && !task.failed && task.result.is_empty(),
+                "{task:?}"
+            );
             assert!(
                 !has_cell || task.rejection_count > 0,
                 "a pending task has a cell only after a rejection: {task:?}"
@@ -105,15 +150,24 @@ fn fits_its_state(task: &proto::Task) {
         State::Completed | State::Resolving => {
             assert!(is_over, "{task:?}");
             // Convergence keeps the cell of a task that it completes.
-            let by_convergence: [&[u8]; 2] = [b"cell disappeared before completion", b"not started within time limit"];
-            assert!(!has_cell || by_convergence.contains(&&task.failure_reason[..]), "{task:?}");
+            let by_convergence: [&[u8]; 2] = [
+                b"cell disappeared before completion",
+                b"not started within time limit",
+            ];
+            assert!(
+                !has_cell || by_convergence.contains(&&task.failure_reason[..]),
+                "{task:?}"
+            );
         }
         State::Invalid => panic!("{task:?}"),
     }
 }
 
 pub(super) fn cell_of(row: &proto::ActualLrp) -> &str {
-    let key = row.actual_lrp_instance_key.as_ref().expect("a container has a name");
+    let key = row
+        .actual_lrp_instance_key
+        .as_ref()
+        .expect("a container has a name");
     std::str::from_utf8(&key.cell_id).expect("text")
 }
 
@@ -126,8 +180,18 @@ pub(super) fn is_surplus_container(row: &proto::ActualLrp, guid: &str, left: i32
 
 pub(super) fn stop_path(row: &proto::ActualLrp) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let guid = text(&row.actual_lrp_key.as_ref().expect("every row has a key").process_guid);
-    let instance = text(&row.actual_lrp_instance_key.as_ref().expect("a container has a name").instance_guid);
+    let guid = text(
+        &row.actual_lrp_key
+            .as_ref()
+            .expect("every row has a key")
+            .process_guid,
+    );
+    let instance = text(
+        &row.actual_lrp_instance_key
+            .as_ref()
+            .expect("a container has a name")
+            .instance_guid,
+    );
     format!("/v1/lrps/{guid}/instances/{instance}/stop")
 }
 

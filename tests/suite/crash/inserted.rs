@@ -1,4 +1,5 @@
-//! Migrations that are inserted below those that ran, killed at every crash point, and the way back to Diego's next release.
+//! Migrations that are inserted below those that ran, killed at every crash point, and the way back
+//! to Diego's next release.
 
 use super::*;
 use crate::harness::modules;
@@ -19,20 +20,40 @@ async fn insertion_killed_at_any_point_loses_nothing_on_the_way_there_and_back(k
     let mut wanted = Vec::new();
     for (direction, version) in [(UP, MARKER), (DOWN, GPU)] {
         assert!(!run(direction, version, &undisturbed, None));
-        wanted.push((direction, version, inspect_with(migrations(), &undisturbed, version).await));
+        wanted.push((
+            direction,
+            version,
+            inspect_with(migrations(), &undisturbed, version).await,
+        ));
     }
-    for table in ["bbs_lrp_definitions", "bbs_lrp_updates", "actual_lrps", "tasks", "domains"] {
+    for table in [
+        "bbs_lrp_definitions",
+        "bbs_lrp_updates",
+        "actual_lrps",
+        "tasks",
+        "domains",
+    ] {
         assert!(wanted[0].2[table] == before[table], "{table}");
     }
     for point in points(kind) {
         let database = start.copy();
         // The way down is that of any other migration: one database suffices.
-        let ways = if kind == Kind::Sqlite { &wanted[..] } else { &wanted[..1] };
+        let ways = if kind == Kind::Sqlite {
+            &wanted[..]
+        } else {
+            &wanted[..1]
+        };
         for (direction, version, wanted) in ways {
-            assert!(run(direction, *version, &database, Some(point)), "{direction} {point}: it is not reached");
+            assert!(
+                run(direction, *version, &database, Some(point)),
+                "{direction} {point}: it is not reached"
+            );
             run(direction, *version, &database, None);
             let found = inspect_with(migrations(), &database, *version).await;
-            assert!(found == *wanted, "{direction} {point}: differs from an uninterrupted migration");
+            assert!(
+                found == *wanted,
+                "{direction} {point}: differs from an uninterrupted migration"
+            );
         }
     }
 }

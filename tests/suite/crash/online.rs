@@ -1,5 +1,5 @@
-//! A host killed at every crash point of an online migration: all acknowledged writes are in the final state, and no read
-//! contradicts them.
+//! A host killed at every crash point of an online migration: all acknowledged writes are in the
+//! final state, and no read contradicts them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,11 @@ use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
 use crate::harness::{fixture, modules, pause};
 
-const SETTINGS: Settings = Settings { clients: 4, calls_per_second: 100.0, seed: 3 };
+const SETTINGS: Settings = Settings {
+    clients: 4,
+    calls_per_second: 100.0,
+    seed: 3,
+};
 /// Slow enough for calls to run during a batch.
 const UNITS_PER_SECOND: u64 = 250;
 const CALLS_AFTER: u64 = 40;
@@ -45,7 +49,8 @@ async fn killed_at(point: &str, modes: [&str; 2], start: &TestDatabase, before: 
     let case = format!("{point}, {modes:?}");
     let database = start.copy();
     let [first, second] = modes.map(|mode| {
-        let installation = Installation::on(database.clone(), &modules::modules()).set("migration_mode", mode);
+        let installation =
+            Installation::on(database.clone(), &modules::modules()).set("migration_mode", mode);
         Arc::new(installation.set("migration_units_per_second", UNITS_PER_SECOND))
     });
     let (address, at) = watch::channel("http://127.0.0.1:1".to_owned());
@@ -53,9 +58,13 @@ async fn killed_at(point: &str, modes: [&str; 2], start: &TestDatabase, before: 
     let mut load = Load::start(&caller, before.clone(), &Aim::default(), SETTINGS);
     if let Ok(host) = serve(&first, Some(point)).await {
         address.send_replace(host.url(""));
-        tokio::task::spawn_blocking(|| host.wait_for_end()).await.expect("the migration reaches the point");
+        tokio::task::spawn_blocking(|| host.wait_for_end())
+            .await
+            .expect("the migration reaches the point");
     }
-    let host = serve(&second, None).await.unwrap_or_else(|output| panic!("{case}: {output:#?}"));
+    let host = serve(&second, None)
+        .await
+        .unwrap_or_else(|output| panic!("{case}: {output:#?}"));
     address.send_replace(host.url(""));
     completion(&database).await;
     load.calls(CALLS_AFTER).await;
@@ -65,7 +74,11 @@ async fn killed_at(point: &str, modes: [&str; 2], start: &TestDatabase, before: 
     found.extend(model.differences_of_instances(&caller).await.unwrap());
     assert_eq!(found, Vec::<String>::new(), "{case}");
     assert!(host.terminate().success(), "{case}");
-    let newest = fixture::migrations().last().expect("there are migrations").manifest().version;
+    let newest = fixture::migrations()
+        .last()
+        .expect("there are migrations")
+        .manifest()
+        .version;
     inspect(&database, newest).await;
 }
 
@@ -73,7 +86,9 @@ async fn killed_at(point: &str, modes: [&str; 2], start: &TestDatabase, before: 
 async fn at_rest(database: &TestDatabase) -> Model {
     let host = Installation::on(database.clone(), &modules::modules());
     let host = serve(&Arc::new(host), None).await.expect("the host serves");
-    let model = Model::of(&Caller::new(watch::channel(host.url("")).1)).await.expect("the list succeeds");
+    let model = Model::of(&Caller::new(watch::channel(host.url("")).1))
+        .await
+        .expect("the list succeeds");
     assert!(host.terminate().success());
     model
 }
@@ -83,7 +98,9 @@ async fn serve(installation: &Arc<Installation>, fault: Option<&str>) -> Result<
     if let Some(fault) = fault {
         command.env("BBS_FAULT", fault);
     }
-    tokio::task::spawn_blocking(|| Host::try_start(command, "serving")).await.expect("no panic")
+    tokio::task::spawn_blocking(|| Host::try_start(command, "serving"))
+        .await
+        .expect("no panic")
 }
 
 /// Waits until the migration is complete, including the clean-up.

@@ -17,8 +17,9 @@ use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
 use crate::tasks::definition;
 
-/// An auctioneer that answers clients with a certificate of the authority in `certs`, the first ones with `failures` and all
-/// others with 202. Returns a channel of the paths and bodies of its requests.
+/// An auctioneer that answers clients with a certificate of the authority in `certs`, the first
+/// ones with `failures` and all others with 202. Returns a channel of the paths and bodies of its
+/// requests.
 fn auctioneer(
     certs: &Path,
     listener: std::net::TcpListener,
@@ -29,21 +30,43 @@ fn auctioneer(
     let router = Router::new().fallback(move |uri: Uri, body: String| {
         // Fails once the test has dropped the receiver.
         let _ = received.send((uri.path().to_owned(), body));
-        let status = failures.lock().unwrap().next().copied().unwrap_or(StatusCode::ACCEPTED);
+        let status = failures
+            .lock()
+            .unwrap()
+            .next()
+            .copied()
+            .unwrap_or(StatusCode::ACCEPTED);
         async move { status }
     });
     let place = |name: &str| certs.join(name);
-    let tls = ServerTls { cert_file: place("server.crt"), key_file: place("server.key"), ca_file: place("ca.crt") };
+    let tls = ServerTls {
+        cert_file: place("server.crt"),
+        key_file: place("server.key"),
+        ca_file: place("ca.crt"),
+    };
     let certificates = Certificates::read(&tls).expect("the certificates are sound");
     listener.set_nonblocking(true).unwrap();
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
-    let port = Port { name: "auctioneer", listener, most_connections: 10 };
-    tokio::spawn(serve_clients(port, Some(certificates), router, std::future::pending(), Duration::ZERO));
+    let port = Port {
+        name: "auctioneer",
+        listener,
+        most_connections: 10,
+    };
+    tokio::spawn(serve_clients(
+        port,
+        Some(certificates),
+        router,
+        std::future::pending(),
+        Duration::ZERO,
+    ));
     requests
 }
 
-/// Desires a task at a host whose auctioneer fails like this at first. Returns the requests that the auctioneer receives.
-async fn requests_for_a_task(failures: &'static [StatusCode]) -> UnboundedReceiver<(String, String)> {
+/// Desires a task at a host whose auctioneer fails like this at first. Returns the requests that
+/// the auctioneer receives.
+async fn requests_for_a_task(
+    failures: &'static [StatusCode],
+) -> UnboundedReceiver<(String, String)> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("https://{}", listener.local_addr().unwrap());
     let deployment = Deployment::new(Kind::Sqlite)
@@ -57,16 +80,33 @@ async fn requests_for_a_task(failures: &'static [StatusCode]) -> UnboundedReceiv
         task_guid: "some-task".into(),
         domain: "cf-tasks".into(),
     };
-    let call = deployment.client().post(format!("https://{}/v1/tasks/desire.r2", host.address));
-    let body = call.body(task.encode_to_vec()).send().await.unwrap().bytes().await.unwrap();
-    assert_eq!(proto::TaskLifecycleResponse::decode(&body[..]).unwrap().error, None);
+    let call = deployment
+        .client()
+        .post(format!("https://{}/v1/tasks/desire.r2", host.address));
+    let body = call
+        .body(task.encode_to_vec())
+        .send()
+        .await
+        .unwrap()
+        .bytes()
+        .await
+        .unwrap();
+    assert_eq!(
+        proto::TaskLifecycleResponse::decode(&body[..])
+            .unwrap()
+            .error,
+        None
+    );
     requests
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn task_auction_is_requested_over_mutual_tls() {
     let mut requests = requests_for_a_task(&[]).await;
-    let (path, body) = requests.recv().await.expect("the auctioneer receives a request");
+    let (path, body) = requests
+        .recv()
+        .await
+        .expect("the auctioneer receives a request");
     assert_eq!(path, "/v1/tasks");
     let received: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!(received[0]["TaskGuid"], "some-task");
@@ -76,8 +116,14 @@ async fn task_auction_is_requested_over_mutual_tls() {
 /// The call has been answered, and the next convergence is an hour away.
 #[tokio::test(flavor = "multi_thread")]
 async fn auctioneer_that_fails_gets_the_same_request_again() {
-    let mut requests = requests_for_a_task(&[StatusCode::SERVICE_UNAVAILABLE, StatusCode::INTERNAL_SERVER_ERROR]).await;
-    let first = requests.try_recv().expect("the auctioneer received a request");
+    let mut requests = requests_for_a_task(&[
+        StatusCode::SERVICE_UNAVAILABLE,
+        StatusCode::INTERNAL_SERVER_ERROR,
+    ])
+    .await;
+    let first = requests
+        .try_recv()
+        .expect("the auctioneer received a request");
     for _ in 0..2 {
         assert_eq!(requests.try_recv().as_ref(), Ok(&first));
     }
@@ -97,6 +143,8 @@ async fn auctioneer_that_goes_on_failing_gets_a_request_three_times() {
 #[tokio::test(flavor = "multi_thread")]
 async fn request_that_the_auctioneer_rejects_is_not_repeated() {
     let mut requests = requests_for_a_task(&[StatusCode::BAD_REQUEST; 9]).await;
-    requests.try_recv().expect("the auctioneer received a request");
+    requests
+        .try_recv()
+        .expect("the auctioneer received a request");
     assert!(requests.try_recv().is_err());
 }

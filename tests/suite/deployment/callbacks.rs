@@ -15,46 +15,94 @@ use crate::tasks::definition;
 const GUIDS: [&str; 3] = ["in-progress", "queued", "not-queued"];
 
 async fn call(deployment: &Deployment, host: &Host, path: &str, request: &impl Message) {
-    let call = deployment.client().post(format!("https://{}/v1/tasks/{path}", host.address));
-    let body = call.body(request.encode_to_vec()).send().await.unwrap().bytes().await.unwrap();
-    assert_eq!(proto::TaskLifecycleResponse::decode(&body[..]).unwrap().error, None, "{path}");
+    let call = deployment
+        .client()
+        .post(format!("https://{}/v1/tasks/{path}", host.address));
+    let body = call
+        .body(request.encode_to_vec())
+        .send()
+        .await
+        .unwrap()
+        .bytes()
+        .await
+        .unwrap();
+    assert_eq!(
+        proto::TaskLifecycleResponse::decode(&body[..])
+            .unwrap()
+            .error,
+        None,
+        "{path}"
+    );
 }
 
 on_each_database!(callbacks_unfinished_at_termination_are_posted_by_the_next_host);
 async fn callbacks_unfinished_at_termination_are_posted_by_the_next_host(kind: Kind) {
     let receiver = StubServer::start_plain();
-    let deployment = Deployment::new(kind).set("task_callback_workers", 1).set("communication_timeout", "10m");
+    let deployment = Deployment::new(kind)
+        .set("task_callback_workers", 1)
+        .set("communication_timeout", "10m");
     let host = deployment.serve().await;
     receiver.reply_next(&[StubReply::Never]);
     for guid in GUIDS {
         let (task_guid, cell_id) = (guid.as_bytes().to_vec(), b"cell".to_vec());
         let completion_callback_url = format!("{}/{guid}", receiver.url()).into();
-        let task_definition = Some(proto::TaskDefinition { completion_callback_url, ..definition() });
+        let task_definition = Some(proto::TaskDefinition {
+            completion_callback_url,
+            ..definition()
+        });
         let domain = b"domain".to_vec();
-        let desire = proto::DesireTaskRequest { task_definition, task_guid: task_guid.clone(), domain };
+        let desire = proto::DesireTaskRequest {
+            task_definition,
+            task_guid: task_guid.clone(),
+            domain,
+        };
         call(&deployment, &host, "desire.r2", &desire).await;
-        let start = proto::StartTaskRequest { task_guid: task_guid.clone(), cell_id: cell_id.clone() };
+        let start = proto::StartTaskRequest {
+            task_guid: task_guid.clone(),
+            cell_id: cell_id.clone(),
+        };
         call(&deployment, &host, "start", &start).await;
-        let complete = proto::CompleteTaskRequest { task_guid, cell_id, ..Default::default() };
+        let complete = proto::CompleteTaskRequest {
+            task_guid,
+            cell_id,
+            ..Default::default()
+        };
         call(&deployment, &host, "complete", &complete).await;
         if guid == GUIDS[0] {
             assert_eq!(receiver.wait_for_requests(1).await[0].path, "/in-progress");
         }
     }
     host.signal("TERM");
-    assert_eq!(end(host).await.0, Some(0), "it does not wait for the timeout of ten minutes");
+    assert_eq!(
+        end(host).await.0,
+        Some(0),
+        "it does not wait for the timeout of ten minutes"
+    );
     assert_eq!(receiver.take_requests(), [], "one callback at a time");
 
-    let deployment = deployment.set("kick_task_duration", "1s").set("converge_repeat_interval", "1s");
+    let deployment = deployment
+        .set("kick_task_duration", "1s")
+        .set("converge_repeat_interval", "1s");
     let host = deployment.serve().await;
     // A callback that takes longer than a second is posted again.
     let mut received = BTreeSet::new();
     while received.len() < GUIDS.len() {
-        received.extend(receiver.wait_for_requests(1).await.into_iter().map(|request| request.path));
+        received.extend(
+            receiver
+                .wait_for_requests(1)
+                .await
+                .into_iter()
+                .map(|request| request.path),
+        );
     }
-    assert_eq!(received.into_iter().collect::<Vec<_>>(), ["/in-progress", "/not-queued", "/queued"]);
+    assert_eq!(
+        received.into_iter().collect::<Vec<_>>(),
+        ["/in-progress", "/not-queued", "/queued"]
+    );
     loop {
-        let list = deployment.client().post(format!("https://{}/v1/tasks/list.r3", host.address));
+        let list = deployment
+            .client()
+            .post(format!("https://{}/v1/tasks/list.r3", host.address));
         let body = list.send().await.unwrap().bytes().await.unwrap();
         let left = proto::TasksResponse::decode(&body[..]).unwrap();
         assert_eq!(left.error, None);

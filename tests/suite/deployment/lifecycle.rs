@@ -1,4 +1,5 @@
-//! Start and termination of the host: what it completes, what it does not wait for, health, and exit codes.
+//! Start and termination of the host: what it completes, what it does not wait for, health, and
+//! exit codes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,27 +20,47 @@ use crate::harness::until;
 const UUID: &str = "5bba2cb1-0d1f-4b2c-8f0b-2a6ee6a1c8f3";
 
 pub(super) async fn end(host: Host) -> (Option<i32>, String) {
-    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
     (status.code(), output)
 }
 
 /// A deployment without TLS, for requests that are sent in parts.
 fn without_tls() -> Deployment {
     let keys = ["ca_file", "cert_file", "key_file", "auctioneer_address"];
-    keys.iter().fold(Deployment::new(Kind::Sqlite), |deployment, key| deployment.without(key))
+    keys.iter()
+        .fold(Deployment::new(Kind::Sqlite), |deployment, key| {
+            deployment.without(key)
+        })
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn termination_completes_active_requests_and_rejects_new_ones() {
     let deployment = without_tls();
     let host = deployment.serve().await;
-    let body = proto::UpsertDomainRequest { domain: "late".into(), ttl: 0 }.encode_to_vec();
+    let body = proto::UpsertDomainRequest {
+        domain: "late".into(),
+        ttl: 0,
+    }
+    .encode_to_vec();
     let mut under_way = TcpStream::connect(host.address).unwrap();
-    let head = format!("POST /v1/domains/upsert HTTP/1.1\r\nhost: bbs\r\ncontent-length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST /v1/domains/upsert HTTP/1.1\r\nhost: bbs\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
     under_way.write_all(head.as_bytes()).unwrap();
     under_way.write_all(&body[..1]).unwrap();
     // Once this request is answered, the host has read the beginning of the earlier one.
-    assert!(reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
+    assert!(
+        reqwest::Client::new()
+            .post(host.url("/v1/ping"))
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .is_success()
+    );
     host.signal("TERM");
     while TcpStream::connect(host.address).is_ok() {
         tokio::task::yield_now().await;
@@ -47,7 +68,11 @@ async fn termination_completes_active_requests_and_rejects_new_ones() {
     under_way.write_all(&body[1..]).unwrap();
     let mut answer = Vec::new();
     under_way.read_to_end(&mut answer).unwrap();
-    assert!(answer.starts_with(b"HTTP/1.1 200 OK"), "{:?}", String::from_utf8_lossy(&answer));
+    assert!(
+        answer.starts_with(b"HTTP/1.1 200 OK"),
+        "{:?}",
+        String::from_utf8_lossy(&answer)
+    );
     assert_eq!(end(host).await.0, Some(0));
 }
 
@@ -56,22 +81,42 @@ async fn second_signal_ends_the_host_without_waiting_for_requests() {
     let deployment = without_tls();
     let host = deployment.serve().await;
     let mut under_way = TcpStream::connect(host.address).unwrap();
-    under_way.write_all(b"POST /v1/domains/upsert HTTP/1.1\r\nhost: bbs\r\ncontent-length: 10\r\n\r\nx").unwrap();
-    assert!(reqwest::Client::new().post(host.url("/v1/ping")).send().await.unwrap().status().is_success());
+    under_way
+        .write_all(b"POST /v1/domains/upsert HTTP/1.1\r\nhost: bbs\r\ncontent-length: 10\r\n\r\nx")
+        .unwrap();
+    assert!(
+        reqwest::Client::new()
+            .post(host.url("/v1/ping"))
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .is_success()
+    );
     host.signal("INT");
     while TcpStream::connect(host.address).is_ok() {
         tokio::task::yield_now().await;
     }
     host.signal("TERM");
     assert_eq!(end(host).await.0, Some(0));
-    assert_eq!(deployment.locket.holder(), None, "the lock was released in any case");
+    assert_eq!(
+        deployment.locket.holder(),
+        None,
+        "the lock was released in any case"
+    );
 }
 
 /// A deployment whose database can be stalled.
 fn through_a_proxy(kind: Kind) -> (Proxy, Deployment) {
     let (proxy, deployment) = (Proxy::to(kind.engine().address()), Deployment::new(kind));
     let through = deployment.database.through(proxy.address()).configuration();
-    (proxy, deployment.set("database_connection_string", through["database_connection_string"].clone()))
+    (
+        proxy,
+        deployment.set(
+            "database_connection_string",
+            through["database_connection_string"].clone(),
+        ),
+    )
 }
 
 on_each_server!(sigquit_releases_the_lock_while_the_database_does_not_answer);
@@ -79,35 +124,58 @@ async fn sigquit_releases_the_lock_while_the_database_does_not_answer(kind: Kind
     let (proxy, deployment) = through_a_proxy(kind);
     let host = deployment.serve().await;
     proxy.stall();
-    let call = deployment.client().post(format!("https://{}/v1/desired_lrps/list.r3", host.address));
+    let call = deployment
+        .client()
+        .post(format!("https://{}/v1/desired_lrps/list.r3", host.address));
     let in_flight = tokio::spawn(call.send());
     until(|| proxy.held() > 0).await;
     host.signal("QUIT");
     let (code, output) = end(host).await;
     assert_eq!(code, Some(0), "{output}");
     // A host that waits for the database to its limits logs these.
-    for late in ["is still in use after the longest wait", "failed while this host was stopping"] {
+    for late in [
+        "is still in use after the longest wait",
+        "failed while this host was stopping",
+    ] {
         assert!(!output.contains(late), "{output}");
     }
     assert_eq!(deployment.locket.holder(), None, "the lock was released");
-    in_flight.await.unwrap().expect_err("the database has not answered");
+    in_flight
+        .await
+        .unwrap()
+        .expect_err("the database has not answered");
 }
 
 on_each_server!(sigquit_during_the_takeover_releases_the_lock_while_the_database_does_not_answer);
-async fn sigquit_during_the_takeover_releases_the_lock_while_the_database_does_not_answer(kind: Kind) {
+async fn sigquit_during_the_takeover_releases_the_lock_while_the_database_does_not_answer(
+    kind: Kind,
+) {
     let (proxy, deployment) = through_a_proxy(kind);
     deployment.locket.grant_to("another");
     let mut command = deployment.command();
     let log = deployment.path("takeover.log");
-    let mut host = command.stdout(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    let mut host = command
+        .stdout(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
     until(|| deployment.locket.callers().len() > 1).await;
     proxy.stall();
     deployment.locket.grant_to(UUID);
-    until(|| std::fs::read_to_string(&log).unwrap().contains("bbs.locket-lock.acquired-lock")).await;
+    until(|| {
+        std::fs::read_to_string(&log)
+            .unwrap()
+            .contains("bbs.locket-lock.acquired-lock")
+    })
+    .await;
     until(|| proxy.held() > 0).await;
-    let sent = std::process::Command::new("kill").args(["-QUIT", &host.id().to_string()]).status().unwrap();
+    let sent = std::process::Command::new("kill")
+        .args(["-QUIT", &host.id().to_string()])
+        .status()
+        .unwrap();
     assert!(sent.success());
-    let status = tokio::task::spawn_blocking(move || host.wait().unwrap()).await.unwrap();
+    let status = tokio::task::spawn_blocking(move || host.wait().unwrap())
+        .await
+        .unwrap();
     let output = std::fs::read_to_string(log).unwrap();
     assert_eq!(status.code(), Some(0), "{output}");
     assert_eq!(deployment.locket.holder(), None, "the lock was released");
@@ -115,7 +183,8 @@ async fn sigquit_during_the_takeover_releases_the_lock_while_the_database_does_n
 
 #[tokio::test(flavor = "multi_thread")]
 async fn standby_is_healthy_does_not_log_started_and_ends_with_0() {
-    let deployment = Deployment::new(Kind::Sqlite).set("listen_address", free_address().to_string());
+    let deployment =
+        Deployment::new(Kind::Sqlite).set("listen_address", free_address().to_string());
     deployment.locket.grant_to("another");
     let mut command = deployment.command();
     let log = deployment.path("standby.log");
@@ -128,16 +197,27 @@ async fn standby_is_healthy_does_not_log_started_and_ends_with_0() {
     {
         tokio::task::yield_now().await;
     }
-    let stopped = std::process::Command::new("kill").args(["-TERM", &standby.id().to_string()]).status().unwrap();
+    let stopped = std::process::Command::new("kill")
+        .args(["-TERM", &standby.id().to_string()])
+        .status()
+        .unwrap();
     assert!(stopped.success());
-    let status = tokio::task::spawn_blocking(move || standby.wait().unwrap()).await.unwrap();
+    let status = tokio::task::spawn_blocking(move || standby.wait().unwrap())
+        .await
+        .unwrap();
     let output = std::fs::read_to_string(log).unwrap();
     assert_eq!(status.code(), Some(0));
     assert!(
-        output.contains("bbs.starting") && output.contains("bbs.exited") && !output.contains("bbs.started"),
+        output.contains("bbs.starting")
+            && output.contains("bbs.exited")
+            && !output.contains("bbs.started"),
         "{output}"
     );
-    assert_eq!(output.matches("bbs.locket-lock.started").count(), 1, "{output}");
+    assert_eq!(
+        output.matches("bbs.locket-lock.started").count(),
+        1,
+        "{output}"
+    );
     assert_eq!(deployment.locket.holder().as_deref(), Some("another"));
 }
 
@@ -148,18 +228,27 @@ async fn lost_lock_ends_the_host_with_1() {
     deployment.locket.grant_to("another");
     let (code, output) = end(host).await;
     assert_eq!(code, Some(1));
-    assert!(output.contains("bbs.locket-lock.lost-lock") && output.contains("bbs.exited-with-failure"), "{output}");
+    assert!(
+        output.contains("bbs.locket-lock.lost-lock") && output.contains("bbs.exited-with-failure"),
+        "{output}"
+    );
 }
 
 on_each_database!(healthy_database_passes_the_health_check);
 async fn healthy_database_passes_the_health_check(kind: Kind) {
-    let deployment = Deployment::new(kind).set("enable_db_health_check", true).set("health_check_interval", "10ms");
+    let deployment = Deployment::new(kind)
+        .set("enable_db_health_check", true)
+        .set("health_check_interval", "10ms");
     let host = deployment.serve().await;
     let database = deployment.database.open().await;
     loop {
         let mut read = database.read().await.unwrap();
-        let rows =
-            read.fetch(bbs::testing::database::sql("SELECT id FROM bbs_health_check WHERE time > 0")).await.unwrap();
+        let rows = read
+            .fetch(bbs::testing::database::sql(
+                "SELECT id FROM bbs_health_check WHERE time > 0",
+            ))
+            .await
+            .unwrap();
         if !rows.is_empty() {
             break;
         }
@@ -168,7 +257,9 @@ async fn healthy_database_passes_the_health_check(kind: Kind) {
     }
     database.close().await;
     assert!(ping(&deployment.client(), host.address).await.unwrap());
-    let status = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
+    let status = tokio::task::spawn_blocking(move || host.terminate())
+        .await
+        .unwrap();
     assert_eq!(status.code(), Some(0));
 }
 
@@ -184,7 +275,10 @@ async fn failed_database_health_check_ends_the_host_with_1() {
     database.close().await;
     let (code, output) = end(host).await;
     assert_eq!(code, Some(1));
-    assert!(output.contains("bbs.db-healthcheck.failed") && output.contains("bbs.exited-with-failure"), "{output}");
+    assert!(
+        output.contains("bbs.db-healthcheck.failed") && output.contains("bbs.exited-with-failure"),
+        "{output}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,7 +286,10 @@ async fn host_compiling_its_modules_is_not_healthy_yet_and_ends_on_sigterm() {
     let deployment = Deployment::new(Kind::Sqlite).set("module_cache_dir", "cold");
     let mut command = deployment.command();
     let log = deployment.path("cold.log");
-    let mut host = command.stdout(std::fs::File::create(&log).unwrap()).spawn().unwrap();
+    let mut host = command
+        .stdout(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
     let answer = loop {
         match reqwest::get(format!("http://{}/ping", deployment.health)).await {
             Ok(answer) => break answer,
@@ -202,12 +299,20 @@ async fn host_compiling_its_modules_is_not_healthy_yet_and_ends_on_sigterm() {
     assert_eq!(answer.status().as_u16(), 503);
     assert!(answer.text().await.unwrap().starts_with("the host starts"));
     assert_eq!(deployment.locket.holder(), None);
-    let stopped = std::process::Command::new("kill").args(["-TERM", &host.id().to_string()]).status().unwrap();
+    let stopped = std::process::Command::new("kill")
+        .args(["-TERM", &host.id().to_string()])
+        .status()
+        .unwrap();
     assert!(stopped.success());
-    let status = tokio::task::spawn_blocking(move || host.wait().unwrap()).await.unwrap();
+    let status = tokio::task::spawn_blocking(move || host.wait().unwrap())
+        .await
+        .unwrap();
     let output = std::fs::read_to_string(log).unwrap();
     assert_eq!(status.code(), Some(0));
-    assert!(output.contains("bbs.exited") && !output.contains("bbs.locket-lock.acquired-lock"), "{output}");
+    assert!(
+        output.contains("bbs.exited") && !output.contains("bbs.locket-lock.acquired-lock"),
+        "{output}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,7 +331,9 @@ async fn idle_connections_do_not_delay_termination() {
 /// Opens an event stream that is not read.
 fn open_stream(host: &Host) -> TcpStream {
     let mut stream = TcpStream::connect(host.address).unwrap();
-    stream.write_all(b"POST /v1/events/tasks.r1 HTTP/1.1\r\nhost: bbs\r\ncontent-length: 0\r\n\r\n").unwrap();
+    stream
+        .write_all(b"POST /v1/events/tasks.r1 HTTP/1.1\r\nhost: bbs\r\ncontent-length: 0\r\n\r\n")
+        .unwrap();
     let mut head = [0; 12];
     stream.read_exact(&mut head).unwrap();
     assert_eq!(&head, b"HTTP/1.1 200");
@@ -241,7 +348,11 @@ async fn streams_end_with_the_host() {
     host.signal("TERM");
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
-    assert!(rest.ends_with(b"0\r\n\r\n"), "{:?}", String::from_utf8_lossy(&rest));
+    assert!(
+        rest.ends_with(b"0\r\n\r\n"),
+        "{:?}",
+        String::from_utf8_lossy(&rest)
+    );
     assert_eq!(end(host).await.0, Some(0));
 }
 
@@ -252,11 +363,19 @@ async fn missing_table_is_an_unrecoverable_error_that_ends_the_host_with_0(kind:
     let database = deployment.database.open().await;
     crate::harness::database::execute(&database, "DROP TABLE tasks").await;
     database.close().await;
-    let call = deployment.client().post(format!("https://{}/v1/tasks/list.r3", host.address));
+    let call = deployment
+        .client()
+        .post(format!("https://{}/v1/tasks/list.r3", host.address));
     let body = call.send().await.unwrap().bytes().await.unwrap();
-    let error = proto::TasksResponse::decode(&body[..]).unwrap().error.unwrap();
+    let error = proto::TasksResponse::decode(&body[..])
+        .unwrap()
+        .error
+        .unwrap();
     assert_eq!(error.r#type(), proto::error::Type::Unrecoverable);
-    assert!(error.message.starts_with(b"Unrecoverable Error: "), "{error:?}");
+    assert!(
+        error.message.starts_with(b"Unrecoverable Error: "),
+        "{error:?}"
+    );
     let (code, output) = end(host).await;
     assert!(
         code == Some(0) && output.contains("bbs.unrecoverable") && output.contains("bbs.exited"),

@@ -1,4 +1,5 @@
-//! Log output: the messages that Diego's log parsers expect, the access log, log levels, and redaction.
+//! Log output: the messages that Diego's log parsers expect, the access log, log levels, and
+//! redaction.
 
 use serde_json::Value;
 
@@ -11,12 +12,20 @@ use crate::harness::host::Host;
 /// Terminates the host and returns its log lines, parsed as JSON.
 async fn lines(host: Host) -> Vec<Value> {
     host.signal("TERM");
-    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-    output.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
+    output
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")))
+        .collect()
 }
 
 fn messages(lines: &[Value]) -> Vec<&str> {
-    lines.iter().map(|line| line["message"].as_str().unwrap()).collect()
+    lines
+        .iter()
+        .map(|line| line["message"].as_str().unwrap())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,14 +46,36 @@ async fn lifecycle_is_logged_with_diegos_messages_in_order() {
         "bbs.locket-lock.released-lock",
         "bbs.exited",
     ] {
-        assert!(rest.any(|message| *message == wanted), "{wanted} in order in {messages:#?}");
+        assert!(
+            rest.any(|message| *message == wanted),
+            "{wanted} in order in {messages:#?}"
+        );
     }
-    let ignored = lines.iter().find(|line| line["message"] == "bbs.configuration.ignored-keys").expect("one line");
-    assert!(ignored["data"]["known"].as_str().unwrap().contains("advertise_url"), "{ignored}");
+    let ignored = lines
+        .iter()
+        .find(|line| line["message"] == "bbs.configuration.ignored-keys")
+        .expect("one line");
+    assert!(
+        ignored["data"]["known"]
+            .as_str()
+            .unwrap()
+            .contains("advertise_url"),
+        "{ignored}"
+    );
     for line in &lines {
         assert_eq!(line["source"], "bbs");
-        assert!(line["timestamp"].as_str().is_some_and(|at| at.ends_with('Z') && at.len() == 30), "{line}");
-        assert!(line["level"].is_string() && line["data"].is_object() && line.get("log_level").is_none(), "{line}");
+        assert!(
+            line["timestamp"]
+                .as_str()
+                .is_some_and(|at| at.ends_with('Z') && at.len() == 30),
+            "{line}"
+        );
+        assert!(
+            line["level"].is_string()
+                && line["data"].is_object()
+                && line.get("log_level").is_none(),
+            "{line}"
+        );
     }
 }
 
@@ -58,34 +89,68 @@ async fn each_run_of_convergence_begins_and_ends_once_in_the_log() {
     let lines = lines(host).await;
     let session = "bbs.executing-convergence.";
     let lines_of = |part: &str| -> Vec<&Value> {
-        let is_of = |line: &&Value| line["message"].as_str().unwrap().starts_with(&format!("{session}{part}-"));
+        let is_of = |line: &&Value| {
+            line["message"]
+                .as_str()
+                .unwrap()
+                .starts_with(&format!("{session}{part}-"))
+        };
         lines.iter().filter(is_of).collect()
     };
     for part in ["converge-lrps", "converge-tasks"] {
         for (at, line) in lines_of(part).iter().enumerate() {
             let wanted = ["started", "done"][at % 2];
-            assert_eq!(line["message"], format!("{session}{part}-{wanted}"), "{line}");
-            assert!(line["data"]["session"].as_str().is_some_and(|session| !session.is_empty()), "{line}");
+            assert_eq!(
+                line["message"],
+                format!("{session}{part}-{wanted}"),
+                "{line}"
+            );
+            assert!(
+                line["data"]["session"]
+                    .as_str()
+                    .is_some_and(|session| !session.is_empty()),
+                "{line}"
+            );
             assert_eq!(line["data"]["running"].is_u64(), wanted == "done", "{line}");
             assert!(!line.to_string().contains("Counts"), "{line}");
         }
         assert!(lines_of(part).len() >= 5, "{part}");
     }
-    let all = messages(&lines).into_iter().filter(|message| message.contains("executing-convergence")).count();
-    assert_eq!(all, lines_of("converge-lrps").len() + lines_of("converge-tasks").len(), "no other messages");
+    let all = messages(&lines)
+        .into_iter()
+        .filter(|message| message.contains("executing-convergence"))
+        .count();
+    assert_eq!(
+        all,
+        lines_of("converge-lrps").len() + lines_of("converge-tasks").len(),
+        "no other messages"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn older_log_format_and_session_name_are_supported() {
-    let deployment = Deployment::new(Kind::Sqlite).without("time_format").set("session_name", "other");
+    let deployment = Deployment::new(Kind::Sqlite)
+        .without("time_format")
+        .set("session_name", "other");
     let command = deployment.command();
-    let host = tokio::task::spawn_blocking(move || Host::start(command, "other.started")).await.unwrap();
+    let host = tokio::task::spawn_blocking(move || Host::start(command, "other.started"))
+        .await
+        .unwrap();
     for line in lines(host).await {
         assert_eq!(line["source"], "other");
-        assert!(line["message"].as_str().unwrap().starts_with("other."), "{line}");
+        assert!(
+            line["message"].as_str().unwrap().starts_with("other."),
+            "{line}"
+        );
         let (seconds, fraction) = line["timestamp"].as_str().unwrap().split_once('.').unwrap();
-        assert!(seconds.parse::<u64>().is_ok() && fraction.len() == 9, "{line}");
-        assert!(line["log_level"].as_u64().is_some_and(|level| level <= 3) && line.get("level").is_none());
+        assert!(
+            seconds.parse::<u64>().is_ok() && fraction.len() == 9,
+            "{line}"
+        );
+        assert!(
+            line["log_level"].as_u64().is_some_and(|level| level <= 3)
+                && line.get("level").is_none()
+        );
     }
 }
 
@@ -95,21 +160,46 @@ async fn access_log_names_the_client_of_each_request() {
     let host = deployment.serve().await;
     let client = deployment.client_as(Some(&deployment.authority.issue("cell-7", VALID)));
     assert!(ping(&client, host.address).await.unwrap());
-    let status = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
+    let status = tokio::task::spawn_blocking(move || host.terminate())
+        .await
+        .unwrap();
     assert!(status.success());
     let text = std::fs::read_to_string(deployment.path("access.log")).unwrap();
-    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(messages(&lines), ["bbs-access.request.serving", "bbs-access.request.done"]);
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        messages(&lines),
+        ["bbs-access.request.serving", "bbs-access.request.done"]
+    );
     for line in &lines {
-        assert_eq!((&line["source"], &line["log_level"]), (&Value::from("bbs-access"), &Value::from(1)));
+        assert_eq!(
+            (&line["source"], &line["log_level"]),
+            (&Value::from("bbs-access"), &Value::from(1))
+        );
         let data = &line["data"];
-        assert_eq!((&data["method"], &data["request"]), (&Value::from("POST"), &Value::from("/v1/ping")));
-        assert!(data["remote_addr"].as_str().unwrap().starts_with("127.0.0.1:"));
+        assert_eq!(
+            (&data["method"], &data["request"]),
+            (&Value::from("POST"), &Value::from("/v1/ping"))
+        );
+        assert!(
+            data["remote_addr"]
+                .as_str()
+                .unwrap()
+                .starts_with("127.0.0.1:")
+        );
         assert_eq!(data["session"], "1");
         assert_eq!(data["peer_cert_subject_common_name"], "cell-7");
-        assert_eq!(data["peer_cert_subject_organizational_unit"], serde_json::json!(["app:42"]));
+        assert_eq!(
+            data["peer_cert_subject_organizational_unit"],
+            serde_json::json!(["app:42"])
+        );
         assert_eq!(data["peer_cert_issuer_common_name"], "Diego's");
-        assert_eq!(data["peer_cert_issuer_organization"], serde_json::json!(["Diego"]));
+        assert_eq!(
+            data["peer_cert_issuer_organization"],
+            serde_json::json!(["Diego"])
+        );
     }
     assert!(lines[0]["data"].get("duration").is_none() && lines[1]["data"]["duration"].is_u64());
 }
@@ -126,7 +216,15 @@ async fn log_level_can_be_changed_while_the_host_runs() {
         assert_eq!(answer.status().as_u16(), status, "{level}");
     }
     assert!(ping(&client, host.address).await.unwrap());
-    assert!(debug("/log-level").body("i").send().await.unwrap().status().is_success());
+    assert!(
+        debug("/log-level")
+            .body("i")
+            .send()
+            .await
+            .unwrap()
+            .status()
+            .is_success()
+    );
     assert!(ping(&client, host.address).await.unwrap());
     for (path, body, status) in [
         ("/debug/pprof/heap", "", 404),
@@ -134,12 +232,31 @@ async fn log_level_can_be_changed_while_the_host_runs() {
         ("/block-profile-rate", "often", 400),
         ("/mutex-profile-fraction", "", 400),
     ] {
-        assert_eq!(debug(path).body(body).send().await.unwrap().status().as_u16(), status, "{path} {body}");
+        assert_eq!(
+            debug(path)
+                .body(body)
+                .send()
+                .await
+                .unwrap()
+                .status()
+                .as_u16(),
+            status,
+            "{path} {body}"
+        );
     }
     let lines = lines(host).await;
     let messages = messages(&lines);
-    let count = |wanted| messages.iter().filter(|message| **message == wanted).count();
-    assert_eq!((count("bbs.request.serving"), count("bbs.request.done")), (1, 1), "{messages:#?}");
+    let count = |wanted| {
+        messages
+            .iter()
+            .filter(|message| **message == wanted)
+            .count()
+    };
+    assert_eq!(
+        (count("bbs.request.serving"), count("bbs.request.done")),
+        (1, 1),
+        "{messages:#?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -147,6 +264,11 @@ async fn log_lines_contain_no_secrets() {
     let deployment = Deployment::new(Kind::Sqlite).set("log_level", "debug");
     let host = deployment.serve().await;
     host.signal("TERM");
-    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-    assert!(!output.contains("correct horse") && !output.contains("PRIVATE KEY"), "{output}");
+    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
+    assert!(
+        !output.contains("correct horse") && !output.contains("PRIVATE KEY"),
+        "{output}"
+    );
 }

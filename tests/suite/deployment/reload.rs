@@ -1,5 +1,5 @@
-//! Reload of the certificates that the host's clients use: later requests use replaced certificates, and an unusable
-//! file is logged and otherwise ignored.
+//! Reload of the certificates that the host's clients use: later requests use replaced
+//! certificates, and an unusable file is logged and otherwise ignored.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -32,29 +32,54 @@ struct TaskClient {
 
 impl TaskClient {
     async fn post<A: Message + Default>(&self, path: &str, request: &impl Message) -> A {
-        let call = self.http.post(format!("https://{}/v1/{path}", self.address)).body(request.encode_to_vec());
-        let body = call.send().await.expect("the host answers").bytes().await.expect("a whole answer");
+        let call = self
+            .http
+            .post(format!("https://{}/v1/{path}", self.address))
+            .body(request.encode_to_vec());
+        let body = call
+            .send()
+            .await
+            .expect("the host answers")
+            .bytes()
+            .await
+            .expect("a whole answer");
         A::decode(&body[..]).expect("a message")
     }
 
     async fn task_call(&self, path: &str, request: &impl Message) {
-        assert_eq!(self.post::<proto::TaskLifecycleResponse>(path, request).await.error, None, "{path}");
+        assert_eq!(
+            self.post::<proto::TaskLifecycleResponse>(path, request)
+                .await
+                .error,
+            None,
+            "{path}"
+        );
     }
 
     /// Desires another task with this callback URL. Returns its guid.
     async fn desire(&mut self, url: &str) -> Vec<u8> {
         self.tasks += 1;
         let task_guid = format!("task-{}", self.tasks).into_bytes();
-        let task_definition = Some(proto::TaskDefinition { completion_callback_url: url.into(), ..definition() });
+        let task_definition = Some(proto::TaskDefinition {
+            completion_callback_url: url.into(),
+            ..definition()
+        });
         let domain = b"domain".to_vec();
-        let request = proto::DesireTaskRequest { task_definition, task_guid: task_guid.clone(), domain };
+        let request = proto::DesireTaskRequest {
+            task_definition,
+            task_guid: task_guid.clone(),
+            domain,
+        };
         self.task_call("tasks/desire.r2", &request).await;
         task_guid
     }
 
     async fn start(&mut self, url: &str) -> Vec<u8> {
         let task_guid = self.desire(url).await;
-        let request = proto::StartTaskRequest { task_guid: task_guid.clone(), cell_id: b"cell-a".to_vec() };
+        let request = proto::StartTaskRequest {
+            task_guid: task_guid.clone(),
+            cell_id: b"cell-a".to_vec(),
+        };
         self.task_call("tasks/start", &request).await;
         task_guid
     }
@@ -71,12 +96,15 @@ impl TaskClient {
 
 fn install(folder: &Path, files: &[PathBuf; 3]) {
     for (name, from) in NAMES.iter().zip(files) {
-        replace(&folder.join(name), &std::fs::read_to_string(from).expect("a file of certificates"));
+        replace(
+            &folder.join(name),
+            &std::fs::read_to_string(from).expect("a file of certificates"),
+        );
     }
 }
 
-/// A deployment in which the certificates for one of the called components are in a separate folder. `keys` are the
-/// configuration keys of its authority, certificate and key.
+/// A deployment in which the certificates for one of the called components are in a separate
+/// folder. `keys` are the configuration keys of its authority, certificate and key.
 fn deployment(keys: [&str; 3], good: &[PathBuf; 3]) -> (Deployment, PathBuf) {
     let deployment = Deployment::new(Kind::Sqlite);
     let folder = deployment.certs().join("outgoing");
@@ -84,25 +112,38 @@ fn deployment(keys: [&str; 3], good: &[PathBuf; 3]) -> (Deployment, PathBuf) {
     install(&folder, good);
     let named = keys.iter().zip(NAMES);
     let place = |name: &str| folder.join(name).display().to_string();
-    let deployment = named.fold(deployment, |deployment, (key, name)| deployment.set(key, place(name)));
+    let deployment = named.fold(deployment, |deployment, (key, name)| {
+        deployment.set(key, place(name))
+    });
     (deployment, folder)
 }
 
 async fn serve(deployment: &Deployment) -> (Host, TaskClient) {
     let host = deployment.serve().await;
-    let client = TaskClient { http: deployment.client(), address: host.address, tasks: 0 };
+    let client = TaskClient {
+        http: deployment.client(),
+        address: host.address,
+        tasks: 0,
+    };
     (host, client)
 }
 
 /// Repeats a check until it holds.
 async fn until(mut is_so: impl AsyncFnMut() -> bool) {
     let checking = async { while !is_so().await {} };
-    tokio::time::timeout(PATIENCE, checking).await.expect("the condition holds in time");
+    tokio::time::timeout(PATIENCE, checking)
+        .await
+        .expect("the condition holds in time");
 }
 
-/// Asserts that certificates written into the folder are used by later requests. `call` makes one and returns whether it
-/// was received.
-async fn assert_reloaded(host: Host, folder: &Path, good: &[PathBuf; 3], mut call: impl AsyncFnMut() -> bool) {
+/// Asserts that certificates written into the folder are used by later requests. `call` makes one
+/// and returns whether it was received.
+async fn assert_reloaded(
+    host: Host,
+    folder: &Path,
+    good: &[PathBuf; 3],
+    mut call: impl AsyncFnMut() -> bool,
+) {
     assert!(call().await, "with the certificates of the start");
     install(folder, &Trust::new().files());
     until(async || !call().await).await;
@@ -130,7 +171,11 @@ async fn certificates_for_the_auctioneer_are_reloaded() {
     let trust = Trust::new();
     let auctioneer = StubServer::start(&trust);
     let good = trust.files();
-    let keys = ["auctioneer_ca_cert", "auctioneer_client_cert", "auctioneer_client_key"];
+    let keys = [
+        "auctioneer_ca_cert",
+        "auctioneer_client_cert",
+        "auctioneer_client_key",
+    ];
     let (deployment, folder) = deployment(keys, &good);
     let deployment = deployment.set("auctioneer_address", auctioneer.url());
     let (host, mut client) = serve(&deployment).await;
@@ -146,12 +191,18 @@ async fn certificates_for_reps_are_reloaded() {
     let trust = Trust::new();
     let rep = StubServer::start(&trust);
     let good = trust.files();
-    let (deployment, folder) = deployment(["rep_ca_cert", "rep_client_cert", "rep_client_key"], &good);
-    deployment.locket.add_presence("cell-a", &json!({ "cell_id": "cell-a", "rep_url": rep.url() }).to_string());
+    let (deployment, folder) =
+        deployment(["rep_ca_cert", "rep_client_cert", "rep_client_key"], &good);
+    deployment.locket.add_presence(
+        "cell-a",
+        &json!({ "cell_id": "cell-a", "rep_url": rep.url() }).to_string(),
+    );
     let (host, mut client) = serve(&deployment).await;
     let call = async || {
         let task_guid = client.start("").await;
-        client.task_call("tasks/cancel", &proto::TaskGuidRequest { task_guid }).await;
+        client
+            .task_call("tasks/cancel", &proto::TaskGuidRequest { task_guid })
+            .await;
         !rep.take_requests().is_empty()
     };
     assert_reloaded(host, &folder, &good, call).await;
@@ -160,12 +211,25 @@ async fn certificates_for_reps_are_reloaded() {
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_for_locket_are_reloaded() {
     let good = NAMES.map(certificate);
-    let keys = ["locket_ca_cert_file", "locket_client_cert_file", "locket_client_key_file"];
+    let keys = [
+        "locket_ca_cert_file",
+        "locket_client_cert_file",
+        "locket_client_key_file",
+    ];
     let (deployment, folder) = deployment(keys, &good);
     let (host, client) = serve(&deployment).await;
-    let call = async || client.post::<proto::CellsResponse>("cells/list.r1", &()).await.error.is_none();
+    let call = async || {
+        client
+            .post::<proto::CellsResponse>("cells/list.r1", &())
+            .await
+            .error
+            .is_none()
+    };
     assert_reloaded(host, &folder, &good, call).await;
-    assert!(deployment.locket.holder().is_some(), "the lock has a separate connection");
+    assert!(
+        deployment.locket.holder().is_some(),
+        "the lock has a separate connection"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -182,10 +246,17 @@ async fn certificates_for_callbacks_are_reloaded() {
     })
     .await
     .unwrap();
-    assert_eq!(receiver.take_requests(), [], "the receiver's authority is not trusted yet");
+    assert_eq!(
+        receiver.take_requests(),
+        [],
+        "the receiver's authority is not trusted yet"
+    );
 
     // Callbacks use the certificates of the API.
-    for (name, from) in ["ca.crt", "server.crt", "server.key"].into_iter().zip(trust.files()) {
+    for (name, from) in ["ca.crt", "server.crt", "server.key"]
+        .into_iter()
+        .zip(trust.files())
+    {
         replace(&place(name), &std::fs::read_to_string(from).unwrap());
     }
     host = wait_for_api_log(host, "tls.reloaded").await;

@@ -1,4 +1,5 @@
-//! Mutual TLS of the API: only clients with a currently valid certificate of the authority are accepted.
+//! Mutual TLS of the API: only clients with a currently valid certificate of the authority are
+//! accepted.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -23,19 +24,34 @@ async fn clients_without_a_valid_certificate_are_rejected() {
     let untrusted = Authority::new("another authority's");
     for (client, pair) in [
         ("without a certificate", None),
-        ("with one of another authority", Some(untrusted.issue("cell-1", VALID))),
-        ("with an expired certificate", Some(deployment.authority.issue("cell-1", EXPIRED))),
+        (
+            "with one of another authority",
+            Some(untrusted.issue("cell-1", VALID)),
+        ),
+        (
+            "with an expired certificate",
+            Some(deployment.authority.issue("cell-1", EXPIRED)),
+        ),
     ] {
         let refused = ping(&deployment.client_as(pair.as_ref()), host.address).await;
         assert!(refused.is_err(), "{client}: {refused:?}");
     }
     let mut plain = TcpStream::connect(host.address).unwrap();
-    plain.write_all(b"POST /v1/ping HTTP/1.1\r\nhost: bbs\r\ncontent-length: 0\r\n\r\n").unwrap();
+    plain
+        .write_all(b"POST /v1/ping HTTP/1.1\r\nhost: bbs\r\ncontent-length: 0\r\n\r\n")
+        .unwrap();
     let mut answer = Vec::new();
     // The connection may be closed within an answer.
     let _ = plain.read_to_end(&mut answer);
-    assert!(!answer.starts_with(b"HTTP"), "{:?}", String::from_utf8_lossy(&answer));
-    assert!(ping(&deployment.client(), host.address).await.unwrap(), "valid clients are served");
+    assert!(
+        !answer.starts_with(b"HTTP"),
+        "{:?}",
+        String::from_utf8_lossy(&answer)
+    );
+    assert!(
+        ping(&deployment.client(), host.address).await.unwrap(),
+        "valid clients are served"
+    );
 }
 
 /// Method: a client that does not parse its own certificate, as those of OpenSSL.
@@ -43,7 +59,11 @@ async fn clients_without_a_valid_certificate_are_rejected() {
 async fn client_certificate_of_version_1_is_rejected_by_its_version() {
     let deployment = Deployment::new(Kind::Sqlite);
     let file = |name: &str| std::fs::read_to_string(certificate(name)).unwrap();
-    let authorities = format!("{}{}", deployment.authority.certificate(), file("version-1-authority.crt"));
+    let authorities = format!(
+        "{}{}",
+        deployment.authority.certificate(),
+        file("version-1-authority.crt")
+    );
     replace(&deployment.certs().join("ca.crt"), &authorities);
     let mut host = deployment.serve().await;
     let provider = rustls::crypto::ring::default_provider();
@@ -52,10 +72,19 @@ async fn client_certificate_of_version_1_is_rejected_by_its_version() {
     let chain = vec![CertificateDer::from_pem_slice(file("version-1.crt").as_bytes()).unwrap()];
     let presented = SingleCertAndKey::from(CertifiedKey::new(chain, key));
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(deployment.authority.certificate().as_bytes()).unwrap()).unwrap();
-    let config = rustls::ClientConfig::builder_with_provider(provider.into()).with_safe_default_protocol_versions();
-    let config = config.unwrap().with_root_certificates(roots).with_client_cert_resolver(Arc::new(presented));
-    let client = reqwest::Client::builder().tls_backend_preconfigured(config).build().unwrap();
+    roots
+        .add(CertificateDer::from_pem_slice(deployment.authority.certificate().as_bytes()).unwrap())
+        .unwrap();
+    let config = rustls::ClientConfig::builder_with_provider(provider.into())
+        .with_safe_default_protocol_versions();
+    let config = config
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_cert_resolver(Arc::new(presented));
+    let client = reqwest::Client::builder()
+        .tls_backend_preconfigured(config)
+        .build()
+        .unwrap();
     let refused = ping(&client, host.address).await;
     assert!(refused.is_err(), "{refused:?}");
     host = wait_for_log(host, "the certificate of the client is of X.509 version 1").await;
@@ -66,7 +95,9 @@ async fn client_certificate_of_version_1_is_rejected_by_its_version() {
 async fn silent_connections_do_not_block_other_clients() {
     let deployment = Deployment::new(Kind::Sqlite);
     let host = deployment.serve().await;
-    let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(host.address).unwrap()).collect();
+    let silent: Vec<_> = (0..200)
+        .map(|_| TcpStream::connect(host.address).unwrap())
+        .collect();
     assert!(ping(&deployment.client(), host.address).await.unwrap());
     drop(silent);
 }
@@ -79,19 +110,35 @@ async fn replaced_certificates_are_reloaded_and_unusable_ones_ignored() {
     let kept = deployment.keeping_client();
     assert!(ping(&kept, host.address).await.unwrap());
 
-    replace(&deployment.certs().join("server.crt"), "this is no certificate");
+    replace(
+        &deployment.certs().join("server.crt"),
+        "this is no certificate",
+    );
     host = wait_for_log(host, "tls.not-reloaded").await;
-    assert!(ping(&before, host.address).await.unwrap(), "the certificates in use stay");
-    deployment.authority.issue("server", EXPIRED).write(&deployment.certs(), "server");
+    assert!(
+        ping(&before, host.address).await.unwrap(),
+        "the certificates in use stay"
+    );
+    deployment
+        .authority
+        .issue("server", EXPIRED)
+        .write(&deployment.certs(), "server");
     host = wait_for_log(host, "that is not now").await;
     assert!(ping(&before, host.address).await.unwrap());
 
     let next = Authority::new("the next authority's");
     replace(&deployment.certs().join("ca.crt"), &next.certificate());
-    next.issue("server", VALID).write(&deployment.certs(), "server");
+    next.issue("server", VALID)
+        .write(&deployment.certs(), "server");
     host = wait_for_api_log(host, "tls.reloaded").await;
-    assert!(ping(&before, host.address).await.is_err(), "the previous authority is no longer trusted");
-    assert!(ping(&kept, host.address).await.unwrap(), "an open connection stays");
+    assert!(
+        ping(&before, host.address).await.is_err(),
+        "the previous authority is no longer trusted"
+    );
+    assert!(
+        ping(&kept, host.address).await.unwrap(),
+        "an open connection stays"
+    );
     let after = deployment.trusting(next);
     assert!(ping(&after.client(), host.address).await.unwrap());
 }
@@ -117,7 +164,10 @@ async fn wait_for_line_with(mut host: Host, word: &'static str, other: &'static 
 #[tokio::test(flavor = "multi_thread")]
 async fn unusable_certificates_fail_the_start() {
     let expired = Deployment::new(Kind::Sqlite);
-    expired.authority.issue("server", EXPIRED).write(&expired.certs(), "server");
+    expired
+        .authority
+        .issue("server", EXPIRED)
+        .write(&expired.certs(), "server");
     let other_key = Deployment::new(Kind::Sqlite);
     let pair = other_key.authority.issue("server", VALID);
     replace(&other_key.certs().join("server.key"), &pair.key);
@@ -130,7 +180,9 @@ async fn unusable_certificates_fail_the_start() {
     ] {
         let (code, output) = deployment.fail().await;
         assert!(
-            code == Some(2) && output.contains(word) && output.contains("bbs.tls-configuration-failed"),
+            code == Some(2)
+                && output.contains(word)
+                && output.contains("bbs.tls-configuration-failed"),
             "{output}"
         );
     }
@@ -140,7 +192,10 @@ async fn unusable_certificates_fail_the_start() {
 async fn tls_1_2_and_1_3_are_accepted() {
     let deployment = Deployment::new(Kind::Sqlite);
     let host = deployment.serve().await;
-    for version in [reqwest::tls::Version::TLS_1_2, reqwest::tls::Version::TLS_1_3] {
+    for version in [
+        reqwest::tls::Version::TLS_1_2,
+        reqwest::tls::Version::TLS_1_3,
+    ] {
         let client = deployment.client_of(version);
         assert!(ping(&client, host.address).await.unwrap(), "{version:?}");
     }
@@ -157,8 +212,13 @@ async fn repeated_handshake_failures_are_sampled_in_the_log() {
         let _ = plain.read_to_end(&mut Vec::new());
     }
     host.signal("TERM");
-    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-    let lines = output.lines().filter(|line| line.contains("bbs.tls.handshake-failed")).count();
+    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
+    let lines = output
+        .lines()
+        .filter(|line| line.contains("bbs.tls.handshake-failed"))
+        .count();
     assert!((10..=13).contains(&lines), "{lines} lines: {output}");
 }
 
@@ -173,6 +233,8 @@ async fn connection_that_ends_before_its_first_byte_is_not_logged() {
     }
     assert!(ping(&deployment.client(), host.address).await.unwrap());
     host.signal("TERM");
-    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
     assert!(!output.contains("handshake"), "{output}");
 }

@@ -1,5 +1,5 @@
-//! Events of records that are changed concurrently: in commit order and complete, so that a subscriber ends with the
-//! stored state.
+//! Events of records that are changed concurrently: in commit order and complete, so that a
+//! subscriber ends with the stored state.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,12 @@ fn chains(events: &[ReceivedEvent]) -> Chains {
                 (changed.before, changed.after)
             }
         };
-        let guid = before.as_ref().or(after.as_ref()).unwrap().task_guid.clone();
+        let guid = before
+            .as_ref()
+            .or(after.as_ref())
+            .unwrap()
+            .task_guid
+            .clone();
         chains.entry(guid).or_default().push((before, after));
     }
     chains
@@ -43,16 +48,31 @@ async fn events_of_each_task_follow_the_order_of_its_changes(kind: Kind) {
             for _ in 0..40 {
                 let task_guid = GUIDS[random.usize(..GUIDS.len())].to_vec();
                 let (domain, cell_id, guid) = (b"d".to_vec(), b"cell".to_vec(), task_guid.clone());
-                let (rejection_reason, task_definition) = (b"why".to_vec(), Some(crate::tasks::definition()));
+                let (rejection_reason, task_definition) =
+                    (b"why".to_vec(), Some(crate::tasks::definition()));
                 let by_guid = proto::TaskGuidRequest { task_guid: guid };
                 match random.u8(..6) {
                     0 => {
-                        let request = proto::DesireTaskRequest { task_definition, task_guid, domain };
+                        let request = proto::DesireTaskRequest {
+                            task_definition,
+                            task_guid,
+                            domain,
+                        };
                         server.call("/v1/tasks/desire.r2", &request).await
                     }
-                    1 => server.call("/v1/tasks/start", &proto::StartTaskRequest { task_guid, cell_id }).await,
+                    1 => {
+                        server
+                            .call(
+                                "/v1/tasks/start",
+                                &proto::StartTaskRequest { task_guid, cell_id },
+                            )
+                            .await
+                    }
                     2 => {
-                        let request = proto::RejectTaskRequest { task_guid, rejection_reason };
+                        let request = proto::RejectTaskRequest {
+                            task_guid,
+                            rejection_reason,
+                        };
                         server.call("/v1/tasks/reject", &request).await
                     }
                     3 => server.call("/v1/tasks/cancel", &by_guid).await,
@@ -68,16 +88,28 @@ async fn events_of_each_task_follow_the_order_of_its_changes(kind: Kind) {
     assert!(events.len() > 20, "{} events", events.len());
     let found: proto::TasksResponse = server.post("/v1/tasks/list.r3", []).await.message();
     for (guid, chain) in chains(&events) {
-        let stored = found.tasks.iter().find(|task| task.task_guid == guid).cloned();
+        let stored = found
+            .tasks
+            .iter()
+            .find(|task| task.task_guid == guid)
+            .cloned();
         assert_eq!(chain[0].0, None);
         for pair in chain.windows(2) {
-            assert_eq!(pair[0].1, pair[1].0, "each event starts from the state that the previous one left");
+            assert_eq!(
+                pair[0].1, pair[1].0,
+                "each event starts from the state that the previous one left"
+            );
         }
-        assert_eq!(chain.last().unwrap().1, stored, "the last event has the stored state");
+        assert_eq!(
+            chain.last().unwrap().1,
+            stored,
+            "the last event has the stored state"
+        );
     }
 }
 
-/// A routing table: the address of each container, by index, instance guid and whether it is evacuating.
+/// A routing table: the address of each container, by index, instance guid and whether it is
+/// evacuating.
 type Endpoints = BTreeMap<(i32, Vec<u8>, bool), Vec<u8>>;
 
 struct ObservedInstance {
@@ -115,22 +147,40 @@ impl ObservedInstance {
 
     fn endpoint(&self) -> (i32, Vec<u8>, bool) {
         let evacuating = self.presence == i32::from(proto::actual_lrp::Presence::Evacuating);
-        (self.key.index, self.instance.instance_guid.clone(), evacuating)
+        (
+            self.key.index,
+            self.instance.instance_guid.clone(),
+            evacuating,
+        )
     }
 }
 
 fn route(endpoints: &mut Endpoints, event: &ReceivedEvent) {
     let (removed, added) = match event.name.as_str() {
-        "actual_lrp_instance_created" => {
-            (None, event.message::<proto::ActualLrpInstanceCreatedEvent>().actual_lrp.map(ObservedInstance::of))
-        }
-        "actual_lrp_instance_removed" => {
-            (event.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp.map(ObservedInstance::of), None)
-        }
+        "actual_lrp_instance_created" => (
+            None,
+            event
+                .message::<proto::ActualLrpInstanceCreatedEvent>()
+                .actual_lrp
+                .map(ObservedInstance::of),
+        ),
+        "actual_lrp_instance_removed" => (
+            event
+                .message::<proto::ActualLrpInstanceRemovedEvent>()
+                .actual_lrp
+                .map(ObservedInstance::of),
+            None,
+        ),
         "actual_lrp_instance_changed" => {
             let mut changed: proto::ActualLrpInstanceChangedEvent = event.message();
-            let (before, after) = (changed.before.take().unwrap(), changed.after.take().unwrap());
-            (Some(ObservedInstance::info(&changed, before)), Some(ObservedInstance::info(&changed, after)))
+            let (before, after) = (
+                changed.before.take().unwrap(),
+                changed.after.take().unwrap(),
+            );
+            (
+                Some(ObservedInstance::info(&changed, before)),
+                Some(ObservedInstance::info(&changed, after)),
+            )
         }
         _ => (None, None),
     };
@@ -148,12 +198,21 @@ const CONTAINERS: [&str; 3] = ["a", "b", "c"];
 async fn random_call(server: &Server, random: &mut fastrand::Rng) {
     let container = CONTAINERS[random.usize(..CONTAINERS.len())];
     let index = random.i32(0..2);
-    let actual_lrp_key =
-        Some(proto::ActualLrpKey { process_guid: b"guid".to_vec(), index, domain: b"domain".to_vec() });
+    let actual_lrp_key = Some(proto::ActualLrpKey {
+        process_guid: b"guid".to_vec(),
+        index,
+        domain: b"domain".to_vec(),
+    });
     let (instance_guid, cell_id) = (format!("{container}{index}").into_bytes(), container.into());
-    let actual_lrp_instance_key = Some(proto::ActualLrpInstanceKey { instance_guid, cell_id });
+    let actual_lrp_instance_key = Some(proto::ActualLrpInstanceKey {
+        instance_guid,
+        cell_id,
+    });
     let address = format!("10.0.0.{}", random.u8(..4)).into_bytes();
-    let actual_lrp_net_info = Some(proto::ActualLrpNetInfo { address, ..Default::default() });
+    let actual_lrp_net_info = Some(proto::ActualLrpNetInfo {
+        address,
+        ..Default::default()
+    });
     let error_message = b"why".to_vec();
     let start = proto::StartActualLrpRequest {
         actual_lrp_key: actual_lrp_key.clone(),
@@ -167,7 +226,11 @@ async fn random_call(server: &Server, random: &mut fastrand::Rng) {
         actual_lrp_instance_key: actual_lrp_instance_key.clone(),
         error_message,
     };
-    let claim = proto::ClaimActualLrpRequest { process_guid: b"guid".to_vec(), index, actual_lrp_instance_key };
+    let claim = proto::ClaimActualLrpRequest {
+        process_guid: b"guid".to_vec(),
+        index,
+        actual_lrp_instance_key,
+    };
     let path = |name: &str| format!("/v1/actual_lrps/{name}");
     let reply = match random.u8(..14) {
         0..3 => server.call(&path("claim"), &claim).await,
@@ -178,7 +241,14 @@ async fn random_call(server: &Server, random: &mut fastrand::Rng) {
         10 => server.call(&path("evacuate_crashed"), &crash).await,
         11 => server.call(&path("evacuate_stopped"), &crash).await,
         12 => server.call(&path("remove_evacuating"), &crash).await,
-        _ => server.call(&path("retire"), &proto::RetireActualLrpRequest { actual_lrp_key }).await,
+        _ => {
+            server
+                .call(
+                    &path("retire"),
+                    &proto::RetireActualLrpRequest { actual_lrp_key },
+                )
+                .await
+        }
     };
     assert_eq!(reply.status, 200);
 }
@@ -203,7 +273,13 @@ async fn routing_table_built_from_events_equals_the_running_containers(kind: Kin
     let mut endpoints = Endpoints::new();
     events.iter().for_each(|event| route(&mut endpoints, event));
     let found: proto::ActualLrPsResponse = server.post("/v1/actual_lrps/list", []).await.message();
-    let running = found.actual_lrps.into_iter().map(ObservedInstance::of).filter(ObservedInstance::is_running);
-    let running: Endpoints = running.map(|instance| (instance.endpoint(), instance.address)).collect();
+    let running = found
+        .actual_lrps
+        .into_iter()
+        .map(ObservedInstance::of)
+        .filter(ObservedInstance::is_running);
+    let running: Endpoints = running
+        .map(|instance| (instance.endpoint(), instance.address))
+        .collect();
     assert_eq!(endpoints, running);
 }

@@ -1,7 +1,9 @@
-//! Faults of the database and of hosts in random rounds, while clients make calls and a second host stands by. After each round
-//! exactly one host serves, no call has been blocked, and at the end every acknowledged write is there.
+//! Faults of the database and of hosts in random rounds, while clients make calls and a second host
+//! stands by. After each round exactly one host serves, no call has been blocked, and at the end
+//! every acknowledged write is there.
 //!
-//! `BBS_FAULT_ROUNDS` sets the number of rounds on each server (6), `BBS_FAULT_SEED` the seed (random).
+//! `BBS_FAULT_ROUNDS` sets the number of rounds on each server (6), `BBS_FAULT_SEED` the seed
+//! (random).
 
 mod beside;
 
@@ -30,10 +32,11 @@ use beside::{Beside, DEFINED, RUNNING, assert_changes_are_published};
 
 const ROUNDS: u64 = 6;
 const CALLS: u64 = 20;
-/// After a fault, exactly one host serves within this time: the lifetime of the lock, which is 5 s here, and a start.
+/// After a fault, exactly one host serves within this time: the lifetime of the lock, which is 5 s
+/// here, and a start.
 const LONGEST_GAP: Duration = Duration::from_secs(10);
-/// The longest that an acknowledged call may have taken: three attempts that wait for half of the lifetime of the lock, and for the
-/// server to come back between them.
+/// The longest that an acknowledged call may have taken: three attempts that wait for half of the
+/// lifetime of the lock, and for the server to come back between them.
 const LONGEST_CALL: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +55,8 @@ enum RoundFault {
     KilledHost,
     /// The host that serves is terminated.
     TerminatedHost,
-    /// The host that serves is killed while another client has a lock on a row that a call waits for.
+    /// The host that serves is killed while another client has a lock on a row that a call waits
+    /// for.
     KilledHostBesideLock,
 }
 
@@ -75,7 +79,11 @@ async fn rounds_of_faults_block_no_call_and_lose_no_acknowledged_write(kind: Kin
     let mut pair = HostPair::new(kind).await;
     let caller = Caller::new(pair.address.subscribe());
     let model = Model::of(&caller).await.expect("the list succeeds");
-    let settings = Settings { clients: 4, calls_per_second: 100.0, seed };
+    let settings = Settings {
+        clients: 4,
+        calls_per_second: 100.0,
+        seed,
+    };
     let mut load = Load::start(&caller, model, &Aim::default(), settings);
     let beside = Beside::start(caller.clone()).await;
     load.calls(CALLS).await;
@@ -84,7 +92,9 @@ async fn rounds_of_faults_block_no_call_and_lose_no_acknowledged_write(kind: Kin
     let mut faults = FAULTS.to_vec();
     random.shuffle(&mut faults);
     for round in 0..rounds {
-        let fault = faults.pop().unwrap_or_else(|| FAULTS[random.usize(..FAULTS.len())]);
+        let fault = faults
+            .pop()
+            .unwrap_or_else(|| FAULTS[random.usize(..FAULTS.len())]);
         println!("round {round}: {fault:?}");
         pair.inject(fault, &mut load).await;
         pair.until_one_serves(fault).await;
@@ -94,16 +104,30 @@ async fn rounds_of_faults_block_no_call_and_lose_no_acknowledged_write(kind: Kin
     let (report, model) = load.stop().await;
     println!("{report}\nbeside: {acknowledged}");
     assert_eq!(report.differences, 0, "{report}");
-    let longest = report.reads_from_send.max().max(report.writes_from_send.max());
-    assert!(Duration::from_micros(longest).max(acknowledged.longest) < LONGEST_CALL, "{report}");
+    let longest = report
+        .reads_from_send
+        .max()
+        .max(report.writes_from_send.max());
+    assert!(
+        Duration::from_micros(longest).max(acknowledged.longest) < LONGEST_CALL,
+        "{report}"
+    );
     acknowledged.assert_is_there(&caller).await;
     assert_changes_are_published(&caller).await;
     let mut listing = everything(&caller).await.expect("the list succeeds");
     for beside in [RUNNING, DEFINED] {
-        assert!(listing.records.remove(beside.as_bytes()).is_some(), "{beside} is there");
+        assert!(
+            listing.records.remove(beside.as_bytes()).is_some(),
+            "{beside} is there"
+        );
     }
     let mut found = model.differences(&listing);
-    found.extend(model.differences_of_instances(&caller).await.expect("the list succeeds"));
+    found.extend(
+        model
+            .differences_of_instances(&caller)
+            .await
+            .expect("the list succeeds"),
+    );
     assert_eq!(found, Vec::<String>::new());
 }
 
@@ -112,11 +136,16 @@ async fn restart_of_the_server_fails_no_call_but_those_being_committed(kind: Kin
     let engine = kind.own_engine();
     let database = TestDatabase::on(kind, engine.address());
     fixture::write_to(&database).await;
-    let installation = Installation::on(database.clone(), &modules::modules()).set("lock_ttl", "60s");
+    let installation =
+        Installation::on(database.clone(), &modules::modules()).set("lock_ttl", "60s");
     let host = installation.serve();
     let caller = Caller::new(watch::channel(host.url("")).1);
     let model = Model::of(&caller).await.expect("the list succeeds");
-    let settings = Settings { clients: 8, calls_per_second: 200.0, seed: 1 };
+    let settings = Settings {
+        clients: 8,
+        calls_per_second: 200.0,
+        seed: 1,
+    };
     let mut load = Load::start(&caller, model, &Aim::default(), settings);
     load.calls(CALLS).await;
     for _ in 0..3 {
@@ -126,9 +155,15 @@ async fn restart_of_the_server_fails_no_call_but_those_being_committed(kind: Kin
     block_in_place(|| engine.restart());
     load.calls(5 * CALLS).await;
     let (report, model) = load.stop().await;
-    let unexplained = report.notes.iter().find(|note| !note.contains("unknown whether the change was committed"));
+    let unexplained = report
+        .notes
+        .iter()
+        .find(|note| !note.contains("unknown whether the change was committed"));
     assert_eq!((unexplained, report.differences), (None, 0), "{report}");
-    assert_eq!(model.differences(&everything(&caller).await.expect("the list succeeds")), Vec::<String>::new());
+    assert_eq!(
+        model.differences(&everything(&caller).await.expect("the list succeeds")),
+        Vec::<String>::new()
+    );
     assert!(host.terminate().success());
 }
 
@@ -153,13 +188,25 @@ impl HostPair {
         let proxy = Arc::new(Proxy::to(engine.address()));
         let places = [(); 2].map(|()| {
             let address = free_address();
-            let installation = Installation::on(database.through(proxy.address()), &modules::modules());
-            (installation.set("listen_address", address.to_string()), address)
+            let installation =
+                Installation::on(database.through(proxy.address()), &modules::modules());
+            (
+                installation.set("listen_address", address.to_string()),
+                address,
+            )
         });
         let first = Host::start(places[0].0.command(&["serve"]), "serving");
         let hosts = [first, standby(&places[1].0)];
         let address = watch::channel(format!("http://{}", places[0].1)).0;
-        Self { kind, engine, proxy, database, places, hosts, address }
+        Self {
+            kind,
+            engine,
+            proxy,
+            database,
+            places,
+            hosts,
+            address,
+        }
     }
 
     async fn inject(&mut self, fault: RoundFault, load: &mut Load) {
@@ -200,7 +247,8 @@ impl HostPair {
         }
     }
 
-    /// Sends a signal to the host that serves, and waits for its end: until then it may answer calls.
+    /// Sends a signal to the host that serves, and waits for its end: until then it may answer
+    /// calls.
     async fn end_serving(&mut self, signal: &str) {
         let serving = self.serving().await.expect("a host serves");
         self.hosts[serving].signal(signal);
@@ -211,8 +259,13 @@ impl HostPair {
     async fn serving(&self) -> Option<usize> {
         let mut serving = None;
         for (number, (_, address)) in self.places.iter().enumerate() {
-            let answer = http_client().post(format!("http://{address}/v1/ping")).send().await;
-            if answer.is_ok_and(|answer| answer.status().is_success()) && serving.replace(number).is_some() {
+            let answer = http_client()
+                .post(format!("http://{address}/v1/ping"))
+                .send()
+                .await;
+            if answer.is_ok_and(|answer| answer.status().is_success())
+                && serving.replace(number).is_some()
+            {
                 return None;
             }
         }
@@ -229,7 +282,8 @@ impl HostPair {
                 }
             }
             if let Some(serving) = self.serving().await {
-                self.address.send_replace(format!("http://{}", self.places[serving].1));
+                self.address
+                    .send_replace(format!("http://{}", self.places[serving].1));
                 println!("{fault:?}: a host serves after {:?}", began.elapsed());
                 return;
             }
@@ -240,7 +294,9 @@ impl HostPair {
 
     async fn until_a_call_waits(&self, database: &Database) {
         let waiting = match self.kind.dialect() {
-            Dialect::Postgres => "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'",
+            Dialect::Postgres => {
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            }
             _ => {
                 "SELECT count(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%lock' \
                  OR (command IN ('Execute', 'Query') AND info LIKE '%desired_lrps%' AND info NOT LIKE '%processlist%')"
@@ -251,7 +307,9 @@ impl HostPair {
                 pause().await;
             }
         };
-        tokio::time::timeout(PATIENCE, is_waiting).await.expect("a call waits for the lock");
+        tokio::time::timeout(PATIENCE, is_waiting)
+            .await
+            .expect("a call waits for the lock");
     }
 }
 
@@ -272,7 +330,10 @@ impl Locked {
         let database = database.open_with_idle_limit(PATIENCE).await;
         loop {
             let mut tx = database.write().await.unwrap();
-            match tx.fetch(sql("SELECT process_guid FROM desired_lrps FOR UPDATE")).await {
+            match tx
+                .fetch(sql("SELECT process_guid FROM desired_lrps FOR UPDATE"))
+                .await
+            {
                 Ok(_) => return Self { database, tx },
                 // A deadlock with a call.
                 Err(fault) => assert!(is_transient(&fault), "{fault}"),

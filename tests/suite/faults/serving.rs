@@ -1,5 +1,5 @@
-//! A host that serves while its database changes: the server goes away and returns, a column gets another type, a schema
-//! cannot hold the characters of a text.
+//! A host that serves while its database changes: the server goes away and returns, a column gets
+//! another type, a schema cannot hold the characters of a text.
 
 use bbs_proto::models as proto;
 use futures_util::future::join_all;
@@ -32,8 +32,14 @@ impl Serving {
             .set("db_connection_timeout", "2s")
             .set("lock_ttl", "600s");
         let host = installation.serve();
-        let serving = Self { host, database, installation };
-        let desired = proto::DesireLrpRequest { desired_lrp: Some(lrp("guid")) };
+        let serving = Self {
+            host,
+            database,
+            installation,
+        };
+        let desired = proto::DesireLrpRequest {
+            desired_lrp: Some(lrp("guid")),
+        };
         serving.succeed("/v1/desired_lrp/desire.r2", &desired).await;
         serving
     }
@@ -43,7 +49,11 @@ impl Serving {
         assert!(self.host.terminate().success());
         let database = self.database.open().await;
         for table in ["actual_lrps", "tasks"] {
-            execute(&database, &format!("ALTER TABLE {table} CONVERT TO CHARACTER SET {characters}")).await;
+            execute(
+                &database,
+                &format!("ALTER TABLE {table} CONVERT TO CHARACTER SET {characters}"),
+            )
+            .await;
         }
         let host = self.installation.serve();
         Self { host, ..self }
@@ -52,7 +62,9 @@ impl Serving {
     /// The error of an answer. Every answer of a change has it in the same field.
     async fn error(&self, path: &str, request: &impl bbs_proto::prost::Message) -> Option<String> {
         let answer: Lifecycle = self.host.call(path, request).await;
-        answer.error.map(|error| String::from_utf8(error.message).expect("the error is a text"))
+        answer
+            .error
+            .map(|error| String::from_utf8(error.message).expect("the error is a text"))
     }
 
     async fn succeed(&self, path: &str, request: &impl bbs_proto::prost::Message) {
@@ -60,13 +72,24 @@ impl Serving {
     }
 
     async fn annotate(&self, text: &str) -> Option<String> {
-        let update = proto::DesiredLrpUpdate { annotation: Some(text.into()), ..Default::default() };
-        let request = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(update) };
+        let update = proto::DesiredLrpUpdate {
+            annotation: Some(text.into()),
+            ..Default::default()
+        };
+        let request = proto::UpdateDesiredLrpRequest {
+            process_guid: b"guid".to_vec(),
+            update: Some(update),
+        };
         self.error("/v1/desired_lrp/update", &request).await
     }
 
     async fn listed(&self) -> proto::DesiredLrPsResponse {
-        self.host.call("/v1/desired_lrps/list.r3", &proto::DesiredLrPsRequest::default()).await
+        self.host
+            .call(
+                "/v1/desired_lrps/list.r3",
+                &proto::DesiredLrPsRequest::default(),
+            )
+            .await
     }
 }
 
@@ -77,11 +100,17 @@ async fn calls_without_a_server_name_the_reason_and_succeed_when_it_is_back(kind
     engine.crash();
     for error in join_all((0..CALLS).map(|_| serving.annotate("away"))).await {
         let error = error.expect("the server is away");
-        assert!(error.contains("refused") || error.contains("reset"), "{error}");
+        assert!(
+            error.contains("refused") || error.contains("reset"),
+            "{error}"
+        );
     }
     let status = serving.installation.run(&["migrate", "status"]);
     assert!(!status.status.success());
-    assert!(String::from_utf8_lossy(&status.stderr).contains("refused"), "{status:?}");
+    assert!(
+        String::from_utf8_lossy(&status.stderr).contains("refused"),
+        "{status:?}"
+    );
     engine.restart();
     for error in join_all((0..CALLS).map(|_| serving.annotate("back"))).await {
         assert_eq!(error, None);
@@ -89,15 +118,24 @@ async fn calls_without_a_server_name_the_reason_and_succeed_when_it_is_back(kind
 }
 
 on_one_server!(column_that_changes_its_type_fails_no_call, postgres);
-/// Method: all sessions have prepared their statements before the column has another type, and more calls wait for one.
+/// Method: all sessions have prepared their statements before the column has another type, and more
+/// calls wait for one.
 async fn column_that_changes_its_type_fails_no_call() {
     let serving = Serving::on(TestDatabase::new(Kind::Postgres)).await;
     let database = serving.database.open().await;
     for kind in ["TEXT", "VARCHAR(4000)", "TEXT"] {
-        execute(&database, &format!("ALTER TABLE desired_lrps ALTER COLUMN annotation TYPE {kind}")).await;
+        execute(
+            &database,
+            &format!("ALTER TABLE desired_lrps ALTER COLUMN annotation TYPE {kind}"),
+        )
+        .await;
         for _ in 0..8 {
             for listed in join_all((0..CALLS).map(|_| serving.listed())).await {
-                assert_eq!((listed.error, listed.desired_lrps.len()), (None, 1), "{kind}");
+                assert_eq!(
+                    (listed.error, listed.desired_lrps.len()),
+                    (None, 1),
+                    "{kind}"
+                );
             }
             assert_eq!(serving.annotate(kind).await, None, "{kind}");
         }
@@ -111,15 +149,33 @@ async fn characters_that_a_schema_cannot_hold_keep_no_record_from_its_next_state
         ("utf8mb3", "no \u{1f600}, größe", "no ?, gr??e"),
         ("latin1", "no \u{2028}", "no ?"),
     ] {
-        let serving = Serving::on(TestDatabase::new(kind)).await.restarted_with(characters).await;
+        let serving = Serving::on(TestDatabase::new(kind))
+            .await
+            .restarted_with(characters)
+            .await;
         serving.succeed(START, &start(0, "a")).await;
-        serving.succeed(CRASH, &proto::CrashActualLrpRequest { error_message: text.into(), ..crash(0, "a") }).await;
-        let crashed = "SELECT concat(state, ' ', crash_reason) FROM actual_lrps WHERE instance_index = 0";
+        serving
+            .succeed(
+                CRASH,
+                &proto::CrashActualLrpRequest {
+                    error_message: text.into(),
+                    ..crash(0, "a")
+                },
+            )
+            .await;
+        let crashed =
+            "SELECT concat(state, ' ', crash_reason) FROM actual_lrps WHERE instance_index = 0";
         let database = serving.database.open().await;
-        assert_eq!(texts(&database, crashed).await, [format!("UNCLAIMED {stored}")], "{characters}");
+        assert_eq!(
+            texts(&database, crashed).await,
+            [format!("UNCLAIMED {stored}")],
+            "{characters}"
+        );
 
         let (task_guid, cell_id) = (b"task".to_vec(), b"cell".to_vec());
-        serving.succeed("/v1/tasks/desire.r2", &desire_request("task")).await;
+        serving
+            .succeed("/v1/tasks/desire.r2", &desire_request("task"))
+            .await;
         let started = proto::StartTaskRequest { task_guid, cell_id };
         serving.succeed("/v1/tasks/start", &started).await;
         let completed = proto::CompleteTaskRequest {
@@ -130,8 +186,19 @@ async fn characters_that_a_schema_cannot_hold_keep_no_record_from_its_next_state
             result: text.into(),
         };
         serving.succeed("/v1/tasks/complete", &completed).await;
-        let task = proto::TaskByGuidRequest { task_guid: started.task_guid };
-        let task = serving.host.call::<proto::TaskResponse>("/v1/tasks/get_by_task_guid.r3", &task).await.task.unwrap();
-        assert_eq!((task.failure_reason, task.result), (stored.into(), stored.into()), "{characters}");
+        let task = proto::TaskByGuidRequest {
+            task_guid: started.task_guid,
+        };
+        let task = serving
+            .host
+            .call::<proto::TaskResponse>("/v1/tasks/get_by_task_guid.r3", &task)
+            .await
+            .task
+            .unwrap();
+        assert_eq!(
+            (task.failure_reason, task.result),
+            (stored.into(), stored.into()),
+            "{characters}"
+        );
     }
 }

@@ -12,10 +12,21 @@ use crate::harness::modules::{modules, sandbox};
 pub(super) fn descriptions() -> BTreeMap<Subject, String> {
     let catalog = Catalog::load(&modules(), &sandbox()).unwrap();
     let mut descriptions = BTreeMap::new();
-    for version in catalog.migrations().iter().map(|module| module.manifest().version) {
-        let layout = catalog.layout_history().at(version).expect("the history has every version of the catalog");
+    for version in catalog
+        .migrations()
+        .iter()
+        .map(|module| module.manifest().version)
+    {
+        let layout = catalog
+            .layout_history()
+            .at(version)
+            .expect("the history has every version of the catalog");
         for (name, table) in &layout.tables {
-            let subject = Subject { kind: FingerprintKind::Table, version: version.to_string(), name: name.clone() };
+            let subject = Subject {
+                kind: FingerprintKind::Table,
+                version: version.to_string(),
+                name: name.clone(),
+            };
             descriptions.insert(subject, described(table));
         }
     }
@@ -23,12 +34,20 @@ pub(super) fn descriptions() -> BTreeMap<Subject, String> {
 }
 
 fn described(table: &Table) -> String {
-    let Table { name, columns, primary_key, indexes, partition_key } = table;
+    let Table {
+        name,
+        columns,
+        primary_key,
+        indexes,
+        partition_key,
+    } = table;
     let columns = columns.iter().map(|column| {
         let Column { name, kind, nullable, default, sealing } = column;
         format!("column {name} {kind:?} nullable: {nullable} default: {default:?} encryption: {sealing:?}\n")
     });
-    let indexes = indexes.iter().map(|index| format!("index {} {:?}\n", index.name, index.columns));
+    let indexes = indexes
+        .iter()
+        .map(|index| format!("index {} {:?}\n", index.name, index.columns));
     let parts: String = columns.chain(indexes).collect();
     format!("table {name}\n{parts}primary key {primary_key:?}\npartition key {partition_key:?}\n")
 }
@@ -38,7 +57,10 @@ fn described(table: &Table) -> String {
 #[test]
 fn each_property_of_a_table_changes_its_fingerprint() {
     let catalog = Catalog::load(&modules(), &sandbox()).unwrap();
-    let newest = catalog.layout_history().at(catalog.layout_history().newest()).unwrap();
+    let newest = catalog
+        .layout_history()
+        .at(catalog.layout_history().newest())
+        .unwrap();
     let original = newest.tables["desired_lrps"].clone();
     assert!(!original.indexes.is_empty());
     let other = |name: &str| newest.tables["tasks"].column(name).unwrap().clone();
@@ -67,10 +89,17 @@ fn each_property_of_a_table_changes_its_fingerprint() {
         (plain.kind, plain.default.clone(), sealed.sealing),
     ] {
         let mut table = original.clone();
-        table.columns[0] = Column { kind, default, sealing, ..plain.clone() };
+        table.columns[0] = Column {
+            kind,
+            default,
+            sealing,
+            ..plain.clone()
+        };
         tables.push(table);
     }
-    let fingerprints: std::collections::BTreeSet<_> =
-        tables.iter().map(|table| fingerprint(&described(table))).collect();
+    let fingerprints: std::collections::BTreeSet<_> = tables
+        .iter()
+        .map(|table| fingerprint(&described(table)))
+        .collect();
     assert_eq!(fingerprints.len(), tables.len());
 }

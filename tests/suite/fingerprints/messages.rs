@@ -1,16 +1,20 @@
-//! The protobuf messages and enumerations that the methods of each version use, directly or in fields.
+//! The protobuf messages and enumerations that the methods of each version use, directly or in
+//! fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs::testing::modules::translate::ApiVersion;
-use protox::prost_reflect::{DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+use protox::prost_reflect::{
+    DescriptorPool, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor,
+};
 
 use super::methods::messages_of;
 use super::{FingerprintKind, Subject, fingerprint};
 use crate::harness::once::files_of;
 use crate::harness::workspace;
 
-/// Fields and values from this number on are this project's own, so that they never meet a number that Diego takes later.
+/// Fields and values from this number on are this project's own, so that they never meet a number
+/// that Diego takes later.
 const FIRST_OF_OURS: u32 = 1000;
 
 /// The version of the API that has the first of them. Clients of earlier versions skip them.
@@ -18,7 +22,11 @@ const WITH_OURS: ApiVersion = ApiVersion::new(1, 2);
 
 /// The numbers that clients of a version know.
 fn known_at(version: ApiVersion) -> u32 {
-    if version >= WITH_OURS { u32::MAX } else { FIRST_OF_OURS }
+    if version >= WITH_OURS {
+        u32::MAX
+    } else {
+        FIRST_OF_OURS
+    }
 }
 
 pub(super) fn descriptions() -> BTreeMap<Subject, String> {
@@ -26,19 +34,32 @@ pub(super) fn descriptions() -> BTreeMap<Subject, String> {
     let mut descriptions = BTreeMap::new();
     for (version, names) in messages_of() {
         let roots = names.iter().map(|name| {
-            pool.get_message_by_name(name).unwrap_or_else(|| panic!("{name} is not a message of sdk/proto/proto"))
+            pool.get_message_by_name(name)
+                .unwrap_or_else(|| panic!("{name} is not a message of sdk/proto/proto"))
         });
         let below = known_at(version);
         let found = reachable(roots.collect(), below);
         let mut insert = |kind, name: &str, description| {
-            let subject = Subject { kind, version: version.to_string(), name: name.to_owned() };
+            let subject = Subject {
+                kind,
+                version: version.to_string(),
+                name: name.to_owned(),
+            };
             descriptions.insert(subject, description);
         };
         for message in &found.messages {
-            insert(FingerprintKind::Message, message.full_name(), described(message, below));
+            insert(
+                FingerprintKind::Message,
+                message.full_name(),
+                described(message, below),
+            );
         }
         for enumeration in &found.enumerations {
-            insert(FingerprintKind::Enumeration, enumeration.full_name(), described_enumeration(enumeration, below));
+            insert(
+                FingerprintKind::Enumeration,
+                enumeration.full_name(),
+                described_enumeration(enumeration, below),
+            );
         }
     }
     descriptions
@@ -88,7 +109,11 @@ fn reachable(roots: Vec<MessageDescriptor>, below: u32) -> Reachable {
 
 fn described(message: &MessageDescriptor, below: u32) -> String {
     // In the order of their numbers, whatever their order in the file is.
-    message.fields().filter(|field| field.number() < below).map(|field| described_field(&field)).collect()
+    message
+        .fields()
+        .filter(|field| field.number() < below)
+        .map(|field| described_field(&field))
+        .collect()
 }
 
 /// Without the packages of types, so that a message that moves keeps its fingerprint.
@@ -98,7 +123,9 @@ fn described_field(field: &FieldDescriptor) -> String {
         Kind::Enum(enumeration) => format!("enumeration {}", enumeration.name()),
         scalar => format!("{scalar:?}"),
     };
-    let choice = field.containing_oneof().map(|choice| choice.name().to_owned());
+    let choice = field
+        .containing_oneof()
+        .map(|choice| choice.name().to_owned());
     format!(
         "{} {} {:?} {kind} packed: {} presence: {} choice: {choice:?}\n",
         field.number(),
@@ -110,8 +137,12 @@ fn described_field(field: &FieldDescriptor) -> String {
 }
 
 fn described_enumeration(enumeration: &EnumDescriptor, below: u32) -> String {
-    let values = enumeration.values().filter(|value| value.number().cast_unsigned() < below);
-    values.map(|value| format!("{} {}\n", value.number(), value.name())).collect()
+    let values = enumeration
+        .values()
+        .filter(|value| value.number().cast_unsigned() < below);
+    values
+        .map(|value| format!("{} {}\n", value.number(), value.name()))
+        .collect()
 }
 
 /// Goal: a changed field or value is noticed, and a changed order or package is not.
@@ -120,16 +151,23 @@ fn described_enumeration(enumeration: &EnumDescriptor, below: u32) -> String {
 fn each_property_of_a_message_changes_its_fingerprint() {
     let fingerprints = |package: &str, fields: &str| {
         let enumeration = "enum E { A = 0; B = 1; } enum F { C = 0; }";
-        let text =
-            format!("syntax = \"proto3\"; package {package}; {enumeration} message N {{}} message M {{ {fields} }}");
+        let text = format!(
+            "syntax = \"proto3\"; package {package}; {enumeration} message N {{}} message M {{ {fields} }}"
+        );
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("m.proto"), text).unwrap();
         let mut compiler = protox::Compiler::new([folder.path()]).unwrap();
         let pool = resolved(compiler.open_file("m.proto").unwrap());
-        fingerprint(&described(&pool.get_message_by_name(&format!("{package}.M")).unwrap(), u32::MAX))
+        fingerprint(&described(
+            &pool.get_message_by_name(&format!("{package}.M")).unwrap(),
+            u32::MAX,
+        ))
     };
     let original = fingerprints("p", "string a = 1; repeated uint32 b = 2; E e = 3;");
-    assert_eq!(fingerprints("q", "E e = 3; repeated uint32 b = 2; string a = 1;"), original);
+    assert_eq!(
+        fingerprints("q", "E e = 3; repeated uint32 b = 2; string a = 1;"),
+        original
+    );
     let variants = [
         "string a = 4; repeated uint32 b = 2; E e = 3;",
         "string x = 1; repeated uint32 b = 2; E e = 3;",
@@ -145,6 +183,9 @@ fn each_property_of_a_message_changes_its_fingerprint() {
     ];
     let mut seen = BTreeSet::from([original]);
     for fields in variants {
-        assert!(seen.insert(fingerprints("p", fields)), "{fields} has the fingerprint of another variant");
+        assert!(
+            seen.insert(fingerprints("p", fields)),
+            "{fields} has the fingerprint of another variant"
+        );
     }
 }

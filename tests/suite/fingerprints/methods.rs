@@ -1,5 +1,5 @@
-//! The methods at each version of the API: the native ones, changed step by step by the translators' manifests, as the chain
-//! resolves a client's path; and the messages of each.
+//! The methods at each version of the API: the native ones, changed step by step by the
+//! translators' manifests, as the chain resolves a client's path; and the messages of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,27 +9,84 @@ use bbs::testing::modules::translate::{AnswerForm, ApiVersion, Method, Translato
 use super::{FingerprintKind, Subject};
 use crate::harness::modules::translators;
 
-/// The name of a method, without its revision unless that has other messages, its request and its answers; an event stream answers with several messages. In the package
-/// `models` unless another one is named. `-` is a request that is not read.
+/// The name of a method, without its revision unless that has other messages, its request and its
+/// answers; an event stream answers with several messages. In the package `models` unless another
+/// one is named. `-` is a request that is not read.
 const MESSAGES: &[(&str, &str, &[&str])] = &[
-    ("ActualLRPGroups", "ActualLRPGroupsRequest", &["ActualLRPGroupsResponse"]),
-    ("ActualLRPGroupsByProcessGuid", "ActualLRPGroupsByProcessGuidRequest", &["ActualLRPGroupsResponse"]),
-    ("ActualLRPGroupsByProcessGuidAndIndex", "ActualLRPGroupByProcessGuidAndIndexRequest", &["ActualLRPGroupResponse"]),
+    (
+        "ActualLRPGroups",
+        "ActualLRPGroupsRequest",
+        &["ActualLRPGroupsResponse"],
+    ),
+    (
+        "ActualLRPGroupsByProcessGuid",
+        "ActualLRPGroupsByProcessGuidRequest",
+        &["ActualLRPGroupsResponse"],
+    ),
+    (
+        "ActualLRPGroupsByProcessGuidAndIndex",
+        "ActualLRPGroupByProcessGuidAndIndexRequest",
+        &["ActualLRPGroupResponse"],
+    ),
     ("ActualLRPs", "ActualLRPsRequest", &["ActualLRPsResponse"]),
-    ("ActualLRPsByProcessGuids", "ActualLRPsByProcessGuidsRequest", &["ActualLRPsByProcessGuidsResponse"]),
+    (
+        "ActualLRPsByProcessGuids",
+        "ActualLRPsByProcessGuidsRequest",
+        &["ActualLRPsByProcessGuidsResponse"],
+    ),
     ("CancelTask", "TaskGuidRequest", &["TaskLifecycleResponse"]),
     ("Cells", "-", &["CellsResponse"]),
-    ("CancelUpdateDesiredLRP", "CancelUpdateDesiredLRPRequest", &["DesiredLRPLifecycleResponse"]),
-    ("ClaimActualLRP", "ClaimActualLRPRequest", &["ActualLRPLifecycleResponse"]),
-    ("CompleteTask", "CompleteTaskRequest", &["TaskLifecycleResponse"]),
-    ("CrashActualLRP", "CrashActualLRPRequest", &["ActualLRPLifecycleResponse"]),
-    ("CreateDesiredLRP", "v0_10.CreateDesiredLRPRequest", &["v0_10.CreateDesiredLRPResponse"]),
-    ("CreateDesiredLRP_0_9", "v0_9.CreateDesiredLRPRequest", &["v0_9.CreateDesiredLRPResponse"]),
+    (
+        "CancelUpdateDesiredLRP",
+        "CancelUpdateDesiredLRPRequest",
+        &["DesiredLRPLifecycleResponse"],
+    ),
+    (
+        "ClaimActualLRP",
+        "ClaimActualLRPRequest",
+        &["ActualLRPLifecycleResponse"],
+    ),
+    (
+        "CompleteTask",
+        "CompleteTaskRequest",
+        &["TaskLifecycleResponse"],
+    ),
+    (
+        "CrashActualLRP",
+        "CrashActualLRPRequest",
+        &["ActualLRPLifecycleResponse"],
+    ),
+    (
+        "CreateDesiredLRP",
+        "v0_10.CreateDesiredLRPRequest",
+        &["v0_10.CreateDesiredLRPResponse"],
+    ),
+    (
+        "CreateDesiredLRP_0_9",
+        "v0_9.CreateDesiredLRPRequest",
+        &["v0_9.CreateDesiredLRPResponse"],
+    ),
     ("DeleteTask", "TaskGuidRequest", &["TaskLifecycleResponse"]),
-    ("DesireDesiredLRP", "DesireLRPRequest", &["DesiredLRPLifecycleResponse"]),
-    ("DesireTask", "DesireTaskRequest", &["TaskLifecycleResponse"]),
-    ("DesiredLRPByProcessGuid", "DesiredLRPByProcessGuidRequest", &["DesiredLRPResponse"]),
-    ("DesiredLRPRoutingInfos", "DesiredLRPsRequest", &["DesiredLRPsResponse"]),
+    (
+        "DesireDesiredLRP",
+        "DesireLRPRequest",
+        &["DesiredLRPLifecycleResponse"],
+    ),
+    (
+        "DesireTask",
+        "DesireTaskRequest",
+        &["TaskLifecycleResponse"],
+    ),
+    (
+        "DesiredLRPByProcessGuid",
+        "DesiredLRPByProcessGuidRequest",
+        &["DesiredLRPResponse"],
+    ),
+    (
+        "DesiredLRPRoutingInfos",
+        "DesiredLRPsRequest",
+        &["DesiredLRPsResponse"],
+    ),
     (
         "DesiredLRPSchedulingInfoByProcessGuid",
         "DesiredLRPByProcessGuidRequest",
@@ -40,38 +97,130 @@ const MESSAGES: &[(&str, &str, &[&str])] = &[
         "DesiredLRPByProcessGuidRequest",
         &["DesiredLRPSchedulingInfosResponse"],
     ),
-    ("DesiredLRPSchedulingInfos", "DesiredLRPsRequest", &["DesiredLRPSchedulingInfosResponse"]),
-    ("DesiredLRPUpdateStatus", "DesiredLRPUpdateStatusRequest", &["DesiredLRPUpdateStatusResponse"]),
-    ("DesiredLRPs", "DesiredLRPsRequest", &["DesiredLRPsResponse"]),
+    (
+        "DesiredLRPSchedulingInfos",
+        "DesiredLRPsRequest",
+        &["DesiredLRPSchedulingInfosResponse"],
+    ),
+    (
+        "DesiredLRPUpdateStatus",
+        "DesiredLRPUpdateStatusRequest",
+        &["DesiredLRPUpdateStatusResponse"],
+    ),
+    (
+        "DesiredLRPs",
+        "DesiredLRPsRequest",
+        &["DesiredLRPsResponse"],
+    ),
     ("Domains", "-", &["DomainsResponse"]),
-    ("EvacuateClaimedActualLRP", "EvacuateClaimedActualLRPRequest", &["EvacuationResponse"]),
-    ("EvacuateCrashedActualLRP", "EvacuateCrashedActualLRPRequest", &["EvacuationResponse"]),
-    ("EvacuateRunningActualLRP", "EvacuateRunningActualLRPRequest", &["EvacuationResponse"]),
-    ("EvacuateStoppedActualLRP", "EvacuateStoppedActualLRPRequest", &["EvacuationResponse"]),
+    (
+        "EvacuateClaimedActualLRP",
+        "EvacuateClaimedActualLRPRequest",
+        &["EvacuationResponse"],
+    ),
+    (
+        "EvacuateCrashedActualLRP",
+        "EvacuateCrashedActualLRPRequest",
+        &["EvacuationResponse"],
+    ),
+    (
+        "EvacuateRunningActualLRP",
+        "EvacuateRunningActualLRPRequest",
+        &["EvacuationResponse"],
+    ),
+    (
+        "EvacuateStoppedActualLRP",
+        "EvacuateStoppedActualLRPRequest",
+        &["EvacuationResponse"],
+    ),
     ("EventStream", "EventsByCellId", GROUP_EVENTS),
-    ("FailActualLRP", "FailActualLRPRequest", &["ActualLRPLifecycleResponse"]),
+    (
+        "FailActualLRP",
+        "FailActualLRPRequest",
+        &["ActualLRPLifecycleResponse"],
+    ),
     ("FailTask", "FailTaskRequest", &["TaskLifecycleResponse"]),
     ("LRPInstanceEventStream", "EventsByCellId", INSTANCE_EVENTS),
-    ("LRPDefinitions", "LRPDefinitionsRequest", &["LRPDefinitionsResponse"]),
-    ("ListDesiredLRPs_0_9", "v0_9.ListDesiredLRPsRequest", &["v0_9.ListDesiredLRPsResponse"]),
-    ("ListImmutableDesiredLRPs", "v0_10.ListImmutableDesiredLRPsRequest", &["v0_10.ListImmutableDesiredLRPsResponse"]),
-    ("ListMutableDesiredLRPs", "v0_10.ListMutableDesiredLRPsRequest", &["v0_10.ListMutableDesiredLRPsResponse"]),
+    (
+        "LRPDefinitions",
+        "LRPDefinitionsRequest",
+        &["LRPDefinitionsResponse"],
+    ),
+    (
+        "ListDesiredLRPs_0_9",
+        "v0_9.ListDesiredLRPsRequest",
+        &["v0_9.ListDesiredLRPsResponse"],
+    ),
+    (
+        "ListImmutableDesiredLRPs",
+        "v0_10.ListImmutableDesiredLRPsRequest",
+        &["v0_10.ListImmutableDesiredLRPsResponse"],
+    ),
+    (
+        "ListMutableDesiredLRPs",
+        "v0_10.ListMutableDesiredLRPsRequest",
+        &["v0_10.ListMutableDesiredLRPsResponse"],
+    ),
     ("LrpInstanceEventStream", "EventsByCellId", INSTANCE_EVENTS),
     ("Ping", "-", &["PingResponse"]),
-    ("RejectTask", "RejectTaskRequest", &["TaskLifecycleResponse"]),
-    ("RemoveActualLRP", "RemoveActualLRPRequest", &["ActualLRPLifecycleResponse"]),
-    ("RemoveDesiredLRP", "RemoveDesiredLRPRequest", &["DesiredLRPLifecycleResponse"]),
-    ("RemoveEvacuatingActualLRP", "RemoveEvacuatingActualLRPRequest", &["RemoveEvacuatingActualLRPResponse"]),
-    ("ResolvingTask", "TaskGuidRequest", &["TaskLifecycleResponse"]),
-    ("RetireActualLRP", "RetireActualLRPRequest", &["ActualLRPLifecycleResponse"]),
-    ("RollbackDesiredLRP", "RollbackDesiredLRPRequest", &["DesiredLRPLifecycleResponse"]),
-    ("StartActualLRP", "StartActualLRPRequest", &["ActualLRPLifecycleResponse"]),
+    (
+        "RejectTask",
+        "RejectTaskRequest",
+        &["TaskLifecycleResponse"],
+    ),
+    (
+        "RemoveActualLRP",
+        "RemoveActualLRPRequest",
+        &["ActualLRPLifecycleResponse"],
+    ),
+    (
+        "RemoveDesiredLRP",
+        "RemoveDesiredLRPRequest",
+        &["DesiredLRPLifecycleResponse"],
+    ),
+    (
+        "RemoveEvacuatingActualLRP",
+        "RemoveEvacuatingActualLRPRequest",
+        &["RemoveEvacuatingActualLRPResponse"],
+    ),
+    (
+        "ResolvingTask",
+        "TaskGuidRequest",
+        &["TaskLifecycleResponse"],
+    ),
+    (
+        "RetireActualLRP",
+        "RetireActualLRPRequest",
+        &["ActualLRPLifecycleResponse"],
+    ),
+    (
+        "RollbackDesiredLRP",
+        "RollbackDesiredLRPRequest",
+        &["DesiredLRPLifecycleResponse"],
+    ),
+    (
+        "StartActualLRP",
+        "StartActualLRPRequest",
+        &["ActualLRPLifecycleResponse"],
+    ),
     ("StartTask", "StartTaskRequest", &["StartTaskResponse"]),
     ("TaskByGuid", "TaskByGuidRequest", &["TaskResponse"]),
-    ("TaskEventStream", "-", &["TaskCreatedEvent", "TaskChangedEvent", "TaskRemovedEvent"]),
+    (
+        "TaskEventStream",
+        "-",
+        &["TaskCreatedEvent", "TaskChangedEvent", "TaskRemovedEvent"],
+    ),
     ("Tasks", "TasksRequest", &["TasksResponse"]),
-    ("UpdateDesireLRP", "UpdateDesiredLRPRequest", &["DesiredLRPLifecycleResponse"]),
-    ("UpsertDomain", "UpsertDomainRequest", &["UpsertDomainResponse"]),
+    (
+        "UpdateDesireLRP",
+        "UpdateDesiredLRPRequest",
+        &["DesiredLRPLifecycleResponse"],
+    ),
+    (
+        "UpsertDomain",
+        "UpsertDomainRequest",
+        &["UpsertDomainResponse"],
+    ),
 ];
 
 const INSTANCE_EVENTS: &[&str] = &[
@@ -105,7 +254,12 @@ pub(super) fn descriptions() -> BTreeMap<Subject, String> {
                 kind: FingerprintKind::Method,
                 version: version.to_string(),
                 // A name may be at several verbs and paths.
-                name: format!("{} {} {}", method.name, method.verb.name(), method.path_in_version()),
+                name: format!(
+                    "{} {} {}",
+                    method.name,
+                    method.verb.name(),
+                    method.path_in_version()
+                ),
             };
             let before = descriptions.insert(subject, described(&method));
             assert_eq!(before, None, "{method:?}");
@@ -123,32 +277,61 @@ pub(super) fn messages_of() -> BTreeMap<ApiVersion, BTreeSet<String>> {
         });
         messages.collect()
     };
-    methods_by_version().into_iter().map(|(version, methods)| (version, names(methods))).collect()
+    methods_by_version()
+        .into_iter()
+        .map(|(version, methods)| (version, names(methods)))
+        .collect()
 }
 
 fn described(method: &Method) -> String {
-    let Method { name, verb, path, answer } = method;
+    let Method {
+        name,
+        verb,
+        path,
+        answer,
+    } = method;
     let (request, answers) = messages(name);
-    format!("{name} {} {path} {answer:?} request: {request:?} answers: {answers:?}", verb.name())
+    format!(
+        "{name} {} {path} {answer:?} request: {request:?} answers: {answers:?}",
+        verb.name()
+    )
 }
 
 /// The full names of the request, unless it is not read, and of the answers of a method.
 fn messages(method: &str) -> (Option<String>, Vec<String>) {
     let named = |wanted: &str| MESSAGES.iter().find(|(name, _, _)| *name == wanted);
-    let (_, request, answers) = named(method).or_else(|| named(unrevised(method))).unwrap_or_else(|| {
-        panic!("name the messages of {method} in `MESSAGES` of tests/suite/fingerprints/methods.rs")
-    });
-    let full = |name: &str| if name.contains('.') { name.to_owned() } else { format!("models.{name}") };
-    ((*request != "-").then(|| full(request)), answers.iter().map(|name| full(name)).collect())
+    let (_, request, answers) = named(method)
+        .or_else(|| named(unrevised(method)))
+        .unwrap_or_else(|| {
+            panic!(
+                "name the messages of {method} in `MESSAGES` of tests/suite/fingerprints/methods.rs"
+            )
+        });
+    let full = |name: &str| {
+        if name.contains('.') {
+            name.to_owned()
+        } else {
+            format!("models.{name}")
+        }
+    };
+    (
+        (*request != "-").then(|| full(request)),
+        answers.iter().map(|name| full(name)).collect(),
+    )
 }
 
 fn unrevised(method: &str) -> &str {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
-    method.rsplit_once("_r").filter(|(_, revision)| is_number(revision)).map_or(method, |(name, _)| name)
+    let is_number =
+        |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
+    method
+        .rsplit_once("_r")
+        .filter(|(_, revision)| is_number(revision))
+        .map_or(method, |(name, _)| name)
 }
 
 fn methods_by_version() -> BTreeMap<ApiVersion, Methods> {
-    let mut versions = BTreeMap::from(NativeVersion::ALL.map(|version| (version.number(), native(version))));
+    let mut versions =
+        BTreeMap::from(NativeVersion::ALL.map(|version| (version.number(), native(version))));
     let mut methods = native(NativeVersion::Diego);
     for translator in translators().iter().rev() {
         methods = older(methods, translator.manifest());
@@ -175,30 +358,49 @@ fn place(method: &Method) -> (Verb, String) {
     (method.verb, method.path_in_version().to_owned())
 }
 
-/// The methods of the version that a translator serves, from those of the version that it is written onto.
+/// The methods of the version that a translator serves, from those of the version that it is
+/// written onto.
 fn older(newer: Methods, manifest: &TranslatorManifest) -> Methods {
     let mut methods = newer;
     methods.retain(|_, method| !manifest.hides.contains(&method.name));
-    methods.extend(manifest.methods.iter().map(|method| (place(method), method.clone())));
+    methods.extend(
+        manifest
+            .methods
+            .iter()
+            .map(|method| (place(method), method.clone())),
+    );
     methods
 }
 
 #[test]
 fn versions_have_their_own_methods_and_those_that_pass_through() {
     let versions = methods_by_version();
-    assert_eq!(versions.len(), translators().len() + NativeVersion::ALL.len());
+    assert_eq!(
+        versions.len(),
+        translators().len() + NativeVersion::ALL.len()
+    );
     let at = |minor, path: &str| {
         let methods = &versions[&ApiVersion::new(0, minor)];
-        methods.get(&(Verb::Post, path.to_owned())).map(|method| method.name.as_str())
+        methods
+            .get(&(Verb::Post, path.to_owned()))
+            .map(|method| method.name.as_str())
     };
     assert_eq!(at(9, "desired_lrps/create"), Some("CreateDesiredLRP_0_9"));
     assert_eq!(at(10, "desired_lrps/create"), Some("CreateDesiredLRP"));
-    assert_eq!((at(9, "desired_lrps/list.r3"), at(9, "ping")), (None, Some("Ping")));
+    assert_eq!(
+        (at(9, "desired_lrps/list.r3"), at(9, "ping")),
+        (None, Some("Ping"))
+    );
 }
 
 #[test]
 fn each_property_of_a_method_changes_its_fingerprint() {
-    let method = |name: &str, verb, path: &str, answer| Method { name: name.into(), verb, path: path.into(), answer };
+    let method = |name: &str, verb, path: &str, answer| Method {
+        name: name.into(),
+        verb,
+        path: path.into(),
+        answer,
+    };
     let events = |newer: &str| AnswerForm::Events(newer.to_owned());
     let methods = [
         method("Tasks", Verb::Post, "tasks", AnswerForm::Message),
@@ -209,15 +411,18 @@ fn each_property_of_a_method_changes_its_fingerprint() {
         method("Tasks", Verb::Post, "tasks", events("B")),
         method("TaskByGuid", Verb::Post, "tasks", AnswerForm::Message),
     ];
-    assert_eq!(methods.iter().map(described).collect::<BTreeSet<_>>().len(), methods.len());
+    assert_eq!(
+        methods.iter().map(described).collect::<BTreeSet<_>>().len(),
+        methods.len()
+    );
 }
 
 #[test]
 fn messages_are_named_for_existing_methods_only() {
     let versions = methods_by_version();
     let methods = || versions.values().flat_map(Methods::values);
-    let gone = MESSAGES
-        .iter()
-        .filter(|(name, _, _)| !methods().any(|method| method.name == *name || unrevised(&method.name) == *name));
+    let gone = MESSAGES.iter().filter(|(name, _, _)| {
+        !methods().any(|method| method.name == *name || unrevised(&method.name) == *name)
+    });
     assert_eq!(gone.map(|(name, _, _)| *name).collect::<Vec<_>>(), [""; 0]);
 }

@@ -1,4 +1,5 @@
-//! The versions of every release that `releases.toml` names, and which versions are in no release yet.
+//! The versions of every release that `releases.toml` names, and which versions are in no release
+//! yet.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +18,17 @@ fn all() -> Vec<Release> {
 pub(super) fn descriptions() -> BTreeMap<Subject, String> {
     let released = all().into_iter().filter(|release| !release.in_development);
     let described = released.map(|release| {
-        let Release { name, data, api, in_development: _ } = release;
-        let subject = Subject { kind: FingerprintKind::Release, version: name, name: "versions".to_owned() };
+        let Release {
+            name,
+            data,
+            api,
+            in_development: _,
+        } = release;
+        let subject = Subject {
+            kind: FingerprintKind::Release,
+            version: name,
+            name: "versions".to_owned(),
+        };
         (subject, format!("data {data} API {api}\n"))
     });
     described.collect()
@@ -33,10 +43,16 @@ pub(super) struct Frozen {
 
 impl Frozen {
     pub(super) fn of_this_repository() -> Self {
-        let released: Vec<_> = all().into_iter().filter(|release| !release.in_development).collect();
+        let released: Vec<_> = all()
+            .into_iter()
+            .filter(|release| !release.in_development)
+            .collect();
         let data = released.iter().map(|release| release.data).max();
         let api = released.iter().map(|release| release.api).max();
-        Self { data: data.expect("a release"), api: api.expect("a release") }
+        Self {
+            data: data.expect("a release"),
+            api: api.expect("a release"),
+        }
     }
 
     /// Whether something is part of a release.

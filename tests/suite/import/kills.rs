@@ -1,10 +1,12 @@
-//! An import that is killed at each of its points, at its first and at its second passage, and done again: nothing is lost, nothing
-//! is there twice, and etcd is marked once everything is durable.
+//! An import that is killed at each of its points, at its first and at its second passage, and done
+//! again: nothing is lost, nothing is there twice, and etcd is marked once everything is durable.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 
-use bbs::testing::migrate::fault::{AFTER_CLEAN_UP, AFTER_MARK, AFTER_MARK_RECORDED, BEFORE_MARK, IMPORT_POINTS};
+use bbs::testing::migrate::fault::{
+    AFTER_CLEAN_UP, AFTER_MARK, AFTER_MARK_RECORDED, BEFORE_MARK, IMPORT_POINTS,
+};
 
 use super::stores::{self, StoreLayout, encoded};
 use super::{MARK, NEWEST, importing, records};
@@ -26,7 +28,10 @@ async fn store() -> (Etcd, String) {
     stores::write(&etcd, StoreLayout::Milliseconds).await;
     let task = |number: u32| {
         let guid = format!("many-{number:05}");
-        (format!("/v1/task/{guid}"), encoded(&stores::task(&guid, 1, StoreLayout::Milliseconds)))
+        (
+            format!("/v1/task/{guid}"),
+            encoded(&stores::task(&guid, 1, StoreLayout::Milliseconds)),
+        )
     };
     etcd.put_all((0..TASKS).map(task)).await;
     let version = etcd.get("/version").await.expect("it was written");
@@ -41,7 +46,10 @@ fn run(installation: &Installation, fault: Option<&str>) -> bool {
     }
     let output = command.output().expect("the executable starts");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() || output.status.signal() == Some(9), "{fault:?}: {text}");
+    assert!(
+        output.status.success() || output.status.signal() == Some(9),
+        "{fault:?}: {text}"
+    );
     output.status.signal() == Some(9)
 }
 
@@ -71,7 +79,10 @@ async fn kill_at_each_point_loses_nothing(kind: Kind) {
             let case = format!("{point}:{passage}");
             let installation = importing(kind, &etcd);
             let killed = run(&installation, Some(&case));
-            assert!(killed || passage > 1, "{case}: the import does not reach this point");
+            assert!(
+                killed || passage > 1,
+                "{case}: the import does not reach this point"
+            );
             if killed {
                 let marked = etcd.get("/version").await.as_deref() == Some(MARK);
                 assert_eq!(marked, AT_THE_MARK.contains(&point), "{case}");
@@ -81,9 +92,15 @@ async fn kill_at_each_point_loses_nothing(kind: Kind) {
                 }
                 assert!(!run(&installation, None), "{case}");
             }
-            assert!(rows(&installation).await == wanted, "{case}: differs from an undisturbed import");
+            assert!(
+                rows(&installation).await == wanted,
+                "{case}: differs from an undisturbed import"
+            );
             assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK), "{case}");
-            assert!(records(&etcd).await == before, "{case}: the store is changed");
+            assert!(
+                records(&etcd).await == before,
+                "{case}: the store is changed"
+            );
         }
     }
 }
@@ -98,7 +115,11 @@ async fn import_killed_at_every_point_in_turn_completes(kind: Kind) {
     let installation = importing(kind, &etcd);
     let mut killed = 0;
     let of_migration = points(kind).filter(|point| *point != AFTER_CLEAN_UP);
-    let points = IMPORT_POINTS[..9].iter().copied().chain(of_migration).chain([BEFORE_MARK]);
+    let points = IMPORT_POINTS[..9]
+        .iter()
+        .copied()
+        .chain(of_migration)
+        .chain([BEFORE_MARK]);
     for point in points {
         killed += u32::from(run(&installation, Some(point)));
     }

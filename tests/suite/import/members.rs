@@ -1,6 +1,7 @@
-//! Members of etcd that fail, answer wrongly or are not etcd: an import ends with a message that names the member and says
-//! what to do, or another member answers; nothing is changed on either side, and the next attempt succeeds. The databases
-//! play no part in this, so most of it is tested on one.
+//! Members of etcd that fail, answer wrongly or are not etcd: an import ends with a message that
+//! names the member and says what to do, or another member answers; nothing is changed on either
+//! side, and the next attempt succeeds. The databases play no part in this, so most of it is tested
+//! on one.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -41,7 +42,10 @@ async fn store_without_a_majority_is_not_imported() {
     etcd.kill(2);
     // The last member answers reads without a quorum, which may be old.
     let text = fail(&installation, &["import", "etcd"]);
-    assert!(text.contains("no majority") || text.contains("cannot connect"), "{text}");
+    assert!(
+        text.contains("no majority") || text.contains("cannot connect"),
+        "{text}"
+    );
     assert!(text.contains("nothing was changed there"), "{text}");
     etcd.restart(1);
     etcd.restart(2);
@@ -58,14 +62,19 @@ async fn store_that_goes_away_between_the_readings_changes_nothing() {
     let before = etcd.everything().await;
     let installation = importing(KIND, &etcd);
     let mut command = installation.command(&["import", "etcd"]);
-    command.env("BBS_FAULT", "stop:after-import-tables").stderr(std::process::Stdio::piped());
+    command
+        .env("BBS_FAULT", "stop:after-import-tables")
+        .stderr(std::process::Stdio::piped());
     let mut child = command.spawn().expect("the executable starts");
     assert!(stops(&mut child));
     etcd.kill(0);
     signal("CONT", &child);
     let output = child.wait_with_output().expect("it ends");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && text.contains("cannot connect to etcd at http://127.0.0.1"), "{text}");
+    assert!(
+        !output.status.success() && text.contains("cannot connect to etcd at http://127.0.0.1"),
+        "{text}"
+    );
     etcd.restart(0);
     etcd.until_healthy().await;
     assert_eq!(etcd.everything().await, before);
@@ -110,7 +119,13 @@ async fn next_start_sets_a_mark_that_is_missing() {
     // Clients have been served, so what an older BBS wrote since is no reason to end.
     etcd.put("/v1/domain/late", "", None).await;
     let mut host = installation.serve();
-    assert!(host.output().iter().any(|line| line.contains("etcd is marked as imported")), "{:?}", host.output());
+    assert!(
+        host.output()
+            .iter()
+            .any(|line| line.contains("etcd is marked as imported")),
+        "{:?}",
+        host.output()
+    );
     assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
     assert_eq!(listed(&host).await.domains, ["cf-apps", "forever"]);
 }
@@ -121,18 +136,37 @@ async fn certificates_that_do_not_fit_are_named() {
     stores::write(&etcd, StoreLayout::Milliseconds).await;
     let check = |keys: &[(&str, &str)]| {
         let installation = importing(KIND, &etcd);
-        let set = |all: Installation, (key, file): &(&str, &str)| all.set(key, json!(etcd.file(file)));
+        let set =
+            |all: Installation, (key, file): &(&str, &str)| all.set(key, json!(etcd.file(file)));
         keys.iter().fold(installation, set)
     };
     check(&[]).succeed(&["import", "etcd", "--check"]);
     for (keys, expected) in [
         (&[("etcd_ca_file", "other-ca.crt")][..], "UnknownIssuer"),
-        (&[("etcd_cert_file", "expired.crt"), ("etcd_key_file", "expired.key")], "Check the dates of the certificates"),
-        (&[("etcd_cert_file", "stranger.crt"), ("etcd_key_file", "stranger.key")], "no connection to etcd at"),
-        (&[("etcd_cert_file", "none.crt")], "correct `etcd_cert_file`"),
+        (
+            &[
+                ("etcd_cert_file", "expired.crt"),
+                ("etcd_key_file", "expired.key"),
+            ],
+            "Check the dates of the certificates",
+        ),
+        (
+            &[
+                ("etcd_cert_file", "stranger.crt"),
+                ("etcd_key_file", "stranger.key"),
+            ],
+            "no connection to etcd at",
+        ),
+        (
+            &[("etcd_cert_file", "none.crt")],
+            "correct `etcd_cert_file`",
+        ),
     ] {
         let text = fail(&check(keys), &["import", "etcd", "--check"]);
-        assert!(text.contains(expected) && text.contains("etcd_c"), "{expected}: {text}");
+        assert!(
+            text.contains(expected) && text.contains("etcd_c"),
+            "{expected}: {text}"
+        );
     }
 }
 
@@ -142,21 +176,32 @@ async fn etcd_without_its_second_api_is_no_empty_store() {
     let installation = importing(KIND, &etcd);
     etcd.until_healthy().await;
     let text = fail(&installation, &["import", "etcd"]);
-    assert!(text.contains("has no second API of etcd") && text.contains("--enable-v2=true"), "{text}");
-    let own: Vec<_> = tables(&installation).await.into_iter().filter(|name| !name.starts_with("bbs_")).collect();
+    assert!(
+        text.contains("has no second API of etcd") && text.contains("--enable-v2=true"),
+        "{text}"
+    );
+    let own: Vec<_> = tables(&installation)
+        .await
+        .into_iter()
+        .filter(|name| !name.starts_with("bbs_"))
+        .collect();
     assert_eq!(own, Vec::<String>::new());
 }
 
-/// A server that answers each connection with the next of these bytes, and closes it; the last ones again and again.
+/// A server that answers each connection with the next of these bytes, and closes it; the last ones
+/// again and again.
 fn answering(answers: Vec<Vec<u8>>) -> SocketAddr {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
     let address = listener.local_addr().expect("a listener has an address");
     std::thread::spawn(move || {
         let last = answers.last().cloned().unwrap_or_default();
         let mut answers = answers.into_iter();
         for mut stream in listener.incoming().map_while(Result::ok) {
             let (mut request, mut byte) = (Vec::new(), [0]);
-            while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read > 0) {
+            while !request.ends_with(b"\r\n\r\n")
+                && stream.read(&mut byte).is_ok_and(|read| read > 0)
+            {
                 request.extend(byte);
             }
             // The client may have left.
@@ -168,7 +213,10 @@ fn answering(answers: Vec<Vec<u8>>) -> SocketAddr {
 
 fn answer(status: &str, headers: &str, body: &str) -> Vec<u8> {
     let length = body.len();
-    format!("HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}").into_bytes()
+    format!(
+        "HTTP/1.1 {status}\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n{body}"
+    )
+    .into_bytes()
 }
 
 const ETCD: &str = "X-Etcd-Index: 7\r\nX-Etcd-Cluster-Id: c1\r\ncontent-type: application/json\r\n";
@@ -183,7 +231,8 @@ fn store(leaves: &[(&str, &str)]) -> String {
 }
 
 fn at(address: SocketAddr) -> Installation {
-    Installation::new(&modules::modules(), KIND).set("etcd_cluster_urls", json!([format!("http://{address}")]))
+    Installation::new(&modules::modules(), KIND)
+        .set("etcd_cluster_urls", json!([format!("http://{address}")]))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,10 +242,19 @@ async fn answer_that_is_cut_off_changes_nothing() {
     let valid = answer("200 OK", ETCD, &whole);
     at(answering(vec![valid])).succeed(&["import", "etcd", "--check"]);
     // Cut by the connection, at several places of head and body.
-    for cut in [10, sent.len() - whole.len() - 1, sent.len() - whole.len() + 5, sent.len() - 20, sent.len() - 1] {
+    for cut in [
+        10,
+        sent.len() - whole.len() - 1,
+        sent.len() - whole.len() + 5,
+        sent.len() - 20,
+        sent.len() - 1,
+    ] {
         let installation = at(answering(vec![sent[..cut].to_vec()]));
         let text = fail(&installation, &["import", "etcd"]);
-        assert!(text.contains("ended before the answer did"), "{cut}: {text}");
+        assert!(
+            text.contains("ended before the answer did"),
+            "{cut}: {text}"
+        );
     }
     // Cut by the server, which calls the rest the whole.
     for cut in [0, 1, whole.len() / 2, whole.len() - 1] {
@@ -213,36 +271,100 @@ async fn answers_that_etcd_does_not_give_are_refused() {
         json!({ "errorCode": code, "message": message, "cause": "", "index": 7 }).to_string()
     };
     let other = ETCD.replace("c1", "c2");
-    let node = |node: Value| json!({ "action": "get", "node": { "dir": true, "nodes": [node] } }).to_string();
+    let node = |node: Value| {
+        json!({ "action": "get", "node": { "dir": true, "nodes": [node] } }).to_string()
+    };
     for (answers, expected) in [
         (
-            vec![answer("404 Not Found", "content-type: text/plain\r\n", "404 page not found")],
+            vec![answer(
+                "404 Not Found",
+                "content-type: text/plain\r\n",
+                "404 page not found",
+            )],
             "has no second API of etcd",
         ),
-        (vec![answer("307 Temporary Redirect", "location: http://127.0.0.1:1/\r\n", "")], "redirects are not followed"),
-        (vec![answer("401 Unauthorized", ETCD, &error(110, "no user"))], "turn its authentication off"),
-        (vec![answer("403 Forbidden", ETCD, &error(102, "Not a file"))], "answers with error 102: Not a file"),
-        (vec![answer("500 Internal Server Error", ETCD, &error(300, "Raft Internal Error"))], "has no majority"),
-        (vec![answer("502 Bad Gateway", "", "<html>")], "answers with the status 502"),
-        (vec![answer("200 OK", "X-Etcd-Cluster-Id: c1\r\n", &whole)], "no header X-Etcd-Index"),
-        (vec![answer("200 OK", "X-Etcd-Index: 7\r\n", &whole)], "no header X-Etcd-Cluster-Id"),
-        (vec![answer("200 OK", ETCD, "<html>")], "is damaged or incomplete"),
-        (vec![answer("200 OK", ETCD, "{}")], "is damaged or incomplete"),
-        (vec![answer("200 OK", ETCD, &whole), answer("200 OK", &other, &whole)], "name the members of one cluster"),
-        (vec![answer("200 OK", ETCD, &store(&[("/v1/domain/b", ""), ("/v1/domain/a", "")]))], "is not sorted"),
         (
-            vec![answer("200 OK", ETCD, &store(&[("/v1/domain/a", ""), ("/v1/domain/a", "")]))],
+            vec![answer(
+                "307 Temporary Redirect",
+                "location: http://127.0.0.1:1/\r\n",
+                "",
+            )],
+            "redirects are not followed",
+        ),
+        (
+            vec![answer("401 Unauthorized", ETCD, &error(110, "no user"))],
+            "turn its authentication off",
+        ),
+        (
+            vec![answer("403 Forbidden", ETCD, &error(102, "Not a file"))],
+            "answers with error 102: Not a file",
+        ),
+        (
+            vec![answer(
+                "500 Internal Server Error",
+                ETCD,
+                &error(300, "Raft Internal Error"),
+            )],
+            "has no majority",
+        ),
+        (
+            vec![answer("502 Bad Gateway", "", "<html>")],
+            "answers with the status 502",
+        ),
+        (
+            vec![answer("200 OK", "X-Etcd-Cluster-Id: c1\r\n", &whole)],
+            "no header X-Etcd-Index",
+        ),
+        (
+            vec![answer("200 OK", "X-Etcd-Index: 7\r\n", &whole)],
+            "no header X-Etcd-Cluster-Id",
+        ),
+        (
+            vec![answer("200 OK", ETCD, "<html>")],
+            "is damaged or incomplete",
+        ),
+        (
+            vec![answer("200 OK", ETCD, "{}")],
+            "is damaged or incomplete",
+        ),
+        (
+            vec![
+                answer("200 OK", ETCD, &whole),
+                answer("200 OK", &other, &whole),
+            ],
+            "name the members of one cluster",
+        ),
+        (
+            vec![answer(
+                "200 OK",
+                ETCD,
+                &store(&[("/v1/domain/b", ""), ("/v1/domain/a", "")]),
+            )],
+            "is not sorted",
+        ),
+        (
+            vec![answer(
+                "200 OK",
+                ETCD,
+                &store(&[("/v1/domain/a", ""), ("/v1/domain/a", "")]),
+            )],
             "has \"/v1/domain/a\" twice",
         ),
         (
-            vec![answer("200 OK", ETCD, &node(json!({ "key": "/v1/domain/a", "value": "" })))],
+            vec![answer(
+                "200 OK",
+                ETCD,
+                &node(json!({ "key": "/v1/domain/a", "value": "" })),
+            )],
             "is damaged or incomplete",
         ),
         (
             vec![answer(
                 "200 OK",
                 ETCD,
-                &node(json!({ "key": "/a", "value": "", "modifiedIndex": 5, "expiration": "soon" })),
+                &node(
+                    json!({ "key": "/a", "value": "", "modifiedIndex": 5, "expiration": "soon" }),
+                ),
             )],
             "the expiration of /a is no time",
         ),
@@ -256,15 +378,23 @@ async fn answers_that_etcd_does_not_give_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_without_end_are_bounded() {
     let long = store(&[("/v1/task/a", &"x".repeat(100_000))]);
-    let installation = at(answering(vec![answer("200 OK", ETCD, &long)])).set("etcd_max_answer_bytes", 50_000);
+    let installation =
+        at(answering(vec![answer("200 OK", ETCD, &long)])).set("etcd_max_answer_bytes", 50_000);
     let text = fail(&installation, &["import", "etcd", "--check"]);
-    assert!(text.contains("more than 50000 bytes; raise `etcd_max_answer_bytes`"), "{text}");
+    assert!(
+        text.contains("more than 50000 bytes; raise `etcd_max_answer_bytes`"),
+        "{text}"
+    );
 
     // Accepts connections and never answers.
-    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
+    let silent =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
     let address = silent.local_addr().expect("a listener has an address");
     let installation = at(address).set("etcd_answer_timeout", "300ms");
     let text = fail(&installation, &["import", "etcd", "--check"]);
-    assert!(text.contains("sent no answer within 300ms; "), "not within the default of five minutes: {text}");
+    assert!(
+        text.contains("sent no answer within 300ms; "),
+        "not within the default of five minutes: {text}"
+    );
     assert!(text.contains("`etcd_answer_timeout`"), "{text}");
 }

@@ -1,4 +1,5 @@
-//! What is refused, by which message, and that nothing is changed then: neither in the store nor in the database.
+//! What is refused, by which message, and that nothing is changed then: neither in the store nor in
+//! the database.
 
 use std::process::{Child, Stdio};
 
@@ -14,16 +15,27 @@ use crate::harness::host::Installation;
 /// Asserts that the import ends with these texts, and that store and database stay as they are.
 #[track_caller]
 fn refuse(installation: &Installation, expected: &[&str]) {
-    for arguments in [&["import", "etcd", "--check"][..], &["import", "etcd"], &["serve"]] {
+    for arguments in [
+        &["import", "etcd", "--check"][..],
+        &["import", "etcd"],
+        &["serve"],
+    ] {
         let text = fail(installation, arguments);
         for part in expected {
-            assert!(text.contains(part), "{arguments:?} should say {part:?}: {text}");
+            assert!(
+                text.contains(part),
+                "{arguments:?} should say {part:?}: {text}"
+            );
         }
     }
 }
 
 async fn assert_nothing_is_written(installation: &Installation) {
-    let written: Vec<_> = tables(installation).await.into_iter().filter(|name| !is_of_the_lock(name)).collect();
+    let written: Vec<_> = tables(installation)
+        .await
+        .into_iter()
+        .filter(|name| !is_of_the_lock(name))
+        .collect();
     assert_eq!(written, Vec::<String>::new());
 }
 
@@ -51,8 +63,8 @@ async fn check_prints_the_report_and_writes_nothing(kind: Kind) {
     }
     let counts = report(&installation.succeed(&["import", "etcd", "--check", "--json"]));
     for (of, counts) in counts["kinds"].as_object().expect("counts by kind") {
-        let [seen, rest @ ..] =
-            ["seen", "imported", "expired", "quarantined", "foreign"].map(|what| counts[what].as_u64());
+        let [seen, rest @ ..] = ["seen", "imported", "expired", "quarantined", "foreign"]
+            .map(|what| counts[what].as_u64());
         assert_eq!(seen, rest.into_iter().sum(), "{of}");
     }
     assert_eq!(etcd.everything().await, before);
@@ -67,9 +79,19 @@ async fn records_under_keys_that_are_not_configured_are_refused_by_label(kind: K
     stores::write(&etcd, StoreLayout::Halves).await;
     let before = etcd.everything().await;
     let installation = importing(kind, &etcd)
-        .set("encryption_keys", serde_json::json!({ "another": "passphrase" }))
+        .set(
+            "encryption_keys",
+            serde_json::json!({ "another": "passphrase" }),
+        )
         .set("active_key_label", "another");
-    refuse(&installation, &["\"key1\" (10 records)", "`encryption_keys`", "nothing was changed"]);
+    refuse(
+        &installation,
+        &[
+            "\"key1\" (10 records)",
+            "`encryption_keys`",
+            "nothing was changed",
+        ],
+    );
     assert_nothing_is_written(&installation).await;
     assert_eq!(etcd.everything().await, before);
 
@@ -85,30 +107,64 @@ async fn damaged_record_is_refused_before_anything_is_written(kind: Kind) {
     let etcd = Etcd::start().await;
     stores::write(&etcd, StoreLayout::Milliseconds).await;
     let cut = sealed(&stores::run_info("web", StoreLayout::Milliseconds));
-    etcd.put("/v1/desired_lrp/run/web", &cut[..cut.len() / 2], None).await;
+    etcd.put("/v1/desired_lrp/run/web", &cut[..cut.len() / 2], None)
+        .await;
     etcd.put("/v1/task/task-1", "09unknown", None).await;
     let before = etcd.everything().await;
     let installation = importing(kind, &etcd);
-    refuse(&installation, &["/v1/desired_lrp/run/web", "/v1/task/task-1", "unknown encoding", "`on_unreadable`"]);
+    refuse(
+        &installation,
+        &[
+            "/v1/desired_lrp/run/web",
+            "/v1/task/task-1",
+            "unknown encoding",
+            "`on_unreadable`",
+        ],
+    );
     assert_nothing_is_written(&installation).await;
     assert_eq!(etcd.everything().await, before);
 
-    let report = report(&installation.succeed(&["import", "etcd", "--on-unreadable", "quarantine", "--json"]));
+    let report = report(&installation.succeed(&[
+        "import",
+        "etcd",
+        "--on-unreadable",
+        "quarantine",
+        "--json",
+    ]));
     let quarantined = report["quarantined"].as_array().expect("a list");
-    assert_eq!(quarantined.len(), 3, "both halves of the LRP, and the task: {report}");
+    assert_eq!(
+        quarantined.len(),
+        3,
+        "both halves of the LRP, and the task: {report}"
+    );
     let found = served(&installation).await;
-    assert_eq!((found.desired.len(), found.tasks.len(), found.actual.len()), (1, 1, 4));
+    assert_eq!(
+        (found.desired.len(), found.tasks.len(), found.actual.len()),
+        (1, 1, 4)
+    );
 }
 
 on_each_database!(store_that_was_imported_before_is_refused_unless_stale_is_given);
-/// The mark of v0.1475 and later, the version that v0.1470 to v0.1474 left, and the mark of this host.
+/// The mark of v0.1475 and later, the version that v0.1470 to v0.1474 left, and the mark of this
+/// host.
 async fn store_that_was_imported_before_is_refused_unless_stale_is_given(kind: Kind) {
-    for (current, target) in [(1_451_635_201, 1_481_761_088), (1_461_790_966, 1_461_790_966), (i64::MAX, i64::MAX)] {
+    for (current, target) in [
+        (1_451_635_201, 1_481_761_088),
+        (1_461_790_966, 1_461_790_966),
+        (i64::MAX, i64::MAX),
+    ] {
         let etcd = Etcd::start().await;
         stores::write(&etcd, StoreLayout::Milliseconds).await;
         etcd.put("/version", &version(current, target), None).await;
         let installation = importing(kind, &etcd);
-        refuse(&installation, &[&current.to_string(), "imported into a relational database before", "--stale"]);
+        refuse(
+            &installation,
+            &[
+                &current.to_string(),
+                "imported into a relational database before",
+                "--stale",
+            ],
+        );
         assert_nothing_is_written(&installation).await;
         assert_eq!(etcd.get("/version").await, Some(version(current, target)));
         let stale = report(&installation.succeed(&["import", "etcd", "--stale", "--json"]));
@@ -122,8 +178,14 @@ async fn version_that_no_release_wrote_is_refused(kind: Kind) {
     let etcd = Etcd::start().await;
     stores::write(&etcd, StoreLayout::Milliseconds).await;
     for (value, expected) in [
-        (version(1_451_635_199, 1_451_635_200), "no release of Diego's BBS wrote the version 1451635199"),
-        ("1451635200 or so".to_owned(), "is not what Diego's BBS writes"),
+        (
+            version(1_451_635_199, 1_451_635_200),
+            "no release of Diego's BBS wrote the version 1451635199",
+        ),
+        (
+            "1451635200 or so".to_owned(),
+            "is not what Diego's BBS writes",
+        ),
         (String::new(), "is not what Diego's BBS writes"),
     ] {
         etcd.put("/version", &value, None).await;
@@ -135,16 +197,22 @@ async fn version_that_no_release_wrote_is_refused(kind: Kind) {
 }
 
 on_each_database!(version_of_an_interrupted_etcd_migration_is_imported_by_the_form_of_each_record);
-async fn version_of_an_interrupted_etcd_migration_is_imported_by_the_form_of_each_record(kind: Kind) {
+async fn version_of_an_interrupted_etcd_migration_is_imported_by_the_form_of_each_record(
+    kind: Kind,
+) {
     let etcd = Etcd::start().await;
     stores::write(&etcd, StoreLayout::Halves).await;
-    etcd.put("/version", &version(1_442_529_338, 1_451_635_200), None).await;
+    etcd.put("/version", &version(1_442_529_338, 1_451_635_200), None)
+        .await;
     let rewritten = encoded(&stores::run_info("web", StoreLayout::Milliseconds));
     etcd.put("/v1/desired_lrp/run/web", &rewritten, None).await;
     let installation = importing(kind, &etcd);
     import(&installation);
     let found = served(&installation).await.desired;
-    assert_eq!((found[0].start_timeout_ms, found[1].start_timeout_ms), (60_000, 60_000));
+    assert_eq!(
+        (found[0].start_timeout_ms, found[1].start_timeout_ms),
+        (60_000, 60_000)
+    );
     assert_eq!(found[0].action, found[1].action);
 }
 
@@ -153,7 +221,8 @@ on_each_database!(split_whose_number_was_not_written_is_imported);
 async fn split_whose_number_was_not_written_is_imported(kind: Kind) {
     let etcd = Etcd::start().await;
     stores::write(&etcd, StoreLayout::Halves).await;
-    etcd.put("/version", &version(1_441_411_196, 1_442_529_338), None).await;
+    etcd.put("/version", &version(1_441_411_196, 1_442_529_338), None)
+        .await;
     let installation = importing(kind, &etcd);
     import(&installation);
     assert_eq!(served(&installation).await.desired.len(), 2);
@@ -167,27 +236,52 @@ async fn database_in_use_is_not_imported_into(kind: Kind) {
     let installation = importing(kind, &etcd);
     // A database with rows and without a version is refused as at every start.
     let database = installation.database.open().await;
-    execute(&database, "CREATE TABLE tasks (guid VARCHAR(255) PRIMARY KEY)").await;
+    execute(
+        &database,
+        "CREATE TABLE tasks (guid VARCHAR(255) PRIMARY KEY)",
+    )
+    .await;
     execute(&database, "INSERT INTO tasks (guid) VALUES ('a')").await;
     database.close().await;
     for arguments in [&["import", "etcd"][..], &["serve"]] {
         let text = fail(&installation, arguments);
-        assert!(text.contains("tasks") || text.contains("the database is in use"), "{text}");
+        assert!(
+            text.contains("tasks") || text.contains("the database is in use"),
+            "{text}"
+        );
     }
     let database = installation.database.open().await;
-    assert_eq!(crate::harness::database::texts(&database, "SELECT guid FROM tasks").await, ["a"]);
+    assert_eq!(
+        crate::harness::database::texts(&database, "SELECT guid FROM tasks").await,
+        ["a"]
+    );
     execute(&database, "DROP TABLE tasks").await;
     database.close().await;
 
     // One that is served already stays so, and the log says that etcd has no effect.
     let without = importing(kind, &etcd);
-    let fresh = Installation::on(without.database.clone(), &crate::harness::modules::modules());
+    let fresh = Installation::on(
+        without.database.clone(),
+        &crate::harness::modules::modules(),
+    );
     assert!(fresh.serve().terminate().success());
-    let with = etcd.configuration().into_iter().fold(fresh, |fresh, (key, value)| fresh.set(key, value));
+    let with = etcd
+        .configuration()
+        .into_iter()
+        .fold(fresh, |fresh, (key, value)| fresh.set(key, value));
     let text = fail(&with, &["import", "etcd"]);
-    assert!(text.contains("the database is in use") && text.contains("Name an empty database"), "{text}");
+    assert!(
+        text.contains("the database is in use") && text.contains("Name an empty database"),
+        "{text}"
+    );
     let mut host = with.serve();
-    assert!(host.output().iter().any(|line| line.contains("`etcd_cluster_urls` has no effect")), "{:?}", host.output());
+    assert!(
+        host.output()
+            .iter()
+            .any(|line| line.contains("`etcd_cluster_urls` has no effect")),
+        "{:?}",
+        host.output()
+    );
     assert_eq!(super::listed(&host).await, super::Listed::default());
     assert_eq!(etcd.everything().await, before);
 }
@@ -199,7 +293,10 @@ async fn imported_database_is_not_imported_into_again(kind: Kind) {
     let installation = importing(kind, &etcd);
     import(&installation);
     let text = fail(&installation, &["import", "etcd"]);
-    assert!(text.contains("was imported into this database before"), "{text}");
+    assert!(
+        text.contains("was imported into this database before"),
+        "{text}"
+    );
     assert_eq!(served(&installation).await.desired.len(), 2);
 }
 
@@ -215,14 +312,20 @@ async fn other_commands_name_the_import_that_comes_first(kind: Kind) {
     let installation = installation.set("etcd_cluster_urls", Value::Array(Vec::new()));
     for arguments in [&["migrate", "up"][..], &["serve"]] {
         let text = fail(&installation, arguments);
-        assert!(text.contains("an import from etcd has begun and not ended"), "{text}");
+        assert!(
+            text.contains("an import from etcd has begun and not ended"),
+            "{text}"
+        );
     }
 }
 
 /// Starts an import that stops at a point of it.
 fn stopped(installation: &Installation, point: &str) -> Child {
     let mut command = installation.command(&["import", "etcd", "--json"]);
-    command.env("BBS_FAULT", format!("stop:{point}")).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .env("BBS_FAULT", format!("stop:{point}"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let mut child = command.spawn().expect("the executable starts");
     assert!(stops(&mut child), "{point} is not reached");
     child
@@ -238,7 +341,11 @@ fn failure_of(child: Child) -> String {
     signal("CONT", &child);
     let output = child.wait_with_output().expect("it ends");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success(), "it should have failed: {}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        !output.status.success(),
+        "it should have failed: {}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     text
 }
 
@@ -254,14 +361,20 @@ async fn store_that_changes_ends_the_import(kind: Kind) {
     let child = stopped(&installation, "after-import-tables");
     etcd.put("/v1/task/new-1", &new("new-1"), None).await;
     let text = failure_of(child);
-    assert!(text.contains("has changed while it was imported") && text.contains("Stop every BBS"), "{text}");
+    assert!(
+        text.contains("has changed while it was imported") && text.contains("Stop every BBS"),
+        "{text}"
+    );
     assert_eq!(etcd.get("/version").await, number);
 
     // The next attempt begins anew, from the store as it is then.
     let child = stopped(&installation, "after-import");
     etcd.delete("/v1/task/new-1").await;
     let text = failure_of(child);
-    assert!(text.contains("has changed since it was imported") && text.contains("drop the tables"), "{text}");
+    assert!(
+        text.contains("has changed since it was imported") && text.contains("drop the tables"),
+        "{text}"
+    );
     assert_eq!(etcd.get("/version").await, number);
 
     // Nothing is served from a database that lacks what was written since.
@@ -286,7 +399,11 @@ async fn domains_that_expire_meanwhile_are_no_change(kind: Kind) {
     }
     signal("CONT", &child);
     let output = child.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
     assert_eq!(installation.data_version(), NEWEST);
 }
@@ -300,7 +417,10 @@ async fn version_written_by_another_client_is_not_overwritten(kind: Kind) {
     let other = version(1_451_635_200, 1_451_635_200);
     etcd.put("/version", &other, None).await;
     let text = failure_of(child);
-    assert!(text.contains("was written after the import and cannot be marked"), "{text}");
+    assert!(
+        text.contains("was written after the import and cannot be marked"),
+        "{text}"
+    );
     assert_eq!(etcd.get("/version").await, Some(other));
     let text = fail(&installation, &["serve"]);
     assert!(text.contains("cannot be marked"), "{text}");
@@ -310,18 +430,33 @@ async fn version_written_by_another_client_is_not_overwritten(kind: Kind) {
 fn configuration_of_etcd_is_checked() {
     let refused = |keys: &[(&str, Value)], expected: &str| {
         let installation = Installation::new(&crate::harness::modules::modules(), Kind::Sqlite);
-        let installation = keys.iter().fold(installation, |all, (key, value)| all.set(key, value.clone()));
+        let installation = keys.iter().fold(installation, |all, (key, value)| {
+            all.set(key, value.clone())
+        });
         let text = fail(&installation, &["import", "etcd", "--check"]);
         assert!(text.contains(expected), "{expected}: {text}");
     };
     let urls = |urls: &[&str]| ("etcd_cluster_urls", Value::from(urls.to_vec()));
     refused(&[], "`etcd_cluster_urls` is not in the configuration");
-    refused(&[urls(&["etcd:4001"])], "it is a list of URLs without a path");
-    refused(&[urls(&["http://etcd:4001/v2/keys"])], "it is a list of URLs without a path");
-    refused(&[urls(&["http://one:4001", "https://two:4001"])], "all of them with the same");
+    refused(
+        &[urls(&["etcd:4001"])],
+        "it is a list of URLs without a path",
+    );
+    refused(
+        &[urls(&["http://etcd:4001/v2/keys"])],
+        "it is a list of URLs without a path",
+    );
+    refused(
+        &[urls(&["http://one:4001", "https://two:4001"])],
+        "all of them with the same",
+    );
     refused(&[urls(&["https://one:4001"])], "etcd_cert_file");
     refused(
-        &[urls(&["https://one:4001"]), ("etcd_cert_file", "c".into()), ("etcd_key_file", "k".into())],
+        &[
+            urls(&["https://one:4001"]),
+            ("etcd_cert_file", "c".into()),
+            ("etcd_key_file", "k".into()),
+        ],
         "etcd_ca_file",
     );
 }

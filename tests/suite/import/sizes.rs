@@ -1,4 +1,5 @@
-//! Stores whose records are large: what one transaction of an import writes, and holds in memory, is bounded in bytes.
+//! Stores whose records are large: what one transaction of an import writes, and holds in memory,
+//! is bounded in bytes.
 
 use bbs::testing::migrate::fault::AFTER_IMPORT_BATCH;
 
@@ -12,21 +13,29 @@ const LAYOUT: StoreLayout = StoreLayout::Halves;
 /// Bytes of each run information; etcd refuses values above 1.5 MB.
 const LARGE: usize = 900_000;
 const LRPS: usize = 8;
-/// Records that fit into one transaction: the one that reaches 4 MiB of sealed text, which is a third longer, is the last.
+/// Records that fit into one transaction: the one that reaches 4 MiB of sealed text, which is a
+/// third longer, is the last.
 const FITTING: usize = 4;
 
 /// Desired LRPs in halves; of as many others only the run information is there.
 async fn store() -> Etcd {
     let etcd = Etcd::start().await;
-    etcd.put("/version", &stores::version(1_451_635_200, 1_451_635_200), None).await;
+    etcd.put(
+        "/version",
+        &stores::version(1_451_635_200, 1_451_635_200),
+        None,
+    )
+    .await;
     for number in 0..LRPS {
         for guid in [format!("alone-{number:02}"), format!("whole-{number:02}")] {
             let mut run = stores::run_info(&guid, LAYOUT);
             run.environment_variables[0].value = "v".repeat(LARGE).into();
-            etcd.put(&format!("/v1/desired_lrp/run/{guid}"), &sealed(&run), None).await;
+            etcd.put(&format!("/v1/desired_lrp/run/{guid}"), &sealed(&run), None)
+                .await;
             if guid.starts_with("whole") {
                 let schedule = sealed(&stores::scheduling(&guid));
-                etcd.put(&format!("/v1/desired_lrp/schedule/{guid}"), &schedule, None).await;
+                etcd.put(&format!("/v1/desired_lrp/schedule/{guid}"), &schedule, None)
+                    .await;
             }
         }
     }
@@ -41,8 +50,9 @@ async fn count(installation: &Installation, query: &str) -> usize {
 }
 
 on_each_database!(large_halves_of_desired_lrps_are_imported_in_small_transactions);
-/// Goal: scheduling information is small, and each brings its run information with it, so that a batch of the former is no
-/// bound. Method: an import is killed after its first, second, third … transaction; each has written a few of the rows.
+/// Goal: scheduling information is small, and each brings its run information with it, so that a
+/// batch of the former is no bound. Method: an import is killed after its first, second, third …
+/// transaction; each has written a few of the rows.
 async fn large_halves_of_desired_lrps_are_imported_in_small_transactions(kind: Kind) {
     const TABLES: [&str; 3] = [
         "SELECT process_guid FROM bbs_import_run",
@@ -55,13 +65,21 @@ async fn large_halves_of_desired_lrps_are_imported_in_small_transactions(kind: K
     for passage in 1.. {
         let mut command = installation.command(&["import", "etcd", "--json"]);
         command.env("BBS_FAULT", format!("{AFTER_IMPORT_BATCH}:{passage}"));
-        if command.output().expect("the executable starts").status.success() {
+        if command
+            .output()
+            .expect("the executable starts")
+            .status
+            .success()
+        {
             assert!(passage > 4 * LRPS / FITTING, "{passage} transactions");
             break;
         }
         for (table, before) in TABLES.into_iter().zip(&mut before) {
             let rows = count(&installation, table).await;
-            assert!(rows.abs_diff(*before) <= FITTING, "transaction {passage}: from {before} to {rows}: {table}");
+            assert!(
+                rows.abs_diff(*before) <= FITTING,
+                "transaction {passage}: from {before} to {rows}: {table}"
+            );
             *before = rows;
         }
     }

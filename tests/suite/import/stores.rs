@@ -1,5 +1,5 @@
-//! Stores in the layouts of Diego's releases: the same deployment, written as each of them wrote it. Owns the encodings; uses
-//! nothing of the host's decoding.
+//! Stores in the layouts of Diego's releases: the same deployment, written as each of them wrote
+//! it. Owns the encodings; uses nothing of the host's decoding.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -33,8 +33,14 @@ pub enum StoreLayout {
 }
 
 impl StoreLayout {
-    pub const ALL: [Self; 6] =
-        [Self::Receptor, Self::Json, Self::Protobuf, Self::Halves, Self::HalvesAgain, Self::Milliseconds];
+    pub const ALL: [Self; 6] = [
+        Self::Receptor,
+        Self::Json,
+        Self::Protobuf,
+        Self::Halves,
+        Self::HalvesAgain,
+        Self::Milliseconds,
+    ];
 
     fn version(self) -> Option<i64> {
         Some(match self {
@@ -53,7 +59,14 @@ impl StoreLayout {
 }
 
 pub fn keyring() -> Keyring {
-    Keyring::new([("key1", "correct horse battery staple"), ("old-2015", "tr0ub4dor&3")], "key1").expect("two keys")
+    Keyring::new(
+        [
+            ("key1", "correct horse battery staple"),
+            ("old-2015", "tr0ub4dor&3"),
+        ],
+        "key1",
+    )
+    .expect("two keys")
 }
 
 /// The value of a version node.
@@ -69,36 +82,70 @@ pub fn sealed(message: &impl Message) -> String {
 
 /// `01` over an enveloped message.
 pub fn encoded(message: &impl Message) -> String {
-    format!("01{}", STANDARD.encode([&[2, 0][..], &message.encode_to_vec()].concat()))
+    format!(
+        "01{}",
+        STANDARD.encode([&[2, 0][..], &message.encode_to_vec()].concat())
+    )
 }
 
 fn run(path: &str) -> proto::Action {
-    let run = proto::RunAction { path: path.into(), user: "vcap".into(), ..Default::default() };
-    proto::Action { run_action: Some(run), ..Default::default() }
+    let run = proto::RunAction {
+        path: path.into(),
+        user: "vcap".into(),
+        ..Default::default()
+    };
+    proto::Action {
+        run_action: Some(run),
+        ..Default::default()
+    }
 }
 
 /// An action that ends after 1.5 s, in the unit of the layout.
 fn limited(layout: StoreLayout) -> proto::Action {
-    let limit = proto::TimeoutAction { action: Some(Box::new(run("/bin/app"))), ..Default::default() };
-    let limit = match layout {
-        StoreLayout::Milliseconds => proto::TimeoutAction { timeout_ms: 1500, ..limit },
-        _ => proto::TimeoutAction { deprecated_timeout_ns: 1_500_000_000, ..limit },
+    let limit = proto::TimeoutAction {
+        action: Some(Box::new(run("/bin/app"))),
+        ..Default::default()
     };
-    proto::Action { timeout_action: Some(Box::new(limit)), ..Default::default() }
+    let limit = match layout {
+        StoreLayout::Milliseconds => proto::TimeoutAction {
+            timeout_ms: 1500,
+            ..limit
+        },
+        _ => proto::TimeoutAction {
+            deprecated_timeout_ns: 1_500_000_000,
+            ..limit
+        },
+    };
+    proto::Action {
+        timeout_action: Some(Box::new(limit)),
+        ..Default::default()
+    }
 }
 
 /// The routes of `web`.
 pub fn routes() -> proto::ProtoRoutes {
     let value = br#"[{"hostnames":["a.example.com"],"port":8080}]"#.to_vec();
-    proto::ProtoRoutes { routes: vec![proto::RouteEntry { key: "cf-router".into(), value }] }
+    proto::ProtoRoutes {
+        routes: vec![proto::RouteEntry {
+            key: "cf-router".into(),
+            value,
+        }],
+    }
 }
 
 fn key(guid: &str) -> proto::DesiredLrpKey {
-    proto::DesiredLrpKey { process_guid: guid.into(), domain: "cf-apps".into(), log_guid: format!("log-{guid}").into() }
+    proto::DesiredLrpKey {
+        process_guid: guid.into(),
+        domain: "cf-apps".into(),
+        log_guid: format!("log-{guid}").into(),
+    }
 }
 
 fn tag(epoch: &str, index: u32) -> proto::ModificationTag {
-    proto::ModificationTag { epoch: epoch.into(), index }
+    proto::ModificationTag {
+        epoch: epoch.into(),
+        index,
+    }
 }
 
 /// The half of a desired LRP for scheduling.
@@ -123,7 +170,10 @@ pub fn scheduling(guid: &str) -> DesiredLrpSchedulingInfo {
 pub fn run_info(guid: &str, layout: StoreLayout) -> DesiredLrpRunInfo {
     let info = DesiredLrpRunInfo {
         desired_lrp_key: Some(key(guid)),
-        environment_variables: vec![proto::EnvironmentVariable { name: "A".into(), value: "1".into() }],
+        environment_variables: vec![proto::EnvironmentVariable {
+            name: "A".into(),
+            value: "1".into(),
+        }],
         action: Some(limited(layout)),
         privileged: true,
         cpu_weight: 10,
@@ -139,8 +189,14 @@ pub fn run_info(guid: &str, layout: StoreLayout) -> DesiredLrpRunInfo {
         ..Default::default()
     };
     match layout {
-        StoreLayout::Milliseconds => DesiredLrpRunInfo { start_timeout_ms: 60_000, ..info },
-        _ => DesiredLrpRunInfo { deprecated_start_timeout_s: 60, ..info },
+        StoreLayout::Milliseconds => DesiredLrpRunInfo {
+            start_timeout_ms: 60_000,
+            ..info
+        },
+        _ => DesiredLrpRunInfo {
+            deprecated_start_timeout_s: 60,
+            ..info
+        },
     }
 }
 
@@ -177,11 +233,19 @@ pub fn instance(guid: &str, index: i32, state: &str, cell: &str) -> ActualLrp {
     let placed = !cell.is_empty();
     let net_info = proto::ActualLrpNetInfo {
         address: "10.0.0.7".into(),
-        ports: vec![proto::PortMapping { container_port: 8080, host_port: 61_001, ..Default::default() }],
+        ports: vec![proto::PortMapping {
+            container_port: 8080,
+            host_port: 61_001,
+            ..Default::default()
+        }],
         ..Default::default()
     };
     ActualLrp {
-        actual_lrp_key: Some(proto::ActualLrpKey { process_guid: guid.into(), index, domain: "cf-apps".into() }),
+        actual_lrp_key: Some(proto::ActualLrpKey {
+            process_guid: guid.into(),
+            index,
+            domain: "cf-apps".into(),
+        }),
         actual_lrp_instance_key: placed.then(|| proto::ActualLrpInstanceKey {
             instance_guid: format!("{guid}-{index}-{cell}").into(),
             cell_id: cell.into(),
@@ -196,9 +260,15 @@ pub fn instance(guid: &str, index: i32, state: &str, cell: &str) -> ActualLrp {
 
 /// The instances of the deployment: index, `instance` or `evacuating`, record.
 fn instances() -> Vec<(&'static str, ActualLrp)> {
-    let crashed =
-        ActualLrp { crash_count: 3, crash_reason: "out of memory".into(), ..instance("web", 1, "CRASHED", "") };
-    let waiting = ActualLrp { placement_error: "no cells".into(), ..instance("worker", 0, "UNCLAIMED", "") };
+    let crashed = ActualLrp {
+        crash_count: 3,
+        crash_reason: "out of memory".into(),
+        ..instance("web", 1, "CRASHED", "")
+    };
+    let waiting = ActualLrp {
+        placement_error: "no cells".into(),
+        ..instance("worker", 0, "UNCLAIMED", "")
+    };
     vec![
         ("instance", instance("web", 0, "RUNNING", "cell-1")),
         ("evacuating", instance("web", 0, "RUNNING", "cell-0")),
@@ -224,12 +294,28 @@ pub fn task(guid: &str, state: i32, layout: StoreLayout) -> Task {
         domain: "cf-tasks".into(),
         created_at: 1_460_000_000_000_000_001,
         updated_at: 1_460_000_000_000_000_003,
-        first_completed_at: if completed { 1_460_000_000_000_000_002 } else { 0 },
+        first_completed_at: if completed {
+            1_460_000_000_000_000_002
+        } else {
+            0
+        },
         state,
-        cell_id: if completed { "cell-1".into() } else { Vec::new() },
-        result: if completed { "partial".into() } else { Vec::new() },
+        cell_id: if completed {
+            "cell-1".into()
+        } else {
+            Vec::new()
+        },
+        result: if completed {
+            "partial".into()
+        } else {
+            Vec::new()
+        },
         failed: completed,
-        failure_reason: if completed { "exit status 1".into() } else { Vec::new() },
+        failure_reason: if completed {
+            "exit status 1".into()
+        } else {
+            Vec::new()
+        },
         ..Default::default()
     }
 }
@@ -252,10 +338,18 @@ fn json_lrp(guid: &str) -> serde_json::Value {
 
 fn json_instance(lrp: &ActualLrp) -> serde_json::Value {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
-    let (key, instance) = (lrp.actual_lrp_key.clone().expect("a key"), lrp.actual_lrp_instance_key.clone());
-    let (instance, net) = (instance.unwrap_or_default(), lrp.actual_lrp_net_info.clone().unwrap_or_default());
-    let ports =
-        net.ports.iter().map(|port| json!({ "container_port": port.container_port, "host_port": port.host_port }));
+    let (key, instance) = (
+        lrp.actual_lrp_key.clone().expect("a key"),
+        lrp.actual_lrp_instance_key.clone(),
+    );
+    let (instance, net) = (
+        instance.unwrap_or_default(),
+        lrp.actual_lrp_net_info.clone().unwrap_or_default(),
+    );
+    let ports = net
+        .ports
+        .iter()
+        .map(|port| json!({ "container_port": port.container_port, "host_port": port.host_port }));
     json!({
         "process_guid": text(&key.process_guid), "index": key.index, "domain": text(&key.domain),
         "instance_guid": text(&instance.instance_guid), "cell_id": text(&instance.cell_id), "address": text(&net.address),
@@ -286,7 +380,10 @@ fn json_task(task: &Task, layout: StoreLayout) -> serde_json::Value {
 pub fn deployment(layout: StoreLayout) -> Vec<Written> {
     let mut leaves: Vec<Written> = Vec::new();
     if let Some(number) = layout.version() {
-        leaves.push(("/version".to_owned(), version(number, 1_451_635_200.max(number))));
+        leaves.push((
+            "/version".to_owned(),
+            version(number, 1_451_635_200.max(number)),
+        ));
     }
     for guid in ["web", "worker"] {
         let (info, run) = (scheduling(guid), run_info(guid, layout));
@@ -294,7 +391,9 @@ pub fn deployment(layout: StoreLayout) -> Vec<Written> {
             StoreLayout::Receptor | StoreLayout::Json => {
                 leaves.push((format!("/v1/desired/{guid}"), json_lrp(guid).to_string()));
             }
-            StoreLayout::Protobuf => leaves.push((format!("/v1/desired/{guid}"), encoded(&whole(guid, layout)))),
+            StoreLayout::Protobuf => {
+                leaves.push((format!("/v1/desired/{guid}"), encoded(&whole(guid, layout))))
+            }
             StoreLayout::Halves | StoreLayout::HalvesAgain | StoreLayout::Milliseconds => {
                 let is_open = layout == StoreLayout::Milliseconds;
                 leaves.push((format!("/v1/desired_lrp/schedule/{guid}"), sealed(&info)));
@@ -306,7 +405,10 @@ pub fn deployment(layout: StoreLayout) -> Vec<Written> {
     if !layout.is_json() && layout != StoreLayout::Protobuf {
         leaves.push(("/encryption-key".to_owned(), "key1".to_owned()));
     }
-    for (slot, lrp) in instances().into_iter().filter(|(slot, _)| *slot == "instance") {
+    for (slot, lrp) in instances()
+        .into_iter()
+        .filter(|(slot, _)| *slot == "instance")
+    {
         leaves.push((instance_key(&lrp, slot), instance_value(&lrp, layout)));
     }
     for (guid, state) in [("task-1", 1), ("task-2", 3)] {
@@ -324,7 +426,11 @@ pub fn deployment(layout: StoreLayout) -> Vec<Written> {
 
 fn instance_key(lrp: &ActualLrp, slot: &str) -> String {
     let key = lrp.actual_lrp_key.clone().expect("a key");
-    format!("/v1/actual/{}/{}/{slot}", String::from_utf8_lossy(&key.process_guid), key.index)
+    format!(
+        "/v1/actual/{}/{}/{slot}",
+        String::from_utf8_lossy(&key.process_guid),
+        key.index
+    )
 }
 
 fn instance_value(lrp: &ActualLrp, layout: StoreLayout) -> String {
@@ -338,8 +444,16 @@ fn instance_value(lrp: &ActualLrp, layout: StoreLayout) -> String {
 /// Writes the deployment, with an evacuating instance and a domain that expire long after the test.
 pub async fn write(etcd: &Etcd, layout: StoreLayout) {
     etcd.put_all(deployment(layout)).await;
-    for (slot, lrp) in instances().into_iter().filter(|(slot, _)| *slot == "evacuating") {
-        etcd.put(&instance_key(&lrp, slot), &instance_value(&lrp, layout), Some(3600)).await;
+    for (slot, lrp) in instances()
+        .into_iter()
+        .filter(|(slot, _)| *slot == "evacuating")
+    {
+        etcd.put(
+            &instance_key(&lrp, slot),
+            &instance_value(&lrp, layout),
+            Some(3600),
+        )
+        .await;
     }
     etcd.put("/v1/domain/cf-apps", "", Some(3600)).await;
 }

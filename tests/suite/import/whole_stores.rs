@@ -1,5 +1,5 @@
-//! Whole stores in the layout of each release, imported into each database: the records that the API returns, the rows in the
-//! database, and the store afterwards.
+//! Whole stores in the layout of each release, imported into each database: the records that the
+//! API returns, the rows in the database, and the store afterwards.
 
 use bbs_proto::models as proto;
 use serde_json::Value;
@@ -19,14 +19,20 @@ fn expected() -> Listed {
         // From the metrics guid, by Diego's migration 1722634733.
         metric_tags: vec![proto::MetricTagEntry {
             key: "source_id".into(),
-            value: Some(proto::MetricTagValue { r#static: format!("log-{guid}").into(), ..Default::default() }),
+            value: Some(proto::MetricTagValue {
+                r#static: format!("log-{guid}").into(),
+                ..Default::default()
+            }),
         }],
         start_timeout_ms: 60_000,
         ..stores::whole(guid, StoreLayout::Milliseconds)
     };
     let instance = |guid, index, state, cell| {
         let lrp = stores::instance(guid, index, state, cell);
-        let (key, net_info) = (lrp.actual_lrp_instance_key.clone(), lrp.actual_lrp_net_info.clone());
+        let (key, net_info) = (
+            lrp.actual_lrp_instance_key.clone(),
+            lrp.actual_lrp_net_info.clone(),
+        );
         proto::ActualLrp {
             // Always there, as in Diego's answers.
             actual_lrp_instance_key: Some(key.unwrap_or_default()),
@@ -39,13 +45,24 @@ fn expected() -> Listed {
         presence: proto::actual_lrp::Presence::Evacuating.into(),
         ..instance("web", 0, "RUNNING", "cell-0")
     };
-    let crashed =
-        proto::ActualLrp { crash_count: 3, crash_reason: "out of memory".into(), ..instance("web", 1, "CRASHED", "") };
-    let waiting = proto::ActualLrp { placement_error: "no cells".into(), ..instance("worker", 0, "UNCLAIMED", "") };
+    let crashed = proto::ActualLrp {
+        crash_count: 3,
+        crash_reason: "out of memory".into(),
+        ..instance("web", 1, "CRASHED", "")
+    };
+    let waiting = proto::ActualLrp {
+        placement_error: "no cells".into(),
+        ..instance("worker", 0, "UNCLAIMED", "")
+    };
     let task = |(guid, state)| stores::task(guid, state, StoreLayout::Milliseconds);
     Listed {
         desired: ["web", "worker"].map(desired).into(),
-        actual: vec![instance("web", 0, "RUNNING", "cell-1"), evacuating, crashed, waiting],
+        actual: vec![
+            instance("web", 0, "RUNNING", "cell-1"),
+            evacuating,
+            crashed,
+            waiting,
+        ],
         tasks: [("task-1", 1), ("task-2", 3)].map(task).into(),
         domains: ["cf-apps", "forever"].map(str::to_owned).into(),
     }
@@ -61,11 +78,20 @@ async fn store_of_each_layout_is_imported_whole(kind: Kind) {
         let report = import(&installation);
         let case = format!("{layout:?}");
         let total = |what: &str| -> u64 {
-            let kinds = report["kinds"].as_object().expect("counts by kind").values();
-            kinds.map(|counts| counts[what].as_u64().expect("a count")).sum()
+            let kinds = report["kinds"]
+                .as_object()
+                .expect("counts by kind")
+                .values();
+            kinds
+                .map(|counts| counts[what].as_u64().expect("a count"))
+                .sum()
         };
         let leaves = before.len() as u64 + u64::from(!report["version"].is_null());
-        assert_eq!((total("seen"), total("imported")), (leaves, leaves), "{case}: {report}");
+        assert_eq!(
+            (total("seen"), total("imported")),
+            (leaves, leaves),
+            "{case}: {report}"
+        );
         assert_eq!(installation.data_version(), NEWEST, "{case}");
         assert_eq!(records(&etcd).await, before, "{case}: the store is changed");
         assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK), "{case}");
@@ -74,10 +100,12 @@ async fn store_of_each_layout_is_imported_whole(kind: Kind) {
         let rows = async |query: &str| {
             // PostgreSQL pads what is cast to CHAR.
             let rows = texts(&database, query).await.into_iter();
-            rows.map(|text| text.trim_end().to_owned()).collect::<Vec<_>>()
+            rows.map(|text| text.trim_end().to_owned())
+                .collect::<Vec<_>>()
         };
         assert_eq!(
-            rows("SELECT CAST(expire_time AS CHAR(20)) FROM domains WHERE domain = 'forever'").await,
+            rows("SELECT CAST(expire_time AS CHAR(20)) FROM domains WHERE domain = 'forever'")
+                .await,
             [FOREVER],
             "{case}"
         );
@@ -94,7 +122,11 @@ async fn store_of_each_layout_is_imported_whole(kind: Kind) {
         )
         .await;
         assert_eq!(opened, Vec::<String>::new(), "{case}");
-        assert_eq!(rows("SELECT process_guid FROM bbs_import_run").await, Vec::<String>::new(), "{case}");
+        assert_eq!(
+            rows("SELECT process_guid FROM bbs_import_run").await,
+            Vec::<String>::new(),
+            "{case}"
+        );
         database.close().await;
 
         drop(etcd);
@@ -117,14 +149,19 @@ async fn host_imports_at_its_start_and_answers_503_meanwhile(kind: Kind) {
     let mut host = Host::start(command, "listening");
     host.until_stopped().await;
     // Sent to the stopped process, so that it is answered before the import goes on.
-    let call = crate::harness::http_client().post(host.url("/v1/domains/list")).send();
+    let call = crate::harness::http_client()
+        .post(host.url("/v1/domains/list"))
+        .send();
     let call = tokio::spawn(call);
     host.signal("CONT");
     let answer = call.await.expect("no panic").expect("the port is open");
     assert_eq!(answer.status(), 503);
     assert!(answer.headers().contains_key("retry-after"));
     let progress: Value = answer.json().await.expect("the progress is JSON");
-    assert!(["prepare", "import"].contains(&progress["phase"].as_str().unwrap_or_default()), "{progress}");
+    assert!(
+        ["prepare", "import"].contains(&progress["phase"].as_str().unwrap_or_default()),
+        "{progress}"
+    );
     host.wait_for_line(|line| line.contains("is marked as imported"));
     host.wait_for_line(|line| line.contains("serving"));
     assert_eq!(listed(&host).await, expected());

@@ -1,5 +1,5 @@
-//! A rotation that is killed at each of its crash points and run again completes. The killed process is this test
-//! executable, which runs one test on the database of another.
+//! A rotation that is killed at each of its crash points and run again completes. The killed
+//! process is this test executable, which runs one test on the database of another.
 
 use std::path::Path;
 use std::process::Command;
@@ -55,22 +55,36 @@ fn task(database: &TestDatabase, replays: &Path) -> String {
 /// Runs the process. Returns whether it was killed.
 fn run(database: &TestDatabase, replays: &Path, fault: Option<&str>) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "keys::crash::rotation_sets_the_label", "--nocapture"]);
-    command.env(TASK, task(database, replays)).env_remove("BBS_FAULT");
+    command.args([
+        "--exact",
+        "keys::crash::rotation_sets_the_label",
+        "--nocapture",
+    ]);
+    command
+        .env(TASK, task(database, replays))
+        .env_remove("BBS_FAULT");
     if let Some(fault) = fault {
         command.env("BBS_FAULT", fault);
     }
     let output = command.output().unwrap();
     let killed = std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(9);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(killed || output.status.success(), "{fault:?}: {}{stderr}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        killed || output.status.success(),
+        "{fault:?}: {}{stderr}",
+        String::from_utf8_lossy(&output.stdout)
+    );
     killed
 }
 
 fn write_replays(folder: &Path) {
     std::fs::create_dir_all(folder).unwrap();
     for file in 0..FILES {
-        std::fs::write(folder.join(format!("1-up-{file}.replay")), seal(OLD, b"unit")).unwrap();
+        std::fs::write(
+            folder.join(format!("1-up-{file}.replay")),
+            seal(OLD, b"unit"),
+        )
+        .unwrap();
     }
 }
 
@@ -87,7 +101,10 @@ async fn read_labels(database: &TestDatabase, replays: &Path) -> StoredLabels {
     assert!(found.iter().all(|text| open(text) == b"same"));
     for entry in std::fs::read_dir(replays).unwrap() {
         let path = entry.unwrap().path();
-        if path.extension().is_some_and(|extension| extension == "replay") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "replay")
+        {
             found.push(std::fs::read_to_string(path).unwrap());
             assert_eq!(open(&found[found.len() - 1]), b"unit");
         }
@@ -95,7 +112,9 @@ async fn read_labels(database: &TestDatabase, replays: &Path) -> StoredLabels {
     assert_eq!(found.len(), ROWS * 2 + FILES);
     let mut labels = BTreeMap::new();
     for text in &found {
-        *labels.entry(header::label_of(text.as_bytes()).unwrap()).or_default() += 1;
+        *labels
+            .entry(header::label_of(text.as_bytes()).unwrap())
+            .or_default() += 1;
     }
     let label = texts(&database, LABEL).await.pop();
     database.close().await;
@@ -110,10 +129,16 @@ async fn rotation_killed_at_any_crash_point_is_completed_by_the_next_run(kind: K
     for point in ROTATION_POINTS {
         for passage in killed_passages(kind) {
             let case = format!("{kind:?} {point}:{passage}");
-            let (database, replays) = (start.test.copy(), folder.path().join(format!("{point}-{passage}")));
+            let (database, replays) = (
+                start.test.copy(),
+                folder.path().join(format!("{point}-{passage}")),
+            );
             write_replays(&replays);
             let killed = run(&database, &replays, Some(&format!("{point}:{passage}")));
-            assert!(killed || passage > 1, "{case}: no rotation reaches this point");
+            assert!(
+                killed || passage > 1,
+                "{case}: no rotation reaches this point"
+            );
             let halfway = read_labels(&database, &replays).await;
             // If the label is set, no text may be under another key, at every moment.
             if let Some(label) = &halfway.label {
@@ -124,8 +149,16 @@ async fn rotation_killed_at_any_crash_point_is_completed_by_the_next_run(kind: K
             }
             let end = read_labels(&database, &replays).await;
             assert_eq!(end.label.as_deref(), Some(NEW), "{case}");
-            assert_eq!(end.labels, [(NEW.to_owned(), ROWS * 2 + FILES)].into(), "{case}");
-            assert_eq!(std::fs::read_dir(&replays).unwrap().count(), FILES, "{case}: no temporary file is left");
+            assert_eq!(
+                end.labels,
+                [(NEW.to_owned(), ROWS * 2 + FILES)].into(),
+                "{case}"
+            );
+            assert_eq!(
+                std::fs::read_dir(&replays).unwrap().count(),
+                FILES,
+                "{case}: no temporary file is left"
+            );
         }
     }
 }

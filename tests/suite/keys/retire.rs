@@ -8,13 +8,20 @@ async fn unknown_label_is_rejected_before_any_change(kind: Kind) {
     case.label_is(Some("lost")).await;
     let before = case.messages().await;
     let context = case.context();
-    let error = keys::check(&context.database, &context.keyring, &context.scope).await.unwrap_err();
-    assert!(matches!(&error, KeysError::UnknownLabel { label } if label == "lost"), "{error}");
+    let error = keys::check(&context.database, &context.keyring, &context.scope)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, KeysError::UnknownLabel { label } if label == "lost"),
+        "{error}"
+    );
     assert!(keys::begin(&context, &case.fence).await.is_err());
     assert!(keys::rotate(&context, &case.fence).await.is_err());
     assert_eq!(case.messages().await, before);
     assert_eq!(case.label().await.as_deref(), Some("lost"));
-    let status = keys::status(&context.database, &context.keyring, &context.scope).await.unwrap();
+    let status = keys::status(&context.database, &context.keyring, &context.scope)
+        .await
+        .unwrap();
     assert_eq!(status.unknown, ["lost"]);
 }
 
@@ -41,34 +48,69 @@ async fn reversed_rotation_still_requires_both_keys(kind: Kind) {
     let case = RotationTest::new(kind, 1).await;
     assert!(keys::begin(&case.context(), &case.fence).await.unwrap());
     case.insert("meanwhile", 0, &seal(NEW, b"new"), None).await;
-    assert!(keys::begin(&case.context_with(keys(OLD)), &case.fence).await.unwrap());
+    assert!(
+        keys::begin(&case.context_with(keys(OLD)), &case.fence)
+            .await
+            .unwrap()
+    );
     let only_old = case.context_with(Keyring::new([(OLD, "first")], OLD).unwrap());
-    let error = keys::check(&only_old.database, &only_old.keyring, &only_old.scope).await.unwrap_err();
-    assert!(matches!(&error, KeysError::KeyRemoved { label, texts: 1, .. } if label == NEW), "{error}");
+    let error = keys::check(&only_old.database, &only_old.keyring, &only_old.scope)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, KeysError::KeyRemoved { label, texts: 1, .. } if label == NEW),
+        "{error}"
+    );
 }
 
 on_each_database!(status_counts_texts_by_label);
 async fn status_counts_texts_by_label(kind: Kind) {
     let case = RotationTest::new(kind, 5).await;
-    let lost = Keyring::new([("lost", "x")], "lost").unwrap().seal(Sealing::Sealed, b"x");
+    let lost = Keyring::new([("lost", "x")], "lost")
+        .unwrap()
+        .seal(Sealing::Sealed, b"x");
     case.insert("lost", 0, &lost, Some(&seal(NEW, b"{}"))).await;
     case.insert("broken", 0, b"02/w==", Some(b"")).await;
     std::fs::create_dir_all(&case.replays).unwrap();
     std::fs::write(case.replays.join("1-up-x.replay"), seal(OLD, b"unit")).unwrap();
 
     let context = case.context();
-    let status = keys::status(&context.database, &context.keyring, &context.scope).await.unwrap();
-    assert_eq!((status.label.as_deref(), status.active.as_str()), (Some(OLD), NEW));
+    let status = keys::status(&context.database, &context.keyring, &context.scope)
+        .await
+        .unwrap();
+    assert_eq!(
+        (status.label.as_deref(), status.active.as_str()),
+        (Some(OLD), NEW)
+    );
     assert_eq!(status.unknown, ["lost"]);
     assert_eq!(status.rotation, None);
-    let counts = |place: &keys::LabelCounts| (place.under(OLD), place.under(NEW), place.under("lost"), place.nameless);
-    let places: Vec<_> = status.places.iter().map(|place| (place.place.as_str(), counts(place))).collect();
-    assert_eq!(places, [("things", (10, 1, 1, 1)), ("replay files", (1, 0, 0, 0))]);
+    let counts = |place: &keys::LabelCounts| {
+        (
+            place.under(OLD),
+            place.under(NEW),
+            place.under("lost"),
+            place.nameless,
+        )
+    };
+    let places: Vec<_> = status
+        .places
+        .iter()
+        .map(|place| (place.place.as_str(), counts(place)))
+        .collect();
+    assert_eq!(
+        places,
+        [("things", (10, 1, 1, 1)), ("replay files", (1, 0, 0, 0))]
+    );
 
     assert!(keys::begin(&context, &case.fence).await.unwrap());
-    let status = keys::status(&context.database, &context.keyring, &context.scope).await.unwrap();
+    let status = keys::status(&context.database, &context.keyring, &context.scope)
+        .await
+        .unwrap();
     let rotation = status.rotation.expect("a rotation is in progress");
-    assert_eq!((rotation.to.as_str(), rotation.rewritten, status.label), (NEW, 0, None));
+    assert_eq!(
+        (rotation.to.as_str(), rotation.rewritten, status.label),
+        (NEW, 0, None)
+    );
     assert_eq!(rotation.labels, [OLD.to_owned(), NEW.to_owned()].into());
 }
 
@@ -79,11 +121,17 @@ async fn verify_requires_a_clean_scan_and_the_label(kind: Kind) {
     std::fs::write(case.replays.join("1-up-x.replay"), seal(OLD, b"unit")).unwrap();
     let context = case.context();
     let verify = async |label: &str| {
-        keys::verify(&context.database, &context.keyring, &context.scope, label).await.unwrap().obstacles
+        keys::verify(&context.database, &context.keyring, &context.scope, label)
+            .await
+            .unwrap()
+            .obstacles
     };
     let found = verify(OLD).await;
     assert_eq!(found.len(), 3, "{found:?}");
-    assert!(found[1].starts_with("things: 10 sealed texts") && found[2].starts_with("replay files: 1 "), "{found:?}");
+    assert!(
+        found[1].starts_with("things: 10 sealed texts") && found[2].starts_with("replay files: 1 "),
+        "{found:?}"
+    );
 
     assert_eq!(case.rotate().await.rewritten, 11);
     assert!(verify(OLD).await.is_empty());
@@ -91,8 +139,15 @@ async fn verify_requires_a_clean_scan_and_the_label(kind: Kind) {
     assert_eq!(verify(NEW).await.len(), 4, "the active key is never unused");
 
     case.insert("late", 0, &seal(OLD, b"x"), None).await;
-    assert_eq!(verify(OLD).await, ["things: 1 sealed texts are under \"Key-2024\""]);
-    execute(&case.database, "UPDATE things SET message = '02/w==' WHERE guid = 'late'").await;
+    assert_eq!(
+        verify(OLD).await,
+        ["things: 1 sealed texts are under \"Key-2024\""]
+    );
+    execute(
+        &case.database,
+        "UPDATE things SET message = '02/w==' WHERE guid = 'late'",
+    )
+    .await;
     assert!(verify(OLD).await[0].contains("have no key label"));
     execute(&case.database, "DELETE FROM things WHERE guid = 'late'").await;
     case.label_is(None).await;

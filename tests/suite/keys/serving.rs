@@ -1,5 +1,5 @@
-//! Key rotation by a host process: it serves from the start while it reseals all texts, and operator commands show when
-//! the old key can be removed.
+//! Key rotation by a host process: it serves from the start while it reseals all texts, and
+//! operator commands show when the old key can be removed.
 
 use std::collections::BTreeMap;
 
@@ -24,15 +24,23 @@ async fn with_a_new_key(kind: Kind) -> Installation {
     let installation = Installation::new(&modules::modules(), kind);
     fixture::write_to(&installation.database).await;
     let keys = json!({ BEFORE: "correct horse battery staple", AFTER: "another passphrase" });
-    installation.set("encryption_keys", keys).set("active_key_label", AFTER)
+    installation
+        .set("encryption_keys", keys)
+        .set("active_key_label", AFTER)
 }
 
 fn only(installation: Installation, label: &str, passphrase: &str) -> Installation {
-    installation.set("encryption_keys", json!({ label: passphrase })).set("active_key_label", label)
+    installation
+        .set("encryption_keys", json!({ label: passphrase }))
+        .set("active_key_label", label)
 }
 
 fn text(output: &std::process::Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
 }
 
 fn wait_until_rotated(host: &mut Host) {
@@ -40,7 +48,12 @@ fn wait_until_rotated(host: &mut Host) {
 }
 
 async fn change<M: Message>(client: &reqwest::Client, host: &str, path: &str, request: &M) {
-    let response = client.post(format!("{host}{path}")).body(request.encode_to_vec()).send().await.unwrap();
+    let response = client
+        .post(format!("{host}{path}"))
+        .body(request.encode_to_vec())
+        .send()
+        .await
+        .unwrap();
     let status = response.status();
     let body = response.bytes().await.unwrap();
     assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&body));
@@ -49,11 +62,18 @@ async fn change<M: Message>(client: &reqwest::Client, host: &str, path: &str, re
 }
 
 async fn annotations(client: &reqwest::Client, host: &str) -> BTreeMap<String, String> {
-    let response = client.post(format!("{host}/v1/desired_lrps/list.r3")).send().await.unwrap();
+    let response = client
+        .post(format!("{host}/v1/desired_lrps/list.r3"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.status(), 200);
     let answer = proto::DesiredLrPsResponse::decode(&response.bytes().await.unwrap()[..]).unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    let ours = answer.desired_lrps.into_iter().filter(|lrp| lrp.process_guid.starts_with(b"ours-"));
+    let ours = answer
+        .desired_lrps
+        .into_iter()
+        .filter(|lrp| lrp.process_guid.starts_with(b"ours-"));
     ours.map(|lrp| {
         assert_eq!(
             lrp.routes.unwrap(),
@@ -70,7 +90,10 @@ fn route(value: &str) -> proto::ProtoRoutes {
 }
 
 /// Creates, updates and removes LRPs until `stop` is set. Returns the expected annotations by guid.
-async fn write_until(host: String, mut stop: tokio::sync::watch::Receiver<bool>) -> BTreeMap<String, String> {
+async fn write_until(
+    host: String,
+    mut stop: tokio::sync::watch::Receiver<bool>,
+) -> BTreeMap<String, String> {
     let client = crate::harness::http_client();
     let mut model = BTreeMap::new();
     for number in 0_usize.. {
@@ -82,12 +105,20 @@ async fn write_until(host: String, mut stop: tokio::sync::watch::Receiver<bool>)
         let is_new = !model.contains_key(&guid);
         if is_new {
             let annotation = value.clone().into_bytes();
-            let desired = proto::DesiredLrp { annotation, routes: Some(route(&value)), ..lrp(&guid) };
-            let request = proto::DesireLrpRequest { desired_lrp: Some(desired) };
+            let desired = proto::DesiredLrp {
+                annotation,
+                routes: Some(route(&value)),
+                ..lrp(&guid)
+            };
+            let request = proto::DesireLrpRequest {
+                desired_lrp: Some(desired),
+            };
             change(&client, &host, "/v1/desired_lrp/desire.r2", &request).await;
             model.insert(guid, value);
         } else if number % 7 == 0 {
-            let request = proto::RemoveDesiredLrpRequest { process_guid: guid.clone().into_bytes() };
+            let request = proto::RemoveDesiredLrpRequest {
+                process_guid: guid.clone().into_bytes(),
+            };
             change(&client, &host, "/v1/desired_lrp/remove", &request).await;
             model.remove(&guid);
         } else {
@@ -96,13 +127,18 @@ async fn write_until(host: String, mut stop: tokio::sync::watch::Receiver<bool>)
                 routes: Some(route(&value)),
                 ..Default::default()
             };
-            let request =
-                proto::UpdateDesiredLrpRequest { process_guid: guid.clone().into_bytes(), update: Some(update) };
+            let request = proto::UpdateDesiredLrpRequest {
+                process_guid: guid.clone().into_bytes(),
+                update: Some(update),
+            };
             change(&client, &host, "/v1/desired_lrp/update", &request).await;
             model.insert(guid, value);
         }
         if number % 20 == 0 {
-            assert!(annotations(&client, &host).await == model, "acknowledged writes are read during the rotation");
+            assert!(
+                annotations(&client, &host).await == model,
+                "acknowledged writes are read during the rotation"
+            );
         }
     }
     model
@@ -122,17 +158,42 @@ async fn host_rotates_while_serving_and_the_old_key_can_then_be_removed(kind: Ki
     let verified = installation.succeed(&["keys", "verify", "--label", BEFORE]);
     assert!(verified.contains("may be removed"), "{verified}");
     let in_use = installation.run(&["keys", "verify", "--label", AFTER]);
-    assert!(!in_use.status.success() && text(&in_use).contains("is the active key"), "{}", text(&in_use));
-    let status: serde_json::Value = serde_json::from_str(&installation.succeed(&["keys", "status", "--json"])).unwrap();
-    assert_eq!((&status["label"], &status["rotation"]), (&json!(AFTER), &json!(null)), "{status}");
+    assert!(
+        !in_use.status.success() && text(&in_use).contains("is the active key"),
+        "{}",
+        text(&in_use)
+    );
+    let status: serde_json::Value =
+        serde_json::from_str(&installation.succeed(&["keys", "status", "--json"])).unwrap();
+    assert_eq!(
+        (&status["label"], &status["rotation"]),
+        (&json!(AFTER), &json!(null)),
+        "{status}"
+    );
     for place in status["places"].as_array().unwrap() {
-        assert_eq!(place["labels"].as_object().unwrap().keys().filter(|label| *label != AFTER).count(), 0, "{status}");
+        assert_eq!(
+            place["labels"]
+                .as_object()
+                .unwrap()
+                .keys()
+                .filter(|label| *label != AFTER)
+                .count(),
+            0,
+            "{status}"
+        );
     }
     assert!(host.terminate().success());
 
     let installation = only(installation, AFTER, "another passphrase");
     let host = installation.serve();
-    assert_eq!(annotations(&crate::harness::http_client(), &format!("http://{}", host.address)).await, model);
+    assert_eq!(
+        annotations(
+            &crate::harness::http_client(),
+            &format!("http://{}", host.address)
+        )
+        .await,
+        model
+    );
 }
 
 /// Asserts that the list of tasks, which the load does not change, is that of the fixture.
@@ -153,9 +214,12 @@ on_each_database!(keys_rotate_takes_the_lock_and_reports_the_result);
 async fn keys_rotate_takes_the_lock_and_reports_the_result(kind: Kind) {
     let installation = with_a_new_key(kind).await;
     let status = installation.succeed(&["keys", "status"]);
-    for part in
-        ["Label      everything is sealed under key-2024", "Active     key-2026", "desired_lrps", "replay files"]
-    {
+    for part in [
+        "Label      everything is sealed under key-2024",
+        "Active     key-2026",
+        "desired_lrps",
+        "replay files",
+    ] {
         assert!(status.contains(part), "{part:?} is not in:\n{status}");
     }
     let refused = installation.run(&["keys", "verify", "--label", BEFORE]);
@@ -165,16 +229,31 @@ async fn keys_rotate_takes_the_lock_and_reports_the_result(kind: Kind) {
         text(&refused)
     );
     let done = installation.succeed(&["keys", "rotate"]);
-    assert!(done.contains("Everything is sealed under \"key-2026\""), "{done}");
-    assert!(installation.succeed(&["keys", "rotate"]).contains("Nothing to do"));
+    assert!(
+        done.contains("Everything is sealed under \"key-2026\""),
+        "{done}"
+    );
+    assert!(
+        installation
+            .succeed(&["keys", "rotate"])
+            .contains("Nothing to do")
+    );
     installation.succeed(&["keys", "verify", "--label", BEFORE]);
 
     let installation = only(installation, AFTER, "another passphrase");
     let host = installation.serve();
     answers_as_diego_did(host.address).await;
     let busy = installation.run(&["keys", "rotate"]);
-    assert!(!busy.status.success() && text(&busy).contains("a host holds the lock"), "{}", text(&busy));
-    assert!(text(&busy).contains(&format!("(pid {} on this machine)", host.pid())), "{}", text(&busy));
+    assert!(
+        !busy.status.success() && text(&busy).contains("a host holds the lock"),
+        "{}",
+        text(&busy)
+    );
+    assert!(
+        text(&busy).contains(&format!("(pid {} on this machine)", host.pid())),
+        "{}",
+        text(&busy)
+    );
 }
 
 on_each_database!(host_killed_during_rotation_requires_the_old_key_and_completes_it);
@@ -182,13 +261,20 @@ async fn host_killed_during_rotation_requires_the_old_key_and_completes_it(kind:
     let installation = with_a_new_key(kind).await;
     let mut command = installation.command(&["serve"]);
     command.env("BBS_FAULT", "after-rotation-batch:2");
-    assert!(!command.output().unwrap().status.success(), "the host is killed by the fault");
+    assert!(
+        !command.output().unwrap().status.success(),
+        "the host is killed by the fault"
+    );
 
     let both = json!({ BEFORE: "correct horse battery staple", AFTER: "another passphrase" });
     let installation = only(installation, AFTER, "another passphrase");
     let refused = installation.run(&["serve"]);
     assert!(!refused.status.success());
-    assert!(text(&refused).contains("still under the key \"key-2024\""), "{}", text(&refused));
+    assert!(
+        text(&refused).contains("still under the key \"key-2024\""),
+        "{}",
+        text(&refused)
+    );
 
     let installation = installation.set("encryption_keys", both);
     let mut host = installation.serve();
@@ -203,30 +289,64 @@ on_each_database!(damaged_record_is_reported_and_the_host_keeps_serving);
 async fn damaged_record_is_reported_and_the_host_keeps_serving(kind: Kind) {
     let installation = with_a_new_key(kind).await;
     let database = installation.database.open().await;
-    let first = texts(&database, "SELECT MIN(guid) FROM tasks").await.remove(0);
-    execute(&database, &format!("UPDATE tasks SET task_definition = '02/w==' WHERE guid = '{first}'")).await;
+    let first = texts(&database, "SELECT MIN(guid) FROM tasks")
+        .await
+        .remove(0);
+    execute(
+        &database,
+        &format!("UPDATE tasks SET task_definition = '02/w==' WHERE guid = '{first}'"),
+    )
+    .await;
     let mut host = installation.serve();
     let line = host.wait_for_line(|line| line.contains("cannot be decrypted"));
-    assert!(line.contains("unreadable=1") && line.contains("tasks "), "{line}");
-    let response = crate::harness::http_client().post(host.url("/v1/domains/list")).send().await.unwrap();
+    assert!(
+        line.contains("unreadable=1") && line.contains("tasks "),
+        "{line}"
+    );
+    let response = crate::harness::http_client()
+        .post(host.url("/v1/domains/list"))
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.status(), 200);
     let status = installation.succeed(&["keys", "status"]);
-    assert!(status.contains("Label      none") && status.contains("(no key)"), "{status}");
-    assert!(status.contains("Unreadable 1 rows and files") && status.contains(&format!("tasks {first}")), "{status}");
+    assert!(
+        status.contains("Label      none") && status.contains("(no key)"),
+        "{status}"
+    );
+    assert!(
+        status.contains("Unreadable 1 rows and files")
+            && status.contains(&format!("tasks {first}")),
+        "{status}"
+    );
     assert!(host.terminate().success());
 
     // A label of control characters, in a header that is whole otherwise: `put key ^@^@^B4 back`.
     let label = STANDARD.encode([&[4, 0, 0, 2, b'4'][..], &[7; 64]].concat());
-    execute(&database, &format!("UPDATE tasks SET task_definition = '02{label}' WHERE guid = '{first}'")).await;
+    execute(
+        &database,
+        &format!("UPDATE tasks SET task_definition = '02{label}' WHERE guid = '{first}'"),
+    )
+    .await;
     for arguments in [&["keys", "status"][..], &["keys", "rotate", "--dry-run"]] {
         let shown = text(&installation.run(arguments));
         assert!(shown.contains(&format!("tasks {first}: ")), "{shown}");
-        assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+        assert!(
+            !shown.chars().any(|c| c.is_control() && c != '\n'),
+            "{shown:?}"
+        );
     }
-    let status: serde_json::Value = serde_json::from_str(&installation.succeed(&["keys", "status", "--json"])).unwrap();
+    let status: serde_json::Value =
+        serde_json::from_str(&installation.succeed(&["keys", "status", "--json"])).unwrap();
     assert_eq!(status["unreadable"], 1);
     let examples = status["unreadable_examples"].as_array().unwrap();
-    assert!(examples[0].as_str().unwrap().contains(&format!("tasks {first}: ")), "{status}");
+    assert!(
+        examples[0]
+            .as_str()
+            .unwrap()
+            .contains(&format!("tasks {first}: ")),
+        "{status}"
+    );
     database.close().await;
 }
 
@@ -240,11 +360,17 @@ async fn clean_stop_completes_the_rotation_under_way(kind: Kind) {
     host.until_stopped().await;
     host.signal("TERM");
     host.signal("CONT");
-    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
     assert_eq!(status.code(), Some(0), "{output}");
-    assert!(output.contains("this host ends when it is complete"), "{output}");
     assert!(
-        output.contains("everything is sealed under the active key") && !output.contains("not complete"),
+        output.contains("this host ends when it is complete"),
+        "{output}"
+    );
+    assert!(
+        output.contains("everything is sealed under the active key")
+            && !output.contains("not complete"),
         "{output}"
     );
 
@@ -259,27 +385,48 @@ async fn stop_before_the_rotation_completes_names_the_keys_to_keep(kind: Kind) {
     let installation = with_a_new_key(kind).await;
     let installation = installation.set("active_key_label", BEFORE);
     installation.succeed(&["migrate", "up"]);
-    let installation = installation.set("active_key_label", AFTER).set("migration_units_per_second", 1);
+    let installation = installation
+        .set("active_key_label", AFTER)
+        .set("migration_units_per_second", 1);
     let left = "the key rotation is not complete: keep these keys";
     let mut host = installation.serve();
-    host.wait_for_line(|line| line.contains("re-sealing everything under the active key") && line.contains(BEFORE));
+    host.wait_for_line(|line| {
+        line.contains("re-sealing everything under the active key") && line.contains(BEFORE)
+    });
     host.signal("TERM");
     host.wait_for_line(|line| line.contains("this host ends when it is complete"));
     host.signal("TERM");
-    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-    assert!(status.success() && output.contains(left) && output.contains(BEFORE), "{output}");
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
+    assert!(
+        status.success() && output.contains(left) && output.contains(BEFORE),
+        "{output}"
+    );
     let status = installation.succeed(&["keys", "status"]);
-    assert!(status.contains("Keep key-2024 in `encryption_keys` until then"), "{status}");
+    assert!(
+        status.contains("Keep key-2024 in `encryption_keys` until then"),
+        "{status}"
+    );
 
     let host = installation.serve();
     installation.succeed(&["migrate", "pause"]);
     host.signal("TERM");
-    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
     assert!(status.success() && output.contains(left), "{output}");
-    assert!(!output.contains("this host ends when it is complete"), "{output}");
+    assert!(
+        !output.contains("this host ends when it is complete"),
+        "{output}"
+    );
 
     let installation = only(installation, AFTER, "another passphrase");
     let refused = installation.run(&["serve"]);
     assert!(!refused.status.success());
-    assert!(self::text(&refused).contains("still under the key \"key-2024\""), "{}", self::text(&refused));
+    assert!(
+        self::text(&refused).contains("still under the key \"key-2024\""),
+        "{}",
+        self::text(&refused)
+    );
 }

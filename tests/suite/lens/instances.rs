@@ -1,4 +1,5 @@
-//! Calls about instances through a lens: the responses and the final state are those of a native database.
+//! Calls about instances through a lens: the responses and the final state are those of a native
+//! database.
 
 use std::path::PathBuf;
 
@@ -18,11 +19,16 @@ const REMOVE_EVACUATING: &str = "/v1/actual_lrps/remove_evacuating";
 
 impl ServerPair {
     async fn instances(&self) {
-        self.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+        self.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default())
+            .await;
     }
 
     async fn life(&self) {
-        self.desire(proto::DesiredLrp { instances: 4, ..lrp("guid") }).await;
+        self.desire(proto::DesiredLrp {
+            instances: 4,
+            ..lrp("guid")
+        })
+        .await;
         self.call(FAIL, &fail(0)).await;
         for index in [0, 1, 9] {
             self.call(CLAIM, &claim(index, "a")).await;
@@ -41,7 +47,13 @@ impl ServerPair {
         self.call(REMOVE, &remove(0, Some("a"))).await;
         self.call(REMOVE, &remove(0, None)).await;
         for index in [2, 2, 9] {
-            self.call(RETIRE, &proto::RetireActualLrpRequest { actual_lrp_key: key(index) }).await;
+            self.call(
+                RETIRE,
+                &proto::RetireActualLrpRequest {
+                    actual_lrp_key: key(index),
+                },
+            )
+            .await;
         }
         self.instances().await;
     }
@@ -80,7 +92,10 @@ async fn lives_agree(kind: Kind, modules: PathBuf, version: u64) {
     pair.life().await;
     pair.evacuations().await;
     pair.lists().await;
-    assert_eq!((pair.native.store.left_out(), pair.other.store.left_out()), (0, 0));
+    assert_eq!(
+        (pair.native.store.left_out(), pair.other.store.left_out()),
+        (0, 0)
+    );
 }
 
 on_each_database!(instances_of_split_desired_lrps_behave_as_native_ones);

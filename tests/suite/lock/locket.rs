@@ -8,12 +8,19 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::locket::{Locket, certificate};
 
 pub(crate) fn under(locket: &Locket, installation: Installation) -> Installation {
-    let Value::Object(keys) = locket.configuration() else { panic!("keys are an object") };
-    keys.into_iter().fold(installation, |installation, (key, value)| installation.set(&key, value))
+    let Value::Object(keys) = locket.configuration() else {
+        panic!("keys are an object")
+    };
+    keys.into_iter()
+        .fold(installation, |installation, (key, value)| {
+            installation.set(&key, value)
+        })
 }
 
 async fn end(host: Host) -> String {
-    let (status, log) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
+    let (status, log) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
     assert!(!status.success() && log.contains("serves no more"), "{log}");
     log
 }
@@ -21,12 +28,19 @@ async fn end(host: Host) -> String {
 on_each_database!(one_host_holds_the_lock_and_releases_it_at_termination);
 async fn one_host_holds_the_lock_and_releases_it_at_termination(kind: Kind) {
     let (locket, database) = (Locket::start(), TestDatabase::new(kind));
-    let (one, other) = (under(&locket, host(&database, "one")), under(&locket, host(&database, "other")));
-    let master = tokio::task::spawn_blocking(move || one.serve()).await.unwrap();
+    let (one, other) = (
+        under(&locket, host(&database, "one")),
+        under(&locket, host(&database, "other")),
+    );
+    let master = tokio::task::spawn_blocking(move || one.serve())
+        .await
+        .unwrap();
     assert_eq!(locket.holder().as_deref(), Some("one"));
     let refused = {
         let same = under(&locket, host(&database, "one"));
-        tokio::task::spawn_blocking(move || same.run(&["migrate", "up"])).await.unwrap()
+        tokio::task::spawn_blocking(move || same.run(&["migrate", "up"]))
+            .await
+            .unwrap()
     };
     let output = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
@@ -38,7 +52,9 @@ async fn one_host_holds_the_lock_and_releases_it_at_termination(kind: Kind) {
         tokio::task::yield_now().await;
     }
     assert!(!waiting.is_finished());
-    tokio::task::spawn_blocking(move || master.terminate()).await.unwrap();
+    tokio::task::spawn_blocking(move || master.terminate())
+        .await
+        .unwrap();
     let host = waiting.await.unwrap();
     assert_eq!(locket.holder().as_deref(), Some("other"));
     upsert_domain(host.address, "after").await.unwrap();
@@ -76,22 +92,49 @@ async fn locket_connection_errors_name_their_cause() {
     let (locket, database) = (Locket::start(), TestDatabase::new(Kind::Sqlite));
     let path = |name: &str| Value::from(certificate(name).display().to_string());
     for (changes, wanted) in [
-        (vec![("locket_ca_cert_file", "/nonexistent/ca.crt".into())], "/nonexistent/ca.crt"),
-        (vec![("locket_address", "127.0.0.1:1".into())], "cannot connect to Locket at 127.0.0.1:1"),
-        (vec![("locket_address", "not an address".into())], "is not an address"),
-        (vec![("locket_ca_cert_file", path("stranger.crt"))], "cannot connect to Locket"),
         (
-            vec![("locket_client_cert_file", path("stranger.crt")), ("locket_client_key_file", path("stranger.key"))],
+            vec![("locket_ca_cert_file", "/nonexistent/ca.crt".into())],
+            "/nonexistent/ca.crt",
+        ),
+        (
+            vec![("locket_address", "127.0.0.1:1".into())],
+            "cannot connect to Locket at 127.0.0.1:1",
+        ),
+        (
+            vec![("locket_address", "not an address".into())],
+            "is not an address",
+        ),
+        (
+            vec![("locket_ca_cert_file", path("stranger.crt"))],
+            "cannot connect to Locket",
+        ),
+        (
+            vec![
+                ("locket_client_cert_file", path("stranger.crt")),
+                ("locket_client_key_file", path("stranger.key")),
+            ],
             "Locket",
         ),
-        (vec![("locket_client_key_file", path("stranger.key"))], "cannot be used together"),
+        (
+            vec![("locket_client_key_file", path("stranger.key"))],
+            "cannot be used together",
+        ),
         (vec![("uuid", "ü".into())], "use letters, digits and dashes"),
     ] {
         let installation = under(&locket, host(&database, "one"));
-        let installation = changes.into_iter().fold(installation, |all, (key, value): (_, Value)| all.set(key, value));
-        let output = tokio::task::spawn_blocking(move || installation.run(&["migrate", "up"])).await.unwrap();
+        let installation = changes
+            .into_iter()
+            .fold(installation, |all, (key, value): (_, Value)| {
+                all.set(key, value)
+            });
+        let output = tokio::task::spawn_blocking(move || installation.run(&["migrate", "up"]))
+            .await
+            .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && errors.contains(wanted), "{wanted}: {errors}");
+        assert!(
+            !output.status.success() && errors.contains(wanted),
+            "{wanted}: {errors}"
+        );
     }
     assert_eq!(locket.holder(), None);
 }

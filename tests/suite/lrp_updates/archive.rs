@@ -11,14 +11,22 @@ use crate::harness::layouts::on_each_layout;
 use crate::harness::server::NOW_NS;
 
 async fn definitions(server: &Server) -> Vec<(String, i32, bool)> {
-    let request = proto::LrpDefinitionsRequest { process_guid: b"guid".to_vec() };
-    let answer: proto::LrpDefinitionsResponse =
-        server.call("/v1.2/desired_lrp/definitions/list", &request).await.message();
+    let request = proto::LrpDefinitionsRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    let answer: proto::LrpDefinitionsResponse = server
+        .call("/v1.2/desired_lrp/definitions/list", &request)
+        .await
+        .message();
     assert_eq!(answer.error, None);
     let part = |archived: proto::ArchivedLrpDefinition| {
         let definition = archived.definition.unwrap_or_default();
         assert!(archived.created_at >= NOW_NS, "{definition:?}");
-        (text(&definition.definition_id), definition.memory_mb, archived.last_active_at == 0)
+        (
+            text(&definition.definition_id),
+            definition.memory_mb,
+            archived.last_active_at == 0,
+        )
     };
     answer.definitions.into_iter().map(part).collect()
 }
@@ -37,7 +45,11 @@ async fn definitions_are_listed_with_their_content_the_last_active_first(kind: K
     let server = running(kind, 0).await;
     assert_eq!(definitions(&server).await, [("version-1".into(), 64, true)]);
     after_updates(&server, &["version-2", "version-3"]).await;
-    let expected = [("version-3".into(), 128, true), ("version-2".into(), 128, false), ("version-1".into(), 64, false)];
+    let expected = [
+        ("version-3".into(), 128, true),
+        ("version-2".into(), 128, false),
+        ("version-1".into(), 64, false),
+    ];
     assert_eq!(definitions(&server).await, expected);
 }
 
@@ -50,8 +62,15 @@ async fn rollback_restores_an_archived_definition(kind: Kind) {
     assert_eq!(roll_back(&server, "version-1").await, None);
     until_done(&server).await;
     let now = get(&server, "guid").await;
-    assert_eq!(proto::LrpDefinition::from(&now), proto::LrpDefinition::from(&first));
-    let listed: Vec<_> = definitions(&server).await.into_iter().map(|(id, _, _)| id).collect();
+    assert_eq!(
+        proto::LrpDefinition::from(&now),
+        proto::LrpDefinition::from(&first)
+    );
+    let listed: Vec<_> = definitions(&server)
+        .await
+        .into_iter()
+        .map(|(id, _, _)| id)
+        .collect();
     assert_eq!(listed, ["version-1", "version-3", "version-2"]);
 }
 
@@ -60,7 +79,10 @@ async fn rollback_to_the_current_definition_changes_nothing(kind: Kind) {
     let server = running(kind, 1).await;
     let before = (get(&server, "guid").await, rows(&server).await);
     assert_eq!(roll_back(&server, "version-1").await, None);
-    assert_eq!(roll_back(&server, "version-0").await, Some(Type::DefinitionNotFound));
+    assert_eq!(
+        roll_back(&server, "version-0").await,
+        Some(Type::DefinitionNotFound)
+    );
     assert_eq!((get(&server, "guid").await, rows(&server).await), before);
 }
 
@@ -71,12 +93,24 @@ async fn id_with_other_content_is_refused_and_with_the_same_content_changes_noth
     let before = get(&server, "guid").await;
     update_to(&server, "version-2").await;
     assert_eq!(get(&server, "guid").await, before);
-    let other = |id| proto::LrpDefinition { disk_mb: 9, ..definition(id) };
-    assert_eq!(update(&server, to(other("version-2"))).await, Some(Type::DefinitionExists));
-    assert_eq!(update(&server, to(other("version-1"))).await, Some(Type::DefinitionExists));
+    let other = |id| proto::LrpDefinition {
+        disk_mb: 9,
+        ..definition(id)
+    };
+    assert_eq!(
+        update(&server, to(other("version-2"))).await,
+        Some(Type::DefinitionExists)
+    );
+    assert_eq!(
+        update(&server, to(other("version-1"))).await,
+        Some(Type::DefinitionExists)
+    );
     assert_eq!(get(&server, "guid").await, before);
     // An update to an archived definition with its own content is a rollback.
-    let first = proto::LrpDefinition { memory_mb: 64, ..definition("version-1") };
+    let first = proto::LrpDefinition {
+        memory_mb: 64,
+        ..definition("version-1")
+    };
     assert_eq!(update(&server, to(first)).await, None);
     until_done(&server).await;
     assert_eq!(get(&server, "guid").await.memory_mb, 64);
@@ -84,22 +118,55 @@ async fn id_with_other_content_is_refused_and_with_the_same_content_changes_noth
 
 on_each_layout!(last_definitions_are_kept);
 async fn last_definitions_are_kept(kind: Kind) {
-    let policy = Policy { definitions_kept: 2, ..Policy::default() };
-    let server = running_with(Options { kind, policy, ..Options::default() }, 0).await;
+    let policy = Policy {
+        definitions_kept: 2,
+        ..Policy::default()
+    };
+    let server = running_with(
+        Options {
+            kind,
+            policy,
+            ..Options::default()
+        },
+        0,
+    )
+    .await;
     after_updates(&server, &["version-2", "version-3", "version-4"]).await;
-    let listed: Vec<_> = definitions(&server).await.into_iter().map(|(id, _, _)| id).collect();
+    let listed: Vec<_> = definitions(&server)
+        .await
+        .into_iter()
+        .map(|(id, _, _)| id)
+        .collect();
     assert_eq!(listed, ["version-4", "version-3", "version-2"]);
-    assert_eq!(roll_back(&server, "version-1").await, Some(Type::DefinitionNotFound));
+    assert_eq!(
+        roll_back(&server, "version-1").await,
+        Some(Type::DefinitionNotFound)
+    );
 }
 
 on_each_layout!(convergence_prunes_definitions_that_are_too_old);
 async fn convergence_prunes_definitions_that_are_too_old(kind: Kind) {
-    let policy = Policy { definitions_max_age: Duration::from_secs(100), ..Policy::default() };
-    let server = running_with(Options { kind, policy, ..Options::default() }, 0).await;
+    let policy = Policy {
+        definitions_max_age: Duration::from_secs(100),
+        ..Policy::default()
+    };
+    let server = running_with(
+        Options {
+            kind,
+            policy,
+            ..Options::default()
+        },
+        0,
+    )
+    .await;
     after_updates(&server, &["version-2", "version-3"]).await;
     server.clock.set(NOW_NS + 101_500_000_000);
     convergence::run(&server.service).await.unwrap();
-    let listed: Vec<_> = definitions(&server).await.into_iter().map(|(id, _, _)| id).collect();
+    let listed: Vec<_> = definitions(&server)
+        .await
+        .into_iter()
+        .map(|(id, _, _)| id)
+        .collect();
     assert_eq!(listed, ["version-3", "version-2"]);
 }
 
@@ -109,11 +176,18 @@ async fn archive(server: &Server) -> Vec<String> {
         Dialect::Mysql => "CONCAT(process_guid, ' ', definition_id)",
         Dialect::Sqlite | Dialect::Postgres => "process_guid || ' ' || definition_id",
     };
-    server.texts(&format!("SELECT {both} FROM bbs_lrp_definitions ORDER BY process_guid, definition_id")).await
+    server
+        .texts(&format!(
+            "SELECT {both} FROM bbs_lrp_definitions ORDER BY process_guid, definition_id"
+        ))
+        .await
 }
 
 async fn update_of(server: &Server, guid: &str, id: &str) {
-    let request = proto::UpdateDesiredLrpRequest { process_guid: guid.into(), update: Some(to(definition(id))) };
+    let request = proto::UpdateDesiredLrpRequest {
+        process_guid: guid.into(),
+        update: Some(to(definition(id))),
+    };
     assert_eq!(error_of(server, UPDATE, &request).await, None, "{guid}");
     while !get(server, guid).await.previous_definition_id.is_empty() {
         crate::harness::pause().await;
@@ -121,11 +195,29 @@ async fn update_of(server: &Server, guid: &str, id: &str) {
 }
 
 on_each_database!(each_run_of_convergence_prunes_the_next_archives_and_then_the_first_ones_again);
-async fn each_run_of_convergence_prunes_the_next_archives_and_then_the_first_ones_again(kind: Kind) {
-    let policy = Policy { definitions_max_age: Duration::from_secs(100), archives_per_run: 1, ..Policy::default() };
-    let server = running_with(Options { kind, policy, ..Options::default() }, 0).await;
+async fn each_run_of_convergence_prunes_the_next_archives_and_then_the_first_ones_again(
+    kind: Kind,
+) {
+    let policy = Policy {
+        definitions_max_age: Duration::from_secs(100),
+        archives_per_run: 1,
+        ..Policy::default()
+    };
+    let server = running_with(
+        Options {
+            kind,
+            policy,
+            ..Options::default()
+        },
+        0,
+    )
+    .await;
     for guid in ["a", "b", "c"] {
-        let first = proto::DesiredLrp { process_guid: guid.into(), instances: 0, ..version_1() };
+        let first = proto::DesiredLrp {
+            process_guid: guid.into(),
+            instances: 0,
+            ..version_1()
+        };
         desire(&server, first).await;
         update_of(&server, guid, "version-2").await;
     }
@@ -134,7 +226,10 @@ async fn each_run_of_convergence_prunes_the_next_archives_and_then_the_first_one
         convergence::run(&server.service).await.unwrap();
         archive(&server).await
     };
-    assert_eq!(converge_at(99).await, ["a version-1", "b version-1", "c version-1"]);
+    assert_eq!(
+        converge_at(99).await,
+        ["a version-1", "b version-1", "c version-1"]
+    );
     assert_eq!(converge_at(101).await, ["a version-1", "c version-1"]);
     assert_eq!(converge_at(101).await, ["a version-1"]);
     update_of(&server, "b", "version-3").await;
@@ -147,6 +242,13 @@ async fn removal_deletes_the_archive(kind: Kind) {
     let server = running(kind, 0).await;
     after_updates(&server, &["version-2"]).await;
     assert_eq!(remove_lrp(&server).await, None);
-    desire(&server, proto::DesiredLrp { instances: 0, ..version_1() }).await;
+    desire(
+        &server,
+        proto::DesiredLrp {
+            instances: 0,
+            ..version_1()
+        },
+    )
+    .await;
     assert_eq!(definitions(&server).await, [("version-1".into(), 64, true)]);
 }

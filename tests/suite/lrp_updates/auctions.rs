@@ -9,14 +9,26 @@ use crate::harness::neighbours::Neighbours;
 /// Waits for the next auctions; each with its indices and memory.
 async fn auctions(neighbours: &Neighbours) -> Vec<(Value, Value)> {
     let requests = neighbours.auctioneer.wait_for_requests(1).await;
-    let starts = requests.iter().flat_map(|request| request.body.as_array().expect("a list of LRPs"));
-    starts.map(|start| (start["indices"].clone(), start["MemoryMB"].clone())).collect()
+    let starts = requests
+        .iter()
+        .flat_map(|request| request.body.as_array().expect("a list of LRPs"));
+    starts
+        .map(|start| (start["indices"].clone(), start["MemoryMB"].clone()))
+        .collect()
 }
 
 on_each_database!(auctions_have_the_resources_of_the_definition_that_an_instance_is_to_run);
 async fn auctions_have_the_resources_of_the_definition_that_an_instance_is_to_run(kind: Kind) {
     let neighbours = Neighbours::start();
-    let server = running_with(Options { kind, clients: neighbours.clients(), ..Options::default() }, 2).await;
+    let server = running_with(
+        Options {
+            kind,
+            clients: neighbours.clients(),
+            ..Options::default()
+        },
+        2,
+    )
+    .await;
     assert_eq!(auctions(&neighbours).await, [(json!([0, 1]), json!(64))]);
     update_to(&server, "version-2").await;
     assert_eq!(auctions(&neighbours).await, [(json!([0]), json!(128))]);

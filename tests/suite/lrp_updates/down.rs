@@ -1,4 +1,5 @@
-//! The migration that adds definitions, up and down: the rows stay, and an update under way continues.
+//! The migration that adds definitions, up and down: the rows stay, and an update under way
+//! continues.
 
 use crate::api::actual_lrps::{CLAIM, REMOVE, START, claim, remove, start};
 use crate::harness::database::{TestDatabase, on_each_database};
@@ -22,7 +23,11 @@ async fn fixture_is_equal_after_the_migration_up_and_down(kind: Kind) {
     let before = stored.rows(BEFORE).await;
     stored.up(DEFINITIONS).await.unwrap();
     let with_definitions = stored.rows(DEFINITIONS).await;
-    assert!(with_definitions["desired_lrps"].iter().all(|row| row["definition_id"].len() == 36));
+    assert!(
+        with_definitions["desired_lrps"]
+            .iter()
+            .all(|row| row["definition_id"].len() == 36)
+    );
     stored.down(BEFORE).await.unwrap();
     assert_eq!(stored.rows(BEFORE).await, before);
     stored.down(VERSION).await.unwrap();
@@ -32,7 +37,9 @@ async fn fixture_is_equal_after_the_migration_up_and_down(kind: Kind) {
 }
 
 pub(super) async fn status_of(host: &Host) -> proto::DesiredLrpUpdateStatus {
-    let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"guid".to_vec() };
+    let request = proto::DesiredLrpUpdateStatusRequest {
+        process_guid: b"guid".to_vec(),
+    };
     host.call::<proto::DesiredLrpUpdateStatusResponse>("/v1.2/desired_lrp/update_status", &request)
         .await
         .status
@@ -40,8 +47,12 @@ pub(super) async fn status_of(host: &Host) -> proto::DesiredLrpUpdateStatus {
 }
 
 pub(super) async fn definitions_of(host: &Host) -> Vec<proto::ArchivedLrpDefinition> {
-    let request = proto::LrpDefinitionsRequest { process_guid: b"guid".to_vec() };
-    let answer: proto::LrpDefinitionsResponse = host.call("/v1.2/desired_lrp/definitions/list", &request).await;
+    let request = proto::LrpDefinitionsRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    let answer: proto::LrpDefinitionsResponse = host
+        .call("/v1.2/desired_lrp/definitions/list", &request)
+        .await;
     assert_eq!(answer.error, None);
     answer.definitions
 }
@@ -53,12 +64,20 @@ pub(super) async fn change(host: &Host, path: &str, request: &impl Message) {
 
 /// Desires version-1 without instances.
 pub(super) async fn desire_version_1(host: &Host) {
-    let request = proto::DesireLrpRequest { desired_lrp: Some(proto::DesiredLrp { instances: 0, ..version_1() }) };
+    let request = proto::DesireLrpRequest {
+        desired_lrp: Some(proto::DesiredLrp {
+            instances: 0,
+            ..version_1()
+        }),
+    };
     change(host, "/v1.2/desired_lrp/desire.r2", &request).await;
 }
 
 pub(super) async fn update_on(host: &Host, update: proto::DesiredLrpUpdate) {
-    let request = proto::UpdateDesiredLrpRequest { process_guid: b"guid".to_vec(), update: Some(update) };
+    let request = proto::UpdateDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+        update: Some(update),
+    };
     change(host, UPDATE, &request).await;
 }
 
@@ -70,29 +89,48 @@ pub(super) async fn until_ended(host: &Host) {
 }
 
 pub(super) fn scaled_to(instances: i32) -> proto::DesiredLrpUpdate {
-    proto::DesiredLrpUpdate { instances: Some(instances), ..Default::default() }
+    proto::DesiredLrpUpdate {
+        instances: Some(instances),
+        ..Default::default()
+    }
 }
 
 async fn desired(host: &Host) -> proto::DesiredLrp {
-    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
+    let request = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: b"guid".to_vec(),
+    };
     let path = "/v1.2/desired_lrps/get_by_process_guid.r3";
-    host.call::<proto::DesiredLrpResponse>(path, &request).await.desired_lrp.unwrap()
+    host.call::<proto::DesiredLrpResponse>(path, &request)
+        .await
+        .desired_lrp
+        .unwrap()
 }
 
-/// Leaves an update under way, of the one instance that runs `version-2`; `version-1` is in the archive.
+/// Leaves an update under way, of the one instance that runs `version-2`; `version-1` is in the
+/// archive.
 async fn begin_update_to_version_3(host: &Host) {
     desire_version_1(host).await;
     update_on(host, to(definition("version-2"))).await;
     until_ended(host).await;
     update_on(host, scaled_to(1)).await;
-    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "old-0")).await;
-    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "old-0")).await;
-    update_on(host, to(proto::LrpDefinition { memory_mb: 256, ..definition("version-3") })).await;
+    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "old-0"))
+        .await;
+    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "old-0"))
+        .await;
+    update_on(
+        host,
+        to(proto::LrpDefinition {
+            memory_mb: 256,
+            ..definition("version-3")
+        }),
+    )
+    .await;
 }
 
 on_each_database!(update_under_way_continues_after_a_migration_down_and_up);
 async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
+    let installation =
+        Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
     let host = installation.serve();
     begin_update_to_version_3(&host).await;
     while status_of(&host).await.waiting == 0 {
@@ -100,35 +138,52 @@ async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
     }
     let (before, known) = (status_of(&host).await, desired(&host).await);
     let definitions = definitions_of(&host).await;
-    let ids: Vec<_> =
-        definitions.iter().flat_map(|archived| &archived.definition).map(|of| &of.definition_id).collect();
+    let ids: Vec<_> = definitions
+        .iter()
+        .flat_map(|archived| &archived.definition)
+        .map(|of| &of.definition_id)
+        .collect();
     assert_eq!(ids, [b"version-3", b"version-2", b"version-1"]);
     assert!(host.terminate().success());
 
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let rows = stored.rows(VERSION).await;
-    assert_eq!(rows["desired_lrps"][0]["memory_mb"], "256", "Diego finds the current definition");
+    assert_eq!(
+        rows["desired_lrps"][0]["memory_mb"], "256",
+        "Diego finds the current definition"
+    );
     assert_eq!(rows["actual_lrps"].len(), 2);
     installation.succeed(&["migrate", "up"]);
     let host = installation.serve();
-    assert_eq!((status_of(&host).await, desired(&host).await), (before, known));
+    assert_eq!(
+        (status_of(&host).await, desired(&host).await),
+        (before, known)
+    );
     assert_eq!(definitions_of(&host).await, definitions);
-    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "new-0")).await;
-    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "new-0")).await;
-    host.call::<proto::ActualLrpLifecycleResponse>(REMOVE, &remove(0, Some("old-0"))).await;
+    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "new-0"))
+        .await;
+    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "new-0"))
+        .await;
+    host.call::<proto::ActualLrpLifecycleResponse>(REMOVE, &remove(0, Some("old-0")))
+        .await;
     until_ended(&host).await;
     assert!(host.terminate().success());
 }
 
 on_each_database!(record_that_is_made_anew_gets_nothing_of_its_predecessor);
-/// Method: after the migration down, the desired LRP gets another modification tag, as one has that Diego's BBS desires under the
-/// same guid after it has removed the first.
+/// Method: after the migration down, the desired LRP gets another modification tag, as one has that
+/// Diego's BBS desires under the same guid after it has removed the first.
 async fn record_that_is_made_anew_gets_nothing_of_its_predecessor(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
+    let installation =
+        Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
     let host = installation.serve();
     begin_update_to_version_3(&host).await;
-    assert_ne!(status_of(&host).await.started_at, 0, "an update is under way");
+    assert_ne!(
+        status_of(&host).await.started_at,
+        0,
+        "an update is under way"
+    );
     assert!(host.terminate().success());
 
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
@@ -137,8 +192,11 @@ async fn record_that_is_made_anew_gets_nothing_of_its_predecessor(kind: Kind) {
     stored.execute("UPDATE desired_lrps SET modification_tag_epoch = 'made anew', modification_tag_index = 0").await;
     let host = installation.serve();
     let definitions = definitions_of(&host).await;
-    let ids: Vec<_> =
-        definitions.iter().flat_map(|archived| &archived.definition).map(|of| &of.definition_id).collect();
+    let ids: Vec<_> = definitions
+        .iter()
+        .flat_map(|archived| &archived.definition)
+        .map(|of| &of.definition_id)
+        .collect();
     assert!(ids.len() == 1 && ids[0].len() == 36, "{ids:?}");
     let status = status_of(&host).await;
     assert_eq!((&status.definition_id, status.started_at), (ids[0], 0));

@@ -15,15 +15,28 @@ on_each_layout!(subscriber_learns_of_a_halt_and_its_end);
 async fn subscriber_learns_of_a_halt_and_its_end(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
+    )
+    .await;
     let mut stream = EventStream::open(server.url(OF_DEFINITIONS), "").await;
     for name in ["new-0", "new-1", "new-2"] {
         crash_new(&server, 0, name).await;
     }
     let halted = status_event(&mut stream).await;
-    assert_eq!((halted.failing, &halted.halt_reason[..]), (1, &b"it crashed"[..]));
+    assert_eq!(
+        (halted.failing, &halted.halt_reason[..]),
+        (1, &b"it crashed"[..])
+    );
     assert_eq!(halted, status(&server).await);
-    let halted_updates = async || convergence::run(&server.service).await.unwrap().lrps.halted_updates;
+    let halted_updates = async || {
+        convergence::run(&server.service)
+            .await
+            .unwrap()
+            .lrps
+            .halted_updates
+    };
     assert_eq!(halted_updates().await, 1);
     assert_eq!(cancel(&server).await, None);
     let resumed = status_event(&mut stream).await;
@@ -38,7 +51,11 @@ async fn subscribers_of_diego_learn_of_neither_halts_nor_definitions(kind: Kind)
     let mut groups = EventStream::get(server.url(GROUPS), "").await;
     let mut newer = EventStream::open(server.url(OF_DEFINITIONS), "").await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
+    )
+    .await;
     for name in ["new-0", "new-1", "new-2"] {
         crash_new(&server, 0, name).await;
     }
@@ -46,10 +63,16 @@ async fn subscribers_of_diego_learn_of_neither_halts_nor_definitions(kind: Kind)
     assert_eq!(remove_lrp(&server).await, None);
     for stream in [&mut current, &mut groups] {
         let mut names = Vec::new();
-        while names.last().is_none_or(|name| name != "desired_lrp_removed") {
+        while names
+            .last()
+            .is_none_or(|name| name != "desired_lrp_removed")
+        {
             let event = stream.next().await.expect("the stream is open");
             for id in ["version-1", "version-2"] {
-                let has_id = event.message.windows(id.len()).any(|window| window == id.as_bytes());
+                let has_id = event
+                    .message
+                    .windows(id.len())
+                    .any(|window| window == id.as_bytes());
                 assert!(!has_id, "{} has {id}", event.name);
             }
             if event.name == "desired_lrp_changed" {
@@ -58,7 +81,10 @@ async fn subscribers_of_diego_learn_of_neither_halts_nor_definitions(kind: Kind)
             }
             names.push(event.name);
         }
-        assert!(names.iter().any(|name| name.contains("crashed")), "{names:?}");
+        assert!(
+            names.iter().any(|name| name.contains("crashed")),
+            "{names:?}"
+        );
     }
 }
 
@@ -82,35 +108,83 @@ async fn subscriber_learns_of_the_new_instance_before_the_old_one_is_removed(kin
     let server = running(kind, 1).await;
     let mut stream = EventStream::open(server.url(OF_DEFINITIONS), "").await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
+    )
+    .await;
     start_new(&server, 0, "new-0").await;
     until_done(&server).await;
     let described = |lrp: Option<proto::ActualLrp>| {
         let lrp = lrp.unwrap_or_default();
-        let container = text(&lrp.actual_lrp_instance_key.unwrap_or_default().instance_guid);
-        format!("{} {container} {}", text(&lrp.state), text(&lrp.desired_lrp_definition_id))
+        let container = text(
+            &lrp.actual_lrp_instance_key
+                .unwrap_or_default()
+                .instance_guid,
+        );
+        format!(
+            "{} {container} {}",
+            text(&lrp.state),
+            text(&lrp.desired_lrp_definition_id)
+        )
     };
     let mut seen = Vec::new();
     loop {
         let event = stream.next().await.expect("the stream is open");
         let line = match event.name.as_str() {
             "desired_lrp_changed" => {
-                let lrp = event.message::<proto::DesiredLrpChangedEvent>().after.unwrap_or_default();
-                format!("desired {} {}", text(&lrp.definition_id), text(&lrp.previous_definition_id))
+                let lrp = event
+                    .message::<proto::DesiredLrpChangedEvent>()
+                    .after
+                    .unwrap_or_default();
+                format!(
+                    "desired {} {}",
+                    text(&lrp.definition_id),
+                    text(&lrp.previous_definition_id)
+                )
             }
             "actual_lrp_instance_created" => {
-                format!("created {}", described(event.message::<proto::ActualLrpInstanceCreatedEvent>().actual_lrp))
+                format!(
+                    "created {}",
+                    described(
+                        event
+                            .message::<proto::ActualLrpInstanceCreatedEvent>()
+                            .actual_lrp
+                    )
+                )
             }
             "actual_lrp_instance_removed" => {
-                format!("removed {}", described(event.message::<proto::ActualLrpInstanceRemovedEvent>().actual_lrp))
+                format!(
+                    "removed {}",
+                    described(
+                        event
+                            .message::<proto::ActualLrpInstanceRemovedEvent>()
+                            .actual_lrp
+                    )
+                )
             }
             "actual_lrp_instance_changed" => {
                 let changed = event.message::<proto::ActualLrpInstanceChangedEvent>();
-                let container = text(&changed.actual_lrp_instance_key.unwrap_or_default().instance_guid);
-                let (before, after) = (changed.before.unwrap_or_default(), changed.after.unwrap_or_default());
-                assert_eq!(before.desired_lrp_definition_id, after.desired_lrp_definition_id);
+                let container = text(
+                    &changed
+                        .actual_lrp_instance_key
+                        .unwrap_or_default()
+                        .instance_guid,
+                );
+                let (before, after) = (
+                    changed.before.unwrap_or_default(),
+                    changed.after.unwrap_or_default(),
+                );
+                assert_eq!(
+                    before.desired_lrp_definition_id,
+                    after.desired_lrp_definition_id
+                );
                 let definition = text(&after.desired_lrp_definition_id);
-                format!("changed {} {container} {} {definition}", text(&after.state), after.presence)
+                format!(
+                    "changed {} {container} {} {definition}",
+                    text(&after.state),
+                    after.presence
+                )
             }
             other => other.to_owned(),
         };
@@ -144,9 +218,20 @@ async fn event_of_a_crash_names_the_definition_that_crashed(kind: Kind) {
         let event = stream.next().await.expect("the stream is open");
         if event.name == "actual_lrp_crashed" {
             let crashed: proto::ActualLrpCrashedEvent = event.message();
-            let container = text(&crashed.actual_lrp_instance_key.unwrap_or_default().instance_guid);
+            let container = text(
+                &crashed
+                    .actual_lrp_instance_key
+                    .unwrap_or_default()
+                    .instance_guid,
+            );
             crashes.push((container, text(&crashed.desired_lrp_definition_id)));
         }
     }
-    assert_eq!(crashes, [("old-0".into(), "version-1".into()), ("new-0".into(), "version-2".into())]);
+    assert_eq!(
+        crashes,
+        [
+            ("old-0".into(), "version-1".into()),
+            ("new-0".into(), "version-2".into())
+        ]
+    );
 }

@@ -22,10 +22,16 @@ async fn old_container_runs_until_the_new_one_is_routable(kind: Kind) {
     assert_eq!(call_error(&server, START, &start(0, "old-0")).await, None);
     assert_eq!(rows(&server).await, replaced);
     claim_new(&server, 0, "new-0").await;
-    let unroutable = proto::StartActualLrpRequest { routable: Some(false), ..start(0, "new-0") };
+    let unroutable = proto::StartActualLrpRequest {
+        routable: Some(false),
+        ..start(0, "new-0")
+    };
     assert_eq!(call_error(&server, START, &unroutable).await, None);
     settle(&server).await;
-    assert_eq!(rows(&server).await, ["0/0 RUNNING new-0 version-2", "0/1 RUNNING old-0 version-1"]);
+    assert_eq!(
+        rows(&server).await,
+        ["0/0 RUNNING new-0 version-2", "0/1 RUNNING old-0 version-1"]
+    );
     assert_eq!(ids(&server).await, ("version-2".into(), "version-1".into()));
     assert_eq!(call_error(&server, START, &start(0, "new-0")).await, None);
     until_rows(&server, &["0/0 RUNNING new-0 version-2"]).await;
@@ -39,12 +45,22 @@ async fn instances_are_replaced_in_the_order_of_their_indices(kind: Kind) {
     update_to(&server, "version-2").await;
     for index in 0..3 {
         let current = (0..index).map(|index| format!("{index}/0 RUNNING new-{index} version-2"));
-        let replaced = [format!("{index}/0 UNCLAIMED  version-2"), format!("{index}/1 RUNNING old-{index} version-1")];
+        let replaced = [
+            format!("{index}/0 UNCLAIMED  version-2"),
+            format!("{index}/1 RUNNING old-{index} version-1"),
+        ];
         let old = (index + 1..3).map(|index| format!("{index}/0 RUNNING old-{index} version-1"));
         let expected: Vec<_> = current.chain(replaced).chain(old).collect();
-        until_rows(&server, &expected.iter().map(String::as_str).collect::<Vec<_>>()).await;
+        until_rows(
+            &server,
+            &expected.iter().map(String::as_str).collect::<Vec<_>>(),
+        )
+        .await;
         let status = status(&server).await;
-        assert_eq!((status.running, status.running_previous, status.waiting), (index, 3 - index, 1));
+        assert_eq!(
+            (status.running, status.running_previous, status.waiting),
+            (index, 3 - index, 1)
+        );
         start_new(&server, index, &format!("new-{index}")).await;
     }
     until_done(&server).await;
@@ -53,29 +69,48 @@ async fn instances_are_replaced_in_the_order_of_their_indices(kind: Kind) {
 on_each_layout!(waiting_and_crashed_instances_take_the_new_definition_at_once);
 async fn waiting_and_crashed_instances_take_the_new_definition_at_once(kind: Kind) {
     let server = running(kind, 0).await;
-    let scaled = proto::DesiredLrpUpdate { instances: Some(2), ..Default::default() };
+    let scaled = proto::DesiredLrpUpdate {
+        instances: Some(2),
+        ..Default::default()
+    };
     assert_eq!(update(&server, scaled).await, None);
     for _ in 0..3 {
         start_new(&server, 1, "crashing").await;
-        assert_eq!(call_error(&server, CRASH, &crash(1, "crashing")).await, None);
+        assert_eq!(
+            call_error(&server, CRASH, &crash(1, "crashing")).await,
+            None
+        );
     }
-    assert_eq!(rows(&server).await, ["0/0 UNCLAIMED  version-1", "1/0 CRASHED  version-1"]);
+    assert_eq!(
+        rows(&server).await,
+        ["0/0 UNCLAIMED  version-1", "1/0 CRASHED  version-1"]
+    );
     update_to(&server, "version-2").await;
-    assert_eq!(rows(&server).await, ["0/0 UNCLAIMED  version-2", "1/0 UNCLAIMED  version-2"]);
+    assert_eq!(
+        rows(&server).await,
+        ["0/0 UNCLAIMED  version-2", "1/0 UNCLAIMED  version-2"]
+    );
     assert_eq!(images(&server).await[1].crash_count, 0);
 }
 
 on_each_layout!(instance_that_was_claimed_before_the_update_is_replaced);
 async fn instance_that_was_claimed_before_the_update_is_replaced(kind: Kind) {
     let server = running(kind, 0).await;
-    let scaled = proto::DesiredLrpUpdate { instances: Some(1), ..Default::default() };
+    let scaled = proto::DesiredLrpUpdate {
+        instances: Some(1),
+        ..Default::default()
+    };
     assert_eq!(update(&server, scaled).await, None);
     claim_new(&server, 0, "either").await;
     update_to(&server, "version-2").await;
     // Its cell reads the desired LRP only now.
     assert_eq!(get(&server, "guid").await.memory_mb, 128);
     assert_eq!(call_error(&server, START, &start(0, "either")).await, None);
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING either version-1"]).await;
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING either version-1"],
+    )
+    .await;
     start_new(&server, 0, "new-0").await;
     until_rows(&server, &["0/0 RUNNING new-0 version-2"]).await;
     until_done(&server).await;
@@ -84,10 +119,26 @@ async fn instance_that_was_claimed_before_the_update_is_replaced(kind: Kind) {
 on_each_layout!(container_that_did_not_claim_its_instance_is_trusted_with_one_definition);
 /// As by Diego's BBS, for which it is the container of a cell that was missing.
 async fn container_that_did_not_claim_its_instance_is_trusted_with_one_definition(kind: Kind) {
-    let server = Server::start(Options { kind, translators: translators(), ..Options::default() }).await;
-    desire(&server, proto::DesiredLrp { definition_id: Vec::new(), instances: 1, ..version_1() }).await;
+    let server = Server::start(Options {
+        kind,
+        translators: translators(),
+        ..Options::default()
+    })
+    .await;
+    desire(
+        &server,
+        proto::DesiredLrp {
+            definition_id: Vec::new(),
+            instances: 1,
+            ..version_1()
+        },
+    )
+    .await;
     let generated = ids(&server).await.0;
-    assert_eq!(call_error(&server, START, &start(0, "returned")).await, None);
+    assert_eq!(
+        call_error(&server, START, &start(0, "returned")).await,
+        None
+    );
     let trusted = [format!("0/0 RUNNING returned {generated}")];
     assert_eq!(rows(&server).await, trusted);
     convergence::run(&server.service).await.unwrap();
@@ -95,78 +146,158 @@ async fn container_that_did_not_claim_its_instance_is_trusted_with_one_definitio
     assert_eq!(rows(&server).await, trusted);
     // The update replaces it as one that runs the only definition before.
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", &format!("0/1 RUNNING returned {generated}")]).await;
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-2",
+            &format!("0/1 RUNNING returned {generated}"),
+        ],
+    )
+    .await;
     start_new(&server, 0, "new-0").await;
     until_rows(&server, &["0/0 RUNNING new-0 version-2"]).await;
     until_done(&server).await;
     // From now on there are two.
-    assert_eq!(call_error(&server, REMOVE, &remove(0, Some("new-0"))).await, None);
+    assert_eq!(
+        call_error(&server, REMOVE, &remove(0, Some("new-0"))).await,
+        None
+    );
     assert_eq!(call_error(&server, START, &start(0, "unknown")).await, None);
     convergence::run(&server.service).await.unwrap();
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING unknown version-2"]).await;
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING unknown version-2"],
+    )
+    .await;
 }
 
 on_each_layout!(container_that_did_not_claim_its_instance_is_replaced_in_an_update);
 async fn container_that_did_not_claim_its_instance_is_replaced_in_an_update(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
+    )
+    .await;
     // The cell of a container that was started for version-1 long ago.
     assert_eq!(call_error(&server, START, &start(0, "unknown")).await, None);
     // Neither is trusted, and there is no room for a third container.
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING unknown version-2"]).await;
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING unknown version-2"],
+    )
+    .await;
     start_new(&server, 0, "new-0").await;
     until_rows(&server, &["0/0 RUNNING new-0 version-2"]).await;
     until_done(&server).await;
 }
 
 on_each_layout!(container_of_a_removed_lrp_is_one_of_the_next);
-/// As by Diego's BBS: an LRP with the same process guid keeps the containers that are left, record for record.
+/// As by Diego's BBS: an LRP with the same process guid keeps the containers that are left, record
+/// for record.
 async fn container_of_a_removed_lrp_is_one_of_the_next(kind: Kind) {
     let neighbours = Neighbours::start();
-    ["cell-old-0", "cell-old-1"].into_iter().for_each(|cell| neighbours.add_cell(cell));
-    let server = running_with(Options { kind, clients: neighbours.clients(), ..Options::default() }, 2).await;
+    ["cell-old-0", "cell-old-1"]
+        .into_iter()
+        .for_each(|cell| neighbours.add_cell(cell));
+    let server = running_with(
+        Options {
+            kind,
+            clients: neighbours.clients(),
+            ..Options::default()
+        },
+        2,
+    )
+    .await;
     let before = images(&server).await;
     assert_eq!(remove_lrp(&server).await, None);
-    let again = proto::DesiredLrp { definition_id: b"version-2".to_vec(), instances: 2, ..version_1() };
+    let again = proto::DesiredLrp {
+        definition_id: b"version-2".to_vec(),
+        instances: 2,
+        ..version_1()
+    };
     desire(&server, again).await;
     convergence::run(&server.service).await.unwrap();
     settle(&server).await;
-    assert_eq!(rows(&server).await, ["0/0 RUNNING old-0 ", "1/0 RUNNING old-1 "]);
-    let unnamed = |lrp: proto::ActualLrp| proto::ActualLrp { desired_lrp_definition_id: Vec::new(), ..lrp };
-    assert_eq!(images(&server).await, before.into_iter().map(unnamed).collect::<Vec<_>>());
+    assert_eq!(
+        rows(&server).await,
+        ["0/0 RUNNING old-0 ", "1/0 RUNNING old-1 "]
+    );
+    let unnamed = |lrp: proto::ActualLrp| proto::ActualLrp {
+        desired_lrp_definition_id: Vec::new(),
+        ..lrp
+    };
+    assert_eq!(
+        images(&server).await,
+        before.into_iter().map(unnamed).collect::<Vec<_>>()
+    );
     assert_eq!(call_error(&server, CRASH, &crash(1, "old-1")).await, None);
-    assert_eq!(rows(&server).await, ["0/0 RUNNING old-0 ", "1/0 UNCLAIMED  version-2"]);
+    assert_eq!(
+        rows(&server).await,
+        ["0/0 RUNNING old-0 ", "1/0 UNCLAIMED  version-2"]
+    );
     update_to(&server, "version-3").await;
-    assert_eq!(rows(&server).await, ["0/0 RUNNING old-0 version-2", "1/0 UNCLAIMED  version-3"]);
+    assert_eq!(
+        rows(&server).await,
+        ["0/0 RUNNING old-0 version-2", "1/0 UNCLAIMED  version-3"]
+    );
 }
 
 on_each_layout!(crashing_instance_halts_the_update_until_it_runs);
 async fn crashing_instance_halts_the_update_until_it_runs(kind: Kind) {
     let server = running(kind, 2).await;
     update_to(&server, "version-2").await;
-    let replaced = ["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1", "1/0 RUNNING old-1 version-1"];
+    let replaced = [
+        "0/0 UNCLAIMED  version-2",
+        "0/1 RUNNING old-0 version-1",
+        "1/0 RUNNING old-1 version-1",
+    ];
     for _ in 0..3 {
         until_rows(&server, &replaced).await;
         claim_new(&server, 0, "new-0").await;
         assert_eq!(call_error(&server, CRASH, &crash(0, "new-0")).await, None);
     }
-    until_rows(&server, &["0/0 CRASHED  version-2", "0/1 RUNNING old-0 version-1", "1/0 RUNNING old-1 version-1"])
-        .await;
+    until_rows(
+        &server,
+        &[
+            "0/0 CRASHED  version-2",
+            "0/1 RUNNING old-0 version-1",
+            "1/0 RUNNING old-1 version-1",
+        ],
+    )
+    .await;
     let halted = status(&server).await;
-    assert_eq!((halted.failing, halted.running_previous, halted.waiting), (1, 2, 0));
-    assert_eq!((&halted.halt_reason[..], halted.halted_at, halted.started_at), (&b"it crashed"[..], NOW_NS, NOW_NS));
+    assert_eq!(
+        (halted.failing, halted.running_previous, halted.waiting),
+        (1, 2, 0)
+    );
+    assert_eq!(
+        (&halted.halt_reason[..], halted.halted_at, halted.started_at),
+        (&b"it crashed"[..], NOW_NS, NOW_NS)
+    );
     server.clock.set(NOW_NS + 31 * SECOND);
     convergence::run(&server.service).await.unwrap();
     until_rows(&server, &replaced).await;
     start_new(&server, 0, "new-0").await;
     settle(&server).await;
-    // It may crash again at once, so the old container stays, and the other instance is not replaced.
-    assert_eq!(rows(&server).await[1..], ["0/1 RUNNING old-0 version-1", "1/0 RUNNING old-1 version-1"]);
+    // It may crash again at once, so the old container stays, and the other instance is not
+    // replaced.
+    assert_eq!(
+        rows(&server).await[1..],
+        ["0/1 RUNNING old-0 version-1", "1/0 RUNNING old-1 version-1"]
+    );
     server.clock.set(NOW_NS + 340 * SECOND);
     convergence::run(&server.service).await.unwrap();
-    until_rows(&server, &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-2", "1/1 RUNNING old-1 version-1"])
-        .await;
+    until_rows(
+        &server,
+        &[
+            "0/0 RUNNING new-0 version-2",
+            "1/0 UNCLAIMED  version-2",
+            "1/1 RUNNING old-1 version-1",
+        ],
+    )
+    .await;
     start_new(&server, 1, "new-1").await;
     until_done(&server).await;
 }
@@ -175,8 +306,15 @@ on_each_layout!(instance_that_does_not_become_routable_halts_the_update_until_it
 async fn instance_that_does_not_become_routable_halts_the_update_until_it_does(kind: Kind) {
     let server = running(kind, 2).await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1", "1/0 RUNNING old-1 version-1"])
-        .await;
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-2",
+            "0/1 RUNNING old-0 version-1",
+            "1/0 RUNNING old-1 version-1",
+        ],
+    )
+    .await;
     start_new_unroutable(&server, 0, "new-0").await;
     server.clock.set(NOW_NS + 179 * SECOND);
     let waiting = status(&server).await;
@@ -186,14 +324,24 @@ async fn instance_that_does_not_become_routable_halts_the_update_until_it_does(k
     let reason = &b"the instance runs and is not routable"[..];
     assert_eq!((halted.failing, &halted.halt_reason[..]), (1, reason));
     assert_eq!(call_error(&server, START, &start(0, "new-0")).await, None);
-    until_rows(&server, &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-2", "1/1 RUNNING old-1 version-1"])
-        .await;
+    until_rows(
+        &server,
+        &[
+            "0/0 RUNNING new-0 version-2",
+            "1/0 UNCLAIMED  version-2",
+            "1/1 RUNNING old-1 version-1",
+        ],
+    )
+    .await;
     assert_eq!(status(&server).await.failing, 0);
 }
 
 on_each_layout!(instance_without_a_cell_halts_the_update_until_one_takes_it);
 async fn instance_without_a_cell_halts_the_update_until_one_takes_it(kind: Kind) {
-    let pace = Pace { max_in_flight: MaxInFlight::Instances(2), ..Pace::default() };
+    let pace = Pace {
+        max_in_flight: MaxInFlight::Instances(2),
+        ..Pace::default()
+    };
     let server = running_at(kind, pace, 3).await;
     update_to(&server, "version-2").await;
     settle(&server).await;
@@ -201,7 +349,10 @@ async fn instance_without_a_cell_halts_the_update_until_one_takes_it(kind: Kind)
     start_new(&server, 1, "new-1").await;
     settle(&server).await;
     let status_now = status(&server).await;
-    assert_eq!((status_now.failing, &status_now.halt_reason[..]), (1, &b"no room"[..]));
+    assert_eq!(
+        (status_now.failing, &status_now.halt_reason[..]),
+        (1, &b"no room"[..])
+    );
     let halted = [
         "0/0 UNCLAIMED  version-2",
         "0/1 RUNNING old-0 version-1",
@@ -251,8 +402,12 @@ async fn cancellation_reverts_the_instances_that_were_replaced(kind: Kind) {
     claim_new(&server, 1, "new-1").await;
     assert_eq!(cancel(&server).await, None);
     let status_now = status(&server).await;
-    assert_eq!((text(&status_now.definition_id), status_now.cancelled), ("version-1".into(), true));
-    // One was replaced and goes back the same way; one keeps its old container; one was not touched.
+    assert_eq!(
+        (text(&status_now.definition_id), status_now.cancelled),
+        ("version-1".into(), true)
+    );
+    // One was replaced and goes back the same way; one keeps its old container; one was not
+    // touched.
     until_rows(
         &server,
         &[
@@ -264,16 +419,30 @@ async fn cancellation_reverts_the_instances_that_were_replaced(kind: Kind) {
     )
     .await;
     // The heartbeat of a container that was given up is refused, so that its cell stops it.
-    assert_eq!(call_error(&server, START, &start(1, "new-1")).await.unwrap().0, Type::ActualLrpCannotBeStarted);
+    assert_eq!(
+        call_error(&server, START, &start(1, "new-1"))
+            .await
+            .unwrap()
+            .0,
+        Type::ActualLrpCannotBeStarted
+    );
     start_new(&server, 0, "back-0").await;
     until_rows(
         &server,
-        &["0/0 RUNNING back-0 version-1", "1/0 RUNNING old-1 version-1", "2/0 RUNNING old-2 version-1"],
+        &[
+            "0/0 RUNNING back-0 version-1",
+            "1/0 RUNNING old-1 version-1",
+            "2/0 RUNNING old-2 version-1",
+        ],
     )
     .await;
     until_done(&server).await;
     assert_eq!(cancel(&server).await, Some(Type::NoUpdateInProgress));
-    assert_eq!(roll_back(&server, "version-2").await, None, "the cancelled definition is archived");
+    assert_eq!(
+        roll_back(&server, "version-2").await,
+        None,
+        "the cancelled definition is archived"
+    );
     until_rows(
         &server,
         &[
@@ -297,21 +466,47 @@ async fn cancellation_ends_although_the_previous_definition_fails(kind: Kind) {
     start_new_unroutable(&server, 1, "new-1").await;
     assert_eq!(cancel(&server).await, None);
     // The container without traffic is stopped at once; the other one is replaced.
-    until_rows(&server, &["0/0 UNCLAIMED  version-1", "0/1 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-1"]).await;
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-1",
+            "0/1 RUNNING new-0 version-2",
+            "1/0 UNCLAIMED  version-1",
+        ],
+    )
+    .await;
     for name in ["back-1", "back-2", "back-3"] {
         crash_new(&server, 0, name).await;
     }
     settle(&server).await;
-    let halted = ["0/0 CRASHED  version-1", "0/1 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-1"];
+    let halted = [
+        "0/0 CRASHED  version-1",
+        "0/1 RUNNING new-0 version-2",
+        "1/0 UNCLAIMED  version-1",
+    ];
     assert_eq!(rows(&server).await, halted);
-    assert_eq!(update(&server, to(definition("version-3"))).await, Some(Type::UpdateInProgress));
-    assert_eq!(roll_back(&server, "version-0").await, Some(Type::UpdateInProgress));
+    assert_eq!(
+        update(&server, to(definition("version-3"))).await,
+        Some(Type::UpdateInProgress)
+    );
+    assert_eq!(
+        roll_back(&server, "version-0").await,
+        Some(Type::UpdateInProgress)
+    );
     // Either the cancelled update is resumed, or the last container of its definition goes.
     assert_eq!(roll_back(&server, "version-2").await, None);
     assert!(!status(&server).await.cancelled);
-    until_rows(&server, &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-2"]).await;
+    until_rows(
+        &server,
+        &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-2"],
+    )
+    .await;
     assert_eq!(cancel(&server).await, None);
-    until_rows(&server, &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-1"]).await;
+    until_rows(
+        &server,
+        &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-1"],
+    )
+    .await;
     assert_eq!(call_error(&server, CRASH, &crash(0, "new-0")).await, None);
     until_done(&server).await;
     assert_eq!(update(&server, to(definition("version-3"))).await, None);
@@ -335,15 +530,35 @@ async fn update_of_crashed_instances_may_be_cancelled_and_corrected(kind: Kind) 
 
 on_each_layout!(recreated_instance_is_stopped_before_its_successor_starts);
 async fn recreated_instance_is_stopped_before_its_successor_starts(kind: Kind) {
-    let server = Server::start(Options { kind, translators: translators(), ..Options::default() }).await;
+    let server = Server::start(Options {
+        kind,
+        translators: translators(),
+        ..Options::default()
+    })
+    .await;
     let recreate = proto::desired_lrp::UpdateStrategy::Recreate.into();
-    desire(&server, proto::DesiredLrp { update_strategy: recreate, ..version_1() }).await;
+    desire(
+        &server,
+        proto::DesiredLrp {
+            update_strategy: recreate,
+            ..version_1()
+        },
+    )
+    .await;
     start_new(&server, 0, "old-0").await;
     start_new(&server, 1, "old-1").await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "1/0 RUNNING old-1 version-1"]).await;
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "1/0 RUNNING old-1 version-1"],
+    )
+    .await;
     start_new(&server, 0, "new-0").await;
-    until_rows(&server, &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-2"]).await;
+    until_rows(
+        &server,
+        &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-2"],
+    )
+    .await;
     start_new(&server, 1, "new-1").await;
     until_done(&server).await;
 }
@@ -352,9 +567,19 @@ on_each_layout!(scaling_during_an_update_adds_new_instances_and_removes_the_last
 async fn scaling_during_an_update_adds_new_instances_and_removes_the_last_ones(kind: Kind) {
     let server = running(kind, 2).await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1", "1/0 RUNNING old-1 version-1"])
-        .await;
-    let scaled = |instances| proto::DesiredLrpUpdate { instances: Some(instances), ..Default::default() };
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-2",
+            "0/1 RUNNING old-0 version-1",
+            "1/0 RUNNING old-1 version-1",
+        ],
+    )
+    .await;
+    let scaled = |instances| proto::DesiredLrpUpdate {
+        instances: Some(instances),
+        ..Default::default()
+    };
     assert_eq!(update(&server, scaled(3)).await, None);
     until_rows(
         &server,
@@ -368,7 +593,10 @@ async fn scaling_during_an_update_adds_new_instances_and_removes_the_last_ones(k
     .await;
     assert_eq!(update(&server, scaled(1)).await, None);
     // The cell of the instance that is not desired any more stops it.
-    assert_eq!(call_error(&server, REMOVE, &remove(1, Some("old-1"))).await, None);
+    assert_eq!(
+        call_error(&server, REMOVE, &remove(1, Some("old-1"))).await,
+        None
+    );
     start_new(&server, 0, "new-0").await;
     until_rows(&server, &["0/0 RUNNING new-0 version-2"]).await;
     until_done(&server).await;
@@ -378,13 +606,25 @@ on_each_layout!(removal_ends_the_update);
 async fn removal_ends_the_update(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
+    )
+    .await;
     assert_eq!(remove_lrp(&server).await, None);
-    assert_eq!(server.texts("SELECT process_guid FROM bbs_lrp_updates").await, [""; 0]);
+    assert_eq!(
+        server
+            .texts("SELECT process_guid FROM bbs_lrp_updates")
+            .await,
+        [""; 0]
+    );
     assert_eq!(rows(&server).await, ["0/1 RUNNING old-0 "]);
     // Its cell may go on with the heartbeat, or remove it; both are accepted.
     assert_eq!(call_error(&server, START, &start(0, "old-0")).await, None);
-    assert_eq!(call_error(&server, REMOVE, &remove(0, Some("old-0"))).await, None);
+    assert_eq!(
+        call_error(&server, REMOVE, &remove(0, Some("old-0"))).await,
+        None
+    );
     assert_eq!(rows(&server).await, [""; 0]);
 }
 
@@ -392,7 +632,11 @@ on_each_layout!(crash_of_a_replaced_container_leaves_its_successor);
 async fn crash_of_a_replaced_container_leaves_its_successor(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
+    )
+    .await;
     assert_eq!(call_error(&server, CRASH, &crash(0, "old-0")).await, None);
     until_rows(&server, &["0/0 UNCLAIMED  version-2"]).await;
     assert_eq!(images(&server).await[0].crash_count, 0);
@@ -402,7 +646,11 @@ on_each_layout!(evacuation_of_a_replaced_container_keeps_it_until_its_successor_
 async fn evacuation_of_a_replaced_container_keeps_it_until_its_successor_runs(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"]).await;
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
+    )
+    .await;
     let started = start(0, "old-0");
     let request = proto::EvacuateRunningActualLrpRequest {
         actual_lrp_key: key(0),
@@ -414,7 +662,9 @@ async fn evacuation_of_a_replaced_container_keeps_it_until_its_successor_runs(ki
         availability_zone: started.availability_zone,
     };
     let keeps = async || {
-        let reply = server.call("/v1.2/actual_lrps/evacuate_running.r1", &request).await;
+        let reply = server
+            .call("/v1.2/actual_lrps/evacuate_running.r1", &request)
+            .await;
         reply.message::<proto::EvacuationResponse>().keep_container
     };
     assert!(keeps().await);
@@ -430,13 +680,26 @@ on_each_layout!(convergence_continues_an_update_after_a_restart);
 async fn convergence_continues_an_update_after_a_restart(kind: Kind) {
     let server = running(kind, 2).await;
     update_to(&server, "version-2").await;
-    until_rows(&server, &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1", "1/0 RUNNING old-1 version-1"])
-        .await;
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-2",
+            "0/1 RUNNING old-0 version-1",
+            "1/0 RUNNING old-1 version-1",
+        ],
+    )
+    .await;
     // Another host has no hint of the update.
     let clients = bbs::testing::clients::Clients::default();
     let events = bbs::testing::events::Events::default();
     let measures = server.service.measures().clone();
-    let other = bbs::testing::domain::Service::new(server.store.clone(), events, clients, Policy::default(), measures);
+    let other = bbs::testing::domain::Service::new(
+        server.store.clone(),
+        events,
+        clients,
+        Policy::default(),
+        measures,
+    );
     claim_new(&server, 0, "new-0").await;
     server
         .sql(&format!(
@@ -445,6 +708,13 @@ async fn convergence_continues_an_update_after_a_restart(kind: Kind) {
         ))
         .await;
     convergence::run(&other).await.unwrap();
-    until_rows(&server, &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-2", "1/1 RUNNING old-1 version-1"])
-        .await;
+    until_rows(
+        &server,
+        &[
+            "0/0 RUNNING new-0 version-2",
+            "1/0 UNCLAIMED  version-2",
+            "1/1 RUNNING old-1 version-1",
+        ],
+    )
+    .await;
 }

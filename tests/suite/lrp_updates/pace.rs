@@ -9,7 +9,10 @@ use crate::harness::layouts::on_each_layout;
 
 on_each_layout!(most_instances_in_flight_are_configured);
 async fn most_instances_in_flight_are_configured(kind: Kind) {
-    let pace = Pace { max_in_flight: MaxInFlight::Percent(50), ..Pace::default() };
+    let pace = Pace {
+        max_in_flight: MaxInFlight::Percent(50),
+        ..Pace::default()
+    };
     let server = running_at(kind, pace, 3).await;
     update_to(&server, "version-2").await;
     until_rows(
@@ -27,37 +30,79 @@ async fn most_instances_in_flight_are_configured(kind: Kind) {
     assert_eq!(rows(&server).await.len(), 5);
 }
 
-// Goal: updates of many LRPs together need no more containers than configured, and a halted one keeps no place.
+// Goal: updates of many LRPs together need no more containers than configured, and a halted one
+// keeps no place.
 on_each_layout!(most_instances_in_flight_of_all_lrps_are_configured);
 async fn most_instances_in_flight_of_all_lrps_are_configured(kind: Kind) {
-    let pace = Pace { max_in_flight_total: NonZeroU32::new(1).unwrap(), ..Pace::default() };
+    let pace = Pace {
+        max_in_flight_total: NonZeroU32::new(1).unwrap(),
+        ..Pace::default()
+    };
     let server = running_at(kind, pace, 1).await;
-    let other = |name: &str, lrp: proto::DesiredLrp| proto::DesiredLrp { process_guid: name.into(), ..lrp };
-    desire(&server, other("next", proto::DesiredLrp { instances: 1, ..version_1() })).await;
+    let other = |name: &str, lrp: proto::DesiredLrp| proto::DesiredLrp {
+        process_guid: name.into(),
+        ..lrp
+    };
+    desire(
+        &server,
+        other(
+            "next",
+            proto::DesiredLrp {
+                instances: 1,
+                ..version_1()
+            },
+        ),
+    )
+    .await;
     let start_next = async |container: &str| {
-        let claimed = proto::ClaimActualLrpRequest { process_guid: b"next".to_vec(), ..claim(0, container) };
+        let claimed = proto::ClaimActualLrpRequest {
+            process_guid: b"next".to_vec(),
+            ..claim(0, container)
+        };
         assert_eq!(call_error(&server, CLAIM, &claimed).await, None);
-        let key = proto::ActualLrpKey { process_guid: b"next".to_vec(), index: 0, domain: b"domain".to_vec() };
-        let started = proto::StartActualLrpRequest { actual_lrp_key: Some(key), ..start(0, container) };
+        let key = proto::ActualLrpKey {
+            process_guid: b"next".to_vec(),
+            index: 0,
+            domain: b"domain".to_vec(),
+        };
+        let started = proto::StartActualLrpRequest {
+            actual_lrp_key: Some(key),
+            ..start(0, container)
+        };
         assert_eq!(call_error(&server, START, &started).await, None);
     };
     start_next("old-next").await;
     update_to(&server, "version-2").await;
-    let expected = ["0/0 UNCLAIMED  version-2", "0/0 RUNNING old-next version-1", "0/1 RUNNING old-0 version-1"];
+    let expected = [
+        "0/0 UNCLAIMED  version-2",
+        "0/0 RUNNING old-next version-1",
+        "0/1 RUNNING old-0 version-1",
+    ];
     until_rows(&server, &expected).await;
     let update = Some(to(definition("version-2")));
-    let request = proto::UpdateDesiredLrpRequest { process_guid: b"next".to_vec(), update };
+    let request = proto::UpdateDesiredLrpRequest {
+        process_guid: b"next".to_vec(),
+        update,
+    };
     assert_eq!(error_of(&server, UPDATE, &request).await, None);
     settle(&server).await;
     assert_eq!(rows(&server).await, expected, "it waits");
     for name in ["new-0", "new-1", "new-2"] {
         crash_new(&server, 0, name).await;
     }
-    while !rows(&server).await.iter().any(|row| row == "0/1 RUNNING old-next version-1") {
+    while !rows(&server)
+        .await
+        .iter()
+        .any(|row| row == "0/1 RUNNING old-next version-1")
+    {
         pause().await;
     }
     start_next("new-next").await;
     until(|| !server.service.is_replacing()).await;
-    let running = rows(&server).await.into_iter().filter(|row| row.contains("new-next")).collect::<Vec<_>>();
+    let running = rows(&server)
+        .await
+        .into_iter()
+        .filter(|row| row.contains("new-next"))
+        .collect::<Vec<_>>();
     assert_eq!(running, ["0/0 RUNNING new-next version-2"]);
 }

@@ -1,8 +1,10 @@
-//! Any sequence of calls of clients and cells, and of convergence, keeps the invariants of definitions; and once the cells do
-//! what is asked of them, each container runs the definition that its record names.
+//! Any sequence of calls of clients and cells, and of convergence, keeps the invariants of
+//! definitions; and once the cells do what is asked of them, each container runs the definition
+//! that its record names.
 //!
-//! `PROPTEST_CASES` sets the number of sequences on each database, `PROPTEST_RNG_SEED` the seed, which is printed. It repeats the
-//! sequences, but not how far the host's work in the background is when each call is made.
+//! `PROPTEST_CASES` sets the number of sequences on each database, `PROPTEST_RNG_SEED` the seed,
+//! which is printed. It repeats the sequences, but not how far the host's work in the background is
+//! when each call is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,15 +87,31 @@ on_each_database!(any_sequence_of_calls_keeps_the_invariants);
 async fn any_sequence_of_calls_keeps_the_invariants(kind: Kind) {
     let server = running(kind, 0).await;
     // In a fresh domain, instances that are not desired are stopped.
-    let fresh = proto::UpsertDomainRequest { domain: b"domain".to_vec(), ttl: 0 };
+    let fresh = proto::UpsertDomainRequest {
+        domain: b"domain".to_vec(),
+        ttl: 0,
+    };
     server.call("/v1.2/domains/upsert", &fresh).await;
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(CASES);
+    let cases = std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|cases| cases.parse().ok())
+        .unwrap_or(CASES);
     let seed = seed("PROPTEST_RNG_SEED");
-    println!("PROPTEST_RNG_SEED={seed} on {kind:?}; repeats the sequences, not the host's work in the background");
+    println!(
+        "PROPTEST_RNG_SEED={seed} on {kind:?}; repeats the sequences, not the host's work in the background"
+    );
     let rng_seed = RngSeed::Fixed(seed);
-    let mut runner = TestRunner::new(Config { cases, rng_seed, failure_persistence: None, ..Config::default() });
-    let ran =
-        block_in_place(|| runner.run(&calls(), |calls| Handle::current().block_on(Sequence::new(&server).run(&calls))));
+    let mut runner = TestRunner::new(Config {
+        cases,
+        rng_seed,
+        failure_persistence: None,
+        ..Config::default()
+    });
+    let ran = block_in_place(|| {
+        runner.run(&calls(), |calls| {
+            Handle::current().block_on(Sequence::new(&server).run(&calls))
+        })
+    });
     if let Err(failure) = ran {
         panic!("PROPTEST_RNG_SEED={seed}: {failure}");
     }
@@ -102,8 +120,8 @@ async fn any_sequence_of_calls_keeps_the_invariants(kind: Kind) {
 /// The simulated cells of one sequence.
 struct Sequence<'a> {
     server: &'a Server,
-    /// By container: the index, and the definition that the container was started with. Those of a removed LRP are taken to run
-    /// the first one of the next, as by Diego's BBS.
+    /// By container: the index, and the definition that the container was started with. Those of a
+    /// removed LRP are taken to run the first one of the next, as by Diego's BBS.
     containers: BTreeMap<String, (i32, Option<String>)>,
     /// Definitions and containers so far.
     made: usize,
@@ -112,11 +130,21 @@ struct Sequence<'a> {
 
 impl<'a> Sequence<'a> {
     fn new(server: &'a Server) -> Self {
-        Self { server, containers: BTreeMap::new(), made: 0, now_ns: NOW_NS }
+        Self {
+            server,
+            containers: BTreeMap::new(),
+            made: 0,
+            now_ns: NOW_NS,
+        }
     }
 
     async fn run(mut self, calls: &[SequenceCall]) -> Result<(), TestCaseError> {
-        for table in ["desired_lrps", "actual_lrps", "bbs_lrp_definitions", "bbs_lrp_updates"] {
+        for table in [
+            "desired_lrps",
+            "actual_lrps",
+            "bbs_lrp_definitions",
+            "bbs_lrp_updates",
+        ] {
             self.server.sql(&format!("DELETE FROM {table}")).await;
         }
         self.server.clock.set(NOW_NS);
@@ -132,17 +160,29 @@ impl<'a> Sequence<'a> {
     async fn converge_after(&mut self, time_ns: i64) {
         self.now_ns += time_ns;
         self.server.clock.set(self.now_ns);
-        convergence::run(&self.server.service).await.expect("the database answers");
+        convergence::run(&self.server.service)
+            .await
+            .expect("the database answers");
     }
 
     /// Convergence while the cells of the containers are present, except that of one.
     async fn converge_among_cells_after(&mut self, time_ns: i64, missing: Option<&str>) {
         self.now_ns += time_ns;
         self.server.clock.set(self.now_ns);
-        let present = self.containers.keys().filter(|name| missing != Some(name.as_str()));
+        let present = self
+            .containers
+            .keys()
+            .filter(|name| missing != Some(name.as_str()));
         let cell = |name: &String| instance(name).unwrap_or_default().cell_id;
-        let cells = present.map(|name| proto::CellPresence { cell_id: cell(name), ..Default::default() }).collect();
-        convergence::run_among(&self.server.service, Some(cells)).await.expect("the database answers");
+        let cells = present
+            .map(|name| proto::CellPresence {
+                cell_id: cell(name),
+                ..Default::default()
+            })
+            .collect();
+        convergence::run_among(&self.server.service, Some(cells))
+            .await
+            .expect("the database answers");
     }
 
     fn next(&mut self) -> usize {
@@ -152,20 +192,39 @@ impl<'a> Sequence<'a> {
 
     fn new_definition(&mut self) -> proto::LrpDefinition {
         let number = self.next();
-        proto::LrpDefinition { memory_mb: number as i32, ..definition(&format!("version-{number}")) }
+        proto::LrpDefinition {
+            memory_mb: number as i32,
+            ..definition(&format!("version-{number}"))
+        }
     }
 
     fn chosen(&self, selector: usize) -> Option<String> {
-        self.containers.keys().nth(selector % self.containers.len().max(1)).cloned()
+        self.containers
+            .keys()
+            .nth(selector % self.containers.len().max(1))
+            .cloned()
     }
 
     async fn apply(&mut self, call: &SequenceCall) {
         match call {
             SequenceCall::Desire(has_id) => {
-                let definition_id = if *has_id { self.new_definition().definition_id } else { Vec::new() };
-                let lrp = proto::DesiredLrp { definition_id, instances: DESIRED_INSTANCES, ..version_1() };
-                let request = proto::DesireLrpRequest { desired_lrp: Some(lrp) };
-                if error_of(self.server, "/v1.2/desired_lrp/desire.r2", &request).await.is_none() {
+                let definition_id = if *has_id {
+                    self.new_definition().definition_id
+                } else {
+                    Vec::new()
+                };
+                let lrp = proto::DesiredLrp {
+                    definition_id,
+                    instances: DESIRED_INSTANCES,
+                    ..version_1()
+                };
+                let request = proto::DesireLrpRequest {
+                    desired_lrp: Some(lrp),
+                };
+                if error_of(self.server, "/v1.2/desired_lrp/desire.r2", &request)
+                    .await
+                    .is_none()
+                {
                     let current = text(&status(self.server).await.definition_id);
                     self.containers
                         .values_mut()
@@ -177,7 +236,10 @@ impl<'a> Sequence<'a> {
             SequenceCall::Cancel => drop(cancel(self.server).await),
             SequenceCall::RollBack(selector) => self.roll_back(*selector).await,
             SequenceCall::Scale(instances) => {
-                let scaled = proto::DesiredLrpUpdate { instances: Some(*instances), ..Default::default() };
+                let scaled = proto::DesiredLrpUpdate {
+                    instances: Some(*instances),
+                    ..Default::default()
+                };
                 update(self.server, scaled).await;
             }
             SequenceCall::RemoveLrp => {
@@ -194,7 +256,8 @@ impl<'a> Sequence<'a> {
             }
             SequenceCall::ConvergeWithout(selector) => {
                 let missing = self.chosen(*selector);
-                self.converge_among_cells_after(MINUTE_NS, missing.as_deref()).await;
+                self.converge_among_cells_after(MINUTE_NS, missing.as_deref())
+                    .await;
             }
             SequenceCall::Fetch(selector) => {
                 if let Some(name) = self.chosen(*selector) {
@@ -222,18 +285,30 @@ impl<'a> Sequence<'a> {
     }
 
     async fn roll_back(&self, selector: usize) {
-        let request = proto::LrpDefinitionsRequest { process_guid: b"guid".to_vec() };
-        let answer: proto::LrpDefinitionsResponse =
-            self.server.call("/v1.2/desired_lrp/definitions/list", &request).await.message();
+        let request = proto::LrpDefinitionsRequest {
+            process_guid: b"guid".to_vec(),
+        };
+        let answer: proto::LrpDefinitionsResponse = self
+            .server
+            .call("/v1.2/desired_lrp/definitions/list", &request)
+            .await
+            .message();
         let count = answer.definitions.len().max(1);
         if let Some(chosen) = answer.definitions.into_iter().nth(selector % count) {
-            roll_back(self.server, &text(&chosen.definition.unwrap_or_default().definition_id)).await;
+            roll_back(
+                self.server,
+                &text(&chosen.definition.unwrap_or_default().definition_id),
+            )
+            .await;
         }
     }
 
     async fn claim(&mut self, index: i32) -> String {
         let name = format!("container-{}", self.next());
-        if call_error(self.server, CLAIM, &claim(index, &name)).await.is_none() {
+        if call_error(self.server, CLAIM, &claim(index, &name))
+            .await
+            .is_none()
+        {
             self.containers.insert(name.clone(), (index, None));
         }
         name
@@ -241,9 +316,14 @@ impl<'a> Sequence<'a> {
 
     /// A container is started with what its cell read first.
     async fn fetch(&mut self, name: &str) {
-        let request = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
-        let answer: proto::DesiredLrpResponse =
-            self.server.call("/v1.2/desired_lrps/get_by_process_guid.r3", &request).await.message();
+        let request = proto::DesiredLrpByProcessGuidRequest {
+            process_guid: b"guid".to_vec(),
+        };
+        let answer: proto::DesiredLrpResponse = self
+            .server
+            .call("/v1.2/desired_lrps/get_by_process_guid.r3", &request)
+            .await
+            .message();
         match (answer.desired_lrp, self.containers.get_mut(name)) {
             (Some(lrp), Some((_, read))) => drop(read.get_or_insert(text(&lrp.definition_id))),
             _ => drop(self.containers.remove(name)),
@@ -252,8 +332,13 @@ impl<'a> Sequence<'a> {
 
     async fn start(&mut self, name: &str, routable: bool) {
         self.fetch(name).await;
-        let Some((index, _)) = self.containers.get(name) else { return };
-        let request = proto::StartActualLrpRequest { routable: Some(routable), ..start(*index, name) };
+        let Some((index, _)) = self.containers.get(name) else {
+            return;
+        };
+        let request = proto::StartActualLrpRequest {
+            routable: Some(routable),
+            ..start(*index, name)
+        };
         if call_error(self.server, START, &request).await.is_some() {
             self.containers.remove(name);
         }
@@ -264,7 +349,9 @@ impl<'a> Sequence<'a> {
             // What runs was started.
             self.fetch(name).await;
         }
-        let Some((index, _)) = self.containers.get(name) else { return };
+        let Some((index, _)) = self.containers.get(name) else {
+            return;
+        };
         let is_gone = match how {
             SequenceCall::Crash(_) => {
                 call_error(self.server, CRASH, &crash(*index, name)).await;
@@ -294,17 +381,26 @@ impl<'a> Sequence<'a> {
         let (actual_lrp_key, actual_lrp_instance_key) = (key(index), instance(name));
         let (path, body) = match how {
             SequenceCall::EvacuateClaimed(_) => {
-                let request = proto::EvacuateClaimedActualLrpRequest { actual_lrp_key, actual_lrp_instance_key };
+                let request = proto::EvacuateClaimedActualLrpRequest {
+                    actual_lrp_key,
+                    actual_lrp_instance_key,
+                };
                 ("evacuate_claimed", request.encode_to_vec())
             }
             SequenceCall::EvacuateCrashed(_) => {
                 let error_message = b"it crashed".to_vec();
-                let request =
-                    proto::EvacuateCrashedActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, error_message };
+                let request = proto::EvacuateCrashedActualLrpRequest {
+                    actual_lrp_key,
+                    actual_lrp_instance_key,
+                    error_message,
+                };
                 ("evacuate_crashed", request.encode_to_vec())
             }
             SequenceCall::EvacuateStopped(_) => {
-                let request = proto::EvacuateStoppedActualLrpRequest { actual_lrp_key, actual_lrp_instance_key };
+                let request = proto::EvacuateStoppedActualLrpRequest {
+                    actual_lrp_key,
+                    actual_lrp_instance_key,
+                };
                 ("evacuate_stopped", request.encode_to_vec())
             }
             _ => {
@@ -318,32 +414,53 @@ impl<'a> Sequence<'a> {
                 ("evacuate_running.r1", request.encode_to_vec())
             }
         };
-        let reply = self.server.post(&format!("/v1.2/actual_lrps/{path}"), body).await;
+        let reply = self
+            .server
+            .post(&format!("/v1.2/actual_lrps/{path}"), body)
+            .await;
         reply.message::<proto::EvacuationResponse>().keep_container
     }
 
-    /// Reads the desired LRP before the rows: the work in the background ends an update after its last row.
+    /// Reads the desired LRP before the rows: the work in the background ends an update after its
+    /// last row.
     async fn check_invariants(&self) -> Result<(), TestCaseError> {
-        let request = proto::DesiredLrpUpdateStatusRequest { process_guid: b"guid".to_vec() };
-        let answer: proto::DesiredLrpUpdateStatusResponse =
-            self.server.call("/v1.2/desired_lrp/update_status", &request).await.message();
-        let Some(status) = answer.status else { return Ok(()) };
+        let request = proto::DesiredLrpUpdateStatusRequest {
+            process_guid: b"guid".to_vec(),
+        };
+        let answer: proto::DesiredLrpUpdateStatusResponse = self
+            .server
+            .call("/v1.2/desired_lrp/update_status", &request)
+            .await
+            .message();
+        let Some(status) = answer.status else {
+            return Ok(());
+        };
         let is_under_way = status.started_at != 0;
-        prop_assert_eq!(is_under_way, !status.previous_definition_id.is_empty(), "{:?}", status);
+        prop_assert_eq!(
+            is_under_way,
+            !status.previous_definition_id.is_empty(),
+            "{:?}",
+            status
+        );
         for row in images(self.server).await {
             let id = &row.desired_lrp_definition_id;
             let is_current = id.is_empty() || *id == status.definition_id;
-            prop_assert!(is_current || is_under_way && *id == status.previous_definition_id, "{row:?} {status:?}");
+            prop_assert!(
+                is_current || is_under_way && *id == status.previous_definition_id,
+                "{row:?} {status:?}"
+            );
             let waits = [&b"UNCLAIMED"[..], b"CRASHED"].contains(&&row.state[..]);
             prop_assert!(is_current || !waits, "{row:?} {status:?}");
         }
         Ok(())
     }
 
-    /// The cells start what waits, report what they run, and stop what they are asked to, until nothing changes.
+    /// The cells start what waits, report what they run, and stop what they are asked to, until
+    /// nothing changes.
     async fn settle(&mut self) -> Result<(), TestCaseError> {
         for _ in 0..40 {
-            // Longer than any delay of a restart, and than the time after which a crash counts as the first one.
+            // Longer than any delay of a restart, and than the time after which a crash counts as
+            // the first one.
             self.converge_among_cells_after(20 * MINUTE_NS, None).await;
             for row in images(self.server).await {
                 let index = row.actual_lrp_key.clone().unwrap_or_default().index;
@@ -359,12 +476,15 @@ impl<'a> Sequence<'a> {
                             actual_lrp_key: key(index),
                             actual_lrp_instance_key: instance(&name),
                         };
-                        self.server.call("/v1.2/actual_lrps/remove_evacuating", &request).await;
+                        self.server
+                            .call("/v1.2/actual_lrps/remove_evacuating", &request)
+                            .await;
                     }
                     _ => drop(call_error(self.server, REMOVE, &remove(index, Some(&name))).await),
                 }
             }
-            // No cell is present, so the row of a container is removed where its cell would be asked to stop it.
+            // No cell is present, so the row of a container is removed where its cell would be
+            // asked to stop it.
             let listed: BTreeSet<_> = images(self.server).await.iter().map(container_of).collect();
             self.containers.retain(|name, _| listed.contains(name));
             self.check_invariants().await?;
@@ -373,7 +493,11 @@ impl<'a> Sequence<'a> {
             }
             settle(self.server).await;
         }
-        let found = (status(self.server).await, rows(self.server).await, &self.containers);
+        let found = (
+            status(self.server).await,
+            rows(self.server).await,
+            &self.containers,
+        );
         Err(TestCaseError::fail(format!("not settled: {found:#?}")))
     }
 
@@ -381,8 +505,12 @@ impl<'a> Sequence<'a> {
         let status = status(self.server).await;
         let rows = images(self.server).await;
         let is_right = |row: &proto::ActualLrp| {
-            let runs = self.containers.get(&container_of(row)).and_then(|(_, runs)| runs.clone());
-            let is_named = [&b""[..], &status.definition_id].contains(&&row.desired_lrp_definition_id[..]);
+            let runs = self
+                .containers
+                .get(&container_of(row))
+                .and_then(|(_, runs)| runs.clone());
+            let is_named =
+                [&b""[..], &status.definition_id].contains(&&row.desired_lrp_definition_id[..]);
             is_named && runs == Some(text(&status.definition_id))
         };
         status.started_at == 0
@@ -393,5 +521,10 @@ impl<'a> Sequence<'a> {
 }
 
 fn container_of(row: &proto::ActualLrp) -> String {
-    text(&row.actual_lrp_instance_key.clone().unwrap_or_default().instance_guid)
+    text(
+        &row.actual_lrp_instance_key
+            .clone()
+            .unwrap_or_default()
+            .instance_guid,
+    )
 }

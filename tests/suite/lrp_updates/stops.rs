@@ -13,19 +13,41 @@ use crate::harness::neighbours::{Neighbours, StubReply};
 /// Waits for the next requests to cells; each with its container.
 async fn stopped(neighbours: &Neighbours) -> Vec<String> {
     let requests = neighbours.rep.wait_for_requests(1).await;
-    let container = |path: &str| path.split('/').nth(5).expect("the path of an instance").to_owned();
-    requests.iter().map(|request| container(&request.path)).collect()
+    let container = |path: &str| {
+        path.split('/')
+            .nth(5)
+            .expect("the path of an instance")
+            .to_owned()
+    };
+    requests
+        .iter()
+        .map(|request| container(&request.path))
+        .collect()
 }
 
 on_each_database!(container_is_not_stopped_if_its_successor_crashes_before_the_request);
-/// One step of the update decides to stop `old-1` and to replace `old-2`. It requests a cell for the latter first, which the
-/// auctioneer answers late; meanwhile the successor of `old-1` crashes, so that `old-1` is the only instance with traffic.
+/// One step of the update decides to stop `old-1` and to replace `old-2`. It requests a cell for
+/// the latter first, which the auctioneer answers late; meanwhile the successor of `old-1` crashes,
+/// so that `old-1` is the only instance with traffic.
 async fn container_is_not_stopped_if_its_successor_crashes_before_the_request(kind: Kind) {
     let neighbours = Neighbours::start();
-    ["cell-old-0", "cell-old-1", "cell-old-2"].into_iter().for_each(|cell| neighbours.add_cell(cell));
-    let pace = Pace { max_in_flight: MaxInFlight::Instances(2), ..Pace::default() };
-    let policy = Policy { update_pace: pace, ..Policy::default() };
-    let options = Options { kind, policy, clients: neighbours.clients(), ..Options::default() };
+    ["cell-old-0", "cell-old-1", "cell-old-2"]
+        .into_iter()
+        .for_each(|cell| neighbours.add_cell(cell));
+    let pace = Pace {
+        max_in_flight: MaxInFlight::Instances(2),
+        ..Pace::default()
+    };
+    let policy = Policy {
+        update_pace: pace,
+        ..Policy::default()
+    };
+    let options = Options {
+        kind,
+        policy,
+        clients: neighbours.clients(),
+        ..Options::default()
+    };
     let server = running_with(options, 3).await;
     neighbours.auctioneer.take_requests();
     update_to(&server, "version-2").await;
@@ -35,7 +57,10 @@ async fn container_is_not_stopped_if_its_successor_crashes_before_the_request(ki
     neighbours.rep.reply_next(&[StubReply::OnceReleased]);
     start_new(&server, 0, "new-0").await;
     assert_eq!(stopped(&neighbours).await, ["old-0"]);
-    assert_eq!(call_error(&server, REMOVE, &remove(0, Some("old-0"))).await, None);
+    assert_eq!(
+        call_error(&server, REMOVE, &remove(0, Some("old-0"))).await,
+        None
+    );
     start_new(&server, 1, "new-1").await;
     neighbours.auctioneer.reply_next(&[StubReply::OnceReleased]);
     neighbours.rep.release();
@@ -47,16 +72,31 @@ async fn container_is_not_stopped_if_its_successor_crashes_before_the_request(ki
     // Steps follow each other, so the one that waited for the auctioneer has ended.
     assert_eq!(stopped(&neighbours).await, ["old-2"]);
     start_new(&server, 1, "newer-1").await;
-    assert_eq!(stopped(&neighbours).await, ["old-1"], "it is stopped once it has a successor again");
+    assert_eq!(
+        stopped(&neighbours).await,
+        ["old-1"],
+        "it is stopped once it has a successor again"
+    );
 }
 
 on_each_database!(replaced_container_keeps_its_traffic_for_the_overlap);
 async fn replaced_container_keeps_its_traffic_for_the_overlap(kind: Kind) {
     let neighbours = Neighbours::start();
     neighbours.add_cell("cell-old-0");
-    let pace = Pace { overlap: Duration::from_secs(60), ..Pace::default() };
-    let policy = Policy { update_pace: pace, ..Policy::default() };
-    let options = Options { kind, policy, clients: neighbours.clients(), ..Options::default() };
+    let pace = Pace {
+        overlap: Duration::from_secs(60),
+        ..Pace::default()
+    };
+    let policy = Policy {
+        update_pace: pace,
+        ..Policy::default()
+    };
+    let options = Options {
+        kind,
+        policy,
+        clients: neighbours.clients(),
+        ..Options::default()
+    };
     let server = running_with(options, 1).await;
     update_to(&server, "version-2").await;
     start_new(&server, 0, "new-0").await;
@@ -70,26 +110,43 @@ async fn replaced_container_keeps_its_traffic_for_the_overlap(kind: Kind) {
     server.clock.sleepers(1).await;
     server.clock.advance(Duration::from_secs(29));
     let changes = published(&server, &mut subscription).await;
-    assert!(changes.iter().all(|change| change.contains("1:RUNNING:old-0")), "{changes:?}");
+    assert!(
+        changes
+            .iter()
+            .all(|change| change.contains("1:RUNNING:old-0")),
+        "{changes:?}"
+    );
     assert_eq!(neighbours.rep.take_requests().len(), 0);
     assert_eq!(server.clock.run(1, stopped(&neighbours)).await, ["old-0"]);
     let changes = published(&server, &mut subscription).await;
-    assert_eq!(changes, ["0:RUNNING:newer-0+1:RUNNING:old-0 -> 0:RUNNING:newer-0"]);
+    assert_eq!(
+        changes,
+        ["0:RUNNING:newer-0+1:RUNNING:old-0 -> 0:RUNNING:newer-0"]
+    );
 }
 
 on_each_database!(container_that_was_asked_to_stop_does_not_take_over_again);
-/// The replacement is evacuated while the replaced container ends, so that the instance waits for a cell. The last report of the
-/// replaced container is late.
+/// The replacement is evacuated while the replaced container ends, so that the instance waits for a
+/// cell. The last report of the replaced container is late.
 async fn container_that_was_asked_to_stop_does_not_take_over_again(kind: Kind) {
     let neighbours = Neighbours::start();
     neighbours.add_cell("cell-old-0");
-    let options = Options { kind, clients: neighbours.clients(), ..Options::default() };
+    let options = Options {
+        kind,
+        clients: neighbours.clients(),
+        ..Options::default()
+    };
     let server = running_with(options, 1).await;
     update_to(&server, "version-2").await;
     start_new(&server, 0, "new-0").await;
     assert_eq!(stopped(&neighbours).await, ["old-0"]);
-    let proto::StartActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, actual_lrp_net_info, routable, .. } =
-        start(0, "new-0");
+    let proto::StartActualLrpRequest {
+        actual_lrp_key,
+        actual_lrp_instance_key,
+        actual_lrp_net_info,
+        routable,
+        ..
+    } = start(0, "new-0");
     let request = proto::EvacuateRunningActualLrpRequest {
         actual_lrp_key,
         actual_lrp_instance_key,
@@ -97,17 +154,39 @@ async fn container_that_was_asked_to_stop_does_not_take_over_again(kind: Kind) {
         routable,
         ..Default::default()
     };
-    let answer = server.call("/v1.2/actual_lrps/evacuate_running.r1", &request).await;
+    let answer = server
+        .call("/v1.2/actual_lrps/evacuate_running.r1", &request)
+        .await;
     assert!(answer.message::<proto::EvacuationResponse>().keep_container);
 
-    let refused = call_error(&server, START, &start(0, "old-0")).await.map(|(kind, _)| kind);
+    let refused = call_error(&server, START, &start(0, "old-0"))
+        .await
+        .map(|(kind, _)| kind);
     assert_eq!(refused, Some(Type::ActualLrpCannotBeStarted));
     let rows = images(&server).await;
-    let rows: Vec<_> = rows.iter().map(|row| (row.presence(), text(&row.state), container(row))).collect();
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| (row.presence(), text(&row.state), container(row)))
+        .collect();
     let ordinary = (Presence::Ordinary, "UNCLAIMED".to_owned(), String::new());
-    assert_eq!(rows, [ordinary, (Presence::Evacuating, "RUNNING".to_owned(), "new-0".to_owned())]);
+    assert_eq!(
+        rows,
+        [
+            ordinary,
+            (
+                Presence::Evacuating,
+                "RUNNING".to_owned(),
+                "new-0".to_owned()
+            )
+        ]
+    );
 }
 
 fn container(row: &proto::ActualLrp) -> String {
-    text(&row.actual_lrp_instance_key.clone().unwrap_or_default().instance_guid)
+    text(
+        &row.actual_lrp_instance_key
+            .clone()
+            .unwrap_or_default()
+            .instance_guid,
+    )
 }

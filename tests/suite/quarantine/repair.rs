@@ -29,15 +29,31 @@ impl Quarantined {
         let whole = damaged.content().await.1;
         let guid = whole["desired_lrps"][3]["process_guid"].clone();
         let database = damaged.installation.database.open().await;
-        let found = texts(&database, &format!("SELECT run_info FROM desired_lrps WHERE process_guid = '{guid}'")).await;
-        let run_info = fixture::keyring().open(Sealing::Enveloped, found[0].as_bytes()).unwrap();
-        let sealed = String::from_utf8(fixture::keyring().seal(Sealing::Enveloped, UNREADABLE)).unwrap();
-        execute(&database, &format!("UPDATE desired_lrps SET run_info = '{sealed}' WHERE process_guid = '{guid}'"))
-            .await;
+        let found = texts(
+            &database,
+            &format!("SELECT run_info FROM desired_lrps WHERE process_guid = '{guid}'"),
+        )
+        .await;
+        let run_info = fixture::keyring()
+            .open(Sealing::Enveloped, found[0].as_bytes())
+            .unwrap();
+        let sealed =
+            String::from_utf8(fixture::keyring().seal(Sealing::Enveloped, UNREADABLE)).unwrap();
+        execute(
+            &database,
+            &format!("UPDATE desired_lrps SET run_info = '{sealed}' WHERE process_guid = '{guid}'"),
+        )
+        .await;
         database.close().await;
         damaged.units.push(guid);
-        damaged.installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
-        Self { damaged, run_info, whole }
+        damaged
+            .installation
+            .succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
+        Self {
+            damaged,
+            run_info,
+            whole,
+        }
     }
 
     fn installation(&self) -> &Installation {
@@ -72,15 +88,30 @@ impl Quarantined {
     fn import(&self, entries: &Value, more: &[&str]) -> Output {
         let file = self.file("corrected.json");
         std::fs::write(&file, entries.to_string()).unwrap();
-        self.installation().run(&[&["migrate", "quarantine", "import", &file.display().to_string()], more].concat())
+        self.installation().run(
+            &[
+                &[
+                    "migrate",
+                    "quarantine",
+                    "import",
+                    &file.display().to_string(),
+                ],
+                more,
+            ]
+            .concat(),
+        )
     }
 
     /// `bbs migrate quarantine edit` with a shell script as the editor, whose `$1` is the file.
     fn edit(&self, script: &str) -> Command {
         let editor = self.file("editor");
         std::fs::write(&editor, script).unwrap();
-        let mut command = self.installation().command(&["migrate", "quarantine", "edit", self.unit()]);
-        command.env_remove("VISUAL").env("EDITOR", format!("sh '{}'", editor.display()));
+        let mut command =
+            self.installation()
+                .command(&["migrate", "quarantine", "edit", self.unit()]);
+        command
+            .env_remove("VISUAL")
+            .env("EDITOR", format!("sh '{}'", editor.display()));
         command.env("TMPDIR", self.temporary());
         command
     }
@@ -93,17 +124,26 @@ impl Quarantined {
     }
 
     fn left_in_temporary(&self) -> Vec<PathBuf> {
-        std::fs::read_dir(self.temporary()).unwrap().map(|entry| entry.unwrap().path()).collect()
+        std::fs::read_dir(self.temporary())
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect()
     }
 
     /// Goes back to the version of the fixture; the rows are as they were before the damage.
     async fn assert_restored(&self) {
         assert_contains(
-            &self.installation().succeed(&["migrate", "quarantine", "list"]),
+            &self
+                .installation()
+                .succeed(&["migrate", "quarantine", "list"]),
             &["No unit is in quarantine."],
         );
-        self.installation().succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
-        assert!(self.damaged.content().await.1 == self.whole, "rows are lost or changed");
+        self.installation()
+            .succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+        assert!(
+            self.damaged.content().await.1 == self.whole,
+            "rows are lost or changed"
+        );
     }
 }
 
@@ -112,9 +152,15 @@ async fn corrected_unit_is_imported_and_restored_beside_a_serving_host(kind: Kin
     let case = Quarantined::new(kind).await;
     let host = case.installation().serve();
     let mut entries = case.exported();
-    assert_eq!((&entries[0]["unit"], &entries[0]["from"]), (&json!(case.unit()), &json!(VERSION)));
+    assert_eq!(
+        (&entries[0]["unit"], &entries[0]["from"]),
+        (&json!(case.unit()), &json!(VERSION))
+    );
     let rows = &mut entries[0]["tables"]["desired_lrps"];
-    assert_eq!((rows.as_array().unwrap().len(), &rows[0]["run_info"]), (1, &json!({ "hex": "0a05" })));
+    assert_eq!(
+        (rows.as_array().unwrap().len(), &rows[0]["run_info"]),
+        (1, &json!({ "hex": "0a05" }))
+    );
     rows[0]["run_info"] = json!({ "hex": hex(&case.run_info) });
 
     // The host writes to other tables meanwhile, such as that of its lease.
@@ -126,14 +172,21 @@ async fn corrected_unit_is_imported_and_restored_beside_a_serving_host(kind: Kin
     let before = quarantine().await;
     let tried = case.import(&entries, &["--dry-run"]);
     assert!(tried.status.success(), "{}", stderr_of(&tried));
-    assert_contains(&String::from_utf8_lossy(&tried.stdout), &["can be imported; nothing was written"]);
+    assert_contains(
+        &String::from_utf8_lossy(&tried.stdout),
+        &["can be imported; nothing was written"],
+    );
     assert_eq!(quarantine().await, before);
     let imported = case.import(&entries, &[]);
     assert!(imported.status.success(), "{}", stderr_of(&imported));
-    assert_contains(&String::from_utf8_lossy(&imported.stdout), &["imported; `bbs migrate quarantine retry` restores"]);
+    assert_contains(
+        &String::from_utf8_lossy(&imported.stdout),
+        &["imported; `bbs migrate quarantine retry` restores"],
+    );
     assert!(!has(&host, case.unit()).await, "it stays in quarantine");
     assert_eq!(case.exported(), entries, "the content is the corrected one");
-    case.installation().succeed(&["migrate", "quarantine", "retry", case.unit()]);
+    case.installation()
+        .succeed(&["migrate", "quarantine", "retry", case.unit()]);
     assert!(has(&host, case.unit()).await);
     assert!(host.terminate().success());
     case.assert_restored().await;
@@ -145,10 +198,20 @@ async fn export_is_sealed_unless_it_goes_to_a_terminal_or_a_private_file(kind: K
     let installation = case.installation();
     let export = ["migrate", "quarantine", "export", case.unit()];
     let sealed: Value = serde_json::from_str(&installation.succeed(&export)).unwrap();
-    let stored = sealed[0]["tables"]["desired_lrps"][0]["run_info"]["sealed"].as_str().unwrap();
-    assert_eq!(fixture::keyring().open(Sealing::Enveloped, stored.as_bytes()).unwrap(), UNREADABLE);
+    let stored = sealed[0]["tables"]["desired_lrps"][0]["run_info"]["sealed"]
+        .as_str()
+        .unwrap();
+    assert_eq!(
+        fixture::keyring()
+            .open(Sealing::Enveloped, stored.as_bytes())
+            .unwrap(),
+        UNREADABLE
+    );
     let decrypted = [&export[..], &["--decrypt"]].concat();
-    assert_contains(&case.damaged.refused(&decrypted), &["to a terminal or to a private file only", "--output"]);
+    assert_contains(
+        &case.damaged.refused(&decrypted),
+        &["to a terminal or to a private file only", "--output"],
+    );
     let at_terminal = terminal::run(&installation.command(&decrypted), "");
     assert!(at_terminal.status.success(), "{}", at_terminal.output);
     assert_contains(&at_terminal.output, &[r#""hex": "0a05""#]);
@@ -157,22 +220,34 @@ async fn export_is_sealed_unless_it_goes_to_a_terminal_or_a_private_file(kind: K
     let path = file.display().to_string();
     let to_file = [&decrypted[..], &["--output", &path]].concat();
     let written = installation.succeed(&[&to_file[..], &["--json"]].concat());
-    assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), json!({ "file": path, "entries": 1 }));
+    assert_eq!(
+        serde_json::from_str::<Value>(&written).unwrap(),
+        json!({ "file": path, "entries": 1 })
+    );
     let mode = |file: &Path| std::fs::metadata(file).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&file), 0o600);
     std::fs::write(&file, "of the operator").unwrap();
-    assert_contains(&case.damaged.refused(&to_file), &["exists; name another file, or replace it with `--force`"]);
+    assert_contains(
+        &case.damaged.refused(&to_file),
+        &["exists; name another file, or replace it with `--force`"],
+    );
     assert_eq!(std::fs::read(&file).unwrap(), b"of the operator");
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
     installation.succeed(&[&to_file[..], &["--force"]].concat());
     assert_eq!(
-        (mode(&file), serde_json::from_slice(&std::fs::read(&file).unwrap()).ok()),
+        (
+            mode(&file),
+            serde_json::from_slice(&std::fs::read(&file).unwrap()).ok()
+        ),
         (0o600, Some(case.exported()))
     );
     // What was exported sealed is imported as it was.
     let imported = case.import(&sealed, &[]);
     assert!(imported.status.success(), "{}", stderr_of(&imported));
-    assert_eq!(serde_json::from_slice(&std::fs::read(&file).unwrap()).ok(), Some(case.exported()));
+    assert_eq!(
+        serde_json::from_slice(&std::fs::read(&file).unwrap()).ok(),
+        Some(case.exported())
+    );
 }
 
 on_each_database!(correction_that_does_not_fit_the_layout_is_refused_and_writes_nothing);
@@ -187,33 +262,81 @@ async fn correction_that_does_not_fit_the_layout_is_refused_and_writes_nothing(k
         assert!(!output.status.success(), "{reason}");
         assert_contains(&stderr_of(&output), &[reason]);
     };
-    let row = |change: fn(&mut Value)| move |entry: &mut Value| change(&mut entry["tables"]["desired_lrps"][0]);
+    let row = |change: fn(&mut Value)| {
+        move |entry: &mut Value| change(&mut entry["tables"]["desired_lrps"][0])
+    };
     let missing = |entry: &mut Value| {
-        entry["tables"]["desired_lrps"][0].as_object_mut().unwrap().remove("domain");
+        entry["tables"]["desired_lrps"][0]
+            .as_object_mut()
+            .unwrap()
+            .remove("domain");
     };
     refused(&missing, "row 1 of `desired_lrps`, `domain`: it is missing");
-    refused(&row(|row| row["colour"] = json!("red")), "row 1 of `desired_lrps`: it has no column `colour`");
-    refused(&row(|row| row["domain"] = json!(7)), "`domain`: expected a text");
-    refused(&row(|row| row["domain"] = Value::Null), "`domain`: the column does not accept NULL");
-    refused(&row(|row| row["instances"] = json!("2")), "`instances`: expected an integer of 32 bits");
-    refused(&row(|row| row["instances"] = json!(1_i64 << 40)), "`instances`: expected an integer of 32 bits");
-    refused(&row(|row| row["process_guid"] = json!("other")), "is of another unit; keep its `process_guid`");
+    refused(
+        &row(|row| row["colour"] = json!("red")),
+        "row 1 of `desired_lrps`: it has no column `colour`",
+    );
+    refused(
+        &row(|row| row["domain"] = json!(7)),
+        "`domain`: expected a text",
+    );
+    refused(
+        &row(|row| row["domain"] = Value::Null),
+        "`domain`: the column does not accept NULL",
+    );
+    refused(
+        &row(|row| row["instances"] = json!("2")),
+        "`instances`: expected an integer of 32 bits",
+    );
+    refused(
+        &row(|row| row["instances"] = json!(1_i64 << 40)),
+        "`instances`: expected an integer of 32 bits",
+    );
+    refused(
+        &row(|row| row["process_guid"] = json!("other")),
+        "is of another unit; keep its `process_guid`",
+    );
     let again = |entry: &mut Value| {
         let rows = entry["tables"]["desired_lrps"].as_array_mut().unwrap();
         rows.push(rows[0].clone());
     };
-    refused(&again, "two rows of `desired_lrps` have the same primary key");
+    refused(
+        &again,
+        "two rows of `desired_lrps` have the same primary key",
+    );
     let without_tables = |entry: &mut Value| entry["tables"] = json!({});
-    refused(&without_tables, "the table `desired_lrps` of the entry is missing");
+    refused(
+        &without_tables,
+        "the table `desired_lrps` of the entry is missing",
+    );
     let emptied = |entry: &mut Value| {
-        entry["tables"].as_object_mut().unwrap().values_mut().for_each(|rows| *rows = json!([]));
+        entry["tables"]
+            .as_object_mut()
+            .unwrap()
+            .values_mut()
+            .for_each(|rows| *rows = json!([]));
     };
-    refused(&emptied, "it has no row; `bbs migrate quarantine delete` removes an entry");
-    refused(&|entry| entry["unit"] = json!("other"), "there is no unit \"other\" in quarantine");
-    refused(&|entry| entry["rows"] = json!([]), "is not of the form that `bbs migrate quarantine export` writes");
+    refused(
+        &emptied,
+        "it has no row; `bbs migrate quarantine delete` removes an entry",
+    );
+    refused(
+        &|entry| entry["unit"] = json!("other"),
+        "there is no unit \"other\" in quarantine",
+    );
+    refused(
+        &|entry| entry["rows"] = json!([]),
+        "is not of the form that `bbs migrate quarantine export` writes",
+    );
     if kind.dialect() != Dialect::Sqlite {
-        refused(&row(|row| row["domain"] = "d".repeat(300).into()), "a text that is longer than the column holds");
-        refused(&row(|row| row["domain"] = json!({ "hex": "ff" })), "a text that is not UTF-8");
+        refused(
+            &row(|row| row["domain"] = "d".repeat(300).into()),
+            "a text that is longer than the column holds",
+        );
+        refused(
+            &row(|row| row["domain"] = json!({ "hex": "ff" })),
+            "a text that is not UTF-8",
+        );
     }
     assert_eq!(dump(&case.installation().database).await, before);
 }
@@ -222,13 +345,22 @@ on_each_database!(unit_is_corrected_in_an_editor_whose_file_is_private_and_remov
 async fn unit_is_corrected_in_an_editor_whose_file_is_private_and_removed(kind: Kind) {
     let case = Quarantined::new(kind).await;
     let before = dump(&case.installation().database).await;
-    let unchanged = case.edit("stat -c %a \"$1\" \"$(dirname \"$1\")\" >&2; cp \"$1\" \"$1~\"").output().unwrap();
+    let unchanged = case
+        .edit("stat -c %a \"$1\" \"$(dirname \"$1\")\" >&2; cp \"$1\" \"$1~\"")
+        .output()
+        .unwrap();
     assert!(unchanged.status.success(), "{}", stderr_of(&unchanged));
-    assert_eq!(String::from_utf8_lossy(&unchanged.stdout), "Nothing was changed.\n");
+    assert_eq!(
+        String::from_utf8_lossy(&unchanged.stdout),
+        "Nothing was changed.\n"
+    );
     assert_eq!(stderr_of(&unchanged), "600\n700\n");
     for (script, reason) in [
         ("echo '{' > \"$1\"", "is not of the form"),
-        ("sed -i 's/\"domain\": \"[^\"]*\"/\"domain\": 7/' \"$1\"", "`domain`: expected a text"),
+        (
+            "sed -i 's/\"domain\": \"[^\"]*\"/\"domain\": 7/' \"$1\"",
+            "`domain`: expected a text",
+        ),
         ("exit 7", "failed (exit status: 7); nothing was written"),
     ] {
         let refused = case.edit(script).output().unwrap();
@@ -237,7 +369,10 @@ async fn unit_is_corrected_in_an_editor_whose_file_is_private_and_removed(kind: 
         assert_eq!(case.left_in_temporary(), Vec::<PathBuf>::new());
     }
     let mut without = case.edit("");
-    assert_contains(&stderr_of(&without.env_remove("EDITOR").output().unwrap()), &["set VISUAL or EDITOR"]);
+    assert_contains(
+        &stderr_of(&without.env_remove("EDITOR").output().unwrap()),
+        &["set VISUAL or EDITOR"],
+    );
     assert_eq!(dump(&case.installation().database).await, before);
 
     let encoded = hex(&case.run_info);
@@ -246,7 +381,8 @@ async fn unit_is_corrected_in_an_editor_whose_file_is_private_and_removed(kind: 
     assert!(edited.status.success(), "{}", stderr_of(&edited));
     assert_contains(&String::from_utf8_lossy(&edited.stdout), &["imported"]);
     assert_eq!(case.left_in_temporary(), Vec::<PathBuf>::new());
-    case.installation().succeed(&["migrate", "quarantine", "retry"]);
+    case.installation()
+        .succeed(&["migrate", "quarantine", "retry"]);
     case.assert_restored().await;
 }
 
@@ -257,20 +393,36 @@ async fn signal_ends_an_edit_and_removes_its_file() {
     for signal in ["TERM", "HUP"] {
         // The editor reads from the test until the command has ended.
         let mut edit = case.edit("echo opened; cat >/dev/null");
-        let mut running = edit.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut running = edit
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let input = running.stdin.take().unwrap();
         let mut output = std::io::BufReader::new(running.stdout.take().unwrap());
         let mut line = String::new();
         std::io::BufRead::read_line(&mut output, &mut line).unwrap();
-        assert_eq!((line.as_str(), case.left_in_temporary().len()), ("opened\n", 1));
-        let killed = Command::new("kill").args(["-s", signal, &running.id().to_string()]).status().unwrap();
+        assert_eq!(
+            (line.as_str(), case.left_in_temporary().len()),
+            ("opened\n", 1)
+        );
+        let killed = Command::new("kill")
+            .args(["-s", signal, &running.id().to_string()])
+            .status()
+            .unwrap();
         assert!(killed.success());
         // The editor has the pipes of the command until its input ends.
         let ended = running.wait().unwrap();
         assert_eq!(case.left_in_temporary(), Vec::<PathBuf>::new());
         drop(input);
         let mut message = String::new();
-        running.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+        running
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut message)
+            .unwrap();
         assert_eq!(ended.code(), Some(1), "{signal}: {message}");
         assert_contains(&message, &["interrupted"]);
     }
@@ -287,38 +439,79 @@ async fn deleted_unit_does_not_return(kind: Kind) {
         &installation.succeed(&[&delete[..], &["--dry-run"]].concat()),
         &["would be deleted; nothing was written"],
     );
-    assert_contains(&case.damaged.refused(&[&delete[..], &["unknown"]].concat()), &["there is no unit \"unknown\""]);
+    assert_contains(
+        &case.damaged.refused(&[&delete[..], &["unknown"]].concat()),
+        &["there is no unit \"unknown\""],
+    );
     let kept = terminal::run(&installation.command(&delete), "n");
     assert!(!kept.status.success(), "{}", kept.output);
-    assert_contains(&kept.output, &["This deletes for good", unit, "[y/N]", "nothing was done"]);
+    assert_contains(
+        &kept.output,
+        &["This deletes for good", unit, "[y/N]", "nothing was done"],
+    );
     assert_eq!(dump(&installation.database).await, before);
-    let deleted = terminal::run(&installation.command(&[&delete[..], &["--yes"]].concat()), "n");
-    assert!(deleted.status.success() && !deleted.output.contains("[y/N]"), "{}", deleted.output);
+    let deleted = terminal::run(
+        &installation.command(&[&delete[..], &["--yes"]].concat()),
+        "n",
+    );
+    assert!(
+        deleted.status.success() && !deleted.output.contains("[y/N]"),
+        "{}",
+        deleted.output
+    );
     let database = installation.database.open().await;
     for table in ["bbs_quarantine", "bbs_quarantine_part"] {
-        assert_eq!(texts(&database, &format!("SELECT unit_digest FROM {table}")).await, [""; 0], "{table}");
+        assert_eq!(
+            texts(&database, &format!("SELECT unit_digest FROM {table}")).await,
+            [""; 0],
+            "{table}"
+        );
     }
     let query = format!("SELECT unit FROM bbs_residue WHERE unit = '{unit}'");
     assert_eq!(texts(&database, &query).await, [""; 0]);
     database.close().await;
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     let rows = case.damaged.content().await.1;
-    assert_eq!(rows["desired_lrps"].len(), case.whole["desired_lrps"].len() - 1);
-    assert!(rows["desired_lrps"].iter().all(|row| row["process_guid"] != unit));
+    assert_eq!(
+        rows["desired_lrps"].len(),
+        case.whole["desired_lrps"].len() - 1
+    );
+    assert!(
+        rows["desired_lrps"]
+            .iter()
+            .all(|row| row["process_guid"] != unit)
+    );
 }
 
 on_each_database!(quarantine_of_an_unfinished_migration_is_not_changed);
 async fn quarantine_of_an_unfinished_migration_is_not_changed(kind: Kind) {
     let damaged = Damaged::at(kind, &[3]).await;
     let (installation, unit) = (&damaged.installation, damaged.units[0].as_str());
-    let part = installation.run(&["migrate", "up", "--on-unreadable", "quarantine", "--max-count", "299"]);
+    let part = installation.run(&[
+        "migrate",
+        "up",
+        "--on-unreadable",
+        "quarantine",
+        "--max-count",
+        "299",
+    ]);
     assert_eq!(part.status.code(), Some(3), "{}", stderr_of(&part));
-    let file = installation.folder().join("unit.json").display().to_string();
+    let file = installation
+        .folder()
+        .join("unit.json")
+        .display()
+        .to_string();
     installation.succeed(&["migrate", "quarantine", "export", unit, "--output", &file]);
     for command in [["import", &file], ["delete", unit], ["retry", unit]] {
         let refused = damaged.refused(&[&["migrate", "quarantine"][..], &command].concat());
-        assert_contains(&refused, &["a migration is under way", "`bbs migrate status`"]);
+        assert_contains(
+            &refused,
+            &["a migration is under way", "`bbs migrate status`"],
+        );
     }
     installation.succeed(&["migrate", "abort"]);
-    assert_contains(&installation.succeed(&["migrate", "quarantine", "list"]), &["No unit is in quarantine."]);
+    assert_contains(
+        &installation.succeed(&["migrate", "quarantine", "list"]),
+        &["No unit is in quarantine."],
+    );
 }

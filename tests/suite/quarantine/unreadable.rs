@@ -1,4 +1,5 @@
-//! Records that a serving host cannot read: they go into quarantine as they are, and their places are filled again.
+//! Records that a serving host cannot read: they go into quarantine as they are, and their places
+//! are filled again.
 
 use bbs::testing::layout::schema::Sealing;
 use bbs_encryption::Keyring;
@@ -22,7 +23,8 @@ struct Case {
 
 impl Case {
     async fn new(kind: Kind) -> Self {
-        let installation = Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "100ms");
+        let installation =
+            Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "100ms");
         let host = installation.serve();
         Self { installation, host }
     }
@@ -31,15 +33,23 @@ impl Case {
     async fn with_a_running_instance(kind: Kind) -> Self {
         let case = Self::new(kind).await;
         case.desire().await;
-        let fresh = proto::UpsertDomainRequest { domain: b"domain".to_vec(), ttl: 0 };
-        case.host.call::<proto::UpsertDomainResponse>("/v1/domains/upsert", &fresh).await;
+        let fresh = proto::UpsertDomainRequest {
+            domain: b"domain".to_vec(),
+            ttl: 0,
+        };
+        case.host
+            .call::<proto::UpsertDomainResponse>("/v1/domains/upsert", &fresh)
+            .await;
         case.start().await;
         case
     }
 
     async fn desire(&self) {
-        let request = proto::DesireLrpRequest { desired_lrp: Some(lrp("guid")) };
-        let answer: proto::DesiredLrpLifecycleResponse = self.host.call("/v1/desired_lrp/desire.r2", &request).await;
+        let request = proto::DesireLrpRequest {
+            desired_lrp: Some(lrp("guid")),
+        };
+        let answer: proto::DesiredLrpLifecycleResponse =
+            self.host.call("/v1/desired_lrp/desire.r2", &request).await;
         assert_eq!(answer.error, None);
     }
 
@@ -54,7 +64,8 @@ impl Case {
             task_guid: guid.into(),
             domain: b"domain".to_vec(),
         };
-        let answer: proto::TaskLifecycleResponse = self.host.call("/v1/tasks/desire.r2", &request).await;
+        let answer: proto::TaskLifecycleResponse =
+            self.host.call("/v1/tasks/desire.r2", &request).await;
         assert_eq!(answer.error, None);
     }
 
@@ -73,11 +84,16 @@ impl Case {
 
     /// The instances that the host lists: index, state and container.
     async fn instances(&self) -> Vec<(i32, String, String)> {
-        let answer: proto::ActualLrPsResponse =
-            self.host.call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+        let answer: proto::ActualLrPsResponse = self
+            .host
+            .call("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default())
+            .await;
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let listed = answer.actual_lrps.into_iter().map(|lrp| {
-            let (key, instance) = (lrp.actual_lrp_key.unwrap(), lrp.actual_lrp_instance_key.unwrap_or_default());
+            let (key, instance) = (
+                lrp.actual_lrp_key.unwrap(),
+                lrp.actual_lrp_instance_key.unwrap_or_default(),
+            );
             (key.index, text(lrp.state), text(instance.instance_guid))
         });
         let mut instances: Vec<_> = listed.collect();
@@ -87,27 +103,47 @@ impl Case {
 
     /// Waits until the host has moved a record into quarantine.
     fn await_quarantine(&mut self, key: &str) {
-        self.host.wait_for_new_line(|line| line.contains("was moved into quarantine") && line.contains(key));
+        self.host.wait_for_new_line(|line| {
+            line.contains("was moved into quarantine") && line.contains(key)
+        });
     }
 
     /// Waits until convergence has run twice.
     fn await_convergence(&mut self) {
         for _ in 0..2 {
-            self.host.wait_for_new_line(|line| line.contains("converging instances"));
+            self.host
+                .wait_for_new_line(|line| line.contains("converging instances"));
         }
     }
 
     fn quarantined(&self) -> Vec<serde_json::Value> {
-        serde_json::from_str(&self.installation.succeed(&["migrate", "quarantine", "list", "--json"])).unwrap()
+        serde_json::from_str(&self.installation.succeed(&[
+            "migrate",
+            "quarantine",
+            "list",
+            "--json",
+        ]))
+        .unwrap()
     }
 }
 
 on_each_database!(slot_of_an_unreadable_instance_is_filled_again);
 async fn slot_of_an_unreadable_instance_is_filled_again(kind: Kind) {
     let mut case = Case::with_a_running_instance(kind).await;
-    let whole = case.texts("SELECT net_info FROM actual_lrps WHERE instance_index = 0").await.remove(0);
-    case.sql(&format!("UPDATE actual_lrps SET net_info = '{DAMAGED}' WHERE instance_index = 0")).await;
-    case.host.call::<proto::ActualLrPsResponse>("/v1/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+    let whole = case
+        .texts("SELECT net_info FROM actual_lrps WHERE instance_index = 0")
+        .await
+        .remove(0);
+    case.sql(&format!(
+        "UPDATE actual_lrps SET net_info = '{DAMAGED}' WHERE instance_index = 0"
+    ))
+    .await;
+    case.host
+        .call::<proto::ActualLrPsResponse>(
+            "/v1/actual_lrps/list",
+            &proto::ActualLrPsRequest::default(),
+        )
+        .await;
     case.await_quarantine("guid");
     case.await_convergence();
     let waiting = |index| (index, "UNCLAIMED".to_owned(), String::new());
@@ -117,13 +153,31 @@ async fn slot_of_an_unreadable_instance_is_filled_again(kind: Kind) {
 
     let entries = case.quarantined();
     assert_eq!(entries.len(), 1);
-    assert_eq!((&entries[0]["unit"], &entries[0]["rows"]), (&json!("guid/0/0"), &json!({ "actual_lrps": 1 })));
-    assert!(entries[0]["reason"].as_str().unwrap().contains("net_info cannot be decrypted"), "{entries:?}");
-    let shown = case.installation.succeed(&["migrate", "quarantine", "show", "guid/0/0"]);
-    assert!(shown.contains("a serving host could not read it"), "{shown}");
+    assert_eq!(
+        (&entries[0]["unit"], &entries[0]["rows"]),
+        (&json!("guid/0/0"), &json!({ "actual_lrps": 1 }))
+    );
+    assert!(
+        entries[0]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("net_info cannot be decrypted"),
+        "{entries:?}"
+    );
+    let shown = case
+        .installation
+        .succeed(&["migrate", "quarantine", "show", "guid/0/0"]);
+    assert!(
+        shown.contains("a serving host could not read it"),
+        "{shown}"
+    );
     let refused = case.installation.run(&["migrate", "quarantine", "retry"]);
     let text = String::from_utf8_lossy(&refused.stdout).into_owned();
-    assert!(!refused.status.success() && text.contains("`net_info` of `actual_lrps` still does not open"), "{text}");
+    assert!(
+        !refused.status.success()
+            && text.contains("`net_info` of `actual_lrps` still does not open"),
+        "{text}"
+    );
     assert_eq!(case.quarantined(), entries);
 
     // A second one of the same place does not replace the first.
@@ -134,7 +188,11 @@ async fn slot_of_an_unreadable_instance_is_filled_again(kind: Kind) {
     .await;
     case.instances().await;
     case.await_quarantine("guid");
-    let names: Vec<_> = case.quarantined().iter().map(|entry| entry["unit"].as_str().unwrap().to_owned()).collect();
+    let names: Vec<_> = case
+        .quarantined()
+        .iter()
+        .map(|entry| entry["unit"].as_str().unwrap().to_owned())
+        .collect();
     assert_eq!(names, ["guid/0/0", "guid/0/0 (2)"]);
     assert!(case.host.terminate().success());
 }
@@ -145,16 +203,28 @@ async fn guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored(kind: K
     case.desire_task("task").await;
     case.desire_task("other").await;
     case.desire_task("third").await;
-    case.sql("ALTER TABLE tasks ADD COLUMN note VARCHAR(20)").await;
-    case.sql("UPDATE tasks SET note = 'of the owner' WHERE guid = 'task'").await;
+    case.sql("ALTER TABLE tasks ADD COLUMN note VARCHAR(20)")
+        .await;
+    case.sql("UPDATE tasks SET note = 'of the owner' WHERE guid = 'task'")
+        .await;
     let keyring = Keyring::new([("other", "another passphrase")], "other").unwrap();
-    let opened = case.texts("SELECT task_definition FROM tasks WHERE guid = 'task'").await.remove(0);
-    let plain = fixture::keyring().open(Sealing::Enveloped, opened.as_bytes()).unwrap();
+    let opened = case
+        .texts("SELECT task_definition FROM tasks WHERE guid = 'task'")
+        .await
+        .remove(0);
+    let plain = fixture::keyring()
+        .open(Sealing::Enveloped, opened.as_bytes())
+        .unwrap();
     let foreign = String::from_utf8(keyring.seal(Sealing::Enveloped, &plain)).unwrap();
-    case.sql(&format!("UPDATE tasks SET task_definition = '{foreign}', state = 3 WHERE guid = 'task'")).await;
+    case.sql(&format!(
+        "UPDATE tasks SET task_definition = '{foreign}', state = 3 WHERE guid = 'task'"
+    ))
+    .await;
     case.await_quarantine("task");
     case.desire_task("task").await;
-    let refused = case.installation.run(&["migrate", "quarantine", "retry", "task"]);
+    let refused = case
+        .installation
+        .run(&["migrate", "quarantine", "retry", "task"]);
     assert!(!refused.status.success());
     case.sql("DELETE FROM tasks WHERE guid = 'task'").await;
     assert!(case.host.terminate().success());
@@ -163,46 +233,89 @@ async fn guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored(kind: K
     let installation = Installation::on(case.installation.database.clone(), &modules::modules());
     let with_both = installation.set("encryption_keys", keys);
     let tried = with_both.succeed(&["migrate", "quarantine", "retry", "task", "--dry-run"]);
-    assert!(tried.contains("task  would be restored to its tables; nothing was written"), "{tried}");
-    assert!(with_both.succeed(&["migrate", "quarantine", "list"]).contains("task  "));
+    assert!(
+        tried.contains("task  would be restored to its tables; nothing was written"),
+        "{tried}"
+    );
+    assert!(
+        with_both
+            .succeed(&["migrate", "quarantine", "list"])
+            .contains("task  ")
+    );
     let database = case.installation.database.open().await;
-    assert_eq!(texts(&database, "SELECT guid FROM tasks WHERE guid = 'task'").await, [""; 0]);
+    assert_eq!(
+        texts(&database, "SELECT guid FROM tasks WHERE guid = 'task'").await,
+        [""; 0]
+    );
     let restored = with_both.succeed(&["migrate", "quarantine", "retry", "task"]);
-    assert!(restored.contains("task  restored to its tables"), "{restored}");
-    assert_eq!(texts(&database, "SELECT note FROM tasks WHERE guid = 'task'").await, ["of the owner"]);
+    assert!(
+        restored.contains("task  restored to its tables"),
+        "{restored}"
+    );
+    assert_eq!(
+        texts(&database, "SELECT note FROM tasks WHERE guid = 'task'").await,
+        ["of the owner"]
+    );
     database.close().await;
     let host = with_both.serve();
-    let request = proto::TaskByGuidRequest { task_guid: b"task".to_vec() };
+    let request = proto::TaskByGuidRequest {
+        task_guid: b"task".to_vec(),
+    };
     let answer: proto::TaskResponse = host.call("/v1/tasks/get_by_task_guid.r3", &request).await;
     let task = answer.task.expect("the task is there");
     assert_eq!((task.state, task.task_definition), (3, Some(definition())));
-    assert!(with_both.succeed(&["migrate", "quarantine", "list"]).contains("No unit is in quarantine"));
+    assert!(
+        with_both
+            .succeed(&["migrate", "quarantine", "list"])
+            .contains("No unit is in quarantine")
+    );
     assert!(host.terminate().success());
 }
 
-on_each_database!(instances_of_an_unreadable_desired_lrp_go_on_until_it_is_desired_again_or_removed);
-async fn instances_of_an_unreadable_desired_lrp_go_on_until_it_is_desired_again_or_removed(kind: Kind) {
+on_each_database!(
+    instances_of_an_unreadable_desired_lrp_go_on_until_it_is_desired_again_or_removed
+);
+async fn instances_of_an_unreadable_desired_lrp_go_on_until_it_is_desired_again_or_removed(
+    kind: Kind,
+) {
     let mut case = Case::with_a_running_instance(kind).await;
     let before = case.instances().await;
     assert_eq!(before[0], (0, "RUNNING".to_owned(), "a".to_owned()));
-    let by_guid = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
+    let by_guid = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: b"guid".to_vec(),
+    };
     for is_desired_again in [true, false] {
-        case.sql(&format!("UPDATE desired_lrps SET run_info = '{DAMAGED}'")).await;
-        case.host.call::<proto::DesiredLrpResponse>("/v1/desired_lrps/get_by_process_guid.r3", &by_guid).await;
+        case.sql(&format!("UPDATE desired_lrps SET run_info = '{DAMAGED}'"))
+            .await;
+        case.host
+            .call::<proto::DesiredLrpResponse>("/v1/desired_lrps/get_by_process_guid.r3", &by_guid)
+            .await;
         case.await_quarantine("guid");
         case.await_convergence();
-        let missing: proto::DesiredLrpResponse =
-            case.host.call("/v1/desired_lrps/get_by_process_guid.r3", &by_guid).await;
-        assert_eq!(missing.error.unwrap().r#type(), proto::error::Type::ResourceNotFound);
+        let missing: proto::DesiredLrpResponse = case
+            .host
+            .call("/v1/desired_lrps/get_by_process_guid.r3", &by_guid)
+            .await;
+        assert_eq!(
+            missing.error.unwrap().r#type(),
+            proto::error::Type::ResourceNotFound
+        );
         assert_eq!(case.instances().await, before, "they go on");
         if is_desired_again {
             case.desire().await;
             case.await_convergence();
-            assert_eq!(case.instances().await, before, "they are those of the new one");
+            assert_eq!(
+                case.instances().await,
+                before,
+                "they are those of the new one"
+            );
             continue;
         }
-        let remove = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
-        let removed: proto::DesiredLrpLifecycleResponse = case.host.call("/v1/desired_lrp/remove", &remove).await;
+        let remove = proto::RemoveDesiredLrpRequest {
+            process_guid: b"guid".to_vec(),
+        };
+        let removed: proto::DesiredLrpLifecycleResponse =
+            case.host.call("/v1/desired_lrp/remove", &remove).await;
         assert_eq!(removed.error, None);
         // The container stays until its cell has stopped it.
         assert_eq!(case.instances().await, before[..1]);
@@ -215,20 +328,36 @@ on_each_database!(instances_of_an_unreadable_desired_lrp_end_after_an_hour);
 async fn instances_of_an_unreadable_desired_lrp_end_after_an_hour(kind: Kind) {
     let mut case = Case::with_a_running_instance(kind).await;
     let before = case.instances().await;
-    case.sql(&format!("UPDATE desired_lrps SET run_info = '{DAMAGED}'")).await;
-    let by_guid = proto::DesiredLrpByProcessGuidRequest { process_guid: b"guid".to_vec() };
-    case.host.call::<proto::DesiredLrpResponse>("/v1/desired_lrps/get_by_process_guid.r3", &by_guid).await;
+    case.sql(&format!("UPDATE desired_lrps SET run_info = '{DAMAGED}'"))
+        .await;
+    let by_guid = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    case.host
+        .call::<proto::DesiredLrpResponse>("/v1/desired_lrps/get_by_process_guid.r3", &by_guid)
+        .await;
     case.await_quarantine("guid");
     for (minutes, left) in [(59, &before[..]), (1, &[])] {
         let ns = minutes * 60 * 1_000_000_000_i64;
-        case.sql(&format!("UPDATE bbs_quarantine SET at_ns = at_ns - {ns}")).await;
+        case.sql(&format!("UPDATE bbs_quarantine SET at_ns = at_ns - {ns}"))
+            .await;
         case.await_convergence();
         assert_eq!(case.instances().await, left);
     }
-    let remove = proto::RemoveDesiredLrpRequest { process_guid: b"guid".to_vec() };
-    let removed: proto::DesiredLrpLifecycleResponse = case.host.call("/v1/desired_lrp/remove", &remove).await;
-    assert_eq!(removed.error.unwrap().r#type(), proto::error::Type::ResourceNotFound);
-    assert_eq!(case.quarantined().len(), 1, "the record stays in quarantine");
+    let remove = proto::RemoveDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    let removed: proto::DesiredLrpLifecycleResponse =
+        case.host.call("/v1/desired_lrp/remove", &remove).await;
+    assert_eq!(
+        removed.error.unwrap().r#type(),
+        proto::error::Type::ResourceNotFound
+    );
+    assert_eq!(
+        case.quarantined().len(),
+        1,
+        "the record stays in quarantine"
+    );
     assert!(case.host.terminate().success());
 }
 
@@ -238,13 +367,23 @@ async fn many_unreadable_records_end_the_host_and_stay_where_they_are(kind: Kind
     for guid in ["a", "b", "c"] {
         case.desire_task(guid).await;
     }
-    case.sql(&format!("UPDATE tasks SET task_definition = '{DAMAGED}'")).await;
+    case.sql(&format!("UPDATE tasks SET task_definition = '{DAMAGED}'"))
+        .await;
     let Case { installation, host } = case;
     let (status, log) = host.wait_for_end();
     assert_eq!(status.code(), Some(1), "{log}");
-    assert!(log.contains("3 of 3 records in tasks cannot be read") && log.contains("quarantine_limit"), "{log}");
+    assert!(
+        log.contains("3 of 3 records in tasks cannot be read") && log.contains("quarantine_limit"),
+        "{log}"
+    );
     let database = installation.database.open().await;
-    assert_eq!(texts(&database, "SELECT guid FROM tasks ORDER BY guid").await, ["a", "b", "c"]);
-    assert_eq!(texts(&database, "SELECT unit FROM bbs_quarantine").await, Vec::<String>::new());
+    assert_eq!(
+        texts(&database, "SELECT guid FROM tasks ORDER BY guid").await,
+        ["a", "b", "c"]
+    );
+    assert_eq!(
+        texts(&database, "SELECT unit FROM bbs_quarantine").await,
+        Vec::<String>::new()
+    );
     database.close().await;
 }

@@ -9,25 +9,66 @@ fn fold(dependencies: &mut Vec<CachedDependency>, user: &[u8], action: &mut Opti
         return;
     }
     let download = |dependency: CachedDependency| {
-        let CachedDependency { name: artifact, from, to, cache_key, log_source, .. } = dependency;
+        let CachedDependency {
+            name: artifact,
+            from,
+            to,
+            cache_key,
+            log_source,
+            ..
+        } = dependency;
         let user = user.to_vec();
-        let download = DownloadAction { artifact, from, to, cache_key, log_source, user, ..Default::default() };
-        Action { download_action: Some(download), ..Default::default() }
+        let download = DownloadAction {
+            artifact,
+            from,
+            to,
+            cache_key,
+            log_source,
+            user,
+            ..Default::default()
+        };
+        Action {
+            download_action: Some(download),
+            ..Default::default()
+        }
     };
-    let downloads = std::mem::take(dependencies).into_iter().map(download).collect();
-    let parallel = ParallelAction { actions: downloads, log_source: Vec::new() };
-    let mut actions = vec![Action { parallel_action: Some(parallel), ..Default::default() }];
+    let downloads = std::mem::take(dependencies)
+        .into_iter()
+        .map(download)
+        .collect();
+    let parallel = ParallelAction {
+        actions: downloads,
+        log_source: Vec::new(),
+    };
+    let mut actions = vec![Action {
+        parallel_action: Some(parallel),
+        ..Default::default()
+    }];
     actions.extend(action.take().map(first_alternative));
-    let serial = SerialAction { actions, log_source: Vec::new() };
-    *action = Some(Action { serial_action: Some(serial), ..Default::default() });
+    let serial = SerialAction {
+        actions,
+        log_source: Vec::new(),
+    };
+    *action = Some(Action {
+        serial_action: Some(serial),
+        ..Default::default()
+    });
 }
 
 pub(super) fn fold_lrp(lrp: &mut proto::DesiredLrp) {
-    fold(&mut lrp.cached_dependencies, &lrp.legacy_download_user, &mut lrp.setup);
+    fold(
+        &mut lrp.cached_dependencies,
+        &lrp.legacy_download_user,
+        &mut lrp.setup,
+    );
 }
 
 pub(super) fn fold_definition(definition: &mut proto::TaskDefinition) {
-    fold(&mut definition.cached_dependencies, &definition.legacy_download_user, &mut definition.action);
+    fold(
+        &mut definition.cached_dependencies,
+        &definition.legacy_download_user,
+        &mut definition.action,
+    );
 }
 
 #[test]

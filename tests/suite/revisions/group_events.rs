@@ -1,4 +1,5 @@
-//! Group events against an oracle of Diego's rules: of generated changes of an instance's rows, over HTTP.
+//! Group events against an oracle of Diego's rules: of generated changes of an instance's rows,
+//! over HTTP.
 
 use bbs::testing::model::TraceId;
 use bbs::testing::model::actual_lrp::{ActualLrp, Presence};
@@ -25,7 +26,12 @@ fn row(state: &str, presence: Presence, container: &str) -> ActualLrp {
 }
 
 fn change(before: Slot, after: Slot, cause: Cause) -> RecordChange {
-    RecordChange::Slot { before: Box::new(before), after: Box::new(after), cause, trace_id: TraceId::NONE }
+    RecordChange::Slot {
+        before: Box::new(before),
+        after: Box::new(after),
+        cause,
+        trace_id: TraceId::NONE,
+    }
 }
 
 /// An instance that runs on one cell, and then on another; an empty cell is none.
@@ -43,8 +49,15 @@ fn any_slot(random: &mut Rng) -> Slot {
         if random.u8(..10) < 6 {
             let state = ["UNCLAIMED", "CLAIMED", "RUNNING", "CRASHED", "?"][random.usize(..5)];
             let has_container = matches!(state, "CLAIMED" | "RUNNING" | "?");
-            let container = if has_container { ["a", "b", "c"][random.usize(..3)] } else { "" };
-            *slot.at_mut(presence) = Some(ActualLrp { since_ns: random.i64(..2), ..row(state, presence, container) });
+            let container = if has_container {
+                ["a", "b", "c"][random.usize(..3)]
+            } else {
+                ""
+            };
+            *slot.at_mut(presence) = Some(ActualLrp {
+                since_ns: random.i64(..2),
+                ..row(state, presence, container)
+            });
         }
     }
     slot
@@ -60,7 +73,11 @@ fn is(row: Option<&ActualLrp>, states: &[&str]) -> bool {
 fn group(slot: &Slot) -> Group {
     let (ordinary, suspect) = (slot.at(Presence::Ordinary), slot.at(Presence::Suspect));
     let suspect_counts = ordinary.is_none() || is(suspect, &["RUNNING", "CLAIMED"]);
-    let instance = if is(ordinary, &["RUNNING"]) || !suspect_counts { ordinary } else { suspect.or(ordinary) };
+    let instance = if is(ordinary, &["RUNNING"]) || !suspect_counts {
+        ordinary
+    } else {
+        suspect.or(ordinary)
+    };
     [instance, slot.at(Presence::Evacuating)].map(Option::<&ActualLrp>::cloned)
 }
 
@@ -72,7 +89,11 @@ const OTHER: u8 = 2;
 fn order([instance, evacuating]: &Group) -> u8 {
     let counts = is(instance.as_ref(), &["RUNNING", "CRASHED"]) || evacuating.is_none();
     let resolved = if counts { instance } else { evacuating };
-    if is(resolved.as_ref(), &["RUNNING"]) { RUNS } else { OTHER }
+    if is(resolved.as_ref(), &["RUNNING"]) {
+        RUNS
+    } else {
+        OTHER
+    }
 }
 
 fn text(text: &[u8]) -> String {
@@ -80,14 +101,23 @@ fn text(text: &[u8]) -> String {
 }
 
 fn name(row: Option<&ActualLrp>) -> String {
-    let name =
-        |row: &ActualLrp| format!("{}{} {} {}", row.presence, row.since_ns, text(&row.state), text(&row.cell_id));
+    let name = |row: &ActualLrp| {
+        format!(
+            "{}{} {} {}",
+            row.presence,
+            row.since_ns,
+            text(&row.state),
+            text(&row.cell_id)
+        )
+    };
     row.map_or_else(|| "none".to_owned(), name)
 }
 
 fn names(groups: &[&Group]) -> String {
     let rows = groups.iter().flat_map(|group| group.iter());
-    rows.map(|row| name(row.as_ref())).collect::<Vec<_>>().join(", ")
+    rows.map(|row| name(row.as_ref()))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// The events of an operation in order, each with what it is about.
@@ -97,8 +127,18 @@ fn expected(before: &Slot, after: &Slot, is_crash: bool) -> Vec<String> {
     for slot in 0..2 {
         let only = |group: &Group| [0, 1].map(|at| group[at].clone().filter(|_| at == slot));
         let (old_row, new_row) = (old[slot].as_ref(), new[slot].as_ref());
-        let crashed = || (CRASH, format!("actual_lrp_crashed {}", text(&old_row.unwrap().cell_id)));
-        let changed = |from: &Group, to: &Group| (order(to), format!("actual_lrp_changed {}", names(&[from, to])));
+        let crashed = || {
+            (
+                CRASH,
+                format!("actual_lrp_crashed {}", text(&old_row.unwrap().cell_id)),
+            )
+        };
+        let changed = |from: &Group, to: &Group| {
+            (
+                order(to),
+                format!("actual_lrp_changed {}", names(&[from, to])),
+            )
+        };
         let created = |to: &Group| (order(to), format!("actual_lrp_created {}", names(&[to])));
         let removed = |from: &Group| (OTHER, format!("actual_lrp_removed {}", names(&[from])));
         let (from, to) = (only(&old), only(&new));
@@ -110,7 +150,8 @@ fn expected(before: &Slot, after: &Slot, is_crash: bool) -> Vec<String> {
         if old_row_of == new_row_of {
             continue;
         }
-        let moved = !old_row_of.instance_guid.is_empty() && old_row_of.instance_guid != new_row_of.instance_guid;
+        let moved = !old_row_of.instance_guid.is_empty()
+            && old_row_of.instance_guid != new_row_of.instance_guid;
         if is_crash {
             events.extend([crashed(), changed(&old, &new)]);
         } else if is(new_row, &["CRASHED"]) {
@@ -138,29 +179,50 @@ fn received_row(row: proto::ActualLrp) -> ActualLrp {
 
 fn received_group(group: Option<proto::ActualLrpGroup>) -> Group {
     let group = group.unwrap();
-    [group.instance.map(received_row), group.evacuating.map(received_row)]
+    [
+        group.instance.map(received_row),
+        group.evacuating.map(received_row),
+    ]
 }
 
 /// What an event is about, as the oracle names it; a crash by the cell.
 fn received(event: &ReceivedEvent) -> String {
     let groups = match event.name.as_str() {
         "actual_lrp_created" => {
-            vec![received_group(event.message::<proto::ActualLrpCreatedEvent>().actual_lrp_group)]
+            vec![received_group(
+                event
+                    .message::<proto::ActualLrpCreatedEvent>()
+                    .actual_lrp_group,
+            )]
         }
         "actual_lrp_removed" => {
-            vec![received_group(event.message::<proto::ActualLrpRemovedEvent>().actual_lrp_group)]
+            vec![received_group(
+                event
+                    .message::<proto::ActualLrpRemovedEvent>()
+                    .actual_lrp_group,
+            )]
         }
         "actual_lrp_changed" => {
             let message: proto::ActualLrpChangedEvent = event.message();
-            vec![received_group(message.before), received_group(message.after)]
+            vec![
+                received_group(message.before),
+                received_group(message.after),
+            ]
         }
         "actual_lrp_crashed" => {
-            let key = event.message::<proto::ActualLrpCrashedEvent>().actual_lrp_instance_key.unwrap();
+            let key = event
+                .message::<proto::ActualLrpCrashedEvent>()
+                .actual_lrp_instance_key
+                .unwrap();
             return format!("{} {}", event.name, text(&key.cell_id));
         }
         other => panic!("{other} is not an event of groups"),
     };
-    format!("{} {}", event.name, names(&groups.iter().collect::<Vec<_>>()))
+    format!(
+        "{} {}",
+        event.name,
+        names(&groups.iter().collect::<Vec<_>>())
+    )
 }
 
 /// The events until the end of an operation.
@@ -175,8 +237,8 @@ async fn operation(stream: &mut EventStream) -> Vec<ReceivedEvent> {
     }
 }
 
-/// Goal: subscribers of groups receive what Diego's BBS makes of the same rows.
-/// Method: a generated change of the rows, followed by a desired LRP, whose event ends the operation on both streams.
+/// Goal: subscribers of groups receive what Diego's BBS makes of the same rows. Method: a generated
+/// change of the rows, followed by a desired LRP, whose event ends the operation on both streams.
 #[tokio::test(flavor = "multi_thread")]
 async fn group_events_agree_with_the_rules_of_diego() {
     let server = served::server(Kind::Sqlite, None).await;
@@ -185,21 +247,41 @@ async fn group_events_agree_with_the_rules_of_diego() {
     let mut random = Rng::with_seed(20_180_302);
     let mut kinds = std::collections::BTreeMap::<String, usize>::new();
     for _ in 0..GENERATED / BATCH {
-        let changes: Vec<_> =
-            (0..BATCH).map(|_| (any_slot(&mut random), any_slot(&mut random), random.bool())).collect();
+        let changes: Vec<_> = (0..BATCH)
+            .map(|_| (any_slot(&mut random), any_slot(&mut random), random.bool()))
+            .collect();
         for (before, after, crash) in &changes {
             let cause = if *crash { Cause::Crash } else { Cause::Other };
-            server.service.events().publish(change(before.clone(), after.clone(), cause));
+            server
+                .service
+                .events()
+                .publish(change(before.clone(), after.clone(), cause));
             let (before, after) = (None, Some(Box::default()));
-            server.service.events().publish(RecordChange::DesiredLrp { before, after, trace_id: TraceId::NONE });
+            server.service.events().publish(RecordChange::DesiredLrp {
+                before,
+                after,
+                trace_id: TraceId::NONE,
+            });
         }
         for (before, after, _) in &changes {
-            let is_crash = operation(&mut instances).await.iter().any(|event| event.name == "actual_lrp_crashed");
+            let is_crash = operation(&mut instances)
+                .await
+                .iter()
+                .any(|event| event.name == "actual_lrp_crashed");
             let events = operation(&mut groups).await;
             let found: Vec<_> = events.iter().map(received).collect();
-            assert_eq!(found, expected(before, after, is_crash), "{before:?} to {after:?}");
-            events.into_iter().for_each(|event| *kinds.entry(event.name).or_default() += 1);
+            assert_eq!(
+                found,
+                expected(before, after, is_crash),
+                "{before:?} to {after:?}"
+            );
+            events
+                .into_iter()
+                .for_each(|event| *kinds.entry(event.name).or_default() += 1);
         }
     }
-    assert!(kinds.len() == 4 && kinds.values().all(|count| *count > GENERATED / 10), "{kinds:?}");
+    assert!(
+        kinds.len() == 4 && kinds.values().all(|count| *count > GENERATED / 10),
+        "{kinds:?}"
+    );
 }

@@ -29,9 +29,16 @@ fn without_layers(
     for layer in layers {
         let algorithm = name(layer.digest_algorithm);
         if layer.layer_type == Type::Shared as i32 {
-            let algorithm = if layer.digest_algorithm == 0 { String::new() } else { algorithm };
-            let cache_key =
-                if layer.digest_value.is_empty() { layer.url.clone() } else { key(&algorithm, &layer.digest_value) };
+            let algorithm = if layer.digest_algorithm == 0 {
+                String::new()
+            } else {
+                algorithm
+            };
+            let cache_key = if layer.digest_value.is_empty() {
+                layer.url.clone()
+            } else {
+                key(&algorithm, &layer.digest_value)
+            };
             converted.push(CachedDependency {
                 name: layer.name,
                 from: layer.url,
@@ -62,26 +69,48 @@ fn without_layers(
     if downloads.is_empty() {
         return;
     }
-    let parallel = ParallelAction { actions: downloads, log_source: Vec::new() };
-    let parallel = Action { parallel_action: Some(parallel), ..Default::default() };
+    let parallel = ParallelAction {
+        actions: downloads,
+        log_source: Vec::new(),
+    };
+    let parallel = Action {
+        parallel_action: Some(parallel),
+        ..Default::default()
+    };
     *action = Some(match action.take() {
         None => parallel,
         Some(old) => {
             let actions = vec![parallel, first_alternative(old)];
-            Action { serial_action: Some(SerialAction { actions, log_source: Vec::new() }), ..Default::default() }
+            Action {
+                serial_action: Some(SerialAction {
+                    actions,
+                    log_source: Vec::new(),
+                }),
+                ..Default::default()
+            }
         }
     });
 }
 
 pub(super) fn desired_lrp_without_layers(lrp: &mut proto::DesiredLrp) {
     let layers = std::mem::take(&mut lrp.image_layers);
-    without_layers(layers, &lrp.legacy_download_user, &mut lrp.cached_dependencies, &mut lrp.setup);
+    without_layers(
+        layers,
+        &lrp.legacy_download_user,
+        &mut lrp.cached_dependencies,
+        &mut lrp.setup,
+    );
 }
 
 pub(super) fn definition_without_layers(definition: &mut proto::TaskDefinition) {
     let layers = std::mem::take(&mut definition.image_layers);
     let user = &definition.legacy_download_user;
-    without_layers(layers, user, &mut definition.cached_dependencies, &mut definition.action);
+    without_layers(
+        layers,
+        user,
+        &mut definition.cached_dependencies,
+        &mut definition.action,
+    );
 }
 
 #[test]

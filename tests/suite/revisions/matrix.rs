@@ -1,6 +1,6 @@
-//! Clients of every version of the API on one host: before, during and after migrations, on each layout, and below a pin.
-//! A client of each version writes a desired LRP and a task, and a client of each version reads what all of them wrote, with the
-//! instances, and receives the events.
+//! Clients of every version of the API on one host: before, during and after migrations, on each
+//! layout, and below a pin. A client of each version writes a desired LRP and a task, and a client
+//! of each version reads what all of them wrote, with the instances, and receives the events.
 
 use bbs_proto::{v0_9, v0_10};
 
@@ -24,17 +24,35 @@ const DOMAIN: &str = "matrix";
 const FROM: u64 = 1_698_182_853;
 
 fn run() -> proto::Action {
-    let run = proto::RunAction { path: b"/bin/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
-    proto::Action { run_action: Some(run), ..Default::default() }
+    let run = proto::RunAction {
+        path: b"/bin/app".to_vec(),
+        user: b"vcap".to_vec(),
+        ..Default::default()
+    };
+    proto::Action {
+        run_action: Some(run),
+        ..Default::default()
+    }
 }
 
 fn timeout(timeout_ms: i64) -> proto::Action {
-    let timeout = proto::TimeoutAction { action: Some(Box::new(run())), timeout_ms, ..Default::default() };
-    proto::Action { timeout_action: Some(Box::new(timeout)), ..Default::default() }
+    let timeout = proto::TimeoutAction {
+        action: Some(Box::new(run())),
+        timeout_ms,
+        ..Default::default()
+    };
+    proto::Action {
+        timeout_action: Some(Box::new(timeout)),
+        ..Default::default()
+    }
 }
 
 fn dependency() -> proto::CachedDependency {
-    proto::CachedDependency { from: b"http://cached".to_vec(), to: b"/cached".to_vec(), ..Default::default() }
+    proto::CachedDependency {
+        from: b"http://cached".to_vec(),
+        to: b"/cached".to_vec(),
+        ..Default::default()
+    }
 }
 
 fn layer() -> proto::ImageLayer {
@@ -47,7 +65,8 @@ fn layer() -> proto::ImageLayer {
     }
 }
 
-/// A record with a value in a field of each version. Whole seconds, which are all that the oldest versions know.
+/// A record with a value in a field of each version. Whole seconds, which are all that the oldest
+/// versions know.
 fn lrp(process_guid: &str) -> proto::DesiredLrp {
     proto::DesiredLrp {
         domain: DOMAIN.into(),
@@ -60,7 +79,10 @@ fn lrp(process_guid: &str) -> proto::DesiredLrp {
         routes: Some(crate::api::routes(&[("cf-router", "[]")])),
         annotation: b"annotation".to_vec(),
         metrics_guid: b"metrics".to_vec(),
-        metric_tags: vec![crate::api::tag("app", "x"), crate::api::tag("source_id", "metrics")],
+        metric_tags: vec![
+            crate::api::tag("app", "x"),
+            crate::api::tag("source_id", "metrics"),
+        ],
         legacy_download_user: b"vcap".to_vec(),
         placement_tags: vec![b"gpu".to_vec()],
         max_pids: 7,
@@ -93,52 +115,91 @@ async fn write(clients: &[VersionedClient], phase: &str) -> Vec<Records> {
     let mut all = Vec::new();
     for client in clients {
         let version = client.version;
-        let lrp = views::known(version, lrp(&format!("{phase}-{}", version.number().replace('.', "-"))));
+        let lrp = views::known(
+            version,
+            lrp(&format!("{phase}-{}", version.number().replace('.', "-"))),
+        );
         let definition = views::known_of_task(version, definition());
         client.create(&views::written(version, lrp.clone())).await;
-        client.create_task(&lrp.process_guid, DOMAIN, &views::written_task(version, definition.clone())).await;
-        all.push(Records { version, lrp, definition });
+        client
+            .create_task(
+                &lrp.process_guid,
+                DOMAIN,
+                &views::written_task(version, definition.clone()),
+            )
+            .await;
+        all.push(Records {
+            version,
+            lrp,
+            definition,
+        });
     }
     all
 }
 
 /// Compares what a client found with what it is expected to find, as far as the writer knew it too.
 fn assert_agree(reader: ClientVersion, found: proto::DesiredLrp, records: &Records) {
-    let (found, expected) = (views::understood(reader, found), views::expected(reader, &records.lrp));
+    let (found, expected) = (
+        views::understood(reader, found),
+        views::expected(reader, &records.lrp),
+    );
     let of = format!("{reader:?} reads what {:?} wrote", records.version);
     if records.version <= V0_10 {
-        let (found, expected) = (views::fields_of_0_9(&found), views::fields_of_0_9(&expected));
+        let (found, expected) = (
+            views::fields_of_0_9(&found),
+            views::fields_of_0_9(&expected),
+        );
         return assert_eq!(found, expected, "{of}");
     }
     assert_eq!(found, expected, "{of}");
 }
 
-/// Asserts that each client lists and reads all of these records, and lists no others of the domain.
+/// Asserts that each client lists and reads all of these records, and lists no others of the
+/// domain.
 async fn assert_are_read(clients: &[VersionedClient], all: &[Records]) {
     for client in clients {
         let reader = client.version;
         let (listed, tasks) = (client.list(DOMAIN).await, client.list_tasks(DOMAIN).await);
-        assert_eq!((listed.len(), tasks.len()), (all.len(), all.len()), "{reader:?}");
+        assert_eq!(
+            (listed.len(), tasks.len()),
+            (all.len(), all.len()),
+            "{reader:?}"
+        );
         for records in all {
             let guid = &records.lrp.process_guid;
             let found = listed.iter().find(|lrp| lrp.process_guid == *guid).cloned();
-            assert_agree(reader, found.unwrap_or_else(|| panic!("{reader:?} does not list {guid:?}")), records);
+            assert_agree(
+                reader,
+                found.unwrap_or_else(|| panic!("{reader:?} does not list {guid:?}")),
+                records,
+            );
             let one = client.get(guid).await;
-            assert_agree(reader, one.unwrap_or_else(|| panic!("{reader:?} does not find {guid:?}")), records);
+            assert_agree(
+                reader,
+                one.unwrap_or_else(|| panic!("{reader:?} does not find {guid:?}")),
+                records,
+            );
             let listed = tasks.iter().find(|task| task.task_guid == *guid).cloned();
             let expected = views::expected_task(reader, &records.definition);
             for found in [listed, client.get_task(guid).await] {
                 let found = views::understood_task(reader, found.expect("the task is there"));
-                assert_eq!(found, expected, "{reader:?} reads what {:?} wrote", records.version);
+                assert_eq!(
+                    found, expected,
+                    "{reader:?} reads what {:?} wrote",
+                    records.version
+                );
             }
         }
     }
 }
 
-/// Asserts that each client lists an instance of each of these records, and a scheduling info if it knows them; with the ids of
-/// definitions, which a client of 1.2 reads.
+/// Asserts that each client lists an instance of each of these records, and a scheduling info if it
+/// knows them; with the ids of definitions, which a client of 1.2 reads.
 async fn assert_instances_are_read(clients: &[VersionedClient], all: &[Records]) {
-    let mut guids: Vec<_> = all.iter().map(|records| records.lrp.process_guid.clone()).collect();
+    let mut guids: Vec<_> = all
+        .iter()
+        .map(|records| records.lrp.process_guid.clone())
+        .collect();
     guids.sort();
     for client in clients {
         let reader = client.version;
@@ -148,7 +209,9 @@ async fn assert_instances_are_read(clients: &[VersionedClient], all: &[Records])
             guids.iter().collect::<Vec<_>>(),
             "{reader:?}"
         );
-        let Some(infos) = client.scheduling_infos(DOMAIN).await else { continue };
+        let Some(infos) = client.scheduling_infos(DOMAIN).await else {
+            continue;
+        };
         assert_eq!(
             infos.iter().map(|(guid, _)| guid).collect::<Vec<_>>(),
             guids.iter().collect::<Vec<_>>(),
@@ -173,24 +236,46 @@ impl Subscribers {
         Self(subscribed)
     }
 
-    /// Reads the events of each stream until it had those of all records, their instances and tasks, which were `created` or
-    /// `removed`.
+    /// Reads the events of each stream until it had those of all records, their instances and
+    /// tasks, which were `created` or `removed`.
     async fn assert_receive(&mut self, change: &str, all: &[Records]) {
         for (version, [lrps, tasks]) in &mut self.0 {
-            let instance = if version.has_group_events() { "actual_lrp" } else { "actual_lrp_instance" };
-            assert_receives(*version, lrps, &[format!("desired_lrp_{change}"), format!("{instance}_{change}")], all)
-                .await;
+            let instance = if version.has_group_events() {
+                "actual_lrp"
+            } else {
+                "actual_lrp_instance"
+            };
+            assert_receives(
+                *version,
+                lrps,
+                &[
+                    format!("desired_lrp_{change}"),
+                    format!("{instance}_{change}"),
+                ],
+                all,
+            )
+            .await;
             assert_receives(*version, tasks, &[format!("task_{change}")], all).await;
         }
     }
 }
 
 /// Reads the events of a stream until it had one of each name for each of the records.
-async fn assert_receives(version: ClientVersion, stream: &mut EventStream, names: &[String], all: &[Records]) {
+async fn assert_receives(
+    version: ClientVersion,
+    stream: &mut EventStream,
+    names: &[String],
+    all: &[Records],
+) {
     let guids = all.iter().map(|records| &records.lrp.process_guid[..]);
-    let mut missing: Vec<_> = guids.flat_map(|guid| names.iter().map(move |name| (name, guid))).collect();
+    let mut missing: Vec<_> = guids
+        .flat_map(|guid| names.iter().map(move |name| (name, guid)))
+        .collect();
     while !missing.is_empty() {
-        let event = stream.next().await.unwrap_or_else(|| panic!("{version:?}: the stream ended before {missing:?}"));
+        let event = stream
+            .next()
+            .await
+            .unwrap_or_else(|| panic!("{version:?}: the stream ended before {missing:?}"));
         // The guid is in the record, in any version's message.
         let has = |guid: &[u8]| event.message.windows(guid.len()).any(|part| part == guid);
         missing.retain(|(name, guid)| **name != event.name || !has(guid));
@@ -200,7 +285,10 @@ async fn assert_receives(version: ClientVersion, stream: &mut EventStream, names
 /// Removes each record with a client of the version that wrote it.
 async fn remove(clients: &[VersionedClient], all: &[Records]) {
     for records in all {
-        let client = clients.iter().find(|client| client.version == records.version).expect("a client of each version");
+        let client = clients
+            .iter()
+            .find(|client| client.version == records.version)
+            .expect("a client of each version");
         client.remove(&records.lrp.process_guid).await;
         client.remove_task(&records.lrp.process_guid).await;
     }
@@ -249,7 +337,9 @@ async fn written_before(installation: Installation) -> (Installation, Vec<Record
 }
 
 on_each_database!(clients_of_all_versions_are_served_before_during_and_after_an_online_migration);
-async fn clients_of_all_versions_are_served_before_during_and_after_an_online_migration(kind: Kind) {
+async fn clients_of_all_versions_are_served_before_during_and_after_an_online_migration(
+    kind: Kind,
+) {
     let (installation, mut all) = written_before(at_from(kind).await).await;
     let installation = installation.set("migration_mode", "online");
     let mut host = installation.serve();
@@ -264,15 +354,18 @@ async fn clients_of_all_versions_are_served_before_during_and_after_an_online_mi
     all.extend(during);
     assert_are_read(&clients, &all).await;
     assert_instances_are_read(&clients, &all).await;
-    assert!(!host.output().iter().any(|line| line.contains("cut over")), "the migration ended before the calls");
+    assert!(
+        !host.output().iter().any(|line| line.contains("cut over")),
+        "the migration ended before the calls"
+    );
 
     installation.succeed(&["migrate", "rate", "none"]);
     host.wait_for_line(|line| line.contains("cut over"));
     assert_serves_to_the_end(host, &clients, subscribers, all).await;
 }
 
-/// Asserts that a host whose migration has ended serves the records from before, takes new ones, and removes all. The subscribers
-/// may be those from before the end.
+/// Asserts that a host whose migration has ended serves the records from before, takes new ones,
+/// and removes all. The subscribers may be those from before the end.
 async fn assert_serves_to_the_end(
     host: Host,
     clients: &[VersionedClient],
@@ -292,8 +385,12 @@ async fn assert_serves_to_the_end(
     assert!(host.terminate().success());
 }
 
-on_each_database!(clients_of_all_versions_get_503_during_an_offline_migration_and_their_records_after_it);
-async fn clients_of_all_versions_get_503_during_an_offline_migration_and_their_records_after_it(kind: Kind) {
+on_each_database!(
+    clients_of_all_versions_get_503_during_an_offline_migration_and_their_records_after_it
+);
+async fn clients_of_all_versions_get_503_during_an_offline_migration_and_their_records_after_it(
+    kind: Kind,
+) {
     let (installation, all) = written_before(at_from(kind).await).await;
     let mut host = Host::start(installation.command(&["serve"]), "listening");
     let clients = VersionedClient::all(&host.url(""));
@@ -301,11 +398,19 @@ async fn clients_of_all_versions_get_503_during_an_offline_migration_and_their_r
         for (verb, path) in client.version.calls() {
             let reply = client.send(verb, &path, Vec::new()).await;
             assert_eq!(reply.status, 503, "{:?} {verb} {path}", client.version);
-            assert!(reply.header("retry-after").parse::<u32>().unwrap() >= 1, "{:?} {verb} {path}", client.version);
+            assert!(
+                reply.header("retry-after").parse::<u32>().unwrap() >= 1,
+                "{:?} {verb} {path}",
+                client.version
+            );
         }
     }
     // The rate can be set once the migration has begun.
-    while !installation.run(&["migrate", "rate", "none"]).status.success() {
+    while !installation
+        .run(&["migrate", "rate", "none"])
+        .status
+        .success()
+    {
         crate::harness::pause().await;
     }
     host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
@@ -313,12 +418,17 @@ async fn clients_of_all_versions_get_503_during_an_offline_migration_and_their_r
     assert_serves_to_the_end(host, &clients, subscribers, all).await;
 }
 
-/// Verbs and paths that a client without a version finds on a host pinned to a version: those of that version, at most of
-/// Diego's current one, and those of Diego in the older ones.
+/// Verbs and paths that a client without a version finds on a host pinned to a version: those of
+/// that version, at most of Diego's current one, and those of Diego in the older ones.
 fn found_below(pin: ClientVersion) -> Vec<(&'static str, String)> {
     let newest = pin.min(V1_1);
-    let is_found = |version: &ClientVersion| *version == newest || (V0_11..=newest).contains(version);
-    ClientVersion::ALL.into_iter().filter(is_found).flat_map(ClientVersion::calls).collect()
+    let is_found =
+        |version: &ClientVersion| *version == newest || (V0_11..=newest).contains(version);
+    ClientVersion::ALL
+        .into_iter()
+        .filter(is_found)
+        .flat_map(ClientVersion::calls)
+        .collect()
 }
 
 on_each_database!(pinned_host_serves_its_version_and_older_ones_alone);
@@ -326,7 +436,9 @@ async fn pinned_host_serves_its_version_and_older_ones_alone(kind: Kind) {
     for pin in ClientVersion::ALL {
         let server = served::server(kind, Some(pin.number())).await;
         let clients = VersionedClient::all(&server.url(""));
-        let (served, newer): (Vec<_>, Vec<_>) = clients.into_iter().partition(|client| client.version <= pin);
+        let (served, newer): (Vec<_>, Vec<_>) = clients
+            .into_iter()
+            .partition(|client| client.version <= pin);
         let all = write(&served, "pinned").await;
         assert_are_read(&served, &all).await;
         let found = found_below(pin);
@@ -334,18 +446,36 @@ async fn pinned_host_serves_its_version_and_older_ones_alone(kind: Kind) {
             let header = [("x-diego-api-version", version.number())];
             for (verb, path) in version.calls() {
                 let of = format!("{version:?} on a host pinned to {pin:?}: {verb} {path}");
-                let by_path = server.send(verb, &format!("/v{}/{path}", version.number()), &[], vec![]).await;
-                let by_header = server.send(verb, &format!("/v1/{path}"), &header, vec![]).await;
+                let by_path = server
+                    .send(verb, &format!("/v{}/{path}", version.number()), &[], vec![])
+                    .await;
+                let by_header = server
+                    .send(verb, &format!("/v1/{path}"), &header, vec![])
+                    .await;
                 assert_eq!((by_path.status, by_header.status), (406, 406), "{of}");
-                assert_eq!(by_path.header("x-diego-api-max-version"), pin.number(), "{of}");
+                assert_eq!(
+                    by_path.header("x-diego-api-max-version"),
+                    pin.number(),
+                    "{of}"
+                );
                 if !found.contains(&(verb, path.clone())) {
-                    assert_eq!(server.send(verb, &format!("/v1/{path}"), &[], vec![]).await.status, 404, "{of}");
+                    assert_eq!(
+                        server
+                            .send(verb, &format!("/v1/{path}"), &[], vec![])
+                            .await
+                            .status,
+                        404,
+                        "{of}"
+                    );
                 }
             }
         }
         for (verb, path) in &found {
             let reply = server.send(verb, &format!("/v1/{path}"), &[], vec![]).await;
-            assert_eq!(reply.status, 200, "on a host pinned to {pin:?}: {verb} {path}");
+            assert_eq!(
+                reply.status, 200,
+                "on a host pinned to {pin:?}: {verb} {path}"
+            );
         }
         if pin >= ClientVersion::V1_0 {
             assert_instances_are_read(&served, &all).await;

@@ -6,11 +6,23 @@ use crate::api::{desire, lrp};
 use crate::harness::fixture;
 
 pub(super) async fn server(kind: Kind, pin: Option<&'static str>) -> Server {
-    Server::start(Options { kind, translators: translators(), pin, ..Options::default() }).await
+    Server::start(Options {
+        kind,
+        translators: translators(),
+        pin,
+        ..Options::default()
+    })
+    .await
 }
 
 async fn with_fixture(kind: Kind) -> Server {
-    Server::start(Options { kind, with_fixture: true, translators: translators(), ..Options::default() }).await
+    Server::start(Options {
+        kind,
+        with_fixture: true,
+        translators: translators(),
+        ..Options::default()
+    })
+    .await
 }
 
 /// A list as Diego's BBS answered.
@@ -21,15 +33,41 @@ fn recorded<M: Message + Default>(call: &str) -> M {
 on_layouts_of_sqlite!(reads_without_layers_agree_with_diego);
 async fn reads_without_layers_agree_with_diego(kind: Kind) {
     let server = with_fixture(kind).await;
-    for lrp in recorded::<proto::DesiredLrPsResponse>("desired_lrps_list.r2").desired_lrps.into_iter().step_by(10) {
-        let request = proto::DesiredLrpByProcessGuidRequest { process_guid: lrp.process_guid.clone() };
-        let reply = server.call("/v1/desired_lrps/get_by_process_guid.r2", &request).await;
-        assert_eq!(reply.message::<proto::DesiredLrpResponse>().desired_lrp.map(in_order), Some(in_order(lrp)));
+    for lrp in recorded::<proto::DesiredLrPsResponse>("desired_lrps_list.r2")
+        .desired_lrps
+        .into_iter()
+        .step_by(10)
+    {
+        let request = proto::DesiredLrpByProcessGuidRequest {
+            process_guid: lrp.process_guid.clone(),
+        };
+        let reply = server
+            .call("/v1/desired_lrps/get_by_process_guid.r2", &request)
+            .await;
+        assert_eq!(
+            reply
+                .message::<proto::DesiredLrpResponse>()
+                .desired_lrp
+                .map(in_order),
+            Some(in_order(lrp))
+        );
     }
-    for task in recorded::<proto::TasksResponse>("tasks_list.r2").tasks.into_iter().step_by(10) {
-        let request = proto::TaskByGuidRequest { task_guid: task.task_guid.clone() };
+    for task in recorded::<proto::TasksResponse>("tasks_list.r2")
+        .tasks
+        .into_iter()
+        .step_by(10)
+    {
+        let request = proto::TaskByGuidRequest {
+            task_guid: task.task_guid.clone(),
+        };
         let reply = server.call("/v1/tasks/get_by_task_guid.r2", &request).await;
-        assert_eq!(reply.message::<proto::TaskResponse>().task.map(task_in_order), Some(task_in_order(task)));
+        assert_eq!(
+            reply
+                .message::<proto::TaskResponse>()
+                .task
+                .map(task_in_order),
+            Some(task_in_order(task))
+        );
     }
 }
 
@@ -38,38 +76,86 @@ async fn groups_agree_with_diego(kind: Kind) {
     type Groups = proto::ActualLrpGroupsResponse;
     let server = with_fixture(kind).await;
     let of = |group: &proto::ActualLrpGroup| {
-        let row = group.instance.as_ref().or(group.evacuating.as_ref()).unwrap();
+        let row = group
+            .instance
+            .as_ref()
+            .or(group.evacuating.as_ref())
+            .unwrap();
         row.actual_lrp_key.clone().unwrap()
     };
-    let key = |group: &proto::ActualLrpGroup| [&of(group).process_guid[..], &of(group).index.to_be_bytes()].concat();
+    let key = |group: &proto::ActualLrpGroup| {
+        [&of(group).process_guid[..], &of(group).index.to_be_bytes()].concat()
+    };
     let ordered = |mut group: proto::ActualLrpGroup| {
-        for row in [&mut group.instance, &mut group.evacuating].into_iter().flatten() {
+        for row in [&mut group.instance, &mut group.evacuating]
+            .into_iter()
+            .flatten()
+        {
             row.metric_tags.sort_by(|a, b| a.key.cmp(&b.key));
         }
         group
     };
-    let expected = recorded::<Groups>("actual_lrp_groups_list").actual_lrp_groups.into_iter();
+    let expected = recorded::<Groups>("actual_lrp_groups_list")
+        .actual_lrp_groups
+        .into_iter();
     let expected: Vec<_> = expected.map(ordered).collect();
     let sorted = |mut groups: Vec<proto::ActualLrpGroup>| {
         groups.sort_by_key(key);
         groups
     };
     for group in expected.iter().step_by(10) {
-        let proto::ActualLrpKey { process_guid, index, .. } = of(group);
-        let request = proto::ActualLrpGroupsByProcessGuidRequest { process_guid: process_guid.clone() };
-        let reply = server.call("/v1/actual_lrp_groups/list_by_process_guid", &request).await;
-        let found: Vec<_> = reply.message::<Groups>().actual_lrp_groups.into_iter().map(ordered).collect();
-        let of_process = expected.iter().filter(|group| of(group).process_guid == process_guid).cloned().collect();
+        let proto::ActualLrpKey {
+            process_guid,
+            index,
+            ..
+        } = of(group);
+        let request = proto::ActualLrpGroupsByProcessGuidRequest {
+            process_guid: process_guid.clone(),
+        };
+        let reply = server
+            .call("/v1/actual_lrp_groups/list_by_process_guid", &request)
+            .await;
+        let found: Vec<_> = reply
+            .message::<Groups>()
+            .actual_lrp_groups
+            .into_iter()
+            .map(ordered)
+            .collect();
+        let of_process = expected
+            .iter()
+            .filter(|group| of(group).process_guid == process_guid)
+            .cloned()
+            .collect();
         assert_eq!(sorted(found), sorted(of_process));
-        let request = proto::ActualLrpGroupByProcessGuidAndIndexRequest { process_guid, index };
-        let reply = server.call("/v1/actual_lrp_groups/get_by_process_guid_and_index", &request).await;
+        let request = proto::ActualLrpGroupByProcessGuidAndIndexRequest {
+            process_guid,
+            index,
+        };
+        let reply = server
+            .call(
+                "/v1/actual_lrp_groups/get_by_process_guid_and_index",
+                &request,
+            )
+            .await;
         assert_eq!(
-            reply.message::<proto::ActualLrpGroupResponse>().actual_lrp_group.map(ordered).as_ref(),
+            reply
+                .message::<proto::ActualLrpGroupResponse>()
+                .actual_lrp_group
+                .map(ordered)
+                .as_ref(),
             Some(group)
         );
     }
-    let request = proto::ActualLrpGroupByProcessGuidAndIndexRequest { process_guid: b"unknown".to_vec(), index: 0 };
-    let reply = server.call("/v1/actual_lrp_groups/get_by_process_guid_and_index", &request).await;
+    let request = proto::ActualLrpGroupByProcessGuidAndIndexRequest {
+        process_guid: b"unknown".to_vec(),
+        index: 0,
+    };
+    let reply = server
+        .call(
+            "/v1/actual_lrp_groups/get_by_process_guid_and_index",
+            &request,
+        )
+        .await;
     assert_eq!(reply.error().0, proto::error::Type::ResourceNotFound);
 }
 
@@ -83,23 +169,52 @@ async fn instance(server: &Server) -> proto::ActualLrp {
 on_layouts_of_sqlite!(start_at_the_first_revision_erases_routes_and_tags);
 async fn start_at_the_first_revision_erases_routes_and_tags(kind: Kind) {
     let server = server(kind, None).await;
-    desire(&server, proto::DesiredLrp { instances: 1, ..lrp("guid") }).await;
+    desire(
+        &server,
+        proto::DesiredLrp {
+            instances: 1,
+            ..lrp("guid")
+        },
+    )
+    .await;
     let row = instance(&server).await;
-    let instance_key = proto::ActualLrpInstanceKey { instance_guid: b"instance".to_vec(), cell_id: b"cell".to_vec() };
+    let instance_key = proto::ActualLrpInstanceKey {
+        instance_guid: b"instance".to_vec(),
+        cell_id: b"cell".to_vec(),
+    };
     let start = proto::StartActualLrpRequest {
         actual_lrp_key: row.actual_lrp_key,
         actual_lrp_instance_key: Some(instance_key),
-        actual_lrp_net_info: Some(proto::ActualLrpNetInfo { address: b"10.0.0.1".to_vec(), ..Default::default() }),
-        actual_lrp_internal_routes: vec![proto::ActualLrpInternalRoute { hostname: b"h".to_vec() }],
-        metric_tags: vec![proto::TextEntry { key: b"k".to_vec(), value: b"v".to_vec() }],
+        actual_lrp_net_info: Some(proto::ActualLrpNetInfo {
+            address: b"10.0.0.1".to_vec(),
+            ..Default::default()
+        }),
+        actual_lrp_internal_routes: vec![proto::ActualLrpInternalRoute {
+            hostname: b"h".to_vec(),
+        }],
+        metric_tags: vec![proto::TextEntry {
+            key: b"k".to_vec(),
+            value: b"v".to_vec(),
+        }],
         routable: Some(false),
         availability_zone: b"z1".to_vec(),
     };
-    for (path, kept) in [("/v1/actual_lrps/start.r1", 1), ("/v1/actual_lrps/start", 0)] {
+    for (path, kept) in [
+        ("/v1/actual_lrps/start.r1", 1),
+        ("/v1/actual_lrps/start", 0),
+    ] {
         let reply = server.call(path, &start).await;
-        assert_eq!(reply.message::<proto::ActualLrpLifecycleResponse>().error, None, "{path}");
+        assert_eq!(
+            reply.message::<proto::ActualLrpLifecycleResponse>().error,
+            None,
+            "{path}"
+        );
         let row = instance(&server).await;
-        assert_eq!((row.actual_lrp_internal_routes.len(), row.metric_tags.len()), (kept, kept), "{path}");
+        assert_eq!(
+            (row.actual_lrp_internal_routes.len(), row.metric_tags.len()),
+            (kept, kept),
+            "{path}"
+        );
         assert_eq!(
             (&row.state[..], row.routable, &row.availability_zone[..]),
             (&b"RUNNING"[..], Some(false), &b"z1"[..])
@@ -115,19 +230,47 @@ async fn start_at_the_first_revision_erases_routes_and_tags(kind: Kind) {
         metric_tags: start.metric_tags.clone(),
         ..Default::default()
     };
-    let reply = server.call("/v1/actual_lrps/evacuate_running", &evacuate).await;
+    let reply = server
+        .call("/v1/actual_lrps/evacuate_running", &evacuate)
+        .await;
     assert_eq!(reply.message::<proto::EvacuationResponse>().error, None);
 }
 
-/// Goal: a client falls back to an older revision where the newer one is not found, and finds it there.
+/// Goal: a client falls back to an older revision where the newer one is not found, and finds it
+/// there.
 #[tokio::test(flavor = "multi_thread")]
 async fn host_pinned_below_the_current_revisions_serves_the_deprecated_ones() {
     let server = server(Kind::Sqlite, Some("1.0")).await;
     for family in ["desired_lrps/list", "tasks/list", "actual_lrps/start"] {
-        let (newer, older) = if family == "actual_lrps/start" { (".r1", "") } else { (".r3", ".r2") };
-        assert_eq!(server.post(&format!("/v1/{family}{newer}"), []).await.status, 404, "{family}");
-        assert_eq!(server.post(&format!("/v1/{family}{older}"), []).await.status, 200, "{family}");
-        assert_eq!(server.post(&format!("/v1.0/{family}{older}"), []).await.status, 200, "{family}");
+        let (newer, older) = if family == "actual_lrps/start" {
+            (".r1", "")
+        } else {
+            (".r3", ".r2")
+        };
+        assert_eq!(
+            server
+                .post(&format!("/v1/{family}{newer}"), [])
+                .await
+                .status,
+            404,
+            "{family}"
+        );
+        assert_eq!(
+            server
+                .post(&format!("/v1/{family}{older}"), [])
+                .await
+                .status,
+            200,
+            "{family}"
+        );
+        assert_eq!(
+            server
+                .post(&format!("/v1.0/{family}{older}"), [])
+                .await
+                .status,
+            200,
+            "{family}"
+        );
     }
 }
 
@@ -145,20 +288,47 @@ async fn cells_are_listed_by_both_verbs() {
 /// Goal: a revision belongs to its module. Without the module its routes are not found.
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_of_a_translator_that_is_taken_out_are_not_found() {
-    let server = Server::start(Options { kind: Kind::Sqlite, ..Options::default() }).await;
+    let server = Server::start(Options {
+        kind: Kind::Sqlite,
+        ..Options::default()
+    })
+    .await;
     for method in &translator("1.0").manifest().methods {
         let path = &method.path;
-        assert_eq!(server.send(method.verb.name(), path, &[], vec![]).await.status, 404, "{path}");
+        assert_eq!(
+            server
+                .send(method.verb.name(), path, &[], vec![])
+                .await
+                .status,
+            404,
+            "{path}"
+        );
     }
 }
 
-/// The actions of what an old client desires and of what it reads back: a timeout in nanoseconds, and then in both units.
+/// The actions of what an old client desires and of what it reads back: a timeout in nanoseconds,
+/// and then in both units.
 fn timeout(timeout_ms: i64) -> proto::Action {
-    let run = proto::RunAction { path: b"/bin/app".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
-    let action = proto::Action { run_action: Some(run), ..Default::default() };
+    let run = proto::RunAction {
+        path: b"/bin/app".to_vec(),
+        user: b"vcap".to_vec(),
+        ..Default::default()
+    };
+    let action = proto::Action {
+        run_action: Some(run),
+        ..Default::default()
+    };
     let (action, deprecated_timeout_ns) = (Some(Box::new(action)), 5_000_000_000);
-    let timeout = proto::TimeoutAction { action, deprecated_timeout_ns, timeout_ms, ..Default::default() };
-    proto::Action { timeout_action: Some(Box::new(timeout)), ..Default::default() }
+    let timeout = proto::TimeoutAction {
+        action,
+        deprecated_timeout_ns,
+        timeout_ms,
+        ..Default::default()
+    };
+    proto::Action {
+        timeout_action: Some(Box::new(timeout)),
+        ..Default::default()
+    }
 }
 
 fn old_lrp(guid: &str) -> proto::DesiredLrp {
@@ -176,15 +346,39 @@ fn old_lrp(guid: &str) -> proto::DesiredLrp {
 }
 
 async fn desired(server: &Server, path: &str, lrp: &proto::DesiredLrp) {
-    let reply = server.call(path, &proto::DesireLrpRequest { desired_lrp: Some(lrp.clone()) }).await;
-    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None, "{path}");
+    let reply = server
+        .call(
+            path,
+            &proto::DesireLrpRequest {
+                desired_lrp: Some(lrp.clone()),
+            },
+        )
+        .await;
+    assert_eq!(
+        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
+        None,
+        "{path}"
+    );
 }
 
 async fn read(server: &Server, revision: &str, guid: &[u8]) -> proto::DesiredLrp {
-    let request = proto::DesiredLrpByProcessGuidRequest { process_guid: guid.to_vec() };
-    let reply = server.call(&format!("/v1/desired_lrps/get_by_process_guid{revision}"), &request).await;
-    let one = reply.message::<proto::DesiredLrpResponse>().desired_lrp.unwrap();
-    let list: proto::DesiredLrPsResponse = server.post(&format!("/v1/desired_lrps/list{revision}"), []).await.message();
+    let request = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: guid.to_vec(),
+    };
+    let reply = server
+        .call(
+            &format!("/v1/desired_lrps/get_by_process_guid{revision}"),
+            &request,
+        )
+        .await;
+    let one = reply
+        .message::<proto::DesiredLrpResponse>()
+        .desired_lrp
+        .unwrap();
+    let list: proto::DesiredLrPsResponse = server
+        .post(&format!("/v1/desired_lrps/list{revision}"), [])
+        .await
+        .message();
     assert_eq!(list.desired_lrps, std::slice::from_ref(&one), "{revision}");
     one
 }
@@ -192,19 +386,47 @@ async fn read(server: &Server, revision: &str, guid: &[u8]) -> proto::DesiredLrp
 on_layouts_of_sqlite!(desired_lrp_of_the_first_revision_is_read_back_and_by_newer_clients);
 async fn desired_lrp_of_the_first_revision_is_read_back_and_by_newer_clients(kind: Kind) {
     let server = server(kind, None).await;
-    let old = proto::DesiredLrp { action: Some(timeout(0)), deprecated_start_timeout_s: 61, ..old_lrp("guid") };
+    let old = proto::DesiredLrp {
+        action: Some(timeout(0)),
+        deprecated_start_timeout_s: 61,
+        ..old_lrp("guid")
+    };
     desired(&server, "/v1/desired_lrp/desire", &old).await;
     for revision in ["", ".r1", ".r2", ".r3"] {
         let found = read(&server, revision, b"guid").await;
-        assert_eq!((found.action, found.start_timeout_ms), (Some(timeout(5_000)), 61_000), "{revision}");
-        let start_timeout_s =
-            if revision.is_empty() || revision == ".r1" { 61 } else { found.deprecated_start_timeout_s };
-        assert_eq!(found.deprecated_start_timeout_s, start_timeout_s, "{revision}");
-        assert_eq!((&found.annotation[..], &found.metrics_guid[..]), (&b"old"[..], &b"metrics"[..]), "{revision}");
+        assert_eq!(
+            (found.action, found.start_timeout_ms),
+            (Some(timeout(5_000)), 61_000),
+            "{revision}"
+        );
+        let start_timeout_s = if revision.is_empty() || revision == ".r1" {
+            61
+        } else {
+            found.deprecated_start_timeout_s
+        };
+        assert_eq!(
+            found.deprecated_start_timeout_s, start_timeout_s,
+            "{revision}"
+        );
+        assert_eq!(
+            (&found.annotation[..], &found.metrics_guid[..]),
+            (&b"old"[..], &b"metrics"[..]),
+            "{revision}"
+        );
     }
     let path = "/v1/desired_lrps/list";
-    let absent = proto::DesiredLrPsRequest { domain: b"other".to_vec(), ..Default::default() };
-    assert_eq!(server.call(path, &absent).await.message::<proto::DesiredLrPsResponse>().desired_lrps, []);
+    let absent = proto::DesiredLrPsRequest {
+        domain: b"other".to_vec(),
+        ..Default::default()
+    };
+    assert_eq!(
+        server
+            .call(path, &absent)
+            .await
+            .message::<proto::DesiredLrPsResponse>()
+            .desired_lrps,
+        []
+    );
 }
 
 on_layouts_of_sqlite!(layers_and_dependencies_are_downloads_at_the_first_revision);
@@ -225,7 +447,12 @@ async fn layers_and_dependencies_are_downloads_at_the_first_revision(kind: Kind)
     };
     desire(&server, lrp).await;
     let kinds = |lrp: &proto::DesiredLrp| (lrp.image_layers.len(), lrp.cached_dependencies.len());
-    for (revision, expected) in [(".r3", (1, 0)), (".r2", (0, 1)), (".r1", (0, 1)), ("", (0, 0))] {
+    for (revision, expected) in [
+        (".r3", (1, 0)),
+        (".r2", (0, 1)),
+        (".r1", (0, 1)),
+        ("", (0, 0)),
+    ] {
         let found = read(&server, revision, b"guid").await;
         assert_eq!(kinds(&found), expected, "{revision}");
         let downloads = found.setup.and_then(|setup| setup.serial_action);
@@ -268,13 +495,31 @@ async fn old_volume_mount_is_converted_at_revision_1(kind: Kind) {
         container_dir: b"/dir".to_vec(),
         config: b"{}".to_vec(),
     };
-    let lrp = proto::DesiredLrp { action: Some(timeout(5_000)), ..old_lrp("guid") };
-    let lrp = [lrp.encode_to_vec(), OldMounts { volume_mounts: vec![mount] }.encode_to_vec()].concat();
+    let lrp = proto::DesiredLrp {
+        action: Some(timeout(5_000)),
+        ..old_lrp("guid")
+    };
+    let lrp = [
+        lrp.encode_to_vec(),
+        OldMounts {
+            volume_mounts: vec![mount],
+        }
+        .encode_to_vec(),
+    ]
+    .concat();
     let request = DesireEncoded { desired_lrp: lrp }.encode_to_vec();
-    let reply = server.post("/v1/desired_lrp/desire.r1", request.clone()).await;
-    assert_eq!(reply.message::<proto::DesiredLrpLifecycleResponse>().error, None);
+    let reply = server
+        .post("/v1/desired_lrp/desire.r1", request.clone())
+        .await;
+    assert_eq!(
+        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
+        None
+    );
     let found = read(&server, ".r3", b"guid").await.volume_mounts;
-    let shared = Some(proto::SharedDevice { volume_id: b"volume".to_vec(), mount_config: b"{}".to_vec() });
+    let shared = Some(proto::SharedDevice {
+        volume_id: b"volume".to_vec(),
+        mount_config: b"{}".to_vec(),
+    });
     let expected = proto::VolumeMount {
         driver: b"driver".to_vec(),
         container_dir: b"/dir".to_vec(),
@@ -284,32 +529,58 @@ async fn old_volume_mount_is_converted_at_revision_1(kind: Kind) {
     };
     assert_eq!(found, [expected]);
     let reply = server.post("/v1/desired_lrp/desire", request).await;
-    assert_eq!(reply.error().0, proto::error::Type::InvalidRequest, "the first revision rejects it");
+    assert_eq!(
+        reply.error().0,
+        proto::error::Type::InvalidRequest,
+        "the first revision rejects it"
+    );
 }
 
 on_layouts_of_sqlite!(task_of_an_old_client_is_read_back_and_by_newer_clients);
 async fn task_of_an_old_client_is_read_back_and_by_newer_clients(kind: Kind) {
     let server = server(kind, None).await;
-    for (guid, path, timeout_ms) in [("r0", "/v1/tasks/desire", 0), ("r1", "/v1/tasks/desire.r1", 5_000)] {
+    for (guid, path, timeout_ms) in [
+        ("r0", "/v1/tasks/desire", 0),
+        ("r1", "/v1/tasks/desire.r1", 5_000),
+    ] {
         let task_definition = Some(proto::TaskDefinition {
             root_fs: b"preloaded:cflinuxfs4".to_vec(),
             action: Some(timeout(timeout_ms)),
             ..Default::default()
         });
-        let request = proto::DesireTaskRequest { task_definition, task_guid: guid.into(), domain: b"domain".to_vec() };
+        let request = proto::DesireTaskRequest {
+            task_definition,
+            task_guid: guid.into(),
+            domain: b"domain".to_vec(),
+        };
         let reply = server.call(path, &request).await;
-        assert_eq!(reply.message::<proto::TaskLifecycleResponse>().error, None, "{path}");
+        assert_eq!(
+            reply.message::<proto::TaskLifecycleResponse>().error,
+            None,
+            "{path}"
+        );
         for revision in ["", ".r1", ".r2", ".r3"] {
-            let request = proto::TaskByGuidRequest { task_guid: guid.into() };
+            let request = proto::TaskByGuidRequest {
+                task_guid: guid.into(),
+            };
             let verb = if revision.is_empty() { "GET" } else { "POST" };
             let path_of_one = format!("/v1/tasks/get_by_task_guid{revision}");
-            let reply = server.send(verb, &path_of_one, &[], request.encode_to_vec()).await;
+            let reply = server
+                .send(verb, &path_of_one, &[], request.encode_to_vec())
+                .await;
             let found = reply.message::<proto::TaskResponse>().task.unwrap();
-            assert_eq!(found.task_definition.unwrap().action, Some(timeout(5_000)), "{path} {revision}");
+            assert_eq!(
+                found.task_definition.unwrap().action,
+                Some(timeout(5_000)),
+                "{path} {revision}"
+            );
         }
     }
     for revision in ["", ".r1", ".r2", ".r3"] {
-        let list: proto::TasksResponse = server.post(&format!("/v1/tasks/list{revision}"), []).await.message();
+        let list: proto::TasksResponse = server
+            .post(&format!("/v1/tasks/list{revision}"), [])
+            .await
+            .message();
         assert_eq!(list.tasks.len(), 2, "{revision}");
     }
 }

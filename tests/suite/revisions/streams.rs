@@ -1,4 +1,5 @@
-//! Event streams of older revisions: their events over HTTP, and what a failing translator does to them.
+//! Event streams of older revisions: their events over HTTP, and what a failing translator does to
+//! them.
 
 use std::time::Duration;
 
@@ -31,8 +32,17 @@ struct AnyEvent {
 }
 
 fn event(name: &str, first: &[u8], second: &[u8], third: &[u8]) -> TranslatedEvent {
-    let payload = AnyEvent { first: first.to_vec(), second: second.to_vec(), third: third.to_vec() }.encode_to_vec();
-    TranslatedEvent { name: name.to_owned(), payload, cells: None }
+    let payload = AnyEvent {
+        first: first.to_vec(),
+        second: second.to_vec(),
+        third: third.to_vec(),
+    }
+    .encode_to_vec();
+    TranslatedEvent {
+        name: name.to_owned(),
+        payload,
+        cells: None,
+    }
 }
 
 /// Goal: the component sends byte for byte what Diego's BBS sends on streams without a revision.
@@ -40,26 +50,40 @@ fn event(name: &str, first: &[u8], second: &[u8], third: &[u8]) -> TranslatedEve
 fn events_without_a_revision_equal_those_of_diego() {
     let translator = translator("1.0");
     for vector in vectors("revisions.tsv") {
-        let [case, message, current, .., oldest] = &vector[..] else { panic!("{vector:?}") };
+        let [case, message, current, .., oldest] = &vector[..] else {
+            panic!("{vector:?}")
+        };
         let [current, oldest] = [current, oldest].map(|text| STANDARD.decode(text).unwrap());
         let (kind, streams) = match message.as_str() {
-            "DesiredLRP" => ("desired_lrp", &["EventStream", "LrpInstanceEventStream"][..]),
+            "DesiredLRP" => (
+                "desired_lrp",
+                &["EventStream", "LrpInstanceEventStream"][..],
+            ),
             _ => ("task", &["TaskEventStream"][..]),
         };
         let events = |record: &[u8]| {
             let created = event(&format!("{kind}_created"), record, b"trace", b"");
             let changed = event(&format!("{kind}_changed"), record, record, b"trace");
-            [created, changed, event(&format!("{kind}_removed"), record, b"trace", b"")]
+            [
+                created,
+                changed,
+                event(&format!("{kind}_removed"), record, b"trace", b""),
+            ]
         };
         for stream in streams {
-            let sent = futures_executor::block_on(translator.events(stream, &Arc::default(), events(&current).into()))
-                .unwrap();
+            let sent = futures_executor::block_on(translator.events(
+                stream,
+                &Arc::default(),
+                events(&current).into(),
+            ))
+            .unwrap();
             assert_eq!(sent, events(&oldest), "{case} of {stream}");
         }
     }
 }
 
-/// What an old stream sends of an action: what is tried or reported on instead of its wrapper, and marked timeouts.
+/// What an old stream sends of an action: what is tried or reported on instead of its wrapper, and
+/// marked timeouts.
 fn unwrapped(action: proto::Action) -> proto::Action {
     let all = |actions: Vec<proto::Action>| actions.into_iter().map(unwrapped).collect();
     let mut first = first_alternative(action.clone());
@@ -87,11 +111,23 @@ fn unwrapped(action: proto::Action) -> proto::Action {
 fn generated_desired_lrps_of_old_streams_are_as_the_oracle_says() {
     let translator = translator("1.0");
     for mut lrp in generated::desired_lrps() {
-        let message = proto::DesiredLrpCreatedEvent { desired_lrp: Some(lrp.clone()), trace_id: b"trace".to_vec() };
+        let message = proto::DesiredLrpCreatedEvent {
+            desired_lrp: Some(lrp.clone()),
+            trace_id: b"trace".to_vec(),
+        };
         let payload = message.encode_to_vec();
-        let newer = TranslatedEvent { name: "desired_lrp_created".to_owned(), payload, cells: None };
+        let newer = TranslatedEvent {
+            name: "desired_lrp_created".to_owned(),
+            payload,
+            cells: None,
+        };
         let [sent] = <[_; 1]>::try_from(
-            futures_executor::block_on(translator.events("EventStream", &Arc::default(), vec![newer])).unwrap(),
+            futures_executor::block_on(translator.events(
+                "EventStream",
+                &Arc::default(),
+                vec![newer],
+            ))
+            .unwrap(),
         )
         .unwrap();
         layers::desired_lrp_without_layers(&mut lrp);
@@ -101,13 +137,27 @@ fn generated_desired_lrps_of_old_streams_are_as_the_oracle_says() {
         timeouts::set_start_timeout_s(&mut lrp);
         downloads::fold_lrp(&mut lrp);
         let found = proto::DesiredLrpCreatedEvent::decode(&sent.payload[..]).unwrap();
-        assert_eq!(found, proto::DesiredLrpCreatedEvent { desired_lrp: Some(lrp), trace_id: b"trace".to_vec() });
+        assert_eq!(
+            found,
+            proto::DesiredLrpCreatedEvent {
+                desired_lrp: Some(lrp),
+                trace_id: b"trace".to_vec()
+            }
+        );
     }
 }
 
 fn task(result: &[u8]) -> RecordChange {
-    let task = Task { guid: b"g".to_vec(), domain: b"d".to_vec(), result: result.to_vec(), ..Task::default() };
-    RecordChange::Task { before: None, after: Some(Box::new(task)) }
+    let task = Task {
+        guid: b"g".to_vec(),
+        domain: b"d".to_vec(),
+        result: result.to_vec(),
+        ..Task::default()
+    };
+    RecordChange::Task {
+        before: None,
+        after: Some(Box::new(task)),
+    }
 }
 
 fn names(events: &[ReceivedEvent]) -> Vec<&str> {
@@ -121,11 +171,19 @@ async fn desired_lrps_and_tasks_of_old_streams_are_in_their_first_form(kind: Kin
     let old_groups = EventStream::get(server.url(GROUPS_R0), "").await;
     let groups = EventStream::get(server.url(GROUPS), "").await;
     let instances = EventStream::open(server.url(INSTANCES), "").await;
-    let (old_tasks, tasks) =
-        (EventStream::open(server.url(TASKS_R0), "").await, EventStream::open(server.url(TASKS), "").await);
-    let desired = proto::DesiredLrp { start_timeout_ms: 61_500, instances: 1, ..crate::api::lrp("guid") };
+    let (old_tasks, tasks) = (
+        EventStream::open(server.url(TASKS_R0), "").await,
+        EventStream::open(server.url(TASKS), "").await,
+    );
+    let desired = proto::DesiredLrp {
+        start_timeout_ms: 61_500,
+        instances: 1,
+        ..crate::api::lrp("guid")
+    };
     crate::api::desire(&server, desired).await;
-    server.call("/v1/tasks/desire.r2", &crate::tasks::desire_request("task")).await;
+    server
+        .call("/v1/tasks/desire.r2", &crate::tasks::desire_request("task"))
+        .await;
     server.gate.end_streams();
     for (stream, start_timeout_s, created) in [
         (old, 61, "actual_lrp_instance_created"),
@@ -135,14 +193,30 @@ async fn desired_lrps_and_tasks_of_old_streams_are_in_their_first_form(kind: Kin
     ] {
         let events = stream.rest().await;
         assert_eq!(names(&events), ["desired_lrp_created", created]);
-        let lrp = events[0].message::<proto::DesiredLrpCreatedEvent>().desired_lrp.unwrap();
-        assert_eq!((lrp.deprecated_start_timeout_s, lrp.start_timeout_ms), (start_timeout_s, 61_500));
+        let lrp = events[0]
+            .message::<proto::DesiredLrpCreatedEvent>()
+            .desired_lrp
+            .unwrap();
+        assert_eq!(
+            (lrp.deprecated_start_timeout_s, lrp.start_timeout_ms),
+            (start_timeout_s, 61_500)
+        );
         if created == "actual_lrp_created" {
-            let group = events[1].message::<proto::ActualLrpCreatedEvent>().actual_lrp_group.unwrap();
-            assert_eq!((&group.instance.unwrap().state[..], group.evacuating), (&b"UNCLAIMED"[..], None));
+            let group = events[1]
+                .message::<proto::ActualLrpCreatedEvent>()
+                .actual_lrp_group
+                .unwrap();
+            assert_eq!(
+                (&group.instance.unwrap().state[..], group.evacuating),
+                (&b"UNCLAIMED"[..], None)
+            );
         }
     }
-    assert_eq!(old_tasks.rest().await, tasks.rest().await, "a task without image layers is the same");
+    assert_eq!(
+        old_tasks.rest().await,
+        tasks.rest().await,
+        "a task without image layers is the same"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,21 +224,38 @@ async fn stream_of_groups_is_requested_by_get_alone() {
     let server = served::server(Kind::Sqlite, None).await;
     for path in [GROUPS, GROUPS_R0] {
         let reply = server.post(path, []).await;
-        assert_eq!((reply.status, reply.header("allow")), (405, "GET"), "{path}");
+        assert_eq!(
+            (reply.status, reply.header("allow")),
+            (405, "GET"),
+            "{path}"
+        );
         let reply = server.send("GET", path, &[], b"\x0d\x01".to_vec()).await;
-        assert_eq!((reply.status, reply.body.len()), (500, 0), "a filter that cannot be decoded");
+        assert_eq!(
+            (reply.status, reply.body.len()),
+            (500, 0),
+            "a filter that cannot be decoded"
+        );
     }
     for path in [INSTANCES_R0, TASKS_R0] {
         let reply = server.send("GET", path, &[], vec![]).await;
-        assert_eq!((reply.status, reply.header("allow")), (405, "POST"), "{path}");
+        assert_eq!(
+            (reply.status, reply.header("allow")),
+            (405, "POST"),
+            "{path}"
+        );
     }
     let without = Server::empty(Kind::Sqlite).await;
     for path in [GROUPS, GROUPS_R0, INSTANCES_R0, TASKS_R0] {
-        assert_eq!(without.send("GET", path, &[], vec![]).await.status, 404, "{path}");
+        assert_eq!(
+            without.send("GET", path, &[], vec![]).await.status,
+            404,
+            "{path}"
+        );
     }
 }
 
-/// Call time limit: no correct call exceeds it, however slow the machine. [`FailingHost::stop_call`] skips it.
+/// Call time limit: no correct call exceeds it, however slow the machine.
+/// [`FailingHost::stop_call`] skips it.
 const CALL_TIME: Duration = Duration::from_secs(600);
 
 /// A host whose only translator is the guest with failing event streams.
@@ -176,12 +267,25 @@ struct FailingHost {
 
 impl FailingHost {
     async fn start(instances: usize) -> Self {
-        let limits = Limits { call_time: CALL_TIME, instances, ..Limits::default() };
+        let limits = Limits {
+            call_time: CALL_TIME,
+            instances,
+            ..Limits::default()
+        };
         let sandbox = modules::sandbox_with(limits);
         let module = modules::translator("hostile-translator", &sandbox);
         let translators = vec![Arc::clone(&module) as Arc<dyn Translate>];
-        let server = Server::start(Options { kind: Kind::Sqlite, translators, ..Options::default() }).await;
-        Self { server, sandbox, module }
+        let server = Server::start(Options {
+            kind: Kind::Sqlite,
+            translators,
+            ..Options::default()
+        })
+        .await;
+        Self {
+            server,
+            sandbox,
+            module,
+        }
     }
 
     async fn subscribe(&self, path: &str) -> EventStream {
@@ -203,8 +307,8 @@ impl FailingHost {
         looping
     }
 
-    /// Stops the running call, which does not end, at its time limit. At most one skip meets the call that follows it, and
-    /// none is as long as the limit.
+    /// Stops the running call, which does not end, at its time limit. At most one skip meets the
+    /// call that follows it, and none is as long as the limit.
     async fn stop_call(&self) {
         let before = self.sandbox.overruns();
         until(|| {
@@ -227,14 +331,22 @@ async fn assert_next_result(stream: &mut EventStream, result: &[u8], case: &str)
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_translator_ends_only_its_own_stream_and_serves_again() {
     let host = FailingHost::start(Limits::default().instances).await;
-    for path in ["/v1.2-hostile/traps", "/v1.2-hostile/forges", "/v1.2-hostile/refuses"] {
+    for path in [
+        "/v1.2-hostile/traps",
+        "/v1.2-hostile/forges",
+        "/v1.2-hostile/refuses",
+    ] {
         let (fails, too) = (host.subscribe(path).await, host.subscribe(path).await);
         let same = host.subscribe("/v1.2-hostile/same").await;
         let native = EventStream::open(host.server.url(TASKS), "").await;
         for result in [&b"first"[..], b"fail", b"last"] {
             host.publish(result);
         }
-        assert_eq!((fails.rest().await.len(), too.rest().await.len()), (1, 1), "{path}");
+        assert_eq!(
+            (fails.rest().await.len(), too.rest().await.len()),
+            (1, 1),
+            "{path}"
+        );
         let again = host.subscribe(path).await;
         host.publish(b"again");
         host.publish(b"fail");
@@ -266,8 +378,9 @@ async fn translation_without_end_is_stopped_and_ends_only_its_own_stream() {
     assert_eq!(again.rest().await.len(), 0);
 }
 
-/// Goal: a translation ends with its subscriber, so that subscribers who come and go cannot take more than one instance.
-/// Method: one instance. The next subscriber's event is translated although the first one's translation never ends.
+/// Goal: a translation ends with its subscriber, so that subscribers who come and go cannot take
+/// more than one instance. Method: one instance. The next subscriber's event is translated although
+/// the first one's translation never ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn translation_for_a_subscriber_that_has_gone_ends() {
     let host = FailingHost::start(1).await;
@@ -290,7 +403,9 @@ async fn slow_translator_delays_neither_native_streams_nor_calls() {
             assert_eq!(host.server.post("/v1/ping", []).await.status, 200);
         }
     };
-    tokio::time::timeout(PATIENCE, served).await.expect("nothing waits until the translator is stopped");
+    tokio::time::timeout(PATIENCE, served)
+        .await
+        .expect("nothing waits until the translator is stopped");
     drop(slow);
 }
 
@@ -302,9 +417,22 @@ async fn translator_may_send_more_events_than_there_are() {
         host.publish(number.to_string().as_bytes());
     }
     host.server.gate.end_streams();
-    let results: Vec<_> = twice.rest().await.iter().map(|event| event.message::<proto::TaskCreatedEvent>()).collect();
-    let expected = (0..500).flat_map(|number| [number, number]).map(|number: i32| number.to_string().into_bytes());
-    assert!(results.into_iter().map(|created| created.task.unwrap().result).eq(expected), "all, in order");
+    let results: Vec<_> = twice
+        .rest()
+        .await
+        .iter()
+        .map(|event| event.message::<proto::TaskCreatedEvent>())
+        .collect();
+    let expected = (0..500)
+        .flat_map(|number| [number, number])
+        .map(|number: i32| number.to_string().into_bytes());
+    assert!(
+        results
+            .into_iter()
+            .map(|created| created.task.unwrap().result)
+            .eq(expected),
+        "all, in order"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -312,9 +440,21 @@ async fn filter_of_a_stream_concerns_the_cells_of_translated_events() {
     let server = served::server(Kind::Sqlite, None).await;
     let here = EventStream::get(server.url(GROUPS_R0), "here").await;
     let (before, after) = (None, Some(Box::new(DesiredLrp::default())));
-    server.service.events().publish(RecordChange::DesiredLrp { before, after, trace_id: TraceId::NONE });
-    for (from, to) in [("", "there"), ("there", "here"), ("here", "there"), ("there", "")] {
-        server.service.events().publish(group_events::moved(from, to));
+    server.service.events().publish(RecordChange::DesiredLrp {
+        before,
+        after,
+        trace_id: TraceId::NONE,
+    });
+    for (from, to) in [
+        ("", "there"),
+        ("there", "here"),
+        ("here", "there"),
+        ("there", ""),
+    ] {
+        server
+            .service
+            .events()
+            .publish(group_events::moved(from, to));
     }
     server.gate.end_streams();
     let moved = ["actual_lrp_created", "actual_lrp_removed"];

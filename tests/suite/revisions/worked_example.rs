@@ -1,4 +1,5 @@
-//! The seed's worked example against an oracle: one message at 0.9, two at 0.10, and Diego's own at 0.11.
+//! The seed's worked example against an oracle: one message at 0.9, two at 0.10, and Diego's own at
+//! 0.11.
 
 use bbs_proto::{v0_9, v0_10};
 
@@ -11,24 +12,42 @@ const BATCH: usize = 500;
 /// Generated desired LRPs with values in the fields that 0.10 may change, and a guid of their own.
 fn objects() -> Vec<proto::DesiredLrp> {
     let number = |(at, mut lrp): (usize, proto::DesiredLrp)| {
-        lrp.process_guid = format!("{}-{at}", String::from_utf8_lossy(&lrp.process_guid)).into_bytes();
+        lrp.process_guid =
+            format!("{}-{at}", String::from_utf8_lossy(&lrp.process_guid)).into_bytes();
         lrp.instances = i32::try_from(at % 7).unwrap() - 1;
         lrp.start_timeout_ms %= 1_000_000;
         lrp.annotation = vec![b'a'; at % 3];
-        lrp.routes = (!at.is_multiple_of(4)).then(|| crate::api::routes(&[("router", "[]")][..at % 2]));
+        lrp.routes =
+            (!at.is_multiple_of(4)).then(|| crate::api::routes(&[("router", "[]")][..at % 2]));
         lrp
     };
     desired_lrps().into_iter().enumerate().map(number).collect()
 }
 
 fn mutable(lrp: &proto::DesiredLrp) -> v0_10::MutableDesiredLrp {
-    let proto::DesiredLrp { process_guid, instances, routes, annotation, .. } = lrp.clone();
-    v0_10::MutableDesiredLrp { process_guid, instances, routes, annotation }
+    let proto::DesiredLrp {
+        process_guid,
+        instances,
+        routes,
+        annotation,
+        ..
+    } = lrp.clone();
+    v0_10::MutableDesiredLrp {
+        process_guid,
+        instances,
+        routes,
+        annotation,
+    }
 }
 
 /// The other fields, in any message that has their numbers.
 fn immutable<M: Message + Default>(lrp: &proto::DesiredLrp) -> M {
-    let rest = proto::DesiredLrp { instances: 0, routes: None, annotation: Vec::new(), ..lrp.clone() };
+    let rest = proto::DesiredLrp {
+        instances: 0,
+        routes: None,
+        annotation: Vec::new(),
+        ..lrp.clone()
+    };
     M::decode(&rest.encode_to_vec()[..]).unwrap()
 }
 
@@ -37,12 +56,21 @@ fn whole(lrp: &proto::DesiredLrp) -> v0_9::DesiredLrp {
 }
 
 /// The answer of a component to a call, and the requests that it makes of the newer version.
-fn requested(translator: &dyn Translate, method: &str, request: &impl Message) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
+fn requested(
+    translator: &dyn Translate,
+    method: &str,
+    request: &impl Message,
+) -> (Vec<u8>, Vec<(String, Vec<u8>)>) {
     let mut calls = Vec::new();
-    let answer = modules::call(translator, method, &request.encode_to_vec(), &mut |method, request| {
-        calls.push((method.to_owned(), request.to_vec()));
-        Ok(Vec::new())
-    });
+    let answer = modules::call(
+        translator,
+        method,
+        &request.encode_to_vec(),
+        &mut |method, request| {
+            calls.push((method.to_owned(), request.to_vec()));
+            Ok(Vec::new())
+        },
+    );
     (answer.unwrap(), calls)
 }
 
@@ -50,15 +78,22 @@ fn requested(translator: &dyn Translate, method: &str, request: &impl Message) -
 fn generated_desired_lrps_of_0_9_are_split_for_0_10() {
     let translator = translator("0.9");
     for lrp in objects() {
-        let request = v0_9::CreateDesiredLrpRequest { desired_lrp: Some(whole(&lrp)) };
+        let request = v0_9::CreateDesiredLrpRequest {
+            desired_lrp: Some(whole(&lrp)),
+        };
         let (_, calls) = requested(&*translator, "CreateDesiredLRP_0_9", &request);
-        let [(method, sent)] = &calls[..] else { panic!("{calls:?}") };
+        let [(method, sent)] = &calls[..] else {
+            panic!("{calls:?}")
+        };
         let split = v0_10::CreateDesiredLrpRequest {
             mutable_desired_lrp: Some(mutable(&lrp)),
             immutable_desired_lrp: Some(immutable(&lrp)),
         };
         assert_eq!(
-            (&**method, v0_10::CreateDesiredLrpRequest::decode(&sent[..]).unwrap()),
+            (
+                &**method,
+                v0_10::CreateDesiredLrpRequest::decode(&sent[..]).unwrap()
+            ),
             ("CreateDesiredLRP", split)
         );
     }
@@ -69,23 +104,44 @@ fn generated_lists_of_0_10_are_joined_for_0_9() {
     let translator = translator("0.9");
     for lrps in objects().chunks(BATCH) {
         // One in nine has only one of its two messages, and is left out.
-        let kept =
-            |skipped: usize| lrps.iter().enumerate().filter(move |(at, _)| at % 9 != skipped).map(|(_, lrp)| lrp);
+        let kept = |skipped: usize| {
+            lrps.iter()
+                .enumerate()
+                .filter(move |(at, _)| at % 9 != skipped)
+                .map(|(_, lrp)| lrp)
+        };
         let mut mutable_desired_lrps: Vec<_> = kept(3).map(mutable).collect();
         mutable_desired_lrps.reverse();
-        let mutables = v0_10::ListMutableDesiredLrPsResponse { error: None, mutable_desired_lrps };
+        let mutables = v0_10::ListMutableDesiredLrPsResponse {
+            error: None,
+            mutable_desired_lrps,
+        };
         let immutable_desired_lrps = kept(5).map(immutable).collect();
-        let immutables = v0_10::ListImmutableDesiredLrPsResponse { error: None, immutable_desired_lrps };
-        let answer = modules::call(&*translator, "ListDesiredLRPs_0_9", &[], &mut |method, _| match method {
-            "ListMutableDesiredLRPs" => Ok(mutables.encode_to_vec()),
-            "ListImmutableDesiredLRPs" => Ok(immutables.encode_to_vec()),
-            other => panic!("{other}"),
-        });
-        let found = v0_9::ListDesiredLrPsResponse::decode(&answer.unwrap()[..]).unwrap().desired_lrps;
-        let expected: Vec<_> =
-            kept(3).filter(|lrp| kept(5).any(|other| other.process_guid == lrp.process_guid)).collect();
+        let immutables = v0_10::ListImmutableDesiredLrPsResponse {
+            error: None,
+            immutable_desired_lrps,
+        };
+        let answer = modules::call(
+            &*translator,
+            "ListDesiredLRPs_0_9",
+            &[],
+            &mut |method, _| match method {
+                "ListMutableDesiredLRPs" => Ok(mutables.encode_to_vec()),
+                "ListImmutableDesiredLRPs" => Ok(immutables.encode_to_vec()),
+                other => panic!("{other}"),
+            },
+        );
+        let found = v0_9::ListDesiredLrPsResponse::decode(&answer.unwrap()[..])
+            .unwrap()
+            .desired_lrps;
+        let expected: Vec<_> = kept(3)
+            .filter(|lrp| kept(5).any(|other| other.process_guid == lrp.process_guid))
+            .collect();
         assert_eq!(found.len(), expected.len());
-        found.iter().zip(expected).for_each(|(found, lrp)| assert_eq!(*found, whole(lrp)));
+        found
+            .iter()
+            .zip(expected)
+            .for_each(|(found, lrp)| assert_eq!(*found, whole(lrp)));
     }
 }
 
@@ -95,14 +151,37 @@ fn each_timeout(action: &mut proto::Action, edit: &impl Fn(&mut i64, &mut i64)) 
         edit(&mut timeout.timeout_ms, &mut timeout.deprecated_timeout_ns);
     }
     let wrapped = [
-        action.timeout_action.as_mut().and_then(|outer| outer.action.as_deref_mut()),
-        action.emit_progress_action.as_mut().and_then(|outer| outer.action.as_deref_mut()),
-        action.try_action.as_mut().and_then(|outer| outer.action.as_deref_mut()),
+        action
+            .timeout_action
+            .as_mut()
+            .and_then(|outer| outer.action.as_deref_mut()),
+        action
+            .emit_progress_action
+            .as_mut()
+            .and_then(|outer| outer.action.as_deref_mut()),
+        action
+            .try_action
+            .as_mut()
+            .and_then(|outer| outer.action.as_deref_mut()),
     ];
-    let parallel = action.parallel_action.iter_mut().flat_map(|outer| &mut outer.actions);
-    let serial = action.serial_action.iter_mut().flat_map(|outer| &mut outer.actions);
-    let codependent = action.codependent_action.iter_mut().flat_map(|outer| &mut outer.actions);
-    let inner = wrapped.into_iter().flatten().chain(parallel).chain(serial).chain(codependent);
+    let parallel = action
+        .parallel_action
+        .iter_mut()
+        .flat_map(|outer| &mut outer.actions);
+    let serial = action
+        .serial_action
+        .iter_mut()
+        .flat_map(|outer| &mut outer.actions);
+    let codependent = action
+        .codependent_action
+        .iter_mut()
+        .flat_map(|outer| &mut outer.actions);
+    let inner = wrapped
+        .into_iter()
+        .flatten()
+        .chain(parallel)
+        .chain(serial)
+        .chain(codependent);
     inner.for_each(|action| each_timeout(action, edit));
 }
 
@@ -122,14 +201,22 @@ fn seconds(timeout_ms: i64) -> u32 {
 fn generated_lists_of_0_11_are_split_for_0_10() {
     let translator = translator("0.10");
     for lrps in objects().chunks(BATCH) {
-        let native = proto::DesiredLrPsResponse { error: None, desired_lrps: lrps.to_vec() }.encode_to_vec();
+        let native = proto::DesiredLrPsResponse {
+            error: None,
+            desired_lrps: lrps.to_vec(),
+        }
+        .encode_to_vec();
         let answer = translated(&*translator, "ListMutableDesiredLRPs", &[], &native);
-        let found = v0_10::ListMutableDesiredLrPsResponse::decode(&answer[..]).unwrap().mutable_desired_lrps;
+        let found = v0_10::ListMutableDesiredLrPsResponse::decode(&answer[..])
+            .unwrap()
+            .mutable_desired_lrps;
         assert_eq!(found, lrps.iter().map(mutable).collect::<Vec<_>>());
 
         let answer = translated(&*translator, "ListImmutableDesiredLRPs", &[], &native);
         // In Diego's message, which has the newer fields too.
-        let found = proto::DesiredLrPsResponse::decode(&answer[..]).unwrap().desired_lrps;
+        let found = proto::DesiredLrPsResponse::decode(&answer[..])
+            .unwrap()
+            .desired_lrps;
         assert_eq!(found.len(), lrps.len());
         for (found, lrp) in found.iter().zip(lrps) {
             let mut expected: proto::DesiredLrp = immutable(lrp);
@@ -150,15 +237,28 @@ fn generated_desired_lrps_of_0_10_become_those_of_0_11() {
         let is_read = at.is_multiple_of(3);
         lrp.start_timeout_ms = lrp.start_timeout_ms.abs();
         let other = u32::try_from(at % 50).unwrap();
-        lrp.deprecated_start_timeout_s = if is_read { seconds(lrp.start_timeout_ms) } else { other };
+        lrp.deprecated_start_timeout_s = if is_read {
+            seconds(lrp.start_timeout_ms)
+        } else {
+            other
+        };
         if is_read {
             with_timeouts(&mut lrp, |ms, ns| *ns = *ms * 1_000_000);
         }
-        // The message of 0.10 has no number for newer fields, which a client may send back all the same.
-        let parts = [mutable(&lrp).encode_to_vec(), immutable::<proto::DesiredLrp>(&lrp).encode_to_vec()];
-        let request = TwoParts { mutable: parts[0].clone(), immutable: parts[1].clone() };
+        // The message of 0.10 has no number for newer fields, which a client may send back all the
+        // same.
+        let parts = [
+            mutable(&lrp).encode_to_vec(),
+            immutable::<proto::DesiredLrp>(&lrp).encode_to_vec(),
+        ];
+        let request = TwoParts {
+            mutable: parts[0].clone(),
+            immutable: parts[1].clone(),
+        };
         let (_, calls) = requested(&*translator, "CreateDesiredLRP", &request);
-        let [(method, sent)] = &calls[..] else { panic!("{calls:?}") };
+        let [(method, sent)] = &calls[..] else {
+            panic!("{calls:?}")
+        };
 
         let known_s = std::mem::take(&mut lrp.deprecated_start_timeout_s);
         if known_s != 0 && seconds(lrp.start_timeout_ms) != known_s {
@@ -170,8 +270,13 @@ fn generated_desired_lrps_of_0_10_become_those_of_0_11() {
             }
             *ns = 0;
         });
-        lrp.metric_tags = vec![crate::api::tag("source_id", std::str::from_utf8(&lrp.process_guid).unwrap())];
-        let found = proto::DesireLrpRequest::decode(&sent[..]).unwrap().desired_lrp;
+        lrp.metric_tags = vec![crate::api::tag(
+            "source_id",
+            std::str::from_utf8(&lrp.process_guid).unwrap(),
+        )];
+        let found = proto::DesireLrpRequest::decode(&sent[..])
+            .unwrap()
+            .desired_lrp;
         assert_eq!((&**method, found), ("DesireDesiredLRP_r2", Some(lrp)));
     }
 }

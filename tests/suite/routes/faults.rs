@@ -1,4 +1,5 @@
-//! The answer of every call when none can succeed: missing tables, a lost lock, an unreachable database, no Locket.
+//! The answer of every call when none can succeed: missing tables, a lost lock, an unreachable
+//! database, no Locket.
 
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
@@ -18,52 +19,104 @@ pub(super) const WITHOUT_TABLES: [&str; 2] = ["ping", "cells/list.r1"];
 
 /// A valid request of this route. Those of all revisions have their messages in common.
 fn request(route: &ServedRoute) -> Vec<u8> {
-    let path = route.path.rsplit_once(".r").map_or(&route.path[..], |(path, _)| path);
+    let path = route
+        .path
+        .rsplit_once(".r")
+        .map_or(&route.path[..], |(path, _)| path);
     let guid = || b"guid".to_vec();
     let text = || b"text".to_vec();
     match path.split_once('/').map_or(path, |(resource, _)| resource) {
         "actual_lrps" => instance(path),
         "actual_lrp_groups" => group(path),
         "tasks" => task(path),
-        "domains" => proto::UpsertDomainRequest { domain: text(), ttl: 1 }.encode_to_vec(),
+        "domains" => proto::UpsertDomainRequest {
+            domain: text(),
+            ttl: 1,
+        }
+        .encode_to_vec(),
         "desired_lrp" => match path {
-            "desired_lrp/desire" => proto::DesireLrpRequest { desired_lrp: Some(lrp("guid")) }.encode_to_vec(),
+            "desired_lrp/desire" => proto::DesireLrpRequest {
+                desired_lrp: Some(lrp("guid")),
+            }
+            .encode_to_vec(),
             _ => {
-                let update = Some(proto::DesiredLrpUpdate { annotation: Some(text()), ..Default::default() });
-                proto::UpdateDesiredLrpRequest { process_guid: guid(), update }.encode_to_vec()
+                let update = Some(proto::DesiredLrpUpdate {
+                    annotation: Some(text()),
+                    ..Default::default()
+                });
+                proto::UpdateDesiredLrpRequest {
+                    process_guid: guid(),
+                    update,
+                }
+                .encode_to_vec()
             }
         },
-        _ if path.contains("/get_") => proto::DesiredLrpByProcessGuidRequest { process_guid: guid() }.encode_to_vec(),
+        _ if path.contains("/get_") => proto::DesiredLrpByProcessGuidRequest {
+            process_guid: guid(),
+        }
+        .encode_to_vec(),
         _ => Vec::new(),
     }
 }
 
 fn instance(path: &str) -> Vec<u8> {
     let process_guid = b"guid".to_vec();
-    let actual_lrp_key =
-        Some(proto::ActualLrpKey { process_guid: process_guid.clone(), index: 0, domain: b"domain".to_vec() });
-    let actual_lrp_instance_key =
-        Some(proto::ActualLrpInstanceKey { instance_guid: b"instance".to_vec(), cell_id: b"cell".to_vec() });
-    let actual_lrp_net_info = Some(proto::ActualLrpNetInfo { address: b"10.0.0.1".to_vec(), ..Default::default() });
+    let actual_lrp_key = Some(proto::ActualLrpKey {
+        process_guid: process_guid.clone(),
+        index: 0,
+        domain: b"domain".to_vec(),
+    });
+    let actual_lrp_instance_key = Some(proto::ActualLrpInstanceKey {
+        instance_guid: b"instance".to_vec(),
+        cell_id: b"cell".to_vec(),
+    });
+    let actual_lrp_net_info = Some(proto::ActualLrpNetInfo {
+        address: b"10.0.0.1".to_vec(),
+        ..Default::default()
+    });
     let error_message = b"why".to_vec();
     match path {
         "actual_lrps/list" => Vec::new(),
-        "actual_lrps/list_by_process_guids" => {
-            proto::ActualLrPsByProcessGuidsRequest { process_guids: vec![process_guid] }.encode_to_vec()
+        "actual_lrps/list_by_process_guids" => proto::ActualLrPsByProcessGuidsRequest {
+            process_guids: vec![process_guid],
         }
-        "actual_lrps/claim" => {
-            proto::ClaimActualLrpRequest { process_guid, index: 0, actual_lrp_instance_key }.encode_to_vec()
+        .encode_to_vec(),
+        "actual_lrps/claim" => proto::ClaimActualLrpRequest {
+            process_guid,
+            index: 0,
+            actual_lrp_instance_key,
         }
-        "actual_lrps/remove" => {
-            proto::RemoveActualLrpRequest { process_guid, index: 0, actual_lrp_instance_key }.encode_to_vec()
+        .encode_to_vec(),
+        "actual_lrps/remove" => proto::RemoveActualLrpRequest {
+            process_guid,
+            index: 0,
+            actual_lrp_instance_key,
         }
-        "actual_lrps/fail" => proto::FailActualLrpRequest { actual_lrp_key, error_message }.encode_to_vec(),
+        .encode_to_vec(),
+        "actual_lrps/fail" => proto::FailActualLrpRequest {
+            actual_lrp_key,
+            error_message,
+        }
+        .encode_to_vec(),
         "actual_lrps/start" | "actual_lrps/evacuate_running" => {
-            let start = proto::StartActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, ..Default::default() };
-            proto::StartActualLrpRequest { actual_lrp_net_info, ..start }.encode_to_vec()
+            let start = proto::StartActualLrpRequest {
+                actual_lrp_key,
+                actual_lrp_instance_key,
+                ..Default::default()
+            };
+            proto::StartActualLrpRequest {
+                actual_lrp_net_info,
+                ..start
+            }
+            .encode_to_vec()
         }
         // The other requests share their first fields.
-        _ => proto::CrashActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, error_message }.encode_to_vec(),
+        _ => proto::CrashActualLrpRequest {
+            actual_lrp_key,
+            actual_lrp_instance_key,
+            error_message,
+        }
+        .encode_to_vec(),
     }
 }
 
@@ -74,7 +127,11 @@ fn group(path: &str) -> Vec<u8> {
         "actual_lrp_groups/list_by_process_guid" => {
             proto::ActualLrpGroupsByProcessGuidRequest { process_guid }.encode_to_vec()
         }
-        _ => proto::ActualLrpGroupByProcessGuidAndIndexRequest { process_guid, index: 0 }.encode_to_vec(),
+        _ => proto::ActualLrpGroupByProcessGuidAndIndexRequest {
+            process_guid,
+            index: 0,
+        }
+        .encode_to_vec(),
     }
 }
 
@@ -84,17 +141,36 @@ fn task(path: &str) -> Vec<u8> {
         "tasks/list" => Vec::new(),
         "tasks/desire" => {
             let (task_definition, domain) = (Some(crate::tasks::definition()), b"domain".to_vec());
-            proto::DesireTaskRequest { task_definition, task_guid, domain }.encode_to_vec()
+            proto::DesireTaskRequest {
+                task_definition,
+                task_guid,
+                domain,
+            }
+            .encode_to_vec()
         }
         "tasks/start" => proto::StartTaskRequest { task_guid, cell_id }.encode_to_vec(),
-        "tasks/complete" => proto::CompleteTaskRequest { task_guid, cell_id, ..Default::default() }.encode_to_vec(),
-        "tasks/fail" => proto::FailTaskRequest { task_guid, failure_reason: b"why".to_vec() }.encode_to_vec(),
-        "tasks/reject" => proto::RejectTaskRequest { task_guid, rejection_reason: b"why".to_vec() }.encode_to_vec(),
+        "tasks/complete" => proto::CompleteTaskRequest {
+            task_guid,
+            cell_id,
+            ..Default::default()
+        }
+        .encode_to_vec(),
+        "tasks/fail" => proto::FailTaskRequest {
+            task_guid,
+            failure_reason: b"why".to_vec(),
+        }
+        .encode_to_vec(),
+        "tasks/reject" => proto::RejectTaskRequest {
+            task_guid,
+            rejection_reason: b"why".to_vec(),
+        }
+        .encode_to_vec(),
         _ => proto::TaskGuidRequest { task_guid }.encode_to_vec(),
     }
 }
 
-/// Asserts that each call that reads tables is answered with an error whose text begins so, and no other call.
+/// Asserts that each call that reads tables is answered with an error whose text begins so, and no
+/// other call.
 async fn assert_table_calls_fail(server: &Server, expected: Type, beginning: &str) {
     for route in calls() {
         let (reply, key) = (route.send(server, request(route)).await, route.key());
@@ -122,19 +198,31 @@ async fn calls_on_missing_tables_are_answered_as_unrecoverable(kind: Kind) {
 async fn any_call_on_missing_tables_ends_the_host() {
     let translators = translators();
     for route in calls().filter(|route| route.reads_tables()) {
-        let options = Options { kind: Kind::Sqlite, translators: translators.clone(), ..Options::default() };
+        let options = Options {
+            kind: Kind::Sqlite,
+            translators: translators.clone(),
+            ..Options::default()
+        };
         let server = Server::start(options).await;
         for table in TABLES {
             server.sql(&format!("DROP TABLE {table}")).await;
         }
         route.send(&server, request(route)).await;
-        assert_eq!(server.service.given_up().now_or_never(), Some(()), "{}", route.key());
+        assert_eq!(
+            server.service.given_up().now_or_never(),
+            Some(()),
+            "{}",
+            route.key()
+        );
     }
 }
 
 /// Whether a call changes records. Calls that only read are answered also after the lock is lost.
 pub(super) fn changes(path: &str) -> bool {
-    !path.contains("list") && !path.contains("/get_") && !path.contains("status") && !WITHOUT_TABLES.contains(&path)
+    !path.contains("list")
+        && !path.contains("/get_")
+        && !path.contains("status")
+        && !WITHOUT_TABLES.contains(&path)
 }
 
 on_each_database!(host_without_the_lock_answers_reads_and_rejects_changes);
@@ -159,7 +247,11 @@ async fn unreachable_database_is_reported_by_every_call_and_does_not_end_the_hos
     let server = empty(kind).await;
     server.database.close().await;
     assert_table_calls_fail(&server, Type::UnknownError, "cannot ").await;
-    assert_eq!(server.service.given_up().now_or_never(), None, "the database may return");
+    assert_eq!(
+        server.service.given_up().now_or_never(),
+        None,
+        "the database may return"
+    );
 }
 
 on_each_database!(host_without_clients_lists_no_cells);
@@ -174,8 +266,11 @@ const CELLS: &str = "/v1/cells/list.r1";
 /// The answer to both verbs.
 async fn cells(server: &Server) -> proto::CellsResponse {
     let answer = async |verb| {
-        let mut answer: proto::CellsResponse = server.send(verb, CELLS, &[], vec![]).await.message();
-        answer.cells.sort_by(|one, other| one.cell_id.cmp(&other.cell_id));
+        let mut answer: proto::CellsResponse =
+            server.send(verb, CELLS, &[], vec![]).await.message();
+        answer
+            .cells
+            .sort_by(|one, other| one.cell_id.cmp(&other.cell_id));
         answer
     };
     let by_post = answer("POST").await;
@@ -184,7 +279,12 @@ async fn cells(server: &Server) -> proto::CellsResponse {
 }
 
 async fn server_with(kind: Kind, neighbours: &Neighbours) -> Server {
-    let options = Options { kind, clients: neighbours.clients(), translators: translators(), ..Options::default() };
+    let options = Options {
+        kind,
+        clients: neighbours.clients(),
+        translators: translators(),
+        ..Options::default()
+    };
     Server::start(options).await
 }
 
@@ -200,10 +300,15 @@ async fn cells_are_listed_as_locket_knows_them(kind: Kind) {
         "rootfs_provider_list": providers, "placement_tags": ["gpu"], "optional_placement_tags": ["ssd"],
         "rep_url": "https://cell-b:1801", "annotations": { "rack": "7" },
     });
-    neighbours.locket.add_presence("cell-b", &presence.to_string());
+    neighbours
+        .locket
+        .add_presence("cell-b", &presence.to_string());
     let provider = |name: &str, properties: &[&str]| proto::Provider {
         name: name.into(),
-        properties: properties.iter().map(|property| property.as_bytes().to_vec()).collect(),
+        properties: properties
+            .iter()
+            .map(|property| property.as_bytes().to_vec())
+            .collect(),
     };
     let first = proto::CellPresence {
         cell_id: b"cell-a".to_vec(),
@@ -215,14 +320,30 @@ async fn cells_are_listed_as_locket_knows_them(kind: Kind) {
         cell_id: b"cell-b".to_vec(),
         rep_address: b"http://10.0.0.1:1800".to_vec(),
         zone: b"z1".to_vec(),
-        capacity: Some(proto::CellCapacity { memory_mb: 3, disk_mb: 2, containers: 1 }),
-        rootfs_providers: vec![provider("preloaded", &["cflinuxfs4"]), provider("docker", &[])],
+        capacity: Some(proto::CellCapacity {
+            memory_mb: 3,
+            disk_mb: 2,
+            containers: 1,
+        }),
+        rootfs_providers: vec![
+            provider("preloaded", &["cflinuxfs4"]),
+            provider("docker", &[]),
+        ],
         placement_tags: vec![b"gpu".to_vec()],
         optional_placement_tags: vec![b"ssd".to_vec()],
         rep_url: b"https://cell-b:1801".to_vec(),
-        annotations: vec![proto::TextEntry { key: b"rack".to_vec(), value: b"7".to_vec() }],
+        annotations: vec![proto::TextEntry {
+            key: b"rack".to_vec(),
+            value: b"7".to_vec(),
+        }],
     };
-    assert_eq!(cells(&server).await, proto::CellsResponse { error: None, cells: vec![first, second] });
+    assert_eq!(
+        cells(&server).await,
+        proto::CellsResponse {
+            error: None,
+            cells: vec![first, second]
+        }
+    );
     for cell in ["cell-a", "cell-b", "no-cell"] {
         neighbours.locket.remove_presence(cell);
     }

@@ -58,14 +58,29 @@ pub enum Fault {
 impl Fault {
     pub fn all() -> Vec<Self> {
         let each = |fault: fn(Behaviour) -> Self| Behaviour::FAULTS.map(fault);
-        let of_cells = [Self::Crash, Self::LoseCell, Self::DisconnectCell, Self::Evacuate];
-        let of_the_host = [Self::Kill, Self::Restart, Self::TakeOver, Self::LoseLock, Self::CutDatabase];
-        [each(Self::Auctioneer), each(Self::Reps), each(Self::Receiver)]
-            .concat()
-            .into_iter()
-            .chain(of_cells)
-            .chain(of_the_host)
-            .collect()
+        let of_cells = [
+            Self::Crash,
+            Self::LoseCell,
+            Self::DisconnectCell,
+            Self::Evacuate,
+        ];
+        let of_the_host = [
+            Self::Kill,
+            Self::Restart,
+            Self::TakeOver,
+            Self::LoseLock,
+            Self::CutDatabase,
+        ];
+        [
+            each(Self::Auctioneer),
+            each(Self::Reps),
+            each(Self::Receiver),
+        ]
+        .concat()
+        .into_iter()
+        .chain(of_cells)
+        .chain(of_the_host)
+        .collect()
     }
 
     pub fn is_possible_on(self, kind: Kind) -> bool {
@@ -92,21 +107,42 @@ impl Diego {
         let auctioneer = Auctioneer::start(&trust);
         let database = TestDatabase::new(kind);
         let proxy = (kind != Kind::Sqlite).then(|| Proxy::to(kind.engine().address()));
-        let database = proxy.as_ref().map_or_else(|| database.clone(), |proxy| database.through(proxy.address()));
-        let installations = ["bbs-0", "bbs-1"]
-            .map(|name| Arc::new(installation(&database, &trust, &auctioneer, &locket).set("uuid", name)));
+        let database = proxy.as_ref().map_or_else(
+            || database.clone(),
+            |proxy| database.through(proxy.address()),
+        );
+        let installations = ["bbs-0", "bbs-1"].map(|name| {
+            Arc::new(installation(&database, &trust, &auctioneer, &locket).set("uuid", name))
+        });
         let host = serve(Arc::clone(&installations[0])).await;
         let home = BbsClient::new(trust.client(), host.address);
-        let freshness = proto::UpsertDomainRequest { domain: DOMAIN.to_vec(), ttl: 0 };
-        let fresh = home.submit::<proto::UpsertDomainResponse>("/v1/domains/upsert", &freshness).await;
+        let freshness = proto::UpsertDomainRequest {
+            domain: DOMAIN.to_vec(),
+            ttl: 0,
+        };
+        let fresh = home
+            .submit::<proto::UpsertDomainResponse>("/v1/domains/upsert", &freshness)
+            .await;
         assert_eq!(fresh, Ok(()));
         let sync_interval = SYNC_INTERVAL + Duration::from_millis(lrps);
-        let cells = (0..CELLS).map(|number| Cell::start(number, &trust, &home, &locket, sync_interval, &trace));
+        let cells = (0..CELLS)
+            .map(|number| Cell::start(number, &trust, &home, &locket, sync_interval, &trace));
         let cells: Vec<_> = cells.collect();
         auctioneer.auction_among(home.clone(), cells.clone());
         let supervisor = Supervisor::start(host, &home, installations);
         let (receiver, emitter) = (Receiver::start(&trust), Emitter::start(&home, &trace));
-        Self { home, cells, receiver, emitter, supervisor, trace, auctioneer, locket, proxy, _trust: trust }
+        Self {
+            home,
+            cells,
+            receiver,
+            emitter,
+            supervisor,
+            trace,
+            auctioneer,
+            locket,
+            proxy,
+            _trust: trust,
+        }
     }
 
     /// Injects one fault and waits until it is over.
@@ -116,14 +152,24 @@ impl Diego {
         let cell = &self.cells[planned.cell];
         match planned.fault {
             Fault::Auctioneer(behaviour) => {
-                while_behaving(&[self.auctioneer.faults()], behaviour, controller.operations(operations)).await;
+                while_behaving(
+                    &[self.auctioneer.faults()],
+                    behaviour,
+                    controller.operations(operations),
+                )
+                .await;
             }
             Fault::Reps(behaviour) => {
                 let switches: Vec<_> = self.cells.iter().map(Cell::faults).collect();
                 while_behaving(&switches, behaviour, controller.operations(operations)).await;
             }
             Fault::Receiver(behaviour) => {
-                while_behaving(&[self.receiver.faults()], behaviour, controller.operations(operations)).await;
+                while_behaving(
+                    &[self.receiver.faults()],
+                    behaviour,
+                    controller.operations(operations),
+                )
+                .await;
             }
             Fault::Crash => self.crash_some(planned).await,
             Fault::LoseCell => {
@@ -139,9 +185,16 @@ impl Diego {
             Fault::Evacuate => self.evacuate(cell).await,
             Fault::Kill => self.supervisor.kill().await,
             Fault::Restart => self.supervisor.restart().await,
-            Fault::TakeOver => self.supervisor.take_over(controller.operations(operations)).await,
+            Fault::TakeOver => {
+                self.supervisor
+                    .take_over(controller.operations(operations))
+                    .await
+            }
             Fault::CutDatabase => {
-                let proxy = self.proxy.as_ref().expect("a server is reached through a proxy");
+                let proxy = self
+                    .proxy
+                    .as_ref()
+                    .expect("a server is reached through a proxy");
                 proxy.cut();
                 self.wait_until_answering(false).await;
                 proxy.heal();
@@ -164,7 +217,10 @@ impl Diego {
             pause().await;
         }
         if cell.load() > 0 {
-            self.trace.decide(&format!("{} fails after {EVACUATION_ROUNDS} rounds of its evacuation", cell.id()));
+            self.trace.decide(&format!(
+                "{} fails after {EVACUATION_ROUNDS} rounds of its evacuation",
+                cell.id()
+            ));
             cell.fail();
             self.wait_until_replaced(cell).await;
             cell.reconnect();
@@ -173,11 +229,16 @@ impl Diego {
     }
 
     async fn crash_some(&self, planned: &PlannedFault) {
-        let running = self.cells.iter().flat_map(|cell| cell.running().into_iter().map(move |key| (cell, key)));
+        let running = self
+            .cells
+            .iter()
+            .flat_map(|cell| cell.running().into_iter().map(move |key| (cell, key)));
         let mut at_index = BTreeMap::new();
         let mut chosen = Vec::new();
         for (cell, key) in running {
-            let nth = at_index.entry((key.process_guid.clone(), key.index)).or_insert(0_usize);
+            let nth = at_index
+                .entry((key.process_guid.clone(), key.index))
+                .or_insert(0_usize);
             if planned.crashes(&key, *nth) {
                 chosen.push((cell, key));
             }
@@ -188,12 +249,19 @@ impl Diego {
 
     /// Waits until the host regards all containers of a cell as suspect or has removed them.
     async fn wait_until_replaced(&self, cell: &Cell) {
-        let request = proto::ActualLrPsRequest { cell_id: cell.id().into(), ..Default::default() };
+        let request = proto::ActualLrPsRequest {
+            cell_id: cell.id().into(),
+            ..Default::default()
+        };
         loop {
             let (answer, _, _): (proto::ActualLrPsResponse, _, _) =
                 self.home.call("/v1/actual_lrps/list", &request).await;
             let suspect = proto::actual_lrp::Presence::Suspect;
-            if answer.actual_lrps.iter().all(|row| row.presence() == suspect) {
+            if answer
+                .actual_lrps
+                .iter()
+                .all(|row| row.presence() == suspect)
+            {
                 return;
             }
             pause().await;
@@ -208,11 +276,17 @@ impl Diego {
 }
 
 /// Sets the behaviour of components until `operations` are complete and a request has failed.
-async fn while_behaving(switches: &[&FaultSwitch], behaviour: Behaviour, operations: impl Future<Output = ()>) {
+async fn while_behaving(
+    switches: &[&FaultSwitch],
+    behaviour: Behaviour,
+    operations: impl Future<Output = ()>,
+) {
     let failed = || switches.iter().map(|switch| switch.failed()).sum::<u64>();
     let before = failed();
     switches.iter().for_each(|switch| switch.set(behaviour));
     operations.await;
     until(|| failed() > before).await;
-    switches.iter().for_each(|switch| switch.set(Behaviour::Sound));
+    switches
+        .iter()
+        .for_each(|switch| switch.set(Behaviour::Sound));
 }

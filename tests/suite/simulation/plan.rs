@@ -1,4 +1,5 @@
-//! The faults of a run, drawn from its seed before it begins: nothing that happens during the run changes a later decision.
+//! The faults of a run, drawn from its seed before it begins: nothing that happens during the run
+//! changes a later decision.
 
 use std::fmt::{self, Display, Formatter};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -29,7 +30,11 @@ pub struct PlannedFault {
 /// The faults that are possible on a database, in a random order.
 pub fn plan(seed: u64, kind: Kind, faults: &[Fault], operations_before: u64) -> Vec<PlannedFault> {
     let mut random = Rng::with_seed(seed);
-    let mut faults: Vec<_> = faults.iter().copied().filter(|fault| fault.is_possible_on(kind)).collect();
+    let mut faults: Vec<_> = faults
+        .iter()
+        .copied()
+        .filter(|fault| fault.is_possible_on(kind))
+        .collect();
     random.shuffle(&mut faults);
     let planned = |fault| PlannedFault {
         fault,
@@ -42,8 +47,8 @@ pub fn plan(seed: u64, kind: Kind, faults: &[Fault], operations_before: u64) -> 
 }
 
 impl PlannedFault {
-    /// Whether a container crashes, the `nth` of its index of the LRP. Instance guids are no part of it: they depend on how the
-    /// auctions of a run interleave.
+    /// Whether a container crashes, the `nth` of its index of the LRP. Instance guids are no part
+    /// of it: they depend on how the auctions of a run interleave.
     pub fn crashes(&self, container: &ContainerKey, nth: usize) -> bool {
         let mut hasher = DefaultHasher::new();
         (self.crashes, &container.process_guid, container.index, nth).hash(&mut hasher);
@@ -53,13 +58,21 @@ impl PlannedFault {
 
 impl Display for PlannedFault {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{:?} after {} operations", self.fault, self.operations_before)?;
+        write!(
+            formatter,
+            "{:?} after {} operations",
+            self.fault, self.operations_before
+        )?;
         match self.fault {
-            Fault::LoseCell | Fault::DisconnectCell | Fault::Evacuate => write!(formatter, ", cell-{}", self.cell),
+            Fault::LoseCell | Fault::DisconnectCell | Fault::Evacuate => {
+                write!(formatter, ", cell-{}", self.cell)
+            }
             Fault::Auctioneer(_) | Fault::Reps(_) | Fault::Receiver(_) | Fault::TakeOver => {
                 write!(formatter, ", for {}", self.operations)
             }
-            Fault::Crash | Fault::Kill | Fault::Restart | Fault::CutDatabase | Fault::LoseLock => Ok(()),
+            Fault::Crash | Fault::Kill | Fault::Restart | Fault::CutDatabase | Fault::LoseLock => {
+                Ok(())
+            }
         }
     }
 }
@@ -78,11 +91,21 @@ mod tests {
     #[test]
     fn about_a_quarter_of_the_containers_crashes_whatever_their_instance_guids_are() {
         let planned = &plan(1, Kind::Sqlite, &[Fault::Crash], 10)[0];
-        let container =
-            |index, name: &str| ContainerKey { process_guid: b"process-1".to_vec(), index, instance_guid: name.into() };
-        let crashing =
-            |name| (0..1_000).filter(|index| planned.crashes(&container(*index, name), 0)).collect::<Vec<_>>();
+        let container = |index, name: &str| ContainerKey {
+            process_guid: b"process-1".to_vec(),
+            index,
+            instance_guid: name.into(),
+        };
+        let crashing = |name| {
+            (0..1_000)
+                .filter(|index| planned.crashes(&container(*index, name), 0))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(crashing("cell-0-instance-1"), crashing("cell-1-instance-7"));
-        assert!((200..300).contains(&crashing("").len()), "{:?}", crashing("").len());
+        assert!(
+            (200..300).contains(&crashing("").len()),
+            "{:?}",
+            crashing("").len()
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! The state after the last fault: the desired LRPs, the store, the containers of the cells and the emitter's routing
-//! table agree.
+//! The state after the last fault: the desired LRPs, the store, the containers of the cells and the
+//! emitter's routing table agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -12,7 +12,8 @@ use crate::harness::diego::cell::{KnownBy, Text};
 use crate::harness::diego::controller::Wanted;
 use crate::harness::diego::emitter::{InstanceRow, row};
 
-/// Longer than any restart delay after a crash, and than the interval after which a lost auction is repeated.
+/// Longer than any restart delay after a crash, and than the interval after which a lost auction is
+/// repeated.
 const PATIENCE: Duration = Duration::from_secs(400);
 const ORDINARY: i32 = proto::actual_lrp::Presence::Ordinary as i32;
 /// Differences of a kind that are printed.
@@ -22,8 +23,13 @@ const PRINTED: usize = 5;
 type Running = (Text, Text, i32, Text);
 
 impl Diego {
-    /// Waits until there are no differences, and asserts that there are none after two more runs of convergence.
-    pub async fn wait_until_settled(&self, wanted: &BTreeMap<Text, Wanted>, with_callback: &[String]) {
+    /// Waits until there are no differences, and asserts that there are none after two more runs of
+    /// convergence.
+    pub async fn wait_until_settled(
+        &self,
+        wanted: &BTreeMap<Text, Wanted>,
+        with_callback: &[String],
+    ) {
         let began = Instant::now();
         loop {
             let differences = self.differences(wanted, with_callback).await;
@@ -45,71 +51,181 @@ impl Diego {
         assert_eq!(self.emitter.backward(), Vec::<String>::new());
     }
 
-    async fn differences(&self, wanted: &BTreeMap<Text, Wanted>, with_callback: &[String]) -> Vec<String> {
-        let rows: proto::ActualLrPsResponse =
-            self.list("/v1.2/actual_lrps/list", &proto::ActualLrPsRequest::default()).await;
+    async fn differences(
+        &self,
+        wanted: &BTreeMap<Text, Wanted>,
+        with_callback: &[String],
+    ) -> Vec<String> {
+        let rows: proto::ActualLrPsResponse = self
+            .list(
+                "/v1.2/actual_lrps/list",
+                &proto::ActualLrPsRequest::default(),
+            )
+            .await;
         let mut found = self.differences_of_rows(&rows.actual_lrps, wanted);
         let path = "/v1/desired_lrp_scheduling_infos/list";
         let infos: proto::DesiredLrpSchedulingInfosResponse =
             self.list(path, &proto::DesiredLrPsRequest::default()).await;
         let infos = infos.desired_lrp_scheduling_infos.into_iter();
-        let stored: BTreeSet<_> =
-            infos.map(|info| (info.desired_lrp_key.unwrap_or_default().process_guid, info.instances)).collect();
-        let desired = wanted.iter().map(|(guid, wanted)| (guid.clone(), wanted.instances)).collect();
+        let stored: BTreeSet<_> = infos
+            .map(|info| {
+                (
+                    info.desired_lrp_key.unwrap_or_default().process_guid,
+                    info.instances,
+                )
+            })
+            .collect();
+        let desired = wanted
+            .iter()
+            .map(|(guid, wanted)| (guid.clone(), wanted.instances))
+            .collect();
         compare(&mut found, "desired", &desired, "stored", &stored);
-        compare(&mut found, "stored", &stored, "known to the emitter", &self.emitter.desired().into_iter().collect());
-        let tasks: proto::TasksResponse = self.list("/v1/tasks/list.r3", &proto::TasksRequest::default()).await;
-        found.extend(tasks.tasks.first().map(|task| format!("a task is left: {task:?}")));
-        found.extend(self.cells.iter().filter(|cell| cell.tasks() > 0).map(|cell| format!("{} runs tasks", cell.id())));
+        compare(
+            &mut found,
+            "stored",
+            &stored,
+            "known to the emitter",
+            &self.emitter.desired().into_iter().collect(),
+        );
+        let tasks: proto::TasksResponse = self
+            .list("/v1/tasks/list.r3", &proto::TasksRequest::default())
+            .await;
+        found.extend(
+            tasks
+                .tasks
+                .first()
+                .map(|task| format!("a task is left: {task:?}")),
+        );
+        found.extend(
+            self.cells
+                .iter()
+                .filter(|cell| cell.tasks() > 0)
+                .map(|cell| format!("{} runs tasks", cell.id())),
+        );
         let received: BTreeSet<_> = self.receiver.callbacks().into_keys().collect();
-        compare(&mut found, "with a callback", &with_callback.iter().cloned().collect(), "called back", &received);
+        compare(
+            &mut found,
+            "with a callback",
+            &with_callback.iter().cloned().collect(),
+            "called back",
+            &received,
+        );
         found
     }
 
-    fn differences_of_rows(&self, lrps: &[proto::ActualLrp], wanted: &BTreeMap<Text, Wanted>) -> Vec<String> {
+    fn differences_of_rows(
+        &self,
+        lrps: &[proto::ActualLrp],
+        wanted: &BTreeMap<Text, Wanted>,
+    ) -> Vec<String> {
         let mut found = Vec::new();
         let rows: BTreeSet<InstanceRow> = lrps.iter().map(row).collect();
         let places = |(guid, wanted): (&Text, &Wanted)| {
             let guid = guid.clone();
-            (0..wanted.instances).map(move |index| (guid.clone(), index, ORDINARY, b"RUNNING".to_vec()))
+            (0..wanted.instances)
+                .map(move |index| (guid.clone(), index, ORDINARY, b"RUNNING".to_vec()))
         };
         let desired = wanted.iter().flat_map(places).collect();
-        let place = |row: &InstanceRow| (row.place.0.clone(), row.place.1, row.place.2, row.state.clone());
-        compare(&mut found, "desired instances", &desired, "rows", &rows.iter().map(place).collect());
+        let place = |row: &InstanceRow| {
+            (
+                row.place.0.clone(),
+                row.place.1,
+                row.place.2,
+                row.state.clone(),
+            )
+        };
+        compare(
+            &mut found,
+            "desired instances",
+            &desired,
+            "rows",
+            &rows.iter().map(place).collect(),
+        );
         let defined = wanted.iter().filter(|(_, wanted)| wanted.instances > 0);
-        let defined = defined.map(|(guid, wanted)| (guid.clone(), wanted.definition.clone())).collect();
-        let is_compared = |guid: &Text| wanted.get(guid).is_some_and(|wanted| !wanted.definition.is_empty());
-        let compared = |guid: &Text, definition: Text| if is_compared(guid) { definition } else { Text::new() };
+        let defined = defined
+            .map(|(guid, wanted)| (guid.clone(), wanted.definition.clone()))
+            .collect();
+        let is_compared = |guid: &Text| {
+            wanted
+                .get(guid)
+                .is_some_and(|wanted| !wanted.definition.is_empty())
+        };
+        let compared = |guid: &Text, definition: Text| {
+            if is_compared(guid) {
+                definition
+            } else {
+                Text::new()
+            }
+        };
         let named = lrps.iter().map(|lrp| {
             let guid = lrp.actual_lrp_key.clone().unwrap_or_default().process_guid;
             let definition = compared(&guid, lrp.desired_lrp_definition_id.clone());
             (guid, definition)
         });
-        compare(&mut found, "current definitions", &defined, "definitions of instances", &named.collect());
+        compare(
+            &mut found,
+            "current definitions",
+            &defined,
+            "definitions of instances",
+            &named.collect(),
+        );
 
-        let running =
-            |row: &InstanceRow| (row.cell_id.clone(), row.place.0.clone(), row.place.1, row.instance_guid.clone());
+        let running = |row: &InstanceRow| {
+            (
+                row.cell_id.clone(),
+                row.place.0.clone(),
+                row.place.1,
+                row.instance_guid.clone(),
+            )
+        };
         let containers: BTreeMap<Running, _> = self
             .cells
             .iter()
             .flat_map(|cell| {
                 let id: Text = cell.id().into();
-                cell.containers()
-                    .into_iter()
-                    .map(move |(key, known)| ((id.clone(), key.process_guid, key.index, key.instance_guid), known))
+                cell.containers().into_iter().map(move |(key, known)| {
+                    (
+                        (id.clone(), key.process_guid, key.index, key.instance_guid),
+                        known,
+                    )
+                })
             })
             .collect();
         let names: BTreeSet<_> = containers.keys().cloned().collect();
-        compare(&mut found, "containers", &names, "running rows", &rows.iter().map(running).collect());
+        compare(
+            &mut found,
+            "containers",
+            &names,
+            "running rows",
+            &rows.iter().map(running).collect(),
+        );
         let known = containers.into_iter().map(|((_, guid, _, _), known)| {
             let definition = compared(&guid, known.definition.clone());
-            (guid, KnownBy { definition, ..known })
+            (
+                guid,
+                KnownBy {
+                    definition,
+                    ..known
+                },
+            )
         });
         let known = known.collect();
-        let known_by = |key: &(Text, i32, Text)| wanted.get(&key.0).map(|wanted| (key.0.clone(), wanted.known_by()));
-        let keys = names.into_iter().map(|(_, guid, index, instance)| (guid, index, instance));
+        let known_by = |key: &(Text, i32, Text)| {
+            wanted
+                .get(&key.0)
+                .map(|wanted| (key.0.clone(), wanted.known_by()))
+        };
+        let keys = names
+            .into_iter()
+            .map(|(_, guid, index, instance)| (guid, index, instance));
         let expected = keys.filter_map(|key| known_by(&key)).collect();
-        compare(&mut found, "routes and tags desired", &expected, "of containers", &known);
+        compare(
+            &mut found,
+            "routes and tags desired",
+            &expected,
+            "of containers",
+            &known,
+        );
 
         let table = self.emitter.rows();
         let retired = self.emitter.retired();
@@ -119,7 +235,11 @@ impl Diego {
         found
     }
 
-    async fn list<A: bbs_client::Answer>(&self, path: &str, request: &impl bbs_proto::prost::Message) -> A {
+    async fn list<A: bbs_client::Answer>(
+        &self,
+        path: &str,
+        request: &impl bbs_proto::prost::Message,
+    ) -> A {
         let (answer, refusal, _) = self.home.call(path, request).await;
         assert_eq!(refusal, None, "{path}");
         answer
@@ -142,7 +262,10 @@ fn compare<T: Ord + Debug>(
         let differing: Vec<_> = more.difference(less).collect();
         if !differing.is_empty() {
             let printed = &differing[..differing.len().min(PRINTED)];
-            found.push(format!("{only}, but not {but}: {}: {printed:?}", differing.len()));
+            found.push(format!(
+                "{only}, but not {but}: {}: {printed:?}",
+                differing.len()
+            ));
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Supervisor of the host: starts it again when it ends by itself, and publishes its address to the components.
+//! Supervisor of the host: starts it again when it ends by itself, and publishes its address to the
+//! components.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +33,15 @@ struct SupervisorState {
 impl Supervisor {
     /// Keeps a host running until the runtime of the test ends.
     pub fn start(host: Host, home: &BbsClient, installations: [Arc<Installation>; 2]) -> Self {
-        let state = SupervisorState { host: Some(host), home: home.clone(), installations };
-        let supervisor = Self { state: Arc::new(Mutex::new(state)), ended: Arc::default() };
+        let state = SupervisorState {
+            host: Some(host),
+            home: home.clone(),
+            installations,
+        };
+        let supervisor = Self {
+            state: Arc::new(Mutex::new(state)),
+            ended: Arc::default(),
+        };
         tokio::spawn(supervisor.clone().watch());
         supervisor
     }
@@ -45,7 +53,10 @@ impl Supervisor {
             let host = state.host.as_mut().expect("a host is running");
             if host.has_ended() {
                 let output = host.output();
-                println!("the host ended: {:#?}", &output[output.len().saturating_sub(PRINTED)..]);
+                println!(
+                    "the host ended: {:#?}",
+                    &output[output.len().saturating_sub(PRINTED)..]
+                );
                 self.ended.fetch_add(1, Ordering::Relaxed);
                 state.begin(0).await;
             }

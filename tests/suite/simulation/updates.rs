@@ -1,7 +1,8 @@
-//! LRPs are updated, cancelled and rolled back at random, to definitions that run, that crash, and that are never routable, while
-//! cells and hosts fail. A route emitter that knows nothing of definitions sees at every moment an instance of each LRP
-//! that receives traffic, unless a fault explains that by the order of the recorded steps (`harness/diego/outages.rs`). The
-//! seed decides as much as in `simulation`.
+//! LRPs are updated, cancelled and rolled back at random, to definitions that run, that crash, and
+//! that are never routable, while cells and hosts fail. A route emitter that knows nothing of
+//! definitions sees at every moment an instance of each LRP that receives traffic, unless a fault
+//! explains that by the order of the recorded steps (`harness/diego/outages.rs`). The seed decides
+//! as much as in `simulation`.
 //!
 //! `BBS_SIMULATION_UPDATED_LRPS` sets the number of LRPs, of 1 to 8 instances each.
 
@@ -32,15 +33,21 @@ const FAULTS: [Fault; 9] = [
 
 on_each_database!(updates_leave_an_instance_with_traffic);
 async fn updates_leave_an_instance_with_traffic(kind: Kind) {
-    let (seed, lrps) = (seed(SEED), number("BBS_SIMULATION_UPDATED_LRPS").unwrap_or(LRPS));
+    let (seed, lrps) = (
+        seed(SEED),
+        number("BBS_SIMULATION_UPDATED_LRPS").unwrap_or(LRPS),
+    );
     println!("{SEED}={seed} on {kind:?}, {lrps} LRPs; {OF_PROCESSES}");
-    tokio::time::timeout(LONGEST, simulate(seed, kind, lrps)).await.expect("the simulation ends");
+    tokio::time::timeout(LONGEST, simulate(seed, kind, lrps))
+        .await
+        .expect("the simulation ends");
 }
 
 async fn simulate(seed: u64, kind: Kind, lrps: u64) {
     let faults = plan(seed, kind, &FAULTS, lrps * 2);
     let diego = Diego::start(kind, lrps).await;
-    let mut controller = Controller::start(&diego.home, Workload::Updates, lrps, seed, &diego.trace);
+    let mut controller =
+        Controller::start(&diego.home, Workload::Updates, lrps, seed, &diego.trace);
     while diego.emitter.routable() < usize::try_from(lrps).expect("few LRPs") {
         pause().await;
     }
@@ -54,21 +61,35 @@ async fn simulate(seed: u64, kind: Kind, lrps: u64) {
     diego.wait_until_settled(&wanted, &[]).await;
 
     let steps = diego.trace.steps();
-    let (explained, unexplained): (Vec<_>, Vec<_>) =
-        outages(&steps).into_iter().partition(|outage| outage.is_explained);
+    let (explained, unexplained): (Vec<_>, Vec<_>) = outages(&steps)
+        .into_iter()
+        .partition(|outage| outage.is_explained);
     println!("{} outages by faults", explained.len());
-    let histories: Vec<_> = unexplained.iter().map(|outage| history(&steps, outage)).collect();
-    assert!(unexplained.is_empty(), "{SEED}={seed}, outages without a fault: {histories:#?}");
-    assert!(definitions(&diego, wanted.keys()).await > wanted.len(), "updates have ended");
+    let histories: Vec<_> = unexplained
+        .iter()
+        .map(|outage| history(&steps, outage))
+        .collect();
+    assert!(
+        unexplained.is_empty(),
+        "{SEED}={seed}, outages without a fault: {histories:#?}"
+    );
+    assert!(
+        definitions(&diego, wanted.keys()).await > wanted.len(),
+        "updates have ended"
+    );
 }
 
 /// The number of current and archived definitions.
 async fn definitions(diego: &Diego, process_guids: impl Iterator<Item = &Text>) -> usize {
     let mut count = 0;
     for process_guid in process_guids {
-        let request = proto::LrpDefinitionsRequest { process_guid: process_guid.clone() };
-        let (answer, refusal, _): (proto::LrpDefinitionsResponse, _, _) =
-            diego.home.call("/v1.2/desired_lrp/definitions/list", &request).await;
+        let request = proto::LrpDefinitionsRequest {
+            process_guid: process_guid.clone(),
+        };
+        let (answer, refusal, _): (proto::LrpDefinitionsResponse, _, _) = diego
+            .home
+            .call("/v1.2/desired_lrp/definitions/list", &request)
+            .await;
         assert_eq!(refusal, None);
         count += answer.definitions.len();
     }

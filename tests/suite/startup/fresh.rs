@@ -1,5 +1,5 @@
-//! Databases without a version and without rows: whatever they held before, a host initialises them again, and its next
-//! start finds a complete database.
+//! Databases without a version and without rows: whatever they held before, a host initialises them
+//! again, and its next start finds a complete database.
 
 use crate::harness::database::{TestDatabase, execute, on_each_database, tables, texts};
 use crate::harness::on_each::on_one_server;
@@ -13,7 +13,11 @@ const COUNTED: [&str; 4] = fixture::TABLES;
 /// Empties tables and removes the version row.
 async fn empty(installation: &Installation, is_emptied: impl Fn(&str) -> bool) {
     let opened = installation.database.open().await;
-    for table in tables(&opened).await.into_iter().filter(|table| is_emptied(table)) {
+    for table in tables(&opened)
+        .await
+        .into_iter()
+        .filter(|table| is_emptied(table))
+    {
         execute(&opened, &format!("DELETE FROM {table}")).await;
     }
     execute(&opened, "DELETE FROM configurations WHERE id = 'version'").await;
@@ -26,14 +30,31 @@ async fn assert_initialised_again(installation: &Installation) {
     upsert_domain(host.address, "after").await.unwrap();
     assert!(host.terminate().success());
     let found = status(installation);
-    assert_eq!((&found["decision"], &found["pending"]), (&"serve".into(), &Value::Array(Vec::new())));
-    assert_eq!((&found["residue"], &found["quarantined"]), (&0.into(), &0.into()));
-    let ran: Vec<_> = found["history"].as_array().unwrap().iter().map(|ran| &ran["same_module"]).collect();
-    assert!(ran.len() == 21 && ran.iter().all(|same| **same == true), "{found}");
+    assert_eq!(
+        (&found["decision"], &found["pending"]),
+        (&"serve".into(), &Value::Array(Vec::new()))
+    );
+    assert_eq!(
+        (&found["residue"], &found["quarantined"]),
+        (&0.into(), &0.into())
+    );
+    let ran: Vec<_> = found["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|ran| &ran["same_module"])
+        .collect();
+    assert!(
+        ran.len() == 21 && ran.iter().all(|same| **same == true),
+        "{found}"
+    );
     let host = installation.serve();
     assert!(host.terminate().success());
     let opened = installation.database.open().await;
-    assert_eq!(texts(&opened, "SELECT domain FROM domains").await, ["after"]);
+    assert_eq!(
+        texts(&opened, "SELECT domain FROM domains").await,
+        ["after"]
+    );
     opened.close().await;
 }
 
@@ -43,7 +64,11 @@ async fn diego_tables_without_rows_or_version_are_initialised_again(kind: Kind) 
     empty(&installation, |table| COUNTED.contains(&table)).await;
     let opened = installation.database.open().await;
     // A table of Locket in the same database, which is not the host's.
-    execute(&opened, "CREATE TABLE locks (path VARCHAR(255) PRIMARY KEY, owner VARCHAR(255))").await;
+    execute(
+        &opened,
+        "CREATE TABLE locks (path VARCHAR(255) PRIMARY KEY, owner VARCHAR(255))",
+    )
+    .await;
     execute(&opened, "INSERT INTO locks VALUES ('bbs', 'z1')").await;
     assert_initialised_again(&installation).await;
     assert_eq!(texts(&opened, "SELECT owner FROM locks").await, ["z1"]);
@@ -58,12 +83,20 @@ async fn emptied_database_with_residue_and_history_is_initialised_again(kind: Ki
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     assert!(status(&installation)["residue"].as_u64().unwrap() > 0);
     let opened = installation.database.open().await;
-    execute(&opened, "UPDATE bbs_history SET digest = 'of another module'").await;
+    execute(
+        &opened,
+        "UPDATE bbs_history SET digest = 'of another module'",
+    )
+    .await;
     empty(&installation, |table| COUNTED.contains(&table)).await;
     assert_initialised_again(&installation).await;
     // Again from the newest version, with the row of the health probe.
     execute(&opened, "DELETE FROM bbs_health_check").await;
-    execute(&opened, "INSERT INTO bbs_health_check (id, time) VALUES (1, 7)").await;
+    execute(
+        &opened,
+        "INSERT INTO bbs_health_check (id, time) VALUES (1, 7)",
+    )
+    .await;
     opened.close().await;
     empty(&installation, |table| COUNTED.contains(&table)).await;
     assert_initialised_again(&installation).await;
@@ -75,13 +108,25 @@ async fn database_with_all_tables_emptied_is_initialised_again(kind: Kind) {
     assert!(installation.serve().terminate().success());
     let opened = installation.database.open().await;
     // Tables of an interrupted migration whose state was emptied with the others.
-    execute(&opened, &format!("CREATE TABLE actual_lrps__{NEWEST} (process_guid VARCHAR(255) PRIMARY KEY)")).await;
-    execute(&opened, &format!("CREATE TABLE desired_lrps__{OLDEST} (process_guid VARCHAR(255) PRIMARY KEY)")).await;
+    execute(
+        &opened,
+        &format!("CREATE TABLE actual_lrps__{NEWEST} (process_guid VARCHAR(255) PRIMARY KEY)"),
+    )
+    .await;
+    execute(
+        &opened,
+        &format!("CREATE TABLE desired_lrps__{OLDEST} (process_guid VARCHAR(255) PRIMARY KEY)"),
+    )
+    .await;
     for _ in 0..2 {
         empty(&installation, |_| true).await;
         assert_initialised_again(&installation).await;
     }
-    let left: Vec<_> = tables(&opened).await.into_iter().filter(|table| table.contains("__")).collect();
+    let left: Vec<_> = tables(&opened)
+        .await
+        .into_iter()
+        .filter(|table| table.contains("__"))
+        .collect();
     assert_eq!(left, Vec::<String>::new());
     opened.close().await;
 }
@@ -95,7 +140,10 @@ async fn emptied_database_is_initialised_again_in_online_mode(kind: Kind) {
     assert!(host.terminate().success());
     assert_eq!(installation.data_version(), NEWEST);
     let opened = installation.database.open().await;
-    assert_eq!(texts(&opened, "SELECT domain FROM domains").await, ["after"]);
+    assert_eq!(
+        texts(&opened, "SELECT domain FROM domains").await,
+        ["after"]
+    );
     opened.close().await;
 }
 
@@ -106,13 +154,22 @@ async fn a_table_of_the_catalog_with_rows_is_never_dropped(kind: Kind) {
     assert!(installation.serve().terminate().success());
     empty(&installation, |table| COUNTED.contains(&table)).await;
     let refused = fail(&installation, &["serve"]);
-    assert!(refused.contains("table immutable_desired_lrps, but there is one with rows"), "{refused}");
+    assert!(
+        refused.contains("table immutable_desired_lrps, but there is one with rows"),
+        "{refused}"
+    );
     let opened = installation.database.open().await;
-    assert_eq!(texts(&opened, "SELECT COUNT(*) FROM immutable_desired_lrps").await, ["300"]);
+    assert_eq!(
+        texts(&opened, "SELECT COUNT(*) FROM immutable_desired_lrps").await,
+        ["300"]
+    );
     opened.close().await;
 }
 
-on_one_server!(parameters_of_a_connection_string_are_those_of_each_session, postgres);
+on_one_server!(
+    parameters_of_a_connection_string_are_those_of_each_session,
+    postgres
+);
 /// Method: a host makes its tables in the schema that its connection string names.
 async fn parameters_of_a_connection_string_are_those_of_each_session() {
     let database = TestDatabase::new(Kind::Postgres);
@@ -125,7 +182,10 @@ async fn parameters_of_a_connection_string_are_those_of_each_session() {
         format!("{address}?statement_timeout=9min&options=-c%20search_path%3Ddiego"),
     );
     let host = installation.serve();
-    let schemas = texts(&opened, "SELECT table_schema::text FROM information_schema.tables WHERE table_name = 'tasks'");
+    let schemas = texts(
+        &opened,
+        "SELECT table_schema::text FROM information_schema.tables WHERE table_name = 'tasks'",
+    );
     assert_eq!(schemas.await, ["diego"]);
     assert!(host.terminate().success());
     opened.close().await;

@@ -1,5 +1,6 @@
-//! Log-ins to MySQL with the plugin `caching_sha2_password`: until the server knows a user's password, a client without TLS has to
-//! encrypt it with the server's key, and over a Unix socket it sends it as it is.
+//! Log-ins to MySQL with the plugin `caching_sha2_password`: until the server knows a user's
+//! password, a client without TLS has to encrypt it with the server's key, and over a Unix socket
+//! it sends it as it is.
 
 use crate::harness::database::TestDatabase;
 use crate::harness::engine::{Engine, PASSWORD, USER};
@@ -35,8 +36,13 @@ on_one_server!(restarted_server_is_logged_in_to_over_its_unix_socket, mysql);
 async fn restarted_server_is_logged_in_to_over_its_unix_socket() {
     let (engine, database) = started_anew().await;
     let socket = engine.folder().join("socket");
-    let text = format!("{USER}:{PASSWORD}@unix({})/{}", socket.display(), database.name());
-    let installation = Installation::on(database, &modules::modules()).set("database_connection_string", text);
+    let text = format!(
+        "{USER}:{PASSWORD}@unix({})/{}",
+        socket.display(),
+        database.name()
+    );
+    let installation =
+        Installation::on(database, &modules::modules()).set("database_connection_string", text);
     let host = installation.serve();
     upsert_domain(host.address, "socket").await.unwrap();
     assert!(host.terminate().success());
@@ -49,14 +55,20 @@ async fn wrong_password_is_reported_as_such() {
     let socket = format!("unix({})", engine.folder().join("socket").display());
     for text in [on(format!("tcp({})", engine.address())), on(socket)] {
         let installation = Installation::on(database.clone(), &modules::modules());
-        let message = fail(&installation.set("database_connection_string", text), &["migrate", "status"]);
-        assert!(message.contains("1045 (28000): Access denied for user"), "{message}");
+        let message = fail(
+            &installation.set("database_connection_string", text),
+            &["migrate", "status"],
+        );
+        assert!(
+            message.contains("1045 (28000): Access denied for user"),
+            "{message}"
+        );
     }
 }
 
 on_one_server!(password_is_accepted_after_a_switch_of_the_plugin, mysql);
-/// Method: the server names another plugin in its greeting, and answers the client's log-in with that plugin by a switch to the
-/// user's own.
+/// Method: the server names another plugin in its greeting, and answers the client's log-in with
+/// that plugin by a switch to the user's own.
 async fn password_is_accepted_after_a_switch_of_the_plugin() {
     let (engine, database) = started_anew().await;
     let greeting = Rewrite {

@@ -1,4 +1,5 @@
-//! Messages to the operator: status, unfinished and abandoned migrations, failed units, and a standby.
+//! Messages to the operator: status, unfinished and abandoned migrations, failed units, and a
+//! standby.
 
 use crate::harness::database::{TestDatabase, dump, execute, on_each_database};
 use crate::harness::fixture::VERSION;
@@ -17,12 +18,23 @@ async fn status_counts_copied_units(kind: Kind) {
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     let output = installation.run(&["migrate", "up", "--max-count", "120"]);
     assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
-    assert!(output_text(&output).contains("Migrated 120 of 360 units"), "{}", output_text(&output));
+    assert!(
+        output_text(&output).contains("Migrated 120 of 360 units"),
+        "{}",
+        output_text(&output)
+    );
     let found = status(&installation);
     let (done, total) = (&found["copied"]["migrated"], &found["copied"]["total"]);
-    assert_eq!((done.as_u64(), total.as_u64()), (Some(120), Some(360)), "{found}");
+    assert_eq!(
+        (done.as_u64(), total.as_u64()),
+        (Some(120), Some(360)),
+        "{found}"
+    );
     let text = installation.succeed(&["migrate", "status"]);
-    assert!(text.contains("in the phase copying: 120 of 360 units are copied"), "{text}");
+    assert!(
+        text.contains("in the phase copying: 120 of 360 units are copied"),
+        "{text}"
+    );
     // As in OpenStack Ironic's `online_data_migrations`, 0 means all units.
     installation.succeed(&["migrate", "up", "--max-count", "0"]);
     assert_eq!(installation.data_version(), NEWEST);
@@ -33,14 +45,30 @@ on_each_database!(abandoned_migration_is_reported_and_allows_key_rotation);
 async fn abandoned_migration_is_reported_and_allows_key_rotation(kind: Kind) {
     let installation = diegos(kind).await;
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
-    assert_eq!(installation.run(&["migrate", "up", "--max-count", "120"]).status.code(), Some(3));
+    assert_eq!(
+        installation
+            .run(&["migrate", "up", "--max-count", "120"])
+            .status
+            .code(),
+        Some(3)
+    );
     let message = installation.succeed(&["migrate", "up", "--to", &OLDEST.to_string()]);
-    assert!(message.contains(&format!("The unfinished migration to {NEWEST} was abandoned")), "{message}");
+    assert!(
+        message.contains(&format!(
+            "The unfinished migration to {NEWEST} was abandoned"
+        )),
+        "{message}"
+    );
     assert_eq!(installation.data_version(), OLDEST);
     let text = installation.succeed(&["migrate", "status"]);
-    assert!(text.contains(&format!("a migration to {NEWEST} was begun and abandoned")), "{text}");
+    assert!(
+        text.contains(&format!("a migration to {NEWEST} was begun and abandoned")),
+        "{text}"
+    );
     let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "new": "n" });
-    let rotating = installation.set("encryption_keys", keys).set("active_key_label", "new");
+    let rotating = installation
+        .set("encryption_keys", keys)
+        .set("active_key_label", "new");
     rotating.succeed(&["keys", "rotate"]);
     rotating.succeed(&["keys", "verify", "--label", "key-2024"]);
 }
@@ -50,44 +78,93 @@ async fn damage(installation: &Installation) {
     let opened = installation.database.open().await;
     let first = "process_guid = (SELECT guid FROM (SELECT MIN(process_guid) AS guid FROM desired_lrps) one)";
     let damage = "concat(substr(run_info, 1, 40), CASE substr(run_info, 41, 1) WHEN 'A' THEN 'B' ELSE 'A' END, substr(run_info, 42))";
-    execute(&opened, &format!("UPDATE desired_lrps SET run_info = {damage} WHERE {first}")).await;
+    execute(
+        &opened,
+        &format!("UPDATE desired_lrps SET run_info = {damage} WHERE {first}"),
+    )
+    .await;
     opened.close().await;
 }
 
 /// The commands in backticks of the error in an output, without `bbs`.
 fn commands(output: &str) -> Vec<Vec<&str>> {
-    let error = output.lines().skip_while(|line| !line.starts_with("bbs: ")).collect::<Vec<_>>();
-    let quoted = error.into_iter().flat_map(|line| line.split('`').skip(1).step_by(2));
-    quoted.filter_map(|part| part.strip_prefix("bbs ")).map(|command| command.split(' ').collect()).collect()
+    let error = output
+        .lines()
+        .skip_while(|line| !line.starts_with("bbs: "))
+        .collect::<Vec<_>>();
+    let quoted = error
+        .into_iter()
+        .flat_map(|line| line.split('`').skip(1).step_by(2));
+    quoted
+        .filter_map(|part| part.strip_prefix("bbs "))
+        .map(|command| command.split(' ').collect())
+        .collect()
 }
 
 on_each_database!(each_command_of_the_message_about_a_failed_unit_works_in_both_directions);
-/// Goal: each command that a stopped migration, a check and a host that refuses to start name does what they say.
-/// Method: a record does not open, on the way up and on the way down; each command runs on a database in that state.
+/// Goal: each command that a stopped migration, a check and a host that refuses to start name does
+/// what they say. Method: a record does not open, on the way up and on the way down; each command
+/// runs on a database in that state.
 async fn each_command_of_the_message_about_a_failed_unit_works_in_both_directions(kind: Kind) {
     for (from, way, to) in [(UNSPLIT, "up", NEWEST), (NEWEST, "down", UNSPLIT)] {
         let installation = diegos(kind).await;
         let (up, version) = (if from > VERSION { "up" } else { "down" }, to.to_string());
         installation.succeed(&["migrate", up, "--to", &from.to_string()]);
         damage(&installation).await;
-        let checked = fail(&installation, &["migrate", "plan", "--check", "--to", &version]);
+        let checked = fail(
+            &installation,
+            &["migrate", "plan", "--check", "--to", &version],
+        );
         let before = installation.data_version();
         let stopped = fail(&installation, &["migrate", way, "--to", &version]);
-        assert!(stopped.contains("the tables are as they were") && !stopped.contains("nothing was"), "{stopped}");
-        let quarantining = ["migrate", way, "--to", &version, "--on-unreadable", "quarantine"];
+        assert!(
+            stopped.contains("the tables are as they were") && !stopped.contains("nothing was"),
+            "{stopped}"
+        );
+        let quarantining = [
+            "migrate",
+            way,
+            "--to",
+            &version,
+            "--on-unreadable",
+            "quarantine",
+        ];
         assert_eq!(commands(&checked), [quarantining], "{checked}");
-        assert_eq!(commands(&stopped), [&quarantining[..], &["migrate", "abort"]], "{stopped}");
+        assert_eq!(
+            commands(&stopped),
+            [&quarantining[..], &["migrate", "abort"]],
+            "{stopped}"
+        );
 
         if way == "down" {
             let refused = fail(&installation, &["serve"]);
-            assert_eq!(commands(&refused), [&quarantining[..4], &["migrate", "abort"]], "{refused}");
+            assert_eq!(
+                commands(&refused),
+                [&quarantining[..4], &["migrate", "abort"]],
+                "{refused}"
+            );
         }
         let given_up = installation.succeed(&["migrate", "abort"]);
-        assert!(given_up.contains(&format!("the database stays at {from}")), "{given_up}");
-        assert_eq!((installation.data_version(), status(&installation)["underway"].is_null()), (before, true));
-        assert_eq!(installation.succeed(&["migrate", "abort"]), "Nothing to give up: no migration is in progress.\n");
+        assert!(
+            given_up.contains(&format!("the database stays at {from}")),
+            "{given_up}"
+        );
+        assert_eq!(
+            (
+                installation.data_version(),
+                status(&installation)["underway"].is_null()
+            ),
+            (before, true)
+        );
+        assert_eq!(
+            installation.succeed(&["migrate", "abort"]),
+            "Nothing to give up: no migration is in progress.\n"
+        );
         if way == "down" {
-            assert!(installation.serve().terminate().success(), "it serves again");
+            assert!(
+                installation.serve().terminate().success(),
+                "it serves again"
+            );
         }
         fail(&installation, &["migrate", way, "--to", &version]);
         installation.succeed(&quarantining);
@@ -100,7 +177,10 @@ async fn verify_of_an_unknown_label_is_an_error() {
     let installation = diegos(Kind::Sqlite).await;
     let before = dump(&installation.database).await;
     let message = fail(&installation, &["keys", "verify", "--label", "nope"]);
-    assert!(message.contains("`encryption_keys` has no key \"nope\"") && message.contains("key-2024"), "{message}");
+    assert!(
+        message.contains("`encryption_keys` has no key \"nope\"") && message.contains("key-2024"),
+        "{message}"
+    );
     assert!(!message.contains("may be removed"), "{message}");
     assert_eq!(dump(&installation.database).await, before);
 }
@@ -114,13 +194,18 @@ async fn status_uses_the_pinned_version() {
 }
 
 on_each_database!(pin_above_the_version_found_is_a_warning);
-/// Goal: an operator who pins a release to hold migrations back learns that this one is above the database.
+/// Goal: an operator who pins a release to hold migrations back learns that this one is above the
+/// database.
 async fn pin_above_the_version_found_is_a_warning(kind: Kind) {
     let installation = diegos(kind).await.set("pin_release", "diego");
     let text = installation.succeed(&["migrate", "status"]);
-    let pin = format!("Pin        {BELOW_NEWEST}, the release \"diego\"; a start migrates up to it");
+    let pin =
+        format!("Pin        {BELOW_NEWEST}, the release \"diego\"; a start migrates up to it");
     assert!(text.contains(&pin), "{text}");
-    let warnings = |log: String| log.matches("the pin is above the version of the database").count();
+    let warnings = |log: String| {
+        log.matches("the pin is above the version of the database")
+            .count()
+    };
     let log = |installation: &Installation| {
         let host = installation.serve();
         host.signal("TERM");
@@ -130,11 +215,24 @@ async fn pin_above_the_version_found_is_a_warning(kind: Kind) {
         log
     };
     assert_eq!(warnings(log(&installation)), 1);
-    assert_eq!(warnings(log(&installation)), 0, "the database is at the pin");
+    assert_eq!(
+        warnings(log(&installation)),
+        0,
+        "the database is at the pin"
+    );
     let text = installation.succeed(&["migrate", "status"]);
-    assert!(text.contains(&format!("Pin        {BELOW_NEWEST}, the release \"diego\"\n")), "{text}");
+    assert!(
+        text.contains(&format!(
+            "Pin        {BELOW_NEWEST}, the release \"diego\"\n"
+        )),
+        "{text}"
+    );
     let fresh = Installation::new(&modules::modules(), kind).set("pin_release", "diego");
-    assert_eq!(warnings(log(&fresh)), 0, "an empty database has no version to stay at");
+    assert_eq!(
+        warnings(log(&fresh)),
+        0,
+        "an empty database has no version to stay at"
+    );
 }
 
 #[tokio::test]
@@ -142,8 +240,14 @@ async fn check_names_the_columns_that_it_did_not_open() {
     let installation = diegos(Kind::Sqlite).await;
     let text = installation.succeed(&["migrate", "plan", "--check"]);
     let line = text.lines().last().unwrap();
-    assert!(line.starts_with("Not opened ") && line.contains("routes"), "{text}");
-    assert!(line.contains(" of desired_lrps; ") && line.contains("`bbs keys status`"), "{text}");
+    assert!(
+        line.starts_with("Not opened ") && line.contains("routes"),
+        "{text}"
+    );
+    assert!(
+        line.contains(" of desired_lrps; ") && line.contains("`bbs keys status`"),
+        "{text}"
+    );
 }
 
 fn host(database: &TestDatabase, name: &str) -> Installation {
@@ -151,13 +255,18 @@ fn host(database: &TestDatabase, name: &str) -> Installation {
 }
 
 async fn assert_names_holder(master: Installation, standby: Installation, holder: &str) {
-    let master = tokio::task::spawn_blocking(move || master.serve()).await.unwrap();
+    let master = tokio::task::spawn_blocking(move || master.serve())
+        .await
+        .unwrap();
     let standby = standby.set("metrics_address", "127.0.0.1:0");
     let (pid, command, holder) = (master.pid(), standby.command(&["serve"]), holder.to_owned());
     let waited = tokio::task::spawn_blocking(move || {
         let mut waiting = Host::start(command, "metrics=");
         let message = waiting.wait_for_line(|line| line.contains("waiting for the lock"));
-        assert!(message.contains(&holder.replace("PID", &pid.to_string())), "{holder}: {message}");
+        assert!(
+            message.contains(&holder.replace("PID", &pid.to_string())),
+            "{holder}: {message}"
+        );
         waiting.wait_for_line(|line| line.contains("still waiting for the lock"));
         assert!(master.terminate().success());
         waiting.wait_for_line(|line| line.contains("took the lock"));
@@ -168,8 +277,16 @@ async fn assert_names_holder(master: Installation, standby: Installation, holder
 on_each_database!(standby_names_the_lock_holder);
 async fn standby_names_the_lock_holder(kind: Kind) {
     let database = TestDatabase::new(kind);
-    assert_names_holder(host(&database, "z1"), host(&database, "z2"), "z1 (pid PID on this machine)").await;
+    assert_names_holder(
+        host(&database, "z1"),
+        host(&database, "z2"),
+        "z1 (pid PID on this machine)",
+    )
+    .await;
     let locket = Locket::start();
-    let (one, other) = (under(&locket, host(&database, "z1")), under(&locket, host(&database, "z2")));
+    let (one, other) = (
+        under(&locket, host(&database, "z1")),
+        under(&locket, host(&database, "z2")),
+    );
     assert_names_holder(one, other, "z1").await;
 }

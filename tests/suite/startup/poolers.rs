@@ -21,7 +21,10 @@ async fn host_serves_through_pgbouncer_in_session_mode() {
     assert_eq!(installation.data_version(), fixture::VERSION);
 }
 
-on_one_server!(pgbouncer_in_transaction_mode_is_refused_by_name_before_the_first_write, postgres);
+on_one_server!(
+    pgbouncer_in_transaction_mode_is_refused_by_name_before_the_first_write,
+    postgres
+);
 /// Method: a database that no host has served, and one that a host has.
 async fn pgbouncer_in_transaction_mode_is_refused_by_name_before_the_first_write() {
     let pooler = PgBouncer::in_transaction_mode();
@@ -33,10 +36,21 @@ async fn pgbouncer_in_transaction_mode_is_refused_by_name_before_the_first_write
             Installation::on(database.clone(), &modules::modules()).succeed(&["migrate", "up"]);
         }
         let before = dump(&database).await;
-        for arguments in [&["serve"][..], &["migrate", "up"], &["migrate", "status"], &["migrate", "plan"]] {
+        for arguments in [
+            &["serve"][..],
+            &["migrate", "up"],
+            &["migrate", "status"],
+            &["migrate", "plan"],
+        ] {
             let message = fail(&pooled, arguments);
-            assert!(message.contains("set `pool_mode = session` for this database"), "{arguments:?}: {message}");
-            assert!(!message.contains("must be allowed"), "{arguments:?}: {message}");
+            assert!(
+                message.contains("set `pool_mode = session` for this database"),
+                "{arguments:?}: {message}"
+            );
+            assert!(
+                !message.contains("must be allowed"),
+                "{arguments:?}: {message}"
+            );
         }
         assert_eq!(dump(&database).await, before);
     }

@@ -10,8 +10,13 @@ use super::*;
 
 async fn run(installation: &Installation, arguments: &[&str]) -> Output {
     let command = installation.command(arguments);
-    let output = tokio::process::Command::from(command).kill_on_drop(true).output();
-    tokio::time::timeout(PATIENCE, output).await.expect("the command ends").expect("the executable starts")
+    let output = tokio::process::Command::from(command)
+        .kill_on_drop(true)
+        .output();
+    tokio::time::timeout(PATIENCE, output)
+        .await
+        .expect("the command ends")
+        .expect("the executable starts")
 }
 
 /// Runs a command that must fail without a change of the database; returns its output.
@@ -19,20 +24,36 @@ async fn refused(installation: &Installation, arguments: &[&str]) -> String {
     let before = dump(&installation.database).await;
     let output = run(installation, arguments).await;
     let message = output_text(&output);
-    assert!(!output.status.success(), "bbs {arguments:?} should have failed: {message}");
-    assert_eq!(dump(&installation.database).await, before, "bbs {arguments:?} wrote: {message}");
+    assert!(
+        !output.status.success(),
+        "bbs {arguments:?} should have failed: {message}"
+    );
+    assert_eq!(
+        dump(&installation.database).await,
+        before,
+        "bbs {arguments:?} wrote: {message}"
+    );
     message
 }
 
 /// States of the database that a host refuses, and a part of the message about each.
 const FOREIGN: [(&str, &str); 4] = [
-    (r#"UPDATE configurations SET value = '{"CurrentVersion":1999999999}' WHERE id = 'version'"#, "newer than the"),
-    ("DELETE FROM configurations WHERE id = 'version'", "has rows in actual_lrps, desired_lrps, domains, tasks"),
+    (
+        r#"UPDATE configurations SET value = '{"CurrentVersion":1999999999}' WHERE id = 'version'"#,
+        "newer than the",
+    ),
+    (
+        "DELETE FROM configurations WHERE id = 'version'",
+        "has rows in actual_lrps, desired_lrps, domains, tasks",
+    ),
     (
         r#"UPDATE configurations SET value = '{"CurrentVersion":1795000010,"TargetVersion":5}' WHERE id = 'version'"#,
         "on its way down to 5",
     ),
-    (r#"UPDATE configurations SET value = '{"CurrentVersion":1700000000}' WHERE id = 'version'"#, "1700000000"),
+    (
+        r#"UPDATE configurations SET value = '{"CurrentVersion":1700000000}' WHERE id = 'version'"#,
+        "1700000000",
+    ),
 ];
 
 on_each_database!(refused_start_writes_nothing_to_a_database_new_to_the_host);
@@ -62,10 +83,17 @@ async fn refused_start_writes_nothing_to_a_database_that_a_host_has_served(kind:
     let pinned = installation.set("pin_data_version", VERSION);
     let message = refused(&pinned, &["serve"]).await;
     let wanted = format!("above {VERSION}, which `pin_data_version` or `--to` names");
-    assert!(message.contains(&wanted) && message.contains("has written nothing"), "{message}");
+    assert!(
+        message.contains(&wanted) && message.contains("has written nothing"),
+        "{message}"
+    );
     let unpinned = pinned.set("pin_data_version", Value::Null);
     let message = refused(&unpinned, &["migrate", "up", "--to", &VERSION.to_string()]).await;
-    assert!(message.contains(&wanted) && message.contains(&format!("`bbs migrate down --to {VERSION}`")), "{message}");
+    assert!(
+        message.contains(&wanted)
+            && message.contains(&format!("`bbs migrate down --to {VERSION}`")),
+        "{message}"
+    );
     assert!(!message.contains("this host shuts down"), "{message}");
     let message = refused(&unpinned, &["migrate", "up", "--to", &VERSION.to_string()]).await;
     assert!(message.contains("nothing was done"), "{message}");
@@ -79,16 +107,27 @@ async fn record_of_a_version_unknown_to_the_catalog_is_not_migrated(kind: Kind) 
     let version = VERSION.to_string();
     let down = ["migrate", "down", "--to", &version];
     // The catalog knows the second version, which the database does not have.
-    for (record_version, reason) in [(1_999_999_999, ", which"), (1_795_000_010, ", above 1795000000, the version")] {
+    for (record_version, reason) in [
+        (1_999_999_999, ", which"),
+        (1_795_000_010, ", above 1795000000, the version"),
+    ] {
         let one = "guid IN (SELECT guid FROM (SELECT MAX(guid) AS guid FROM tasks) AS t)";
-        execute(&opened, &format!("UPDATE tasks SET record_version = {record_version} WHERE {one}")).await;
+        execute(
+            &opened,
+            &format!("UPDATE tasks SET record_version = {record_version} WHERE {one}"),
+        )
+        .await;
         for arguments in [&["serve"][..], &down] {
             let message = refused(&installation, arguments).await;
             let wanted = format!("table tasks has records of version {record_version}{reason}");
             assert!(message.contains(&wanted), "{message}");
         }
     }
-    execute(&opened, &format!("UPDATE tasks SET record_version = {VERSION}")).await;
+    execute(
+        &opened,
+        &format!("UPDATE tasks SET record_version = {VERSION}"),
+    )
+    .await;
     opened.close().await;
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     assert_eq!(installation.data_version(), VERSION);
@@ -99,16 +138,32 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
     let original = TestDatabase::new(kind);
     fixture::write_to(&original).await;
     for (key, value, wanted) in [
-        ("pin_data_version", Value::from(7), "`pin_data_version` is 7, and the catalog has no migration to 7"),
+        (
+            "pin_data_version",
+            Value::from(7),
+            "`pin_data_version` is 7, and the catalog has no migration to 7",
+        ),
         ("pin_data_version", 0.into(), "`pin_data_version` is 0"),
-        ("rollback_on_drain_to_version", 5.into(), "`rollback_on_drain_to_version` is 5, and the catalog has no"),
-        ("rollback_on_drain_to_version", 0.into(), "`rollback_on_drain_to_version` is 0"),
+        (
+            "rollback_on_drain_to_version",
+            5.into(),
+            "`rollback_on_drain_to_version` is 5, and the catalog has no",
+        ),
+        (
+            "rollback_on_drain_to_version",
+            0.into(),
+            "`rollback_on_drain_to_version` is 0",
+        ),
         (
             "pin_api_version",
             "3.0".into(),
             "cannot pin the API to 3.0: this host serves 0.9, 0.10, 0.11, 0.12, 1.0, 1.1, 1.2",
         ),
-        ("pin_api_version", "newest".into(), "\"newest\" is not an API version to pin to"),
+        (
+            "pin_api_version",
+            "newest".into(),
+            "\"newest\" is not an API version to pin to",
+        ),
     ] {
         let installation = Installation::on(original.clone(), &modules::modules()).set(key, value);
         let before = dump(&original).await;
@@ -136,23 +191,49 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
     }
     let holder = crate::lock::host(&original, "holder").serve();
     let other = crate::lock::host(&original, "other").set("pin_data_version", 7);
-    assert_eq!(run(&other, &["serve"]).await.status.code(), Some(2), "it does not wait for the lock");
+    assert_eq!(
+        run(&other, &["serve"]).await.status.code(),
+        Some(2),
+        "it does not wait for the lock"
+    );
     assert!(holder.terminate().success());
     let message = refused(&installation, &["serve", "--pin-api-version", "3.0"]).await;
-    assert!(message.contains("this host serves 0.9, 0.10, 0.11, 0.12, 1.0, 1.1, 1.2"), "{message}");
+    assert!(
+        message.contains("this host serves 0.9, 0.10, 0.11, 0.12, 1.0, 1.1, 1.2"),
+        "{message}"
+    );
 }
 
 /// The setting is checked at the start, not when the host drains.
 #[tokio::test]
 async fn rollback_that_can_never_succeed_is_refused_at_the_start() {
-    let installation = diegos(Kind::Sqlite).await.set("rollback_on_drain_to_version", VERSION);
+    let installation = diegos(Kind::Sqlite)
+        .await
+        .set("rollback_on_drain_to_version", VERSION);
     let database = installation.database.clone();
-    assert!(installation.serve().terminate().success(), "every migration above it is reversible");
-    let message = refused(&installation.set("rollback_on_drain_to_version", 1), &["serve"]).await;
+    assert!(
+        installation.serve().terminate().success(),
+        "every migration above it is reversible"
+    );
+    let message = refused(
+        &installation.set("rollback_on_drain_to_version", 1),
+        &["serve"],
+    )
+    .await;
     assert!(message.contains("no migration to 1"), "{message}");
 
     let one_way = || Installation::on(database.clone(), &modules::modules_with_one_way());
-    let message = refused(&one_way().set("rollback_on_drain_to_version", VERSION), &["serve"]).await;
-    assert!(message.contains("1795000050-one-way is not reversible"), "{message}");
-    assert!(one_way().serve().terminate().success(), "without the setting it serves");
+    let message = refused(
+        &one_way().set("rollback_on_drain_to_version", VERSION),
+        &["serve"],
+    )
+    .await;
+    assert!(
+        message.contains("1795000050-one-way is not reversible"),
+        "{message}"
+    );
+    assert!(
+        one_way().serve().terminate().success(),
+        "without the setting it serves"
+    );
 }

@@ -1,5 +1,5 @@
-//! Rollback on drain: the first host that ends migrates the database down, and the others serve that version until a host
-//! without the setting migrates it up.
+//! Rollback on drain: the first host that ends migrates the database down, and the others serve
+//! that version until a host without the setting migrates it up.
 
 use crate::api::answers::answers_as_diego_did;
 use crate::harness::database::{TestDatabase, on_each_database};
@@ -9,8 +9,8 @@ use crate::lock::standby;
 
 use super::*;
 
-/// A host with a lease long enough not to expire on a busy machine. A host that ends releases its lease, and a holder that
-/// was killed is detected.
+/// A host with a lease long enough not to expire on a busy machine. A host that ends releases its
+/// lease, and a holder that was killed is detected.
 fn host(database: &TestDatabase, name: &str) -> Installation {
     crate::lock::host(database, name).set("lock_ttl", "60s")
 }
@@ -20,7 +20,9 @@ fn rolling_back(database: &TestDatabase, name: &str) -> Installation {
 }
 
 async fn end(host: Host) {
-    let ended = tokio::task::spawn_blocking(move || host.terminate()).await.unwrap();
+    let ended = tokio::task::spawn_blocking(move || host.terminate())
+        .await
+        .unwrap();
     assert!(ended.success(), "{ended}");
 }
 
@@ -28,14 +30,21 @@ on_each_database!(standby_with_the_same_setting_serves_the_rolled_back_version);
 async fn standby_with_the_same_setting_serves_the_rolled_back_version(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
-    let (one, other) = (rolling_back(&database, "one"), rolling_back(&database, "other"));
+    let (one, other) = (
+        rolling_back(&database, "one"),
+        rolling_back(&database, "other"),
+    );
     // Before the first drain the hosts migrate up from the rollback version.
     let first = one.serve();
     assert_eq!(one.data_version(), NEWEST);
     let waiting = standby(&other);
     end(first).await;
     let second = waiting.await.unwrap();
-    assert_eq!(other.data_version(), VERSION, "the second host migrated up again");
+    assert_eq!(
+        other.data_version(),
+        VERSION,
+        "the second host migrated up again"
+    );
     answers_as_diego_did(second.address).await;
     end(second).await;
     assert_eq!(other.data_version(), VERSION);
@@ -46,14 +55,21 @@ async fn standby_with_the_same_setting_serves_the_rolled_back_version(kind: Kind
     again.kill();
     assert_eq!(one.data_version(), VERSION);
     let text = one.succeed(&["migrate", "status"]);
-    assert!(text.contains(&format!("`bbs serve` serves {VERSION} through a lens")), "{text}");
+    assert!(
+        text.contains(&format!("`bbs serve` serves {VERSION} through a lens")),
+        "{text}"
+    );
 
     // A host without the setting migrates up.
     let other = other.set("rollback_on_drain_to_version", Value::Null);
     end(other.serve()).await;
     assert_eq!(other.data_version(), NEWEST);
     end(one.serve()).await;
-    assert_eq!(one.data_version(), VERSION, "a host with the setting migrates up and, on drain, down");
+    assert_eq!(
+        one.data_version(),
+        VERSION,
+        "a host with the setting migrates up and, on drain, down"
+    );
     one.succeed(&["migrate", "up"]);
     assert_eq!(one.data_version(), NEWEST);
 }
@@ -65,7 +81,10 @@ async fn older_host_serving_in_between_does_not_end_the_rollback(kind: Kind) {
     let newer = rolling_back(&database, "one");
     end(newer.serve()).await;
     assert_eq!(newer.data_version(), VERSION);
-    end(host(&database, "older").set("pin_data_version", VERSION).serve()).await;
+    end(host(&database, "older")
+        .set("pin_data_version", VERSION)
+        .serve())
+    .await;
     let again = newer.serve();
     assert_eq!(newer.data_version(), VERSION);
     answers_as_diego_did(again.address).await;
@@ -79,12 +98,21 @@ async fn record_written_under_newer_modules_migrates_down_with_older_ones(kind: 
     let task = crate::tasks::desire_request("task");
     let body = bbs_proto::prost::Message::encode_to_vec(&task);
     let client = crate::harness::http_client();
-    let response = client.post(host.url("/v1/tasks/desire.r2")).body(body).send().await.unwrap();
+    let response = client
+        .post(host.url("/v1/tasks/desire.r2"))
+        .body(body)
+        .send()
+        .await
+        .unwrap();
     assert_eq!(response.status(), 200);
     end(host).await;
     newer.succeed(&["migrate", "down", "--to", &NEWEST.to_string()]);
     let older = Installation::on(database, &modules::modules());
     older.succeed(&["migrate", "down", "--to", &BELOW_NEWEST.to_string()]);
     assert_eq!(older.data_version(), BELOW_NEWEST);
-    assert_eq!(status(&older)["rows"][3]["rows"], 1, "the task was migrated");
+    assert_eq!(
+        status(&older)["rows"][3]["rows"],
+        1,
+        "the task was migrated"
+    );
 }

@@ -1,5 +1,5 @@
-//! Servers whose own settings differ from those that a host expects, and that accept no writes, few connections, or clients with
-//! certificates alone.
+//! Servers whose own settings differ from those that a host expects, and that accept no writes, few
+//! connections, or clients with certificates alone.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
@@ -13,10 +13,13 @@ use crate::lock::upsert_domain;
 
 use super::*;
 
-on_one_server!(settings_of_the_server_do_not_change_what_statements_mean, mariadb);
-/// Goal: a host serves and migrates as elsewhere where the SQL mode gives quotes, backslashes and empty texts another meaning,
-/// updates by other columns than keys are refused, and the binary log cannot hold what transactions at the isolation of the
-/// server write.
+on_one_server!(
+    settings_of_the_server_do_not_change_what_statements_mean,
+    mariadb
+);
+/// Goal: a host serves and migrates as elsewhere where the SQL mode gives quotes, backslashes and
+/// empty texts another meaning, updates by other columns than keys are refused, and the binary log
+/// cannot hold what transactions at the isolation of the server write.
 async fn settings_of_the_server_do_not_change_what_statements_mean() {
     let engine = Kind::Mariadb.own_engine_with(&[
         "--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES",
@@ -28,14 +31,25 @@ async fn settings_of_the_server_do_not_change_what_statements_mean() {
     let database = TestDatabase::on(Kind::Mariadb, engine.address());
     fixture::write_to(&database).await;
     let opened = database.open().await;
-    let isolation = texts(&opened, "SELECT CONCAT(@@GLOBAL.tx_isolation, ' ', @@SESSION.tx_isolation)").await;
+    let isolation = texts(
+        &opened,
+        "SELECT CONCAT(@@GLOBAL.tx_isolation, ' ', @@SESSION.tx_isolation)",
+    )
+    .await;
     assert_eq!(isolation, ["READ-COMMITTED REPEATABLE-READ"]);
     let original = dump(&database).await;
     let installation = Installation::on(database.clone(), &modules::modules());
     let host = installation.serve();
     let domain = r#"it's a "domain" \"#;
     upsert_domain(host.address, domain).await.unwrap();
-    assert_eq!(texts(&opened, "SELECT domain FROM domains WHERE domain LIKE 'it%'").await, [domain]);
+    assert_eq!(
+        texts(
+            &opened,
+            "SELECT domain FROM domains WHERE domain LIKE 'it%'"
+        )
+        .await,
+        [domain]
+    );
     assert!(host.terminate().success());
     execute(&opened, "DELETE FROM domains WHERE domain LIKE 'it%'").await;
     opened.close().await;
@@ -46,7 +60,8 @@ async fn settings_of_the_server_do_not_change_what_statements_mean() {
 }
 
 on_each_server!(records_that_are_made_at_once_do_not_wait_for_each_other);
-/// Two transactions look for a record that does not exist, to change it, and make it: the gap between existing keys is not locked.
+/// Two transactions look for a record that does not exist, to change it, and make it: the gap
+/// between existing keys is not locked.
 async fn records_that_are_made_at_once_do_not_wait_for_each_other(kind: Kind) {
     let database = TestDatabase::new(kind);
     let opened = database.open().await;
@@ -54,27 +69,46 @@ async fn records_that_are_made_at_once_do_not_wait_for_each_other(kind: Kind) {
     let (mut one, mut other) = (opened.write().await.unwrap(), opened.write().await.unwrap());
     for (tx, key) in [(&mut one, "one"), (&mut other, "other")] {
         if kind.dialect() == Dialect::Mysql {
-            tx.execute(sql("SET SESSION innodb_lock_wait_timeout = 1")).await.unwrap();
+            tx.execute(sql("SET SESSION innodb_lock_wait_timeout = 1"))
+                .await
+                .unwrap();
         }
-        assert!(tx.fetch(sql("SELECT a FROM t WHERE a = ? FOR UPDATE").bind(key)).await.unwrap().is_empty());
+        assert!(
+            tx.fetch(sql("SELECT a FROM t WHERE a = ? FOR UPDATE").bind(key))
+                .await
+                .unwrap()
+                .is_empty()
+        );
     }
     for (mut tx, key) in [(one, "one"), (other, "other")] {
-        tx.execute(sql("INSERT INTO t VALUES (?)").bind(key)).await.unwrap();
+        tx.execute(sql("INSERT INTO t VALUES (?)").bind(key))
+            .await
+            .unwrap();
         tx.commit().await.unwrap();
     }
-    assert_eq!(texts(&opened, "SELECT a FROM t ORDER BY a").await, ["one", "other"]);
+    assert_eq!(
+        texts(&opened, "SELECT a FROM t ORDER BY a").await,
+        ["one", "other"]
+    );
     opened.close().await;
 }
 
-/// Asserts that a host writes nothing, and reports that the server accepts no writes instead of a missing privilege.
+/// Asserts that a host writes nothing, and reports that the server accepts no writes instead of a
+/// missing privilege.
 async fn assert_read_only_is_reported(database: &TestDatabase) {
     let before = dump(database).await;
     let installation = Installation::on(database.clone(), &modules::modules());
     installation.succeed(&["migrate", "plan"]);
     for arguments in [&["serve"][..], &["migrate", "up"]] {
         let message = fail(&installation, arguments);
-        assert!(message.contains("the server of this database accepts no writes"), "{arguments:?}: {message}");
-        assert!(!message.contains("must be allowed"), "{arguments:?}: {message}");
+        assert!(
+            message.contains("the server of this database accepts no writes"),
+            "{arguments:?}: {message}"
+        );
+        assert!(
+            !message.contains("must be allowed"),
+            "{arguments:?}: {message}"
+        );
     }
     assert_eq!(dump(database).await, before);
 }
@@ -93,7 +127,12 @@ on_one_server!(read_only_transactions_are_reported_as_such, postgres);
 async fn read_only_transactions_are_reported_as_such() {
     let database = TestDatabase::new(Kind::Postgres);
     fixture::write_to(&database).await;
-    let setting = |value| format!("ALTER DATABASE {} SET default_transaction_read_only = {value}", database.name());
+    let setting = |value| {
+        format!(
+            "ALTER DATABASE {} SET default_transaction_read_only = {value}",
+            database.name()
+        )
+    };
     let opened = database.open().await;
     execute(&opened, &setting("on")).await;
     assert_read_only_is_reported(&database).await;
@@ -102,8 +141,8 @@ async fn read_only_transactions_are_reported_as_such() {
 }
 
 on_each_server!(connections_keep_to_the_limit_with_those_of_the_lease);
-/// Method: far more calls at once than connections; connections stay open for minutes. A migration up and down, so that work
-/// that holds two connections at once would wait for ever.
+/// Method: far more calls at once than connections; connections stay open for minutes. A migration
+/// up and down, so that work that holds two connections at once would wait for ever.
 async fn connections_keep_to_the_limit_with_those_of_the_lease(kind: Kind) {
     let all = if kind == Kind::Postgres {
         // Without the server's own processes, such as those that analyse a table.
@@ -115,12 +154,15 @@ async fn connections_keep_to_the_limit_with_those_of_the_lease(kind: Kind) {
     for (limit, most) in [(1, 3), (6, 6)] {
         let database = TestDatabase::new(kind);
         fixture::write_to(&database).await;
-        let installation =
-            Installation::on(database.clone(), &modules::modules()).set("max_open_database_connections", limit);
+        let installation = Installation::on(database.clone(), &modules::modules())
+            .set("max_open_database_connections", limit);
         let mut host = installation.serve();
-        let calls = (0..50).map(async |number| upsert_domain(host.address, &format!("domain-{number}")).await);
+        let calls = (0..50)
+            .map(async |number| upsert_domain(host.address, &format!("domain-{number}")).await);
         futures_util::future::try_join_all(calls).await.unwrap();
-        let Address::Server(mut server) = database.address() else { panic!("{kind:?} has no server") };
+        let Address::Server(mut server) = database.address() else {
+            panic!("{kind:?} has no server")
+        };
         server.limits.max_connections = 1;
         let opened = Database::open(&Address::Server(server)).await.unwrap();
         let open: u64 = texts(&opened, all).await[0].parse().unwrap();
@@ -148,12 +190,25 @@ fn require_certificates(engine: &Engine, authority: &Authority, server: &Pair) {
     put("server.crt", &server.certificate);
     put("server.key", &server.key);
     // By the second line the server answers the harness, which waits for it without TLS.
-    put("pg_hba.conf", "hostssl all all 127.0.0.1/32 cert\nhostnossl all all 127.0.0.1/32 scram-sha-256\n");
-    let files = ["-c", "ssl=on", "-c", "ssl_cert_file=server.crt", "-c", "ssl_key_file=server.key"];
+    put(
+        "pg_hba.conf",
+        "hostssl all all 127.0.0.1/32 cert\nhostnossl all all 127.0.0.1/32 scram-sha-256\n",
+    );
+    let files = [
+        "-c",
+        "ssl=on",
+        "-c",
+        "ssl_cert_file=server.crt",
+        "-c",
+        "ssl_key_file=server.key",
+    ];
     engine.restart_with(&[&files[..], &["-c", "ssl_ca_file=ca.crt"]].concat());
 }
 
-on_one_server!(client_certificate_in_a_connection_string_is_presented, postgres);
+on_one_server!(
+    client_certificate_in_a_connection_string_is_presented,
+    postgres
+);
 async fn client_certificate_in_a_connection_string_is_presented() {
     let engine = Kind::Postgres.own_engine();
     let database = TestDatabase::on(Kind::Postgres, engine.address());
@@ -162,19 +217,32 @@ async fn client_certificate_in_a_connection_string_is_presented() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("ca.crt"), authority.certificate()).unwrap();
     authority.issue(USER, VALID).write(folder.path(), "own");
-    authority.issue("another", VALID).write(folder.path(), "others");
+    authority
+        .issue("another", VALID)
+        .write(folder.path(), "others");
     let files = folder.path().display();
     let on = |presented: &str| {
         let (address, name) = (engine.address(), database.name());
         let verified = format!("sslmode=verify-full&sslrootcert={files}/ca.crt");
         let text = format!("postgres://{USER}:{PASSWORD}@{address}/{name}?{verified}{presented}");
-        Installation::on(database.clone(), &modules::modules()).set("database_connection_string", text)
+        Installation::on(database.clone(), &modules::modules())
+            .set("database_connection_string", text)
     };
-    let presenting = |name: &str| on(&format!("&sslcert={files}/{name}.crt&sslkey={files}/{name}.key"));
+    let presenting = |name: &str| {
+        on(&format!(
+            "&sslcert={files}/{name}.crt&sslkey={files}/{name}.key"
+        ))
+    };
     let message = fail(&on(""), &["migrate", "status"]);
-    assert!(message.contains("requires a valid client certificate"), "{message}");
+    assert!(
+        message.contains("requires a valid client certificate"),
+        "{message}"
+    );
     let message = fail(&presenting("others"), &["migrate", "status"]);
-    assert!(message.contains("certificate authentication failed"), "{message}");
+    assert!(
+        message.contains("certificate authentication failed"),
+        "{message}"
+    );
     let host = presenting("own").serve();
     upsert_domain(host.address, "certified").await.unwrap();
     assert!(host.terminate().success());

@@ -1,5 +1,5 @@
-//! Settings and limits of a server's sessions: what a host sets itself, what it does not use up, and which errors it repeats a
-//! transaction for.
+//! Settings and limits of a server's sessions: what a host sets itself, what it does not use up,
+//! and which errors it repeats a transaction for.
 
 use bbs::testing::database::{Address, Database, is_transient, sql};
 
@@ -27,30 +27,46 @@ async fn sessions_have_limits_of_the_host_and_not_of_the_server(kind: Kind) {
         let row = tx.fetch_optional(sql(query)).await.unwrap();
         row.map(|row| row.text(1).unwrap().unwrap().to_owned())
     };
-    for variable in ["wait_timeout", "lock_wait_timeout", "innodb_lock_wait_timeout"] {
+    for variable in [
+        "wait_timeout",
+        "lock_wait_timeout",
+        "innodb_lock_wait_timeout",
+    ] {
         let value: u32 = value(variable).await.expect(variable).parse().unwrap();
         assert!(value > 2 && value != 7777, "{variable} = {value}");
     }
-    assert!(value("innodb_snapshot_isolation").await.is_none_or(|value| value == "OFF"));
+    assert!(
+        value("innodb_snapshot_isolation")
+            .await
+            .is_none_or(|value| value == "OFF")
+    );
     opened.close().await;
 }
 
 on_each_mysql!(idle_connections_stay_open);
-/// Method: more connections than calls at the same time, each of which rests for longer than a transaction may.
+/// Method: more connections than calls at the same time, each of which rests for longer than a
+/// transaction may.
 async fn idle_connections_stay_open(kind: Kind) {
     let engine = kind.own_engine_with(&["--wait-timeout=2"]);
     let database = TestDatabase::on(kind, engine.address());
-    let host = host(&database, "one").set("max_open_database_connections", 8).serve();
-    let calls = (0..50).map(async |number| upsert_domain(host.address, &format!("domain-{number}")).await);
+    let host = host(&database, "one")
+        .set("max_open_database_connections", 8)
+        .serve();
+    let calls =
+        (0..50).map(async |number| upsert_domain(host.address, &format!("domain-{number}")).await);
     futures_util::future::try_join_all(calls).await.unwrap();
     let opened = database.open().await;
-    let connections = "SELECT id FROM information_schema.processlist WHERE db = DATABASE() ORDER BY id";
+    let connections =
+        "SELECT id FROM information_schema.processlist WHERE db = DATABASE() ORDER BY id";
     let before = texts(&opened, connections).await;
     assert!(before.len() > 4, "{before:?}");
     assert_eq!(texts(&opened, "SELECT SLEEP(4)").await, ["0"]);
     upsert_domain(host.address, "after").await.unwrap();
     let after = texts(&opened, connections).await;
-    assert!(before.iter().all(|connection| after.contains(connection)), "{before:?} became {after:?}");
+    assert!(
+        before.iter().all(|connection| after.contains(connection)),
+        "{before:?} became {after:?}"
+    );
     opened.close().await;
     assert!(host.terminate().success());
 }
@@ -61,22 +77,29 @@ async fn prepared_statements_stay_below_the_limit_of_the_server(kind: Kind) {
     let database = TestDatabase::on(kind, engine.address());
     let host = host(&database, "one").serve();
     for round in 0..4 {
-        let calls = (0..40).map(async |number| upsert_domain(host.address, &format!("domain-{round}-{number}")).await);
+        let calls = (0..40).map(async |number| {
+            upsert_domain(host.address, &format!("domain-{round}-{number}")).await
+        });
         futures_util::future::try_join_all(calls).await.unwrap();
     }
     assert!(host.terminate().success());
 }
 
 on_each_server!(server_that_refuses_writes_is_left);
-/// Method: an error as that of a primary server that has become a replica. The next transactions use other connections, which
-/// may lead to the new primary.
+/// Method: an error as that of a primary server that has become a replica. The next transactions
+/// use other connections, which may lead to the new primary.
 async fn server_that_refuses_writes_is_left(kind: Kind) {
     let database = TestDatabase::new(kind);
-    let Address::Server(mut server) = database.address() else { panic!("{kind:?} has no server") };
+    let Address::Server(mut server) = database.address() else {
+        panic!("{kind:?} has no server")
+    };
     server.limits.max_connections = 1;
     let opened = Database::open(&Address::Server(server)).await.unwrap();
     let (session, refusal) = match kind {
-        Kind::Postgres => ("SELECT pg_backend_pid()::text", "DO $$ BEGIN RAISE USING ERRCODE = '25006'; END $$"),
+        Kind::Postgres => (
+            "SELECT pg_backend_pid()::text",
+            "DO $$ BEGIN RAISE USING ERRCODE = '25006'; END $$",
+        ),
         _ => (
             "SELECT CONNECTION_ID()",
             "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'running with the --read-only option'",
@@ -94,21 +117,36 @@ async fn server_that_refuses_writes_is_left(kind: Kind) {
 }
 
 on_each_mysql!(lost_conflicts_are_repeated);
-/// Of snapshots of MariaDB, nodes of Galera, locks, changed tables, and members of MySQL's group replication.
+/// Of snapshots of MariaDB, nodes of Galera, locks, changed tables, and members of MySQL's group
+/// replication.
 async fn lost_conflicts_are_repeated(kind: Kind) {
     let database = TestDatabase::new(kind);
     let opened = database.open().await;
-    for (number, repeats) in
-        [(1020, true), (1047, true), (1205, true), (1213, true), (1412, true), (3101, true), (1105, false)]
-    {
+    for (number, repeats) in [
+        (1020, true),
+        (1047, true),
+        (1205, true),
+        (1213, true),
+        (1412, true),
+        (3101, true),
+        (1105, false),
+    ] {
         let mut tx = opened.write().await.unwrap();
-        let error = tx.execute(sql(format!("SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {number}"))).await.unwrap_err();
+        let error = tx
+            .execute(sql(format!(
+                "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {number}"
+            )))
+            .await
+            .unwrap_err();
         assert_eq!(is_transient(&error), repeats, "{error}");
     }
     opened.close().await;
 }
 
-on_one_server!(standby_waits_beside_a_server_that_accepts_no_writes, mariadb);
+on_one_server!(
+    standby_waits_beside_a_server_that_accepts_no_writes,
+    mariadb
+);
 async fn standby_waits_beside_a_server_that_accepts_no_writes() {
     let engine = Kind::Mariadb.own_engine();
     let database = TestDatabase::on(Kind::Mariadb, engine.address());
@@ -117,9 +155,18 @@ async fn standby_waits_beside_a_server_that_accepts_no_writes() {
     let health = crate::harness::ports::free_address().to_string();
     let other = host(&database, "other").set("health_address", health.clone());
     let waiting = standby(&other);
-    let ping = async || crate::harness::http_client().get(format!("http://{health}/ping")).send().await;
+    let ping = async || {
+        crate::harness::http_client()
+            .get(format!("http://{health}/ping"))
+            .send()
+            .await
+    };
     while ping().await.is_err() {
-        assert!(!waiting.is_finished(), "the standby has ended: {:?}", waiting.await.err());
+        assert!(
+            !waiting.is_finished(),
+            "the standby has ended: {:?}",
+            waiting.await.err()
+        );
         tokio::task::yield_now().await;
     }
     engine.restart();
@@ -129,21 +176,31 @@ async fn standby_waits_beside_a_server_that_accepts_no_writes() {
 }
 
 on_each_server!(master_that_gets_no_connection_gives_up_its_lock);
-/// Goal: a host whose lease is renewed over a connection from before, while the server accepts no other, ends, so that another host
-/// can serve.
+/// Goal: a host whose lease is renewed over a connection from before, while the server accepts no
+/// other, ends, so that another host can serve.
 async fn master_that_gets_no_connection_gives_up_its_lock(kind: Kind) {
     let database = TestDatabase::new(kind);
-    let Address::Server(server) = database.address() else { panic!("{kind:?} has no server") };
+    let Address::Server(server) = database.address() else {
+        panic!("{kind:?} has no server")
+    };
     let target = format!("{}:{}", server.host, server.port).parse().unwrap();
     let proxy = Proxy::recognising(target, b"bbs_lease");
     let host = host(&database.through(proxy.address()), "one").serve();
     upsert_domain(host.address, "before").await.unwrap();
     proxy.keep_only_recognised();
-    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end()).await.unwrap();
-    assert!(!status.success() && output.contains("the lease of this database could not be renewed"), "{output}");
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
+    assert!(
+        !status.success() && output.contains("the lease of this database could not be renewed"),
+        "{output}"
+    );
 }
 
-on_one_server!(group_replication_with_several_primaries_is_refused_by_name, mysql);
+on_one_server!(
+    group_replication_with_several_primaries_is_refused_by_name,
+    mysql
+);
 async fn group_replication_with_several_primaries_is_refused_by_name() {
     let replication = |single_primary: &str| {
         let mode = format!("--loose-group-replication-single-primary-mode={single_primary}");
@@ -155,7 +212,10 @@ async fn group_replication_with_several_primaries_is_refused_by_name() {
     let installation = Installation::on(database, &modules::modules());
     for arguments in [&["serve"][..], &["migrate", "plan"], &["migrate", "up"]] {
         let message = fail(&installation, arguments);
-        assert!(message.contains("group replication with several primaries"), "{arguments:?}: {message}");
+        assert!(
+            message.contains("group replication with several primaries"),
+            "{arguments:?}: {message}"
+        );
     }
     let engine = replication("ON");
     let database = TestDatabase::on(Kind::Mysql, engine.address());
@@ -163,19 +223,34 @@ async fn group_replication_with_several_primaries_is_refused_by_name() {
 }
 
 on_each_mysql!(tables_get_the_collation_of_those_that_are_there);
-/// Method: another collation of the database than that of its tables, as after an upgrade of the server.
+/// Method: another collation of the database than that of its tables, as after an upgrade of the
+/// server.
 async fn tables_get_the_collation_of_those_that_are_there(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
     let opened = database.open().await;
-    execute(&opened, &format!("ALTER DATABASE {} COLLATE utf8mb4_unicode_520_ci", database.name())).await;
+    execute(
+        &opened,
+        &format!(
+            "ALTER DATABASE {} COLLATE utf8mb4_unicode_520_ci",
+            database.name()
+        ),
+    )
+    .await;
     // Tables whose texts are compared with literals alone.
     let collations = "SELECT DISTINCT CAST(table_collation AS CHAR) FROM information_schema.tables \
          WHERE table_schema = DATABASE() AND table_name NOT IN ('bbs_fence', 'bbs_lease', 'bbs_key_rotation')";
     let before = texts(&opened, collations).await;
-    assert!(before.len() == 1 && before[0] != "utf8mb4_unicode_520_ci", "{before:?}");
+    assert!(
+        before.len() == 1 && before[0] != "utf8mb4_unicode_520_ci",
+        "{before:?}"
+    );
     let installation = Installation::on(database.clone(), &modules::modules());
-    for arguments in [&["migrate", "up"][..], &["migrate", "down", "--to", &OLDEST.to_string()], &["migrate", "up"]] {
+    for arguments in [
+        &["migrate", "up"][..],
+        &["migrate", "down", "--to", &OLDEST.to_string()],
+        &["migrate", "up"],
+    ] {
         installation.succeed(arguments);
         assert_eq!(texts(&opened, collations).await, before, "{arguments:?}");
     }
@@ -183,13 +258,16 @@ async fn tables_get_the_collation_of_those_that_are_there(kind: Kind) {
 }
 
 on_each_server!(host_that_is_stopped_as_it_begins_to_serve_waits_for_no_connection);
-/// Method: a host looks for texts under its other key when the signal arrives, at its first start on a database.
+/// Method: a host looks for texts under its other key when the signal arrives, at its first start
+/// on a database.
 async fn host_that_is_stopped_as_it_begins_to_serve_waits_for_no_connection(kind: Kind) {
     let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "other": "another passphrase" });
     for _ in 0..5 {
         let database = TestDatabase::new(kind);
         fixture::write_to(&database).await;
-        let host = host(&database, "one").set("encryption_keys", keys.clone()).serve();
+        let host = host(&database, "one")
+            .set("encryption_keys", keys.clone())
+            .serve();
         host.signal("TERM");
         let (status, log) = host.wait_for_end();
         assert!(status.success() && !log.contains("still in use"), "{log}");

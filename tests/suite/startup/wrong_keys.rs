@@ -1,4 +1,5 @@
-//! Keys with a wrong passphrase: a host refuses them before it writes. A single damaged record does not count as one.
+//! Keys with a wrong passphrase: a host refuses them before it writes. A single damaged record does
+//! not count as one.
 
 use serde_json::json;
 
@@ -11,35 +12,68 @@ const LABEL: &str = "key-2024";
 const RIGHT: &str = "correct horse battery staple";
 
 fn keys(installation: Installation, keys: Value, active: &str) -> Installation {
-    installation.set("encryption_keys", keys).set("active_key_label", active)
+    installation
+        .set("encryption_keys", keys)
+        .set("active_key_label", active)
 }
 
 async fn assert_refused(installation: &Installation, label: &str) {
     let before = dump(&installation.database).await;
-    for arguments in
-        [&["serve"][..], &["migrate", "up"], &["migrate", "down", "--to", &OLDEST.to_string()], &["keys", "rotate"]]
-    {
+    for arguments in [
+        &["serve"][..],
+        &["migrate", "up"],
+        &["migrate", "down", "--to", &OLDEST.to_string()],
+        &["keys", "rotate"],
+    ] {
         let message = fail(installation, arguments);
-        assert!(message.contains(&format!("the key {label:?} opens none of the")), "{message}");
-        assert_eq!(dump(&installation.database).await, before, "bbs {arguments:?} wrote: {message}");
+        assert!(
+            message.contains(&format!("the key {label:?} opens none of the")),
+            "{message}"
+        );
+        assert_eq!(
+            dump(&installation.database).await,
+            before,
+            "bbs {arguments:?} wrote: {message}"
+        );
     }
-    for arguments in [&["keys", "status"][..], &["migrate", "status"], &["migrate", "plan"]] {
+    for arguments in [
+        &["keys", "status"][..],
+        &["migrate", "status"],
+        &["migrate", "plan"],
+    ] {
         let output = installation.run(arguments);
         let message = output_text(&output);
-        assert!(message.contains(&format!("{label:?} opens none of the")), "bbs {arguments:?}: {message}");
-        assert!(!message.contains("nothing to do"), "bbs {arguments:?}: {message}");
+        assert!(
+            message.contains(&format!("{label:?} opens none of the")),
+            "bbs {arguments:?}: {message}"
+        );
+        assert!(
+            !message.contains("nothing to do"),
+            "bbs {arguments:?}: {message}"
+        );
     }
     let verified = fail(installation, &["keys", "verify", "--label", "other"]);
-    assert!(verified.contains(&format!("the key {label:?} opens none of the")), "{verified}");
+    assert!(
+        verified.contains(&format!("the key {label:?} opens none of the")),
+        "{verified}"
+    );
     assert_eq!(dump(&installation.database).await, before);
 }
 
 on_each_database!(wrong_passphrase_under_a_known_label_is_refused_before_any_write);
 async fn wrong_passphrase_under_a_known_label_is_refused_before_any_write(kind: Kind) {
-    let installation = keys(diegos(kind).await, json!({ LABEL: "wrong", "other": "x" }), LABEL);
+    let installation = keys(
+        diegos(kind).await,
+        json!({ LABEL: "wrong", "other": "x" }),
+        LABEL,
+    );
     assert_refused(&installation, LABEL).await;
     // The same for the old key of a rotation.
-    let installation = keys(installation, json!({ LABEL: "wrong", "other": "x" }), "other");
+    let installation = keys(
+        installation,
+        json!({ LABEL: "wrong", "other": "x" }),
+        "other",
+    );
     assert_refused(&installation, LABEL).await;
     // A single table with records is enough.
     for table in ["actual_lrps", "tasks"] {
@@ -49,10 +83,15 @@ async fn wrong_passphrase_under_a_known_label_is_refused_before_any_write(kind: 
             execute(&opened, &format!("DELETE FROM {other}")).await;
         }
         opened.close().await;
-        let one = keys(Installation::on(database, &modules::modules()), json!({ LABEL: "wrong", "other": "x" }), LABEL);
+        let one = keys(
+            Installation::on(database, &modules::modules()),
+            json!({ LABEL: "wrong", "other": "x" }),
+            LABEL,
+        );
         let message = fail(&one, &["serve"]);
         assert!(
-            message.contains(&format!("the key {LABEL:?} opens none of the")) && message.contains(table),
+            message.contains(&format!("the key {LABEL:?} opens none of the"))
+                && message.contains(table),
             "{message}"
         );
     }
@@ -66,11 +105,18 @@ async fn wrong_passphrase_of_a_rotations_old_key_is_refused_at_the_start(kind: K
     assert!(installation.serve().terminate().success());
     // As an interrupted rotation leaves it: no key label is recorded.
     let opened = installation.database.open().await;
-    execute(&opened, "DELETE FROM configurations WHERE id = 'encryption_key_label'").await;
+    execute(
+        &opened,
+        "DELETE FROM configurations WHERE id = 'encryption_key_label'",
+    )
+    .await;
     opened.close().await;
     let installation = keys(installation, json!({ LABEL: "wrong", "new": "n" }), "new");
     let message = fail(&installation, &["serve"]);
-    assert!(message.contains(&format!("the key {LABEL:?} opens none of the")), "{message}");
+    assert!(
+        message.contains(&format!("the key {LABEL:?} opens none of the")),
+        "{message}"
+    );
 }
 
 // Residue is encrypted, too.
@@ -83,12 +129,16 @@ async fn wrong_passphrase_is_detected_in_residue_too(kind: Kind) {
     for table in fixture::TABLES {
         execute(&opened, &format!("DELETE FROM {table}")).await;
     }
-    assert_ne!(texts(&opened, "SELECT COUNT(*) FROM bbs_residue").await, ["0"]);
+    assert_ne!(
+        texts(&opened, "SELECT COUNT(*) FROM bbs_residue").await,
+        ["0"]
+    );
     opened.close().await;
     let installation = keys(installation, json!({ LABEL: "wrong" }), LABEL);
     let message = fail(&installation, &["serve"]);
     assert!(
-        message.contains(&format!("the key {LABEL:?} opens none of the")) && message.contains("bbs_residue"),
+        message.contains(&format!("the key {LABEL:?} opens none of the"))
+            && message.contains("bbs_residue"),
         "{message}"
     );
 }
@@ -103,7 +153,11 @@ async fn damaged_records_do_not_prevent_a_start(kind: Kind) {
         ("actual_lrps", "process_guid", "net_info"),
         ("tasks", "guid", "task_definition"),
     ] {
-        let first = &texts(&opened, &format!("SELECT {key} FROM {table} ORDER BY {key} LIMIT 1")).await[0];
+        let first = &texts(
+            &opened,
+            &format!("SELECT {key} FROM {table} ORDER BY {key} LIMIT 1"),
+        )
+        .await[0];
         let damage = format!(
             "UPDATE {table} SET {column} = concat(substr({column}, 1, 40), \
              CASE substr({column}, 41, 1) WHEN 'A' THEN 'B' ELSE 'A' END, substr({column}, 42)) WHERE {key} = '{first}'"
@@ -115,7 +169,10 @@ async fn damaged_records_do_not_prevent_a_start(kind: Kind) {
     // A rotation leaves damaged records under their old key, and the next start tries them again.
     let rotating = keys(installation, json!({ LABEL: RIGHT, "new": "n" }), "new");
     let message = fail(&rotating, &["keys", "rotate"]);
-    assert!(message.contains("do not open and are unchanged"), "{message}");
+    assert!(
+        message.contains("do not open and are unchanged"),
+        "{message}"
+    );
     assert!(rotating.serve().terminate().success());
     assert!(rotating.data_version() > VERSION);
 }

@@ -1,5 +1,6 @@
-//! Callbacks at the completion of a task, to receivers that answer, reject, hang up, or do not answer. A delivered
-//! callback deletes the task; after a failed one the task stays, and convergence starts the callback again.
+//! Callbacks at the completion of a task, to receivers that answer, reject, hang up, or do not
+//! answer. A delivered callback deletes the task; after a failed one the task stays, and
+//! convergence starts the callback again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -12,7 +13,9 @@ use bbs_proto::models as proto;
 use bbs_proto::models::task::State;
 use serde_json::json;
 
-use super::{by_guid, complete, definition, desire_request, get, not_found, reject, start, try_call};
+use super::{
+    by_guid, complete, definition, desire_request, get, not_found, reject, start, try_call,
+};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::diego::trust::Trust;
 use crate::harness::neighbours::{Neighbours, StubReply, StubServer};
@@ -35,11 +38,25 @@ struct CallbackTest {
 impl CallbackTest {
     async fn new(kind: Kind, timeout: Duration, workers: usize) -> Self {
         let neighbours = Neighbours::start();
-        let policy = Policy { task_callback_workers: workers, ..Policy::default() };
+        let policy = Policy {
+            task_callback_workers: workers,
+            ..Policy::default()
+        };
         let clients = neighbours.clients_with_timeout(timeout);
-        let server = Server::start(Options { kind, clients, policy, ..Options::default() }).await;
+        let server = Server::start(Options {
+            kind,
+            clients,
+            policy,
+            ..Options::default()
+        })
+        .await;
         let events = server.service.events().subscribe(Topic::Tasks).unwrap();
-        Self { server, neighbours, events, published: BTreeMap::new() }
+        Self {
+            server,
+            neighbours,
+            events,
+            published: BTreeMap::new(),
+        }
     }
 
     fn receiver(&self) -> &StubServer {
@@ -48,7 +65,8 @@ impl CallbackTest {
 
     /// Desires a task with a callback to the receiver.
     async fn desire(&self, guid: &str) {
-        self.desire_with(guid, &format!("{}/completed/{guid}", self.receiver().url())).await;
+        self.desire_with(guid, &format!("{}/completed/{guid}", self.receiver().url()))
+            .await;
     }
 
     async fn desire_with(&self, guid: &str, url: &str) {
@@ -57,8 +75,13 @@ impl CallbackTest {
             annotation: b"<mine>".to_vec(),
             ..definition()
         });
-        let request = proto::DesireTaskRequest { task_definition, ..desire_request(guid) };
-        try_call(&self.server, "/v1/tasks/desire.r2", &request).await.unwrap();
+        let request = proto::DesireTaskRequest {
+            task_definition,
+            ..desire_request(guid)
+        };
+        try_call(&self.server, "/v1/tasks/desire.r2", &request)
+            .await
+            .unwrap();
     }
 
     async fn complete(&self, guid: &str) {
@@ -70,11 +93,21 @@ impl CallbackTest {
         get(&self.server, guid).await.unwrap().state()
     }
 
-    /// The states of a task published since the previous call, up to `last`. `None` is its deletion.
-    async fn until(&mut self, guid: &str, last: Option<task::TaskState>) -> Vec<Option<task::TaskState>> {
+    /// The states of a task published since the previous call, up to `last`. `None` is its
+    /// deletion.
+    async fn until(
+        &mut self,
+        guid: &str,
+        last: Option<task::TaskState>,
+    ) -> Vec<Option<task::TaskState>> {
         let mut states = Vec::new();
         while states.last() != Some(&last) {
-            match self.published.entry(guid.to_owned()).or_default().pop_front() {
+            match self
+                .published
+                .entry(guid.to_owned())
+                .or_default()
+                .pop_front()
+            {
                 Some(state) => states.push(state),
                 None => self.read_event().await,
             }
@@ -83,18 +116,33 @@ impl CallbackTest {
     }
 
     async fn read_event(&mut self) {
-        let event = tokio::time::timeout(PATIENCE, self.events.next()).await.expect("an event is published");
+        let event = tokio::time::timeout(PATIENCE, self.events.next())
+            .await
+            .expect("an event is published");
         let event = event.expect("the subscription keeps up");
-        let RecordChange::Task { before, after } = &event.change else { return };
-        let guid = before.as_ref().or(after.as_ref()).map(|task| String::from_utf8(task.guid.clone()).unwrap());
+        let RecordChange::Task { before, after } = &event.change else {
+            return;
+        };
+        let guid = before
+            .as_ref()
+            .or(after.as_ref())
+            .map(|task| String::from_utf8(task.guid.clone()).unwrap());
         let state = after.as_ref().map(|task| task.state());
-        self.published.entry(guid.unwrap_or_default()).or_default().push_back(state);
+        self.published
+            .entry(guid.unwrap_or_default())
+            .or_default()
+            .push_back(state);
     }
 
-    /// Runs convergence `after_s` seconds after the start. Returns the number of tasks that it changed.
+    /// Runs convergence `after_s` seconds after the start. Returns the number of tasks that it
+    /// changed.
     async fn converge(&self, after_s: i64) -> u64 {
         self.server.clock.set(NOW_NS + after_s * SECOND_NS);
-        convergence::run(&self.server.service).await.unwrap().tasks.kicked
+        convergence::run(&self.server.service)
+            .await
+            .unwrap()
+            .tasks
+            .kicked
     }
 }
 
@@ -110,15 +158,26 @@ async fn any_callback_answer_but_503_and_504_deletes_the_task(kind: Kind) {
         test.receiver().reply_next(&[StubReply::Status(status)]);
         test.desire("task").await;
         test.complete("task").await;
-        assert_eq!(test.until("task", None).await, [PENDING, RUNNING, COMPLETED, RESOLVING, None], "{status}");
+        assert_eq!(
+            test.until("task", None).await,
+            [PENDING, RUNNING, COMPLETED, RESOLVING, None],
+            "{status}"
+        );
         assert_eq!(get(&test.server, "task").await, not_found());
         let requests = test.receiver().take_requests();
         let body = json!({
             "task_guid": "task", "failed": true, "failure_reason": "exit 1", "result": "output",
             "annotation": "<mine>", "created_at": NOW_NS,
         });
-        assert_eq!((requests[0].method.as_str(), requests[0].path.as_str()), ("POST", "/completed/task"));
-        assert_eq!((&requests[0].trace_id, &requests[0].body, requests.len()), (&None, &body, 1), "{status}");
+        assert_eq!(
+            (requests[0].method.as_str(), requests[0].path.as_str()),
+            ("POST", "/completed/task")
+        );
+        assert_eq!(
+            (&requests[0].trace_id, &requests[0].body, requests.len()),
+            (&None, &body, 1),
+            "{status}"
+        );
     }
 }
 
@@ -131,8 +190,14 @@ async fn every_kind_of_task_completion_posts_a_callback(kind: Kind) {
     let reason = async |test: &mut CallbackTest, guid: &str| {
         test.until(guid, None).await;
         let requests = test.receiver().take_requests();
-        assert_eq!((requests[0].path.as_str(), requests.len()), (&*format!("/completed/{guid}"), 1));
-        requests[0].body["failure_reason"].as_str().unwrap().to_owned()
+        assert_eq!(
+            (requests[0].path.as_str(), requests.len()),
+            (&*format!("/completed/{guid}"), 1)
+        );
+        requests[0].body["failure_reason"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     by_guid(&test.server, "cancel", "cancelled").await.unwrap();
     assert_eq!(reason(&mut test, "cancelled").await, "task was cancelled");
@@ -142,28 +207,46 @@ async fn every_kind_of_task_completion_posts_a_callback(kind: Kind) {
     assert_eq!(reason(&mut test, "rejected").await, "no room");
     start(&test.server, "lost", "cell-z").await.unwrap();
     assert_eq!(test.converge(1).await, 1);
-    assert_eq!(reason(&mut test, "lost").await, "cell disappeared before completion");
+    assert_eq!(
+        reason(&mut test, "lost").await,
+        "cell disappeared before completion"
+    );
     assert_eq!(test.converge(1801).await, 1);
-    assert_eq!(reason(&mut test, "expired").await, "not started within time limit");
+    assert_eq!(
+        reason(&mut test, "expired").await,
+        "not started within time limit"
+    );
 }
 
 on_each_database!(callback_answered_with_503_or_504_is_tried_three_times_and_again_by_convergence);
-async fn callback_answered_with_503_or_504_is_tried_three_times_and_again_by_convergence(kind: Kind) {
+async fn callback_answered_with_503_or_504_is_tried_three_times_and_again_by_convergence(
+    kind: Kind,
+) {
     let mut test = CallbackTest::new(kind, LONG, 1000).await;
-    test.receiver().reply_next(&[StubReply::Status(503), StubReply::Status(504), StubReply::Status(200)]);
+    test.receiver().reply_next(&[
+        StubReply::Status(503),
+        StubReply::Status(504),
+        StubReply::Status(200),
+    ]);
     test.desire("second-chance").await;
     test.complete("second-chance").await;
     test.until("second-chance", None).await;
     assert_eq!(test.receiver().take_requests().len(), 3);
 
-    test.receiver().reply_next(&[StubReply::Status(504), StubReply::Status(503), StubReply::Status(503)]);
+    test.receiver().reply_next(&[
+        StubReply::Status(504),
+        StubReply::Status(503),
+        StubReply::Status(503),
+    ]);
     test.desire("task").await;
     test.complete("task").await;
     assert_eq!(test.receiver().wait_for_requests(3).await.len(), 3);
     assert_eq!(test.converge(30).await, 0, "not yet");
     assert_eq!(test.state("task").await, State::Resolving);
     assert_eq!(test.converge(31).await, 1);
-    let states = [PENDING, RUNNING, COMPLETED, RESOLVING, COMPLETED, RESOLVING, None];
+    let states = [
+        PENDING, RUNNING, COMPLETED, RESOLVING, COMPLETED, RESOLVING, None,
+    ];
     assert_eq!(test.until("task", None).await, states);
     assert_eq!(test.receiver().take_requests().len(), 1);
 }
@@ -185,7 +268,11 @@ async fn callback_is_retried_after_a_timeout_and_not_after_a_closed_connection(k
     assert_eq!(test.receiver().wait_for_requests(1).await.len(), 1);
     assert_eq!(test.converge(31).await, 1);
     assert_eq!(test.until("task", None).await, [COMPLETED, RESOLVING, None]);
-    assert_eq!(test.receiver().take_requests().len(), 1, "no callback between the two");
+    assert_eq!(
+        test.receiver().take_requests().len(),
+        1,
+        "no callback between the two"
+    );
 }
 
 on_each_database!(undeliverable_callback_keeps_the_task_until_it_expires);
@@ -194,7 +281,12 @@ async fn undeliverable_callback_keeps_the_task_until_it_expires(kind: Kind) {
     let untrusted = StubServer::start(&Trust::new());
     // The server is dropped at once, so nothing listens on its port.
     let unreachable = StubServer::start_plain().url();
-    let addresses = [untrusted.url(), unreachable, "nowhere".to_owned(), "ftp://127.0.0.1/x".to_owned()];
+    let addresses = [
+        untrusted.url(),
+        unreachable,
+        "nowhere".to_owned(),
+        "ftp://127.0.0.1/x".to_owned(),
+    ];
     for (number, url) in addresses.iter().enumerate() {
         let guid = number.to_string();
         test.desire_with(&guid, url).await;
@@ -203,10 +295,20 @@ async fn undeliverable_callback_keeps_the_task_until_it_expires(kind: Kind) {
     }
     assert_eq!(test.converge(31).await, 4);
     for number in 0..addresses.len() {
-        assert_eq!(test.until(&number.to_string(), RESOLVING).await, [COMPLETED, RESOLVING]);
+        assert_eq!(
+            test.until(&number.to_string(), RESOLVING).await,
+            [COMPLETED, RESOLVING]
+        );
     }
     test.server.clock.set(NOW_NS + 121 * SECOND_NS);
-    assert_eq!(convergence::run(&test.server.service).await.unwrap().tasks.pruned, 4);
+    assert_eq!(
+        convergence::run(&test.server.service)
+            .await
+            .unwrap()
+            .tasks
+            .pruned,
+        4
+    );
     assert_eq!(untrusted.take_requests(), []);
 }
 
@@ -226,7 +328,11 @@ async fn task_without_a_callback_url_posts_no_callback(kind: Kind) {
     test.desire_with("task", "").await;
     test.complete("task").await;
     assert_eq!(test.converge(31).await, 1);
-    assert_eq!(test.state("task").await, State::Completed, "it stays until it is resolved by a call");
+    assert_eq!(
+        test.state("task").await,
+        State::Completed,
+        "it stays until it is resolved by a call"
+    );
     assert_eq!(test.receiver().take_requests(), []);
 }
 
@@ -243,7 +349,11 @@ async fn task_above_the_callback_queue_stays_completed_until_convergence(kind: K
     test.complete("waits").await;
     test.complete("not-queued").await;
     for guid in ["waits", "not-queued"] {
-        assert_eq!(test.state(guid).await, State::Completed, "{guid}: the call did not wait for the receiver");
+        assert_eq!(
+            test.state(guid).await,
+            State::Completed,
+            "{guid}: the call did not wait for the receiver"
+        );
     }
     test.receiver().release();
     test.until("delivered", None).await;
@@ -251,14 +361,20 @@ async fn task_above_the_callback_queue_stays_completed_until_convergence(kind: K
     assert_eq!(test.state("not-queued").await, State::Completed);
     assert_eq!(test.converge(31).await, 1);
     test.until("not-queued", None).await;
-    let paths: Vec<_> = test.receiver().take_requests().into_iter().map(|request| request.path).collect();
+    let paths: Vec<_> = test
+        .receiver()
+        .take_requests()
+        .into_iter()
+        .map(|request| request.path)
+        .collect();
     assert_eq!(paths, ["/completed/waits", "/completed/not-queued"]);
 }
 
 on_each_database!(task_resolved_while_its_callback_is_queued_posts_none);
 async fn task_resolved_while_its_callback_is_queued_posts_none(kind: Kind) {
     let mut test = CallbackTest::new(kind, LONG, 2).await;
-    test.receiver().reply_next(&[StubReply::OnceReleased, StubReply::OnceReleased]);
+    test.receiver()
+        .reply_next(&[StubReply::OnceReleased, StubReply::OnceReleased]);
     for guid in ["a", "b", "resolved", "last"] {
         test.desire(guid).await;
     }
@@ -268,10 +384,21 @@ async fn task_resolved_while_its_callback_is_queued_posts_none(kind: Kind) {
     // Both are queued until one of the first two ends.
     test.complete("resolved").await;
     test.complete("last").await;
-    by_guid(&test.server, "resolving", "resolved").await.unwrap();
+    by_guid(&test.server, "resolving", "resolved")
+        .await
+        .unwrap();
     test.receiver().release();
     test.until("last", None).await;
-    let paths: Vec<_> = test.receiver().take_requests().into_iter().map(|request| request.path).collect();
+    let paths: Vec<_> = test
+        .receiver()
+        .take_requests()
+        .into_iter()
+        .map(|request| request.path)
+        .collect();
     assert_eq!(paths, ["/completed/last"]);
-    assert_eq!(test.state("resolved").await, State::Resolving, "another client resolves it");
+    assert_eq!(
+        test.state("resolved").await,
+        State::Resolving,
+        "another client resolves it"
+    );
 }

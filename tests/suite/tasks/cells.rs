@@ -1,4 +1,5 @@
-//! Requests that follow from calls about tasks: an auction for a desired one, a cancellation at the cell of a running one.
+//! Requests that follow from calls about tasks: an auction for a desired one, a cancellation at the
+//! cell of a running one.
 
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
@@ -13,13 +14,19 @@ use crate::harness::server::{Options, Server};
 
 async fn with_neighbours(kind: Kind) -> (Server, Neighbours) {
     let neighbours = Neighbours::start();
-    let server = Server::start(Options { kind, clients: neighbours.clients(), ..Options::default() }).await;
+    let server = Server::start(Options {
+        kind,
+        clients: neighbours.clients(),
+        ..Options::default()
+    })
+    .await;
     (server, neighbours)
 }
 
 async fn is_cancelled(server: &Server, guid: &str) -> bool {
     let task = get(server, guid).await.unwrap();
-    (task.state(), task.failed, &task.failure_reason[..]) == (State::Completed, true, b"task was cancelled")
+    (task.state(), task.failed, &task.failure_reason[..])
+        == (State::Completed, true, b"task was cancelled")
 }
 
 on_each_database!(desired_task_is_auctioned_once_and_kept_if_the_auction_fails);
@@ -32,12 +39,22 @@ async fn desired_task_is_auctioned_once_and_kept_if_the_auction_fails(kind: Kind
     ];
     for (guid, reply, attempts) in cases {
         neighbours.auctioneer.reply_always(reply);
-        assert_eq!(desire(&server, guid).await, Ok(()), "convergence retries the auction");
+        assert_eq!(
+            desire(&server, guid).await,
+            Ok(()),
+            "convergence retries the auction"
+        );
         let requests = neighbours.auctioneer.take_requests();
-        assert_eq!((requests[0].path.as_str(), requests[0].trace_id.as_deref()), ("/v1/tasks", Some("")));
+        assert_eq!(
+            (requests[0].path.as_str(), requests[0].trace_id.as_deref()),
+            ("/v1/tasks", Some(""))
+        );
         assert_eq!(requests[0].body[0]["TaskGuid"], json!(guid));
         assert_eq!(requests.len(), attempts, "{guid}");
-        assert_eq!(get(&server, guid).await.unwrap().task_definition, Some(definition()));
+        assert_eq!(
+            get(&server, guid).await.unwrap().task_definition,
+            Some(definition())
+        );
     }
 }
 
@@ -51,28 +68,55 @@ async fn cancelling_a_running_task_requests_cancellation_from_its_cell(kind: Kin
         start(&server, guid, "cell-a").await.unwrap();
     }
     start(&server, "lost", "cell-b").await.unwrap();
-    let request = proto::TaskGuidRequest { task_guid: b"runs".to_vec() };
+    let request = proto::TaskGuidRequest {
+        task_guid: b"runs".to_vec(),
+    };
     let headers = [("x-vcap-request-id", "a-trace")];
-    let reply = server.send("POST", "/v1/tasks/cancel", &headers, request.encode_to_vec()).await;
+    let reply = server
+        .send(
+            "POST",
+            "/v1/tasks/cancel",
+            &headers,
+            request.encode_to_vec(),
+        )
+        .await;
     assert_eq!(reply.message::<proto::TaskLifecycleResponse>().error, None);
     let requests = neighbours.rep.take_requests();
-    assert_eq!((requests[0].method.as_str(), requests[0].path.as_str()), ("POST", "/v1/tasks/runs/cancel"));
-    assert_eq!((requests[0].trace_id.as_deref(), requests.len()), (Some("a-trace"), 1));
+    assert_eq!(
+        (requests[0].method.as_str(), requests[0].path.as_str()),
+        ("POST", "/v1/tasks/runs/cancel")
+    );
+    assert_eq!(
+        (requests[0].trace_id.as_deref(), requests.len()),
+        (Some("a-trace"), 1)
+    );
 
     neighbours.rep.reply_next(&[StubReply::Status(500)]);
     for guid in ["fails", "lost", "waits"] {
-        assert_eq!(by_guid(&server, "cancel", guid).await, Ok(()), "{guid}: it is completed in any case");
+        assert_eq!(
+            by_guid(&server, "cancel", guid).await,
+            Ok(()),
+            "{guid}: it is completed in any case"
+        );
         assert!(is_cancelled(&server, guid).await);
     }
-    assert_eq!(neighbours.rep.take_requests().len(), 1, "the others run on no present cell");
+    assert_eq!(
+        neighbours.rep.take_requests().len(),
+        1,
+        "the others run on no present cell"
+    );
     start(&server, "nowhere", "cell-a").await.unwrap();
     neighbours.locket.set_unavailable(true);
     assert_eq!(by_guid(&server, "cancel", "nowhere").await, Ok(()));
     assert!(is_cancelled(&server, "nowhere").await && neighbours.rep.take_requests().is_empty());
 }
 
-on_each_database!(cancelling_on_a_cell_without_an_https_address_reports_an_error_and_completes_the_task);
-async fn cancelling_on_a_cell_without_an_https_address_reports_an_error_and_completes_the_task(kind: Kind) {
+on_each_database!(
+    cancelling_on_a_cell_without_an_https_address_reports_an_error_and_completes_the_task
+);
+async fn cancelling_on_a_cell_without_an_https_address_reports_an_error_and_completes_the_task(
+    kind: Kind,
+) {
     let (server, neighbours) = with_neighbours(kind).await;
     neighbours.add_cell_at("cell-a", "http://127.0.0.1:1");
     desire(&server, "task").await.unwrap();

@@ -26,24 +26,51 @@ async fn convergence_fails_expired_pending_tasks_and_prunes_completed_ones(kind:
 
     server.clock.set(NOW_NS + 31 * SECOND_NS);
     let counts = convergence::run(&server.service).await.unwrap().tasks;
-    assert_eq!((counts.pending, counts.completed, counts.resolving, counts.pruned), (1, 1, 1, 0));
+    assert_eq!(
+        (
+            counts.pending,
+            counts.completed,
+            counts.resolving,
+            counts.pruned
+        ),
+        (1, 1, 1, 0)
+    );
     assert_eq!(get(&server, "waits").await.unwrap().state(), State::Pending);
-    assert_eq!(get(&server, "resolving").await.unwrap().state(), State::Completed, "its callback is started again");
+    assert_eq!(
+        get(&server, "resolving").await.unwrap().state(),
+        State::Completed,
+        "its callback is started again"
+    );
 
     server.clock.set(NOW_NS + 121 * SECOND_NS);
-    assert_eq!(convergence::run(&server.service).await.unwrap().tasks.pruned, 2);
+    assert_eq!(
+        convergence::run(&server.service)
+            .await
+            .unwrap()
+            .tasks
+            .pruned,
+        2
+    );
     assert_eq!(get(&server, "ended").await, not_found());
     assert_eq!(get(&server, "resolving").await, not_found());
 
     server.clock.set(NOW_NS + 1801 * SECOND_NS);
-    assert_eq!(convergence::run(&server.service).await.unwrap().tasks.kicked, 1);
+    assert_eq!(
+        convergence::run(&server.service)
+            .await
+            .unwrap()
+            .tasks
+            .kicked,
+        1
+    );
     let task = get(&server, "waits").await.unwrap();
     assert_eq!((task.state(), task.failed), (State::Completed, true));
     assert_eq!(task.failure_reason, b"not started within time limit");
 }
 
-/// Goal: no task is written while others are read; a switch of the store waits for readers, and writers wait for the switch. Method:
-/// the first task's write waits for the database while a switch begins.
+/// Goal: no task is written while others are read; a switch of the store waits for readers, and
+/// writers wait for the switch. Method: the first task's write waits for the database while a
+/// switch begins.
 #[tokio::test(flavor = "multi_thread")]
 async fn switch_of_the_store_between_due_tasks_ends() {
     let server = Server::empty(Kind::Sqlite).await;
@@ -63,7 +90,9 @@ async fn switch_of_the_store_between_due_tasks_ends() {
         switching.await.unwrap();
     };
     let both = async { tokio::join!(convergence::run(&server.service), switch) };
-    let (converged, ()) = tokio::time::timeout(PATIENCE, both).await.expect("neither waits for the other");
+    let (converged, ()) = tokio::time::timeout(PATIENCE, both)
+        .await
+        .expect("neither waits for the other");
     assert_eq!(converged.unwrap().tasks.kicked, 3);
 }
 
@@ -82,11 +111,18 @@ async fn convergence_leaves_an_unreadable_task_unchanged(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, "damaged").await.unwrap();
     desire(&server, "sound").await.unwrap();
-    server.sql("UPDATE tasks SET task_definition = '02damaged' WHERE guid = 'damaged'").await;
+    server
+        .sql("UPDATE tasks SET task_definition = '02damaged' WHERE guid = 'damaged'")
+        .await;
     server.clock.set(NOW_NS + 1801 * SECOND_NS);
     convergence::run(&server.service).await.unwrap();
-    assert_eq!(get(&server, "sound").await.unwrap().state(), State::Completed);
-    let found = server.texts("SELECT task_definition FROM tasks WHERE guid = 'damaged'").await;
+    assert_eq!(
+        get(&server, "sound").await.unwrap().state(),
+        State::Completed
+    );
+    let found = server
+        .texts("SELECT task_definition FROM tasks WHERE guid = 'damaged'")
+        .await;
     assert_eq!(found, ["02damaged"]);
     assert!(server.store.left_out() > 0);
 }

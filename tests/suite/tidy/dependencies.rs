@@ -1,5 +1,6 @@
-//! Dependencies between modules of the host: those between top-level modules follow the table of layers, and no modules of
-//! one folder depend on each other in a circle. A module stands for its file and its folder.
+//! Dependencies between modules of the host: those between top-level modules follow the table of
+//! layers, and no modules of one folder depend on each other in a circle. A module stands for its
+//! file and its folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +9,30 @@ use crate::harness::workspace;
 
 /// The dependencies that each top-level module of the host may have.
 const LAYERS: &[(&str, &[&str])] = &[
-    ("admin", &["files", "printable", "reload", "shutdown", "throttle", "progress"]),
-    ("clients", &["clock", "config", "locket", "metrics", "model", "log_sampling", "tls", "pauses"]),
+    (
+        "admin",
+        &[
+            "files",
+            "printable",
+            "reload",
+            "shutdown",
+            "throttle",
+            "progress",
+        ],
+    ),
+    (
+        "clients",
+        &[
+            "clock",
+            "config",
+            "locket",
+            "metrics",
+            "model",
+            "log_sampling",
+            "tls",
+            "pauses",
+        ],
+    ),
     ("clock", &[]),
     ("etcd", &["config", "model", "protobuf", "tls"]),
     ("events", &["model", "protobuf"]),
@@ -33,14 +56,42 @@ const LAYERS: &[(&str, &[&str])] = &[
     // A crate of its own, `host/encryption`.
     ("encryption", &[]),
     ("lens", &["layout"]),
-    ("lock", &["clock", "config", "database", "files", "layout", "locket", "pauses"]),
+    (
+        "lock",
+        &[
+            "clock", "config", "database", "files", "layout", "locket", "pauses",
+        ],
+    ),
     ("locket", &["config", "pauses", "protobuf", "tls"]),
-    ("modules", &["causes", "files", "layout", "lens", "printable", "progress", "log_sampling", "signatures"]),
+    (
+        "modules",
+        &[
+            "causes",
+            "files",
+            "layout",
+            "lens",
+            "printable",
+            "progress",
+            "log_sampling",
+            "signatures",
+        ],
+    ),
     ("tls", &["clock", "config", "files"]),
     ("rows", &["database", "layout", "lens", "encryption"]),
     (
         "store",
-        &["causes", "clock", "database", "layout", "lens", "lock", "model", "log_sampling", "encryption", "rows"],
+        &[
+            "causes",
+            "clock",
+            "database",
+            "layout",
+            "lens",
+            "lock",
+            "model",
+            "log_sampling",
+            "encryption",
+            "rows",
+        ],
     ),
     (
         "migrate",
@@ -80,11 +131,61 @@ const LAYERS: &[(&str, &[&str])] = &[
     ),
     (
         "keys",
-        &["clock", "database", "files", "layout", "lock", "migrate", "throttle", "progress", "encryption", "pauses"],
+        &[
+            "clock",
+            "database",
+            "files",
+            "layout",
+            "lock",
+            "migrate",
+            "throttle",
+            "progress",
+            "encryption",
+            "pauses",
+        ],
     ),
-    ("domain", &["causes", "clients", "events", "metrics", "model", "log_sampling", "store", "pauses"]),
-    ("api", &["causes", "domain", "events", "log_sampling", "model", "modules", "protobuf", "store", "pauses"]),
-    ("http", &["api", "clock", "config", "logs", "metrics", "model", "modules", "progress", "log_sampling", "tls"]),
+    (
+        "domain",
+        &[
+            "causes",
+            "clients",
+            "events",
+            "metrics",
+            "model",
+            "log_sampling",
+            "store",
+            "pauses",
+        ],
+    ),
+    (
+        "api",
+        &[
+            "causes",
+            "domain",
+            "events",
+            "log_sampling",
+            "model",
+            "modules",
+            "protobuf",
+            "store",
+            "pauses",
+        ],
+    ),
+    (
+        "http",
+        &[
+            "api",
+            "clock",
+            "config",
+            "logs",
+            "metrics",
+            "model",
+            "modules",
+            "progress",
+            "log_sampling",
+            "tls",
+        ],
+    ),
 ];
 
 /// A path of names below the crate.
@@ -101,10 +202,19 @@ fn dependencies_point_one_way() {
     let sources = sources(Tests::Included);
     let mut problems = BTreeSet::new();
     for (module, source) in &sources {
-        let Some(allowed) = layers.get(module[0].as_str()) else { continue };
-        for used in used_paths(source).iter().filter_map(|used| resolved(module, used, &sources)) {
+        let Some(allowed) = layers.get(module[0].as_str()) else {
+            continue;
+        };
+        for used in used_paths(source)
+            .iter()
+            .filter_map(|used| resolved(module, used, &sources))
+        {
             if used[0] != module[0] && !allowed.contains(&used[0].as_str()) {
-                problems.insert(format!("`{}` may not use `{}`", module.join("::"), used.join("::")));
+                problems.insert(format!(
+                    "`{}` may not use `{}`",
+                    module.join("::"),
+                    used.join("::")
+                ));
             }
         }
     }
@@ -116,29 +226,52 @@ fn every_dependency_in_the_table_is_used() {
     let sources = sources(Tests::Included);
     let mut used = BTreeSet::new();
     for (module, source) in &sources {
-        let resolved = used_paths(source).into_iter().filter_map(|path| resolved(module, &path, &sources));
+        let resolved = used_paths(source)
+            .into_iter()
+            .filter_map(|path| resolved(module, &path, &sources));
         used.extend(resolved.map(|path| (module[0].clone(), path[0].clone())));
     }
-    let permitted = LAYERS.iter().flat_map(|(module, allowed)| allowed.iter().map(move |used| (*module, *used)));
-    let unused = permitted.filter(|(user, name)| !used.contains(&((*user).to_owned(), (*name).to_owned())));
-    assert_none(unused.map(|(user, name)| format!("`{user}` uses nothing of `{name}`")).collect());
+    let permitted = LAYERS
+        .iter()
+        .flat_map(|(module, allowed)| allowed.iter().map(move |used| (*module, *used)));
+    let unused =
+        permitted.filter(|(user, name)| !used.contains(&((*user).to_owned(), (*name).to_owned())));
+    assert_none(
+        unused
+            .map(|(user, name)| format!("`{user}` uses nothing of `{name}`"))
+            .collect(),
+    );
 }
 
-/// Goal: the fuzz targets, which only the nightly run builds, go on compiling. They include files of the host, and those may
-/// use no module that is not included.
+/// Goal: the fuzz targets, which only the nightly run builds, go on compiling. They include files
+/// of the host, and those may use no module that is not included.
 #[test]
 fn modules_in_the_fuzz_targets_use_no_others() {
     let targets = read(&workspace().join("tests/fuzz/src/lib.rs"));
     let included = included_modules(&targets);
-    assert!(included.contains(&vec!["rows".to_owned(), "digest".to_owned()]), "{included:?}");
-    let names: BTreeSet<_> = included.iter().map(|module| module[0].as_str()).chain(["encryption"]).collect();
+    assert!(
+        included.contains(&vec!["rows".to_owned(), "digest".to_owned()]),
+        "{included:?}"
+    );
+    let names: BTreeSet<_> = included
+        .iter()
+        .map(|module| module[0].as_str())
+        .chain(["encryption"])
+        .collect();
     let sources = sources(Tests::Excluded);
     let mut problems = Vec::new();
-    for (module, source) in sources.iter().filter(|(module, _)| included.iter().any(|found| module.starts_with(found)))
+    for (module, source) in sources
+        .iter()
+        .filter(|(module, _)| included.iter().any(|found| module.starts_with(found)))
     {
-        let used = used_paths(source).into_iter().filter_map(|used| resolved(module, &used, &sources));
+        let used = used_paths(source)
+            .into_iter()
+            .filter_map(|used| resolved(module, &used, &sources));
         let missing = used.filter(|used| !names.contains(used[0].as_str()));
-        problems.extend(missing.map(|used| format!("{} uses {}: include it", module.join("::"), used.join("::"))));
+        problems.extend(
+            missing
+                .map(|used| format!("{} uses {}: include it", module.join("::"), used.join("::"))),
+        );
     }
     assert_none(problems);
 }
@@ -150,7 +283,10 @@ fn included_modules(source: &str) -> Vec<Path> {
     for line in source.lines() {
         let text = line.trim_start();
         let depth = (line.len() - text.len()) / 4;
-        let declared = text.strip_prefix("pub ").unwrap_or(text).strip_prefix("mod ");
+        let declared = text
+            .strip_prefix("pub ")
+            .unwrap_or(text)
+            .strip_prefix("mod ");
         if let Some(name) = declared.and_then(|declared| declared.strip_suffix(" {")) {
             blocks.truncate(depth);
             blocks.push(name.to_owned());
@@ -167,19 +303,34 @@ fn included_modules(source: &str) -> Vec<Path> {
 #[test]
 fn every_top_level_module_is_in_the_code_map() {
     let map = read(&workspace().join("host/README.md"));
-    let (map, _) = map.split_once("\n## Layers\n").expect("the map is followed by the layers");
+    let (map, _) = map
+        .split_once("\n## Layers\n")
+        .expect("the map is followed by the layers");
     let modules = LAYERS.iter().map(|(name, _)| *name).chain(TOP);
-    let is_there = |name: &str| ["/", ".rs"].iter().any(|end| map.contains(&format!("{name}{end}`")));
+    let is_there = |name: &str| {
+        ["/", ".rs"]
+            .iter()
+            .any(|end| map.contains(&format!("{name}{end}`")))
+    };
     assert_none(
-        modules.filter(|name| !is_there(name)).map(|name| format!("`{name}` is not in the code map")).collect(),
+        modules
+            .filter(|name| !is_there(name))
+            .map(|name| format!("`{name}` is not in the code map"))
+            .collect(),
     );
 }
 
 #[test]
 fn every_top_level_module_is_in_the_table() {
     let placed: BTreeSet<&str> = LAYERS.iter().map(|(name, _)| *name).chain(TOP).collect();
-    let found = sources(Tests::Included).into_keys().map(|module| module[0].clone());
-    assert_none(found.filter(|name| !placed.contains(name.as_str())).collect());
+    let found = sources(Tests::Included)
+        .into_keys()
+        .map(|module| module[0].clone());
+    assert_none(
+        found
+            .filter(|name| !placed.contains(name.as_str()))
+            .collect(),
+    );
 }
 
 #[test]
@@ -187,8 +338,15 @@ fn modules_of_a_folder_have_no_circle() {
     let sources = sources(Tests::Excluded);
     let mut folders: BTreeMap<Path, Graph> = BTreeMap::new();
     for (module, source) in &sources {
-        for used in used_paths(source).iter().filter_map(|used| resolved(module, used, &sources)) {
-            let common = module.iter().zip(&used).take_while(|(one, other)| one == other).count();
+        for used in used_paths(source)
+            .iter()
+            .filter_map(|used| resolved(module, used, &sources))
+        {
+            let common = module
+                .iter()
+                .zip(&used)
+                .take_while(|(one, other)| one == other)
+                .count();
             if let (Some(user), Some(used)) = (module.get(common), used.get(common)) {
                 let graph = folders.entry(module[..common].to_vec()).or_default();
                 graph.entry(user.clone()).or_default().insert(used.clone());
@@ -196,9 +354,16 @@ fn modules_of_a_folder_have_no_circle() {
         }
     }
     let circles = folders.iter().flat_map(|(folder, graph)| {
-        let edges = graph.iter().flat_map(|(user, used)| used.iter().map(move |used| (user, used)));
+        let edges = graph
+            .iter()
+            .flat_map(|(user, used)| used.iter().map(move |used| (user, used)));
         let in_circle = edges.filter(|(user, used)| reaches(graph, used, user));
-        in_circle.map(|(user, used)| format!("`{}`: `{user}` uses `{used}`, which uses it", folder.join("::")))
+        in_circle.map(|(user, used)| {
+            format!(
+                "`{}`: `{user}` uses `{used}`, which uses it",
+                folder.join("::")
+            )
+        })
     });
     assert_none(circles.collect());
 }
@@ -209,12 +374,23 @@ fn registry_is_used_by_the_commands_about_modules_only() {
     let sources = sources(Tests::Included);
     let registry = Path::from(["modules", "registry"].map(str::to_owned));
     let uses = |module: &Path, source: &str| {
-        used_paths(source).iter().any(|used| resolved(module, used, &sources).as_ref() == Some(&registry))
+        used_paths(source)
+            .iter()
+            .any(|used| resolved(module, used, &sources).as_ref() == Some(&registry))
     };
-    let users = sources.iter().filter(|(module, source)| **module != registry && uses(module, source));
+    let users = sources
+        .iter()
+        .filter(|(module, source)| **module != registry && uses(module, source));
     let users = users.map(|(module, _)| module.join("::"));
-    let users: BTreeSet<_> = users.filter(|module| !module.starts_with("modules::registry::")).collect();
-    assert_eq!(users, BTreeSet::from(["pull", "push", "registry"].map(|command| format!("cli::module::{command}"))));
+    let users: BTreeSet<_> = users
+        .filter(|module| !module.starts_with("modules::registry::"))
+        .collect();
+    assert_eq!(
+        users,
+        BTreeSet::from(
+            ["pull", "push", "registry"].map(|command| format!("cli::module::{command}"))
+        )
+    );
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -229,15 +405,27 @@ fn sources(tests: Tests) -> BTreeMap<Path, String> {
     // The crate `bbs-encryption` has the name of a module in the host.
     let mut sources = BTreeMap::from([(Path::from(["encryption".to_owned()]), String::new())]);
     for file in rust_files(&root) {
-        let inside = file.strip_prefix(&root).expect("a file of the host").with_extension("");
-        let module: Path = inside.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+        let inside = file
+            .strip_prefix(&root)
+            .expect("a file of the host")
+            .with_extension("");
+        let module: Path = inside
+            .iter()
+            .map(|name| name.to_string_lossy().into_owned())
+            .collect();
         if tests == Tests::Included || !module.iter().any(|name| name == "tests") {
             let source = read(&file);
             let code = match tests {
                 Tests::Included => source.as_str(),
-                Tests::Excluded => source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default(),
+                Tests::Excluded => source
+                    .split("#[cfg(test)]\nmod tests {")
+                    .next()
+                    .unwrap_or_default(),
             };
-            let lines: Vec<_> = code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect();
+            let lines: Vec<_> = code
+                .lines()
+                .map(|line| line.split("//").next().unwrap_or_default())
+                .collect();
             sources.insert(module, lines.join("\n"));
         }
     }
@@ -261,7 +449,9 @@ fn used_paths(source: &str) -> Vec<Path> {
 fn read_tree<'a>(mut text: &'a str, prefix: &[String], paths: &mut Vec<Path>) -> &'a str {
     let mut path = prefix.to_vec();
     loop {
-        let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+        let end = text
+            .find(|c: char| !c.is_alphanumeric() && c != '_')
+            .unwrap_or(text.len());
         path.extend((end > 0).then(|| text[..end].to_owned()));
         text = &text[end..];
         if let Some(mut branches) = text.strip_prefix("::{") {
@@ -285,8 +475,15 @@ fn read_tree<'a>(mut text: &'a str, prefix: &[String], paths: &mut Vec<Path>) ->
 /// The module that a path in another module leads to, without the names of items.
 fn resolved(module: &Path, path: &[String], sources: &BTreeMap<Path, String>) -> Option<Path> {
     let mut names = path.iter().skip_while(|name| *name == "self").peekable();
-    let mut found = if path[0] == "crate" { Path::new() } else { module.clone() };
-    while names.next_if(|name| *name == "super" || *name == "crate").is_some() {
+    let mut found = if path[0] == "crate" {
+        Path::new()
+    } else {
+        module.clone()
+    };
+    while names
+        .next_if(|name| *name == "super" || *name == "crate")
+        .is_some()
+    {
         found.pop();
     }
     for name in names {
@@ -314,8 +511,21 @@ fn reaches(graph: &Graph, from: &str, to: &str) -> bool {
 
 #[test]
 fn paths_are_read_from_use_trees() {
-    let source = "use super::{a, b::{self, c as d}};\nuse bbs::crate_x;\nlet e = crate::f::g::<super::H>();";
-    let mut found: Vec<_> = used_paths(source).iter().map(|path| path.join("::")).collect();
+    let source =
+        "use super::{a, b::{self, c as d}};\nuse bbs::crate_x;\nlet e = crate::f::g::<super::H>();";
+    let mut found: Vec<_> = used_paths(source)
+        .iter()
+        .map(|path| path.join("::"))
+        .collect();
     found.sort();
-    assert_eq!(found, ["crate::f::g", "super::H", "super::a", "super::b::c", "super::b::self"]);
+    assert_eq!(
+        found,
+        [
+            "crate::f::g",
+            "super::H",
+            "super::a",
+            "super::b::c",
+            "super::b::self"
+        ]
+    );
 }

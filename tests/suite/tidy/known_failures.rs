@@ -1,5 +1,6 @@
-//! The tests that are known to fail on MySQL, in `tests/mysql-known-failures.tsv`: each exists, and has a reason and the
-//! file that is to be mended. `tests/run` runs them too, and fails if one of them passes, so that the list only shrinks.
+//! The tests that are known to fail on MySQL, in `tests/mysql-known-failures.tsv`: each exists, and
+//! has a reason and the file that is to be mended. `tests/run` runs them too, and fails if one of
+//! them passes, so that the list only shrinks.
 
 use std::collections::BTreeSet;
 

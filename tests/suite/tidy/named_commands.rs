@@ -1,5 +1,5 @@
-//! The commands that messages and documents name are run by a test, with each option that they name. A unit test of the host shows
-//! that the parser accepts each as it stands there.
+//! The commands that messages and documents name are run by a test, with each option that they
+//! name. A unit test of the host shows that the parser accepts each as it stands there.
 
 use std::collections::BTreeSet;
 
@@ -23,20 +23,41 @@ struct Named {
 
 /// The commands in a text that have words.
 fn named(text: &str) -> BTreeSet<Named> {
-    let is_word = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-');
-    let commands = text.match_indices("`bbs ").filter_map(|(start, _)| text[start + 1..].split('`').next());
+    let is_word = |word: &&str| {
+        word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-')
+    };
+    let commands = text
+        .match_indices("`bbs ")
+        .filter_map(|(start, _)| text[start + 1..].split('`').next());
     let commands = commands.map(|command| {
-        let words = command.split_whitespace().skip(1).take_while(is_word).map(str::to_owned).collect();
-        let options = command.split_whitespace().filter_map(|word| word.split('=').next());
-        let options = options.filter(|word| word.starts_with("--") && *word != GIVEN).map(str::to_owned).collect();
+        let words = command
+            .split_whitespace()
+            .skip(1)
+            .take_while(is_word)
+            .map(str::to_owned)
+            .collect();
+        let options = command
+            .split_whitespace()
+            .filter_map(|word| word.split('=').next());
+        let options = options
+            .filter(|word| word.starts_with("--") && *word != GIVEN)
+            .map(str::to_owned)
+            .collect();
         Named { words, options }
     });
-    commands.filter(|command| !command.words.is_empty()).collect()
+    commands
+        .filter(|command| !command.words.is_empty())
+        .collect()
 }
 
 /// The text without the ends of lines of comments and of continued strings.
 fn joined(text: &str) -> String {
-    let lines = text.lines().map(|line| line.trim().trim_start_matches(['/', '!']).trim_end_matches('\\').trim());
+    let lines = text.lines().map(|line| {
+        line.trim()
+            .trim_start_matches(['/', '!'])
+            .trim_end_matches('\\')
+            .trim()
+    });
     lines.collect::<Vec<_>>().join(" ")
 }
 
@@ -46,8 +67,9 @@ impl Named {
         let has_words = |words: &[String]| {
             let list = format!("\"{}\"", words.join("\", \""));
             let line = words.split_first().filter(|(first, _)| *first == "module");
-            let line =
-                line.is_some_and(|(_, rest)| !rest.is_empty() && tests.contains(&format!("\"{} ", rest.join(" "))));
+            let line = line.is_some_and(|(_, rest)| {
+                !rest.is_empty() && tests.contains(&format!("\"{} ", rest.join(" ")))
+            });
             tests.contains(&list) || line || tests.contains(&format!("$ bbs {} ", words.join(" ")))
         };
         let has_option = |option: &String| {
@@ -76,30 +98,57 @@ fn every_command_that_a_message_or_a_document_names_is_run_by_a_test() {
     let mut tests: Vec<_> = tests.iter().map(|path| joined(&read(path))).collect();
     tests.push(read(&workspace().join(RUN_DOCUMENT)));
     let mut found = BTreeSet::new();
-    for path in sources.iter().filter(|path| !path.ends_with("cli/named_commands.rs")) {
+    for path in sources
+        .iter()
+        .filter(|path| !path.ends_with("cli/named_commands.rs"))
+    {
         found.extend(named(&joined(&read(path))));
     }
     let retry = ["migrate", "quarantine", "retry"].map(str::to_owned);
-    assert!(found.iter().any(|command| command.words == retry), "{found:?}");
+    assert!(
+        found.iter().any(|command| command.words == retry),
+        "{found:?}"
+    );
     let is_of_the_host = |command: &Named| OF_THE_HOST_ALONE.contains(&command.words[0].as_str());
-    let missing =
-        found.iter().filter(|command| !is_of_the_host(command) && !tests.iter().any(|tests| command.is_run_in(tests)));
+    let missing = found.iter().filter(|command| {
+        !is_of_the_host(command) && !tests.iter().any(|tests| command.is_run_in(tests))
+    });
     assert_none(
-        missing.map(|Named { words, options }| format!("no test runs `bbs {}` {options:?}", words.join(" "))).collect(),
+        missing
+            .map(|Named { words, options }| {
+                format!("no test runs `bbs {}` {options:?}", words.join(" "))
+            })
+            .collect(),
     );
 }
 
 #[test]
 fn command_without_a_test_is_found() {
     let tests = r#"run(&["migrate", "status", "--json"]); site.succeed("sign modules --key a")"#;
-    let command = |text: &str| named(&format!("`bbs {text}`")).pop_first().expect("a command");
-    assert_eq!(named("with `bbs migrate status --json=x` or `bbs --help`"), [command("migrate status --json")].into());
-    for run in
-        ["migrate status", "migrate status --json", "migrate status --config c", "module sign", "module sign x --key k"]
-    {
+    let command = |text: &str| {
+        named(&format!("`bbs {text}`"))
+            .pop_first()
+            .expect("a command")
+    };
+    assert_eq!(
+        named("with `bbs migrate status --json=x` or `bbs --help`"),
+        [command("migrate status --json")].into()
+    );
+    for run in [
+        "migrate status",
+        "migrate status --json",
+        "migrate status --config c",
+        "module sign",
+        "module sign x --key k",
+    ] {
         assert!(command(run).is_run_in(tests), "{run}");
     }
-    for missing in ["migrate abort", "migrate status --watch", "module push", "module sign x --name n"] {
+    for missing in [
+        "migrate abort",
+        "migrate status --watch",
+        "module push",
+        "module sign x --name n",
+    ] {
         assert!(!command(missing).is_run_in(tests), "{missing}");
     }
 }

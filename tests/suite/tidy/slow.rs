@@ -1,5 +1,5 @@
-//! The tests that take more than five seconds on a quiet machine, in `tests/slow.tsv`: each exists, and has a reason.
-//! `tests/run` prints the names of those that take as long and are not there.
+//! The tests that take more than five seconds on a quiet machine, in `tests/slow.tsv`: each exists,
+//! and has a reason. `tests/run` prints the names of those that take as long and are not there.
 
 use std::collections::BTreeSet;
 
@@ -18,9 +18,13 @@ fn slow_tests_exist_and_have_a_reason() {
     let mut names = BTreeSet::new();
     let mut problems = Vec::new();
     for line in lines {
-        let Some((name, reason)) = line.split_once('\t') else { panic!("{line:?} is not a test and a reason") };
-        let is_prefix =
-            |test: &String| test.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+        let Some((name, reason)) = line.split_once('\t') else {
+            panic!("{line:?} is not a test and a reason")
+        };
+        let is_prefix = |test: &String| {
+            test.strip_prefix(name)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+        };
         if !tests.iter().any(is_prefix) {
             problems.push(format!("{name}: there is no such test"));
         }

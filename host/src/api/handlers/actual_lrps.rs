@@ -7,20 +7,55 @@ use crate::model::actual_lrp::ActualLrpFilter;
 
 pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let request: proto::ActualLrPsRequest = call.decode()?;
-    let process_guids = Vec::from_iter((!request.process_guid.is_empty()).then_some(request.process_guid));
+    let process_guids =
+        Vec::from_iter((!request.process_guid.is_empty()).then_some(request.process_guid));
     let (domain, cell_id, index) = (request.domain, request.cell_id, request.index);
-    filtered(page, ActualLrpFilter { domain, cell_id, process_guids, index }, call.version).await
+    filtered(
+        page,
+        ActualLrpFilter {
+            domain,
+            cell_id,
+            process_guids,
+            index,
+        },
+        call.version,
+    )
+    .await
 }
 
-pub(super) async fn list_by_process_guids(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
-    let process_guids = call.valid::<proto::ActualLrPsByProcessGuidsRequest>()?.process_guids;
-    filtered(page, ActualLrpFilter { process_guids, ..Default::default() }, call.version).await
+pub(super) async fn list_by_process_guids(
+    page: &mut Page,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
+    let process_guids = call
+        .valid::<proto::ActualLrPsByProcessGuidsRequest>()?
+        .process_guids;
+    filtered(
+        page,
+        ActualLrpFilter {
+            process_guids,
+            ..Default::default()
+        },
+        call.version,
+    )
+    .await
 }
 
-async fn filtered(page: &mut Page, filter: ActualLrpFilter, version: NativeVersion) -> Result<Vec<u8>, DomainError> {
+async fn filtered(
+    page: &mut Page,
+    filter: ActualLrpFilter,
+    version: NativeVersion,
+) -> Result<Vec<u8>, DomainError> {
     let lrps = actual_lrps::list(page, &filter).await?;
-    let actual_lrps = lrps.into_iter().map(|lrp| wire::actual_lrp_to(lrp, version)).collect();
-    Ok(proto::ActualLrPsResponse { error: None, actual_lrps }.encode_to_vec())
+    let actual_lrps = lrps
+        .into_iter()
+        .map(|lrp| wire::actual_lrp_to(lrp, version))
+        .collect();
+    Ok(proto::ActualLrPsResponse {
+        error: None,
+        actual_lrps,
+    }
+    .encode_to_vec())
 }
 
 /// The answer holds only an error, if there is one.
@@ -35,7 +70,9 @@ pub(super) async fn change(
             let instance = wire::instance_key_from(request.actual_lrp_instance_key);
             actual_lrps::claim(service, &request.process_guid, request.index, &instance).await?;
         }
-        ActualLrpChange::Start => actual_lrps::start(service, &wire::started_from(call.valid()?)).await?,
+        ActualLrpChange::Start => {
+            actual_lrps::start(service, &wire::started_from(call.valid()?)).await?
+        }
         ActualLrpChange::Crash => {
             let request: proto::CrashActualLrpRequest = call.valid()?;
             let key = wire::lrp_key_from(request.actual_lrp_key);
@@ -49,12 +86,25 @@ pub(super) async fn change(
         }
         ActualLrpChange::Remove => {
             let request: proto::RemoveActualLrpRequest = call.valid()?;
-            let instance = request.actual_lrp_instance_key.map(|key| wire::instance_key_from(Some(key)));
-            actual_lrps::remove(service, &request.process_guid, request.index, instance.as_ref()).await?;
+            let instance = request
+                .actual_lrp_instance_key
+                .map(|key| wire::instance_key_from(Some(key)));
+            actual_lrps::remove(
+                service,
+                &request.process_guid,
+                request.index,
+                instance.as_ref(),
+            )
+            .await?;
         }
         ActualLrpChange::Retire => {
             let request: proto::RetireActualLrpRequest = call.valid()?;
-            actual_lrps::retire(service, &wire::lrp_key_from(request.actual_lrp_key), call.trace_id).await?;
+            actual_lrps::retire(
+                service,
+                &wire::lrp_key_from(request.actual_lrp_key),
+                call.trace_id,
+            )
+            .await?;
         }
         ActualLrpChange::RemoveEvacuating => {
             let request: proto::RemoveEvacuatingActualLrpRequest = call.valid()?;

@@ -11,11 +11,21 @@ const NO_UPDATE: &str = "Invalid field: update";
 
 pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let lrps = desired_lrps::list(page, &filter(call.decode()?)).await?;
-    let desired_lrps = lrps.into_iter().map(|lrp| wire::desired_lrp_to(lrp, call.version)).collect();
-    Ok(proto::DesiredLrPsResponse { error: None, desired_lrps }.encode_to_vec())
+    let desired_lrps = lrps
+        .into_iter()
+        .map(|lrp| wire::desired_lrp_to(lrp, call.version))
+        .collect();
+    Ok(proto::DesiredLrPsResponse {
+        error: None,
+        desired_lrps,
+    }
+    .encode_to_vec())
 }
 
-pub(super) async fn scheduling_infos(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn scheduling_infos(
+    page: &mut Page,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
     let infos = desired_lrps::scheduling_infos(page, &filter_of_infos(call)?).await?;
     Ok(scheduling_infos_to(infos, call.version))
 }
@@ -24,45 +34,97 @@ pub(super) async fn scheduling_infos_of_definitions(
     page: &mut Page,
     call: HandlerCall<'_>,
 ) -> Result<Vec<u8>, DomainError> {
-    let infos = desired_lrps::scheduling_infos_of_definitions(page, &filter_of_infos(call)?).await?;
+    let infos =
+        desired_lrps::scheduling_infos_of_definitions(page, &filter_of_infos(call)?).await?;
     Ok(scheduling_infos_to(infos, call.version))
 }
 
 /// App guids are ignored, as in Diego.
 fn filter_of_infos(call: HandlerCall<'_>) -> Result<DesiredLrpFilter, DomainError> {
-    Ok(DesiredLrpFilter { app_guids: Vec::new(), ..filter(call.decode()?) })
+    Ok(DesiredLrpFilter {
+        app_guids: Vec::new(),
+        ..filter(call.decode()?)
+    })
 }
 
 fn scheduling_infos_to(infos: Vec<SchedulingInfo>, version: NativeVersion) -> Vec<u8> {
-    let desired_lrp_scheduling_infos = infos.into_iter().map(|info| wire::scheduling_info_to(info, version)).collect();
-    proto::DesiredLrpSchedulingInfosResponse { error: None, desired_lrp_scheduling_infos }.encode_to_vec()
+    let desired_lrp_scheduling_infos = infos
+        .into_iter()
+        .map(|info| wire::scheduling_info_to(info, version))
+        .collect();
+    proto::DesiredLrpSchedulingInfosResponse {
+        error: None,
+        desired_lrp_scheduling_infos,
+    }
+    .encode_to_vec()
 }
 
-pub(super) async fn routing_infos(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn routing_infos(
+    page: &mut Page,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
     let process_guids = call.decode::<proto::DesiredLrPsRequest>()?.process_guids;
-    let filter = DesiredLrpFilter { process_guids, ..Default::default() };
+    let filter = DesiredLrpFilter {
+        process_guids,
+        ..Default::default()
+    };
     let infos = desired_lrps::routing_infos(page, &filter).await?;
-    let desired_lrps = infos.into_iter().map(|info| wire::routing_info_to(info, call.version)).collect();
-    Ok(proto::DesiredLrPsResponse { error: None, desired_lrps }.encode_to_vec())
+    let desired_lrps = infos
+        .into_iter()
+        .map(|info| wire::routing_info_to(info, call.version))
+        .collect();
+    Ok(proto::DesiredLrPsResponse {
+        error: None,
+        desired_lrps,
+    }
+    .encode_to_vec())
 }
 
-pub(super) async fn scheduling_info(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
-    let process_guid = call.valid::<proto::DesiredLrpByProcessGuidRequest>()?.process_guid;
+pub(super) async fn scheduling_info(
+    reader: &mut Reader,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
+    let process_guid = call
+        .valid::<proto::DesiredLrpByProcessGuidRequest>()?
+        .process_guid;
     let info = desired_lrps::scheduling_info(reader, &process_guid).await?;
     let desired_lrp_scheduling_info = Some(wire::scheduling_info_to(info, call.version));
-    Ok(proto::DesiredLrpSchedulingInfoByProcessGuidResponse { error: None, desired_lrp_scheduling_info }
-        .encode_to_vec())
+    Ok(proto::DesiredLrpSchedulingInfoByProcessGuidResponse {
+        error: None,
+        desired_lrp_scheduling_info,
+    }
+    .encode_to_vec())
 }
 
-pub(super) async fn scheduling_infos_of(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
-    let process_guid = call.valid::<proto::DesiredLrpByProcessGuidRequest>()?.process_guid;
-    Ok(scheduling_infos_to(desired_lrps::scheduling_infos_of(reader, &process_guid).await?, call.version))
+pub(super) async fn scheduling_infos_of(
+    reader: &mut Reader,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
+    let process_guid = call
+        .valid::<proto::DesiredLrpByProcessGuidRequest>()?
+        .process_guid;
+    Ok(scheduling_infos_to(
+        desired_lrps::scheduling_infos_of(reader, &process_guid).await?,
+        call.version,
+    ))
 }
 
-pub(super) async fn get(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
-    let process_guid = call.valid::<proto::DesiredLrpByProcessGuidRequest>()?.process_guid;
-    let desired_lrp = Some(wire::desired_lrp_to(desired_lrps::get(reader, &process_guid).await?, call.version));
-    Ok(proto::DesiredLrpResponse { error: None, desired_lrp }.encode_to_vec())
+pub(super) async fn get(
+    reader: &mut Reader,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
+    let process_guid = call
+        .valid::<proto::DesiredLrpByProcessGuidRequest>()?
+        .process_guid;
+    let desired_lrp = Some(wire::desired_lrp_to(
+        desired_lrps::get(reader, &process_guid).await?,
+        call.version,
+    ));
+    Ok(proto::DesiredLrpResponse {
+        error: None,
+        desired_lrp,
+    }
+    .encode_to_vec())
 }
 
 /// The answer holds only an error, if there is one.
@@ -74,7 +136,11 @@ pub(super) async fn change(
     match method {
         DesiredLrpChange::Desire => {
             let request = desire_request(call)?;
-            let guid = request.desired_lrp.as_ref().map(|lrp| &*lrp.process_guid).unwrap_or_default();
+            let guid = request
+                .desired_lrp
+                .as_ref()
+                .map(|lrp| &*lrp.process_guid)
+                .unwrap_or_default();
             check(service, &request, guid)?;
             let lrp = wire::desired_lrp_from(request.desired_lrp.unwrap_or_default());
             desired_lrps::desire(service, lrp, call.trace_id).await?;
@@ -82,16 +148,32 @@ pub(super) async fn change(
         DesiredLrpChange::Update => {
             let request = update_request(call)?;
             check(service, &request, &request.process_guid)?;
-            let update = request.update.ok_or_else(|| rejected(service, &request.process_guid, NO_UPDATE.into()))?;
-            desired_lrps::update(service, &request.process_guid, &wire::update_from(update), call.trace_id).await?;
+            let update = request
+                .update
+                .ok_or_else(|| rejected(service, &request.process_guid, NO_UPDATE.into()))?;
+            desired_lrps::update(
+                service,
+                &request.process_guid,
+                &wire::update_from(update),
+                call.trace_id,
+            )
+            .await?;
         }
         DesiredLrpChange::CancelUpdate => {
-            let process_guid = call.valid::<proto::CancelUpdateDesiredLrpRequest>()?.process_guid;
+            let process_guid = call
+                .valid::<proto::CancelUpdateDesiredLrpRequest>()?
+                .process_guid;
             lrp_updates::cancel(service, &process_guid, call.trace_id).await?;
         }
         DesiredLrpChange::RollBack => {
             let request: proto::RollbackDesiredLrpRequest = call.valid()?;
-            lrp_updates::roll_back(service, &request.process_guid, &request.definition_id, call.trace_id).await?;
+            lrp_updates::roll_back(
+                service,
+                &request.process_guid,
+                &request.definition_id,
+                call.trace_id,
+            )
+            .await?;
         }
         DesiredLrpChange::Remove => {
             let process_guid = call.valid::<proto::RemoveDesiredLrpRequest>()?.process_guid;
@@ -120,7 +202,11 @@ fn update_request(call: HandlerCall<'_>) -> Result<proto::UpdateDesiredLrpReques
     Ok(request)
 }
 
-fn check(service: &Service, request: &impl Validate, process_guid: &[u8]) -> Result<(), DomainError> {
+fn check(
+    service: &Service,
+    request: &impl Validate,
+    process_guid: &[u8],
+) -> Result<(), DomainError> {
     validation::check(request).map_err(|findings| rejected(service, process_guid, findings))
 }
 
@@ -131,6 +217,14 @@ fn rejected(service: &Service, process_guid: &[u8], findings: String) -> DomainE
 }
 
 fn filter(request: proto::DesiredLrPsRequest) -> DesiredLrpFilter {
-    let proto::DesiredLrPsRequest { domain, process_guids, app_guids } = request;
-    DesiredLrpFilter { domain, process_guids, app_guids }
+    let proto::DesiredLrPsRequest {
+        domain,
+        process_guids,
+        app_guids,
+    } = request;
+    DesiredLrpFilter {
+        domain,
+        process_guids,
+        app_guids,
+    }
 }

@@ -1,4 +1,5 @@
-//! Calls of a cell that is being evacuated. Each answer says whether to keep the container, also when it has an error.
+//! Calls of a cell that is being evacuated. Each answer says whether to keep the container, also
+//! when it has an error.
 
 use super::{DomainError, HandlerCall, Message, Name, Service, Validate, errors, proto, wire};
 use crate::api::methods::EvacuationCall;
@@ -23,7 +24,11 @@ pub(super) async fn call(
             Some(errors::error(&refusal))
         }
     };
-    Ok(proto::EvacuationResponse { error, keep_container: answer.keeps_container }.encode_to_vec())
+    Ok(proto::EvacuationResponse {
+        error,
+        keep_container: answer.keeps_container,
+    }
+    .encode_to_vec())
 }
 
 /// A container that may still run is kept until the cell sends a valid request.
@@ -31,7 +36,10 @@ fn valid<M: Message + Name + Default + Validate>(
     call: HandlerCall<'_>,
     keeps_container: bool,
 ) -> Result<M, EvacuationAnswer> {
-    call.valid().map_err(|refusal| EvacuationAnswer { keeps_container, refusal: Some(refusal) })
+    call.valid().map_err(|refusal| EvacuationAnswer {
+        keeps_container,
+        refusal: Some(refusal),
+    })
 }
 
 async fn claimed(service: &Service, call: HandlerCall<'_>) -> EvacuationAnswer {
@@ -40,7 +48,12 @@ async fn claimed(service: &Service, call: HandlerCall<'_>) -> EvacuationAnswer {
         Err(answer) => return answer,
     };
     let key = wire::lrp_key_from(request.actual_lrp_key);
-    evacuation::evacuate_claimed(service, &key, &wire::instance_key_from(request.actual_lrp_instance_key)).await
+    evacuation::evacuate_claimed(
+        service,
+        &key,
+        &wire::instance_key_from(request.actual_lrp_instance_key),
+    )
+    .await
 }
 
 async fn running(service: &Service, call: HandlerCall<'_>) -> EvacuationAnswer {
@@ -66,5 +79,10 @@ async fn stopped(service: &Service, call: HandlerCall<'_>) -> EvacuationAnswer {
         Err(answer) => return answer,
     };
     let key = wire::lrp_key_from(request.actual_lrp_key);
-    evacuation::evacuate_stopped(service, &key, &wire::instance_key_from(request.actual_lrp_instance_key)).await
+    evacuation::evacuate_stopped(
+        service,
+        &key,
+        &wire::instance_key_from(request.actual_lrp_instance_key),
+    )
+    .await
 }

@@ -8,10 +8,17 @@ use crate::model::task::{End, TaskFilter};
 pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let proto::TasksRequest { domain, cell_id } = call.decode()?;
     let tasks = tasks::list(page, &TaskFilter { domain, cell_id }).await?;
-    Ok(proto::TasksResponse { error: None, tasks: tasks.into_iter().map(wire::task_to).collect() }.encode_to_vec())
+    Ok(proto::TasksResponse {
+        error: None,
+        tasks: tasks.into_iter().map(wire::task_to).collect(),
+    }
+    .encode_to_vec())
 }
 
-pub(super) async fn get(reader: &mut Reader, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn get(
+    reader: &mut Reader,
+    call: HandlerCall<'_>,
+) -> Result<Vec<u8>, DomainError> {
     let guid = call.valid::<proto::TaskByGuidRequest>()?.task_guid;
     let task = Some(wire::task_to(tasks::get(reader, &guid).await?));
     Ok(proto::TaskResponse { error: None, task }.encode_to_vec())
@@ -25,30 +32,64 @@ pub(super) async fn change(
 ) -> Result<Vec<u8>, DomainError> {
     match method {
         TaskChange::Desire => {
-            let proto::DesireTaskRequest { task_definition, task_guid, domain } = call.valid()?;
-            tasks::desire(service, tasks::desired(task_guid, domain, task_definition.unwrap_or_default())).await?;
+            let proto::DesireTaskRequest {
+                task_definition,
+                task_guid,
+                domain,
+            } = call.valid()?;
+            tasks::desire(
+                service,
+                tasks::desired(task_guid, domain, task_definition.unwrap_or_default()),
+            )
+            .await?;
         }
         TaskChange::Start => {
             let proto::StartTaskRequest { task_guid, cell_id } = call.valid()?;
             let should_start = tasks::start(service, &task_guid, &cell_id).await?;
-            return Ok(proto::StartTaskResponse { error: None, should_start }.encode_to_vec());
+            return Ok(proto::StartTaskResponse {
+                error: None,
+                should_start,
+            }
+            .encode_to_vec());
         }
         TaskChange::Cancel => {
             let guid = call.valid::<proto::TaskGuidRequest>()?.task_guid;
             tasks::cancel(service, &guid, call.trace_id).await?;
         }
         TaskChange::Fail => {
-            let proto::FailTaskRequest { task_guid, failure_reason } = call.valid()?;
+            let proto::FailTaskRequest {
+                task_guid,
+                failure_reason,
+            } = call.valid()?;
             tasks::fail(service, &task_guid, &failure_reason).await?;
         }
         TaskChange::Reject => {
-            let proto::RejectTaskRequest { task_guid, rejection_reason } = call.valid()?;
+            let proto::RejectTaskRequest {
+                task_guid,
+                rejection_reason,
+            } = call.valid()?;
             tasks::reject(service, &task_guid, &rejection_reason).await?;
         }
         TaskChange::Complete => {
             let request: proto::CompleteTaskRequest = call.valid()?;
-            let proto::CompleteTaskRequest { task_guid, cell_id, failed, failure_reason, result } = request;
-            tasks::complete(service, &task_guid, &cell_id, End { failed, failure_reason, result }).await?;
+            let proto::CompleteTaskRequest {
+                task_guid,
+                cell_id,
+                failed,
+                failure_reason,
+                result,
+            } = request;
+            tasks::complete(
+                service,
+                &task_guid,
+                &cell_id,
+                End {
+                    failed,
+                    failure_reason,
+                    result,
+                },
+            )
+            .await?;
         }
         TaskChange::Resolving => {
             let guid = call.valid::<proto::TaskGuidRequest>()?.task_guid;

@@ -7,13 +7,27 @@ use crate::model::actual_lrp::{InstanceKey, LrpKey};
 use crate::model::slot::Container;
 
 pub(in crate::api) fn lrp_key_from(key: Option<proto::ActualLrpKey>) -> LrpKey {
-    let proto::ActualLrpKey { process_guid, index, domain } = key.unwrap_or_default();
-    LrpKey { process_guid, index, domain }
+    let proto::ActualLrpKey {
+        process_guid,
+        index,
+        domain,
+    } = key.unwrap_or_default();
+    LrpKey {
+        process_guid,
+        index,
+        domain,
+    }
 }
 
 pub(in crate::api) fn instance_key_from(key: Option<proto::ActualLrpInstanceKey>) -> InstanceKey {
-    let proto::ActualLrpInstanceKey { instance_guid, cell_id } = key.unwrap_or_default();
-    InstanceKey { instance_guid, cell_id }
+    let proto::ActualLrpInstanceKey {
+        instance_guid,
+        cell_id,
+    } = key.unwrap_or_default();
+    InstanceKey {
+        instance_guid,
+        cell_id,
+    }
 }
 
 pub(in crate::api) fn started_from(request: proto::StartActualLrpRequest) -> Container {
@@ -22,7 +36,11 @@ pub(in crate::api) fn started_from(request: proto::StartActualLrpRequest) -> Con
         instance: instance_key_from(request.actual_lrp_instance_key),
         net_info: request.actual_lrp_net_info.unwrap_or_default(),
         internal_routes: hostnames_from(request.actual_lrp_internal_routes),
-        metric_tags: request.metric_tags.into_iter().map(|entry| (entry.key, entry.value)).collect(),
+        metric_tags: request
+            .metric_tags
+            .into_iter()
+            .map(|entry| (entry.key, entry.value))
+            .collect(),
         routable: is_routable(request.routable),
         availability_zone: request.availability_zone,
     }
@@ -34,7 +52,11 @@ pub(in crate::api) fn evacuated_from(request: proto::EvacuateRunningActualLrpReq
         instance: instance_key_from(request.actual_lrp_instance_key),
         net_info: request.actual_lrp_net_info.unwrap_or_default(),
         internal_routes: hostnames_from(request.actual_lrp_internal_routes),
-        metric_tags: request.metric_tags.into_iter().map(|entry| (entry.key, entry.value)).collect(),
+        metric_tags: request
+            .metric_tags
+            .into_iter()
+            .map(|entry| (entry.key, entry.value))
+            .collect(),
         routable: is_routable(request.routable),
         availability_zone: request.availability_zone,
     }

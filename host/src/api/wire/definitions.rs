@@ -12,21 +12,37 @@ pub(super) fn definition_from(definition: proto::LrpDefinition) -> Definition {
 }
 
 /// The current definition first.
-pub(in crate::api) fn definitions_to(definitions: DefinitionList) -> Vec<proto::ArchivedLrpDefinition> {
+pub(in crate::api) fn definitions_to(
+    definitions: DefinitionList,
+) -> Vec<proto::ArchivedLrpDefinition> {
     let DefinitionList { lrp, others } = definitions;
     let archived = |archived: ArchivedDefinition| proto::ArchivedLrpDefinition {
         created_at: archived.definition.run_info.created_at,
         last_active_at: archived.last_active_ns.unwrap_or_default(),
         definition: Some(
-            (&desired_lrp_to(lrp.with_definition(archived.definition), NativeVersion::Definitions)).into(),
+            (&desired_lrp_to(
+                lrp.with_definition(archived.definition),
+                NativeVersion::Definitions,
+            ))
+                .into(),
         ),
     };
-    let current = archived(ArchivedDefinition { definition: lrp.definition(), last_active_ns: None });
-    std::iter::once(current).chain(others.into_iter().map(archived)).collect()
+    let current = archived(ArchivedDefinition {
+        definition: lrp.definition(),
+        last_active_ns: None,
+    });
+    std::iter::once(current)
+        .chain(others.into_iter().map(archived))
+        .collect()
 }
 
 pub(in crate::api) fn update_status_to(status: UpdateStatus) -> proto::DesiredLrpUpdateStatus {
-    let UpdateStatus { target, update, progress, halt } = status;
+    let UpdateStatus {
+        target,
+        update,
+        progress,
+        halt,
+    } = status;
     let count = |instances: usize| i32::try_from(instances).unwrap_or(i32::MAX);
     proto::DesiredLrpUpdateStatus {
         definition_id: target.definition_id,
@@ -38,7 +54,10 @@ pub(in crate::api) fn update_status_to(status: UpdateStatus) -> proto::DesiredLr
         running_previous: count(progress.old),
         waiting: count(progress.pending),
         failing: count(progress.failing),
-        halt_reason: halt.as_ref().map(|halt| halt.reason.clone()).unwrap_or_default(),
+        halt_reason: halt
+            .as_ref()
+            .map(|halt| halt.reason.clone())
+            .unwrap_or_default(),
         halted_at: halt.map_or(0, |halt| halt.since_ns),
     }
 }

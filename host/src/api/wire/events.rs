@@ -4,7 +4,8 @@ use prost::Message;
 
 use super::definitions::update_status_to;
 use super::{
-    NativeVersion, actual_lrp_to, definition_id, desired_lrp_to, instance_key_to, lrp_key_to, proto, tag_to, task_to,
+    NativeVersion, actual_lrp_to, definition_id, desired_lrp_to, instance_key_to, lrp_key_to,
+    proto, tag_to, task_to,
 };
 use crate::events::Event;
 use crate::model::actual_lrp::{ActualLrp, Presence};
@@ -15,17 +16,30 @@ use crate::model::{Text, TraceId};
 use crate::modules::translate::ChangedRecord;
 
 /// The name of an event on the stream, and its encoded message.
-pub(in crate::api) fn event_to(event: &Event<'_>, version: NativeVersion) -> (&'static str, Vec<u8>) {
+pub(in crate::api) fn event_to(
+    event: &Event<'_>,
+    version: NativeVersion,
+) -> (&'static str, Vec<u8>) {
     match *event {
         Event::DesiredLrpCreated { lrp, trace_id } => {
-            let message =
-                proto::DesiredLrpCreatedEvent { desired_lrp: desired(lrp, version), trace_id: trace(trace_id) };
+            let message = proto::DesiredLrpCreatedEvent {
+                desired_lrp: desired(lrp, version),
+                trace_id: trace(trace_id),
+            };
             ("desired_lrp_created", message.encode_to_vec())
         }
-        Event::DesiredLrpChanged { before, after, trace_id } => {
+        Event::DesiredLrpChanged {
+            before,
+            after,
+            trace_id,
+        } => {
             let (before, after) = (desired(before, version), desired(after, version));
-            let message =
-                proto::DesiredLrpChangedEvent { before, after, trace_id: trace(trace_id), update_status: None };
+            let message = proto::DesiredLrpChangedEvent {
+                before,
+                after,
+                trace_id: trace(trace_id),
+                update_status: None,
+            };
             ("desired_lrp_changed", message.encode_to_vec())
         }
         Event::UpdateHalt { lrp, status } => {
@@ -38,17 +52,29 @@ pub(in crate::api) fn event_to(event: &Event<'_>, version: NativeVersion) -> (&'
             ("desired_lrp_changed", message.encode_to_vec())
         }
         Event::DesiredLrpRemoved { lrp, trace_id } => {
-            let message =
-                proto::DesiredLrpRemovedEvent { desired_lrp: desired(lrp, version), trace_id: trace(trace_id) };
+            let message = proto::DesiredLrpRemovedEvent {
+                desired_lrp: desired(lrp, version),
+                trace_id: trace(trace_id),
+            };
             ("desired_lrp_removed", message.encode_to_vec())
         }
         Event::InstanceCreated { lrp, trace_id } => {
-            let message =
-                proto::ActualLrpInstanceCreatedEvent { actual_lrp: actual(lrp, version), trace_id: trace(trace_id) };
+            let message = proto::ActualLrpInstanceCreatedEvent {
+                actual_lrp: actual(lrp, version),
+                trace_id: trace(trace_id),
+            };
             ("actual_lrp_instance_created", message.encode_to_vec())
         }
-        Event::InstanceChanged { before, after, trace_id } => {
-            let key = if after.process_guid.is_empty() { before.key() } else { after.key() };
+        Event::InstanceChanged {
+            before,
+            after,
+            trace_id,
+        } => {
+            let key = if after.process_guid.is_empty() {
+                before.key()
+            } else {
+                after.key()
+            };
             let message = proto::ActualLrpInstanceChangedEvent {
                 actual_lrp_key: Some(lrp_key_to(key)),
                 actual_lrp_instance_key: Some(instance_key_to(Event::changed_key(before, after))),
@@ -59,36 +85,64 @@ pub(in crate::api) fn event_to(event: &Event<'_>, version: NativeVersion) -> (&'
             ("actual_lrp_instance_changed", message.encode_to_vec())
         }
         Event::InstanceRemoved { lrp, trace_id } => {
-            let message =
-                proto::ActualLrpInstanceRemovedEvent { actual_lrp: actual(lrp, version), trace_id: trace(trace_id) };
+            let message = proto::ActualLrpInstanceRemovedEvent {
+                actual_lrp: actual(lrp, version),
+                trace_id: trace(trace_id),
+            };
             ("actual_lrp_instance_removed", message.encode_to_vec())
         }
-        Event::InstanceCrashed { before, after } => {
-            ("actual_lrp_crashed", crashed(before, after, version).encode_to_vec())
-        }
-        Event::TaskCreated(created) => {
-            ("task_created", proto::TaskCreatedEvent { task: task(created) }.encode_to_vec())
-        }
+        Event::InstanceCrashed { before, after } => (
+            "actual_lrp_crashed",
+            crashed(before, after, version).encode_to_vec(),
+        ),
+        Event::TaskCreated(created) => (
+            "task_created",
+            proto::TaskCreatedEvent {
+                task: task(created),
+            }
+            .encode_to_vec(),
+        ),
         Event::TaskChanged { before, after } => {
-            let message = proto::TaskChangedEvent { before: task(before), after: task(after) };
+            let message = proto::TaskChangedEvent {
+                before: task(before),
+                after: task(after),
+            };
             ("task_changed", message.encode_to_vec())
         }
-        Event::TaskRemoved(removed) => {
-            ("task_removed", proto::TaskRemovedEvent { task: task(removed) }.encode_to_vec())
-        }
+        Event::TaskRemoved(removed) => (
+            "task_removed",
+            proto::TaskRemovedEvent {
+                task: task(removed),
+            }
+            .encode_to_vec(),
+        ),
     }
 }
 
-/// The records of a change. Rows of instances are complete messages, one change for each row of the slot.
-pub(in crate::api) fn changed_records_to(change: &RecordChange, version: NativeVersion) -> Vec<ChangedRecord> {
+/// The records of a change. Rows of instances are complete messages, one change for each row of the
+/// slot.
+pub(in crate::api) fn changed_records_to(
+    change: &RecordChange,
+    version: NativeVersion,
+) -> Vec<ChangedRecord> {
     match change {
         RecordChange::DesiredLrp { before, after, .. } => {
-            let encoded = |lrp: &Option<Box<DesiredLrp>>| Some(desired(lrp.as_deref()?, version)?.encode_to_vec());
-            vec![ChangedRecord { message: "DesiredLRP", before: encoded(before), after: encoded(after) }]
+            let encoded = |lrp: &Option<Box<DesiredLrp>>| {
+                Some(desired(lrp.as_deref()?, version)?.encode_to_vec())
+            };
+            vec![ChangedRecord {
+                message: "DesiredLRP",
+                before: encoded(before),
+                after: encoded(after),
+            }]
         }
         RecordChange::UpdateHalt { lrp, .. } => {
             let encoded = desired(lrp, version).map(|lrp| lrp.encode_to_vec());
-            vec![ChangedRecord { message: "DesiredLRP", before: encoded.clone(), after: encoded }]
+            vec![ChangedRecord {
+                message: "DesiredLRP",
+                before: encoded.clone(),
+                after: encoded,
+            }]
         }
         RecordChange::Slot { before, after, .. } => {
             let encoded = |row: Option<&ActualLrp>| Some(actual(row?, version)?.encode_to_vec());
@@ -97,16 +151,26 @@ pub(in crate::api) fn changed_records_to(change: &RecordChange, version: NativeV
                 before: encoded(before.at(presence)),
                 after: encoded(after.at(presence)),
             });
-            rows.filter(|row| row.before.is_some() || row.after.is_some()).collect()
+            rows.filter(|row| row.before.is_some() || row.after.is_some())
+                .collect()
         }
         RecordChange::Task { before, after } => {
-            let encoded = |record: &Option<Box<Task>>| Some(task(record.as_deref()?)?.encode_to_vec());
-            vec![ChangedRecord { message: "Task", before: encoded(before), after: encoded(after) }]
+            let encoded =
+                |record: &Option<Box<Task>>| Some(task(record.as_deref()?)?.encode_to_vec());
+            vec![ChangedRecord {
+                message: "Task",
+                before: encoded(before),
+                after: encoded(after),
+            }]
         }
     }
 }
 
-fn crashed(before: &ActualLrp, after: &ActualLrp, version: NativeVersion) -> proto::ActualLrpCrashedEvent {
+fn crashed(
+    before: &ActualLrp,
+    after: &ActualLrp,
+    version: NativeVersion,
+) -> proto::ActualLrpCrashedEvent {
     proto::ActualLrpCrashedEvent {
         actual_lrp_key: Some(lrp_key_to(after.key())),
         actual_lrp_instance_key: Some(instance_key_to(before.instance_key())),

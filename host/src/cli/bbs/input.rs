@@ -19,9 +19,15 @@ pub(in crate::cli) enum MessageFileError {
     #[error("standard input has more than {} bytes", files::TEXT_BYTES)]
     TooLarge,
     #[error("{} is not valid JSON", .path.display())]
-    Json { path: PathBuf, source: serde_json::Error },
+    Json {
+        path: PathBuf,
+        source: serde_json::Error,
+    },
     #[error("{} is not valid YAML", .path.display())]
-    Yaml { path: PathBuf, source: Box<serde_saphyr::Error> },
+    Yaml {
+        path: PathBuf,
+        source: Box<serde_saphyr::Error>,
+    },
     #[error("{} cannot be used: {fault}", .path.display())]
     Form { path: PathBuf, fault: JsonError },
 }
@@ -31,33 +37,57 @@ pub(in crate::cli) enum MessageFileError {
 /// # Errors
 /// The file cannot be read, is neither, or has a field that the message does not have.
 pub(in crate::cli) fn message<M: JsonMessage>(path: &Path) -> Result<M, MessageFileError> {
-    let shown = if path.as_os_str() == STANDARD_INPUT { Path::new("standard input") } else { path };
+    let shown = if path.as_os_str() == STANDARD_INPUT {
+        Path::new("standard input")
+    } else {
+        path
+    };
     let value = value(path, shown)?;
-    json::from_value(value).map_err(|fault| MessageFileError::Form { path: shown.to_owned(), fault })
+    json::from_value(value).map_err(|fault| MessageFileError::Form {
+        path: shown.to_owned(),
+        fault,
+    })
 }
 
 fn value(path: &Path, shown: &Path) -> Result<Value, MessageFileError> {
     let owned = || shown.to_owned();
     let is_stdin = path.as_os_str() == STANDARD_INPUT;
-    let text = if is_stdin { standard_input() } else { files::read_text(path) };
-    let text = text.map_err(|source| MessageFileError::Read { path: owned(), source })?;
+    let text = if is_stdin {
+        standard_input()
+    } else {
+        files::read_text(path)
+    };
+    let text = text.map_err(|source| MessageFileError::Read {
+        path: owned(),
+        source,
+    })?;
     if text.len() as u64 > files::TEXT_BYTES {
         return Err(MessageFileError::TooLarge);
     }
-    let is_json =
-        path.extension().is_some_and(|extension| extension == "json") || is_stdin && text.trim_start().starts_with('{');
+    let is_json = path
+        .extension()
+        .is_some_and(|extension| extension == "json")
+        || is_stdin && text.trim_start().starts_with('{');
     if is_json {
-        serde_json::from_str(&text).map_err(|source| MessageFileError::Json { path: owned(), source })
+        serde_json::from_str(&text).map_err(|source| MessageFileError::Json {
+            path: owned(),
+            source,
+        })
     } else {
-        serde_saphyr::from_str(&text)
-            .map_err(|source| MessageFileError::Yaml { path: owned(), source: Box::new(source) })
+        serde_saphyr::from_str(&text).map_err(|source| MessageFileError::Yaml {
+            path: owned(),
+            source: Box::new(source),
+        })
     }
 }
 
 fn standard_input() -> io::Result<String> {
     let mut text = String::new();
     // A byte more, so that one that is too large is noticed.
-    io::stdin().lock().take(files::TEXT_BYTES + 1).read_to_string(&mut text)?;
+    io::stdin()
+        .lock()
+        .take(files::TEXT_BYTES + 1)
+        .read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -89,14 +119,24 @@ mod tests {
         for (name, text, expected) in [
             ("a.json", "{", "a.json is not valid JSON"),
             ("a.yaml", "a: [", "a.yaml is not valid YAML"),
-            ("a.yaml", "instnaces: 3", "there is no field \"instnaces\"; there is \"instances\""),
-            ("a.yaml", "process_guid: 7", "process_guid: 7 is not a text; put it in quotes"),
+            (
+                "a.yaml",
+                "instnaces: 3",
+                "there is no field \"instnaces\"; there is \"instances\"",
+            ),
+            (
+                "a.yaml",
+                "process_guid: 7",
+                "process_guid: 7 is not a text; put it in quotes",
+            ),
             ("a.yaml", "", "null is not an object"),
         ] {
             let error = read(name, text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        let error = message::<models::DesiredLrp>(Path::new("absent.yaml")).unwrap_err().to_string();
+        let error = message::<models::DesiredLrp>(Path::new("absent.yaml"))
+            .unwrap_err()
+            .to_string();
         assert_eq!(error, "cannot read absent.yaml");
     }
 }

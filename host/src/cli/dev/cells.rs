@@ -1,5 +1,6 @@
-//! Simulated cells for `bbs dev`: they claim and start instances and run tasks as reps do, but without containers. They are
-//! clients of the API, and all that they know is in its records, so they continue after a restart.
+//! Simulated cells for `bbs dev`: they claim and start instances and run tasks as reps do, but
+//! without containers. They are clients of the API, and all that they know is in its records, so
+//! they continue after a restart.
 
 mod steps;
 mod updates;
@@ -46,9 +47,18 @@ impl SimulatedCells {
     /// No connections can be made in this process.
     pub(super) fn new(host: SocketAddr, cells: u16) -> Result<Self, ConnectError> {
         // The next round is the next attempt.
-        let options = Options { retries: Retries::NONE, timeout: Some(TIMEOUT), ..Options::default() };
+        let options = Options {
+            retries: Retries::NONE,
+            timeout: Some(TIMEOUT),
+            ..Options::default()
+        };
         let client = Client::new(&format!("http://{host}"), options)?;
-        Ok(Self { client, cells, running: BTreeMap::new(), updates: SeenUpdates::default() })
+        Ok(Self {
+            client,
+            cells,
+            running: BTreeMap::new(),
+            updates: SeenUpdates::default(),
+        })
     }
 
     /// Works until it is dropped.
@@ -68,8 +78,12 @@ impl SimulatedCells {
 
     /// Makes the steps that are due for all instances and tasks.
     async fn round(&mut self) -> Result<(), CallError> {
-        let instances = self.client.actual_lrps(&proto::ActualLrPsRequest::default()).await?;
-        // Listed later than the instances, so that each of them is among these unless it is not desired any more.
+        let instances = self
+            .client
+            .actual_lrps(&proto::ActualLrPsRequest::default())
+            .await?;
+        // Listed later than the instances, so that each of them is among these unless it is not
+        // desired any more.
         let desired = self.desired_lrps().await?;
         let tasks = self.client.tasks(&proto::TasksRequest::default()).await?;
         self.print_stopped(&instances.actual_lrps);
@@ -78,9 +92,14 @@ impl SimulatedCells {
         let now_ns = SystemClock.now_ns();
         for row in &instances.actual_lrps {
             let key = row.actual_lrp_key.as_ref();
-            let is_desired =
-                key.is_some_and(|key| desired.get(&key.process_guid).is_some_and(|lrp| key.index < lrp.instances));
-            let Some(step) = InstanceStep::of(row, is_desired, self.cells, now_ns) else { continue };
+            let is_desired = key.is_some_and(|key| {
+                desired
+                    .get(&key.process_guid)
+                    .is_some_and(|lrp| key.index < lrp.instances)
+            });
+            let Some(step) = InstanceStep::of(row, is_desired, self.cells, now_ns) else {
+                continue;
+            };
             self.advance(row, step, &mut load).await?;
         }
         for task in &tasks.tasks {
@@ -96,13 +115,21 @@ impl SimulatedCells {
     /// The instances and definitions of each desired LRP.
     async fn desired_lrps(&self) -> Result<BTreeMap<Vec<u8>, DesiredByCells>, CallError> {
         let request = proto::DesiredLrPsRequest::default();
-        let answer = self.client.desired_lrp_scheduling_infos_of_definitions(&request).await?;
+        let answer = self
+            .client
+            .desired_lrp_scheduling_infos_of_definitions(&request)
+            .await?;
         let mut desired = BTreeMap::new();
         for info in answer.desired_lrp_scheduling_infos {
-            let Some(key) = info.desired_lrp_key else { continue };
+            let Some(key) = info.desired_lrp_key else {
+                continue;
+            };
             // The current definition comes first, and the previous one follows during an update.
-            let of_first =
-                DesiredByCells { instances: info.instances, definition_id: info.definition_id, is_updated: false };
+            let of_first = DesiredByCells {
+                instances: info.instances,
+                definition_id: info.definition_id,
+                is_updated: false,
+            };
             desired
                 .entry(key.process_guid)
                 .and_modify(|lrp: &mut DesiredByCells| lrp.is_updated = true)
@@ -112,15 +139,25 @@ impl SimulatedCells {
     }
 
     /// Prints which updates have begun, are halted or complete since the last round.
-    async fn print_updates(&mut self, desired: &BTreeMap<Vec<u8>, DesiredByCells>) -> Result<(), CallError> {
+    async fn print_updates(
+        &mut self,
+        desired: &BTreeMap<Vec<u8>, DesiredByCells>,
+    ) -> Result<(), CallError> {
         let mut now = BTreeMap::new();
         for (guid, lrp) in desired {
-            let mut status =
-                proto::DesiredLrpUpdateStatus { definition_id: lrp.definition_id.clone(), ..Default::default() };
+            let mut status = proto::DesiredLrpUpdateStatus {
+                definition_id: lrp.definition_id.clone(),
+                ..Default::default()
+            };
             if lrp.is_updated {
-                let request = proto::DesiredLrpUpdateStatusRequest { process_guid: guid.clone() };
+                let request = proto::DesiredLrpUpdateStatusRequest {
+                    process_guid: guid.clone(),
+                };
                 // Removed since it was listed.
-                let Some(answer) = accepted(self.client.desired_lrp_update_status(&request).await)? else { continue };
+                let Some(answer) = accepted(self.client.desired_lrp_update_status(&request).await)?
+                else {
+                    continue;
+                };
                 status = answer.status.unwrap_or_default();
             }
             now.insert(guid.clone(), status);
@@ -132,14 +169,27 @@ impl SimulatedCells {
     /// Prints which containers were stopped since the last round.
     fn print_stopped(&mut self, rows: &[proto::ActualLrp]) {
         let running = rows.iter().filter(|row| steps::runs_on(row, self.cells));
-        let running = running.filter_map(|row| Some((row.actual_lrp_instance_key.clone()?.instance_guid, label(row))));
+        let running = running.filter_map(|row| {
+            Some((
+                row.actual_lrp_instance_key.clone()?.instance_guid,
+                label(row),
+            ))
+        });
         let before = std::mem::replace(&mut self.running, running.collect());
-        for (_, label) in before.iter().filter(|(guid, _)| !self.running.contains_key(*guid)) {
+        for (_, label) in before
+            .iter()
+            .filter(|(guid, _)| !self.running.contains_key(*guid))
+        {
             announce(format_args!("{label} stopped"));
         }
     }
 
-    async fn advance(&self, row: &proto::ActualLrp, step: InstanceStep, load: &mut Load) -> Result<(), CallError> {
+    async fn advance(
+        &self,
+        row: &proto::ActualLrp,
+        step: InstanceStep,
+        load: &mut Load,
+    ) -> Result<(), CallError> {
         match step {
             InstanceStep::Claim => self.claim(row, load.place()).await,
             InstanceStep::Start => self.start(row).await,
@@ -149,8 +199,10 @@ impl SimulatedCells {
     }
 
     async fn claim(&self, row: &proto::ActualLrp, cell_id: String) -> Result<(), CallError> {
-        let instance =
-            proto::ActualLrpInstanceKey { instance_guid: Uuid::new_v4().to_string().into(), cell_id: cell_id.into() };
+        let instance = proto::ActualLrpInstanceKey {
+            instance_guid: Uuid::new_v4().to_string().into(),
+            cell_id: cell_id.into(),
+        };
         let key = row.actual_lrp_key.clone().unwrap_or_default();
         let request = proto::ClaimActualLrpRequest {
             process_guid: key.process_guid,
@@ -164,9 +216,13 @@ impl SimulatedCells {
     /// Runs an instance whose start time is over, or has it fail, as its desired LRP says.
     async fn start(&self, row: &proto::ActualLrp) -> Result<(), CallError> {
         let key = row.actual_lrp_key.clone().unwrap_or_default();
-        let request = proto::DesiredLrpByProcessGuidRequest { process_guid: key.process_guid.clone() };
+        let request = proto::DesiredLrpByProcessGuidRequest {
+            process_guid: key.process_guid.clone(),
+        };
         // Removed since it was listed; the next round stops the instance.
-        let Some(answer) = accepted(self.client.desired_lrp(&request).await)? else { return Ok(()) };
+        let Some(answer) = accepted(self.client.desired_lrp(&request).await)? else {
+            return Ok(());
+        };
         let desired = answer.desired_lrp.unwrap_or_default();
         if fails(desired.action.as_ref()) {
             return self.crash(row, FAILURE).await;
@@ -210,8 +266,13 @@ impl SimulatedCells {
 
     async fn start_task(&self, task: &proto::Task, cell_id: String) -> Result<(), CallError> {
         let what = format!("{cell_id}: task {}", text(&task.task_guid));
-        let request = proto::StartTaskRequest { task_guid: task.task_guid.clone(), cell_id: cell_id.into() };
-        if accepted(self.client.start_task(&request).await)?.is_some_and(|answer| answer.should_start) {
+        let request = proto::StartTaskRequest {
+            task_guid: task.task_guid.clone(),
+            cell_id: cell_id.into(),
+        };
+        if accepted(self.client.start_task(&request).await)?
+            .is_some_and(|answer| answer.should_start)
+        {
             announce(format_args!("{what} runs"));
         }
         Ok(())
@@ -225,17 +286,26 @@ impl SimulatedCells {
             cell_id: task.cell_id.clone(),
             failed,
             failure_reason: if failed { FAILURE.into() } else { Vec::new() },
-            result: if failed || definition.result_file.is_empty() { Vec::new() } else { b"simulated".to_vec() },
+            result: if failed || definition.result_file.is_empty() {
+                Vec::new()
+            } else {
+                b"simulated".to_vec()
+            },
         };
         if accepted(self.client.complete_task(&request).await)?.is_some() {
             let result = if failed { "failed" } else { "completed" };
-            announce(format_args!("{}: task {} {result}", text(&task.cell_id), text(&task.task_guid)));
+            announce(format_args!(
+                "{}: task {} {result}",
+                text(&task.cell_id),
+                text(&task.task_guid)
+            ));
         }
         Ok(())
     }
 }
 
-/// The answer of a call about a record; `None` if the host refuses it, because the record has changed since it was listed.
+/// The answer of a call about a record; `None` if the host refuses it, because the record has
+/// changed since it was listed.
 fn accepted<A>(answer: Result<A, CallError>) -> Result<Option<A>, CallError> {
     match answer {
         Err(CallError::Refused(_)) => Ok(None),
@@ -245,8 +315,11 @@ fn accepted<A>(answer: Result<A, CallError>) -> Result<Option<A>, CallError> {
 
 fn net_info(container_ports: &[u32]) -> proto::ActualLrpNetInfo {
     let ports = container_ports.iter().zip(FIRST_HOST_PORT..);
-    let ports =
-        ports.map(|(port, host_port)| proto::PortMapping { container_port: *port, host_port, ..Default::default() });
+    let ports = ports.map(|(port, host_port)| proto::PortMapping {
+        container_port: *port,
+        host_port,
+        ..Default::default()
+    });
     proto::ActualLrpNetInfo {
         address: b"127.0.0.1".to_vec(),
         instance_address: b"127.0.0.1".to_vec(),
@@ -257,9 +330,18 @@ fn net_info(container_ports: &[u32]) -> proto::ActualLrpNetInfo {
 
 /// An instance and its cell, for the terminal.
 fn label(row: &proto::ActualLrp) -> String {
-    let (key, instance) = (row.actual_lrp_key.as_ref(), row.actual_lrp_instance_key.as_ref());
+    let (key, instance) = (
+        row.actual_lrp_key.as_ref(),
+        row.actual_lrp_instance_key.as_ref(),
+    );
     let cell = instance.map_or_else(String::new, |instance| text(&instance.cell_id));
-    key.map_or_else(String::new, |key| format!("{cell}: instance {} of {}", key.index, text(&key.process_guid)))
+    key.map_or_else(String::new, |key| {
+        format!(
+            "{cell}: instance {} of {}",
+            key.index,
+            text(&key.process_guid)
+        )
+    })
 }
 
 /// Text of a client, without control characters.

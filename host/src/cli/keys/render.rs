@@ -12,20 +12,48 @@ macro_rules! line {
 }
 
 fn joined<'a>(labels: impl IntoIterator<Item = &'a str>) -> String {
-    labels.into_iter().map(printable::line).collect::<Vec<_>>().join(", ")
+    labels
+        .into_iter()
+        .map(printable::line)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 pub(super) fn status(status: &KeysStatus, survey: &Rotated, database: &str) -> String {
     let mut out = String::new();
     line!(out, "Database   {database}");
     line!(out, "Label      {}", label(status));
-    line!(out, "Active     {}: new records are sealed with it", status.active);
-    line!(out, "Known      {}", joined(status.known.iter().map(String::as_str)));
+    line!(
+        out,
+        "Active     {}: new records are sealed with it",
+        status.active
+    );
+    line!(
+        out,
+        "Known      {}",
+        joined(status.known.iter().map(String::as_str))
+    );
     if let Some(rotation) = &status.rotation {
-        let rate = rotation.rows_per_second.map(|rate| format!(", {rate:.0}/s")).unwrap_or_default();
-        let tables: Vec<_> = rotation.cursors.iter().map(|cursor| cursor.table.as_str()).collect();
-        let at = if tables.is_empty() { String::new() } else { format!(", finished {}", tables.join(", ")) };
-        line!(out, "Rotation   to {}: {} rows rewritten{rate}{at}", rotation.to, rotation.rewritten);
+        let rate = rotation
+            .rows_per_second
+            .map(|rate| format!(", {rate:.0}/s"))
+            .unwrap_or_default();
+        let tables: Vec<_> = rotation
+            .cursors
+            .iter()
+            .map(|cursor| cursor.table.as_str())
+            .collect();
+        let at = if tables.is_empty() {
+            String::new()
+        } else {
+            format!(", finished {}", tables.join(", "))
+        };
+        line!(
+            out,
+            "Rotation   to {}: {} rows rewritten{rate}{at}",
+            rotation.to,
+            rotation.rewritten
+        );
     }
     line!(out, "\nSealed texts by key:");
     out.push_str(&table(status));
@@ -57,8 +85,14 @@ fn table(status: &KeysStatus) -> String {
         row.extend(nameless.then(|| place.nameless.to_string()));
         rows.push(row);
     }
-    let widths: Vec<_> =
-        (0..rows[0].len()).map(|at| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<_> = (0..rows[0].len())
+        .map(|at| {
+            rows.iter()
+                .map(|row| row[at].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
+        .collect();
     let mut out = String::new();
     for row in rows {
         let mut text = format!("  {:width$}", row[0], width = widths[0]);
@@ -102,7 +136,11 @@ fn next(status: &KeysStatus, survey: &Rotated) -> String {
             ),
         };
     }
-    let others: Vec<_> = status.known.iter().filter(|label| **label != status.active).collect();
+    let others: Vec<_> = status
+        .known
+        .iter()
+        .filter(|label| **label != status.active)
+        .collect();
     match others.first() {
         Some(label) => {
             let label = printable::line(label);
@@ -114,9 +152,17 @@ fn next(status: &KeysStatus, survey: &Rotated) -> String {
 
 /// Labels of keys, besides the active one, under which texts may be sealed.
 fn kept(status: &KeysStatus) -> Vec<&str> {
-    let counted = status.places.iter().flat_map(|place| place.labels.iter().filter(|(_, texts)| **texts > 0));
-    let used: BTreeSet<&str> = counted.map(|(label, _)| label.as_str()).chain(status.label.as_deref()).collect();
-    used.into_iter().filter(|label| *label != status.active).collect()
+    let counted = status
+        .places
+        .iter()
+        .flat_map(|place| place.labels.iter().filter(|(_, texts)| **texts > 0));
+    let used: BTreeSet<&str> = counted
+        .map(|(label, _)| label.as_str())
+        .chain(status.label.as_deref())
+        .collect();
+    used.into_iter()
+        .filter(|label| *label != status.active)
+        .collect()
 }
 
 /// The rows and files of which a text does not open, with the first of them.
@@ -129,8 +175,11 @@ pub(super) fn unreadable_now(survey: &Rotated) -> String {
 }
 
 fn examples(rotated: &Rotated) -> String {
-    let mut lines: String =
-        rotated.examples.iter().map(|example| format!("\n  {}", printable::line(example))).collect();
+    let mut lines: String = rotated
+        .examples
+        .iter()
+        .map(|example| format!("\n  {}", printable::line(example)))
+        .collect();
     let named = rotated.examples.len() as u64;
     if rotated.unreadable > named {
         let _ = write!(lines, "\n  and {} more", rotated.unreadable - named);
@@ -155,8 +204,15 @@ mod tests {
     use crate::keys::{LabelCounts, RotationStatus};
 
     fn counted(place: &str, labels: &[(&str, u64)], nameless: u64) -> LabelCounts {
-        let labels = labels.iter().map(|(label, count)| ((*label).to_owned(), *count)).collect();
-        LabelCounts { place: place.into(), labels, nameless }
+        let labels = labels
+            .iter()
+            .map(|(label, count)| ((*label).to_owned(), *count))
+            .collect();
+        LabelCounts {
+            place: place.into(),
+            labels,
+            nameless,
+        }
     }
 
     fn found() -> KeysStatus {
@@ -173,14 +229,18 @@ mod tests {
                 rows_per_second: Some(40.0),
                 cursors: Vec::new(),
             }),
-            places: vec![counted("actual_lrps", &[("new", 120), ("old", 7)], 0), counted("replay files", &[], 0)],
+            places: vec![
+                counted("actual_lrps", &[("new", 120), ("old", 7)], 0),
+                counted("replay files", &[], 0),
+            ],
         }
     }
 
     #[test]
     fn status_shows_the_progress_of_a_rotation() {
         let text = status(&found(), &Rotated::default(), "bbs.db");
-        let table = "                new  old\n  actual_lrps   120    7\n  replay files    0    0\n";
+        let table =
+            "                new  old\n  actual_lrps   120    7\n  replay files    0    0\n";
         for part in [
             "Label      none",
             "Rotation   to new: 120 rows rewritten, 40/s\n",
@@ -197,23 +257,37 @@ mod tests {
         let mut status = found();
         let mut survey = Rotated::default();
         status.places[0] = counted("actual_lrps", &[("new", 127), ("old", 0)], 0);
-        assert!(!next(&status, &survey).contains("Keep"), "{}", next(&status, &survey));
+        assert!(
+            !next(&status, &survey).contains("Keep"),
+            "{}",
+            next(&status, &survey)
+        );
         status.label = Some("new".into());
-        assert_eq!(next(&status, &survey), "`bbs keys verify --label old` proves whether old may be removed.");
+        assert_eq!(
+            next(&status, &survey),
+            "`bbs keys verify --label old` proves whether old may be removed."
+        );
         status.known = vec!["new".into()];
         assert_eq!(next(&status, &survey), "nothing to do.");
-        (survey.unreadable, survey.examples) = (12, vec!["tasks [\"a\\u{1b}[31m\"]: damaged".to_owned()]);
+        (survey.unreadable, survey.examples) =
+            (12, vec!["tasks [\"a\\u{1b}[31m\"]: damaged".to_owned()]);
         assert!(next(&status, &survey).starts_with("repair or remove what does not open"));
         let text = super::status(&status, &survey, "bbs.db");
-        let unreadable =
-            "Unreadable 12 rows and files have a text that does not open and is not under the active key:\n  tasks";
-        assert!(text.contains(unreadable) && text.contains("\n  and 11 more\n"), "{text}");
+        let unreadable = "Unreadable 12 rows and files have a text that does not open and is not under the active key:\n  tasks";
+        assert!(
+            text.contains(unreadable) && text.contains("\n  and 11 more\n"),
+            "{text}"
+        );
         assert!(!text.contains('\u{1b}'), "{text:?}");
         status.places[0].nameless = 1;
         assert!(next(&status, &survey).contains("are damaged"));
         status.unknown = vec!["lost".into()];
         assert!(next(&status, &survey).starts_with("put lost back"));
         status.unknown = vec!["\0\u{4}B4".into()];
-        assert!(next(&status, &survey).starts_with("put \\u{0}\\u{4}B4 back"), "{}", next(&status, &survey));
+        assert!(
+            next(&status, &survey).starts_with("put \\u{0}\\u{4}B4 back"),
+            "{}",
+            next(&status, &survey)
+        );
     }
 }

@@ -9,7 +9,13 @@ use crate::clock::date_and_time;
 const NS_PER_S: i64 = 1_000_000_000;
 
 pub(super) async fn list(
-    ListedInstances { process_guid, domain, cell, form, bbs }: ListedInstances,
+    ListedInstances {
+        process_guid,
+        domain,
+        cell,
+        form,
+        bbs,
+    }: ListedInstances,
 ) -> anyhow::Result<()> {
     let filter = models::ActualLrPsRequest {
         domain: domain.into(),
@@ -17,7 +23,10 @@ pub(super) async fn list(
         process_guid: process_guid.into(),
         index: None,
     };
-    let rows = call_newest(&bbs.client()?, methods::ACTUAL_LRPS, &filter).await.map_err(explained)?.actual_lrps;
+    let rows = call_newest(&bbs.client()?, methods::ACTUAL_LRPS, &filter)
+        .await
+        .map_err(explained)?
+        .actual_lrps;
     form.print(&json::to_values(&rows), || match &rows[..] {
         [] => "There are no such instances.\n".to_owned(),
         rows => text(rows),
@@ -28,15 +37,30 @@ pub(super) async fn list(
 /// The table of instances, in the order of their LRPs and indices.
 pub(super) fn text(rows: &[models::ActualLrp]) -> String {
     let mut rows: Vec<_> = rows.iter().collect();
-    rows.sort_by_key(|row| row.actual_lrp_key.as_ref().map(|key| (&key.process_guid, key.index)));
-    let heads = ["INSTANCE", "STATE", "CELL", "ADDRESS", "SINCE", "DEFINITION"].map(str::to_owned);
+    rows.sort_by_key(|row| {
+        row.actual_lrp_key
+            .as_ref()
+            .map(|key| (&key.process_guid, key.index))
+    });
+    let heads = [
+        "INSTANCE",
+        "STATE",
+        "CELL",
+        "ADDRESS",
+        "SINCE",
+        "DEFINITION",
+    ]
+    .map(str::to_owned);
     let lines = std::iter::once(heads.to_vec()).chain(rows.into_iter().map(line));
     columns(&lines.collect::<Vec<_>>())
 }
 
 fn line(row: &models::ActualLrp) -> Vec<String> {
     let key = row.actual_lrp_key.clone().unwrap_or_default();
-    let cell = row.actual_lrp_instance_key.as_ref().map(|instance| printable(&instance.cell_id));
+    let cell = row
+        .actual_lrp_instance_key
+        .as_ref()
+        .map(|instance| printable(&instance.cell_id));
     vec![
         format!("{}/{}", printable(&key.process_guid), key.index),
         state(row),
@@ -58,21 +82,41 @@ fn state(row: &models::ActualLrp) -> String {
     if row.crash_count > 0 {
         state += &format!(", {} crashes", row.crash_count);
     }
-    let reason = if row.placement_error.is_empty() { &row.crash_reason } else { &row.placement_error };
-    if reason.is_empty() { state } else { format!("{state}: {}", printable(reason)) }
+    let reason = if row.placement_error.is_empty() {
+        &row.crash_reason
+    } else {
+        &row.placement_error
+    };
+    if reason.is_empty() {
+        state
+    } else {
+        format!("{state}: {}", printable(reason))
+    }
 }
 
 fn address(row: &models::ActualLrp) -> String {
-    let Some(net) = row.actual_lrp_net_info.as_ref().filter(|net| !net.address.is_empty()) else {
+    let Some(net) = row
+        .actual_lrp_net_info
+        .as_ref()
+        .filter(|net| !net.address.is_empty())
+    else {
         return String::new();
     };
-    let port = net.ports.first().map(|port| format!(":{}", port.host_port)).unwrap_or_default();
+    let port = net
+        .ports
+        .first()
+        .map(|port| format!(":{}", port.host_port))
+        .unwrap_or_default();
     format!("{}{port}", printable(&net.address))
 }
 
 /// A time of the API, in ns since 1970; empty for 0.
 pub(super) fn time(ns: i64) -> String {
-    if ns == 0 { String::new() } else { format!("{}Z", date_and_time(ns.div_euclid(NS_PER_S))) }
+    if ns == 0 {
+        String::new()
+    } else {
+        format!("{}Z", date_and_time(ns.div_euclid(NS_PER_S)))
+    }
 }
 
 #[cfg(test)]
@@ -82,13 +126,20 @@ mod tests {
     #[test]
     fn instances_are_shown_in_order_with_what_is_unusual_about_them() {
         let row = |index, state: &str| models::ActualLrp {
-            actual_lrp_key: Some(models::ActualLrpKey { process_guid: b"p".to_vec(), index, ..Default::default() }),
+            actual_lrp_key: Some(models::ActualLrpKey {
+                process_guid: b"p".to_vec(),
+                index,
+                ..Default::default()
+            }),
             state: state.into(),
             ..Default::default()
         };
         let net = models::ActualLrpNetInfo {
             address: b"10.0.0.1".to_vec(),
-            ports: vec![models::PortMapping { host_port: 61001, ..Default::default() }],
+            ports: vec![models::PortMapping {
+                host_port: 61001,
+                ..Default::default()
+            }],
             ..Default::default()
         };
         let running = models::ActualLrp {
@@ -99,9 +150,16 @@ mod tests {
             desired_lrp_definition_id: b"version-1".to_vec(),
             ..row(0, "RUNNING")
         };
-        let crashed = models::ActualLrp { crash_count: 3, crash_reason: b"exit\n1".to_vec(), ..row(1, "CRASHED") };
+        let crashed = models::ActualLrp {
+            crash_count: 3,
+            crash_reason: b"exit\n1".to_vec(),
+            ..row(1, "CRASHED")
+        };
         let text = text(&[crashed, running]);
-        let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        let lines: Vec<_> = text
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
         assert_eq!(
             lines,
             [

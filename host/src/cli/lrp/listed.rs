@@ -13,15 +13,32 @@ const RUNNING: &[u8] = b"RUNNING";
 
 pub(super) async fn list(ListedLrps { domain, form, bbs }: ListedLrps) -> anyhow::Result<()> {
     let client = bbs.client()?;
-    let filter = models::DesiredLrPsRequest { domain: domain.clone().into(), ..Default::default() };
+    let filter = models::DesiredLrPsRequest {
+        domain: domain.clone().into(),
+        ..Default::default()
+    };
     if form.json {
-        let lrps = call_newest(&client, methods::DESIRED_LRPS, &filter).await.map_err(explained)?.desired_lrps;
+        let lrps = call_newest(&client, methods::DESIRED_LRPS, &filter)
+            .await
+            .map_err(explained)?
+            .desired_lrps;
         form.print(&json::to_values(&lrps), String::new)?;
         return Ok(());
     }
-    let infos = client.desired_lrp_scheduling_infos(&filter).await.map_err(explained)?.desired_lrp_scheduling_infos;
-    let filter = models::ActualLrPsRequest { domain: domain.into(), ..Default::default() };
-    let rows = client.actual_lrps(&filter).await.map_err(explained)?.actual_lrps;
+    let infos = client
+        .desired_lrp_scheduling_infos(&filter)
+        .await
+        .map_err(explained)?
+        .desired_lrp_scheduling_infos;
+    let filter = models::ActualLrPsRequest {
+        domain: domain.into(),
+        ..Default::default()
+    };
+    let rows = client
+        .actual_lrps(&filter)
+        .await
+        .map_err(explained)?
+        .actual_lrps;
     form.print(&(), || text(&infos, &running(&rows)))?;
     Ok(())
 }
@@ -30,17 +47,37 @@ pub(super) async fn list(ListedLrps { domain, form, bbs }: ListedLrps) -> anyhow
 fn running(rows: &[models::ActualLrp]) -> BTreeMap<&[u8], usize> {
     let mut indices: BTreeMap<&[u8], BTreeSet<i32>> = BTreeMap::new();
     for row in rows.iter().filter(|row| row.state == RUNNING) {
-        let Some(key) = &row.actual_lrp_key else { continue };
-        indices.entry(&key.process_guid).or_default().insert(key.index);
+        let Some(key) = &row.actual_lrp_key else {
+            continue;
+        };
+        indices
+            .entry(&key.process_guid)
+            .or_default()
+            .insert(key.index);
     }
-    indices.into_iter().map(|(guid, indices)| (guid, indices.len())).collect()
+    indices
+        .into_iter()
+        .map(|(guid, indices)| (guid, indices.len()))
+        .collect()
 }
 
 fn text(infos: &[models::DesiredLrpSchedulingInfo], running: &BTreeMap<&[u8], usize>) -> String {
     if infos.is_empty() {
-        return "No LRPs are desired. `bbs lrp desire --help` shows how to create one.\n".to_owned();
+        return "No LRPs are desired. `bbs lrp desire --help` shows how to create one.\n"
+            .to_owned();
     }
-    let mut rows = vec![["PROCESS GUID", "DOMAIN", "RUNNING", "MEMORY", "DISK", "ROOT FS"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        [
+            "PROCESS GUID",
+            "DOMAIN",
+            "RUNNING",
+            "MEMORY",
+            "DISK",
+            "ROOT FS",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    ];
     for info in infos {
         let key = info.desired_lrp_key.clone().unwrap_or_default();
         let resource = info.desired_lrp_resource.clone().unwrap_or_default();
@@ -57,23 +94,43 @@ fn text(infos: &[models::DesiredLrpSchedulingInfo], running: &BTreeMap<&[u8], us
     columns(&rows)
 }
 
-pub(super) async fn show(NamedLrp { process_guid, form, bbs }: NamedLrp) -> anyhow::Result<()> {
+pub(super) async fn show(
+    NamedLrp {
+        process_guid,
+        form,
+        bbs,
+    }: NamedLrp,
+) -> anyhow::Result<()> {
     let client = bbs.client()?;
-    let request = models::DesiredLrpByProcessGuidRequest { process_guid: process_guid.clone().into() };
+    let request = models::DesiredLrpByProcessGuidRequest {
+        process_guid: process_guid.clone().into(),
+    };
     let answer = call_newest(&client, methods::DESIRED_LRP, &request).await;
-    let lrp = answer.map_err(|error| failed(error, &process_guid))?.desired_lrp.unwrap_or_default();
+    let lrp = answer
+        .map_err(|error| failed(error, &process_guid))?
+        .desired_lrp
+        .unwrap_or_default();
     if form.json {
         form.print(&json::to_value(&lrp), String::new)?;
         return Ok(());
     }
-    let filter = models::ActualLrPsRequest { process_guid: process_guid.into(), ..Default::default() };
-    let rows = call_newest(&client, methods::ACTUAL_LRPS, &filter).await.map_err(explained)?.actual_lrps;
+    let filter = models::ActualLrPsRequest {
+        process_guid: process_guid.into(),
+        ..Default::default()
+    };
+    let rows = call_newest(&client, methods::ACTUAL_LRPS, &filter)
+        .await
+        .map_err(explained)?
+        .actual_lrps;
     form.print(&(), || details(&lrp, &rows))?;
     Ok(())
 }
 
 fn details(lrp: &models::DesiredLrp, rows: &[models::ActualLrp]) -> String {
-    let running = running(rows).get(&lrp.process_guid[..]).copied().unwrap_or(0);
+    let running = running(rows)
+        .get(&lrp.process_guid[..])
+        .copied()
+        .unwrap_or(0);
     let mut out = String::new();
     let mut line = |name: &str, text: &str| {
         if !text.is_empty() {
@@ -83,19 +140,40 @@ fn details(lrp: &models::DesiredLrp, rows: &[models::ActualLrp]) -> String {
     };
     line("Process guid", &printable(&lrp.process_guid));
     line("Domain", &printable(&lrp.domain));
-    line("Instances", &format!("{} desired, {running} run", lrp.instances));
+    line(
+        "Instances",
+        &format!("{} desired, {running} run", lrp.instances),
+    );
     line("Definition", &printable(&lrp.definition_id));
     if !lrp.previous_definition_id.is_empty() {
-        line("Update", &format!("from the definition {}", printable(&lrp.previous_definition_id)));
+        line(
+            "Update",
+            &format!(
+                "from the definition {}",
+                printable(&lrp.previous_definition_id)
+            ),
+        );
     }
     line("Root fs", &printable(&lrp.root_fs));
-    line("Action", &lrp.action.as_ref().map(action).unwrap_or_default());
-    line("Monitor", &lrp.monitor.as_ref().map(action).unwrap_or_default());
-    line("Limits", &format!("{} MB of memory, {} MB of disk", lrp.memory_mb, lrp.disk_mb));
+    line(
+        "Action",
+        &lrp.action.as_ref().map(action).unwrap_or_default(),
+    );
+    line(
+        "Monitor",
+        &lrp.monitor.as_ref().map(action).unwrap_or_default(),
+    );
+    line(
+        "Limits",
+        &format!("{} MB of memory, {} MB of disk", lrp.memory_mb, lrp.disk_mb),
+    );
     let ports: Vec<_> = lrp.ports.iter().map(ToString::to_string).collect();
     line("Ports", &ports.join(", "));
     for route in lrp.routes.iter().flat_map(|routes| &routes.routes) {
-        line("Route", &format!("{} {}", printable(&route.key), printable(&route.value)));
+        line(
+            "Route",
+            &format!("{} {}", printable(&route.key), printable(&route.value)),
+        );
     }
     line("Annotation", &printable(&lrp.annotation));
     if !rows.is_empty() {
@@ -107,8 +185,12 @@ fn details(lrp: &models::DesiredLrp, rows: &[models::ActualLrp]) -> String {
 
 /// An action in a line: the command that it runs, or else its JSON.
 pub(in crate::cli) fn action(action: &models::Action) -> String {
-    let Some(run) = &action.run_action else { return json::to_value(action).to_string() };
-    let words = std::iter::once(&run.path).chain(&run.args).map(|word| printable(word));
+    let Some(run) = &action.run_action else {
+        return json::to_value(action).to_string();
+    };
+    let words = std::iter::once(&run.path)
+        .chain(&run.args)
+        .map(|word| printable(word));
     words.collect::<Vec<_>>().join(" ")
 }
 
@@ -119,21 +201,50 @@ mod tests {
     #[test]
     fn instance_on_two_cells_counts_once() {
         let row = |guid: &str, index, state: &str| models::ActualLrp {
-            actual_lrp_key: Some(models::ActualLrpKey { process_guid: guid.into(), index, ..Default::default() }),
+            actual_lrp_key: Some(models::ActualLrpKey {
+                process_guid: guid.into(),
+                index,
+                ..Default::default()
+            }),
             state: state.into(),
             ..Default::default()
         };
-        let rows = [row("a", 0, "RUNNING"), row("a", 0, "RUNNING"), row("a", 1, "CLAIMED"), row("b", 0, "RUNNING")];
-        assert_eq!(running(&rows), BTreeMap::from([(&b"a"[..], 1), (&b"b"[..], 1)]));
+        let rows = [
+            row("a", 0, "RUNNING"),
+            row("a", 0, "RUNNING"),
+            row("a", 1, "CLAIMED"),
+            row("b", 0, "RUNNING"),
+        ];
+        assert_eq!(
+            running(&rows),
+            BTreeMap::from([(&b"a"[..], 1), (&b"b"[..], 1)])
+        );
     }
 
     #[test]
     fn action_is_shown_by_its_command_or_as_json() {
-        let run = models::RunAction { path: b"/bin/sh".to_vec(), args: vec![b"-c\n".to_vec()], ..Default::default() };
-        let run = models::Action { run_action: Some(run), ..Default::default() };
+        let run = models::RunAction {
+            path: b"/bin/sh".to_vec(),
+            args: vec![b"-c\n".to_vec()],
+            ..Default::default()
+        };
+        let run = models::Action {
+            run_action: Some(run),
+            ..Default::default()
+        };
         assert_eq!(action(&run), "/bin/sh -c\\n");
-        let download = models::DownloadAction { from: b"http://x".to_vec(), ..Default::default() };
-        let download = models::Action { download_action: Some(download), ..Default::default() };
-        assert!(action(&download).starts_with(r#"{"download":{"#), "{}", action(&download));
+        let download = models::DownloadAction {
+            from: b"http://x".to_vec(),
+            ..Default::default()
+        };
+        let download = models::Action {
+            download_action: Some(download),
+            ..Default::default()
+        };
+        assert!(
+            action(&download).starts_with(r#"{"download":{"#),
+            "{}",
+            action(&download)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! `bbs lrp status` and `bbs lrp definitions`: the update of an LRP, and the definitions that it has had.
+//! `bbs lrp status` and `bbs lrp definitions`: the update of an LRP, and the definitions that it
+//! has had.
 
 use std::fmt::Write;
 
@@ -10,9 +11,17 @@ use super::instances::time;
 use super::listed::action;
 use super::{NamedLrp, failed};
 
-pub(super) async fn status(NamedLrp { process_guid, form, bbs }: NamedLrp) -> anyhow::Result<()> {
+pub(super) async fn status(
+    NamedLrp {
+        process_guid,
+        form,
+        bbs,
+    }: NamedLrp,
+) -> anyhow::Result<()> {
     let client = bbs.client()?;
-    let status = status_of(&client, &process_guid).await.map_err(|error| failed(error, &process_guid))?;
+    let status = status_of(&client, &process_guid)
+        .await
+        .map_err(|error| failed(error, &process_guid))?;
     form.print(&json::to_value(&status), || text(&status))?;
     Ok(())
 }
@@ -26,12 +35,28 @@ fn text(status: &models::DesiredLrpUpdateStatus) -> String {
     let previous = printable(&status.previous_definition_id);
     match (previous.is_empty(), status.cancelled) {
         (true, _) => line("Update", "none is under way"),
-        (false, false) => line("Update", &format!("from {previous}, since {}", time(status.started_at))),
-        (false, true) => line("Update", &format!("to {previous} is cancelled, since {}", time(status.started_at))),
+        (false, false) => line(
+            "Update",
+            &format!("from {previous}, since {}", time(status.started_at)),
+        ),
+        (false, true) => line(
+            "Update",
+            &format!(
+                "to {previous} is cancelled, since {}",
+                time(status.started_at)
+            ),
+        ),
     }
     line("Instances", &counts(status));
     if !status.halt_reason.is_empty() {
-        line("Halted", &format!("since {}: {}", time(status.halted_at), printable(&status.halt_reason)));
+        line(
+            "Halted",
+            &format!(
+                "since {}: {}",
+                time(status.halted_at),
+                printable(&status.halt_reason)
+            ),
+        );
     }
     out
 }
@@ -51,21 +76,42 @@ pub(super) fn counts(status: &models::DesiredLrpUpdateStatus) -> String {
     text
 }
 
-pub(super) async fn definitions(NamedLrp { process_guid, form, bbs }: NamedLrp) -> anyhow::Result<()> {
+pub(super) async fn definitions(
+    NamedLrp {
+        process_guid,
+        form,
+        bbs,
+    }: NamedLrp,
+) -> anyhow::Result<()> {
     let client = bbs.client()?;
-    let request = models::LrpDefinitionsRequest { process_guid: process_guid.clone().into() };
-    let found = client.lrp_definitions(&request).await.map_err(|error| failed(error, &process_guid))?.definitions;
+    let request = models::LrpDefinitionsRequest {
+        process_guid: process_guid.clone().into(),
+    };
+    let found = client
+        .lrp_definitions(&request)
+        .await
+        .map_err(|error| failed(error, &process_guid))?
+        .definitions;
     if form.json {
         form.print(&json::to_values(&found), String::new)?;
         return Ok(());
     }
-    let status = status_of(&client, &process_guid).await.map_err(|error| failed(error, &process_guid))?;
+    let status = status_of(&client, &process_guid)
+        .await
+        .map_err(|error| failed(error, &process_guid))?;
     form.print(&(), || definitions_text(&found, &status))?;
     Ok(())
 }
 
-fn definitions_text(found: &[models::ArchivedLrpDefinition], status: &models::DesiredLrpUpdateStatus) -> String {
-    let mut rows = vec![["DEFINITION", "STATE", "CREATED", "LAST ACTIVE", "ACTION"].map(str::to_owned).to_vec()];
+fn definitions_text(
+    found: &[models::ArchivedLrpDefinition],
+    status: &models::DesiredLrpUpdateStatus,
+) -> String {
+    let mut rows = vec![
+        ["DEFINITION", "STATE", "CREATED", "LAST ACTIVE", "ACTION"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     for archived in found {
         let definition = archived.definition.clone().unwrap_or_default();
         let state = match &definition.definition_id {
@@ -96,7 +142,10 @@ mod tests {
             running: 3,
             ..Default::default()
         };
-        assert_eq!(text(&complete), "Definition  2\nUpdate      none is under way\nInstances   3 of 3 run it\n");
+        assert_eq!(
+            text(&complete),
+            "Definition  2\nUpdate      none is under way\nInstances   3 of 3 run it\n"
+        );
         let halted = models::DesiredLrpUpdateStatus {
             previous_definition_id: b"1".to_vec(),
             started_at: 1_000_000_000,

@@ -1,5 +1,5 @@
-//! `bbs lrp watch`: follows the update of an LRP by the events of its instances and by its status, which says when it is
-//! complete or halted.
+//! `bbs lrp watch`: follows the update of an LRP by the events of its instances and by its status,
+//! which says when it is complete or halted.
 
 mod lines;
 
@@ -16,7 +16,8 @@ use super::status::counts;
 use super::{NamedLrp, failed};
 use lines::InstanceLine;
 
-/// The time after which the status is read again without an event. An update may end without one of an instance.
+/// The time after which the status is read again without an event. An update may end without one of
+/// an instance.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The end of a watch.
@@ -26,15 +27,28 @@ enum WatchEnd {
     Halted,
 }
 
-pub(super) async fn watch(NamedLrp { process_guid, form, bbs }: NamedLrp) -> anyhow::Result<()> {
+pub(super) async fn watch(
+    NamedLrp {
+        process_guid,
+        form,
+        bbs,
+    }: NamedLrp,
+) -> anyhow::Result<()> {
     let client = bbs.client()?.speaking(Version::Definitions);
-    let printer = Printer { process_guid: &process_guid, is_json: form.json };
+    let printer = Printer {
+        process_guid: &process_guid,
+        is_json: form.json,
+    };
     // Before the first status, so that no change falls between the two.
     let mut events = client.lrp_instance_events("").await.map_err(explained)?;
     let mut seen: Option<models::DesiredLrpUpdateStatus> = None;
     loop {
-        let status = status_of(&client, &process_guid).await.map_err(|error| failed(error, &process_guid))?;
-        if seen.as_ref() != Some(&status) && printer.status(seen.as_ref(), &status)? == OutputReader::Gone {
+        let status = status_of(&client, &process_guid)
+            .await
+            .map_err(|error| failed(error, &process_guid))?;
+        if seen.as_ref() != Some(&status)
+            && printer.status(seen.as_ref(), &status)? == OutputReader::Gone
+        {
             return Ok(());
         }
         match end(&status) {
@@ -63,7 +77,8 @@ pub(super) async fn watch(NamedLrp { process_guid, form, bbs }: NamedLrp) -> any
     }
 }
 
-/// A new subscription. A host that ends its stream serves no longer for a moment, so the attempts of a call may be too few.
+/// A new subscription. A host that ends its stream serves no longer for a moment, so the attempts
+/// of a call may be too few.
 async fn subscribed_again(client: &Client) -> Result<EventStream<LrpInstanceEvent>, CallError> {
     const MORE_ATTEMPTS: usize = 20;
     for _ in 0..MORE_ATTEMPTS {
@@ -80,7 +95,9 @@ async fn next_line(
     process_guid: &str,
 ) -> Result<Option<InstanceLine>, CallError> {
     while let Some(event) = events.next().await? {
-        if let Some(line) = InstanceLine::of(&event).filter(|line| line.process_guid == process_guid.as_bytes()) {
+        if let Some(line) =
+            InstanceLine::of(&event).filter(|line| line.process_guid == process_guid.as_bytes())
+        {
             return Ok(Some(line));
         }
     }
@@ -129,14 +146,24 @@ fn status_line(
 ) -> String {
     let guid = process_guid.escape_debug();
     let definition = printable(&now.definition_id);
-    let all = format!("all {} instances run the definition {definition}", now.instances);
+    let all = format!(
+        "all {} instances run the definition {definition}",
+        now.instances
+    );
     match before {
-        None if end(now) == Some(WatchEnd::Complete) => format!("{guid}: no update is under way; {all}"),
+        None if end(now) == Some(WatchEnd::Complete) => {
+            format!("{guid}: no update is under way; {all}")
+        }
         Some(before) if end(now) == Some(WatchEnd::Complete) && before.cancelled => {
             format!("{guid}: the cancelled update is undone; {all}")
         }
-        Some(_) if end(now) == Some(WatchEnd::Complete) => format!("{guid}: the update is complete; {all}"),
-        _ if now.cancelled => format!("{guid}: back to the definition {definition}: {}", counts(now)),
+        Some(_) if end(now) == Some(WatchEnd::Complete) => {
+            format!("{guid}: the update is complete; {all}")
+        }
+        _ if now.cancelled => format!(
+            "{guid}: back to the definition {definition}: {}",
+            counts(now)
+        ),
         _ => format!("{guid}: to the definition {definition}: {}", counts(now)),
     }
 }
@@ -156,7 +183,10 @@ mod tests {
 
     #[test]
     fn update_ends_when_there_is_no_previous_definition_or_a_reason_to_halt() {
-        let halted = models::DesiredLrpUpdateStatus { halt_reason: b"crashed".to_vec(), ..status("2", "1") };
+        let halted = models::DesiredLrpUpdateStatus {
+            halt_reason: b"crashed".to_vec(),
+            ..status("2", "1")
+        };
         assert_eq!(end(&status("2", "1")), None);
         assert_eq!(end(&status("2", "")), Some(WatchEnd::Complete));
         assert_eq!(end(&halted), Some(WatchEnd::Halted));
@@ -167,12 +197,28 @@ mod tests {
         let one = status("1", "");
         let two = status("2", "");
         let under_way = status("2", "1");
-        let cancelled = models::DesiredLrpUpdateStatus { cancelled: true, running: 1, ..status("1", "2") };
+        let cancelled = models::DesiredLrpUpdateStatus {
+            cancelled: true,
+            running: 1,
+            ..status("1", "2")
+        };
         let line = |before, now| status_line("app", before, now);
-        assert_eq!(line(None, &one), "app: no update is under way; all 3 instances run the definition 1");
-        assert_eq!(line(None, &under_way), "app: to the definition 2: 0 of 3 run it");
-        assert_eq!(line(Some(&under_way), &two), "app: the update is complete; all 3 instances run the definition 2");
-        assert_eq!(line(Some(&under_way), &cancelled), "app: back to the definition 1: 1 of 3 run it");
+        assert_eq!(
+            line(None, &one),
+            "app: no update is under way; all 3 instances run the definition 1"
+        );
+        assert_eq!(
+            line(None, &under_way),
+            "app: to the definition 2: 0 of 3 run it"
+        );
+        assert_eq!(
+            line(Some(&under_way), &two),
+            "app: the update is complete; all 3 instances run the definition 2"
+        );
+        assert_eq!(
+            line(Some(&under_way), &cancelled),
+            "app: back to the definition 1: 1 of 3 run it"
+        );
         assert_eq!(
             line(Some(&cancelled), &one),
             "app: the cancelled update is undone; all 3 instances run the definition 1"

@@ -1,4 +1,5 @@
-//! `bbs migrate history`: the migrations of a database, with their times, their ends and the hosts that ran them.
+//! `bbs migrate history`: the migrations of a database, with their times, their ends and the hosts
+//! that ran them.
 
 use std::fmt::Write;
 
@@ -14,7 +15,10 @@ pub(super) async fn history(ShownArgs { config, form }: ShownArgs) -> anyhow::Re
     let context = prepared.context();
     let runs = migrate::runs(&context).await?;
     let migrations = migrate::migrations_ran(&context).await?;
-    form.print(&serde_json::json!({ "runs": runs, "migrations": migrations }), || text(&runs, &migrations))?;
+    form.print(
+        &serde_json::json!({ "runs": runs, "migrations": migrations }),
+        || text(&runs, &migrations),
+    )?;
     Ok(())
 }
 
@@ -28,8 +32,20 @@ fn text(runs: &[MigrationRun], migrations: &[MigrationRan]) -> String {
         return "No host of this project has migrated this database.\n".to_owned();
     }
     for run in runs {
-        let MigrationRun { from, to, direction, began_at_ns, ended_at_ns, .. } = run;
-        let took = ended_at_ns.map(|ended| format!(" after {}", span((ended - began_at_ns) as f64 / NS_PER_S as f64)));
+        let MigrationRun {
+            from,
+            to,
+            direction,
+            began_at_ns,
+            ended_at_ns,
+            ..
+        } = run;
+        let took = ended_at_ns.map(|ended| {
+            format!(
+                " after {}",
+                span((ended - began_at_ns) as f64 / NS_PER_S as f64)
+            )
+        });
         let _ = writeln!(
             out,
             "{}  {direction} from {from} to {to}: {}{}, by {} (release {})",
@@ -41,9 +57,25 @@ fn text(runs: &[MigrationRun], migrations: &[MigrationRan]) -> String {
         );
     }
     let _ = writeln!(out, "\nMigrations that ran, oldest first:");
-    let width = migrations.iter().map(|ran| ran.name.len()).max().unwrap_or(0);
-    for MigrationRan { version, direction, name, digest, at_ns } in migrations {
-        let _ = writeln!(out, "{}  {direction:4}  {version}  {name:width$}  sha256 {}", time(*at_ns), short(digest));
+    let width = migrations
+        .iter()
+        .map(|ran| ran.name.len())
+        .max()
+        .unwrap_or(0);
+    for MigrationRan {
+        version,
+        direction,
+        name,
+        digest,
+        at_ns,
+    } in migrations
+    {
+        let _ = writeln!(
+            out,
+            "{}  {direction:4}  {version}  {name:width$}  sha256 {}",
+            time(*at_ns),
+            short(digest)
+        );
     }
     out
 }

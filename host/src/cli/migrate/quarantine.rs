@@ -1,5 +1,5 @@
-//! `bbs migrate quarantine`: lists units that could not be migrated, repairs and retries them. Owns arguments and wording; only
-//! `repair` prints values of records.
+//! `bbs migrate quarantine`: lists units that could not be migrated, repairs and retries them. Owns
+//! arguments and wording; only `repair` prints values of records.
 
 mod editor;
 mod repair;
@@ -19,12 +19,14 @@ use crate::migrate::{self, Fate, QuarantineEntry, WriteMode};
 use crate::modules::Module;
 use crate::startup::{self, Prepared};
 
-/// List, repair and retry units that a migration could not transform, and rows that a host could not read, in quarantine.
+/// List, repair and retry units that a migration could not transform, and rows that a host could
+/// not read, in quarantine.
 ///
-/// Each is stored whole and sealed. A migration back below the one that it failed at restores it; so does `retry`,
-/// once its records open again or with a corrected module. A row that a host could not read returns by `retry` alone. Where
-/// its content is at fault, `edit` corrects it in place, or `export` writes it to a file and `import` reads the corrected file; then
-/// `retry`. `delete` gives a unit up. All of these may run beside a serving host.
+/// Each is stored whole and sealed. A migration back below the one that it failed at restores it;
+/// so does `retry`, once its records open again or with a corrected module. A row that a host could
+/// not read returns by `retry` alone. Where its content is at fault, `edit` corrects it in place,
+/// or `export` writes it to a file and `import` reads the corrected file; then `retry`. `delete`
+/// gives a unit up. All of these may run beside a serving host.
 #[derive(Debug, Args)]
 pub(super) struct QuarantineCommand {
     #[command(subcommand)]
@@ -49,7 +51,8 @@ const NO_UNIT: &str = "No unit is in quarantine.";
 
 #[derive(Debug, Args)]
 struct Named {
-    /// The unit's name as `list` prints it: a process guid, a task's guid, or `<process guid>/<index>/<presence>`.
+    /// The unit's name as `list` prints it: a process guid, a task's guid, or `<process
+    /// guid>/<index>/<presence>`.
     unit: String,
     #[command(flatten)]
     shown: ShownArgs,
@@ -59,7 +62,8 @@ struct Named {
 struct Retried {
     /// The units' names [default: all]
     units: Vec<String>,
-    /// A corrected module to run in place of the catalog's of the same version, for these units only.
+    /// A corrected module to run in place of the catalog's of the same version, for these units
+    /// only.
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
     /// Show what would become of each unit, and write nothing. The exit code is that of the retry.
@@ -95,7 +99,10 @@ fn lines(entries: &[QuarantineEntry], text: impl Fn(&QuarantineEntry) -> String)
     if entries.is_empty() {
         return format!("{NO_UNIT}\n");
     }
-    entries.iter().map(|entry| format!("{}  {}\n", name(entry), text(entry))).collect()
+    entries
+        .iter()
+        .map(|entry| format!("{}  {}\n", name(entry), text(entry)))
+        .collect()
 }
 
 /// The unit's name for a terminal: clients choose it.
@@ -104,25 +111,47 @@ fn name(entry: &QuarantineEntry) -> String {
 }
 
 fn short(entry: &QuarantineEntry) -> String {
-    let QuarantineEntry { version, direction, reason, pending, .. } = entry;
+    let QuarantineEntry {
+        version,
+        direction,
+        reason,
+        pending,
+        ..
+    } = entry;
     if entry.is_of_a_serving_host() {
         return format!("{}, unreadable at {version}: {reason}", rows(entry));
     }
-    let pending = if *pending { " (the migration is still in progress)" } else { "" };
+    let pending = if *pending {
+        " (the migration is still in progress)"
+    } else {
+        ""
+    };
     format!("{}, {version} {direction}: {reason}{pending}", rows(entry))
 }
 
 fn rows(entry: &QuarantineEntry) -> String {
     let rows = entry.rows.iter().filter(|(_, rows)| **rows > 0);
-    rows.map(|(table, rows)| format!("{rows} {table}")).collect::<Vec<_>>().join(" + ")
+    rows.map(|(table, rows)| format!("{rows} {table}"))
+        .collect::<Vec<_>>()
+        .join(" + ")
 }
 
-async fn show(Named { unit, shown: ShownArgs { config, form } }: Named) -> anyhow::Result<()> {
+async fn show(
+    Named {
+        unit,
+        shown: ShownArgs { config, form },
+    }: Named,
+) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let entries = migrate::quarantined(&prepared.context()).await?;
-    let found: Vec<_> = entries.into_iter().filter(|entry| entry.unit == unit).collect();
+    let found: Vec<_> = entries
+        .into_iter()
+        .filter(|entry| entry.unit == unit)
+        .collect();
     if found.is_empty() {
-        bail!("there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are");
+        bail!(
+            "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are"
+        );
     }
     form.print(&found, || found.iter().map(long).collect::<String>())?;
     Ok(())
@@ -134,14 +163,29 @@ fn long(entry: &QuarantineEntry) -> String {
         let _ = writeln!(out, "{name:<11} {text}");
     };
     line("Unit", &name(entry));
-    line("Rows", &format!("{}, as they were at {}", rows(entry), entry.from));
+    line(
+        "Rows",
+        &format!("{}, as they were at {}", rows(entry), entry.from),
+    );
     if entry.is_of_a_serving_host() {
-        line("Failed at", "no migration; a serving host could not read it");
+        line(
+            "Failed at",
+            "no migration; a serving host could not read it",
+        );
     } else {
-        line("Way", &format!("{} from {} to {}", entry.direction, entry.from, entry.to));
+        line(
+            "Way",
+            &format!("{} from {} to {}", entry.direction, entry.from, entry.to),
+        );
         match entry.module.as_str() {
-            "" => line("Failed at", &format!("{}, before any module ran", entry.version)),
-            module => line("Failed at", &format!("{}-{module}, sha256 {}", entry.version, entry.digest)),
+            "" => line(
+                "Failed at",
+                &format!("{}, before any module ran", entry.version),
+            ),
+            module => line(
+                "Failed at",
+                &format!("{}-{module}, sha256 {}", entry.version, entry.digest),
+            ),
         }
     }
     line("Reason", &entry.reason);
@@ -149,50 +193,84 @@ fn long(entry: &QuarantineEntry) -> String {
         line("Run again", &format!("bbs module replay {replay}"));
     }
     if entry.pending {
-        line("State", "the migration is still in progress; the unit is still in its original tables, too");
-    } else {
-        let condition = if entry.is_of_a_serving_host() { "read" } else { "migrated" };
         line(
             "State",
-            &format!("not in the tables; `bbs migrate quarantine retry` restores it if it can be {condition}"),
+            "the migration is still in progress; the unit is still in its original tables, too",
         );
-        line("Repair", "`bbs migrate quarantine edit` corrects its content, then retry; `delete` gives it up");
+    } else {
+        let condition = if entry.is_of_a_serving_host() {
+            "read"
+        } else {
+            "migrated"
+        };
+        line(
+            "State",
+            &format!(
+                "not in the tables; `bbs migrate quarantine retry` restores it if it can be {condition}"
+            ),
+        );
+        line(
+            "Repair",
+            "`bbs migrate quarantine edit` corrects its content, then retry; `delete` gives it up",
+        );
     }
     out
 }
 
 async fn retry(retried: Retried) -> anyhow::Result<()> {
-    let Retried { units, module, dry_run, shown: ShownArgs { config, form } } = retried;
+    let Retried {
+        units,
+        module,
+        dry_run,
+        shown: ShownArgs { config, form },
+    } = retried;
     let mode = mode(dry_run);
     let prepared = existing(&config).await?;
-    let instead = module.map(|file| corrected(&file, &prepared.config)).transpose()?;
+    let instead = module
+        .map(|file| corrected(&file, &prepared.config))
+        .transpose()?;
     let fence = fence_for_writes(&prepared).await?;
     let fates = migrate::retry(&prepared.context(), &fence, &units, instead, mode).await?;
     prepared.database.close().await;
-    let result: Vec<_> =
-        fates.iter().map(|(entry, fate)| serde_json::json!({ "unit": entry.unit, "fate": fate })).collect();
+    let result: Vec<_> = fates
+        .iter()
+        .map(|(entry, fate)| serde_json::json!({ "unit": entry.unit, "fate": fate }))
+        .collect();
     form.print(&result, || match fates.as_slice() {
         [] => format!("{NO_UNIT}\n"),
-        fates => fates.iter().map(|(entry, fate)| format!("{}  {}\n", name(entry), outcome(fate, mode))).collect(),
+        fates => fates
+            .iter()
+            .map(|(entry, fate)| format!("{}  {}\n", name(entry), outcome(fate, mode)))
+            .collect(),
     })?;
-    let stay = fates.iter().filter(|(_, fate)| *fate != Fate::Returned).count();
+    let stay = fates
+        .iter()
+        .filter(|(_, fate)| *fate != Fate::Returned)
+        .count();
     match stay {
         0 => Ok(()),
-        stay if dry_run => bail!("{stay} of {} units would remain in quarantine; nothing was written", fates.len()),
+        stay if dry_run => bail!(
+            "{stay} of {} units would remain in quarantine; nothing was written",
+            fates.len()
+        ),
         stay => bail!("{stay} of {} units remain in quarantine", fates.len()),
     }
 }
 
 fn mode(dry_run: bool) -> WriteMode {
-    if dry_run { WriteMode::DryRun } else { WriteMode::Real }
+    if dry_run {
+        WriteMode::DryRun
+    } else {
+        WriteMode::Real
+    }
 }
 
-/// The fence under which entries are changed: the current one, which is not raised. The data that a host serves does not change, so
-/// the host may continue.
+/// The fence under which entries are changed: the current one, which is not raised. The data that a
+/// host serves does not change, so the host may continue.
 ///
 /// # Errors
-/// A key does not open the records of the database, as every content is sealed with the active key; a catalog is too old; or the
-/// database fails.
+/// A key does not open the records of the database, as every content is sealed with the active key;
+/// a catalog is too old; or the database fails.
 async fn fence_for_writes(prepared: &Prepared) -> anyhow::Result<Fence> {
     prepared.check_keys().await?;
     prepared.check_serials().await?;
@@ -207,7 +285,9 @@ fn outcome(fate: &Fate, mode: WriteMode) -> String {
         Fate::Returned => "restored to its tables".to_owned(),
         Fate::Refused { reason } => format!("remains: {reason}"),
         Fate::InTheWay { table } => {
-            format!("remains: {table} has a newer unit with that key; to restore this one, remove the newer one first")
+            format!(
+                "remains: {table} has a newer unit with that key; to restore this one, remove the newer one first"
+            )
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::config::Config;
 use crate::keys::WrongKey;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::migrate::{
-    Checked, Decision, Found, LayoutChange, LayoutStep, PartialRun, Plan, PlannedMigration, RunOutcome, Status,
-    Strategy, TableChange, Trouble,
+    Checked, Decision, Found, LayoutChange, LayoutStep, PartialRun, Plan, PlannedMigration,
+    RunOutcome, Status, Strategy, TableChange, Trouble,
 };
 use crate::progress::SERVING;
 
@@ -28,24 +28,49 @@ pub(super) struct Beside<'a> {
     pub(super) holder: Option<&'a str>,
 }
 
-pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey], beside: &Beside<'_>) -> String {
+pub(super) fn status(
+    status: &Status,
+    database: &str,
+    wrong: &[WrongKey],
+    beside: &Beside<'_>,
+) -> String {
     let mut out = String::new();
     line!(out, "Database   {}", database);
-    line!(out, "Version    {}", found(&status.found, status.underway.is_some()));
+    line!(
+        out,
+        "Version    {}",
+        found(&status.found, status.underway.is_some())
+    );
     let pending = match status.pending.len() {
         0 => "all of them have run here".to_owned(),
         count => format!("{count} of them have not run here"),
     };
     line!(out, "Modules    newest is {}; {pending}", status.newest);
     if let Some(pin) = beside.config.pin_data_version {
-        let release = beside.config.pin_release.as_ref().map(|name| format!(", the release {name:?}"));
-        line!(out, "Pin        {pin}{}{}", release.unwrap_or_default(), above(pin, &status.found));
+        let release = beside
+            .config
+            .pin_release
+            .as_ref()
+            .map(|name| format!(", the release {name:?}"));
+        line!(
+            out,
+            "Pin        {pin}{}{}",
+            release.unwrap_or_default(),
+            above(pin, &status.found)
+        );
     }
     if let Some(phase) = &status.underway {
-        let copied = status.copied.map_or_else(String::new, |PartialRun { migrated, total, .. }| {
-            format!(": {migrated} of {total} units are copied")
-        });
-        line!(out, "Under way  a migration is in the phase {}{copied}", serde_text(phase));
+        let copied = status.copied.map_or_else(
+            String::new,
+            |PartialRun {
+                 migrated, total, ..
+             }| { format!(": {migrated} of {total} units are copied") },
+        );
+        line!(
+            out,
+            "Under way  a migration is in the phase {}{copied}",
+            serde_text(phase)
+        );
     }
     let label = status.encryption_key_label.as_deref();
     line!(
@@ -57,10 +82,26 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey], beside
             "no label: records may be under several keys, the next start rotates them"
         })
     );
-    let rows: Vec<_> = status.rows.iter().map(|table| format!("{} {}", table.rows, table.table)).collect();
-    line!(out, "Rows       {}", if rows.is_empty() { "no tables yet".to_owned() } else { rows.join(", ") });
+    let rows: Vec<_> = status
+        .rows
+        .iter()
+        .map(|table| format!("{} {}", table.rows, table.table))
+        .collect();
+    line!(
+        out,
+        "Rows       {}",
+        if rows.is_empty() {
+            "no tables yet".to_owned()
+        } else {
+            rows.join(", ")
+        }
+    );
     if status.residue > 0 {
-        line!(out, "Residue    {} entries, which a migration in the other direction restores", status.residue);
+        line!(
+            out,
+            "Residue    {} entries, which a migration in the other direction restores",
+            status.residue
+        );
     }
     if status.quarantined > 0 {
         line!(
@@ -69,7 +110,11 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey], beside
             status.quarantined
         );
     }
-    let changed = status.history.iter().filter(|applied| applied.same_module == Some(false)).count();
+    let changed = status
+        .history
+        .iter()
+        .filter(|applied| applied.same_module == Some(false))
+        .count();
     if changed > 0 {
         line!(
             out,
@@ -79,11 +124,20 @@ pub(super) fn status(status: &Status, database: &str, wrong: &[WrongKey], beside
     not_run(&mut out, status);
     line!(out, "\nNext       {}", next(status, wrong, beside));
     if let Some(refused) = &status.rollback_refused {
-        line!(out, "Rollback   a drain could not roll back as `rollback_on_drain_to_version` says: {refused}");
+        line!(
+            out,
+            "Rollback   a drain could not roll back as `rollback_on_drain_to_version` says: {refused}"
+        );
     }
     match (beside.host, beside.holder) {
         (Some(host), _) => {
-            line!(out, "Host       process {}: {}{}", host.pid, progress_line(&host.progress), throttled(host))
+            line!(
+                out,
+                "Host       process {}: {}{}",
+                host.pid,
+                progress_line(&host.progress),
+                throttled(host)
+            )
         }
         (None, Some(holder)) => line!(out, "Lock       held by {holder}"),
         (None, None) => {}
@@ -120,29 +174,51 @@ fn throttled(host: &Report) -> String {
     if !host.progress.is_over() {
         return String::new();
     }
-    let paused = host.throttle.paused.then(|| "; the next migration waits for `bbs migrate resume`".to_owned());
-    let rate = host.throttle.units_per_second.map(|rate| format!("; at most {rate} units a second"));
+    let paused = host
+        .throttle
+        .paused
+        .then(|| "; the next migration waits for `bbs migrate resume`".to_owned());
+    let rate = host
+        .throttle
+        .units_per_second
+        .map(|rate| format!("; at most {rate} units a second"));
     [paused, rate].into_iter().flatten().collect()
 }
 
 /// Wrong keys, for which a start would be refused; printed after a plan.
 pub(super) fn wrong_keys(wrong: &[WrongKey]) -> String {
-    wrong.iter().map(|wrong| format!("Refused    before it begins: {wrong}\n")).collect()
+    wrong
+        .iter()
+        .map(|wrong| format!("Refused    before it begins: {wrong}\n"))
+        .collect()
 }
 
 fn serde_text(value: &impl serde::Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
 }
 
 fn found(found: &Found, is_underway: bool) -> String {
     match found {
         Found::Fresh => "none yet: the database is empty".into(),
-        Found::Unversioned { tables } => format!("none, although there are rows in {}", tables.join(", ")),
-        Found::Versioned { current, going_down: Some(to), .. } => format!("{current}, on its way down to {to}"),
-        Found::Versioned { current, target, .. } if current != target && !is_underway => {
+        Found::Unversioned { tables } => {
+            format!("none, although there are rows in {}", tables.join(", "))
+        }
+        Found::Versioned {
+            current,
+            going_down: Some(to),
+            ..
+        } => format!("{current}, on its way down to {to}"),
+        Found::Versioned {
+            current, target, ..
+        } if current != target && !is_underway => {
             format!("{current}; a migration to {target} was begun and abandoned")
         }
-        Found::Versioned { current, target, .. } if current != target => {
+        Found::Versioned {
+            current, target, ..
+        } if current != target => {
             format!("{current}; a migration to {target} was begun and is not finished")
         }
         Found::Versioned { current, .. } => current.to_string(),
@@ -157,11 +233,16 @@ fn next(status: &Status, wrong: &[WrongKey], beside: &Beside<'_>) -> String {
         return format!("`bbs serve` refuses: {refused}");
     }
     match &status.decision {
-        Decision::Serve if beside.host.is_some_and(|host| host.progress.phase == SERVING) => {
+        Decision::Serve
+            if beside
+                .host
+                .is_some_and(|host| host.progress.phase == SERVING) =>
+        {
             "nothing: the host serves, and there is nothing to migrate.".into()
         }
         Decision::Serve if beside.holder.is_some() => {
-            "there is nothing to migrate; another host waits for the lock until its holder ends.".into()
+            "there is nothing to migrate; another host waits for the lock until its holder ends."
+                .into()
         }
         Decision::Serve => "`bbs serve` serves at once; there is nothing to migrate.".into(),
         Decision::Stay { at } => format!(
@@ -169,22 +250,50 @@ fn next(status: &Status, wrong: &[WrongKey], beside: &Beside<'_>) -> String {
              `rollback_on_drain_to_version` keeps it there."
         ),
         Decision::Begin { to, .. } => {
-            format!("`bbs migrate plan` shows what going to {to} does; `bbs serve` does it and then serves.")
+            format!(
+                "`bbs migrate plan` shows what going to {to} does; `bbs serve` does it and then serves."
+            )
         }
-        Decision::Continue { to, .. } => format!("`bbs serve` finishes the migration to {to} and then serves."),
+        Decision::Continue { to, .. } => {
+            format!("`bbs serve` finishes the migration to {to} and then serves.")
+        }
         Decision::ShutDown(reason) => format!("`bbs serve` refuses: {reason}"),
     }
 }
 
 fn migrations(out: &mut String, migrations: &[PlannedMigration]) {
-    let width = migrations.iter().map(|migration| migration.name.len()).max().unwrap_or(0);
+    let width = migrations
+        .iter()
+        .map(|migration| migration.name.len())
+        .max()
+        .unwrap_or(0);
     // Both only where some are inserted.
-    let directions: BTreeSet<_> = migrations.iter().map(|migration| migration.direction).collect();
+    let directions: BTreeSet<_> = migrations
+        .iter()
+        .map(|migration| migration.direction)
+        .collect();
     for migration in migrations {
-        let kind = if migration.transforms_rows { "rows" } else { "layout" };
-        let PlannedMigration { version, direction, name, summary, .. } = migration;
-        let direction = if directions.len() > 1 { format!("{direction:4}  ") } else { String::new() };
-        line!(out, "  {direction}{version}  {name:width$}  {kind:6}  {summary}");
+        let kind = if migration.transforms_rows {
+            "rows"
+        } else {
+            "layout"
+        };
+        let PlannedMigration {
+            version,
+            direction,
+            name,
+            summary,
+            ..
+        } = migration;
+        let direction = if directions.len() > 1 {
+            format!("{direction:4}  ")
+        } else {
+            String::new()
+        };
+        line!(
+            out,
+            "  {direction}{version}  {name:width$}  {kind:6}  {summary}"
+        );
     }
 }
 
@@ -192,7 +301,9 @@ fn migrations(out: &mut String, migrations: &[PlannedMigration]) {
 fn inserted(out: &mut String, plan: &Plan) {
     let named = |is_of: &dyn Fn(&PlannedMigration) -> bool| {
         let of = plan.migrations.iter().filter(|migration| is_of(migration));
-        of.map(|migration| format!("{}-{}", migration.version, migration.name)).collect::<Vec<_>>().join(", ")
+        of.map(|migration| format!("{}-{}", migration.version, migration.name))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     let inserted = named(&|migration| plan.inserted.contains(&migration.version));
     let above = named(&|migration| migration.direction == Direction::Down);
@@ -204,12 +315,21 @@ fn inserted(out: &mut String, plan: &Plan) {
 
 pub(super) fn plan(plan: &Plan) -> String {
     let mut out = String::new();
-    let Plan { from, to, direction, .. } = plan;
+    let Plan {
+        from,
+        to,
+        direction,
+        ..
+    } = plan;
     if plan.migrations.is_empty() {
         line!(out, "Nothing to do: the database is at {to}.");
         return out;
     }
-    let way = if *direction == Direction::Up { "up" } else { "down" };
+    let way = if *direction == Direction::Up {
+        "up"
+    } else {
+        "down"
+    };
     line!(
         out,
         "From {from} {way} to {to}: {} migrations, applied in memory, rows written once.",
@@ -221,7 +341,12 @@ pub(super) fn plan(plan: &Plan) -> String {
         inserted(&mut out, plan);
     }
     line!(out, "\nTables:");
-    let width = plan.tables.iter().map(|table| table.table.len()).max().unwrap_or(0);
+    let width = plan
+        .tables
+        .iter()
+        .map(|table| table.table.len())
+        .max()
+        .unwrap_or(0);
     for change in &plan.tables {
         line!(out, "  {:width$}  {}", change.table, table(change));
     }
@@ -245,7 +370,14 @@ pub(super) fn plan(plan: &Plan) -> String {
         line!(out, "To copy    nothing: {how}.");
     }
     let back = if plan.reversible {
-        format!("yes, with `bbs migrate {} --to {from}`", if *direction == Direction::Up { "down" } else { "up" })
+        format!(
+            "yes, with `bbs migrate {} --to {from}`",
+            if *direction == Direction::Up {
+                "down"
+            } else {
+                "up"
+            }
+        )
     } else {
         "no: one of these migrations is not reversible".to_owned()
     };
@@ -256,12 +388,28 @@ pub(super) fn plan(plan: &Plan) -> String {
 pub(super) fn layout_sql(changes: &[LayoutChange]) -> String {
     let mut out = String::new();
     let mut last = None;
-    for LayoutChange { step, table, statements } in changes {
+    for LayoutChange {
+        step,
+        table,
+        statements,
+    } in changes
+    {
         if last.replace(*step) != Some(*step) {
-            line!(out, "{}-- {}", if out.is_empty() { "" } else { "\n" }, heading(*step));
+            line!(
+                out,
+                "{}-- {}",
+                if out.is_empty() { "" } else { "\n" },
+                heading(*step)
+            );
         }
-        line!(out, "-- {}", table.as_deref().unwrap_or("all copied tables"));
-        statements.iter().for_each(|statement| line!(out, "{statement};"));
+        line!(
+            out,
+            "-- {}",
+            table.as_deref().unwrap_or("all copied tables")
+        );
+        statements
+            .iter()
+            .for_each(|statement| line!(out, "{statement};"));
     }
     if changes.is_empty() {
         line!(out, "-- The layout does not change.");
@@ -271,22 +419,33 @@ pub(super) fn layout_sql(changes: &[LayoutChange]) -> String {
 
 fn heading(step: LayoutStep) -> &'static str {
     match step {
-        LayoutStep::Prepare => "PREPARE: create the copies. Their rows follow, transformed by the modules.",
+        LayoutStep::Prepare => {
+            "PREPARE: create the copies. Their rows follow, transformed by the modules."
+        }
         LayoutStep::Index => "INDEX: index the copies.",
-        LayoutStep::ChangeAhead => "CHANGE AHEAD: change tables in place, each statement by itself.",
+        LayoutStep::ChangeAhead => {
+            "CHANGE AHEAD: change tables in place, each statement by itself."
+        }
         LayoutStep::CutOver => "CUT OVER: give the copies their names.",
         LayoutStep::CleanUp => "CLEAN UP: remove the replaced tables.",
     }
 }
 
 fn table(change: &TableChange) -> String {
-    let TableChange { rows, opened, computed, .. } = change;
+    let TableChange {
+        rows,
+        opened,
+        computed,
+        ..
+    } = change;
     let mut words = match change.strategy {
         Some(Strategy::Untouched) => return format!("stays as it is ({rows} rows)"),
         Some(Strategy::InPlace) if change.rewritten_by_server => {
             return format!("changed in place ({rows} rows, which the server rewrites)");
         }
-        Some(Strategy::InPlace) => return format!("changed in place ({rows} rows, none rewritten)"),
+        Some(Strategy::InPlace) => {
+            return format!("changed in place ({rows} rows, none rewritten)");
+        }
         Some(Strategy::Create) => return "created".to_owned(),
         None => return format!("dropped ({rows} rows, saved sealed for the migration back)"),
         Some(Strategy::Copy) if *rows == 0 => return "recreated (it has no rows)".to_owned(),
@@ -305,37 +464,78 @@ pub(super) fn progressed(progressed: &RunOutcome, before: &Found, waiting: usize
     let mut out = String::new();
     match progressed {
         RunOutcome::Done(Decision::Serve | Decision::Stay { .. }) => {
-            line!(out, "Nothing to migrate: the database is already at that version.");
-            if let Found::Versioned { current, target, .. } = before
+            line!(
+                out,
+                "Nothing to migrate: the database is already at that version."
+            );
+            if let Found::Versioned {
+                current, target, ..
+            } = before
                 && target > current
             {
-                line!(out, "The unfinished migration to {target} was abandoned; its copies are removed.");
+                line!(
+                    out,
+                    "The unfinished migration to {target} was abandoned; its copies are removed."
+                );
             }
         }
-        RunOutcome::Done(Decision::Begin { from, to }) => line!(out, "Migrated from {from} to {to}."),
+        RunOutcome::Done(Decision::Begin { from, to }) => {
+            line!(out, "Migrated from {from} to {to}.")
+        }
         RunOutcome::Done(Decision::Continue { from, to }) => {
-            line!(out, "Finished the migration from {from} to {to}, which an earlier run had begun.");
+            line!(
+                out,
+                "Finished the migration from {from} to {to}, which an earlier run had begun."
+            );
         }
         RunOutcome::Done(Decision::ShutDown(reason)) => line!(out, "Nothing was done: {reason}"),
-        RunOutcome::Partial(PartialRun { from, to, total, migrated }) => {
-            line!(out, "Migrated {migrated} of {total} units from {from} to {to} so far; {} remain.", total - migrated);
-            line!(out, "The database stays at {from} until all are migrated. Run the same command to continue.");
+        RunOutcome::Partial(PartialRun {
+            from,
+            to,
+            total,
+            migrated,
+        }) => {
+            line!(
+                out,
+                "Migrated {migrated} of {total} units from {from} to {to} so far; {} remain.",
+                total - migrated
+            );
+            line!(
+                out,
+                "The database stays at {from} until all are migrated. Run the same command to continue."
+            );
         }
     }
     if waiting > 0 {
-        line!(out, "{waiting} units are in quarantine: `bbs migrate quarantine list` lists them.");
+        line!(
+            out,
+            "{waiting} units are in quarantine: `bbs migrate quarantine list` lists them."
+        );
     }
     out
 }
 
 pub(super) fn check(checked: &Checked) -> String {
     let mut out = String::new();
-    line!(out, "\nChecked    {} units to {} and back, in memory; nothing was written.", checked.units, checked.to);
+    line!(
+        out,
+        "\nChecked    {} units to {} and back, in memory; nothing was written.",
+        checked.units,
+        checked.to
+    );
     if !checked.unreadable.is_empty() {
-        line!(out, "  Records that cannot be decrypted; a migration that reads them stops there:");
+        line!(
+            out,
+            "  Records that cannot be decrypted; a migration that reads them stops there:"
+        );
         troubles(&mut out, &checked.unreadable);
     }
-    let width = checked.migrations.iter().map(|migration| migration.name.len()).max().unwrap_or(0);
+    let width = checked
+        .migrations
+        .iter()
+        .map(|migration| migration.name.len())
+        .max()
+        .unwrap_or(0);
     for migration in &checked.migrations {
         let verdict = match (migration.units, migration.lost) {
             (0, _) => "changes no row".to_owned(),
@@ -347,11 +547,19 @@ pub(super) fn check(checked: &Checked) -> String {
             0 => String::new(),
             rows => format!("; it removes {rows} rows"),
         };
-        line!(out, "  {}  {:width$}  {verdict}{removed}", migration.version, migration.name);
+        line!(
+            out,
+            "  {}  {:width$}  {verdict}{removed}",
+            migration.version,
+            migration.name
+        );
         troubles(&mut out, &migration.troubles);
     }
     if !checked.unopened.is_empty() {
-        let tables = checked.unopened.iter().map(|(table, columns)| format!("{} of {table}", columns.join(", ")));
+        let tables = checked
+            .unopened
+            .iter()
+            .map(|(table, columns)| format!("{} of {table}", columns.join(", ")));
         line!(
             out,
             "Not opened {}: no migration reads these columns. `bbs keys status` opens a sample.",
@@ -362,10 +570,18 @@ pub(super) fn check(checked: &Checked) -> String {
 }
 
 fn troubles(out: &mut String, troubles: &[Trouble]) {
-    for Trouble { reason, units, examples } in troubles {
+    for Trouble {
+        reason,
+        units,
+        examples,
+    } in troubles
+    {
         line!(out, "    {reason}");
         for example in examples {
-            let detail = example.detail.as_ref().map_or_else(String::new, |detail| format!(": {detail}"));
+            let detail = example
+                .detail
+                .as_ref()
+                .map_or_else(String::new, |detail| format!(": {detail}"));
             line!(out, "      {:?}{detail}", example.unit);
         }
         let named = examples.len() as u64;
@@ -390,7 +606,10 @@ mod tests {
 
     #[test]
     fn sizes_have_a_unit_of_their_magnitude() {
-        assert_eq!([0, 1_023, 1_024, 5 << 20, 3 << 29].map(bytes), ["0 B", "1023 B", "1 KiB", "5 MiB", "1.5 GiB"]);
+        assert_eq!(
+            [0, 1_023, 1_024, 5 << 20, 3 << 29].map(bytes),
+            ["0 B", "1023 B", "1 KiB", "5 MiB", "1.5 GiB"]
+        );
     }
 
     #[test]
@@ -411,7 +630,9 @@ mod tests {
             from: 5,
             to: 9,
             direction: up,
-            migrations: [(5, down), (3, up), (5, up), (9, up)].map(|(version, way)| migration(version, way)).into(),
+            migrations: [(5, down), (3, up), (5, up), (9, up)]
+                .map(|(version, way)| migration(version, way))
+                .into(),
             inserted: vec![3],
             tables: Vec::new(),
             reversible: true,

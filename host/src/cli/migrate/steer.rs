@@ -1,4 +1,5 @@
-//! `bbs migrate pause`, `resume`, `rate` and `watch`: control a running host through its admin socket.
+//! `bbs migrate pause`, `resume`, `rate` and `watch`: control a running host through its admin
+//! socket.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -42,7 +43,9 @@ impl FromStr for RateLimit {
             return Ok(Self(None));
         }
         let number = text.strip_suffix("/s").unwrap_or(text);
-        let rate = number.parse().map_err(|_| "write it as in 500/s, or none for no limit")?;
+        let rate = number
+            .parse()
+            .map_err(|_| "write it as in 500/s, or none for no limit")?;
         if rate == 0 {
             Err("at 0 a second the migration would never end; use `bbs migrate pause`")
         } else {
@@ -78,11 +81,18 @@ pub(super) async fn resume(steered: Steered) -> anyhow::Result<()> {
     .await
 }
 
-pub(super) async fn rate(Rated { rate: RateLimit(units_per_second), steered }: Rated) -> anyhow::Result<()> {
+pub(super) async fn rate(
+    Rated {
+        rate: RateLimit(units_per_second),
+        steered,
+    }: Rated,
+) -> anyhow::Result<()> {
     send(&steered, Command::Rate { units_per_second }, |report| {
         let counted = report.progress.counted.unwrap_or(Counted::Units);
         let limit = match report.throttle.units_per_second {
-            Some(rate) => format!("at most {rate} {counted} a second, until the host ends or the rate is changed"),
+            Some(rate) => format!(
+                "at most {rate} {counted} a second, until the host ends or the rate is changed"
+            ),
             None => "no limit".into(),
         };
         if report.progress.is_over() {
@@ -94,9 +104,16 @@ pub(super) async fn rate(Rated { rate: RateLimit(units_per_second), steered }: R
     .await
 }
 
-async fn send(steered: &Steered, command: Command, describe: impl FnOnce(&Report) -> String) -> anyhow::Result<()> {
+async fn send(
+    steered: &Steered,
+    command: Command,
+    describe: impl FnOnce(&Report) -> String,
+) -> anyhow::Result<()> {
     let config = Config::read(&steered.config)?;
-    let report = AdminClient::send_to_any(config.admin_sockets(), command).await?.answer().await?;
+    let report = AdminClient::send_to_any(config.admin_sockets(), command)
+        .await?
+        .answer()
+        .await?;
     if steered.json {
         output::json_line(&report)?;
     } else {
@@ -108,7 +125,9 @@ async fn send(steered: &Steered, command: Command, describe: impl FnOnce(&Report
 /// The report of the host that runs with this configuration, if there is one.
 pub(super) async fn running_host(config: &Config) -> Option<Report> {
     // Usually no host runs, which is no error.
-    let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Status).await.ok()?;
+    let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Status)
+        .await
+        .ok()?;
     host.answer().await.ok()
 }
 
@@ -116,7 +135,9 @@ pub(super) async fn running_host(config: &Config) -> Option<Report> {
 pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
     let config = Config::read(&steered.config)?;
     let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Watch).await?;
-    let Some(last) = follow(&mut host, steered.json, WithoutReader::End).await? else { return Ok(()) };
+    let Some(last) = follow(&mut host, steered.json, WithoutReader::End).await? else {
+        return Ok(());
+    };
     if last.progress.phase == STOPPED {
         anyhow::bail!(
             "the migration failed; the host serves the version found, and the next start retries: {}",

@@ -16,10 +16,11 @@ use crate::startup;
 
 /// Add finished modules to a folder and its catalog.
 ///
-/// For modules that came as .wasm files; `bbs module build` compiles crates. The manifest in each file decides
-/// its place in the catalog: a migration is at that of its version, a translator extends its chain. The whole folder is then
-/// loaded as a host would load it. If a host would refuse it, nothing is changed. A module that the folder already has is
-/// skipped; another one of the same version is refused. A migration below others is inserted, and the command names those
+/// For modules that came as .wasm files; `bbs module build` compiles crates. The manifest in each
+/// file decides its place in the catalog: a migration is at that of its version, a translator
+/// extends its chain. The whole folder is then loaded as a host would load it. If a host would
+/// refuse it, nothing is changed. A module that the folder already has is skipped; another one of
+/// the same version is refused. A migration below others is inserted, and the command names those
 /// above it.
 #[derive(Debug, Args)]
 pub(super) struct AddCommand {
@@ -47,10 +48,22 @@ impl AddCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let sandbox = super::sandbox()?;
         let progress = Progress::default();
-        progress.enter("check", format!("the modules of {}, with what is added", self.into.display()), None);
+        progress.enter(
+            "check",
+            format!("the modules of {}, with what is added", self.into.display()),
+            None,
+        );
         let (files, folder, base) = (self.files, self.into.clone(), self.base.clone());
-        let work = tokio::task::spawn_blocking(move || add::add(&files, &folder, &base, &check_api, &sandbox));
-        let Added { added, present, entries, insertions, signature } = progress::shown(&progress, work).await??;
+        let work = tokio::task::spawn_blocking(move || {
+            add::add(&files, &folder, &base, &check_api, &sandbox)
+        });
+        let Added {
+            added,
+            present,
+            entries,
+            insertions,
+            signature,
+        } = progress::shown(&progress, work).await??;
         let result = serde_json::json!({
             "folder": self.into,
             "added": added,
@@ -62,11 +75,17 @@ impl AddCommand {
         });
         self.form.print(&result, || {
             let added = added.iter().map(|file| format!("{file}  added\n"));
-            let present = present.iter().map(|file| format!("{file}  already present\n"));
+            let present = present
+                .iter()
+                .map(|file| format!("{file}  already present\n"));
             let count = format!("{} has {} modules\n", self.into.display(), entries.len());
             added
                 .chain(present)
-                .chain([insertion_lines(&insertions), count, signature_line(signature, &self.into)])
+                .chain([
+                    insertion_lines(&insertions),
+                    count,
+                    signature_line(signature, &self.into),
+                ])
                 .collect::<String>()
         })?;
         // Reports, for example, a second file of the same module that was copied there by hand.

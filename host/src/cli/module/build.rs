@@ -13,11 +13,12 @@ use crate::progress::Progress;
 
 /// Build crates into a folder of modules with its catalog.
 ///
-/// Each crate is compiled for WebAssembly, made a component and named after its manifest, and the catalog gets its
-/// sha256. With crates named, the rest of the folder stays: a migration of a later version is appended, one below others is
-/// inserted, and the command names those above it. Without, all modules of this repository are built and the folder contains
-/// nothing else. A module that the folder has already is replaced or deleted with `--replace` alone, since it may have run. The
-/// same source gives the same digests on every machine.
+/// Each crate is compiled for WebAssembly, made a component and named after its manifest, and the
+/// catalog gets its sha256. With crates named, the rest of the folder stays: a migration of a later
+/// version is appended, one below others is inserted, and the command names those above it.
+/// Without, all modules of this repository are built and the folder contains nothing else. A module
+/// that the folder has already is replaced or deleted with `--replace` alone, since it may have
+/// run. The same source gives the same digests on every machine.
 #[derive(Debug, Args)]
 pub(super) struct BuildCommand {
     /// Folders of crates; all modules of this repository if none is named.
@@ -26,10 +27,12 @@ pub(super) struct BuildCommand {
     /// The folder to write to; created if absent.
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
-    /// A folder of modules that the built ones continue, such as the host's; may be repeated. For an add-on.
+    /// A folder of modules that the built ones continue, such as the host's; may be repeated. For
+    /// an add-on.
     #[arg(long, value_name = "DIR", requires = "crates")]
     base: Vec<PathBuf>,
-    /// Replace or delete modules of the folder that have run on no database, such as a draft that has changed.
+    /// Replace or delete modules of the folder that have run on no database, such as a draft that
+    /// has changed.
     #[arg(long)]
     replace: bool,
     #[command(flatten)]
@@ -48,7 +51,11 @@ impl BuildCommand {
         let working = progress.clone();
         let (built, into) = (request.crates.len(), request.into.clone());
         let work = tokio::task::spawn_blocking(move || build::build(&request, &sandbox, &working));
-        let BuiltFolder { entries, insertions, signature } = progress::shown(&progress, work).await??;
+        let BuiltFolder {
+            entries,
+            insertions,
+            signature,
+        } = progress::shown(&progress, work).await??;
         let result = serde_json::json!({
             "folder": into,
             "built": built,
@@ -58,11 +65,20 @@ impl BuildCommand {
             "signature": signature,
         });
         self.form.print(&result, || {
-            let count = format!("{built} built; {} has {} modules\n", into.display(), entries.len());
-            let lines = entries.iter().map(|entry| format!("{}  {}\n", &entry.sha256[..12], entry.file));
+            let count = format!(
+                "{built} built; {} has {} modules\n",
+                into.display(),
+                entries.len()
+            );
+            let lines = entries
+                .iter()
+                .map(|entry| format!("{}  {}\n", &entry.sha256[..12], entry.file));
             std::iter::once(count)
                 .chain(lines)
-                .chain([insertion_lines(&insertions), signature_line(signature, &into)])
+                .chain([
+                    insertion_lines(&insertions),
+                    signature_line(signature, &into),
+                ])
                 .collect::<String>()
         })?;
         Ok(())

@@ -10,9 +10,9 @@ use crate::modules::bundle;
 
 /// Carry a folder of modules in one file, for sites without a network
 ///
-/// A bundle has the catalog, all modules that it lists, and `releases.toml`. Where it is saved and where it is loaded,
-/// every digest is verified, so what arrives is the folder that was saved. It is an OCI image layout in a tar file, which
-/// other programs can copy to a registry.
+/// A bundle has the catalog, all modules that it lists, and `releases.toml`. Where it is saved and
+/// where it is loaded, every digest is verified, so what arrives is the folder that was saved. It
+/// is an OCI image layout in a tar file, which other programs can copy to a registry.
 ///
 ///   bbs module bundle save modules modules-1.0.tar         where the modules were built
 ///   bbs module bundle load modules-1.0.tar --into modules  at the site
@@ -31,8 +31,9 @@ enum BundleAction {
 
 /// Save a folder of modules as one file
 ///
-/// The folder is validated first: a module that is missing or was altered is an error. The same folder gives the same
-/// bytes, so two bundles can be compared by their digests. An existing file is replaced.
+/// The folder is validated first: a module that is missing or was altered is an error. The same
+/// folder gives the same bytes, so two bundles can be compared by their digests. An existing file
+/// is replaced.
 ///
 ///   bbs module bundle save modules modules-1.0.tar
 #[derive(Debug, Args)]
@@ -49,9 +50,9 @@ struct SaveCommand {
 
 /// Load a folder of modules from a bundle
 ///
-/// Every digest and size is verified before the folder is written, all at once: if the bundle is damaged or has anything
-/// that does not belong to a folder of modules, nothing is written. Loading runs no module; `bbs module check` does what
-/// a host does before it starts.
+/// Every digest and size is verified before the folder is written, all at once: if the bundle is
+/// damaged or has anything that does not belong to a folder of modules, nothing is written. Loading
+/// runs no module; `bbs module check` does what a host does before it starts.
 ///
 ///   bbs module bundle load modules-1.0.tar --into modules
 #[derive(Debug, Args)]
@@ -59,7 +60,8 @@ struct SaveCommand {
 struct LoadCommand {
     /// A file that `bbs module bundle save` has written.
     file: PathBuf,
-    /// A folder that does not exist or is empty. An existing one gets modules with `bbs module add`.
+    /// A folder that does not exist or is empty. An existing one gets modules with `bbs module
+    /// add`.
     #[arg(long, value_name = "DIR")]
     into: PathBuf,
     #[command(flatten)]
@@ -69,7 +71,11 @@ struct LoadCommand {
 impl BundleCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         match self.action {
-            BundleAction::Save(SaveCommand { modules, file, form }) => {
+            BundleAction::Save(SaveCommand {
+                modules,
+                file,
+                form,
+            }) => {
                 let sandbox = super::sandbox()?;
                 let artifact = bundle::save(&modules, &file, &sandbox)?;
                 print_carried(form, file.display(), &artifact)

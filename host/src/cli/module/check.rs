@@ -1,4 +1,5 @@
-//! `bbs module check`: validates a file or a folder as a host does, and runs its row functions on generated rows.
+//! `bbs module check`: validates a file or a folder as a host does, and runs its row functions on
+//! generated rows.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,21 +20,24 @@ use crate::startup;
 
 /// Check a module, or a folder of modules with its catalog, as a host does before it starts.
 ///
-/// In a folder, every migration is also run on generated rows of the layout that precedes it: twice in a fresh instance,
-/// once in one that has run before. A row function that gives two answers to the same rows keeps state between calls;
-/// one that traps would trap on an operator's database. It may refuse rows that it cannot read, but not all. What a migration keeps for the
-/// way back must belong to a record, so that another record which a client makes under the same key gets nothing of it.
-/// Of an add-on, it names the migrations that are inserted below those of other folders.
+/// In a folder, every migration is also run on generated rows of the layout that precedes it: twice
+/// in a fresh instance, once in one that has run before. A row function that gives two answers to
+/// the same rows keeps state between calls; one that traps would trap on an operator's database. It
+/// may refuse rows that it cannot read, but not all. What a migration keeps for the way back must
+/// belong to a record, so that another record which a client makes under the same key gets nothing
+/// of it. Of an add-on, it names the migrations that are inserted below those of other folders.
 /// Signatures are not verified: which keys are trusted is in the configuration of a host.
 #[derive(Debug, Args)]
 pub(super) struct CheckCommand {
     /// A .wasm file, or a folder that `bbs module build` has written.
     path: PathBuf,
-    /// A folder of modules that this one continues, such as the host's; may be repeated. For an add-on.
+    /// A folder of modules that this one continues, such as the host's; may be repeated. For an
+    /// add-on.
     #[arg(long, value_name = "DIR")]
     base: Vec<PathBuf>,
-    /// Check only this module of the folder against the rest, which is loaded and not run: its file, or the name or version of a
-    /// migration, or the versions of a translator; may be repeated.
+    /// Check only this module of the folder against the rest, which is loaded and not run: its
+    /// file, or the name or version of a migration, or the versions of a translator; may be
+    /// repeated.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     #[command(flatten)]
@@ -70,11 +74,19 @@ impl CheckCommand {
             insertions = Insertions::of_add_on(&self.path, &self.base)?;
             check_catalog(&catalog, &insertions, &self.only)?
         } else {
-            ensure!(self.only.is_empty(), "`--only` chooses modules of a folder; {} is a file", self.path.display());
+            ensure!(
+                self.only.is_empty(),
+                "`--only` chooses modules of a folder; {} is a file",
+                self.path.display()
+            );
             check_file(&self.path, &sandbox)?
         };
         self.form.print(&findings, || {
-            findings.iter().map(text).chain([super::insertion_lines(&insertions)]).collect::<String>()
+            findings
+                .iter()
+                .map(text)
+                .chain([super::insertion_lines(&insertions)])
+                .collect::<String>()
         })?;
         match findings.iter().filter(|finding| !finding.is_good()).count() {
             0 => Ok(()),
@@ -84,27 +96,60 @@ impl CheckCommand {
 }
 
 /// Checks the modules of these names; all of them if none is given.
-fn check_catalog(catalog: &Catalog, insertions: &Insertions, only: &[String]) -> anyhow::Result<Vec<Finding>> {
+fn check_catalog(
+    catalog: &Catalog,
+    insertions: &Insertions,
+    only: &[String],
+) -> anyhow::Result<Vec<Finding>> {
     let (migrations, translators) = (catalog.migrations().iter(), catalog.translators().iter());
-    let names: Vec<_> = migrations.map(migration_names).chain(translators.map(translator_names)).collect();
-    if let Some(unknown) = only.iter().find(|name| !names.iter().flatten().any(|known| known == *name)) {
+    let names: Vec<_> = migrations
+        .map(migration_names)
+        .chain(translators.map(translator_names))
+        .collect();
+    if let Some(unknown) = only
+        .iter()
+        .find(|name| !names.iter().flatten().any(|known| known == *name))
+    {
         let files: Vec<_> = names.iter().map(|[file, ..]| file.as_str()).collect();
-        bail!("the folder has no module {unknown:?}; it has {}", files.join(", "));
+        bail!(
+            "the folder has no module {unknown:?}; it has {}",
+            files.join(", ")
+        );
     }
-    let is_chosen = |names: [String; 3]| only.is_empty() || names.iter().any(|name| only.contains(name));
-    let migrations = catalog.migrations().iter().filter(|module| is_chosen(migration_names(module)));
+    let is_chosen =
+        |names: [String; 3]| only.is_empty() || names.iter().any(|name| only.contains(name));
+    let migrations = catalog
+        .migrations()
+        .iter()
+        .filter(|module| is_chosen(migration_names(module)));
     let migrations = migrations.map(|module| Finding {
         file: module.file().to_owned(),
-        module: format!("migration {} {}", module.manifest().version, module.manifest().name),
+        module: format!(
+            "migration {} {}",
+            module.manifest().version,
+            module.manifest().name
+        ),
         sha256: module.digest().to_owned(),
         trials: trial::run(module, catalog.layout_history()),
         inserted_below: insertions.of(module.manifest().version).to_vec(),
-        unbound: catalog.layout_history().unbound(module.manifest()).iter().map(ToString::to_string).collect(),
+        unbound: catalog
+            .layout_history()
+            .unbound(module.manifest())
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
     });
-    let translators = catalog.translators().iter().filter(|module| is_chosen(translator_names(module)));
+    let translators = catalog
+        .translators()
+        .iter()
+        .filter(|module| is_chosen(translator_names(module)));
     let translators = translators.map(|module| Finding {
         file: module.file().to_owned(),
-        module: format!("translator {} to {}", module.manifest().serves, module.manifest().onto),
+        module: format!(
+            "translator {} to {}",
+            module.manifest().serves,
+            module.manifest().onto
+        ),
         sha256: module.digest().to_owned(),
         trials: Vec::new(),
         inserted_below: Vec::new(),
@@ -116,7 +161,11 @@ fn check_catalog(catalog: &Catalog, insertions: &Insertions, only: &[String]) ->
 /// The names by which `--only` chooses a module, the file first.
 fn migration_names(module: &Arc<MigrationModule>) -> [String; 3] {
     let manifest = module.manifest();
-    [module.file().to_owned(), manifest.name.clone(), manifest.version.to_string()]
+    [
+        module.file().to_owned(),
+        manifest.name.clone(),
+        manifest.version.to_string(),
+    ]
 }
 
 fn translator_names(module: &Arc<TranslatorModule>) -> [String; 3] {
@@ -129,11 +178,17 @@ fn check_file(file: &Path, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding
     let (module, sha256) = match Module::open(file, sandbox)? {
         Module::Migration(module) => {
             let manifest = module.manifest();
-            (format!("migration {} {}", manifest.version, manifest.name), module.digest().to_owned())
+            (
+                format!("migration {} {}", manifest.version, manifest.name),
+                module.digest().to_owned(),
+            )
         }
         Module::Translator(module) => {
             let manifest = module.manifest();
-            (format!("translator {} to {}", manifest.serves, manifest.onto), module.digest().to_owned())
+            (
+                format!("translator {} to {}", manifest.serves, manifest.onto),
+                module.digest().to_owned(),
+            )
         }
     };
     Ok(vec![Finding {
@@ -150,7 +205,13 @@ fn text(finding: &Finding) -> String {
     let verdict = if finding.is_good() { "good" } else { "BAD " };
     let mut lines = format!("{verdict}  {}  {}\n", &finding.sha256[..12], finding.module);
     for trial in &finding.trials {
-        let Trial { direction, units, refused, refusal, problem } = trial;
+        let Trial {
+            direction,
+            units,
+            refused,
+            refusal,
+            problem,
+        } = trial;
         lines += &match problem {
             None => {
                 format!(
@@ -163,6 +224,11 @@ fn text(finding: &Finding) -> String {
             lines += &format!("      {direction}: the first refusal is: {refusal}\n");
         }
     }
-    lines.extend(finding.unbound.iter().map(|unbound| format!("      {unbound}\n")));
+    lines.extend(
+        finding
+            .unbound
+            .iter()
+            .map(|unbound| format!("      {unbound}\n")),
+    );
     lines
 }

@@ -15,13 +15,14 @@ use crate::progress::Progress;
 
 /// Compile a folder of modules ahead of the first start, such as when a package is installed.
 ///
-/// A host compiles each module once and keeps the result; with 22 modules that takes seconds of its first start. This
-/// command does it earlier: beside the modules folder, where a host looks without being configured, or in the folder
-/// that `module_cache_dir` names. The result is machine code for this executable and for processors like this
-/// one; on another machine, or after an upgrade of the host, modules are compiled again.
+/// A host compiles each module once and keeps the result; with 22 modules that takes seconds of its
+/// first start. This command does it earlier: beside the modules folder, where a host looks without
+/// being configured, or in the folder that `module_cache_dir` names. The result is machine code for
+/// this executable and for processors like this one; on another machine, or after an upgrade of the
+/// host, modules are compiled again.
 ///
-/// A host trusts compiled modules only in a folder, and in files, that belong to its own user or to root and that no
-/// other user may write to. Run this as one of the two.
+/// A host trusts compiled modules only in a folder, and in files, that belong to its own user or to
+/// root and that no other user may write to. Run this as one of the two.
 #[derive(Debug, Args)]
 pub(super) struct CompileCommand {
     /// A folder that `bbs module build` has written.
@@ -38,7 +39,10 @@ impl CompileCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let modules = std::path::absolute(&self.modules).context("the current folder is gone")?;
         let into = self.into.unwrap_or_else(|| shipped_module_cache(&modules));
-        let sandbox = Arc::new(Sandbox::new(Limits::default(), Some(&CacheFolders::at(&into)))?);
+        let sandbox = Arc::new(Sandbox::new(
+            Limits::default(),
+            Some(&CacheFolders::at(&into)),
+        )?);
         refuse_failure(&sandbox)?;
         let progress = Progress::default();
         progress.enter("compile", format!("modules of {}", modules.display()), None);
@@ -49,9 +53,13 @@ impl CompileCommand {
         let all = catalog.migrations().len() + catalog.translators().len();
         let compiled = sandbox.compiled();
         let present = all - compiled;
-        let result = serde_json::json!({ "folder": into, "compiled": compiled, "present": present });
+        let result =
+            serde_json::json!({ "folder": into, "compiled": compiled, "present": present });
         self.form.print(&result, || {
-            format!("{compiled} compiled, {present} were already there; {} has {all} modules\n", into.display())
+            format!(
+                "{compiled} compiled, {present} were already there; {} has {all} modules\n",
+                into.display()
+            )
         })?;
         Ok(())
     }

@@ -45,13 +45,27 @@ fn migration(manifest: &Manifest) -> Vec<String> {
         format!("migration {} {}", manifest.version, manifest.name),
         manifest.summary.clone(),
         String::new(),
-        format!("changes  {}", or_nothing(&manifest.changes.iter().map(change).collect::<Vec<_>>())),
+        format!(
+            "changes  {}",
+            or_nothing(&manifest.changes.iter().map(change).collect::<Vec<_>>())
+        ),
     ];
     for direction in [Direction::Up, Direction::Down] {
         let accesses: Vec<_> = manifest.accesses(direction).iter().map(access).collect();
-        lines.push(format!("{:<9}{}", direction.to_string(), or_nothing(&accesses)));
+        lines.push(format!(
+            "{:<9}{}",
+            direction.to_string(),
+            or_nothing(&accesses)
+        ));
     }
-    lines.push(format!("back     {}", if manifest.reversible { "reversible" } else { "not reversible" }));
+    lines.push(format!(
+        "back     {}",
+        if manifest.reversible {
+            "reversible"
+        } else {
+            "not reversible"
+        }
+    ));
     if manifest.leaves_residue {
         lines.push("residue  saved for the other direction".to_owned());
     }
@@ -59,7 +73,12 @@ fn migration(manifest: &Manifest) -> Vec<String> {
 }
 
 fn translator(manifest: &TranslatorManifest) -> Vec<String> {
-    let method = |Method { name, verb, path, answer }: &Method| {
+    let method = |Method {
+                      name,
+                      verb,
+                      path,
+                      answer,
+                  }: &Method| {
         let answer = match answer {
             AnswerForm::Message => String::new(),
             AnswerForm::Pages => ", paged".to_owned(),
@@ -68,27 +87,56 @@ fn translator(manifest: &TranslatorManifest) -> Vec<String> {
         format!("{name} at {} {path}{answer}", verb.name())
     };
     vec![
-        format!("translator {}: API {} in terms of {}", manifest.name, manifest.serves, manifest.onto),
+        format!(
+            "translator {}: API {} in terms of {}",
+            manifest.name, manifest.serves, manifest.onto
+        ),
         manifest.summary.clone(),
         String::new(),
-        format!("methods  {}", or_nothing(&manifest.methods.iter().map(method).collect::<Vec<_>>())),
+        format!(
+            "methods  {}",
+            or_nothing(&manifest.methods.iter().map(method).collect::<Vec<_>>())
+        ),
         format!("hides    {}", or_nothing(&manifest.hides)),
     ]
 }
 
 fn or_nothing(items: &[String]) -> String {
-    if items.is_empty() { "nothing".to_owned() } else { items.join("\n         ") }
+    if items.is_empty() {
+        "nothing".to_owned()
+    } else {
+        items.join("\n         ")
+    }
 }
 
 fn access(access: &Access) -> String {
-    let list = |columns: &[String]| if columns.is_empty() { "nothing".to_owned() } else { columns.join(", ") };
-    let reshapes = if access.reshapes { ", and adds or removes rows" } else { "" };
-    format!("{}: reads {}; writes {}{reshapes}", access.table, list(&access.reads), list(&access.writes))
+    let list = |columns: &[String]| {
+        if columns.is_empty() {
+            "nothing".to_owned()
+        } else {
+            columns.join(", ")
+        }
+    };
+    let reshapes = if access.reshapes {
+        ", and adds or removes rows"
+    } else {
+        ""
+    };
+    format!(
+        "{}: reads {}; writes {}{reshapes}",
+        access.table,
+        list(&access.reads),
+        list(&access.writes)
+    )
 }
 
 fn change(change: &Change) -> String {
     match change {
-        Change::CreateTable(table) => format!("create table {} ({} columns)", table.name, table.columns.len()),
+        Change::CreateTable(table) => format!(
+            "create table {} ({} columns)",
+            table.name,
+            table.columns.len()
+        ),
         Change::DropTable { table } => format!("drop table {table}"),
         Change::RenameTable { from, to } => format!("rename table {from} to {to}"),
         Change::AddColumn { table, column } => format!("add {table}.{}", column.name),
@@ -96,9 +144,15 @@ fn change(change: &Change) -> String {
         Change::DropColumn { table, column } => format!("drop {table}.{column}"),
         Change::RenameColumn { table, from, to } => format!("rename {table}.{from} to {to}"),
         Change::MoveColumn { column, from, to } => format!("move {from}.{column} to {to}"),
-        Change::SetPrimaryKey { table, columns } => format!("primary key of {table}: {}", columns.join(", ")),
+        Change::SetPrimaryKey { table, columns } => {
+            format!("primary key of {table}: {}", columns.join(", "))
+        }
         Change::CreateIndex { table, index } => {
-            format!("index {} on {table} ({})", index.name, index.columns.join(", "))
+            format!(
+                "index {} on {table} ({})",
+                index.name,
+                index.columns.join(", ")
+            )
         }
         Change::DropIndex { table, index } => format!("drop index {index} of {table}"),
     }

@@ -1,4 +1,5 @@
-//! `bbs module new`: creates a crate whose tests pass unchanged. Owns the templates beside this file.
+//! `bbs module new`: creates a crate whose tests pass unchanged. Owns the templates beside this
+//! file.
 
 mod bosh;
 mod sdk;
@@ -23,25 +24,27 @@ const TRANSLATOR_README: &str = include_str!("new/translator.md.template");
 
 /// Create a crate for a migration or a translator; its tests pass unchanged.
 ///
-/// A NAME is lower-case words joined by `-`, such as `add-colour`, and becomes the crate's folder. `--translator` creates
-/// a translator between two API versions instead of a migration: `--serves` is the one that its clients use, `--onto` the
-/// newer one in terms of which it is written. A NAME of two versions, such as `0.8-to-0.9`, is short for all three.
+/// A NAME is lower-case words joined by `-`, such as `add-colour`, and becomes the crate's folder.
+/// `--translator` creates a translator between two API versions instead of a migration: `--serves`
+/// is the one that its clients use, `--onto` the newer one in terms of which it is written. A NAME
+/// of two versions, such as `0.8-to-0.9`, is short for all three.
 ///
-/// A new module is by default an end of the sequence of a folder of modules: a migration follows the newest one, a
-/// translator serves the version before the oldest one.
+/// A new module is by default an end of the sequence of a folder of modules: a migration follows
+/// the newest one, a translator serves the version before the oldest one.
 ///
-/// Outside the repository, the SDK that the crate depends on is written to `bbs-sdk` beside it; later crates share that
-/// folder.
+/// Outside the repository, the SDK that the crate depends on is written to `bbs-sdk` beside it;
+/// later crates share that folder.
 ///
-/// `--bosh` also writes a BOSH release to the folder `bosh` of the crate: with it, operators add the module to a host's
-/// deployment without changing the host's release. Its README.md has the commands. For a crate that exists, only the release is
-/// written.
+/// `--bosh` also writes a BOSH release to the folder `bosh` of the crate: with it, operators add
+/// the module to a host's deployment without changing the host's release. Its README.md has the
+/// commands. For a crate that exists, only the release is written.
 #[derive(Debug, Args)]
 #[command(disable_version_flag = true)]
 pub(super) struct NewCommand {
     /// A short name of what it does; for a translator also its two versions.
     name: String,
-    /// What to create [default: a translator if versions of the API are given, otherwise a migration]
+    /// What to create [default: a translator if versions of the API are given, otherwise a
+    /// migration]
     #[arg(long, value_enum)]
     kind: Option<CrateKind>,
     /// The same as `--kind translator`.
@@ -50,18 +53,20 @@ pub(super) struct NewCommand {
     /// The API version that a translator's clients use [default: the one before --onto]
     #[arg(long, value_name = "VERSION", value_parser = api_version)]
     serves: Option<ApiVersion>,
-    /// The newer API version in terms of which a translator is written [default: the oldest of the folder of modules]
+    /// The newer API version in terms of which a translator is written [default: the oldest of the
+    /// folder of modules]
     #[arg(long, value_name = "VERSION", value_parser = api_version)]
     onto: Option<ApiVersion>,
-    /// The data version a migration leads to: a timestamp in seconds. One below others is inserted there [default: now, or
-    /// just after the newest of the folder of modules]
+    /// The data version a migration leads to: a timestamp in seconds. One below others is inserted
+    /// there [default: now, or just after the newest of the folder of modules]
     #[arg(long, value_name = "N")]
     version: Option<u64>,
-    /// The folder of modules that the new one will be added to [default without --base: `modules` in the current folder,
-    /// and the repository's]
+    /// The folder of modules that the new one will be added to [default without --base: `modules`
+    /// in the current folder, and the repository's]
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
-    /// A folder of modules that the new one continues, such as the host's; may be repeated. For an add-on.
+    /// A folder of modules that the new one continues, such as the host's; may be repeated. For an
+    /// add-on.
     #[arg(long, value_name = "DIR")]
     base: Vec<PathBuf>,
     /// The folder of the SDK [default: `bbs-sdk` or `sdk` in the current folder or above it]
@@ -104,7 +109,10 @@ impl NewCommand {
                 release.display()
             );
         }
-        self.form.print(&serde_json::json!({ "crate": folder, "created": is_new, "release": release }), || text)?;
+        self.form.print(
+            &serde_json::json!({ "crate": folder, "created": is_new, "release": release }),
+            || text,
+        )?;
         Ok(())
     }
 
@@ -113,28 +121,48 @@ impl NewCommand {
         refuse_existing(folder)?;
         let here = std::env::current_dir().context("the current folder is gone")?;
         let sdk = Sdk::find_or_write(self.sdk.as_deref(), &here)?;
-        let mut placeholders = self.placeholders(Ends::find(self.modules.as_deref(), &self.base, &sdk.folder)?)?;
-        placeholders.push(("{{sdk}}", sdk.path_from(&here.join(folder)).display().to_string()));
+        let mut placeholders = self.placeholders(Ends::find(
+            self.modules.as_deref(),
+            &self.base,
+            &sdk.folder,
+        )?)?;
+        placeholders.push((
+            "{{sdk}}",
+            sdk.path_from(&here.join(folder)).display().to_string(),
+        ));
         placeholders.push(("{{folder}}", self.name.clone()));
         write(folder, crate_files(self.kind(), &placeholders))?;
         if let Some(lock) = sdk.lock() {
             // Cargo removes the entries that the crate does not use.
-            std::fs::copy(&lock, folder.join("Cargo.lock")).context("cannot copy the SDK's Cargo.lock")?;
+            std::fs::copy(&lock, folder.join("Cargo.lock"))
+                .context("cannot copy the SDK's Cargo.lock")?;
         }
-        let mut text =
-            format!("{0} is ready. Next:\n\n  cd {0}\n  cargo test\n\nthen read its README.md.\n", folder.display());
+        let mut text = format!(
+            "{0} is ready. Next:\n\n  cd {0}\n  cargo test\n\nthen read its README.md.\n",
+            folder.display()
+        );
         if sdk.is_new {
-            text += &format!("\nThe SDK that it depends on is in {}; keep the two beside each other.\n", sdk::FOLDER);
+            text += &format!(
+                "\nThe SDK that it depends on is in {}; keep the two beside each other.\n",
+                sdk::FOLDER
+            );
         }
         Ok(text)
     }
 
     fn kind(&self) -> CrateKind {
         let is_version = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
-        let names_versions =
-            self.name.split_once("-to-").is_some_and(|(one, other)| is_version(one) && is_version(other));
-        let is_translator = self.translator || names_versions || self.serves.is_some() || self.onto.is_some();
-        self.kind.unwrap_or(if is_translator { CrateKind::Translator } else { CrateKind::Migration })
+        let names_versions = self
+            .name
+            .split_once("-to-")
+            .is_some_and(|(one, other)| is_version(one) && is_version(other));
+        let is_translator =
+            self.translator || names_versions || self.serves.is_some() || self.onto.is_some();
+        self.kind.unwrap_or(if is_translator {
+            CrateKind::Translator
+        } else {
+            CrateKind::Migration
+        })
     }
 
     fn placeholders(&self, ends: Ends) -> anyhow::Result<Placeholders> {
@@ -157,7 +185,8 @@ impl NewCommand {
         }
         let version = match self.version {
             Some(version) => version,
-            None => ends.next_data(u64::try_from(SystemClock.now_ns() / 1_000_000_000).unwrap_or_default()),
+            None => ends
+                .next_data(u64::try_from(SystemClock.now_ns() / 1_000_000_000).unwrap_or_default()),
         };
         if version == 0 {
             bail!("0 is no data version; use a timestamp in seconds, such as `date +%s` prints");
@@ -177,12 +206,19 @@ impl NewCommand {
         }
         let (name, (serves, onto)) = match two_versions(&self.name) {
             Some(_) if self.serves.is_some() || self.onto.is_some() => {
-                bail!("{:?} states both versions; leave --serves and --onto out, or choose another name", self.name)
+                bail!(
+                    "{:?} states both versions; leave --serves and --onto out, or choose another name",
+                    self.name
+                )
             }
-            Some((serves, onto)) => {
-                (format!("api-{}-{}", serves.major, serves.minor), ends.of_translator(Some(serves), Some(onto))?)
-            }
-            None if is_words(&self.name) => (self.name.clone(), ends.of_translator(self.serves, self.onto)?),
+            Some((serves, onto)) => (
+                format!("api-{}-{}", serves.major, serves.minor),
+                ends.of_translator(Some(serves), Some(onto))?,
+            ),
+            None if is_words(&self.name) => (
+                self.name.clone(),
+                ends.of_translator(self.serves, self.onto)?,
+            ),
             None => bail!(
                 "{:?} is not a valid name for a translator; use lower-case words joined by `-`, or its version and a newer one, such \
                  as `0.8-to-0.9`",
@@ -190,13 +226,22 @@ impl NewCommand {
             ),
         };
         Ok(vec![
-            ("{{package}}", format!("translator-{}", self.name.replace('.', "-"))),
+            (
+                "{{package}}",
+                format!("translator-{}", self.name.replace('.', "-")),
+            ),
             ("{{name}}", name),
             ("{{serves}}", serves.to_string()),
             ("{{onto}}", onto.to_string()),
-            ("{{serves_new}}", format!("{}, {}", serves.major, serves.minor)),
+            (
+                "{{serves_new}}",
+                format!("{}, {}", serves.major, serves.minor),
+            ),
             ("{{onto_new}}", format!("{}, {}", onto.major, onto.minor)),
-            ("{{serves_suffix}}", format!("{}_{}", serves.major, serves.minor)),
+            (
+                "{{serves_suffix}}",
+                format!("{}_{}", serves.major, serves.minor),
+            ),
         ])
     }
 }
@@ -205,18 +250,24 @@ fn api_version(text: &str) -> Result<ApiVersion, String> {
     ApiVersion::try_from(text.to_owned())
 }
 
-/// Whether a name is words of lower-case letters and digits joined by `-`, each beginning with a letter; at most 40 bytes.
+/// Whether a name is words of lower-case letters and digits joined by `-`, each beginning with a
+/// letter; at most 40 bytes.
 fn is_words(name: &str) -> bool {
     let is_word = |word: &str| {
         word.starts_with(|c: char| c.is_ascii_lowercase())
-            && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+            && word
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
     };
     name.len() <= 40 && name.split('-').all(is_word)
 }
 
 fn refuse_existing(folder: &Path) -> anyhow::Result<()> {
     if folder.exists() {
-        bail!("{} already exists; choose another name, or delete it", folder.display());
+        bail!(
+            "{} already exists; choose another name, or delete it",
+            folder.display()
+        );
     }
     Ok(())
 }
@@ -227,8 +278,12 @@ fn crate_files(kind: CrateKind, placeholders: &Placeholders) -> [(String, String
         CrateKind::Migration => (MIGRATION, MIGRATION_README),
         CrateKind::Translator => (TRANSLATOR, TRANSLATOR_README),
     };
-    [("Cargo.toml", CARGO_TOML), ("src/lib.rs", source), ("README.md", readme)]
-        .map(|(path, template)| (path.to_owned(), fill(template, placeholders)))
+    [
+        ("Cargo.toml", CARGO_TOML),
+        ("src/lib.rs", source),
+        ("README.md", readme),
+    ]
+    .map(|(path, template)| (path.to_owned(), fill(template, placeholders)))
 }
 
 /// Writes files, each with its path in the folder.
@@ -236,14 +291,19 @@ fn write(folder: &Path, files: impl IntoIterator<Item = (String, String)>) -> an
     for (name, text) in files {
         let path = folder.join(name);
         let parent = path.parent().expect("a file is in a folder");
-        std::fs::create_dir_all(parent).with_context(|| format!("cannot make the folder {}", parent.display()))?;
+        std::fs::create_dir_all(parent)
+            .with_context(|| format!("cannot make the folder {}", parent.display()))?;
         std::fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }
 
 fn fill(template: &str, placeholders: &Placeholders) -> String {
-    placeholders.iter().fold(template.to_owned(), |text, (placeholder, value)| text.replace(placeholder, value))
+    placeholders
+        .iter()
+        .fold(template.to_owned(), |text, (placeholder, value)| {
+            text.replace(placeholder, value)
+        })
 }
 
 fn capitalised(word: &str) -> String {
@@ -254,7 +314,12 @@ fn capitalised(word: &str) -> String {
 /// Digits in groups of three, separated by `_`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
-    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    let groups: Vec<_> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(String::from_utf8_lossy)
+        .collect();
     groups.join("_")
 }
 

@@ -13,10 +13,11 @@ use crate::progress::Progress;
 
 /// Push a folder of modules to an OCI registry
 ///
-/// For sites that distribute their images through a registry: the folder becomes one artifact, the same as in a bundle.
-/// It is validated first. The digest that is printed pins the artifact: a tag may be moved, the digest of a folder never
-/// changes. The account is read from BBS_REGISTRY_USERNAME and BBS_REGISTRY_PASSWORD. The certificate of the registry is
-/// verified with the authorities of this machine, or those of the file that SSL_CERT_FILE names.
+/// For sites that distribute their images through a registry: the folder becomes one artifact, the
+/// same as in a bundle. It is validated first. The digest that is printed pins the artifact: a tag
+/// may be moved, the digest of a folder never changes. The account is read from
+/// BBS_REGISTRY_USERNAME and BBS_REGISTRY_PASSWORD. The certificate of the registry is verified
+/// with the authorities of this machine, or those of the file that SSL_CERT_FILE names.
 ///
 ///   bbs module push modules oci://registry.example.com/diego/modules:1.0
 #[derive(Debug, Args)]
@@ -36,7 +37,12 @@ pub(super) struct PushCommand {
 
 impl PushCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let Self { modules, reference, options, form } = self;
+        let Self {
+            modules,
+            reference,
+            options,
+            form,
+        } = self;
         let connection = options.connection()?;
         let sandbox = super::sandbox()?;
         let progress = Progress::default();

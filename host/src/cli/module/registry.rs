@@ -12,22 +12,30 @@ const PASSWORD: &str = "BBS_REGISTRY_PASSWORD";
 
 #[derive(Debug, Args)]
 pub(super) struct RegistryOptions {
-    /// Connect without TLS, for a registry on this machine or in a trusted network. The password, too, is then sent as
-    /// clear text.
+    /// Connect without TLS, for a registry on this machine or in a trusted network. The password,
+    /// too, is then sent as clear text.
     #[arg(long)]
     insecure_http: bool,
 }
 
 impl RegistryOptions {
-    /// Reads the account from the environment: as an argument, other users of the machine could read the password.
+    /// Reads the account from the environment: as an argument, other users of the machine could
+    /// read the password.
     pub(super) fn connection(&self) -> anyhow::Result<RegistryConnection> {
         let auth = match (variable(USERNAME)?, variable(PASSWORD)?) {
             (Some(username), Some(password)) => RegistryAuth::Basic(username, password),
             (None, None) => RegistryAuth::Anonymous,
-            (Some(_), None) => bail!("{USERNAME} is set and {PASSWORD} is not; set both or neither"),
-            (None, Some(_)) => bail!("{PASSWORD} is set and {USERNAME} is not; set both or neither"),
+            (Some(_), None) => {
+                bail!("{USERNAME} is set and {PASSWORD} is not; set both or neither")
+            }
+            (None, Some(_)) => {
+                bail!("{PASSWORD} is set and {USERNAME} is not; set both or neither")
+            }
         };
-        Ok(RegistryConnection { auth, insecure_http: self.insecure_http })
+        Ok(RegistryConnection {
+            auth,
+            insecure_http: self.insecure_http,
+        })
     }
 }
 

@@ -11,11 +11,12 @@ use crate::reload::ReloadReport;
 
 /// Make a running host load its modules again, without a restart.
 ///
-/// The host reads `modules_dir` and the folders of `modules_dirs` anew, with every check of a start. Calls that have begun end
-/// with the translators of before, later ones use the new ones. If there is a newer migration, it begins as an online one,
-/// whatever `migration_mode` says: `bbs migrate watch` shows its progress. If anything is wrong, nothing changes, and this
-/// says why. A host that waits for the lock uses the new modules once it has it. Other keys of the configuration are read
-/// at the start only.
+/// The host reads `modules_dir` and the folders of `modules_dirs` anew, with every check of a
+/// start. Calls that have begun end with the translators of before, later ones use the new ones. If
+/// there is a newer migration, it begins as an online one, whatever `migration_mode` says: `bbs
+/// migrate watch` shows its progress. If anything is wrong, nothing changes, and this says why. A
+/// host that waits for the lock uses the new modules once it has it. Other keys of the
+/// configuration are read at the start only.
 ///
 /// SIGHUP does the same; the host logs the result.
 #[derive(Debug, Args)]
@@ -40,16 +41,23 @@ impl ReloadCommand {
         }
         output::text(self.text(&report))?;
         if report.migrates_to.is_some() {
-            let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Status).await?;
+            let mut host =
+                AdminClient::send_to_any(config.admin_sockets(), Command::Status).await?;
             if host.answer().await?.throttle.paused {
-                output::line("It waits: an operator has paused this host. Continue with `bbs migrate resume`.")?;
+                output::line(
+                    "It waits: an operator has paused this host. Continue with `bbs migrate resume`.",
+                )?;
             }
         }
         Ok(())
     }
 
     fn text(&self, report: &ReloadReport) -> String {
-        let ReloadReport { added, removed, migrates_to } = report;
+        let ReloadReport {
+            added,
+            removed,
+            migrates_to,
+        } = report;
         let mut text = String::new();
         for (what, files) in [("Added", added), ("Removed", removed)] {
             if !files.is_empty() {
@@ -61,8 +69,9 @@ impl ReloadCommand {
         }
         if let Some(version) = migrates_to {
             let config = self.config.display();
-            text +=
-                &format!("A migration to {version} has begun; follow it with `bbs migrate watch --config {config}`.\n");
+            text += &format!(
+                "A migration to {version} has begun; follow it with `bbs migrate watch --config {config}`.\n"
+            );
         }
         text
     }

@@ -14,9 +14,10 @@ use crate::modules::remove::{self, Removed};
 
 /// Remove a module that has run nowhere, such as a draft, from a folder and its catalog.
 ///
-/// The whole folder is loaded as a host would load it without the module, which may be below others. If a host would refuse it, as
-/// it does if a later migration needs the module's tables, nothing is changed. A migration that has run on a database stays: hosts refuse a folder without it. With
-/// `--config`, the history of that database shows whether it has.
+/// The whole folder is loaded as a host would load it without the module, which may be below
+/// others. If a host would refuse it, as it does if a later migration needs the module's tables,
+/// nothing is changed. A migration that has run on a database stays: hosts refuse a folder without
+/// it. With `--config`, the history of that database shows whether it has.
 #[derive(Debug, Args)]
 pub(super) struct RemoveCommand {
     /// The name of the module's file in the folder.
@@ -25,10 +26,12 @@ pub(super) struct RemoveCommand {
     /// The folder to remove it from.
     #[arg(long, value_name = "DIR")]
     from: PathBuf,
-    /// A folder of modules that this one continues, such as the host's; may be repeated. For an add-on.
+    /// A folder of modules that this one continues, such as the host's; may be repeated. For an
+    /// add-on.
     #[arg(long, value_name = "DIR")]
     base: Vec<PathBuf>,
-    /// The JSON configuration file of a host with this folder, whose database is looked at; may be repeated.
+    /// The JSON configuration file of a host with this folder, whose database is looked at; may be
+    /// repeated.
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
     /// Remove it without a look at any database.
@@ -44,7 +47,11 @@ impl RemoveCommand {
         for config in &self.config {
             let prepared = existing(config).await?;
             let status = migrate::status(&prepared.context(), prepared.intent()).await?;
-            if status.history.iter().any(|applied| applied.digest == entry.sha256) {
+            if status
+                .history
+                .iter()
+                .any(|applied| applied.digest == entry.sha256)
+            {
                 bail!(
                     "{} has run on the database of {}, so it stays; take the database down below it first, or correct it with \
                      a later migration",
@@ -55,9 +62,14 @@ impl RemoveCommand {
         }
         let sandbox = super::sandbox()?;
         let folder = self.from.clone();
-        let work =
-            tokio::task::spawn_blocking(move || remove::remove(&self.file, &folder, &self.base, &check_api, &sandbox));
-        let Removed { entry, modules, signature } = work.await??;
+        let work = tokio::task::spawn_blocking(move || {
+            remove::remove(&self.file, &folder, &self.base, &check_api, &sandbox)
+        });
+        let Removed {
+            entry,
+            modules,
+            signature,
+        } = work.await??;
         let result = serde_json::json!({
             "folder": self.from,
             "removed": entry,
@@ -66,7 +78,11 @@ impl RemoveCommand {
         });
         self.form.print(&result, || {
             let signature = signature_line(signature, &self.from);
-            format!("{}  removed\n{} has {modules} modules\n{signature}", entry.file, self.from.display())
+            format!(
+                "{}  removed\n{} has {modules} modules\n{signature}",
+                entry.file,
+                self.from.display()
+            )
         })?;
         Ok(())
     }

@@ -19,11 +19,12 @@ use crate::modules::sandbox::Sandbox;
 use crate::modules::{MigrationModule, Module};
 use crate::startup;
 
-/// Run a migration again on a unit that it failed on: with the module that failed, or with a corrected one.
+/// Run a migration again on a unit that it failed on: with the module that failed, or with a
+/// corrected one.
 ///
-/// A host that cannot migrate a unit names a file of its `replay_dir`. The file is sealed with the host's key. It contains
-/// only the input of the module, so this needs no database and changes nothing. The exit code is 0 if the module
-/// transforms the unit.
+/// A host that cannot migrate a unit names a file of its `replay_dir`. The file is sealed with the
+/// host's key. It contains only the input of the module, so this needs no database and changes
+/// nothing. The exit code is 0 if the module transforms the unit.
 #[derive(Debug, Args)]
 pub(super) struct ReplayCommand {
     /// The .replay file that the error, or `bbs migrate quarantine show`, named.
@@ -31,7 +32,8 @@ pub(super) struct ReplayCommand {
     /// The JSON configuration file of the host, for its keys and its modules folder.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// A .wasm file to run in place of the catalog's module, such as a correction that is not shipped yet.
+    /// A .wasm file to run in place of the catalog's module, such as a correction that is not
+    /// shipped yet.
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
     /// Print the unit, decrypted, as the `input.json` of a golden case for the module's tests.
@@ -53,7 +55,14 @@ impl ReplayCommand {
         let sandbox = startup::sandbox(&config)?;
         let module = self.module(&config, &replay, &sandbox)?;
         let now = replay.run(module.as_ref())?;
-        let Replay { unit, version, module: name, direction, reason, .. } = &replay;
+        let Replay {
+            unit,
+            version,
+            module: name,
+            direction,
+            reason,
+            ..
+        } = &replay;
         let result = json!({
             "unit": unit,
             "version": version,
@@ -64,7 +73,11 @@ impl ReplayCommand {
             "fails_now": now,
         });
         self.form.print(&result, || {
-            let end = if now.is_none() { "Now       it is transformed\n" } else { "" };
+            let end = if now.is_none() {
+                "Now       it is transformed\n"
+            } else {
+                ""
+            };
             summary(&replay, module.digest()) + end
         })?;
         match now {
@@ -73,8 +86,17 @@ impl ReplayCommand {
         }
     }
 
-    fn module(&self, config: &Config, replay: &Replay, sandbox: &Arc<Sandbox>) -> anyhow::Result<Arc<MigrationModule>> {
-        let Replay { version, module: name, .. } = replay;
+    fn module(
+        &self,
+        config: &Config,
+        replay: &Replay,
+        sandbox: &Arc<Sandbox>,
+    ) -> anyhow::Result<Arc<MigrationModule>> {
+        let Replay {
+            version,
+            module: name,
+            ..
+        } = replay;
         if let Some(file) = &self.module {
             return match Module::open(file, sandbox)? {
                 Module::Migration(module) if module.manifest().version == *version => Ok(module),
@@ -85,11 +107,18 @@ impl ReplayCommand {
                         module.manifest().version
                     )
                 }
-                Module::Translator(_) => bail!("{} is a translator, the replay file is of a migration", file.display()),
+                Module::Translator(_) => bail!(
+                    "{} is a translator, the replay file is of a migration",
+                    file.display()
+                ),
             };
         }
-        let catalog = startup::load_catalog(&config.module_folders()?, &config.trusted_keys, sandbox)?;
-        let found = catalog.migrations().iter().find(|module| module.manifest().version == *version);
+        let catalog =
+            startup::load_catalog(&config.module_folders()?, &config.trusted_keys, sandbox)?;
+        let found = catalog
+            .migrations()
+            .iter()
+            .find(|module| module.manifest().version == *version);
         found.cloned().with_context(|| {
             format!("the configured modules have no migration {version}-{name}; name its file with --module")
         })
@@ -99,7 +128,14 @@ impl ReplayCommand {
 /// Names and sizes; never a value of the unit.
 fn summary(replay: &Replay, digest: &str) -> String {
     let mut out = String::new();
-    let Replay { module, version, direction, unit, reason, .. } = replay;
+    let Replay {
+        module,
+        version,
+        direction,
+        unit,
+        reason,
+        ..
+    } = replay;
     let mut line = |name: &str, text: &str| {
         let _ = writeln!(out, "{name:<9} {text}");
     };
@@ -107,10 +143,28 @@ fn summary(replay: &Replay, digest: &str) -> String {
     line("Migration", &format!("{version}-{module}, {direction}"));
     line("Failed", reason);
     let same = digest == replay.digest;
-    line("Module", if same { "the one that failed" } else { "not the one that failed" });
+    line(
+        "Module",
+        if same {
+            "the one that failed"
+        } else {
+            "not the one that failed"
+        },
+    );
     for table in &replay.tables {
-        let columns = table.columns.iter().map(|(name, data)| format!("{name} ({} bytes)", data.values.len()));
-        line("Given", &format!("{}, {} rows: {}", table.name, table.rows, columns.collect::<Vec<_>>().join(", ")));
+        let columns = table
+            .columns
+            .iter()
+            .map(|(name, data)| format!("{name} ({} bytes)", data.values.len()));
+        line(
+            "Given",
+            &format!(
+                "{}, {} rows: {}",
+                table.name,
+                table.rows,
+                columns.collect::<Vec<_>>().join(", ")
+            ),
+        );
     }
     if let Some(residue) = &replay.residue {
         line("Residue", &format!("{} bytes", residue.len()));
@@ -122,12 +176,17 @@ fn golden(replay: &Replay) -> Value {
     let rows = |table: &ReplayTable| {
         let row = |row: usize| {
             let columns = table.columns.iter();
-            let values = columns.map(|(name, data)| (name.clone(), column_value(data, table.rows as usize, row)));
+            let values = columns
+                .map(|(name, data)| (name.clone(), column_value(data, table.rows as usize, row)));
             Value::Object(values.collect::<Map<_, _>>())
         };
         (0..table.rows as usize).map(row).collect::<Value>()
     };
-    let tables: Map<_, _> = replay.tables.iter().map(|table| (table.name.clone(), rows(table))).collect();
+    let tables: Map<_, _> = replay
+        .tables
+        .iter()
+        .map(|table| (table.name.clone(), rows(table)))
+        .collect();
     let mut golden = json!({ "direction": replay.direction.to_string(), "unit": tables });
     if let Some(residue) = &replay.residue {
         golden["residue"] = json_of_bytes(residue);

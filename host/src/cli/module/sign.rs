@@ -19,9 +19,9 @@ const NS: i64 = 1_000_000_000;
 
 /// Sign the catalog of a folder of modules
 ///
-/// A catalog pins the digest of every module, so one signature over it is enough. It is written beside the catalog, as
-/// catalog.toml.minisig, and `minisign -V` verifies it, too. Hosts that have `trusted_keys` in their configuration start
-/// only with catalogs that a listed key has signed:
+/// A catalog pins the digest of every module, so one signature over it is enough. It is written
+/// beside the catalog, as catalog.toml.minisig, and `minisign -V` verifies it, too. Hosts that have
+/// `trusted_keys` in their configuration start only with catalogs that a listed key has signed:
 ///
 ///   minisign -G -p colours.pub -s colours.key            once; keep colours.key secret
 ///   bbs module sign modules --key colours.key --name colours
@@ -30,13 +30,14 @@ const NS: i64 = 1_000_000_000;
 ///
 ///   "trusted_keys": { "colours": ["RW..."] }
 ///
-/// Keys are listed by the name of a catalog, which it keeps: `--name` is needed the first time only. Each signature gives
-/// the catalog a higher serial, the time in seconds. Databases remember the serial, and hosts refuse an older catalog.
-/// The folder is validated first, so that a module that was altered is not signed. Changing the folder with `bbs module
-/// build` or `bbs module add` removes the signature: sign it again afterwards.
+/// Keys are listed by the name of a catalog, which it keeps: `--name` is needed the first time
+/// only. Each signature gives the catalog a higher serial, the time in seconds. Databases remember
+/// the serial, and hosts refuse an older catalog. The folder is validated first, so that a module
+/// that was altered is not signed. Changing the folder with `bbs module build` or `bbs module add`
+/// removes the signature: sign it again afterwards.
 ///
-/// The password of the key is read from the file that `--password-file` names, or from BBS_MODULE_KEY_PASSWORD, or at the
-/// terminal; a key of `minisign -G -W` has none.
+/// The password of the key is read from the file that `--password-file` names, or from
+/// BBS_MODULE_KEY_PASSWORD, or at the terminal; a key of `minisign -G -W` has none.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct SignCommand {
@@ -59,12 +60,21 @@ pub(super) struct SignCommand {
 impl SignCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let file = SecretKeyFile::read(&self.key)?;
-        let password = if file.is_encrypted() { password(self.password_file.as_deref())? } else { None };
+        let password = if file.is_encrypted() {
+            password(self.password_file.as_deref())?
+        } else {
+            None
+        };
         let key = file.open(password)?;
         let now = u64::try_from(SystemClock.now_ns() / NS).unwrap_or_default();
         let sandbox = super::sandbox()?;
         let signed = sign::sign(&self.modules, &key, self.name.as_deref(), now, &sandbox)?;
-        let SignedCatalog { name, serial, key: id, modules } = signed;
+        let SignedCatalog {
+            name,
+            serial,
+            key: id,
+            modules,
+        } = signed;
         let folder = self.modules.display();
         let public_key = key.public_key();
         let result = serde_json::json!({
@@ -92,8 +102,11 @@ impl SignCommand {
 fn password(file: Option<&Path>) -> anyhow::Result<Option<Zeroizing<String>>> {
     if let Some(file) = file {
         let text = files::read_text(file).map(Zeroizing::new);
-        let text = text.with_context(|| format!("the password file {} cannot be read", file.display()))?;
-        return Ok(Some(Zeroizing::new(text.lines().next().unwrap_or_default().to_owned())));
+        let text =
+            text.with_context(|| format!("the password file {} cannot be read", file.display()))?;
+        return Ok(Some(Zeroizing::new(
+            text.lines().next().unwrap_or_default().to_owned(),
+        )));
     }
     match std::env::var(PASSWORD) {
         Ok(password) => Ok(Some(Zeroizing::new(password))),

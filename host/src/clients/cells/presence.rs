@@ -44,26 +44,46 @@ struct Provider {
     properties: Vec<String>,
 }
 
-fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 pub(super) fn read(text: &str) -> Result<proto::CellPresence, serde_json::Error> {
     let presence: PresenceJson = serde_json::from_str(text)?;
     let texts = |texts: Vec<String>| texts.into_iter().map(String::into_bytes).collect();
-    let capacity =
-        |CapacityJson { memory_mb, disk_mb, containers }| proto::CellCapacity { memory_mb, disk_mb, containers };
+    let capacity = |CapacityJson {
+                        memory_mb,
+                        disk_mb,
+                        containers,
+                    }| proto::CellCapacity {
+        memory_mb,
+        disk_mb,
+        containers,
+    };
     let provider = |provider: Provider| proto::Provider {
         name: provider.name.into(),
-        properties: provider.properties.into_iter().map(String::into_bytes).collect(),
+        properties: provider
+            .properties
+            .into_iter()
+            .map(String::into_bytes)
+            .collect(),
     };
-    let entry = |(key, value): (String, String)| proto::TextEntry { key: key.into(), value: value.into() };
+    let entry = |(key, value): (String, String)| proto::TextEntry {
+        key: key.into(),
+        value: value.into(),
+    };
     Ok(proto::CellPresence {
         cell_id: presence.cell_id.into(),
         rep_address: presence.rep_address.into(),
         zone: presence.zone.into(),
         capacity: presence.capacity.map(capacity),
-        rootfs_providers: presence.rootfs_provider_list.into_iter().map(provider).collect(),
+        rootfs_providers: presence
+            .rootfs_provider_list
+            .into_iter()
+            .map(provider)
+            .collect(),
         placement_tags: texts(presence.placement_tags),
         optional_placement_tags: texts(presence.optional_placement_tags),
         rep_url: presence.rep_url.into(),
@@ -85,26 +105,53 @@ mod tests {
                 "annotations":{"a":"b"},"unknown":7}"#,
         )
         .unwrap();
-        let provider = |name: &str, properties: Vec<Vec<u8>>| proto::Provider { name: name.into(), properties };
+        let provider = |name: &str, properties: Vec<Vec<u8>>| proto::Provider {
+            name: name.into(),
+            properties,
+        };
         let expected = proto::CellPresence {
             cell_id: b"c".to_vec(),
             rep_address: b"http://..".to_vec(),
             zone: b"z1".to_vec(),
-            capacity: Some(proto::CellCapacity { memory_mb: 1, disk_mb: 2, containers: 3 }),
-            rootfs_providers: vec![provider("preloaded", vec![b"cflinuxfs4".to_vec()]), provider("docker", vec![])],
+            capacity: Some(proto::CellCapacity {
+                memory_mb: 1,
+                disk_mb: 2,
+                containers: 3,
+            }),
+            rootfs_providers: vec![
+                provider("preloaded", vec![b"cflinuxfs4".to_vec()]),
+                provider("docker", vec![]),
+            ],
             placement_tags: vec![b"t".to_vec()],
             optional_placement_tags: vec![b"o".to_vec()],
             rep_url: b"https://..".to_vec(),
-            annotations: vec![proto::TextEntry { key: b"a".to_vec(), value: b"b".to_vec() }],
+            annotations: vec![proto::TextEntry {
+                key: b"a".to_vec(),
+                value: b"b".to_vec(),
+            }],
         };
         assert_eq!(read, expected);
     }
 
     #[test]
     fn null_and_absent_fields_are_empty_and_other_types_are_rejected() {
-        let read_null = read(r#"{"cell_id":"c","annotations":null,"placement_tags":null,"capacity":null}"#).unwrap();
-        assert_eq!(read_null, proto::CellPresence { cell_id: b"c".to_vec(), ..Default::default() });
-        for bad in ["", "null", "[]x", r#"{"cell_id":7}"#, r#"{"capacity":{"containers":3000000000}}"#] {
+        let read_null =
+            read(r#"{"cell_id":"c","annotations":null,"placement_tags":null,"capacity":null}"#)
+                .unwrap();
+        assert_eq!(
+            read_null,
+            proto::CellPresence {
+                cell_id: b"c".to_vec(),
+                ..Default::default()
+            }
+        );
+        for bad in [
+            "",
+            "null",
+            "[]x",
+            r#"{"cell_id":7}"#,
+            r#"{"capacity":{"containers":3000000000}}"#,
+        ] {
             assert!(read(bad).is_err(), "{bad:?} was parsed");
         }
     }

@@ -1,4 +1,5 @@
-//! The part of Loggregator's protocol, version 2, that is sent. Names, numbers and types are Loggregator's.
+//! The part of Loggregator's protocol, version 2, that is sent. Names, numbers and types are
+//! Loggregator's.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,6 @@
-//! Sends envelopes to the agent in batches, over a stream that is reopened whenever it ends. Decides when a batch is full,
-//! and samples the warnings about an unreachable agent. An envelope leaves the queue only when a stream takes it.
+//! Sends envelopes to the agent in batches, over a stream that is reopened whenever it ends.
+//! Decides when a batch is full, and samples the warnings about an unreachable agent. An envelope
+//! leaves the queue only when a stream takes it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +50,8 @@ impl Batches {
         }
     }
 
-    /// The next batch: full, or the flush interval has passed. `None` when the queue is closed and empty.
+    /// The next batch: full, or the flush interval has passed. `None` when the queue is closed and
+    /// empty.
     async fn next(&self) -> Option<EnvelopeBatch> {
         let mut waiting = self.waiting.lock().await;
         let mut batch = vec![waiting.recv().await?];
@@ -64,7 +66,9 @@ impl Batches {
     }
 
     fn stream(&self) -> impl Stream<Item = EnvelopeBatch> + Send + 'static {
-        stream::unfold(self.clone(), |batches| async move { Some((batches.next().await?, batches)) })
+        stream::unfold(self.clone(), |batches| async move {
+            Some((batches.next().await?, batches))
+        })
     }
 }
 
@@ -95,18 +99,27 @@ pub(super) async fn send(channel: Reloading<Channel, LoggregatorError>, batches:
     }
 }
 
-/// The reason of a failed call: that of the system, if there is one. The texts between are those of libraries' types.
+/// The reason of a failed call: that of the system, if there is one. The texts between are those of
+/// libraries' types.
 fn reason(status: &Status) -> String {
-    let cause = std::iter::successors(std::error::Error::source(status), |cause| (*cause).source()).last();
-    cause.map_or_else(|| format!("{}: {}", status.code(), status.message()), ToString::to_string)
+    let cause =
+        std::iter::successors(std::error::Error::source(status), |cause| (*cause).source()).last();
+    cause.map_or_else(
+        || format!("{}: {}", status.code(), status.message()),
+        ToString::to_string,
+    )
 }
 
 /// Sends batches until the agent ends the stream or the connection fails.
 async fn send_batches(channel: Channel, batches: &Batches) -> Result<(), Status> {
     // The answer has no fields.
     let mut grpc = Grpc::new(channel).max_decoding_message_size(LARGEST_ANSWER);
-    grpc.ready().await.map_err(|fault| Status::from_error(fault.into()))?;
+    grpc.ready()
+        .await
+        .map_err(|fault| Status::from_error(fault.into()))?;
     let path = PathAndQuery::from_static(BATCH_SENDER);
     let codec = ProstCodec::<EnvelopeBatch, BatchSenderResponse>::default();
-    grpc.client_streaming(Request::new(batches.stream()), path, codec).await.map(drop)
+    grpc.client_streaming(Request::new(batches.stream()), path, codec)
+        .await
+        .map(drop)
 }

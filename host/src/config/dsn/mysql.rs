@@ -1,5 +1,6 @@
-//! `user:password@tcp(host:port)/schema?name=value`, with the grammar of Go's MySQL driver: the schema starts after the
-//! last `/` and the address after the last `@`, so that a password may contain either.
+//! `user:password@tcp(host:port)/schema?name=value`, with the grammar of Go's MySQL driver: the
+//! schema starts after the last `/` and the address after the last `@`, so that a password may
+//! contain either.
 
 use std::path::PathBuf;
 
@@ -59,7 +60,9 @@ fn endpoint(text: &str) -> Result<(String, u16, Option<PathBuf>), DsnError> {
     let local = |socket| (HOST.to_owned(), PORT, socket);
     match (protocol, address) {
         ("tcp" | "", "") => Ok(local(None)),
-        ("tcp" | "tcp4" | "tcp6", address) => host_and_port(address, PORT).map(|(host, port)| (host, port, None)),
+        ("tcp" | "tcp4" | "tcp6", address) => {
+            host_and_port(address, PORT).map(|(host, port)| (host, port, None))
+        }
         ("unix", "") => Ok(local(Some(SOCKET.into()))),
         ("unix", path) => Ok(local(Some(path.into()))),
         _ => Err(DsnError::Protocol),
@@ -68,7 +71,10 @@ fn endpoint(text: &str) -> Result<(String, u16, Option<PathBuf>), DsnError> {
 
 fn tls(asked: &str) -> Result<Tls, DsnError> {
     match asked.to_ascii_lowercase().as_str() {
-        "true" | "1" => Ok(Tls::Verified { ca_file: None, identity: true }),
+        "true" | "1" => Ok(Tls::Verified {
+            ca_file: None,
+            identity: true,
+        }),
         "false" | "0" => Ok(Tls::Off),
         "skip-verify" => Ok(Tls::Required),
         "preferred" => Ok(Tls::Preferred),
@@ -84,12 +90,21 @@ mod tests {
     #[track_caller]
     fn parts(text: &str) -> [String; 5] {
         let dsn = mysql(text).unwrap();
-        [dsn.user, dsn.password, dsn.host, dsn.port.to_string(), dsn.schema]
+        [
+            dsn.user,
+            dsn.password,
+            dsn.host,
+            dsn.port.to_string(),
+            dsn.schema,
+        ]
     }
 
     #[test]
     fn boshs_notation_is_parsed() {
-        assert_eq!(parts("diego:secret@tcp(10.0.0.5:3307)/cf"), ["diego", "secret", "10.0.0.5", "3307", "cf"]);
+        assert_eq!(
+            parts("diego:secret@tcp(10.0.0.5:3307)/cf"),
+            ["diego", "secret", "10.0.0.5", "3307", "cf"]
+        );
     }
 
     #[test]
@@ -104,7 +119,13 @@ mod tests {
     #[test]
     fn absent_parts_have_gos_defaults() {
         let expected = ["root", "", "127.0.0.1", "3306", "cf"];
-        for text in ["root@/cf", "root:@tcp/cf", "root@tcp()/cf", "root@tcp(127.0.0.1)/cf", " root@/cf\n"] {
+        for text in [
+            "root@/cf",
+            "root:@tcp/cf",
+            "root@tcp()/cf",
+            "root@tcp(127.0.0.1)/cf",
+            " root@/cf\n",
+        ] {
             assert_eq!(parts(text), expected, "{text}");
         }
         assert_eq!(mysql("root@/cf").unwrap().tls, None);
@@ -113,20 +134,37 @@ mod tests {
     #[test]
     fn sockets_and_ipv6_are_parsed() {
         let socket = |text| mysql(text).unwrap().socket.unwrap();
-        assert_eq!(socket("root@unix(/run/mysqld/mysqld.sock)/cf"), PathBuf::from("/run/mysqld/mysqld.sock"));
+        assert_eq!(
+            socket("root@unix(/run/mysqld/mysqld.sock)/cf"),
+            PathBuf::from("/run/mysqld/mysqld.sock")
+        );
         assert_eq!(socket("root@unix/cf"), PathBuf::from("/tmp/mysql.sock"));
-        assert_eq!(parts("root@tcp([::1]:33)/cf"), ["root", "", "::1", "33", "cf"]);
+        assert_eq!(
+            parts("root@tcp([::1]:33)/cf"),
+            ["root", "", "::1", "33", "cf"]
+        );
     }
 
     #[test]
     fn tls_is_applied_and_other_parameters_are_listed_as_ignored() {
         let tls = |asked| mysql(&format!("u:p@tcp(db)/d?tls={asked}")).map(|dsn| dsn.tls.unwrap());
-        assert_eq!(tls("true"), Ok(Tls::Verified { ca_file: None, identity: true }));
+        assert_eq!(
+            tls("true"),
+            Ok(Tls::Verified {
+                ca_file: None,
+                identity: true
+            })
+        );
         assert_eq!(tls("skip-verify"), Ok(Tls::Required));
         assert_eq!(tls("preferred"), Ok(Tls::Preferred));
         assert_eq!(tls("false"), Ok(Tls::Off));
         assert_eq!(tls("mine"), Err(DsnError::Tls));
-        assert_eq!(mysql("u@tcp(db)/d?parseTime=true&timeout=10s").unwrap().ignored, ["parseTime", "timeout"]);
+        assert_eq!(
+            mysql("u@tcp(db)/d?parseTime=true&timeout=10s")
+                .unwrap()
+                .ignored,
+            ["parseTime", "timeout"]
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! PostgreSQL's two forms: `postgres://user:password@host:port/schema?name=value`, in which BOSH does not encode the
-//! password, and `host=… user=… password='…' dbname=…`.
+//! PostgreSQL's two forms: `postgres://user:password@host:port/schema?name=value`, in which BOSH
+//! does not encode the password, and `host=… user=… password='…' dbname=…`.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,8 @@ const FOREIGN: [&str; 13] = [
 
 const PREPARED: &str = "this host prepares its statements, so a pooler has to be in session mode";
 
-/// Run-time parameters on which the form of statements, values and transactions of this host depends.
+/// Run-time parameters on which the form of statements, values and transactions of this host
+/// depends.
 const CHOSEN_BY_THE_HOST: [&str; 7] = [
     "bytea_output",
     "client_encoding",
@@ -52,16 +53,24 @@ pub(in crate::config) fn postgres(text: &str) -> Result<Dsn, DsnError> {
 }
 
 fn from_url(rest: &str) -> Result<Dsn, DsnError> {
-    // A password or a parameter may contain `@`, so the address starts after the last `@` that is followed by a host and a
-    // schema.
+    // A password or a parameter may contain `@`, so the address starts after the last `@` that is
+    // followed by a host and a schema.
     let ats: Vec<usize> = rest.match_indices('@').map(|(at, _)| at).collect();
-    let at = ats.iter().rev().find(|at| is_endpoint(&rest[**at + 1..])).or(ats.last());
+    let at = ats
+        .iter()
+        .rev()
+        .find(|at| is_endpoint(&rest[**at + 1..]))
+        .or(ats.last());
     let (who, place) = at.map_or(("", rest), |at| (&rest[..*at], &rest[at + 1..]));
     let (before_query, query) = place.split_once('?').unwrap_or((place, ""));
     let (address, schema) = before_query.split_once('/').unwrap_or((before_query, ""));
     let (user, password) = who.split_once(':').unwrap_or((who, ""));
-    let mut draft =
-        Draft { user: unescaped(user), password: unescaped(password), schema: unescaped(schema), ..Draft::default() };
+    let mut draft = Draft {
+        user: unescaped(user),
+        password: unescaped(password),
+        schema: unescaped(schema),
+        ..Draft::default()
+    };
     if address.contains(',') {
         return Err(DsnError::SeveralHosts);
     }
@@ -75,7 +84,9 @@ fn from_url(rest: &str) -> Result<Dsn, DsnError> {
 
 fn is_endpoint(text: &str) -> bool {
     let end = text.find(['/', '?']).unwrap_or(text.len());
-    let is_address = text[..end].chars().all(|c| c.is_ascii_alphanumeric() || "-_.,:[]%".contains(c));
+    let is_address = text[..end]
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_.,:[]%".contains(c));
     is_address && text[end..].starts_with(['/', '?'])
 }
 
@@ -95,7 +106,10 @@ struct Draft {
 }
 
 impl Draft {
-    fn with(mut self, parameters: impl IntoIterator<Item = (String, String)>) -> Result<Self, DsnError> {
+    fn with(
+        mut self,
+        parameters: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, DsnError> {
         for (name, value) in parameters {
             match name.as_str() {
                 "user" => self.user = value,
@@ -106,8 +120,11 @@ impl Draft {
                 "dbname" => self.schema = value,
                 "sslmode" => self.ssl_mode = Some(value),
                 "sslrootcert" => self.ca_file = Some(value.into()),
-                foreign if FOREIGN.contains(&foreign) || foreign.starts_with("pool_") => self.ignored.push(name),
-                // Diego's driver prepares no statements then, which a pooler in transaction mode needs.
+                foreign if FOREIGN.contains(&foreign) || foreign.starts_with("pool_") => {
+                    self.ignored.push(name)
+                }
+                // Diego's driver prepares no statements then, which a pooler in transaction mode
+                // needs.
                 "default_query_exec_mode" => self.ignored.push(format!("{name}: {PREPARED}")),
                 "sslcert" => self.client_certificate = Some(value.into()),
                 "sslkey" => self.client_key = Some(value.into()),
@@ -124,7 +141,11 @@ impl Draft {
 
     /// Any other parameter is one of the session, as for Diego's driver.
     fn set(&mut self, name: String, value: String) -> Result<(), DsnError> {
-        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.".contains(&byte)) {
+        if name.is_empty()
+            || !name
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"_.".contains(&byte))
+        {
             return Err(DsnError::Form);
         }
         if CHOSEN_BY_THE_HOST.contains(&&*name.to_ascii_lowercase()) {
@@ -151,13 +172,34 @@ impl Draft {
             (None, None) => None,
             _ => return Err(DsnError::ClientCertificate),
         };
-        let Self { user, password, schema, settings, ignored, .. } = self;
+        let Self {
+            user,
+            password,
+            schema,
+            settings,
+            ignored,
+            ..
+        } = self;
         let port = self.port.unwrap_or(PORT);
-        Ok(Dsn { host, port, socket, user, password, schema, tls, client_certificate, settings, ignored })
+        Ok(Dsn {
+            host,
+            port,
+            socket,
+            user,
+            password,
+            schema,
+            tls,
+            client_certificate,
+            settings,
+            ignored,
+        })
     }
 
     fn tls(&self) -> Result<Option<Tls>, DsnError> {
-        let verified = |identity| Tls::Verified { ca_file: self.ca_file.clone(), identity };
+        let verified = |identity| Tls::Verified {
+            ca_file: self.ca_file.clone(),
+            identity,
+        };
         Ok(match self.ssl_mode.as_deref() {
             None => None,
             Some("disable") => Some(Tls::Off),
@@ -172,8 +214,8 @@ impl Draft {
     }
 }
 
-/// Parses the settings of `options`, which the server takes as its own command line: `-c name=value`, `-cname=value` and
-/// `--name=value`.
+/// Parses the settings of `options`, which the server takes as its own command line: `-c
+/// name=value`, `-cname=value` and `--name=value`.
 fn options(text: &str) -> Result<Vec<(String, String)>, DsnError> {
     if text.contains('\\') {
         return Err(DsnError::Options);
@@ -185,13 +227,16 @@ fn options(text: &str) -> Result<Vec<(String, String)>, DsnError> {
             "-c" => words.next(),
             _ => word.strip_prefix("-c").or_else(|| word.strip_prefix("--")),
         };
-        let (name, value) = setting.and_then(|setting| setting.split_once('=')).ok_or(DsnError::Options)?;
+        let (name, value) = setting
+            .and_then(|setting| setting.split_once('='))
+            .ok_or(DsnError::Options)?;
         settings.push((name.replace('-', "_"), value.to_owned()));
     }
     Ok(settings)
 }
 
-/// Parses `name = value` pairs; a value with spaces is in single quotes, and a backslash escapes the next character.
+/// Parses `name = value` pairs; a value with spaces is in single quotes, and a backslash escapes
+/// the next character.
 fn words(text: &str) -> Result<Vec<(String, String)>, DsnError> {
     let mut found = Vec::new();
     let mut rest = text.trim_start();
@@ -230,7 +275,11 @@ fn plain(text: &str) -> String {
     let mut letters = text.chars();
     let mut value = String::new();
     while let Some(letter) = letters.next() {
-        value.extend(if letter == '\\' { letters.next() } else { Some(letter) });
+        value.extend(if letter == '\\' {
+            letters.next()
+        } else {
+            Some(letter)
+        });
     }
     value
 }
@@ -243,27 +292,51 @@ mod tests {
     #[track_caller]
     fn parts(text: &str) -> [String; 5] {
         let dsn = postgres(text).unwrap();
-        [dsn.user, dsn.password, dsn.host, dsn.port.to_string(), dsn.schema]
+        [
+            dsn.user,
+            dsn.password,
+            dsn.host,
+            dsn.port.to_string(),
+            dsn.schema,
+        ]
     }
 
     #[test]
     fn boshs_notation_is_parsed() {
-        assert_eq!(parts("postgres://diego:secret@10.0.0.5:5433/cf"), ["diego", "secret", "10.0.0.5", "5433", "cf"]);
+        assert_eq!(
+            parts("postgres://diego:secret@10.0.0.5:5433/cf"),
+            ["diego", "secret", "10.0.0.5", "5433", "cf"]
+        );
         let expected = ["diego", "p@s:s/w?o#rd%", "db", "5433", "cf"];
-        assert_eq!(parts("postgres://diego:p@s:s/w?o#rd%@db:5433/cf?sslmode=require"), expected);
+        assert_eq!(
+            parts("postgres://diego:p@s:s/w?o#rd%@db:5433/cf?sslmode=require"),
+            expected
+        );
     }
 
     #[test]
     fn percent_encoding_is_decoded_once() {
-        assert_eq!(parts("postgresql://u:p%40s%2540@db/d"), ["u", "p@s%40", "db", "5432", "d"]);
-        assert_eq!(parts("postgres://u:p@db/d?application_name=a@b"), ["u", "p", "db", "5432", "d"]);
+        assert_eq!(
+            parts("postgresql://u:p%40s%2540@db/d"),
+            ["u", "p@s%40", "db", "5432", "d"]
+        );
+        assert_eq!(
+            parts("postgres://u:p@db/d?application_name=a@b"),
+            ["u", "p", "db", "5432", "d"]
+        );
     }
 
     #[test]
     fn keyword_value_form_is_parsed() {
         let expected = ["diego", "p@ s's", "db", "5432", "cf"];
-        assert_eq!(parts(r"host=db user=diego password='p@ s\'s' dbname = cf sslmode=disable"), expected);
-        assert_eq!(parts(r"user=diego dbname=cf password=a\ b"), ["diego", "a b", "localhost", "5432", "cf"]);
+        assert_eq!(
+            parts(r"host=db user=diego password='p@ s\'s' dbname = cf sslmode=disable"),
+            expected
+        );
+        assert_eq!(
+            parts(r"user=diego dbname=cf password=a\ b"),
+            ["diego", "a b", "localhost", "5432", "cf"]
+        );
     }
 
     #[test]
@@ -274,23 +347,40 @@ mod tests {
             "postgres://u@/d?host=/run/pg&port=5433",
         ] {
             let dsn = postgres(text).unwrap();
-            assert_eq!((dsn.socket.unwrap(), dsn.port), (PathBuf::from("/run/pg"), 5433), "{text}");
+            assert_eq!(
+                (dsn.socket.unwrap(), dsn.port),
+                (PathBuf::from("/run/pg"), 5433),
+                "{text}"
+            );
         }
-        assert_eq!(parts("postgres://u@[::1]:5433/d"), ["u", "", "::1", "5433", "d"]);
+        assert_eq!(
+            parts("postgres://u@[::1]:5433/d"),
+            ["u", "", "::1", "5433", "d"]
+        );
     }
 
     #[test]
     fn sslmode_has_libpqs_meaning() {
         let tls = |query: &str| postgres(&format!("postgres://u@db/d{query}")).map(|dsn| dsn.tls);
-        let verified =
-            |ca: Option<&str>, identity| Ok(Some(Tls::Verified { ca_file: ca.map(PathBuf::from), identity }));
+        let verified = |ca: Option<&str>, identity| {
+            Ok(Some(Tls::Verified {
+                ca_file: ca.map(PathBuf::from),
+                identity,
+            }))
+        };
         assert_eq!(tls(""), Ok(None));
         assert_eq!(tls("?sslmode=disable"), Ok(Some(Tls::Off)));
         assert_eq!(tls("?sslmode=prefer"), Ok(Some(Tls::Preferred)));
         assert_eq!(tls("?sslmode=require"), Ok(Some(Tls::Required)));
-        assert_eq!(tls("?sslmode=require&sslrootcert=/ca"), verified(Some("/ca"), false));
+        assert_eq!(
+            tls("?sslmode=require&sslrootcert=/ca"),
+            verified(Some("/ca"), false)
+        );
         assert_eq!(tls("?sslmode=verify-ca"), verified(None, false));
-        assert_eq!(tls("?sslrootcert=/ca&sslmode=verify-full"), verified(Some("/ca"), true));
+        assert_eq!(
+            tls("?sslrootcert=/ca&sslmode=verify-full"),
+            verified(Some("/ca"), true)
+        );
         assert_eq!(tls("?sslmode=on"), Err(DsnError::SslMode));
     }
 
@@ -302,15 +392,38 @@ mod tests {
 
     #[test]
     fn other_parameters_and_options_are_settings_of_the_session() {
-        let settings = |query: &str| postgres(&format!("postgres://u@db/d?{query}")).map(|dsn| dsn.settings);
-        let pairs = |pairs: &[(&str, &str)]| Ok(pairs.iter().map(|(a, b)| (a.to_string(), b.to_string())).collect());
-        assert_eq!(settings("search_path=diego,public"), pairs(&[("search_path", "diego,public")]));
+        let settings =
+            |query: &str| postgres(&format!("postgres://u@db/d?{query}")).map(|dsn| dsn.settings);
+        let pairs = |pairs: &[(&str, &str)]| {
+            Ok(pairs
+                .iter()
+                .map(|(a, b)| (a.to_string(), b.to_string()))
+                .collect())
+        };
+        assert_eq!(
+            settings("search_path=diego,public"),
+            pairs(&[("search_path", "diego,public")])
+        );
         assert_eq!(
             settings("options=-c%20search_path%3Ddiego%20--lock-timeout=5s+-cwork_mem=1MB"),
-            pairs(&[("search_path", "diego"), ("lock_timeout", "5s"), ("work_mem", "1MB")])
+            pairs(&[
+                ("search_path", "diego"),
+                ("lock_timeout", "5s"),
+                ("work_mem", "1MB")
+            ])
         );
-        for options in ["search_path=x", "-c", "-c%20search_path", "-x%20a=b", "-c%20search_path=a%5C%20b"] {
-            assert_eq!(settings(&format!("options={options}")), Err(DsnError::Options), "{options}");
+        for options in [
+            "search_path=x",
+            "-c",
+            "-c%20search_path",
+            "-x%20a=b",
+            "-c%20search_path=a%5C%20b",
+        ] {
+            assert_eq!(
+                settings(&format!("options={options}")),
+                Err(DsnError::Options),
+                "{options}"
+            );
         }
     }
 
@@ -319,7 +432,11 @@ mod tests {
         for setting in ["row_security", "DateStyle", "client_encoding"] {
             for text in [format!("{setting}=x"), format!("options=-c%20{setting}=x")] {
                 let refused = postgres(&format!("postgres://u@db/d?{text}"));
-                assert_eq!(refused, Err(DsnError::Setting(setting.to_owned())), "{text}");
+                assert_eq!(
+                    refused,
+                    Err(DsnError::Setting(setting.to_owned())),
+                    "{text}"
+                );
             }
         }
     }
@@ -327,14 +444,22 @@ mod tests {
     #[test]
     fn mode_of_statements_is_ignored_with_its_reason() {
         let dsn = postgres("postgres://u@db/d?default_query_exec_mode=exec&sslsni=0").unwrap();
-        assert_eq!(dsn.ignored, [&format!("default_query_exec_mode: {PREPARED}"), "sslsni"]);
+        assert_eq!(
+            dsn.ignored,
+            [&format!("default_query_exec_mode: {PREPARED}"), "sslsni"]
+        );
         assert_eq!(dsn.settings, []);
     }
 
     #[test]
     fn client_certificate_needs_its_key() {
-        let parsed = |query: &str| postgres(&format!("postgres://u@db/d?{query}")).map(|dsn| dsn.client_certificate);
-        let both = ClientCertificate { certificate: "c.crt".into(), key: "c.key".into() };
+        let parsed = |query: &str| {
+            postgres(&format!("postgres://u@db/d?{query}")).map(|dsn| dsn.client_certificate)
+        };
+        let both = ClientCertificate {
+            certificate: "c.crt".into(),
+            key: "c.key".into(),
+        };
         assert_eq!(parsed("sslcert=c.crt&sslkey=c.key"), Ok(Some(both)));
         for one in ["sslcert=c.crt", "sslkey=c.key"] {
             assert_eq!(parsed(one), Err(DsnError::ClientCertificate));

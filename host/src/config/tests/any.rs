@@ -1,4 +1,5 @@
-//! Property test: for any value under any key, the file is read or rejected with a message, and no error repeats a secret.
+//! Property test: for any value under any key, the file is read or rejected with a message, and no
+//! error repeats a secret.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,4 +1,5 @@
-//! The base of relative paths: the working directory for certificates and keys, as in Go's BBS; the file for all others.
+//! The base of relative paths: the working directory for certificates and keys, as in Go's BBS; the
+//! file for all others.
 
 use std::fs;
 
@@ -8,7 +9,11 @@ use super::*;
 fn two_folders() -> (tempfile::TempDir, Folders) {
     let root = tempfile::tempdir().unwrap();
     let [file, working] = ["config", "working"].map(|name| root.path().join(name));
-    let folders = Folders { path: file.join("bbs.json"), file, working };
+    let folders = Folders {
+        path: file.join("bbs.json"),
+        file,
+        working,
+    };
     for folder in [&folders.file, &folders.working] {
         fs::create_dir(folder).unwrap();
     }
@@ -51,14 +56,40 @@ fn with_relative_paths(folders: &Folders) -> Config {
 }
 
 fn files(config: &Config) -> Vec<PathBuf> {
-    let (tls, locket) = (config.listeners.tls.clone().unwrap(), config.lock.locket.clone().unwrap());
+    let (tls, locket) = (
+        config.listeners.tls.clone().unwrap(),
+        config.lock.locket.clone().unwrap(),
+    );
     let clients = &config.clients;
-    let pairs = [clients.auctioneer.as_ref().unwrap().tls.as_ref(), clients.rep.tls.as_ref()];
-    let pairs = pairs.into_iter().flatten().chain(clients.loggregator.as_ref().map(|agent| &agent.tls));
-    let of_clients = pairs.flat_map(|tls| [tls.cert_file.clone(), tls.key_file.clone(), tls.ca_file.clone()]);
-    let Address::Server(server) = &config.database else { panic!("Diego's has a server") };
-    let crate::database::Tls::Verified { ca_file: Some(sql), .. } = &server.tls else { panic!("{:?}", server.tls) };
-    let of_lock = [locket.ca_cert_file, locket.client_cert_file, locket.client_key_file];
+    let pairs = [
+        clients.auctioneer.as_ref().unwrap().tls.as_ref(),
+        clients.rep.tls.as_ref(),
+    ];
+    let pairs = pairs
+        .into_iter()
+        .flatten()
+        .chain(clients.loggregator.as_ref().map(|agent| &agent.tls));
+    let of_clients = pairs.flat_map(|tls| {
+        [
+            tls.cert_file.clone(),
+            tls.key_file.clone(),
+            tls.ca_file.clone(),
+        ]
+    });
+    let Address::Server(server) = &config.database else {
+        panic!("Diego's has a server")
+    };
+    let crate::database::Tls::Verified {
+        ca_file: Some(sql), ..
+    } = &server.tls
+    else {
+        panic!("{:?}", server.tls)
+    };
+    let of_lock = [
+        locket.ca_cert_file,
+        locket.client_cert_file,
+        locket.client_key_file,
+    ];
     let mut files: Vec<_> = of_clients.chain(of_lock).collect();
     files.extend([tls.cert_file, tls.key_file, tls.ca_file, sql.clone()]);
     files.sort();
@@ -75,7 +106,10 @@ fn certificates_in_the_working_directory_take_precedence() {
     let config = with_relative_paths(&folders);
     assert_eq!(files(&config), FILES.map(|key| folders.working.join(key)));
     assert_eq!(config.beside_the_file, [""; 0]);
-    assert_eq!(config.listeners.access_log, Some(folders.file.join("access.log")));
+    assert_eq!(
+        config.listeners.access_log,
+        Some(folders.file.join("access.log"))
+    );
     assert_eq!(config.modules_dir, folders.file.join("modules"));
 }
 
@@ -100,20 +134,33 @@ fn authority_in_a_connection_string_is_searched_in_the_same_folders() {
         "database_connection_string":"postgres://u:p@db/d?sslmode=verify-ca&sslrootcert=ca.crt"}"#;
     let ca_file = |folders: &Folders| {
         let config = check(parse(json).unwrap(), folders.clone()).unwrap();
-        let Address::Server(server) = config.database else { panic!("a server") };
-        let crate::database::Tls::Verified { ca_file, .. } = server.tls else { panic!("{:?}", server.tls) };
+        let Address::Server(server) = config.database else {
+            panic!("a server")
+        };
+        let crate::database::Tls::Verified { ca_file, .. } = server.tls else {
+            panic!("{:?}", server.tls)
+        };
         (ca_file, config.beside_the_file)
     };
     let named = vec!["database_connection_string".to_owned()];
-    assert_eq!(ca_file(&folders), (Some(folders.file.join("ca.crt")), named));
+    assert_eq!(
+        ca_file(&folders),
+        (Some(folders.file.join("ca.crt")), named)
+    );
     fs::write(folders.working.join("ca.crt"), "").unwrap();
-    assert_eq!(ca_file(&folders), (Some(folders.working.join("ca.crt")), Vec::new()));
+    assert_eq!(
+        ca_file(&folders),
+        (Some(folders.working.join("ca.crt")), Vec::new())
+    );
 }
 
 #[test]
 fn missing_file_resolves_beside_the_configuration_without_a_warning() {
     let (_root, folders) = two_folders();
     let config = with_relative_paths(&folders);
-    assert_eq!(config.listeners.tls.unwrap().ca_file, folders.file.join("ca_file"));
+    assert_eq!(
+        config.listeners.tls.unwrap().ca_file,
+        folders.file.join("ca_file")
+    );
     assert_eq!(config.beside_the_file, [""; 0]);
 }

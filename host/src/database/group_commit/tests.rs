@@ -9,20 +9,27 @@ use crate::database::{Address, Database, Transaction, is_unique_violation, sql};
 
 async fn database() -> (tempfile::TempDir, Database) {
     let folder = tempfile::tempdir().unwrap();
-    let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
+    let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db")))
+        .await
+        .unwrap();
     let mut tx = database.write().await.unwrap();
-    tx.execute(sql("CREATE TABLE t (id INTEGER PRIMARY KEY)")).await.unwrap();
+    tx.execute(sql("CREATE TABLE t (id INTEGER PRIMARY KEY)"))
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
     (folder, database)
 }
 
 async fn insert(tx: &mut Transaction, id: i64) -> Result<u64, SqlError> {
-    tx.execute(sql("INSERT INTO t (id) VALUES (?)").bind(id)).await
+    tx.execute(sql("INSERT INTO t (id) VALUES (?)").bind(id))
+        .await
 }
 
 async fn ids(tx: &mut Transaction) -> Vec<i64> {
     let rows = tx.fetch(sql("SELECT id FROM t ORDER BY id")).await.unwrap();
-    rows.iter().map(|row| row.integer(0).unwrap().unwrap()).collect()
+    rows.iter()
+        .map(|row| row.integer(0).unwrap().unwrap())
+        .collect()
 }
 
 async fn kept(database: &Database) -> Vec<i64> {
@@ -54,7 +61,11 @@ async fn queued_writes_are_committed_together() {
     let second = queue(&database, 2).await;
     let third = queue(&database, 3).await;
     tokio::task::yield_now().await;
-    assert_eq!(kept(&database).await, [0_i64; 0], "uncommitted rows are invisible");
+    assert_eq!(
+        kept(&database).await,
+        [0_i64; 0],
+        "uncommitted rows are invisible"
+    );
     first.commit().await.unwrap();
     second.await.unwrap().unwrap();
     third.await.unwrap().unwrap();
@@ -108,8 +119,13 @@ async fn dropped_member_releases_the_write_lock() {
     insert(&mut dropped, 1).await.unwrap();
     drop(dropped);
     // A second pool stands for another process.
-    let other = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
-    let mut tx = tokio::time::timeout(Duration::from_secs(60), other.write()).await.unwrap().unwrap();
+    let other = Database::open(&Address::Sqlite(folder.path().join("bbs.db")))
+        .await
+        .unwrap();
+    let mut tx = tokio::time::timeout(Duration::from_secs(60), other.write())
+        .await
+        .unwrap()
+        .unwrap();
     insert(&mut tx, 2).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(kept(&database).await, [2]);

@@ -1,5 +1,6 @@
-//! Objects that hang on a table and are no part of its layout: those that a table which takes its place can be given, as
-//! statements, and those that stand in the way. Owns the queries of each server's catalog; whether a table is replaced is the caller's.
+//! Objects that hang on a table and are no part of its layout: those that a table which takes its
+//! place can be given, as statements, and those that stand in the way. Owns the queries of each
+//! server's catalog; whether a table is replaced is the caller's.
 
 mod mysql;
 mod postgres;
@@ -35,11 +36,16 @@ pub struct AttachedObject {
 impl AttachedObject {
     /// An object that does not concern the types of columns.
     pub fn new(description: String, removal: String) -> Self {
-        Self { description, removal, blocks_widening: false }
+        Self {
+            description,
+            removal,
+            blocks_widening: false,
+        }
     }
 }
 
-/// The options with which a table is created in the place of another, so that it is stored as that one.
+/// The options with which a table is created in the place of another, so that it is stored as that
+/// one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TableOptions {
     /// The end of a `CREATE TABLE` statement.
@@ -53,8 +59,15 @@ pub struct TableOptions {
 impl TableOptions {
     /// The options of a table that takes no other's place.
     pub fn new(dialect: Dialect) -> Self {
-        let of_table = if dialect == Dialect::Mysql { mysql::ROW_FORMAT.to_owned() } else { String::new() };
-        Self { of_table, ..Self::default() }
+        let of_table = if dialect == Dialect::Mysql {
+            mysql::ROW_FORMAT.to_owned()
+        } else {
+            String::new()
+        };
+        Self {
+            of_table,
+            ..Self::default()
+        }
     }
 }
 
@@ -86,7 +99,11 @@ pub async fn attached(tx: &mut Transaction, table: &str) -> Result<Vec<AttachedO
 ///
 /// # Errors
 /// If a query fails.
-pub async fn options(tx: &mut Transaction, table: &str, staged: &str) -> Result<TableOptions, SqlError> {
+pub async fn options(
+    tx: &mut Transaction,
+    table: &str,
+    staged: &str,
+) -> Result<TableOptions, SqlError> {
     match tx.dialect() {
         Dialect::Sqlite => Ok(TableOptions::default()),
         Dialect::Postgres => postgres::options(tx, table, staged).await,
@@ -94,12 +111,16 @@ pub async fn options(tx: &mut Transaction, table: &str, staged: &str) -> Result<
     }
 }
 
-/// The options of a table that takes no other's place. Its texts are compared with those of the first of some tables that exists,
-/// whose collation it gets: that of the database itself may be another one, since it was changed after they were made.
+/// The options of a table that takes no other's place. Its texts are compared with those of the
+/// first of some tables that exists, whose collation it gets: that of the database itself may be
+/// another one, since it was changed after they were made.
 ///
 /// # Errors
 /// If a query fails.
-pub async fn options_beside(tx: &mut Transaction, tables: &[&str]) -> Result<TableOptions, SqlError> {
+pub async fn options_beside(
+    tx: &mut Transaction,
+    tables: &[&str],
+) -> Result<TableOptions, SqlError> {
     let mut options = TableOptions::new(tx.dialect());
     if tx.dialect() == Dialect::Mysql {
         for table in tables {
@@ -112,8 +133,9 @@ pub async fn options_beside(tx: &mut Transaction, tables: &[&str]) -> Result<Tab
     Ok(options)
 }
 
-/// The statements that give `staged`, once it has the name of its table, what belongs to the one that it replaces: owner,
-/// privileges, comments, publications. Elsewhere than on PostgreSQL these belong to the name of a table.
+/// The statements that give `staged`, once it has the name of its table, what belongs to the one
+/// that it replaces: owner, privileges, comments, publications. Elsewhere than on PostgreSQL these
+/// belong to the name of a table.
 ///
 /// # Errors
 /// If a query fails.
@@ -129,7 +151,8 @@ pub async fn belongings(
     }
 }
 
-/// Why this user cannot replace a table, as far as the catalog says so; empty if nothing speaks against it.
+/// Why this user cannot replace a table, as far as the catalog says so; empty if nothing speaks
+/// against it.
 ///
 /// # Errors
 /// If a query fails.

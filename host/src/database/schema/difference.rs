@@ -4,9 +4,10 @@ use super::{PhysicalColumn, PhysicalTable, physical};
 use crate::database::Dialect;
 use crate::layout::schema::Column;
 
-/// Lists the differences; empty if the table can serve. Ignores columns and indexes that the layout does not have, the order of
-/// columns, since every statement names them, and a missing default of a required column: Diego's PostgreSQL tables lack one
-/// that its MySQL tables have, and every statement of this host provides every value.
+/// Lists the differences; empty if the table can serve. Ignores columns and indexes that the layout
+/// does not have, the order of columns, since every statement names them, and a missing default of
+/// a required column: Diego's PostgreSQL tables lack one that its MySQL tables have, and every
+/// statement of this host provides every value.
 pub fn differences(found: &PhysicalTable, wanted: &PhysicalTable) -> Vec<String> {
     let mut differences = Vec::new();
     for column in &wanted.columns {
@@ -30,8 +31,16 @@ pub fn differences(found: &PhysicalTable, wanted: &PhysicalTable) -> Vec<String>
             wanted.primary_key.join(", ")
         ));
     }
-    for index in wanted.indexes.iter().filter(|index| !found.indexes.contains(index)) {
-        differences.push(format!("index {} on ({}) is missing or different", index.name, index.columns.join(", ")));
+    for index in wanted
+        .indexes
+        .iter()
+        .filter(|index| !found.indexes.contains(index))
+    {
+        differences.push(format!(
+            "index {} on ({}) is missing or different",
+            index.name,
+            index.columns.join(", ")
+        ));
     }
     differences
 }
@@ -50,5 +59,8 @@ fn serves_as(found: &PhysicalColumn, wanted: &PhysicalColumn) -> bool {
 
 fn describe(column: &PhysicalColumn) -> String {
     let nullable = if column.nullable { "NULL" } else { "NOT NULL" };
-    column.default.as_ref().map_or_else(|| nullable.to_owned(), |default| format!("{nullable} DEFAULT {default}"))
+    column.default.as_ref().map_or_else(
+        || nullable.to_owned(),
+        |default| format!("{nullable} DEFAULT {default}"),
+    )
 }

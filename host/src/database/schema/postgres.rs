@@ -1,5 +1,5 @@
-//! PostgreSQL: definitions come from the system catalog, since the information schema does not describe indexes; only
-//! those of the current schema. All long text types are `TEXT`.
+//! PostgreSQL: definitions come from the system catalog, since the information schema does not
+//! describe indexes; only those of the current schema. All long text types are `TEXT`.
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
 use crate::database::{Dialect, SqlError, Transaction, sql};
@@ -18,8 +18,8 @@ const COLUMNS: &str = "SELECT a.attname::text, pg_catalog.format_type(a.atttypid
      LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
      WHERE a.attrelid = CAST(? AS bigint)::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
-/// Marks an index that is invalid or more than a list of columns in place of its columns, so that it equals none of a layout. The
-/// index of a unique or exclusion constraint belongs to that.
+/// Marks an index that is invalid or more than a list of columns in place of its columns, so that
+/// it equals none of a layout. The index of a unique or exclusion constraint belongs to that.
 const INDEXES: &str = "SELECT c.relname::text, CASE WHEN NOT i.indisvalid THEN 'invalid' \
      WHEN i.indpred IS NOT NULL THEN 'of some rows' WHEN i.indoption[k.n - 1] <> 0 OR i.indnatts > i.indnkeyatts \
      OR NOT EXISTS (SELECT 1 FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod \
@@ -73,14 +73,21 @@ pub(super) fn holds_all_rows(table: &Table, index: &Index) -> bool {
 pub(super) fn widens(from: ColumnType, to: ColumnType) -> bool {
     match (from, to) {
         (ColumnType::Varchar(from), ColumnType::Varchar(to)) => from <= to,
-        (ColumnType::Varchar(_), ColumnType::Text | ColumnType::MediumText | ColumnType::LongText) => true,
+        (
+            ColumnType::Varchar(_),
+            ColumnType::Text | ColumnType::MediumText | ColumnType::LongText,
+        ) => true,
         (from, to) => type_name(from) == type_name(to),
     }
 }
 
 pub(super) fn alter_column(table: &str, column: &Column) -> String {
     let name = identifier(&column.name);
-    let nullable = if column.nullable { "DROP NOT NULL" } else { "SET NOT NULL" };
+    let nullable = if column.nullable {
+        "DROP NOT NULL"
+    } else {
+        "SET NOT NULL"
+    };
     let default = match &column.default {
         Some(default) => format!("SET DEFAULT {}", spelled(Dialect::Postgres, default)),
         None => "DROP DEFAULT".to_owned(),
@@ -92,16 +99,29 @@ pub(super) fn alter_column(table: &str, column: &Column) -> String {
     )
 }
 
-pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, SqlError> {
-    let Some(row) = tx.fetch_optional(sql(EXISTS).bind(table)).await? else { return Ok(None) };
+pub(super) async fn read(
+    tx: &mut Transaction,
+    table: &str,
+) -> Result<Option<PhysicalTable>, SqlError> {
+    let Some(row) = tx.fetch_optional(sql(EXISTS).bind(table)).await? else {
+        return Ok(None);
+    };
     let oid = row.integer(0)?.unwrap_or_default();
     let mut columns = Vec::new();
     for row in tx.fetch(sql(COLUMNS).bind(oid)).await? {
         let kind = canonical_type(row.text(1)?.unwrap_or_default());
-        let default = row.text(3)?.and_then(|default| canonical_default(&kind, default));
+        let default = row
+            .text(3)?
+            .and_then(|default| canonical_default(&kind, default));
         let name = row.text(0)?.unwrap_or_default().to_owned();
         let special = row.text(4)?.map(str::to_owned);
-        columns.push(PhysicalColumn { name, kind, nullable: row.flag(2)? != Some(true), default, special });
+        columns.push(PhysicalColumn {
+            name,
+            kind,
+            nullable: row.flag(2)? != Some(true),
+            default,
+            special,
+        });
     }
     let (mut primary_key, mut indexes) = (Vec::new(), Vec::new());
     for row in tx.fetch(sql(INDEXES).bind(oid)).await? {
@@ -109,15 +129,27 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
         if row.flag(3)? == Some(true) {
             primary_key.push(column);
         } else {
-            add_to_index(&mut indexes, row.text(0)?.unwrap_or_default(), &column, row.flag(2)? == Some(true));
+            add_to_index(
+                &mut indexes,
+                row.text(0)?.unwrap_or_default(),
+                &column,
+                row.flag(2)? == Some(true),
+            );
         }
     }
-    Ok(Some(PhysicalTable { columns, primary_key, indexes }))
+    Ok(Some(PhysicalTable {
+        columns,
+        primary_key,
+        indexes,
+    }))
 }
 
 /// The catalog quotes identifiers that are not plain names.
 fn unquoted(column: &str) -> String {
-    match column.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+    match column
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+    {
         Some(name) => name.replace("\"\"", "\""),
         None => column.to_owned(),
     }
@@ -138,9 +170,16 @@ fn canonical_default(kind: &str, default: &str) -> Option<String> {
     }
     let bare = match default.strip_prefix('\'') {
         Some(rest) => {
-            let end = rest.rfind("'::").or_else(|| rest.rfind('\'')).unwrap_or(rest.len());
+            let end = rest
+                .rfind("'::")
+                .or_else(|| rest.rfind('\''))
+                .unwrap_or(rest.len());
             let text = rest[..end].replace("''", "'");
-            return Some(if kind == TEXT || kind.starts_with(VARCHAR) { quoted(&text) } else { text });
+            return Some(if kind == TEXT || kind.starts_with(VARCHAR) {
+                quoted(&text)
+            } else {
+                text
+            });
         }
         None => default.split("::").next().unwrap_or_default(),
     };
@@ -148,7 +187,12 @@ fn canonical_default(kind: &str, default: &str) -> Option<String> {
         "NULL" => None,
         "true" if kind == BOOLEAN => Some("1".to_owned()),
         "false" if kind == BOOLEAN => Some("0".to_owned()),
-        other => Some(other.trim_start_matches('(').trim_end_matches(')').to_owned()),
+        other => Some(
+            other
+                .trim_start_matches('(')
+                .trim_end_matches(')')
+                .to_owned(),
+        ),
     }
 }
 
@@ -160,16 +204,26 @@ mod tests {
     fn printed_defaults_are_normalised() {
         let default = |kind: &str, printed| canonical_default(kind, printed);
         let some = |text: &str| Some(text.to_owned());
-        assert_eq!(default("VARCHAR(1024)", "''::character varying"), some("''"));
+        assert_eq!(
+            default("VARCHAR(1024)", "''::character varying"),
+            some("''")
+        );
         assert_eq!(default("TEXT", "'it''s'::text"), some("'it''s'"));
         assert_eq!(default("TEXT", "'a''::b'::text"), some("'a''::b'"));
         assert_eq!(default("INTEGER", "'-3'::integer"), some("-3"));
         assert_eq!(default("INTEGER", "0"), some("0"));
-        assert_eq!(default("BIGINT", "(- 7)"), some("- 7"), "an expression equals no literal");
+        assert_eq!(
+            default("BIGINT", "(- 7)"),
+            some("- 7"),
+            "an expression equals no literal"
+        );
         assert_eq!(default("BOOLEAN", "false"), some("0"));
         assert_eq!(default("BOOLEAN", "true"), some("1"));
         assert_eq!(default("VARCHAR(9)", "NULL::character varying"), None);
-        assert_eq!(default("INTEGER", "nextval('bbs_health_check_id_seq'::regclass)"), None);
+        assert_eq!(
+            default("INTEGER", "nextval('bbs_health_check_id_seq'::regclass)"),
+            None
+        );
     }
 
     #[test]
@@ -178,6 +232,9 @@ mod tests {
         assert_eq!(unquoted("domain"), "domain");
         assert_eq!(unquoted("lower((domain)::text)"), "lower((domain)::text)");
         assert_eq!(canonical_type("character varying(255)"), "VARCHAR(255)");
-        assert_eq!(canonical_type("timestamp without time zone"), "TIMESTAMP WITHOUT TIME ZONE");
+        assert_eq!(
+            canonical_type("timestamp without time zone"),
+            "TIMESTAMP WITHOUT TIME ZONE"
+        );
     }
 }

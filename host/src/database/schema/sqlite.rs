@@ -1,5 +1,5 @@
-//! SQLite: column types are affinities without lengths. All text types are `TEXT` and all integers `BIGINT`, so widening
-//! is never needed.
+//! SQLite: column types are affinities without lengths. All text types are `TEXT` and all integers
+//! `BIGINT`, so widening is never needed.
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index};
 use crate::database::{SqlError, Transaction, sql};
@@ -20,7 +20,10 @@ pub(super) fn type_name(kind: ColumnType) -> &'static str {
     }
 }
 
-pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, SqlError> {
+pub(super) async fn read(
+    tx: &mut Transaction,
+    table: &str,
+) -> Result<Option<PhysicalTable>, SqlError> {
     let columns = "SELECT name, type, \"notnull\", dflt_value, pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid";
     let rows = tx.fetch(sql(columns).bind(table)).await?;
     if rows.is_empty() {
@@ -37,10 +40,18 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
         let kind = affinity(row.text(1)?.unwrap_or_default());
         // Only SQLite allows NULL in a key; no host writes one.
         let required = row.flag(2)? == Some(true) || place > 0;
-        let default = row.text(3)?.and_then(|default| canonical_default(&kind, default));
+        let default = row
+            .text(3)?
+            .and_then(|default| canonical_default(&kind, default));
         let is_computed = row.integer(5)?.unwrap_or_default() != 0;
         let special = is_computed.then(|| "GENERATED".to_owned());
-        columns.push(PhysicalColumn { name, kind, nullable: !required, default, special });
+        columns.push(PhysicalColumn {
+            name,
+            kind,
+            nullable: !required,
+            default,
+            special,
+        });
     }
     key.sort();
     let indexes = "SELECT list.name, CASE WHEN info.name IS NULL THEN 'an expression' \
@@ -52,10 +63,19 @@ pub(super) async fn read(tx: &mut Transaction, table: &str) -> Result<Option<Phy
     let mut indexes = Vec::new();
     for row in &rows {
         let column = row.text(1)?.unwrap_or_default();
-        add_to_index(&mut indexes, row.text(0)?.unwrap_or_default(), column, row.flag(2)? == Some(true));
+        add_to_index(
+            &mut indexes,
+            row.text(0)?.unwrap_or_default(),
+            column,
+            row.flag(2)? == Some(true),
+        );
     }
     let primary_key = key.into_iter().map(|(_, name)| name).collect();
-    Ok(Some(PhysicalTable { columns, primary_key, indexes }))
+    Ok(Some(PhysicalTable {
+        columns,
+        primary_key,
+        indexes,
+    }))
 }
 
 /// Returns one name for all declared types that SQLite treats alike.

@@ -1,4 +1,5 @@
-//! Requests auctions of waiting instances. A failed request is only logged: convergence offers a waiting instance again.
+//! Requests auctions of waiting instances. A failed request is only logged: convergence offers a
+//! waiting instance again.
 
 use crate::causes::with_causes;
 use crate::clients::auctioneer::LrpStart;
@@ -12,7 +13,13 @@ pub(in crate::domain) async fn request_auction(
     process_guid: &[u8],
     index: i32,
 ) -> Result<(), DomainError> {
-    let info = service.store().look().await?.scheduling_info(process_guid).await?.ok_or(DomainError::NotFound)?;
+    let info = service
+        .store()
+        .look()
+        .await?
+        .scheduling_info(process_guid)
+        .await?
+        .ok_or(DomainError::NotFound)?;
     request_auctions(service, &info, vec![index], &TraceId::NONE).await;
     Ok(())
 }
@@ -25,7 +32,12 @@ pub(in crate::domain) async fn request_auctions(
     trace_id: &TraceId,
 ) {
     let starts = [LrpStart::of(info, indices)];
-    if let Err(fault) = service.clients().auctioneer.request_lrps(&starts, trace_id).await {
+    if let Err(fault) = service
+        .clients()
+        .auctioneer
+        .request_lrps(&starts, trace_id)
+        .await
+    {
         let process_guid = String::from_utf8_lossy(&info.process_guid);
         tracing::error!(%process_guid, reason = %with_causes(&fault), "waiting instances were not auctioned; convergence retries");
     }

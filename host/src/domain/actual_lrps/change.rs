@@ -1,5 +1,5 @@
-//! Changes of a slot: takes the key lock, reads and locks the rows, applies a transition, writes the difference and
-//! publishes the events. The only way to change a slot.
+//! Changes of a slot: takes the key lock, reads and locks the rows, applies a transition, writes
+//! the difference and publishes the events. The only way to change a slot.
 
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
@@ -16,8 +16,8 @@ pub(in crate::domain) struct ChangedSlot {
     after: Slot,
 }
 
-/// Applies `step` to the slot at a process guid and index. A step that changes nothing writes nothing and publishes
-/// nothing.
+/// Applies `step` to the slot at a process guid and index. A step that changes nothing writes
+/// nothing and publishes nothing.
 pub(in crate::domain) async fn change_slot<T: Send>(
     service: &Service,
     slot: (&[u8], i32),
@@ -32,7 +32,8 @@ pub(in crate::domain) async fn change_slot<T: Send>(
     Ok(outcome)
 }
 
-/// The same without the events. The caller holds the key lock, and publishes them before it releases it.
+/// The same without the events. The caller holds the key lock, and publishes them before it
+/// releases it.
 pub(in crate::domain) async fn change_locked<T: Send>(
     service: &Service,
     slot: (&[u8], i32),
@@ -53,20 +54,28 @@ async fn attempt<T>(
     Ok((write(writer, before, after).await?, outcome))
 }
 
-/// Names the definition of the instances that a step left waiting, or created. Reads the desired LRP, which only such steps
-/// have to lock.
-async fn name_definition(writer: &mut Writer, before: &Slot, after: &mut Slot) -> Result<(), DomainError> {
+/// Names the definition of the instances that a step left waiting, or created. Reads the desired
+/// LRP, which only such steps have to lock.
+async fn name_definition(
+    writer: &mut Writer,
+    before: &Slot,
+    after: &mut Slot,
+) -> Result<(), DomainError> {
     if !after.needs_definition(before) {
         return Ok(());
     }
-    let Some(process_guid) = after.rows().next().map(|row| row.process_guid.clone()) else { return Ok(()) };
-    let Some(wanted) = writer.wanted(&process_guid).await? else { return Ok(()) };
+    let Some(process_guid) = after.rows().next().map(|row| row.process_guid.clone()) else {
+        return Ok(());
+    };
+    let Some(wanted) = writer.wanted(&process_guid).await? else {
+        return Ok(());
+    };
     after.name_definition(before, &wanted.definition_id, writer.now_ns());
     Ok(())
 }
 
-/// Names the definitions of the instances, writes the difference, and commits the transaction in which `before` was read;
-/// `None` if there is no difference.
+/// Names the definitions of the instances, writes the difference, and commits the transaction in
+/// which `before` was read; `None` if there is no difference.
 pub(in crate::domain) async fn write(
     mut writer: Writer,
     before: Slot,
@@ -82,13 +91,31 @@ pub(in crate::domain) async fn write(
 }
 
 /// Publishes a committed change. The caller holds the key lock, so that events keep commit order.
-pub(in crate::domain) fn announce(service: &Service, changed: Option<ChangedSlot>, cause: Cause, trace_id: &TraceId) {
-    let Some(ChangedSlot { before, after }) = changed else { return };
-    let process_guid = before.rows().chain(after.rows()).next().map(|row| row.process_guid.clone());
+pub(in crate::domain) fn announce(
+    service: &Service,
+    changed: Option<ChangedSlot>,
+    cause: Cause,
+    trace_id: &TraceId,
+) {
+    let Some(ChangedSlot { before, after }) = changed else {
+        return;
+    };
+    let process_guid = before
+        .rows()
+        .chain(after.rows())
+        .next()
+        .map(|row| row.process_guid.clone());
     let (before, after) = (Box::new(before), Box::new(after));
-    service.events().publish(RecordChange::Slot { before, after, cause, trace_id: trace_id.clone() });
+    service.events().publish(RecordChange::Slot {
+        before,
+        after,
+        cause,
+        trace_id: trace_id.clone(),
+    });
     if let Some(process_guid) = process_guid {
-        service.update_hints().instance_changed(service, &process_guid);
+        service
+            .update_hints()
+            .instance_changed(service, &process_guid);
     }
 }
 
@@ -100,8 +127,11 @@ impl ChangedSlot {
 
     /// Whether the instance waits for a cell now, and did not before.
     pub(in crate::domain) fn begins_to_wait(&self) -> bool {
-        let is_unclaimed =
-            |slot: &Slot| slot.ordinary.as_ref().is_some_and(|row| row.state() == Some(State::Unclaimed));
+        let is_unclaimed = |slot: &Slot| {
+            slot.ordinary
+                .as_ref()
+                .is_some_and(|row| row.state() == Some(State::Unclaimed))
+        };
         is_unclaimed(&self.after) && !is_unclaimed(&self.before)
     }
 }

@@ -1,4 +1,5 @@
-//! Retirement of an instance: its row is removed at once if it has no container, otherwise its cell is asked to stop it.
+//! Retirement of an instance: its row is removed at once if it has no container, otherwise its cell
+//! is asked to stop it.
 
 use super::change::{ChangedSlot, announce, change_locked, change_slot};
 use crate::clients::ClientError;
@@ -18,12 +19,17 @@ enum Attempt {
     Failed(ClientError),
 }
 
-/// Retires an instance. The event of its removal is published when its cell is asked to stop it, so that routers stop
-/// sending traffic at once; the row stays until the cell has removed it.
+/// Retires an instance. The event of its removal is published when its cell is asked to stop it, so
+/// that routers stop sending traffic at once; the row stays until the cell has removed it.
 ///
 /// # Errors
-/// `NotFound` without an instance; `Client` if its cell took no attempt; errors of the store and of Locket.
-pub async fn retire(service: &Service, key: &LrpKey, trace_id: &TraceId) -> Result<(), DomainError> {
+/// `NotFound` without an instance; `Client` if its cell took no attempt; errors of the store and of
+/// Locket.
+pub async fn retire(
+    service: &Service,
+    key: &LrpKey,
+    trace_id: &TraceId,
+) -> Result<(), DomainError> {
     let mut announced = None;
     let mut last = None;
     for _ in 0..ATTEMPTS {
@@ -45,27 +51,36 @@ async fn attempt(
     announced: &mut Option<ActualLrp>,
 ) -> Result<Attempt, DomainError> {
     let slot = (&key.process_guid[..], key.index);
-    let row = match change_slot(service, slot, Cause::Other, trace_id, |slot, _| slot.retire()).await? {
+    let row = match change_slot(service, slot, Cause::Other, trace_id, |slot, _| {
+        slot.retire()
+    })
+    .await?
+    {
         Retired::Removed => return Ok(Attempt::Done),
         Retired::HasContainer(row) => *row,
     };
     stop_once(service, &row, trace_id, announced).await
 }
 
-/// Has the cell of a container stop it, once. Publishes its removal first; removes its row if the cell is gone.
+/// Has the cell of a container stop it, once. Publishes its removal first; removes its row if the
+/// cell is gone.
 ///
 /// # Errors
-/// `NotFound` if the cell is gone, and the row as well; `Client` if the cell did not take the request; errors of the store
-/// and of Locket.
-pub async fn stop(service: &Service, row: &ActualLrp, trace_id: &TraceId) -> Result<(), DomainError> {
+/// `NotFound` if the cell is gone, and the row as well; `Client` if the cell did not take the
+/// request; errors of the store and of Locket.
+pub async fn stop(
+    service: &Service,
+    row: &ActualLrp,
+    trace_id: &TraceId,
+) -> Result<(), DomainError> {
     match stop_once(service, row, trace_id, &mut None).await? {
         Attempt::Done => Ok(()),
         Attempt::Failed(fault) => Err(DomainError::Client(fault)),
     }
 }
 
-/// [`stop`], if `is_due` holds, which is evaluated under the key lock. The removal is published before the lock is released, so
-/// that it precedes each later change of the slot.
+/// [`stop`], if `is_due` holds, which is evaluated under the key lock. The removal is published
+/// before the lock is released, so that it precedes each later change of the slot.
 ///
 /// # Errors
 /// As of [`stop`], and those of `is_due`.
@@ -80,19 +95,30 @@ where
 {
     let slot = (&row.process_guid[..], row.index);
     let instance = row.instance_key();
-    let cell = service.clients().cells.find(&row.cell_id).await.map_err(DomainError::Cells)?;
+    let cell = service
+        .clients()
+        .cells
+        .find(&row.cell_id)
+        .await
+        .map_err(DomainError::Cells)?;
     let lock = service.lock_key(slot.0).await;
     if !is_due.await? {
         return Ok(());
     }
     let Some(cell) = cell else {
-        let (changed, ()) = change_locked(service, slot, |slot, _| slot.remove(Some(&instance))).await?;
+        let (changed, ()) =
+            change_locked(service, slot, |slot, _| slot.remove(Some(&instance))).await?;
         announce(service, changed, Cause::Other, trace_id);
         return Ok(());
     };
     announce_removal_locked(service, slot, row, trace_id).await?;
     drop(lock);
-    service.clients().reps.stop(&cell, &row.key(), &instance, trace_id).await.map_err(DomainError::Client)
+    service
+        .clients()
+        .reps
+        .stop(&cell, &row.key(), &instance, trace_id)
+        .await
+        .map_err(DomainError::Client)
 }
 
 async fn stop_once(
@@ -102,15 +128,32 @@ async fn stop_once(
     announced: &mut Option<ActualLrp>,
 ) -> Result<Attempt, DomainError> {
     let (slot, instance) = ((&row.process_guid[..], row.index), row.instance_key());
-    let Some(cell) = service.clients().cells.find(&row.cell_id).await.map_err(DomainError::Cells)? else {
-        change_slot(service, slot, Cause::Other, trace_id, |slot, _| slot.remove(Some(&instance))).await?;
+    let Some(cell) = service
+        .clients()
+        .cells
+        .find(&row.cell_id)
+        .await
+        .map_err(DomainError::Cells)?
+    else {
+        change_slot(service, slot, Cause::Other, trace_id, |slot, _| {
+            slot.remove(Some(&instance))
+        })
+        .await?;
         return Ok(Attempt::Done);
     };
-    if announced.as_ref().is_none_or(|row| row.instance_key() != instance) {
+    if announced
+        .as_ref()
+        .is_none_or(|row| row.instance_key() != instance)
+    {
         announce_removal(service, slot, row, trace_id).await?;
         *announced = Some(row.clone());
     }
-    match service.clients().reps.stop(&cell, &row.key(), &instance, trace_id).await {
+    match service
+        .clients()
+        .reps
+        .stop(&cell, &row.key(), &instance, trace_id)
+        .await
+    {
         Ok(()) => Ok(Attempt::Done),
         Err(fault @ ClientError::NoSecureAddress { .. }) => Err(DomainError::Client(fault)),
         Err(fault) => Ok(Attempt::Failed(fault)),
@@ -127,17 +170,29 @@ async fn announce_removal(
     announce_removal_locked(service, slot, row, trace_id).await
 }
 
-/// Publishes the removal of the instance ahead of time, unless the slot has another one by now. The caller holds the key lock.
+/// Publishes the removal of the instance ahead of time, unless the slot has another one by now. The
+/// caller holds the key lock.
 async fn announce_removal_locked(
     service: &Service,
     (process_guid, index): (&[u8], i32),
     row: &ActualLrp,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    let before = service.store().look().await?.slot(process_guid, index).await?.slot;
+    let before = service
+        .store()
+        .look()
+        .await?
+        .slot(process_guid, index)
+        .await?
+        .slot;
     let mut after = before.clone();
     if after.remove(Some(&row.instance_key())).is_ok() {
-        announce(service, ChangedSlot::of(before, after), Cause::Other, trace_id);
+        announce(
+            service,
+            ChangedSlot::of(before, after),
+            Cause::Other,
+            trace_id,
+        );
     }
     Ok(())
 }

@@ -16,13 +16,25 @@ pub(super) struct LrpCounter {
 
 impl LrpCounter {
     pub(super) fn begin(fresh_domains: &[Text]) -> Self {
-        let fresh_domains = fresh_domains.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-        Self { counts: LrpCounts { fresh_domains, ..LrpCounts::default() }, ..Self::default() }
+        let fresh_domains = fresh_domains
+            .iter()
+            .map(|name| String::from_utf8_lossy(name).into_owned())
+            .collect();
+        Self {
+            counts: LrpCounts {
+                fresh_domains,
+                ..LrpCounts::default()
+            },
+            ..Self::default()
+        }
     }
 
     pub(super) fn count(&mut self, unit: &ProcessRecords, input: &ConvergenceInput<'_>) {
         let counts = &mut self.counts;
-        counts.desired += unit.wanted.as_ref().map_or(0, |wanted| u64::try_from(wanted.instances).unwrap_or(0));
+        counts.desired += unit
+            .wanted
+            .as_ref()
+            .map_or(0, |wanted| u64::try_from(wanted.instances).unwrap_or(0));
         let mut crashes = false;
         for slot in unit.slots.values() {
             if let Some(row) = &slot.ordinary {
@@ -40,7 +52,9 @@ impl LrpCounter {
                 Some(State::Claimed) => counts.suspect_claimed += 1,
                 Some(State::Unclaimed | State::Crashed) | None => {}
             }
-            let gone = slot.rows().filter(|row| !row.cell_id.is_empty() && input.cells.is_gone(&row.cell_id));
+            let gone = slot
+                .rows()
+                .filter(|row| !row.cell_id.is_empty() && input.cells.is_gone(&row.cell_id));
             self.lost_cells.extend(gone.map(|row| row.cell_id.clone()));
         }
         counts.crashing_desired += u64::from(crashes);
@@ -53,6 +67,12 @@ impl LrpCounter {
 
     pub(super) fn end(self, cells: &CellSet, started: u64, failed: u64) -> LrpCounts {
         let (present_cells, suspect_cells) = (cells.len() as u64, self.lost_cells.len() as u64);
-        LrpCounts { present_cells, suspect_cells, started, failed, ..self.counts }
+        LrpCounts {
+            present_cells,
+            suspect_cells,
+            started,
+            failed,
+            ..self.counts
+        }
     }
 }

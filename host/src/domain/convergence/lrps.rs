@@ -1,5 +1,6 @@
-//! Convergence of instances, page by page over all process guids. The model decides for each slot; each action is decided
-//! again in its own transaction. All auctions are requested at the end, in one request.
+//! Convergence of instances, page by page over all process guids. The model decides for each slot;
+//! each action is decided again in its own transaction. All auctions are requested at the end, in
+//! one request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,14 +36,36 @@ pub(super) struct Present {
 
 pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCounts, DomainError> {
     let now_ns = service.store().now_ns();
-    let known: BTreeSet<Text> = domains::forget_expired(service).await?.into_iter().collect();
+    let known: BTreeSet<Text> = domains::forget_expired(service)
+        .await?
+        .into_iter()
+        .collect();
     let fresh = domains::list(&mut service.store().look().await?).await?;
     let mut counter = LrpCounter::begin(&fresh);
     let fresh = fresh.into_iter().collect();
-    let input = ConvergenceInput { now_ns, cells: &present.set, fresh: &fresh, known: &known };
-    let mut work = LrpConvergence { service, input, present, starts: BTreeMap::new(), failed: 0 };
-    let updates = service.store().look().await?.updates(&Range::default()).await?.records;
-    updates.iter().for_each(|update| service.update_hints().begin(service, &update.process_guid));
+    let input = ConvergenceInput {
+        now_ns,
+        cells: &present.set,
+        fresh: &fresh,
+        known: &known,
+    };
+    let mut work = LrpConvergence {
+        service,
+        input,
+        present,
+        starts: BTreeMap::new(),
+        failed: 0,
+    };
+    let updates = service
+        .store()
+        .look()
+        .await?
+        .updates(&Range::default())
+        .await?
+        .records;
+    updates
+        .iter()
+        .for_each(|update| service.update_hints().begin(service, &update.process_guid));
     let held = desired_lrps::held(service).await?;
     let mut after = None;
     loop {
@@ -55,12 +78,22 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
         after = next;
     }
     if work.failed > 0 {
-        tracing::warn!(failed = work.failed, "some instances were not converged; the next run retries them");
+        tracing::warn!(
+            failed = work.failed,
+            "some instances were not converged; the next run retries them"
+        );
     }
-    let started = work.starts.values().map(|indices| indices.len() as u64).sum();
+    let started = work
+        .starts
+        .values()
+        .map(|indices| indices.len() as u64)
+        .sum();
     request_auctions(service, work.starts).await?;
     let counts = counter.end(&present.set, started, work.failed);
-    Ok(LrpCounts { halted_updates: service.update_hints().halted(), ..counts })
+    Ok(LrpCounts {
+        halted_updates: service.update_hints().halted(),
+        ..counts
+    })
 }
 
 /// All records of the next process guids, and the key after which the page after them starts.
@@ -72,9 +105,13 @@ async fn page(
     let range = page.range();
     let listed = page.reader().wanted(&range).await?;
     let mut wanted = page.records(listed);
-    // Orphaned instances may outnumber the desired LRPs, so an unbounded page is ended by their keys.
+    // Orphaned instances may outnumber the desired LRPs, so an unbounded page is ended by their
+    // keys.
     if page.is_unbounded()
-        && let Some(last) = page.reader().instances_page_end(after.as_ref(), PAGE_UNITS).await?
+        && let Some(last) = page
+            .reader()
+            .instances_page_end(after.as_ref(), PAGE_UNITS)
+            .await?
     {
         page.end_at(last);
         let range = page.range();
@@ -119,8 +156,13 @@ impl LrpConvergence<'_> {
             for (index, actions) in unit.decide(&self.input) {
                 counter.count_actions(&actions);
                 let domain = unit.wanted.as_ref().map(|wanted| &wanted.domain);
-                let domain = domain.or_else(|| unit.slots.get(&index)?.rows().next().map(|row| &row.domain));
-                let key = LrpKey { process_guid: guid.clone(), index, domain: domain.cloned().unwrap_or_default() };
+                let domain =
+                    domain.or_else(|| unit.slots.get(&index)?.rows().next().map(|row| &row.domain));
+                let key = LrpKey {
+                    process_guid: guid.clone(),
+                    index,
+                    domain: domain.cloned().unwrap_or_default(),
+                };
                 due.push(key);
             }
         }
@@ -132,9 +174,15 @@ impl LrpConvergence<'_> {
             .await;
         for (key, outcome) in done {
             match outcome {
-                Ok(true) => self.starts.entry(key.process_guid.clone()).or_default().push(key.index),
+                Ok(true) => self
+                    .starts
+                    .entry(key.process_guid.clone())
+                    .or_default()
+                    .push(key.index),
                 // The slot has changed or gone since the page was read.
-                Ok(false) | Err(DomainError::NotFound | DomainError::NotAllowed(_) | DomainError::Exists) => {}
+                Ok(false)
+                | Err(DomainError::NotFound | DomainError::NotAllowed(_) | DomainError::Exists) => {
+                }
                 Err(fault) => {
                     self.failed += 1;
                     if is_sampled(self.failed) {
@@ -145,12 +193,18 @@ impl LrpConvergence<'_> {
             }
         }
         let present = self.present;
-        stream::iter(pushes).for_each_concurrent(workers, |push| update_container(service, present, push)).await;
+        stream::iter(pushes)
+            .for_each_concurrent(workers, |push| update_container(service, present, push))
+            .await;
     }
 }
 
 /// Applies the actions that are still due for a slot; whether its instance needs an auction.
-async fn act(service: &Service, input: &ConvergenceInput<'_>, key: &LrpKey) -> Result<bool, DomainError> {
+async fn act(
+    service: &Service,
+    input: &ConvergenceInput<'_>,
+    key: &LrpKey,
+) -> Result<bool, DomainError> {
     let lock = service.lock_key(&key.process_guid).await;
     let (changed, actions) = retry(|| attempt(service, input, key)).await?;
     announce(service, changed, Cause::Other, &TraceId::NONE);
@@ -181,31 +235,64 @@ async fn attempt(
 
 /// Sends a container the routes or tags that an earlier update failed to send.
 async fn update_container(service: &Service, present: &Present, push: Push) {
-    let Push { key, instance, internal_routes, metric_tags } = push;
-    let Some(cell) = present.cells.get(&instance.cell_id) else { return };
-    let update = InstanceUpdate { internal_routes, metric_tags };
-    if let Err(fault) = service.clients().reps.update(cell, &key, &instance, &update, &TraceId::NONE).await {
+    let Push {
+        key,
+        instance,
+        internal_routes,
+        metric_tags,
+    } = push;
+    let Some(cell) = present.cells.get(&instance.cell_id) else {
+        return;
+    };
+    let update = InstanceUpdate {
+        internal_routes,
+        metric_tags,
+    };
+    if let Err(fault) = service
+        .clients()
+        .reps
+        .update(cell, &key, &instance, &update, &TraceId::NONE)
+        .await
+    {
         let process_guid = String::from_utf8_lossy(&key.process_guid);
         tracing::info!(%process_guid, key.index, reason = %with_causes(&fault), "a container was not updated with its routes or tags");
     }
 }
 
 /// Requests all auctions at once.
-async fn request_auctions(service: &Service, mut starts: BTreeMap<Text, Vec<i32>>) -> Result<(), DomainError> {
+async fn request_auctions(
+    service: &Service,
+    mut starts: BTreeMap<Text, Vec<i32>>,
+) -> Result<(), DomainError> {
     if starts.is_empty() {
         return Ok(());
     }
     let guids: Vec<Text> = starts.keys().cloned().collect();
     let mut requests = Vec::with_capacity(guids.len());
     for guids in guids.chunks(PAGE_UNITS as usize) {
-        let filter = DesiredLrpFilter { process_guids: guids.to_vec(), ..Default::default() };
-        for info in service.store().reader().await?.scheduling_infos(&filter, &Range::default()).await?.records {
+        let filter = DesiredLrpFilter {
+            process_guids: guids.to_vec(),
+            ..Default::default()
+        };
+        for info in service
+            .store()
+            .reader()
+            .await?
+            .scheduling_infos(&filter, &Range::default())
+            .await?
+            .records
+        {
             let mut indices = starts.remove(&info.process_guid).unwrap_or_default();
             indices.sort_unstable();
             requests.push(LrpStart::of(&info, indices));
         }
     }
-    if let Err(fault) = service.clients().auctioneer.request_lrps(&requests, &TraceId::NONE).await {
+    if let Err(fault) = service
+        .clients()
+        .auctioneer
+        .request_lrps(&requests, &TraceId::NONE)
+        .await
+    {
         tracing::warn!(lrps = requests.len(), reason = %with_causes(&fault), "instances were not auctioned; the next run retries");
     }
     Ok(())

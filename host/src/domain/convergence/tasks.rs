@@ -31,7 +31,8 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
         let mut page = Page::begin(service.store(), after, PAGE_TASKS).await?;
         let found = tasks::list(&mut page, &TaskFilter::default()).await?;
         after = page.next();
-        // A writer that begins while this task reads would wait for a switch of the store, which waits for the reader.
+        // A writer that begins while this task reads would wait for a switch of the store, which
+        // waits for the reader.
         drop(page);
         let mut due = Vec::new();
         for task in found {
@@ -56,7 +57,11 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
         }
     }
     if !waiting.is_empty()
-        && let Err(fault) = service.clients().auctioneer.request_tasks(&waiting, &TraceId::NONE).await
+        && let Err(fault) = service
+            .clients()
+            .auctioneer
+            .request_tasks(&waiting, &TraceId::NONE)
+            .await
     {
         tracing::warn!(tasks = waiting.len(), reason = %with_causes(&fault), "tasks were not auctioned; the next run retries");
     }
@@ -74,13 +79,26 @@ fn count(counts: &mut TaskCounts, task: &Task) {
 }
 
 /// Applies a decision to a task if it is still due; the action that was applied.
-async fn act(service: &Service, input: &TaskConvergence<'_>, guid: Text, action: TaskAction) -> Option<TaskAction> {
+async fn act(
+    service: &Service,
+    input: &TaskConvergence<'_>,
+    guid: Text,
+    action: TaskAction,
+) -> Option<TaskAction> {
     let done = match action {
-        TaskAction::Forget => delete_if(service, &guid, |task| Ok(input.decide(task) == Some(action))).await,
-        TaskAction::Auction => return None,
-        TaskAction::Expire | TaskAction::Abandon | TaskAction::Callback | TaskAction::RetryCallback => {
-            advance(service, input, &guid, action).await
+        TaskAction::Forget => {
+            delete_if(
+                service,
+                &guid,
+                |task| Ok(input.decide(task) == Some(action)),
+            )
+            .await
         }
+        TaskAction::Auction => return None,
+        TaskAction::Expire
+        | TaskAction::Abandon
+        | TaskAction::Callback
+        | TaskAction::RetryCallback => advance(service, input, &guid, action).await,
     };
     match done {
         Ok(true) => Some(action),
@@ -100,9 +118,13 @@ async fn advance(
     action: TaskAction,
 ) -> Result<bool, DomainError> {
     let still_due = |task: &Task| input.decide(task) == Some(action);
-    let changed =
-        change(service, guid, |task, _| Ok(still_due(task).then(|| input.after(action, task)).flatten())).await?;
-    let task = changed.after.or_else(|| Some(changed.before).filter(still_due));
+    let changed = change(service, guid, |task, _| {
+        Ok(still_due(task).then(|| input.after(action, task)).flatten())
+    })
+    .await?;
+    let task = changed
+        .after
+        .or_else(|| Some(changed.before).filter(still_due));
     let is_due = task.is_some();
     submit(service, task);
     Ok(is_due)

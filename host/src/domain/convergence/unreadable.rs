@@ -1,5 +1,6 @@
-//! Records that cannot be read leave the tables for the quarantine, so that their slots are filled and their guids are free. Owns
-//! when: at the beginning of a run, once readers have met one. If there are too many, the host ends instead.
+//! Records that cannot be read leave the tables for the quarantine, so that their slots are filled
+//! and their guids are free. Owns when: at the beginning of a run, once readers have met one. If
+//! there are too many, the host ends instead.
 
 use std::collections::BTreeSet;
 
@@ -15,27 +16,40 @@ use crate::store::{EntityKind, UnreadableRow};
 /// Units that are read at once.
 const PAGE_UNITS: u32 = 250;
 
-/// Moves the records that cannot be read into quarantine. Looks for them only in the tables where readers have met some since the
-/// last run.
+/// Moves the records that cannot be read into quarantine. Looks for them only in the tables where
+/// readers have met some since the last run.
 ///
 /// # Errors
 /// There are too many of them, or the database fails.
 pub(super) async fn run(service: &Service) -> Result<(), DomainError> {
     let store = service.store();
     let limit = service.policy().quarantine_limit;
-    let met: BTreeSet<_> = store.take_unreadable().into_iter().map(|(kind, _)| kind).collect();
+    let met: BTreeSet<_> = store
+        .take_unreadable()
+        .into_iter()
+        .map(|(kind, _)| kind)
+        .collect();
     if met.is_empty() || limit == 0 || !store.has_quarantine().await {
         return Ok(());
     }
     for kind in met {
-        // All of them, so that those of a wrong key are not moved one after another as they are met.
+        // All of them, so that those of a wrong key are not moved one after another as they are
+        // met.
         let readable = count_readable(service, kind).await?;
         let noted = store.take_unreadable();
-        let keys: Vec<_> = noted.into_iter().filter(|(noted, _)| *noted == kind).map(|(_, key)| key).collect();
+        let keys: Vec<_> = noted
+            .into_iter()
+            .filter(|(noted, _)| *noted == kind)
+            .map(|(_, key)| key)
+            .collect();
         let unreadable = keys.len() as u64;
         let all = readable + unreadable;
         if is_too_many(unreadable, all, limit) {
-            return Err(DomainError::TooManyUnreadable { table: kind.table(), unreadable, all });
+            return Err(DomainError::TooManyUnreadable {
+                table: kind.table(),
+                unreadable,
+                all,
+            });
         }
         for key in keys {
             if let Err(fault) = quarantine(service, kind, &key).await {
@@ -54,8 +68,12 @@ async fn count_readable(service: &Service, kind: EntityKind) -> Result<u64, Doma
     loop {
         let mut page = Page::begin(service.store(), after, PAGE_UNITS).await?;
         let listed = match kind {
-            EntityKind::DesiredLrp => desired_lrps::list(&mut page, &DesiredLrpFilter::default()).await?.len(),
-            EntityKind::ActualLrp => actual_lrps::list(&mut page, &ActualLrpFilter::default()).await?.len(),
+            EntityKind::DesiredLrp => desired_lrps::list(&mut page, &DesiredLrpFilter::default())
+                .await?
+                .len(),
+            EntityKind::ActualLrp => actual_lrps::list(&mut page, &ActualLrpFilter::default())
+                .await?
+                .len(),
             EntityKind::Task => tasks::list(&mut page, &TaskFilter::default()).await?.len(),
         };
         readable += listed as u64;

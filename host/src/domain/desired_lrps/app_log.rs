@@ -1,4 +1,5 @@
-//! A rejected request for a desired LRP: written to the log of its app, where the developer sees it.
+//! A rejected request for a desired LRP: written to the log of its app, where the developer sees
+//! it.
 
 use crate::domain::Service;
 
@@ -11,7 +12,10 @@ const KIND: &str = "InvalidRequest";
 /// Writes the findings to the app's log if the process guid starts with an app guid.
 pub fn log_rejection(service: &Service, process_guid: &[u8], findings: &str) {
     if let Some(app_guid) = app_guid(&String::from_utf8_lossy(process_guid)) {
-        service.clients().loggregator.app_error(&app_guid, &line(&app_guid, findings));
+        service
+            .clients()
+            .loggregator
+            .app_error(&app_guid, &line(&app_guid, findings));
     }
 }
 
@@ -31,9 +35,16 @@ mod tests {
     #[test]
     fn app_guid_is_the_first_five_parts() {
         let uuid = "5bba2cb1-0d1f-4b2c-8f0b-2a6ee6a1c8f3";
-        assert_eq!(app_guid(&format!("{uuid}-9e2f7a10-6a3f")).as_deref(), Some(uuid));
+        assert_eq!(
+            app_guid(&format!("{uuid}-9e2f7a10-6a3f")).as_deref(),
+            Some(uuid)
+        );
         assert_eq!(app_guid(uuid).as_deref(), Some(uuid));
-        assert_eq!(app_guid("----").as_deref(), Some("----"), "as Diego takes it");
+        assert_eq!(
+            app_guid("----").as_deref(),
+            Some("----"),
+            "as Diego takes it"
+        );
         for guid in ["", "some-process-guid", "a-b-c-d"] {
             assert_eq!(app_guid(guid), None, "{guid:?}");
         }

@@ -1,4 +1,5 @@
-//! Desired LRPs that left their table because they could not be read. Owns how long their instances go on without them.
+//! Desired LRPs that left their table because they could not be read. Owns how long their instances
+//! go on without them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,20 +7,32 @@ use std::time::Duration;
 use crate::domain::{DomainError, Service};
 use crate::store::{EntityKind, Key, Writer};
 
-/// How long instances go on without their desired LRP while its unreadable record is in quarantine. Cloud Controller desires an LRP
-/// again that is missing at its next synchronisation, which is due every 30 s.
+/// How long instances go on without their desired LRP while its unreadable record is in quarantine.
+/// Cloud Controller desires an LRP again that is missing at its next synchronisation, which is due
+/// every 30 s.
 const HOLD: Duration = Duration::from_secs(60 * 60);
 
 /// The process guids whose instances go on without a desired LRP.
 pub(in crate::domain) async fn held(service: &Service) -> Result<BTreeSet<Key>, DomainError> {
     let since_ns = hold_began_ns(service.store().now_ns());
-    Ok(service.store().look().await?.quarantined_since(EntityKind::DesiredLrp, since_ns).await?)
+    Ok(service
+        .store()
+        .look()
+        .await?
+        .quarantined_since(EntityKind::DesiredLrp, since_ns)
+        .await?)
 }
 
 /// Whether the instances of a process guid go on without a desired LRP.
-pub(in crate::domain) async fn is_held(writer: &mut Writer, process_guid: &[u8]) -> Result<bool, DomainError> {
+pub(in crate::domain) async fn is_held(
+    writer: &mut Writer,
+    process_guid: &[u8],
+) -> Result<bool, DomainError> {
     let since_ns = hold_began_ns(writer.now_ns());
-    Ok(writer.quarantined_since(EntityKind::DesiredLrp, since_ns).await?.contains(process_guid))
+    Ok(writer
+        .quarantined_since(EntityKind::DesiredLrp, since_ns)
+        .await?
+        .contains(process_guid))
 }
 
 fn hold_began_ns(now_ns: i64) -> i64 {

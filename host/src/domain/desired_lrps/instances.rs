@@ -1,5 +1,5 @@
-//! Instances of a desired LRP: created waiting when it is desired, and deleted with it while they wait. An instance with a
-//! container is stopped by its cell.
+//! Instances of a desired LRP: created waiting when it is desired, and deleted with it while they
+//! wait. An instance with a container is stopped by its cell.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,7 +28,12 @@ pub(super) async fn insert(
         return Ok(Vec::new());
     }
     let taken = writer.indices(&desired.process_guid).await?;
-    insert_new(writer, desired, indices.filter(|index| !taken.contains(index))).await
+    insert_new(
+        writer,
+        desired,
+        indices.filter(|index| !taken.contains(index)),
+    )
+    .await
 }
 
 /// Inserts an instance at each of the indices; fails with `Exists` if one has an instance.
@@ -38,18 +43,36 @@ pub(super) async fn insert_new(
     indices: impl Iterator<Item = i32>,
 ) -> Result<Vec<ActualLrp>, DomainError> {
     let now_ns = writer.now_ns();
-    let DesiredInstances { process_guid, domain, definition_id, .. } = desired;
-    let key = |index| LrpKey { process_guid: process_guid.clone(), index, domain: domain.clone() };
-    let row = |index| ActualLrp { definition_id: definition_id.clone(), ..ActualLrp::unclaimed(&key(index), now_ns) };
+    let DesiredInstances {
+        process_guid,
+        domain,
+        definition_id,
+        ..
+    } = desired;
+    let key = |index| LrpKey {
+        process_guid: process_guid.clone(),
+        index,
+        domain: domain.clone(),
+    };
+    let row = |index| ActualLrp {
+        definition_id: definition_id.clone(),
+        ..ActualLrp::unclaimed(&key(index), now_ns)
+    };
     let rows: Vec<_> = indices.map(row).collect();
     writer.insert_slots(&rows).await?;
     Ok(rows)
 }
 
-/// Creates the instances from index `from` up to the desired number, and returns the created indices. Each batch takes the
-/// key lock and reads the desired number again, so that an update or removal in between is not undone. A failure is only
-/// logged: the desired LRP is stored, and convergence creates what is missing.
-pub(super) async fn create(service: &Service, process_guid: &[u8], from: i32, trace_id: &TraceId) -> Vec<i32> {
+/// Creates the instances from index `from` up to the desired number, and returns the created
+/// indices. Each batch takes the key lock and reads the desired number again, so that an update or
+/// removal in between is not undone. A failure is only logged: the desired LRP is stored, and
+/// convergence creates what is missing.
+pub(super) async fn create(
+    service: &Service,
+    process_guid: &[u8],
+    from: i32,
+    trace_id: &TraceId,
+) -> Vec<i32> {
     let mut created = Vec::new();
     let mut next = Some(from);
     while let Some(from) = next.take() {
@@ -69,15 +92,21 @@ pub(super) async fn create(service: &Service, process_guid: &[u8], from: i32, tr
     created
 }
 
-/// Creates one batch; returns its rows and the index after it, or `None` if there are enough instances.
+/// Creates one batch; returns its rows and the index after it, or `None` if there are enough
+/// instances.
 async fn create_batch(
     service: &Service,
     process_guid: &[u8],
     first: i32,
 ) -> Result<Option<(Vec<ActualLrp>, i32)>, DomainError> {
     let mut writer = service.store().writer(process_guid).await?;
-    let Some(desired) = writer.wanted(process_guid).await? else { return Ok(None) };
-    let end = desired.instances.min(INSTANCES).min(first.saturating_add(BATCH_SIZE));
+    let Some(desired) = writer.wanted(process_guid).await? else {
+        return Ok(None);
+    };
+    let end = desired
+        .instances
+        .min(INSTANCES)
+        .min(first.saturating_add(BATCH_SIZE));
     if first >= end {
         return Ok(None);
     }
@@ -87,19 +116,31 @@ async fn create_batch(
 }
 
 /// Publishes the creation of instances; returns their indices. The caller holds the key lock.
-pub(super) fn publish_created(service: &Service, rows: Vec<ActualLrp>, trace_id: &TraceId) -> Vec<i32> {
+pub(super) fn publish_created(
+    service: &Service,
+    rows: Vec<ActualLrp>,
+    trace_id: &TraceId,
+) -> Vec<i32> {
     let publish = |row: ActualLrp| {
         let index = row.index;
-        let after = Box::new(Slot { ordinary: Some(row), ..Slot::default() });
-        let change =
-            RecordChange::Slot { before: Box::default(), after, cause: Cause::Other, trace_id: trace_id.clone() };
+        let after = Box::new(Slot {
+            ordinary: Some(row),
+            ..Slot::default()
+        });
+        let change = RecordChange::Slot {
+            before: Box::default(),
+            after,
+            cause: Cause::Other,
+            trace_id: trace_id.clone(),
+        };
         service.events().publish(change);
         index
     };
     rows.into_iter().map(publish).collect()
 }
 
-/// Deletes the waiting instances from index `from` on; returns the slots as they were, also those with a container.
+/// Deletes the waiting instances from index `from` on; returns the slots as they were, also those
+/// with a container.
 pub(super) async fn delete_from(
     writer: &mut Writer,
     process_guid: &[u8],
@@ -108,13 +149,18 @@ pub(super) async fn delete_from(
     let (mut slots, all) = writer.slots(process_guid).await?;
     let slots = slots.split_off(&from);
     // The caller holds the key lock, so no further instance starts to wait in between.
-    if !all || slots.values().any(|slot| slot.ordinary.as_ref().is_some_and(ActualLrp::waits)) {
+    if !all
+        || slots
+            .values()
+            .any(|slot| slot.ordinary.as_ref().is_some_and(ActualLrp::waits))
+    {
         writer.delete_waiting(process_guid, from).await?;
     }
     Ok(slots)
 }
 
-/// Publishes the removal of the deleted instances; returns the rows with a container. The caller holds the key lock.
+/// Publishes the removal of the deleted instances; returns the rows with a container. The caller
+/// holds the key lock.
 pub(super) fn publish_removed(
     service: &Service,
     slots: BTreeMap<i32, Box<Slot>>,
@@ -123,15 +169,21 @@ pub(super) fn publish_removed(
     let mut running = Vec::new();
     for slot in slots.into_values() {
         // An evacuating cell stops its containers itself, but not one that an update replaces.
-        let is_evacuated =
-            |row: &ActualLrp| row.presence() == Some(Presence::Evacuating) && !slot.is_replaced(&row.instance_key());
+        let is_evacuated = |row: &ActualLrp| {
+            row.presence() == Some(Presence::Evacuating) && !slot.is_replaced(&row.instance_key())
+        };
         let kept = slot.rows().filter(|row| !row.waits() && !is_evacuated(row));
         running.extend(kept.cloned());
         if slot.ordinary.as_ref().is_some_and(ActualLrp::waits) {
             let mut after = slot.clone();
             after.ordinary = None;
             let trace_id = trace_id.clone();
-            service.events().publish(RecordChange::Slot { before: slot, after, cause: Cause::Other, trace_id });
+            service.events().publish(RecordChange::Slot {
+                before: slot,
+                after,
+                cause: Cause::Other,
+                trace_id,
+            });
         }
     }
     running

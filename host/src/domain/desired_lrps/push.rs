@@ -19,7 +19,8 @@ struct ContainerUpdate {
     metric_tags: Option<MetricTags>,
 }
 
-/// Spawns a task that updates the containers after the call is answered. Convergence repeats what fails.
+/// Spawns a task that updates the containers after the call is answered. Convergence repeats what
+/// fails.
 pub(super) fn spawn(
     service: &Service,
     before: &DesiredLrp,
@@ -27,12 +28,21 @@ pub(super) fn spawn(
     update: &DesiredLrpUpdate,
     trace_id: &TraceId,
 ) {
-    let ContainerUpdate { hostnames, metric_tags } = changed_values(before, after, update);
+    let ContainerUpdate {
+        hostnames,
+        metric_tags,
+    } = changed_values(before, after, update);
     if hostnames.is_none() && metric_tags.is_none() {
         return;
     }
     let (service, trace_id) = (service.clone(), trace_id.clone());
-    let (process_guid, values) = (after.scheduling.process_guid.clone(), ContainerUpdate { hostnames, metric_tags });
+    let (process_guid, values) = (
+        after.scheduling.process_guid.clone(),
+        ContainerUpdate {
+            hostnames,
+            metric_tags,
+        },
+    );
     tokio::spawn(async move {
         if let Err(fault) = update_containers(&service, &process_guid, &values, &trace_id).await {
             let process_guid = String::from_utf8_lossy(&process_guid);
@@ -41,16 +51,31 @@ pub(super) fn spawn(
     });
 }
 
-fn changed_values(before: &DesiredLrp, after: &DesiredLrp, update: &DesiredLrpUpdate) -> ContainerUpdate {
-    let routes_are_new = internal_routes_differ(before.scheduling.routes.as_ref(), update.routes.as_ref());
-    let internal = after.scheduling.routes.as_ref().and_then(|routes| routes.of(INTERNAL_ROUTER));
+fn changed_values(
+    before: &DesiredLrp,
+    after: &DesiredLrp,
+    update: &DesiredLrpUpdate,
+) -> ContainerUpdate {
+    let routes_are_new =
+        internal_routes_differ(before.scheduling.routes.as_ref(), update.routes.as_ref());
+    let internal = after
+        .scheduling
+        .routes
+        .as_ref()
+        .and_then(|routes| routes.of(INTERNAL_ROUTER));
     // JSON that is not a list of host names is not for containers.
-    let hostnames = internal.filter(|_| routes_are_new).and_then(|json| hostnames_from_json(json).ok());
+    let hostnames = internal
+        .filter(|_| routes_are_new)
+        .and_then(|json| hostnames_from_json(json).ok());
     let tags_are_new = tags_differ(update.metric_tags.as_ref(), &before.metric_tags);
-    ContainerUpdate { hostnames, metric_tags: tags_are_new.then(|| after.metric_tags.clone()) }
+    ContainerUpdate {
+        hostnames,
+        metric_tags: tags_are_new.then(|| after.metric_tags.clone()),
+    }
 }
 
-/// Whether an update changes the internal routes. If neither side has any, Diego counts that as a change.
+/// Whether an update changes the internal routes. If neither side has any, Diego counts that as a
+/// change.
 fn internal_routes_differ(before: Option<&Routes>, update: Option<&Routes>) -> bool {
     let Some(update) = update else { return false };
     let Some(before) = before else { return true };
@@ -66,24 +91,49 @@ async fn update_containers(
     values: &ContainerUpdate,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    let filter = ActualLrpFilter { process_guids: vec![process_guid.to_vec()], ..Default::default() };
-    let rows = service.store().look().await?.actual_lrps(&filter, &Range::default()).await?.records;
+    let filter = ActualLrpFilter {
+        process_guids: vec![process_guid.to_vec()],
+        ..Default::default()
+    };
+    let rows = service
+        .store()
+        .look()
+        .await?
+        .actual_lrps(&filter, &Range::default())
+        .await?
+        .records;
     let with_container = stream::iter(rows.iter().filter(|row| has_container(row)));
     let workers = service.policy().update_workers;
-    with_container.for_each_concurrent(workers, |row| update_container(service, row, values, trace_id)).await;
+    with_container
+        .for_each_concurrent(workers, |row| {
+            update_container(service, row, values, trace_id)
+        })
+        .await;
     Ok(())
 }
 
 /// A failure is only logged, so that the other containers are still updated.
-async fn update_container(service: &Service, row: &ActualLrp, values: &ContainerUpdate, trace_id: &TraceId) {
+async fn update_container(
+    service: &Service,
+    row: &ActualLrp,
+    values: &ContainerUpdate,
+    trace_id: &TraceId,
+) {
     let update = InstanceUpdate {
         internal_routes: values.hostnames.clone(),
-        metric_tags: values.metric_tags.as_ref().map(|tags| resolved_tags(tags, row)),
+        metric_tags: values
+            .metric_tags
+            .as_ref()
+            .map(|tags| resolved_tags(tags, row)),
     };
     let updated = match service.clients().cells.find(&row.cell_id).await {
         Ok(Some(cell)) => {
             let (key, instance) = (row.key(), row.instance_key());
-            let updated = service.clients().reps.update(&cell, &key, &instance, &update, trace_id).await;
+            let updated = service
+                .clients()
+                .reps
+                .update(&cell, &key, &instance, &update, trace_id)
+                .await;
             updated.map_err(DomainError::Client)
         }
         // Convergence handles the instances of a cell that is gone.
@@ -99,7 +149,8 @@ async fn update_container(service: &Service, row: &ActualLrp, values: &Container
 }
 
 fn has_container(row: &ActualLrp) -> bool {
-    row.presence() != Some(Presence::Evacuating) && matches!(row.state(), Some(State::Claimed | State::Running))
+    row.presence() != Some(Presence::Evacuating)
+        && matches!(row.state(), Some(State::Claimed | State::Running))
 }
 
 #[cfg(test)]
@@ -112,7 +163,10 @@ mod tests {
         let without = Routes::new([(b"cf-router".to_vec(), b"[]".to_vec())]);
         let (a, b) = (with("[1]"), with("[2]"));
         let differ = internal_routes_differ;
-        assert!(!differ(Some(&a), None), "an update without routes leaves them");
+        assert!(
+            !differ(Some(&a), None),
+            "an update without routes leaves them"
+        );
         assert!(differ(None, Some(&without)) && differ(None, Some(&a)));
         assert!(differ(Some(&a), Some(&without)) && differ(Some(&without), Some(&a)));
         assert!(differ(Some(&a), Some(&b)) && !differ(Some(&a), Some(&a)));

@@ -1,8 +1,8 @@
-//! Stops of containers that are no longer desired: their cells are asked after the call is answered. Bounds the number of
-//! containers that wait.
+//! Stops of containers that are no longer desired: their cells are asked after the call is
+//! answered. Bounds the number of containers that wait.
 //!
-//! One task per cell works through its queue, so that a cell is looked up once for many containers, and a slow cell delays
-//! only its own.
+//! One task per cell works through its queue, so that a cell is looked up once for many containers,
+//! and a slow cell delays only its own.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -44,12 +44,21 @@ struct StopQueues {
 pub(super) fn submit(service: &Service, containers: Vec<ActualLrp>, trace_id: &TraceId) {
     for row in containers {
         let (key, instance) = (row.key(), row.instance_key());
-        let container = StopRequest { key, instance, trace_id: trace_id.clone() };
+        let container = StopRequest {
+            key,
+            instance,
+            trace_id: trace_id.clone(),
+        };
         match service.stops().add(row.cell_id, container) {
             Queued::Behind => {}
             Queued::First(cell_id) => drop(tokio::spawn(work(service.clone(), cell_id))),
             Queued::Rejected => {
-                service.stops().failed(1, "too many containers wait to be stopped", &row.process_guid, row.index);
+                service.stops().failed(
+                    1,
+                    "too many containers wait to be stopped",
+                    &row.process_guid,
+                    row.index,
+                );
             }
         }
     }
@@ -87,10 +96,15 @@ impl Stops {
         }
     }
 
-    /// Takes the queue of a cell. If it is empty the cell's task must end: the next container gets a new one.
+    /// Takes the queue of a cell. If it is empty the cell's task must end: the next container gets
+    /// a new one.
     fn take(&self, cell_id: &[u8]) -> Vec<StopRequest> {
         let mut waiting = self.waiting();
-        let taken = waiting.cells.get_mut(cell_id).map(std::mem::take).unwrap_or_default();
+        let taken = waiting
+            .cells
+            .get_mut(cell_id)
+            .map(std::mem::take)
+            .unwrap_or_default();
         if taken.is_empty() {
             waiting.cells.remove(cell_id);
         }
@@ -98,7 +112,8 @@ impl Stops {
         taken
     }
 
-    /// Counts containers that were not stopped, and logs a sample; `process_guid` and `index` name one of them.
+    /// Counts containers that were not stopped, and logs a sample; `process_guid` and `index` name
+    /// one of them.
     fn failed(&self, containers: u64, reason: &str, process_guid: &[u8], index: i32) {
         let mut waiting = self.waiting();
         let before = waiting.failed;
@@ -122,19 +137,38 @@ async fn work(service: Service, cell_id: Text) {
         let cell = match service.clients().cells.find(&cell_id).await {
             Ok(Some(cell)) => cell,
             missing => {
-                let reason =
-                    missing.err().map_or_else(|| "its cell is not present".to_owned(), |fault| fault.to_string());
-                service.stops().failed(containers.len() as u64, &reason, &first.key.process_guid, first.key.index);
+                let reason = missing.err().map_or_else(
+                    || "its cell is not present".to_owned(),
+                    |fault| fault.to_string(),
+                );
+                service.stops().failed(
+                    containers.len() as u64,
+                    &reason,
+                    &first.key.process_guid,
+                    first.key.index,
+                );
                 continue;
             }
         };
         let (service, cell) = (&service, &cell);
-        let stopping = stream::iter(&containers).for_each_concurrent(REQUESTS, |container| async move {
-            let StopRequest { key, instance, trace_id } = container;
-            if let Err(fault) = service.clients().reps.stop(cell, key, instance, trace_id).await {
-                service.stops().failed(1, &fault.to_string(), &key.process_guid, key.index);
-            }
-        });
+        let stopping =
+            stream::iter(&containers).for_each_concurrent(REQUESTS, |container| async move {
+                let StopRequest {
+                    key,
+                    instance,
+                    trace_id,
+                } = container;
+                if let Err(fault) = service
+                    .clients()
+                    .reps
+                    .stop(cell, key, instance, trace_id)
+                    .await
+                {
+                    service
+                        .stops()
+                        .failed(1, &fault.to_string(), &key.process_guid, key.index);
+                }
+            });
         stopping.await;
     }
 }
@@ -144,21 +178,37 @@ mod tests {
     use super::*;
 
     fn container() -> StopRequest {
-        StopRequest { key: LrpKey::default(), instance: InstanceKey::default(), trace_id: TraceId::NONE }
+        StopRequest {
+            key: LrpKey::default(),
+            instance: InstanceKey::default(),
+            trace_id: TraceId::NONE,
+        }
     }
 
     #[test]
     fn first_container_of_a_cell_starts_a_task_that_ends_with_an_empty_queue() {
         let stops = Stops::default();
         let (cell, other) = (b"cell".to_vec(), b"other".to_vec());
-        assert!(matches!(stops.add(cell.clone(), container()), Queued::First(_)));
-        assert!(matches!(stops.add(cell.clone(), container()), Queued::Behind));
+        assert!(matches!(
+            stops.add(cell.clone(), container()),
+            Queued::First(_)
+        ));
+        assert!(matches!(
+            stops.add(cell.clone(), container()),
+            Queued::Behind
+        ));
         assert!(matches!(stops.add(other, container()), Queued::First(_)));
         assert_eq!(stops.take(&cell).len(), 2);
-        assert!(matches!(stops.add(cell.clone(), container()), Queued::Behind), "its task looks again");
+        assert!(
+            matches!(stops.add(cell.clone(), container()), Queued::Behind),
+            "its task looks again"
+        );
         assert_eq!(stops.take(&cell).len(), 1);
         assert_eq!(stops.take(&cell).len(), 0);
-        assert!(matches!(stops.add(cell, container()), Queued::First(_)), "its task has ended");
+        assert!(
+            matches!(stops.add(cell, container()), Queued::First(_)),
+            "its task has ended"
+        );
     }
 
     #[test]
@@ -167,8 +217,14 @@ mod tests {
         for _ in 0..MAX_WAITING {
             stops.add(b"cell".to_vec(), container());
         }
-        assert!(matches!(stops.add(b"other".to_vec(), container()), Queued::Rejected));
+        assert!(matches!(
+            stops.add(b"other".to_vec(), container()),
+            Queued::Rejected
+        ));
         assert_eq!(stops.take(b"cell").len(), MAX_WAITING);
-        assert!(matches!(stops.add(b"other".to_vec(), container()), Queued::First(_)));
+        assert!(matches!(
+            stops.add(b"other".to_vec(), container()),
+            Queued::First(_)
+        ));
     }
 }

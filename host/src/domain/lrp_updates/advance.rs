@@ -1,5 +1,5 @@
-//! One step of the work on a desired LRP: the due actions of all its instances, in one transaction, and the end of its update
-//! when there are none left.
+//! One step of the work on a desired LRP: the due actions of all its instances, in one transaction,
+//! and the end of its update when there are none left.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,8 @@ struct UpdateStep {
     starts: Vec<i32>,
     /// Containers that their cells have to stop.
     stops: Vec<ActualLrp>,
-    /// When the first of the replaced containers may be stopped that receive traffic beside their successors, in nanoseconds since 1970.
+    /// When the first of the replaced containers may be stopped that receive traffic beside their
+    /// successors, in nanoseconds since 1970.
     wakes_at_ns: Option<i64>,
     /// The desired LRP before and after the end of its update.
     ended: Option<(DesiredLrp, DesiredLrp)>,
@@ -43,8 +44,15 @@ struct UpdateStep {
 /// Runs one step; whether all instances run the current definition.
 pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bool, DomainError> {
     let lock = service.lock_key(process_guid).await;
-    let UpdateStep { is_done, changed, starts, stops, wakes_at_ns, ended, status } =
-        retry(|| attempt(service, process_guid)).await?;
+    let UpdateStep {
+        is_done,
+        changed,
+        starts,
+        stops,
+        wakes_at_ns,
+        ended,
+        status,
+    } = retry(|| attempt(service, process_guid)).await?;
     for changed in changed {
         announce(service, Some(changed), Cause::Other, &TraceId::NONE);
     }
@@ -59,13 +67,21 @@ pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bo
         report(service, process_guid, status).await;
     }
     if !starts.is_empty() {
-        // By itself: within an `if let`, the connection would be held until the auctioneer has answered.
-        let info = service.store().look().await?.scheduling_info(process_guid).await?;
+        // By itself: within an `if let`, the connection would be held until the auctioneer has
+        // answered.
+        let info = service
+            .store()
+            .look()
+            .await?
+            .scheduling_info(process_guid)
+            .await?;
         if let Some(info) = info {
             request_auctions(service, &info, starts, &TraceId::NONE).await;
         }
     }
-    stream::iter(stops).for_each_concurrent(REQUESTS, |row| stop_container(service, row)).await;
+    stream::iter(stops)
+        .for_each_concurrent(REQUESTS, |row| stop_container(service, row))
+        .await;
     Ok(is_done)
 }
 
@@ -80,12 +96,14 @@ fn continue_at(service: &Service, process_guid: &[u8], at_ns: i64) {
     let process_guid = process_guid.to_vec();
     tokio::spawn(async move {
         service.store().clock().sleep(left).await;
-        service.update_hints().end_of_overlap(&service, &process_guid);
+        service
+            .update_hints()
+            .end_of_overlap(&service, &process_guid);
     });
 }
 
-/// Has the cell of a container stop it, unless it was asked a short time ago. A failure is only logged: the request is
-/// repeated.
+/// Has the cell of a container stop it, unless it was asked a short time ago. A failure is only
+/// logged: the request is repeated.
 async fn stop_container(service: &Service, row: ActualLrp) {
     let now_ns = service.store().now_ns();
     if service.update_hints().is_asked(&row.instance_key(), now_ns) {
@@ -104,18 +122,31 @@ async fn stop_container(service: &Service, row: ActualLrp) {
     }
 }
 
-/// Whether a container still has to be stopped; notes that its cell is asked. The step decided so before it requested auctions
-/// and looked up the cell, and the successor may have crashed meanwhile: then the container has the traffic again. A container
-/// without a row is stopped in any case. The caller holds the key lock.
+/// Whether a container still has to be stopped; notes that its cell is asked. The step decided so
+/// before it requested auctions and looked up the cell, and the successor may have crashed
+/// meanwhile: then the container has the traffic again. A container without a row is stopped in any
+/// case. The caller holds the key lock.
 async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainError> {
     let process_guid = &row.process_guid[..];
     let instance = row.instance_key();
     let mut reader = service.store().look().await?;
-    let Some(update) = UpdateRecords::read(&mut reader, process_guid).await? else { return Ok(true) };
-    let lrp = update.target.at(reader.now_ns(), &service.policy().update_pace, update.record.as_ref());
-    let has_row = update.slots.get(&row.index).is_some_and(|slot| slot.presence_of(&instance).is_some());
+    let Some(update) = UpdateRecords::read(&mut reader, process_guid).await? else {
+        return Ok(true);
+    };
+    let lrp = update.target.at(
+        reader.now_ns(),
+        &service.policy().update_pace,
+        update.record.as_ref(),
+    );
+    let has_row = update
+        .slots
+        .get(&row.index)
+        .is_some_and(|slot| slot.presence_of(&instance).is_some());
     let is_stopped = |(index, action): &(i32, UpdateAction)| {
-        let stopped = update.slots.get(index).and_then(|slot| action.stopped(slot));
+        let stopped = update
+            .slots
+            .get(index)
+            .and_then(|slot| action.stopped(slot));
         *index == row.index && stopped.is_some_and(|stopped| stopped.is_instance(&instance))
     };
     let due = lrp.due(&update.slots);
@@ -129,7 +160,10 @@ async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainEr
 /// Logs and publishes that an update is halted, or that it is not any more.
 async fn report(service: &Service, process_guid: &[u8], status: UpdateStatus) {
     let halted = status.halt_of_update();
-    if !service.update_hints().set_halted(process_guid, halted.map(|halt| halt.index)) {
+    if !service
+        .update_hints()
+        .set_halted(process_guid, halted.map(|halt| halt.index))
+    {
         return;
     }
     let guid = String::from_utf8_lossy(process_guid);
@@ -141,18 +175,32 @@ async fn report(service: &Service, process_guid: &[u8], status: UpdateStatus) {
                 "an update is halted, because a new instance fails; it goes on when the instance runs; cancel or correct it"
             );
         }
-        None => tracing::info!(name: "lrp-update.resumed", process_guid = %guid, "an update is not halted any more"),
+        None => {
+            tracing::info!(name: "lrp-update.resumed", process_guid = %guid, "an update is not halted any more")
+        }
     }
     if let Err(fault) = publish_halt(service, process_guid, status).await {
         tracing::warn!(process_guid = %guid, reason = %with_causes(&fault), "subscribers were not notified of the halt");
     }
 }
 
-async fn publish_halt(service: &Service, process_guid: &[u8], status: UpdateStatus) -> Result<(), DomainError> {
+async fn publish_halt(
+    service: &Service,
+    process_guid: &[u8],
+    status: UpdateStatus,
+) -> Result<(), DomainError> {
     let _lock = service.lock_key(process_guid).await;
-    if let Some(lrp) = service.store().look().await?.desired_lrp(process_guid).await? {
+    if let Some(lrp) = service
+        .store()
+        .look()
+        .await?
+        .desired_lrp(process_guid)
+        .await?
+    {
         let (lrp, status) = (Box::new(lrp), Box::new(status));
-        service.events().publish(RecordChange::UpdateHalt { lrp, status });
+        service
+            .events()
+            .publish(RecordChange::UpdateHalt { lrp, status });
     }
     Ok(())
 }
@@ -160,36 +208,66 @@ async fn publish_halt(service: &Service, process_guid: &[u8], status: UpdateStat
 async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, DomainError> {
     let mut writer = service.store().writer(process_guid).await?;
     let Some(target) = writer.update_target(process_guid).await? else {
-        return Ok(UpdateStep { is_done: true, ..UpdateStep::default() });
+        return Ok(UpdateStep {
+            is_done: true,
+            ..UpdateStep::default()
+        });
     };
     let (slots, are_complete) = writer.slots(process_guid).await?;
     let update = writer.lrp_update(process_guid).await?;
     let pace = &service.policy().update_pace;
     let mut lrp = target.at(writer.now_ns(), pace, update.as_ref());
-    lrp.places = service.update_hints().take_places(process_guid, lrp.demand(&slots), pace.max_in_flight_total);
+    lrp.places = service.update_hints().take_places(
+        process_guid,
+        lrp.demand(&slots),
+        pace.max_in_flight_total,
+    );
     let due = lrp.due(&slots);
-    let mut step = UpdateStep { is_done: lrp.is_done(&slots), ..UpdateStep::default() };
+    let mut step = UpdateStep {
+        is_done: lrp.is_done(&slots),
+        ..UpdateStep::default()
+    };
     for (index, action) in due {
         if let Some(left) = overlap_left(service, process_guid, &lrp, &slots, (index, action)) {
-            let ends_ns = writer.now_ns().saturating_add(i64::try_from(left.as_nanos()).unwrap_or(i64::MAX));
-            step.wakes_at_ns = Some(step.wakes_at_ns.map_or(ends_ns, |earlier| earlier.min(ends_ns)));
+            let ends_ns = writer
+                .now_ns()
+                .saturating_add(i64::try_from(left.as_nanos()).unwrap_or(i64::MAX));
+            step.wakes_at_ns = Some(
+                step.wakes_at_ns
+                    .map_or(ends_ns, |earlier| earlier.min(ends_ns)),
+            );
             continue;
         }
-        apply(&mut writer, process_guid, &target, &slots, (index, action), &mut step).await?;
+        apply(
+            &mut writer,
+            process_guid,
+            &target,
+            &slots,
+            (index, action),
+            &mut step,
+        )
+        .await?;
     }
     if step.is_done && are_complete && !target.previous_definition_id.is_empty() {
         step.ended = Some(end(service, &mut writer, process_guid, &target).await?);
     }
     let update = update.filter(|_| step.ended.is_none());
-    step.status = Some(UpdateStatus::of(target, update, &slots, pace, writer.now_ns()));
+    step.status = Some(UpdateStatus::of(
+        target,
+        update,
+        &slots,
+        pace,
+        writer.now_ns(),
+    ));
     if step.ended.is_some() || !step.changed.is_empty() {
         writer.commit().await?;
     }
     Ok(step)
 }
 
-/// How long a container that is to be stopped still receives traffic beside its successor: route emitters learn of both at different
-/// moments, so that without an overlap one may take the last route away before another has registered the next.
+/// How long a container that is to be stopped still receives traffic beside its successor: route
+/// emitters learn of both at different moments, so that without an overlap one may take the last
+/// route away before another has registered the next.
 fn overlap_left(
     service: &Service,
     process_guid: &[u8],
@@ -202,7 +280,13 @@ fn overlap_left(
     }
     let (old, new) = lrp.overlapping(index, slots.get(&index)?)?;
     let hints = service.update_hints();
-    hints.overlap_left(process_guid, old.instance_key(), new.instance_key(), lrp.now_ns, lrp.pace.overlap)
+    hints.overlap_left(
+        process_guid,
+        old.instance_key(),
+        new.instance_key(),
+        lrp.now_ns,
+        lrp.pace.overlap,
+    )
 }
 
 async fn apply(
@@ -213,7 +297,9 @@ async fn apply(
     (index, action): (i32, UpdateAction),
     step: &mut UpdateStep,
 ) -> Result<(), DomainError> {
-    let before = slots.get(&index).map_or_else(Slot::default, |slot| (**slot).clone());
+    let before = slots
+        .get(&index)
+        .map_or_else(Slot::default, |slot| (**slot).clone());
     let mut after = before.clone();
     let (current, now_ns) = (&target.definition_id, writer.now_ns());
     let mut waypoint = None;
@@ -223,17 +309,28 @@ async fn apply(
             return Ok(());
         }
         UpdateAction::Create => {
-            let key = LrpKey { process_guid: process_guid.to_vec(), index, domain: target.domain.clone() };
+            let key = LrpKey {
+                process_guid: process_guid.to_vec(),
+                index,
+                domain: target.domain.clone(),
+            };
             step.starts.push(index);
-            after.create_unclaimed(&key, now_ns).map(|()| after.take_definition(current, now_ns))
+            after
+                .create_unclaimed(&key, now_ns)
+                .map(|()| after.take_definition(current, now_ns))
         }
         UpdateAction::Replace => {
             step.starts.push(index);
             after.begin_replacement(current, now_ns)
         }
         UpdateAction::Revert => {
-            waypoint = Some(Slot { ordinary: None, ..before.clone() });
-            after.revert_replacement(current, now_ns).map(|given_up| step.stops.extend(given_up))
+            waypoint = Some(Slot {
+                ordinary: None,
+                ..before.clone()
+            });
+            after
+                .revert_replacement(current, now_ns)
+                .map(|given_up| step.stops.extend(given_up))
         }
     };
     match applied {
@@ -245,7 +342,8 @@ async fn apply(
     match waypoint {
         // To subscribers, the new instance ends before the old one is the managed one again.
         Some(between) => {
-            step.changed.extend(ChangedSlot::of(before, between.clone()));
+            step.changed
+                .extend(ChangedSlot::of(before, between.clone()));
             step.changed.extend(ChangedSlot::of(between, after));
         }
         None => step.changed.extend(ChangedSlot::of(before, after)),
@@ -260,13 +358,24 @@ async fn end(
     process_guid: &[u8],
     target: &UpdateTarget,
 ) -> Result<(DesiredLrp, DesiredLrp), DomainError> {
-    let before = writer.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
+    let before = writer
+        .desired_lrp(process_guid)
+        .await?
+        .ok_or(DomainError::NotFound)?;
     let mut after = before.clone();
     let ModificationTag { index, .. } = &mut after.scheduling.tag;
     *index = index.wrapping_add(1);
     after.scheduling.previous_definition_id.clear();
-    writer.forget_previous_definition(process_guid, after.scheduling.tag.index).await?;
-    writer.archive_definition(process_guid, &target.previous_definition_id, writer.now_ns()).await?;
+    writer
+        .forget_previous_definition(process_guid, after.scheduling.tag.index)
+        .await?;
+    writer
+        .archive_definition(
+            process_guid,
+            &target.previous_definition_id,
+            writer.now_ns(),
+        )
+        .await?;
     writer.end_update(process_guid).await?;
     prune_definitions(writer, process_guid, service.policy()).await?;
     Ok((before, after))

@@ -1,4 +1,5 @@
-//! The archive of definitions: listed for one desired LRP, and pruned for all of them, a batch in each run of convergence.
+//! The archive of definitions: listed for one desired LRP, and pruned for all of them, a batch in
+//! each run of convergence.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +22,21 @@ pub struct DefinitionList {
 ///
 /// # Errors
 /// `NotFound` if there is no such desired LRP; errors of the store.
-pub async fn definitions(reader: &mut Reader, process_guid: &[u8]) -> Result<DefinitionList, DomainError> {
-    let lrp = reader.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
+pub async fn definitions(
+    reader: &mut Reader,
+    process_guid: &[u8],
+) -> Result<DefinitionList, DomainError> {
+    let lrp = reader
+        .desired_lrp(process_guid)
+        .await?
+        .ok_or(DomainError::NotFound)?;
     let mut others = reader.definitions(process_guid).await?;
     others.sort_by_key(|archived| std::cmp::Reverse(archived.last_active_ns.unwrap_or(i64::MAX)));
     Ok(DefinitionList { lrp, others })
 }
 
-/// Prunes the archives of the next process guids, after those that the last call examined. A failure is only logged.
+/// Prunes the archives of the next process guids, after those that the last call examined. A
+/// failure is only logged.
 pub(in crate::domain) async fn prune(service: &Service) {
     match prune_after(service, service.update_hints().last_pruned()).await {
         Ok(last) => service.update_hints().set_last_pruned(last),
@@ -40,11 +48,23 @@ pub(in crate::domain) async fn prune(service: &Service) {
 
 /// Prunes a batch after a key; returns the key after which the next one starts.
 async fn prune_after(service: &Service, after: Option<Key>) -> Result<Option<Key>, DomainError> {
-    let range = Range { after, most: Some(service.policy().archives_per_run), ..Range::default() };
-    let listed = service.store().reader().await?.definition_ages(&range).await?;
+    let range = Range {
+        after,
+        most: Some(service.policy().archives_per_run),
+        ..Range::default()
+    };
+    let listed = service
+        .store()
+        .reader()
+        .await?
+        .definition_ages(&range)
+        .await?;
     let mut by_guid = BTreeMap::<Text, Vec<DefinitionAge>>::new();
     for age in listed.records {
-        by_guid.entry(age.process_guid.clone()).or_default().push(age);
+        by_guid
+            .entry(age.process_guid.clone())
+            .or_default()
+            .push(age);
     }
     let now_ns = service.store().now_ns();
     for (process_guid, ages) in by_guid {
@@ -72,13 +92,21 @@ pub(super) async fn prune_definitions(
 
 /// The ids of the definitions that are too many or too old. The previous one is kept.
 fn surplus(mut ages: Vec<DefinitionAge>, policy: &Policy, now_ns: i64) -> Vec<Text> {
-    let oldest_ns = now_ns.saturating_sub(i64::try_from(policy.definitions_max_age.as_nanos()).unwrap_or(i64::MAX));
+    let oldest_ns = now_ns
+        .saturating_sub(i64::try_from(policy.definitions_max_age.as_nanos()).unwrap_or(i64::MAX));
     ages.retain(|age| age.last_active_ns.is_some());
     ages.sort_by_key(|age| std::cmp::Reverse(age.last_active_ns));
     let is_kept = |(at, age): &(usize, DefinitionAge)| {
-        *at < policy.definitions_kept && age.last_active_ns.is_some_and(|last_active_ns| last_active_ns >= oldest_ns)
+        *at < policy.definitions_kept
+            && age
+                .last_active_ns
+                .is_some_and(|last_active_ns| last_active_ns >= oldest_ns)
     };
-    ages.into_iter().enumerate().filter(|aged| !is_kept(aged)).map(|(_, age)| age.id).collect()
+    ages.into_iter()
+        .enumerate()
+        .filter(|aged| !is_kept(aged))
+        .map(|(_, age)| age.id)
+        .collect()
 }
 
 #[cfg(test)]
@@ -98,9 +126,23 @@ mod tests {
 
     #[test]
     fn last_definitions_are_kept_until_they_are_too_old() {
-        let policy = Policy { definitions_kept: 2, definitions_max_age: Duration::from_nanos(50), ..Policy::default() };
-        assert_eq!(surplus(ages(&[Some(70), Some(90), None, Some(80)]), &policy, 100), [b"Some(70)".to_vec()]);
-        assert_eq!(surplus(ages(&[Some(40), Some(50)]), &policy, 100), [b"Some(40)".to_vec()]);
-        assert_eq!(surplus(ages(&[None]), &policy, 100), [b""; 0], "the previous one");
+        let policy = Policy {
+            definitions_kept: 2,
+            definitions_max_age: Duration::from_nanos(50),
+            ..Policy::default()
+        };
+        assert_eq!(
+            surplus(ages(&[Some(70), Some(90), None, Some(80)]), &policy, 100),
+            [b"Some(70)".to_vec()]
+        );
+        assert_eq!(
+            surplus(ages(&[Some(40), Some(50)]), &policy, 100),
+            [b"Some(40)".to_vec()]
+        );
+        assert_eq!(
+            surplus(ages(&[None]), &policy, 100),
+            [b""; 0],
+            "the previous one"
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! The switch of a desired LRP to another definition: by an update, its cancellation, or a rollback. One transaction writes
-//! the definitions and adapts the instances; then the work on the instances begins.
+//! The switch of a desired LRP to another definition: by an update, its cancellation, or a
+//! rollback. One transaction writes the definitions and adapts the instances; then the work on the
+//! instances begins.
 
 use uuid::Uuid;
 
@@ -31,26 +32,37 @@ enum DefinitionChange<'a> {
     RollBack(&'a [u8]),
 }
 
-/// Reverts the update under way: all instances run the previous definition again. A repeated cancellation changes nothing.
+/// Reverts the update under way: all instances run the previous definition again. A repeated
+/// cancellation changes nothing.
 ///
 /// # Errors
 /// `NotFound` if there is no such desired LRP; `NoUpdateInProgress`; errors of the store.
-pub async fn cancel(service: &Service, process_guid: &[u8], trace_id: &TraceId) -> Result<(), DomainError> {
+pub async fn cancel(
+    service: &Service,
+    process_guid: &[u8],
+    trace_id: &TraceId,
+) -> Result<(), DomainError> {
     change(service, process_guid, DefinitionChange::Cancel, trace_id).await
 }
 
 /// Updates a desired LRP to an archived definition, or resumes the update that was cancelled.
 ///
 /// # Errors
-/// `NotFound` if there is no such desired LRP; `UpdateInProgress`; `DefinitionNotFound` if the definition is not stored any
-/// more; errors of the store.
+/// `NotFound` if there is no such desired LRP; `UpdateInProgress`; `DefinitionNotFound` if the
+/// definition is not stored any more; errors of the store.
 pub async fn roll_back(
     service: &Service,
     process_guid: &[u8],
     definition_id: &[u8],
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    change(service, process_guid, DefinitionChange::RollBack(definition_id), trace_id).await
+    change(
+        service,
+        process_guid,
+        DefinitionChange::RollBack(definition_id),
+        trace_id,
+    )
+    .await
 }
 
 async fn change(
@@ -62,15 +74,22 @@ async fn change(
     let lock = service.lock_key(process_guid).await;
     let changed = retry(|| async {
         let mut writer = service.store().writer(process_guid).await?;
-        let before = writer.desired_lrp(process_guid).await?.ok_or(DomainError::NotFound)?;
-        let Some(next) = change.next(&mut writer, &before).await? else { return Ok(None) };
+        let before = writer
+            .desired_lrp(process_guid)
+            .await?
+            .ok_or(DomainError::NotFound)?;
+        let Some(next) = change.next(&mut writer, &before).await? else {
+            return Ok(None);
+        };
         let is_cancelled = matches!(change, DefinitionChange::Cancel);
         let (after, switched) = switch(&mut writer, &before, next, is_cancelled).await?;
         writer.commit().await?;
         Ok(Some((before, after, switched)))
     })
     .await?;
-    let Some((before, after, switched)) = changed else { return Ok(()) };
+    let Some((before, after, switched)) = changed else {
+        return Ok(());
+    };
     service.publish_desired_lrp(Some(before), Some(after.clone()), trace_id);
     let begun = announce_all(service, switched, trace_id);
     drop(lock);
@@ -80,9 +99,21 @@ async fn change(
 
 impl DefinitionChange<'_> {
     /// The definition that it leads to; `None` if it changes nothing.
-    async fn next(self, writer: &mut Writer, before: &DesiredLrp) -> Result<Option<Definition>, DomainError> {
-        let SchedulingInfo { process_guid, definition_id, previous_definition_id: previous, .. } = &before.scheduling;
-        let is_cancelled = writer.lrp_update(process_guid).await?.is_some_and(|update| update.is_cancelled);
+    async fn next(
+        self,
+        writer: &mut Writer,
+        before: &DesiredLrp,
+    ) -> Result<Option<Definition>, DomainError> {
+        let SchedulingInfo {
+            process_guid,
+            definition_id,
+            previous_definition_id: previous,
+            ..
+        } = &before.scheduling;
+        let is_cancelled = writer
+            .lrp_update(process_guid)
+            .await?
+            .is_some_and(|update| update.is_cancelled);
         let id = match self {
             Self::Cancel if previous.is_empty() => return Err(DomainError::NoUpdateInProgress),
             Self::Cancel if is_cancelled => return Ok(None),
@@ -93,12 +124,16 @@ impl DefinitionChange<'_> {
             Self::RollBack(id) if id == definition_id => return Ok(None),
             Self::RollBack(id) => id,
         };
-        let archived = writer.definition(process_guid, id).await?.ok_or(DomainError::DefinitionNotFound)?;
+        let archived = writer
+            .definition(process_guid, id)
+            .await?
+            .ok_or(DomainError::DefinitionNotFound)?;
         Ok(Some(archived.definition))
     }
 }
 
-/// The definition that an update leads to; `None` if it is the current one. Completes what the client left out.
+/// The definition that an update leads to; `None` if it is the current one. Completes what the
+/// client left out.
 pub(in crate::domain) async fn to_switch_to(
     writer: &mut Writer,
     before: &DesiredLrp,
@@ -111,18 +146,35 @@ pub(in crate::domain) async fn to_switch_to(
     if wanted.id.is_empty() {
         wanted.id = Uuid::new_v4().to_string().into();
     }
-    wanted.volume_drivers = wanted.run_info.volume_mounts.iter().map(|mount| mount.driver.clone()).collect();
+    wanted.volume_drivers = wanted
+        .run_info
+        .volume_mounts
+        .iter()
+        .map(|mount| mount.driver.clone())
+        .collect();
     wanted.run_info.created_at = writer.now_ns();
-    wanted.run_info.desired_lrp_key.clone_from(&before.run_info.desired_lrp_key);
+    wanted
+        .run_info
+        .desired_lrp_key
+        .clone_from(&before.run_info.desired_lrp_key);
     if let Some(key) = &mut wanted.run_info.desired_lrp_key {
         key.log_guid.clone_from(&wanted.log_guid);
     }
     let current = before.definition();
     if wanted.id == current.id {
-        return if wanted.has_same_content(&current) { Ok(None) } else { Err(DomainError::DefinitionExists) };
+        return if wanted.has_same_content(&current) {
+            Ok(None)
+        } else {
+            Err(DomainError::DefinitionExists)
+        };
     }
-    match writer.definition(&before.scheduling.process_guid, &wanted.id).await? {
-        Some(archived) if wanted.has_same_content(&archived.definition) => Ok(Some(archived.definition)),
+    match writer
+        .definition(&before.scheduling.process_guid, &wanted.id)
+        .await?
+    {
+        Some(archived) if wanted.has_same_content(&archived.definition) => {
+            Ok(Some(archived.definition))
+        }
         Some(_) => Err(DomainError::DefinitionExists),
         None => Ok(Some(wanted)),
     }
@@ -137,27 +189,46 @@ pub(in crate::domain) async fn switch(
 ) -> Result<(DesiredLrp, Switched), DomainError> {
     let process_guid = &before.scheduling.process_guid;
     let now_ns = writer.now_ns();
-    writer.put_definition(process_guid, &before.definition(), None).await?;
+    writer
+        .put_definition(process_guid, &before.definition(), None)
+        .await?;
     writer.delete_definition(process_guid, &next.id).await?;
     let mut after = before.with_definition(next);
-    after.scheduling.previous_definition_id.clone_from(&before.scheduling.definition_id);
+    after
+        .scheduling
+        .previous_definition_id
+        .clone_from(&before.scheduling.definition_id);
     after.scheduling.tag.index = before.scheduling.tag.index.wrapping_add(1);
     writer.switch_definition(&after).await?;
     let process_guid_of_update = process_guid.clone();
-    let update = UpdateRecord { process_guid: process_guid_of_update, started_at_ns: now_ns, is_cancelled };
+    let update = UpdateRecord {
+        process_guid: process_guid_of_update,
+        started_at_ns: now_ns,
+        is_cancelled,
+    };
     writer.put_update(&update).await?;
     let switched = adapt(writer, &after.scheduling, now_ns).await?;
     Ok((after, switched))
 }
 
 /// Adapts the instances to a new current definition.
-async fn adapt(writer: &mut Writer, info: &SchedulingInfo, now_ns: i64) -> Result<Switched, DomainError> {
+async fn adapt(
+    writer: &mut Writer,
+    info: &SchedulingInfo,
+    now_ns: i64,
+) -> Result<Switched, DomainError> {
     let (previous, current) = (&info.previous_definition_id, &info.definition_id);
     let mut switched = Switched::default();
     for (index, before) in writer.slots(&info.process_guid).await?.0 {
         let mut after = (*before).clone();
-        switched.given_up.extend(after.switch_definition(previous, current, now_ns));
-        if after.ordinary.as_ref().is_some_and(|row| row.state() == Some(State::Unclaimed)) {
+        switched
+            .given_up
+            .extend(after.switch_definition(previous, current, now_ns));
+        if after
+            .ordinary
+            .as_ref()
+            .is_some_and(|row| row.state() == Some(State::Unclaimed))
+        {
             switched.waiting.push(index);
         }
         writer.put_slot(&before, &after).await?;
@@ -174,16 +245,34 @@ pub(in crate::domain) struct Begun {
 }
 
 /// Publishes the changes of the instances. The caller holds the key lock.
-pub(in crate::domain) fn announce_all(service: &Service, switched: Switched, trace_id: &TraceId) -> Begun {
-    let Switched { changed, waiting, given_up } = switched;
-    changed.into_iter().for_each(|changed| announce(service, Some(changed), Cause::Other, trace_id));
+pub(in crate::domain) fn announce_all(
+    service: &Service,
+    switched: Switched,
+    trace_id: &TraceId,
+) -> Begun {
+    let Switched {
+        changed,
+        waiting,
+        given_up,
+    } = switched;
+    changed
+        .into_iter()
+        .for_each(|changed| announce(service, Some(changed), Cause::Other, trace_id));
     Begun { waiting, given_up }
 }
 
-/// Requests cells for the instances that wait, and begins to replace the others. The caller does not hold the key lock.
-pub(in crate::domain) async fn finish(service: &Service, after: &DesiredLrp, begun: Begun, trace_id: &TraceId) {
+/// Requests cells for the instances that wait, and begins to replace the others. The caller does
+/// not hold the key lock.
+pub(in crate::domain) async fn finish(
+    service: &Service,
+    after: &DesiredLrp,
+    begun: Begun,
+    trace_id: &TraceId,
+) {
     let Begun { waiting, given_up } = begun;
-    service.update_hints().begin(service, &after.scheduling.process_guid);
+    service
+        .update_hints()
+        .begin(service, &after.scheduling.process_guid);
     if !waiting.is_empty() {
         request_auctions(service, &after.scheduling, waiting, trace_id).await;
     }

@@ -1,5 +1,5 @@
-//! Task completion callbacks: posts the end of a task to the URL that came with it, a few times, in the background. A task
-//! whose callback fails stays resolving, and convergence submits it again.
+//! Task completion callbacks: posts the end of a task to the URL that came with it, a few times, in
+//! the background. A task whose callback fails stays resolving, and convergence submits it again.
 
 use std::sync::Arc;
 
@@ -26,14 +26,19 @@ pub(in crate::domain) struct Completions {
 impl Completions {
     pub(in crate::domain) fn new(workers: usize) -> Self {
         let workers = workers.max(1);
-        Self { workers: Arc::new(Semaphore::new(workers)), places: Arc::new(Semaphore::new(workers * 2)) }
+        Self {
+            workers: Arc::new(Semaphore::new(workers)),
+            places: Arc::new(Semaphore::new(workers * 2)),
+        }
     }
 }
 
-/// Spawns the callback of a task that has a URL, and returns at once. If too many callbacks wait, the task stays for
-/// convergence to submit again.
+/// Spawns the callback of a task that has a URL, and returns at once. If too many callbacks wait,
+/// the task stays for convergence to submit again.
 pub(in crate::domain) fn submit(service: &Service, task: Option<Task>) {
-    let Some(task) = task.filter(|task| !task.definition.completion_callback_url.is_empty()) else { return };
+    let Some(task) = task.filter(|task| !task.definition.completion_callback_url.is_empty()) else {
+        return;
+    };
     let completions = service.completions();
     let Ok(place) = Arc::clone(&completions.places).try_acquire_owned() else {
         tracing::info!("too many task callbacks wait; convergence submits this one again");
@@ -41,7 +46,10 @@ pub(in crate::domain) fn submit(service: &Service, task: Option<Task>) {
     };
     let (workers, service) = (Arc::clone(&completions.workers), service.clone());
     tokio::spawn(async move {
-        let _worker = workers.acquire().await.expect("the semaphore is never closed");
+        let _worker = workers
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
         if let Err(fault) = call_back(&service, &task.guid).await {
             tracing::info!(reason = %with_causes(&fault), "a task callback failed; convergence submits it again");
         }
@@ -61,6 +69,9 @@ async fn call_back(service: &Service, guid: &[u8]) -> Result<(), DomainError> {
             Err(fault) => return Err(DomainError::Client(fault)),
         }
     }
-    tracing::info!(attempts = ATTEMPTS, "a task callback was not answered; convergence submits it again");
+    tracing::info!(
+        attempts = ATTEMPTS,
+        "a task callback was not answered; convergence submits it again"
+    );
     Ok(())
 }

@@ -6,8 +6,8 @@ use bbs_proto::models::{Action, DownloadAction, RunAction, TimeoutAction, Upload
 use super::image::checksum;
 use super::{Findings, Validate};
 
-/// Deeper than any message that can be decoded: decoding stops at a hundred nested messages, two for each action.
-/// Bounds actions that this program builds itself.
+/// Deeper than any message that can be decoded: decoding stops at a hundred nested messages, two
+/// for each action. Bounds actions that this program builds itself.
 const MAX_DEPTH: usize = 100;
 
 impl Validate for Action {
@@ -63,7 +63,8 @@ fn positive_timeout(timeout: &TimeoutAction, findings: &mut Findings) {
     findings.at_least(1, "timeout_ms", timeout.timeout_ms);
 }
 
-/// The required action of a desired LRP, a task or a sidecar. `within` names the field in the findings.
+/// The required action of a desired LRP, a task or a sidecar. `within` names the field in the
+/// findings.
 pub(super) fn required(within: &str, action: Option<&Action>, findings: &mut Findings) {
     match action {
         Some(_) => optional(within, action, findings),
@@ -103,7 +104,9 @@ impl Validate for RunAction {
 
 #[cfg(test)]
 mod tests {
-    use bbs_proto::models::{CodependentAction, EmitProgressAction, ParallelAction, SerialAction, TryAction};
+    use bbs_proto::models::{
+        CodependentAction, EmitProgressAction, ParallelAction, SerialAction, TryAction,
+    };
 
     use super::super::check;
     use super::*;
@@ -113,34 +116,78 @@ mod tests {
     }
 
     fn run(path: &str, user: &str) -> Action {
-        let run = RunAction { path: path.into(), user: user.into(), ..Default::default() };
-        Action { run_action: Some(run), ..Default::default() }
+        let run = RunAction {
+            path: path.into(),
+            user: user.into(),
+            ..Default::default()
+        };
+        Action {
+            run_action: Some(run),
+            ..Default::default()
+        }
     }
 
     fn timeout(action: Option<Action>, timeout_ms: i64) -> Action {
-        let timeout = TimeoutAction { action: action.map(Box::new), timeout_ms, ..Default::default() };
-        Action { timeout_action: Some(Box::new(timeout)), ..Default::default() }
+        let timeout = TimeoutAction {
+            action: action.map(Box::new),
+            timeout_ms,
+            ..Default::default()
+        };
+        Action {
+            timeout_action: Some(Box::new(timeout)),
+            ..Default::default()
+        }
     }
 
     fn attempt(action: Option<Action>) -> Action {
-        let attempt = TryAction { action: action.map(Box::new), ..Default::default() };
-        Action { try_action: Some(Box::new(attempt)), ..Default::default() }
+        let attempt = TryAction {
+            action: action.map(Box::new),
+            ..Default::default()
+        };
+        Action {
+            try_action: Some(Box::new(attempt)),
+            ..Default::default()
+        }
     }
 
     fn progress(action: Option<Action>) -> Action {
-        let progress = EmitProgressAction { action: action.map(Box::new), ..Default::default() };
-        Action { emit_progress_action: Some(Box::new(progress)), ..Default::default() }
+        let progress = EmitProgressAction {
+            action: action.map(Box::new),
+            ..Default::default()
+        };
+        Action {
+            emit_progress_action: Some(Box::new(progress)),
+            ..Default::default()
+        }
     }
 
     fn lists(actions: &[Action]) -> [Action; 3] {
         let actions = actions.to_vec();
-        let parallel = ParallelAction { actions: actions.clone(), ..Default::default() };
-        let serial = SerialAction { actions: actions.clone(), ..Default::default() };
-        let codependent = CodependentAction { actions, ..Default::default() };
+        let parallel = ParallelAction {
+            actions: actions.clone(),
+            ..Default::default()
+        };
+        let serial = SerialAction {
+            actions: actions.clone(),
+            ..Default::default()
+        };
+        let codependent = CodependentAction {
+            actions,
+            ..Default::default()
+        };
         [
-            Action { parallel_action: Some(parallel), ..Default::default() },
-            Action { serial_action: Some(serial), ..Default::default() },
-            Action { codependent_action: Some(codependent), ..Default::default() },
+            Action {
+                parallel_action: Some(parallel),
+                ..Default::default()
+            },
+            Action {
+                serial_action: Some(serial),
+                ..Default::default()
+            },
+            Action {
+                codependent_action: Some(codependent),
+                ..Default::default()
+            },
         ]
     }
 
@@ -149,7 +196,10 @@ mod tests {
         assert_eq!(found(&run("ls", "vcap")), "");
         assert_eq!(found(&run("", "vcap")), "Invalid field: path");
         assert_eq!(found(&run("ls", "")), "Invalid field: user");
-        assert_eq!(found(&run("", "")), "Invalid field: path, Invalid field: user");
+        assert_eq!(
+            found(&run("", "")),
+            "Invalid field: path, Invalid field: user"
+        );
     }
 
     #[test]
@@ -163,38 +213,64 @@ mod tests {
                 checksum_value: value.into(),
                 ..Default::default()
             };
-            found(&Action { download_action: Some(download), ..Default::default() })
+            found(&Action {
+                download_action: Some(download),
+                ..Default::default()
+            })
         };
         assert_eq!(download("f", "t", "u", "", ""), "");
         assert_eq!(download("f", "t", "u", "md5", "v"), "");
         assert_eq!(download("", "t", "u", "", ""), "Invalid field: from");
         assert_eq!(download("f", "", "u", "", ""), "Invalid field: to");
         assert_eq!(download("f", "t", "", "", ""), "Invalid field: user");
-        assert_eq!(download("f", "t", "", "md5", ""), "Invalid field: user, Invalid field: checksum value");
-        assert_eq!(download("", "", "", "", ""), "Invalid field: from, Invalid field: to, Invalid field: user");
+        assert_eq!(
+            download("f", "t", "", "md5", ""),
+            "Invalid field: user, Invalid field: checksum value"
+        );
+        assert_eq!(
+            download("", "", "", "", ""),
+            "Invalid field: from, Invalid field: to, Invalid field: user"
+        );
     }
 
     #[test]
     fn upload_needs_both_ends_and_a_user() {
         let upload = |from: &str, to: &str, user: &str| {
-            let upload = UploadAction { from: from.into(), to: to.into(), user: user.into(), ..Default::default() };
-            found(&Action { upload_action: Some(upload), ..Default::default() })
+            let upload = UploadAction {
+                from: from.into(),
+                to: to.into(),
+                user: user.into(),
+                ..Default::default()
+            };
+            found(&Action {
+                upload_action: Some(upload),
+                ..Default::default()
+            })
         };
         assert_eq!(upload("f", "t", "u"), "");
         assert_eq!(upload("", "t", "u"), "Invalid field: from");
         assert_eq!(upload("f", "", "u"), "Invalid field: to");
         assert_eq!(upload("f", "t", ""), "Invalid field: user");
-        assert_eq!(upload("", "", ""), "Invalid field: to, Invalid field: from, Invalid field: user");
+        assert_eq!(
+            upload("", "", ""),
+            "Invalid field: to, Invalid field: from, Invalid field: user"
+        );
     }
 
     #[test]
     fn timeout_must_be_positive_and_needs_an_action() {
         assert_eq!(found(&timeout(Some(run("p", "u")), 1)), "");
         for timeout_ms in [0, -1, i64::MIN] {
-            assert_eq!(found(&timeout(Some(run("p", "u")), timeout_ms)), "Invalid field: timeout_ms");
+            assert_eq!(
+                found(&timeout(Some(run("p", "u")), timeout_ms)),
+                "Invalid field: timeout_ms"
+            );
         }
         assert_eq!(found(&timeout(None, 1)), "Invalid field: action");
-        assert_eq!(found(&timeout(Some(run("", "u")), 0)), "Invalid field: path, Invalid field: timeout_ms");
+        assert_eq!(
+            found(&timeout(Some(run("", "u")), 0)),
+            "Invalid field: path, Invalid field: timeout_ms"
+        );
         let empty = timeout(Some(Action::default()), 1);
         assert_eq!(found(&empty), "Invalid field: inner-action");
     }
@@ -205,7 +281,10 @@ mod tests {
             assert_eq!(found(&wrap(Some(run("p", "u")))), "");
             assert_eq!(found(&wrap(None)), "Invalid field: action");
             assert_eq!(found(&wrap(Some(run("p", "")))), "Invalid field: user");
-            assert_eq!(found(&wrap(Some(Action::default()))), "Invalid field: inner-action");
+            assert_eq!(
+                found(&wrap(Some(Action::default()))),
+                "Invalid field: inner-action"
+            );
         }
     }
 
@@ -217,8 +296,16 @@ mod tests {
         for list in lists(&[run("p", "u"), run("p", "u")]) {
             assert_eq!(found(&list), "");
         }
-        for list in lists(&[run("", "u"), run("p", "u"), Action::default(), attempt(None)]) {
-            assert_eq!(found(&list), "Invalid field: path, Invalid field: inner-action, Invalid field: action");
+        for list in lists(&[
+            run("", "u"),
+            run("p", "u"),
+            Action::default(),
+            attempt(None),
+        ]) {
+            assert_eq!(
+                found(&list),
+                "Invalid field: path, Invalid field: inner-action, Invalid field: action"
+            );
         }
     }
 
@@ -231,15 +318,32 @@ mod tests {
     fn first_alternative_in_message_order_is_the_action() {
         let bad_list = || vec![Action::default()];
         let mut action = Action {
-            download_action: Some(DownloadAction { to: b"t".to_vec(), user: b"u".to_vec(), ..Default::default() }),
-            upload_action: Some(UploadAction { from: b"f".to_vec(), user: b"u".to_vec(), ..Default::default() }),
-            run_action: Some(RunAction { user: b"u".to_vec(), ..Default::default() }),
+            download_action: Some(DownloadAction {
+                to: b"t".to_vec(),
+                user: b"u".to_vec(),
+                ..Default::default()
+            }),
+            upload_action: Some(UploadAction {
+                from: b"f".to_vec(),
+                user: b"u".to_vec(),
+                ..Default::default()
+            }),
+            run_action: Some(RunAction {
+                user: b"u".to_vec(),
+                ..Default::default()
+            }),
             timeout_action: timeout(Some(run("p", "u")), 0).timeout_action,
             emit_progress_action: progress(None).emit_progress_action,
             try_action: attempt(Some(run("p", ""))).try_action,
             parallel_action: Some(ParallelAction::default()),
-            serial_action: Some(SerialAction { actions: bad_list(), ..Default::default() }),
-            codependent_action: Some(CodependentAction { actions: vec![attempt(None)], ..Default::default() }),
+            serial_action: Some(SerialAction {
+                actions: bad_list(),
+                ..Default::default()
+            }),
+            codependent_action: Some(CodependentAction {
+                actions: vec![attempt(None)],
+                ..Default::default()
+            }),
         };
         let mut next = |expected: &str, forget: fn(&mut Action)| {
             assert_eq!(found(&action), format!("Invalid field: {expected}"));
@@ -259,11 +363,18 @@ mod tests {
 
     #[test]
     fn nesting_beyond_the_maximum_depth_is_rejected() {
-        let nested = |levels: usize| (1..levels).fold(run("p", "u"), |inner, _| attempt(Some(inner)));
+        let nested =
+            |levels: usize| (1..levels).fold(run("p", "u"), |inner, _| attempt(Some(inner)));
         assert_eq!(found(&nested(MAX_DEPTH)), "");
-        assert_eq!(found(&nested(MAX_DEPTH + 1)), "Invalid field: action (nested too deep)");
+        assert_eq!(
+            found(&nested(MAX_DEPTH + 1)),
+            "Invalid field: action (nested too deep)"
+        );
         let [parallel, ..] = lists(&[nested(MAX_DEPTH), run("", "u")]);
-        assert_eq!(found(&parallel), "Invalid field: action (nested too deep), Invalid field: path");
+        assert_eq!(
+            found(&parallel),
+            "Invalid field: action (nested too deep), Invalid field: path"
+        );
     }
 
     #[test]
@@ -277,7 +388,10 @@ mod tests {
         assert_eq!(found(optional, None), "");
         for rule in [required, optional] {
             assert_eq!(found(rule, Some(run("p", "u"))), "");
-            assert_eq!(found(rule, Some(run("", "u"))), "Invalid field: setup, Invalid field: path");
+            assert_eq!(
+                found(rule, Some(run("", "u"))),
+                "Invalid field: setup, Invalid field: path"
+            );
         }
     }
 }

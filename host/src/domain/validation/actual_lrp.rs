@@ -1,12 +1,14 @@
-//! Validation of requests about actual LRPs and evacuation: the required parts of each. The state of an LRP is checked
-//! elsewhere.
+//! Validation of requests about actual LRPs and evacuation: the required parts of each. The state
+//! of an LRP is checked elsewhere.
 
 use bbs_proto::models::{
     ActualLrPsByProcessGuidsRequest, ActualLrPsRequest, ActualLrpGroupByProcessGuidAndIndexRequest,
-    ActualLrpGroupsByProcessGuidRequest, ActualLrpGroupsRequest, ActualLrpInstanceKey, ActualLrpKey, ActualLrpNetInfo,
-    ClaimActualLrpRequest, CrashActualLrpRequest, EvacuateClaimedActualLrpRequest, EvacuateCrashedActualLrpRequest,
-    EvacuateRunningActualLrpRequest, EvacuateStoppedActualLrpRequest, FailActualLrpRequest, RemoveActualLrpRequest,
-    RemoveEvacuatingActualLrpRequest, RetireActualLrpRequest, StartActualLrpRequest,
+    ActualLrpGroupsByProcessGuidRequest, ActualLrpGroupsRequest, ActualLrpInstanceKey,
+    ActualLrpKey, ActualLrpNetInfo, ClaimActualLrpRequest, CrashActualLrpRequest,
+    EvacuateClaimedActualLrpRequest, EvacuateCrashedActualLrpRequest,
+    EvacuateRunningActualLrpRequest, EvacuateStoppedActualLrpRequest, FailActualLrpRequest,
+    RemoveActualLrpRequest, RemoveEvacuatingActualLrpRequest, RetireActualLrpRequest,
+    StartActualLrpRequest,
 };
 
 use super::{Findings, Validate};

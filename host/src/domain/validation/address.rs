@@ -29,8 +29,14 @@ fn network(text: &[u8], slash: usize, findings: &mut Findings) {
         None => None,
     };
     let length = prefix_length(&text[slash + 1..]);
-    if longest.zip(length).is_none_or(|(longest, length)| length > longest) {
-        findings.add(format!("invalid CIDR address: {}", String::from_utf8_lossy(text)));
+    if longest
+        .zip(length)
+        .is_none_or(|(longest, length)| length > longest)
+    {
+        findings.add(format!(
+            "invalid CIDR address: {}",
+            String::from_utf8_lossy(text)
+        ));
     }
 }
 
@@ -40,12 +46,16 @@ fn prefix_length(digits: &[u8]) -> Option<u32> {
         return None;
     }
     digits.iter().try_fold(0u32, |length, byte| {
-        byte.is_ascii_digit().then(|| length.saturating_mul(10).saturating_add(u32::from(byte - b'0')))
+        byte.is_ascii_digit().then(|| {
+            length
+                .saturating_mul(10)
+                .saturating_add(u32::from(byte - b'0'))
+        })
     })
 }
 
-/// Compares the ends byte by byte from the front, until the first end is smaller; each byte before that in which it is
-/// greater is a finding of its own, as in Diego.
+/// Compares the ends byte by byte from the front, until the first end is smaller; each byte before
+/// that in which it is greater is a finding of its own, as in Diego.
 fn range(first: &[u8], last: &[u8], findings: &mut Findings) {
     let (Some(first), Some(last)) = (address(first), address(last)) else {
         return findings.add(NOT_AN_ADDRESS);
@@ -81,9 +91,16 @@ mod tests {
 
     #[test]
     fn addresses() {
-        for good in
-            ["0.0.0.0", "255.255.255.255", "::", "::1", "2001:db8::1", "1:2:3:4:5:6:7::", "::ffff:1.2.3.4", "A::f"]
-        {
+        for good in [
+            "0.0.0.0",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "2001:db8::1",
+            "1:2:3:4:5:6:7::",
+            "::ffff:1.2.3.4",
+            "A::f",
+        ] {
             assert_eq!(found(good.as_bytes()), "", "{good}");
         }
         let bad = [
@@ -156,7 +173,10 @@ mod tests {
             "/",
         ];
         for bad in bad {
-            assert_eq!(found(bad.as_bytes()), format!("invalid CIDR address: {bad}"));
+            assert_eq!(
+                found(bad.as_bytes()),
+                format!("invalid CIDR address: {bad}")
+            );
         }
         assert_eq!(found(b"\xff/8"), "invalid CIDR address: \u{fffd}/8");
     }
@@ -193,7 +213,11 @@ mod tests {
     fn each_byte_in_which_the_range_runs_backwards_is_a_finding() {
         assert_eq!(found(b"1.2.3.4-1.2.3.3"), "Invalid IP");
         assert_eq!(found(b"1.2.4.4-1.2.3.3"), "Invalid IP, Invalid IP");
-        assert_eq!(found(b"1.2.4.4-1.2.3.5"), "Invalid IP", "the last byte runs forwards and ends the comparison");
+        assert_eq!(
+            found(b"1.2.4.4-1.2.3.5"),
+            "Invalid IP",
+            "the last byte runs forwards and ends the comparison"
+        );
         assert_eq!(found(b"2.2.3.4-1.3.0.0"), "Invalid IP");
         assert_eq!(
             found(b"1.2.3.4-::1"),

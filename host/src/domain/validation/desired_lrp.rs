@@ -1,10 +1,11 @@
-//! Validation of desired LRPs, their updates and the requests about them, in Diego's order: scheduling fields first, then
-//! the run information, with some fields checked twice.
+//! Validation of desired LRPs, their updates and the requests about them, in Diego's order:
+//! scheduling fields first, then the run information, with some fields checked twice.
 
 use bbs_proto::models::{
-    CancelUpdateDesiredLrpRequest, DesireLrpRequest, DesiredLrPsRequest, DesiredLrp, DesiredLrpByProcessGuidRequest,
-    DesiredLrpUpdate, DesiredLrpUpdateStatusRequest, EnvironmentVariable, LogRateLimit, LrpDefinition,
-    LrpDefinitionsRequest, RemoveDesiredLrpRequest, RollbackDesiredLrpRequest, Sidecar, UpdateDesiredLrpRequest,
+    CancelUpdateDesiredLrpRequest, DesireLrpRequest, DesiredLrPsRequest, DesiredLrp,
+    DesiredLrpByProcessGuidRequest, DesiredLrpUpdate, DesiredLrpUpdateStatusRequest,
+    EnvironmentVariable, LogRateLimit, LrpDefinition, LrpDefinitionsRequest,
+    RemoveDesiredLrpRequest, RollbackDesiredLrpRequest, Sidecar, UpdateDesiredLrpRequest,
 };
 
 use super::{Findings, Validate, actions, entries, image, url, volumes};
@@ -64,8 +65,8 @@ impl Validate for UpdateDesiredLrpRequest {
         findings.required("process_guid", &self.process_guid);
         match &self.update {
             Some(update) => update.validate(findings),
-            // Diego has no finding for this and fails when it applies the update. If the guid is missing too, Diego
-            // answers with that finding alone.
+            // Diego has no finding for this and fails when it applies the update. If the guid is
+            // missing too, Diego answers with that finding alone.
             None => findings.invalid_if(!self.process_guid.is_empty(), "update"),
         }
     }
@@ -75,11 +76,19 @@ impl Validate for DesiredLrpUpdate {
     fn validate(&self, findings: &mut Findings) {
         findings.at_least(0, "instances", self.instances.unwrap_or_default());
         findings.instances(self.instances.unwrap_or_default());
-        findings.at_most(LONGEST_ANNOTATION, "annotation", self.annotation.as_ref().map_or(0, Vec::len));
+        findings.at_most(
+            LONGEST_ANNOTATION,
+            "annotation",
+            self.annotation.as_ref().map_or(0, Vec::len),
+        );
         entries::routes(self.routes.as_ref(), findings);
         entries::metric_tags(&self.metric_tags, b"", findings);
         // An empty value is valid: it removes the credentials.
-        image::credentials(self.image_username.is_some(), self.image_password.is_some(), findings);
+        image::credentials(
+            self.image_username.is_some(),
+            self.image_password.is_some(),
+            findings,
+        );
         if let Some(definition) = &self.lrp_definition {
             let changes_a_part = !self.metric_tags.is_empty() || self.image_username.is_some();
             if changes_a_part {
@@ -99,7 +108,11 @@ impl Validate for LrpDefinition {
         findings.at_least(0, "disk_mb", lrp.disk_mb);
         findings.at_least(0, "max_pids", lrp.max_pids);
         // Diego has no such message, so the text may say more than its own.
-        metric_tags(&lrp, "metric_tags, of which a definition has at least one, for example source_id", findings);
+        metric_tags(
+            &lrp,
+            "metric_tags, of which a definition has at least one, for example source_id",
+            findings,
+        );
         run_info(&lrp, findings);
     }
 }
@@ -114,7 +127,11 @@ impl Validate for DesiredLrp {
         findings.instances(self.instances);
         findings.at_least(0, "memory_mb", self.memory_mb);
         findings.at_least(0, "disk_mb", self.disk_mb);
-        log_rate("log_rate_limit_bytes_per_second", self.log_rate_limit.as_ref(), findings);
+        log_rate(
+            "log_rate_limit_bytes_per_second",
+            self.log_rate_limit.as_ref(),
+            findings,
+        );
         findings.at_most(LONGEST_ANNOTATION, "annotation", self.annotation.len());
         findings.at_least(0, "max_pids", self.max_pids);
         entries::routes(self.routes.as_ref(), findings);
@@ -146,11 +163,19 @@ fn run_info(lrp: &DesiredLrp, findings: &mut Findings) {
     }
     image::cached_dependencies(&lrp.cached_dependencies, findings);
     image::layers(&lrp.image_layers, &lrp.legacy_download_user, findings);
-    findings.within("sidecars", |findings| lrp.sidecars.iter().for_each(|sidecar| sidecar.validate(findings)));
+    findings.within("sidecars", |findings| {
+        lrp.sidecars
+            .iter()
+            .for_each(|sidecar| sidecar.validate(findings))
+    });
     for mount in &lrp.volume_mounts {
         mount.validate(findings);
     }
-    image::credentials(!lrp.image_username.is_empty(), !lrp.image_password.is_empty(), findings);
+    image::credentials(
+        !lrp.image_username.is_empty(),
+        !lrp.image_password.is_empty(),
+        findings,
+    );
     if let Some(definition) = &lrp.check_definition {
         findings.within("check_definition", |findings| definition.validate(findings));
     }

@@ -1,5 +1,5 @@
-//! The findings of one request, and the rules for single values. Bounds the number of findings and keeps their order;
-//! independent of any message type.
+//! The findings of one request, and the rules for single values. Bounds the number of findings and
+//! keeps their order; independent of any message type.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -54,11 +54,14 @@ impl Findings {
     /// The text names the bound, which Diego does not have.
     pub(super) fn instances(&mut self, value: i32) {
         if value > INSTANCES {
-            self.add(format!("Invalid field: instances, of which one LRP has at most {INSTANCES}"));
+            self.add(format!(
+                "Invalid field: instances, of which one LRP has at most {INSTANCES}"
+            ));
         }
     }
 
-    /// Requires letters, digits, `_` and `-`, at least one: a guid must be usable in a path and a file name.
+    /// Requires letters, digits, `_` and `-`, at least one: a guid must be usable in a path and a
+    /// file name.
     pub(super) fn guid(&mut self, field: &str, text: &[u8]) {
         let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
         self.invalid_if(text.is_empty() || !text.iter().all(allowed), field);
@@ -112,8 +115,20 @@ mod tests {
 
     #[test]
     fn guid_allows_letters_digits_dashes_and_underscores_only() {
-        for good in ["a", "Z", "0", "_", "-", "aA9_-", "3cb2a1a4-45a5-4fd1-a1be-9a1c2c7e4ee5"] {
-            assert_eq!(found(|findings| findings.guid("g", good.as_bytes())), "", "{good}");
+        for good in [
+            "a",
+            "Z",
+            "0",
+            "_",
+            "-",
+            "aA9_-",
+            "3cb2a1a4-45a5-4fd1-a1be-9a1c2c7e4ee5",
+        ] {
+            assert_eq!(
+                found(|findings| findings.guid("g", good.as_bytes())),
+                "",
+                "{good}"
+            );
         }
         for bad in [
             &b""[..],
@@ -131,32 +146,54 @@ mod tests {
             b"`",
             b"{",
         ] {
-            assert_eq!(found(|findings| findings.guid("g", bad)), "Invalid field: g", "{bad:?}");
+            assert_eq!(
+                found(|findings| findings.guid("g", bad)),
+                "Invalid field: g",
+                "{bad:?}"
+            );
         }
     }
 
     #[test]
     fn bounds_are_inclusive() {
         assert_eq!(found(|findings| findings.at_least(0, "n", 0)), "");
-        assert_eq!(found(|findings| findings.at_least(0, "n", -1)), "Invalid field: n");
-        assert_eq!(found(|findings| findings.at_least(0, "n", i32::MIN)), "Invalid field: n");
-        assert_eq!(found(|findings| findings.at_least(-1, "n", i64::MIN)), "Invalid field: n");
+        assert_eq!(
+            found(|findings| findings.at_least(0, "n", -1)),
+            "Invalid field: n"
+        );
+        assert_eq!(
+            found(|findings| findings.at_least(0, "n", i32::MIN)),
+            "Invalid field: n"
+        );
+        assert_eq!(
+            found(|findings| findings.at_least(-1, "n", i64::MIN)),
+            "Invalid field: n"
+        );
         assert_eq!(found(|findings| findings.at_most(3, "n", 3)), "");
-        assert_eq!(found(|findings| findings.at_most(3, "n", 4)), "Invalid field: n");
+        assert_eq!(
+            found(|findings| findings.at_most(3, "n", 4)),
+            "Invalid field: n"
+        );
     }
 
     #[test]
     fn findings_within_a_field_follow_its_name() {
         let all = found(|findings| {
             findings.within("quiet", |_| ());
-            findings.within("loud", |findings| findings.within("inner", |findings| findings.add("it")));
+            findings.within("loud", |findings| {
+                findings.within("inner", |findings| findings.add("it"))
+            });
         });
         assert_eq!(all, "Invalid field: loud, Invalid field: inner, it");
     }
 
     #[test]
     fn number_of_findings_is_bounded() {
-        let all = found(|findings| findings.within("all", |findings| (0..5000).for_each(|_| findings.invalid("x"))));
+        let all = found(|findings| {
+            findings.within("all", |findings| {
+                (0..5000).for_each(|_| findings.invalid("x"))
+            })
+        });
         assert_eq!(all.split(", ").count(), MAX_FINDINGS);
         assert!(all.starts_with("Invalid field: all, Invalid field: x"));
     }

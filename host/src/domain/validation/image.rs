@@ -10,7 +10,9 @@ const CHECKSUMS: [&str; 3] = ["md5", "sha1", "sha256"];
 
 /// Requires a checksum and its algorithm together, or neither.
 pub(super) fn checksum(algorithm: &[u8], value: &[u8], findings: &mut Findings) {
-    let known = CHECKSUMS.iter().any(|known| algorithm.eq_ignore_ascii_case(known.as_bytes()));
+    let known = CHECKSUMS
+        .iter()
+        .any(|known| algorithm.eq_ignore_ascii_case(known.as_bytes()));
     match (algorithm.is_empty(), value.is_empty()) {
         (true, true) => {}
         (true, false) => findings.invalid("checksum algorithm"),
@@ -29,7 +31,9 @@ impl Validate for CachedDependency {
 
 pub(super) fn cached_dependencies(dependencies: &[CachedDependency], findings: &mut Findings) {
     for dependency in dependencies {
-        findings.within("cached_dependency", |findings| dependency.validate(findings));
+        findings.within("cached_dependency", |findings| {
+            dependency.validate(findings)
+        });
     }
 }
 
@@ -37,19 +41,31 @@ impl Validate for ImageLayer {
     fn validate(&self, findings: &mut Findings) {
         findings.required("url", &self.url);
         findings.required("destination_path", &self.destination_path);
-        findings
-            .invalid_if(!matches!(Type::try_from(self.layer_type), Ok(Type::Shared | Type::Exclusive)), "layer_type");
+        findings.invalid_if(
+            !matches!(
+                Type::try_from(self.layer_type),
+                Ok(Type::Shared | Type::Exclusive)
+            ),
+            "layer_type",
+        );
         let media = MediaType::try_from(self.media_type);
-        findings.invalid_if(!matches!(media, Ok(MediaType::Tgz | MediaType::Tar | MediaType::Zip)), "media_type");
+        findings.invalid_if(
+            !matches!(media, Ok(MediaType::Tgz | MediaType::Tar | MediaType::Zip)),
+            "media_type",
+        );
 
         let algorithm = DigestAlgorithm::try_from(self.digest_algorithm);
         let no_algorithm = algorithm == Ok(DigestAlgorithm::Invalid);
-        let known_algorithm = matches!(algorithm, Ok(DigestAlgorithm::Sha256 | DigestAlgorithm::Sha512));
+        let known_algorithm = matches!(
+            algorithm,
+            Ok(DigestAlgorithm::Sha256 | DigestAlgorithm::Sha512)
+        );
         let no_value = self.digest_value.is_empty();
         let exclusive = is_exclusive(self);
         findings.invalid_if(no_algorithm && (!no_value || exclusive), "digest_algorithm");
         findings.invalid_if(no_value && (!no_algorithm || exclusive), "digest_value");
-        // A value without an algorithm is found a second time here, as in Diego; clients may compare the text.
+        // A value without an algorithm is found a second time here, as in Diego; clients may
+        // compare the text.
         findings.invalid_if(!no_value && !known_algorithm, "digest_algorithm");
     }
 }
@@ -109,21 +125,45 @@ mod tests {
 
     #[test]
     fn cached_dependency_needs_both_ends() {
-        let dependency =
-            |from: &str, to: &str| CachedDependency { from: from.into(), to: to.into(), ..Default::default() };
+        let dependency = |from: &str, to: &str| CachedDependency {
+            from: from.into(),
+            to: to.into(),
+            ..Default::default()
+        };
         assert_eq!(check(&dependency("f", "t")), Ok(()));
-        assert_eq!(check(&dependency("", "t")).unwrap_err(), "Invalid field: from");
-        assert_eq!(check(&dependency("f", "")).unwrap_err(), "Invalid field: to");
-        let algorithm_alone = CachedDependency { checksum_algorithm: b"md5".to_vec(), ..dependency("f", "t") };
-        assert_eq!(check(&algorithm_alone).unwrap_err(), "Invalid field: checksum value");
-        let all = [dependency("", "t"), dependency("f", "t"), dependency("f", "")];
+        assert_eq!(
+            check(&dependency("", "t")).unwrap_err(),
+            "Invalid field: from"
+        );
+        assert_eq!(
+            check(&dependency("f", "")).unwrap_err(),
+            "Invalid field: to"
+        );
+        let algorithm_alone = CachedDependency {
+            checksum_algorithm: b"md5".to_vec(),
+            ..dependency("f", "t")
+        };
+        assert_eq!(
+            check(&algorithm_alone).unwrap_err(),
+            "Invalid field: checksum value"
+        );
+        let all = [
+            dependency("", "t"),
+            dependency("f", "t"),
+            dependency("f", ""),
+        ];
         assert_eq!(
             found(|findings| cached_dependencies(&all, findings)),
             "Invalid field: cached_dependency, Invalid field: from, Invalid field: cached_dependency, Invalid field: to"
         );
     }
 
-    fn layer(layer_type: i32, media_type: i32, digest_algorithm: i32, digest_value: &str) -> ImageLayer {
+    fn layer(
+        layer_type: i32,
+        media_type: i32,
+        digest_algorithm: i32,
+        digest_value: &str,
+    ) -> ImageLayer {
         ImageLayer {
             url: b"u".to_vec(),
             destination_path: b"d".to_vec(),
@@ -137,13 +177,26 @@ mod tests {
 
     #[test]
     fn layer_needs_a_source_a_destination_and_known_types() {
-        let expected =
-            |layer: ImageLayer, expected: &str| assert_eq!(check(&layer).err().unwrap_or_default(), expected);
+        let expected = |layer: ImageLayer, expected: &str| {
+            assert_eq!(check(&layer).err().unwrap_or_default(), expected)
+        };
         expected(layer(1, 1, 0, ""), "");
         expected(layer(1, 2, 1, "v"), "");
         expected(layer(2, 3, 2, "v"), "");
-        expected(ImageLayer { url: vec![], ..layer(1, 1, 0, "") }, "Invalid field: url");
-        expected(ImageLayer { destination_path: vec![], ..layer(1, 1, 0, "") }, "Invalid field: destination_path");
+        expected(
+            ImageLayer {
+                url: vec![],
+                ..layer(1, 1, 0, "")
+            },
+            "Invalid field: url",
+        );
+        expected(
+            ImageLayer {
+                destination_path: vec![],
+                ..layer(1, 1, 0, "")
+            },
+            "Invalid field: destination_path",
+        );
         for unknown in [0, 3, -1] {
             expected(layer(unknown, 1, 0, ""), "Invalid field: layer_type");
         }
@@ -175,7 +228,9 @@ mod tests {
             (exclusive, 3, "v", ALGORITHM),
             (exclusive, 3, "", VALUE),
         ] {
-            let text = check(&layer(layer_type, 1, algorithm, value)).err().unwrap_or_default();
+            let text = check(&layer(layer_type, 1, algorithm, value))
+                .err()
+                .unwrap_or_default();
             assert_eq!(text, expected, "{layer_type} {algorithm} {value:?}");
         }
     }
@@ -184,12 +239,20 @@ mod tests {
     fn exclusive_layer_needs_a_download_user() {
         let shared = || layer(1, 1, 1, "v");
         let exclusive = || layer(2, 1, 1, "v");
-        let found = |all: &[ImageLayer], user: &str| found(|findings| layers(all, user.as_bytes(), findings));
+        let found = |all: &[ImageLayer], user: &str| {
+            found(|findings| layers(all, user.as_bytes(), findings))
+        };
         assert_eq!(found(&[], ""), "");
         assert_eq!(found(&[shared()], ""), "");
         assert_eq!(found(&[shared(), exclusive()], "vcap"), "");
-        assert_eq!(found(&[exclusive(), exclusive(), shared()], ""), "Invalid field: legacy_download_user");
-        let bad = ImageLayer { url: vec![], ..shared() };
+        assert_eq!(
+            found(&[exclusive(), exclusive(), shared()], ""),
+            "Invalid field: legacy_download_user"
+        );
+        let bad = ImageLayer {
+            url: vec![],
+            ..shared()
+        };
         assert_eq!(
             found(&[bad.clone(), exclusive(), bad], ""),
             "Invalid field: image_layer, Invalid field: url, Invalid field: image_layer, Invalid field: url, \
@@ -205,7 +268,10 @@ mod tests {
             (true, false, "Invalid field: image_password"),
             (false, true, "Invalid field: image_username"),
         ] {
-            assert_eq!(found(|findings| credentials(username, password, findings)), expected);
+            assert_eq!(
+                found(|findings| credentials(username, password, findings)),
+                expected
+            );
         }
     }
 }

@@ -2,8 +2,8 @@
 //! environment, volumes, metric tags and the callback's URL are not validated.
 
 use bbs_proto::models::{
-    CompleteTaskRequest, DesireTaskRequest, FailTaskRequest, RejectTaskRequest, StartTaskRequest, TaskByGuidRequest,
-    TaskDefinition, TaskGuidRequest, TasksRequest,
+    CompleteTaskRequest, DesireTaskRequest, FailTaskRequest, RejectTaskRequest, StartTaskRequest,
+    TaskByGuidRequest, TaskDefinition, TaskGuidRequest, TasksRequest,
 };
 
 use super::desired_lrp::{LONGEST_ANNOTATION, log_rate};
@@ -22,7 +22,11 @@ impl Validate for TaskDefinition {
         for rule in &self.egress_rules {
             findings.invalid_if(check(rule).is_err(), "egress_rules");
         }
-        image::credentials(!self.image_username.is_empty(), !self.image_password.is_empty(), findings);
+        image::credentials(
+            !self.image_username.is_empty(),
+            !self.image_password.is_empty(),
+            findings,
+        );
         image::cached_dependencies(&self.cached_dependencies, findings);
         image::layers(&self.image_layers, &self.legacy_download_user, findings);
     }

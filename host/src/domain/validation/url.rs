@@ -10,11 +10,16 @@ pub(super) fn has_scheme(text: &[u8]) -> bool {
     if text.iter().any(u8::is_ascii_control) {
         return false;
     }
-    let Some(rest) = after_scheme(text) else { return false };
+    let Some(rest) = after_scheme(text) else {
+        return false;
+    };
     let (rest, _query) = cut(rest, b'?');
     let rest_is_good = match rest.strip_prefix(b"//") {
         Some(hierarchical) => {
-            let path = hierarchical.iter().position(|byte| *byte == b'/').unwrap_or(hierarchical.len());
+            let path = hierarchical
+                .iter()
+                .position(|byte| *byte == b'/')
+                .unwrap_or(hierarchical.len());
             authority(&hierarchical[..path]) && escapes(&hierarchical[path..])
         }
         None => !rest.starts_with(b"/") || escapes(rest),
@@ -29,10 +34,14 @@ fn after_scheme(text: &[u8]) -> Option<&[u8]> {
     (scheme.first()?.is_ascii_alphabetic() && scheme.iter().all(legal)).then_some(rest)
 }
 
-/// Splits before the first `mark`; the second part starts with it. A mark is never part of an escape, so it can
-/// stay.
+/// Splits before the first `mark`; the second part starts with it. A mark is never part of an
+/// escape, so it can stay.
 fn cut(text: &[u8], mark: u8) -> (&[u8], &[u8]) {
-    text.split_at(text.iter().position(|byte| *byte == mark).unwrap_or(text.len()))
+    text.split_at(
+        text.iter()
+            .position(|byte| *byte == mark)
+            .unwrap_or(text.len()),
+    )
 }
 
 fn authority(text: &[u8]) -> bool {
@@ -57,7 +66,10 @@ fn host(text: &[u8]) -> bool {
         },
         Some(_) => false,
         None => {
-            let colon = text.iter().rposition(|byte| *byte == b':').unwrap_or(text.len());
+            let colon = text
+                .iter()
+                .rposition(|byte| *byte == b':')
+                .unwrap_or(text.len());
             // Earlier colons are part of the name; only the last one introduces a port.
             name(&text[..colon]) && port(&text[colon..])
         }
@@ -66,7 +78,11 @@ fn host(text: &[u8]) -> bool {
 
 /// Empty, or a colon and any number of digits.
 fn port(text: &[u8]) -> bool {
-    text.strip_prefix(b":").unwrap_or(text).iter().all(u8::is_ascii_digit) && (text.is_empty() || text[0] == b':')
+    text.strip_prefix(b":")
+        .unwrap_or(text)
+        .iter()
+        .all(u8::is_ascii_digit)
+        && (text.is_empty() || text[0] == b':')
 }
 
 /// An address and, after an escaped percent sign, an optional zone.
@@ -75,9 +91,11 @@ fn ipv6(text: &[u8]) -> bool {
         Some(at) => (&text[..at], Some(&text[at + 3..])),
         None => (text, None),
     };
-    let address_is_good = std::str::from_utf8(address).is_ok_and(|address| address.parse::<Ipv6Addr>().is_ok());
+    let address_is_good =
+        std::str::from_utf8(address).is_ok_and(|address| address.parse::<Ipv6Addr>().is_ok());
     let in_zone = |byte: u8| byte == b' ' || byte == b'%' || host_character(byte);
-    address_is_good && zone.is_none_or(|zone| !zone.is_empty() && each(zone, not_forbidden, in_zone))
+    address_is_good
+        && zone.is_none_or(|zone| !zone.is_empty() && each(zone, not_forbidden, in_zone))
 }
 
 /// A host name: ASCII of the URL grammar and any non-ASCII; only the latter may be escaped.
@@ -115,7 +133,9 @@ fn each(text: &[u8], plain: impl Fn(u8) -> bool, escaped: impl Fn(u8) -> bool) -
 }
 
 fn hexadecimal(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
+    char::from(digit)
+        .to_digit(16)
+        .and_then(|value| u8::try_from(value).ok())
 }
 
 #[cfg(test)]
@@ -142,8 +162,8 @@ mod tests {
             assert!(has_scheme(good.as_bytes()), "{good}");
         }
         for bad in [
-            "", "foo", ":", ":x", "1a:x", "+a:x", "-a:x", ".a:x", "a_b:x", "a b:x", "a/b:c", "*", "//host/x", "/x:y",
-            "a%41:x", "\u{e4}:x", "?a:x", "a#b:c",
+            "", "foo", ":", ":x", "1a:x", "+a:x", "-a:x", ".a:x", "a_b:x", "a b:x", "a/b:c", "*",
+            "//host/x", "/x:y", "a%41:x", "\u{e4}:x", "?a:x", "a#b:c",
         ] {
             assert!(!has_scheme(bad.as_bytes()), "{bad}");
         }
@@ -161,10 +181,27 @@ mod tests {
 
     #[test]
     fn escapes_are_checked_in_paths_and_fragments_only() {
-        for good in ["a:/%41", "a:/%fF", "a://h/%00", "a:x#%41", "a:/x?%", "a://h?%zz", "a:%"] {
+        for good in [
+            "a:/%41",
+            "a:/%fF",
+            "a://h/%00",
+            "a:x#%41",
+            "a:/x?%",
+            "a://h?%zz",
+            "a:%",
+        ] {
             assert!(has_scheme(good.as_bytes()), "{good}");
         }
-        for bad in ["a:/%", "a:/%4", "a:/%4g", "a:/%g4", "a:///%", "a:x#%", "a:x#%zz", "a://h/%zz"] {
+        for bad in [
+            "a:/%",
+            "a:/%4",
+            "a:/%4g",
+            "a:/%g4",
+            "a:///%",
+            "a:x#%",
+            "a:x#%zz",
+            "a://h/%zz",
+        ] {
             assert!(!has_scheme(bad.as_bytes()), "{bad}");
         }
     }
@@ -187,8 +224,8 @@ mod tests {
         }
         assert!(has_scheme(b"a://h\xff/x"));
         for bad in [
-            "a://h:x", "a://h:8x", "a://h:-1", "a:// ", "a://h h/", "a://h%41", "a://h%", "a://h\\", "a://h{",
-            "a://h|", "a://h^", "a://h`",
+            "a://h:x", "a://h:8x", "a://h:-1", "a:// ", "a://h h/", "a://h%41", "a://h%",
+            "a://h\\", "a://h{", "a://h|", "a://h^", "a://h`",
         ] {
             assert!(!has_scheme(bad.as_bytes()), "{bad}");
         }
@@ -244,9 +281,16 @@ mod tests {
         ] {
             assert!(has_scheme(good.as_bytes()), "{good}");
         }
-        for bad in
-            ["a://u @h", "a://u%@h", "a://u:%zz@h", "a://u[@h", "a://\u{e4}@h", "a://u\"@h", "a://u@h h", "a://u<@h"]
-        {
+        for bad in [
+            "a://u @h",
+            "a://u%@h",
+            "a://u:%zz@h",
+            "a://u[@h",
+            "a://\u{e4}@h",
+            "a://u\"@h",
+            "a://u@h h",
+            "a://u<@h",
+        ] {
             assert!(!has_scheme(bad.as_bytes()), "{bad}");
         }
     }

@@ -14,10 +14,18 @@ impl Validate for VolumeMount {
         if !matches!(&self.mode[..], b"r" | b"rw") {
             findings.add("invalid volume_mount mode");
         }
-        if self.shared.as_ref().is_some_and(|device| device.volume_id.is_empty()) {
+        if self
+            .shared
+            .as_ref()
+            .is_some_and(|device| device.volume_id.is_empty())
+        {
             findings.add("invalid volume_mount volume id");
         }
-        if self.dedicated.as_ref().is_some_and(|device| device.mounter_id.is_empty()) {
+        if self
+            .dedicated
+            .as_ref()
+            .is_some_and(|device| device.mounter_id.is_empty())
+        {
             findings.add("invalid volume_mount mounter id");
         }
     }
@@ -37,7 +45,11 @@ mod tests {
     use super::*;
 
     fn mount() -> VolumeMount {
-        VolumeMount { driver: b"nfs".to_vec(), mode: b"rw".to_vec(), ..Default::default() }
+        VolumeMount {
+            driver: b"nfs".to_vec(),
+            mode: b"rw".to_vec(),
+            ..Default::default()
+        }
     }
 
     fn found(mount: &VolumeMount) -> String {
@@ -47,22 +59,74 @@ mod tests {
     #[test]
     fn mount_needs_a_driver_and_a_mode() {
         assert_eq!(found(&mount()), "");
-        assert_eq!(found(&VolumeMount { mode: b"r".to_vec(), ..mount() }), "");
-        assert_eq!(found(&VolumeMount { driver: vec![], ..mount() }), "invalid volume_mount driver");
+        assert_eq!(
+            found(&VolumeMount {
+                mode: b"r".to_vec(),
+                ..mount()
+            }),
+            ""
+        );
+        assert_eq!(
+            found(&VolumeMount {
+                driver: vec![],
+                ..mount()
+            }),
+            "invalid volume_mount driver"
+        );
         for mode in ["", "w", "RW", "rw ", "ro"] {
-            assert_eq!(found(&VolumeMount { mode: mode.into(), ..mount() }), "invalid volume_mount mode", "{mode:?}");
+            assert_eq!(
+                found(&VolumeMount {
+                    mode: mode.into(),
+                    ..mount()
+                }),
+                "invalid volume_mount mode",
+                "{mode:?}"
+            );
         }
     }
 
     #[test]
     fn device_needs_an_id() {
-        let shared = |id: &str| Some(SharedDevice { volume_id: id.into(), ..Default::default() });
-        let dedicated = |id: &str| Some(DedicatedDevice { mounter_id: id.into(), ..Default::default() });
-        assert_eq!(found(&VolumeMount { shared: shared("v"), dedicated: dedicated("m"), ..mount() }), "");
-        assert_eq!(found(&VolumeMount { shared: shared(""), ..mount() }), "invalid volume_mount volume id");
-        assert_eq!(found(&VolumeMount { dedicated: dedicated(""), ..mount() }), "invalid volume_mount mounter id");
+        let shared = |id: &str| {
+            Some(SharedDevice {
+                volume_id: id.into(),
+                ..Default::default()
+            })
+        };
+        let dedicated = |id: &str| {
+            Some(DedicatedDevice {
+                mounter_id: id.into(),
+                ..Default::default()
+            })
+        };
         assert_eq!(
-            found(&VolumeMount { shared: shared(""), dedicated: dedicated(""), ..VolumeMount::default() }),
+            found(&VolumeMount {
+                shared: shared("v"),
+                dedicated: dedicated("m"),
+                ..mount()
+            }),
+            ""
+        );
+        assert_eq!(
+            found(&VolumeMount {
+                shared: shared(""),
+                ..mount()
+            }),
+            "invalid volume_mount volume id"
+        );
+        assert_eq!(
+            found(&VolumeMount {
+                dedicated: dedicated(""),
+                ..mount()
+            }),
+            "invalid volume_mount mounter id"
+        );
+        assert_eq!(
+            found(&VolumeMount {
+                shared: shared(""),
+                dedicated: dedicated(""),
+                ..VolumeMount::default()
+            }),
             "invalid volume_mount driver, invalid volume_mount mode, invalid volume_mount volume id, \
              invalid volume_mount mounter id"
         );
@@ -71,8 +135,13 @@ mod tests {
     #[test]
     fn files_are_limited_to_one_mebibyte_in_total() {
         let found = |lengths: &[usize]| {
-            let all: Vec<File> =
-                lengths.iter().map(|length| File { content: vec![0; *length], ..Default::default() }).collect();
+            let all: Vec<File> = lengths
+                .iter()
+                .map(|length| File {
+                    content: vec![0; *length],
+                    ..Default::default()
+                })
+                .collect();
             let mut findings = Findings::default();
             files(&all, &mut findings);
             findings.to_string()
@@ -81,6 +150,9 @@ mod tests {
         assert_eq!(found(&[1_048_576]), "");
         assert_eq!(found(&[1_048_575, 1]), "");
         assert_eq!(found(&[1_048_577]), "Invalid field: volumeMountedFiles");
-        assert_eq!(found(&[1_048_575, 1, 1]), "Invalid field: volumeMountedFiles");
+        assert_eq!(
+            found(&[1_048_575, 1, 1]),
+            "Invalid field: volumeMountedFiles"
+        );
     }
 }

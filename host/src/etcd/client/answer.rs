@@ -1,4 +1,5 @@
-//! Parses etcd's answers as they arrive: leaves are passed on one batch at a time, and no more of an answer is in memory.
+//! Parses etcd's answers as they arrive: leaves are passed on one batch at a time, and no more of
+//! an answer is in memory.
 
 use std::io::{BufReader, Read};
 
@@ -12,7 +13,8 @@ use crate::etcd::Leaf;
 const BATCH_LEAVES: usize = 256;
 /// Bytes of values after which a batch is passed on.
 const BATCH_BYTES: usize = 1 << 20;
-/// Bytes between the ends of two leaves: above the largest value that etcd takes, about 10 MB, with all of its characters escaped.
+/// Bytes between the ends of two leaves: above the largest value that etcd takes, about 10 MB, with
+/// all of its characters escaped.
 const MOST_LEAF_BYTES: usize = 64 << 20;
 
 /// An error answer.
@@ -39,19 +41,28 @@ impl<'de> Deserialize<'de> for LeafAnswer {
         })
         .deserialize(deserializer)?;
         let leaf = found.pop().filter(|_| found.is_empty());
-        leaf.map(Self).ok_or_else(|| D::Error::custom("the answer is not about one leaf"))
+        leaf.map(Self)
+            .ok_or_else(|| D::Error::custom("the answer is not about one leaf"))
     }
 }
 
-/// Parses the answer of a recursive read and sends its leaves. Returns their number. Blocks until chunks arrive and batches are taken.
+/// Parses the answer of a recursive read and sends its leaves. Returns their number. Blocks until
+/// chunks arrive and batches are taken.
 pub(super) fn parse_leaves(
     chunks: mpsc::Receiver<Vec<u8>>,
     into: &mpsc::Sender<Vec<Leaf>>,
 ) -> Result<u64, serde_json::Error> {
     let (mut batch, mut bytes, mut leaves) = (Vec::new(), 0, 0);
     let since_leaf = std::cell::Cell::new(0);
-    let reader =
-        BufReader::with_capacity(64 << 10, ChunkReader { chunks, chunk: Vec::new(), at: 0, since_leaf: &since_leaf });
+    let reader = BufReader::with_capacity(
+        64 << 10,
+        ChunkReader {
+            chunks,
+            chunk: Vec::new(),
+            at: 0,
+            since_leaf: &since_leaf,
+        },
+    );
     let mut parser = serde_json::Deserializer::from_reader(reader);
     let mut emit = |leaf: Leaf| {
         since_leaf.set(0);
@@ -86,13 +97,17 @@ impl Read for ChunkReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         // An empty chunk is not the end.
         while self.at == self.chunk.len() {
-            let Some(next) = self.chunks.blocking_recv() else { return Ok(0) };
+            let Some(next) = self.chunks.blocking_recv() else {
+                return Ok(0);
+            };
             (self.chunk, self.at) = (next, 0);
         }
         let length = buffer.len().min(self.chunk.len() - self.at);
         self.since_leaf.set(self.since_leaf.get() + length);
         if self.since_leaf.get() > MOST_LEAF_BYTES {
-            return Err(std::io::Error::other(format!("a node has more than {MOST_LEAF_BYTES} bytes")));
+            return Err(std::io::Error::other(format!(
+                "a node has more than {MOST_LEAF_BYTES} bytes"
+            )));
         }
         buffer[..length].copy_from_slice(&self.chunk[self.at..self.at + length]);
         self.at += length;
@@ -134,7 +149,11 @@ impl<'de> Visitor<'de> for AnswerSeed<'_> {
                 map.next_value::<IgnoredAny>()?;
             }
         }
-        if has_node { Ok(()) } else { Err(A::Error::missing_field("node")) }
+        if has_node {
+            Ok(())
+        } else {
+            Err(A::Error::missing_field("node"))
+        }
     }
 }
 
@@ -172,10 +191,16 @@ impl<'de> Visitor<'de> for NodeSeed<'_> {
             match name.as_str() {
                 "key" => once(&mut node.key, "key", map.next_value()?)?,
                 "value" => once(&mut node.value, "value", map.next_value()?)?,
-                "modifiedIndex" => once(&mut node.modified_index, "modifiedIndex", map.next_value()?)?,
+                "modifiedIndex" => {
+                    once(&mut node.modified_index, "modifiedIndex", map.next_value()?)?
+                }
                 "expiration" => once(&mut node.expiration, "expiration", map.next_value()?)?,
                 "dir" => once(&mut node.dir, "dir", map.next_value()?)?,
-                "nodes" => once(&mut node.nodes, "nodes", map.next_value_seed(NodesSeed(&mut *self.0))?)?,
+                "nodes" => once(
+                    &mut node.nodes,
+                    "nodes",
+                    map.next_value_seed(NodesSeed(&mut *self.0))?,
+                )?,
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -183,9 +208,12 @@ impl<'de> Visitor<'de> for NodeSeed<'_> {
             return Ok(());
         }
         let key = node.key.ok_or_else(|| A::Error::missing_field("key"))?;
-        let modified_index = node.modified_index.ok_or_else(|| A::Error::missing_field("modifiedIndex"))?;
+        let modified_index = node
+            .modified_index
+            .ok_or_else(|| A::Error::missing_field("modifiedIndex"))?;
         let expires_at_ns = node.expiration.map(|text| {
-            nanoseconds(&text).ok_or_else(|| A::Error::custom(format!("the expiration of {key} is no time")))
+            nanoseconds(&text)
+                .ok_or_else(|| A::Error::custom(format!("the expiration of {key} is no time")))
         });
         let leaf = Leaf {
             key,
@@ -193,11 +221,19 @@ impl<'de> Visitor<'de> for NodeSeed<'_> {
             modified_index,
             expires_at_ns: expires_at_ns.transpose()?,
         };
-        if (self.0)(leaf) { Ok(()) } else { Err(A::Error::custom(ABANDONED)) }
+        if (self.0)(leaf) {
+            Ok(())
+        } else {
+            Err(A::Error::custom(ABANDONED))
+        }
     }
 }
 
-fn once<T, E: serde::de::Error>(field: &mut Option<T>, name: &'static str, value: T) -> Result<(), E> {
+fn once<T, E: serde::de::Error>(
+    field: &mut Option<T>,
+    name: &'static str,
+    value: T,
+) -> Result<(), E> {
     match field.replace(value) {
         None => Ok(()),
         Some(_) => Err(E::duplicate_field(name)),
@@ -206,7 +242,9 @@ fn once<T, E: serde::de::Error>(field: &mut Option<T>, name: &'static str, value
 
 /// A time of RFC 3339 in nanoseconds since 1970.
 fn nanoseconds(text: &str) -> Option<i64> {
-    chrono::DateTime::parse_from_rfc3339(text).ok()?.timestamp_nanos_opt()
+    chrono::DateTime::parse_from_rfc3339(text)
+        .ok()?
+        .timestamp_nanos_opt()
 }
 
 /// The nodes of a directory.
@@ -244,11 +282,15 @@ mod tests {
         let (chunk, chunks) = mpsc::channel(2);
         let (into, mut batches) = mpsc::channel(body.len() + 1);
         let (front, back) = body.split_at(at);
-        [front, back].into_iter().for_each(|part| chunk.try_send(part.to_vec()).unwrap());
+        [front, back]
+            .into_iter()
+            .for_each(|part| chunk.try_send(part.to_vec()).unwrap());
         drop(chunk);
         let count = parse_leaves(chunks, &into)?;
         drop(into);
-        let leaves: Vec<_> = std::iter::from_fn(|| batches.blocking_recv()).flatten().collect();
+        let leaves: Vec<_> = std::iter::from_fn(|| batches.blocking_recv())
+            .flatten()
+            .collect();
         assert_eq!(leaves.len() as u64, count);
         Ok(leaves)
     }
@@ -256,12 +298,18 @@ mod tests {
     /// A node, with the values of its leaves in order.
     fn node() -> impl Strategy<Value = (Value, Vec<String>)> {
         let leaf = any::<(String, String, u64)>().prop_map(|(key, value, index)| {
-            (json!({"key": key, "value": value, "modifiedIndex": index, "createdIndex": 1}), vec![value])
+            (
+                json!({"key": key, "value": value, "modifiedIndex": index, "createdIndex": 1}),
+                vec![value],
+            )
         });
         leaf.prop_recursive(3, 12, 3, |inner| {
             prop::collection::vec(inner, 0..3).prop_map(|nodes| {
                 let (nodes, leaves): (Vec<_>, Vec<_>) = nodes.into_iter().unzip();
-                (json!({"key": "/d", "dir": true, "nodes": nodes}), leaves.concat())
+                (
+                    json!({"key": "/d", "dir": true, "nodes": nodes}),
+                    leaves.concat(),
+                )
             })
         })
     }

@@ -32,14 +32,21 @@ impl Members {
                 .read_timeout(config.answer_timeout)
         };
         let client = match &config.tls {
-            Some(files) => client().tls_backend_preconfigured(tls::client::config(files, None)?).build(),
+            Some(files) => client()
+                .tls_backend_preconfigured(tls::client::config(files, None)?)
+                .build(),
             None => tls::client::of_system(client),
         };
         let client = client.map_err(EtcdError::Client)?;
-        Ok(Self { client, urls: config.urls.clone(), answer_timeout: config.answer_timeout })
+        Ok(Self {
+            client,
+            urls: config.urls.clone(),
+            answer_timeout: config.answer_timeout,
+        })
     }
 
-    /// Sends a request to each member in turn until one answers and has a majority. Any other answer is returned.
+    /// Sends a request to each member in turn until one answers and has a majority. Any other
+    /// answer is returned.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -53,7 +60,12 @@ impl Members {
             let request = match form {
                 Some((name, value)) => {
                     let body = url_encoded(name, value);
-                    request.header(reqwest::header::CONTENT_TYPE, "application/x-www-form-urlencoded").body(body)
+                    request
+                        .header(
+                            reqwest::header::CONTENT_TYPE,
+                            "application/x-www-form-urlencoded",
+                        )
+                        .body(body)
                 }
                 None => request,
             };
@@ -64,7 +76,11 @@ impl Members {
                 }
                 Ok(answer) => return Ok(answer),
                 Err(source) if source.is_timeout() && !source.is_connect() => {
-                    last = Some(EtcdError::Silent { member: base.clone(), limit: self.answer_timeout, source });
+                    last = Some(EtcdError::Silent {
+                        member: base.clone(),
+                        limit: self.answer_timeout,
+                        source,
+                    });
                 }
                 Err(source) => last = Some(EtcdError::of_connection(base, source)),
             }
@@ -86,6 +102,9 @@ pub(super) fn shown(url: &Url) -> String {
 
 /// A header that every answer of etcd has.
 pub(super) fn header(answer: &Response, name: &'static str) -> Result<String, EtcdError> {
-    let value = answer.headers().get(name).and_then(|value| value.to_str().ok());
+    let value = answer
+        .headers()
+        .get(name)
+        .and_then(|value| value.to_str().ok());
     value.map(str::to_owned).ok_or(EtcdError::Header { name })
 }

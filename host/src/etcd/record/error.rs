@@ -3,7 +3,8 @@
 use bbs_encryption::EncryptionError;
 use bbs_proto::prost::DecodeError;
 
-/// The reason for which a value is not the record of its path. Contains no content of the record but guids.
+/// The reason for which a value is not the record of its path. Contains no content of the record
+/// but guids.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// No release wrote an empty record, but a failed etcd migration may have left one.
@@ -17,7 +18,9 @@ pub enum RecordError {
     #[error("the value is not base64: it is damaged")]
     Base64,
     /// Of a sealed value.
-    #[error("the value is cut short: {length} bytes after base64, fewer than label, nonce and tag need")]
+    #[error(
+        "the value is cut short: {length} bytes after base64, fewer than label, nonce and tag need"
+    )]
     #[allow(missing_docs, reason = "named in the message")]
     Truncated { length: usize },
     /// The keyring has no such key.
@@ -39,7 +42,10 @@ pub enum RecordError {
     /// Of valid JSON.
     #[error("the JSON member {key:?} is not {expected}")]
     #[allow(missing_docs, reason = "named in the message")]
-    JsonMember { key: &'static str, expected: &'static str },
+    JsonMember {
+        key: &'static str,
+        expected: &'static str,
+    },
     /// Scheduling infos and run infos were protobuf from the first.
     #[error("the value is JSON, which no release of Diego wrote for this kind of record")]
     UnexpectedJson,
@@ -75,7 +81,9 @@ impl From<EncryptionError> for RecordError {
         match error {
             EncryptionError::Encoding { found } => Self::Encoding { found },
             EncryptionError::Base64 => Self::Base64,
-            EncryptionError::Truncated { length } | EncryptionError::Envelope { length } => Self::Truncated { length },
+            EncryptionError::Truncated { length } | EncryptionError::Envelope { length } => {
+                Self::Truncated { length }
+            }
             EncryptionError::UnknownKey { label } => Self::UnknownLabel { label },
             EncryptionError::Cipher { label } => Self::NotOpened { label },
         }

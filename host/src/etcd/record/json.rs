@@ -1,5 +1,6 @@
-//! JSON payloads: what the receptor (to 2015-08) and the first releases of the BBS (to 0.1428) wrote. Go's decoder read them:
-//! keys match in any case, unknown keys are ignored, and `null` is zero.
+//! JSON payloads: what the receptor (to 2015-08) and the first releases of the BBS (to 0.1428)
+//! wrote. Go's decoder read them: keys match in any case, unknown keys are ignored, and `null` is
+//! zero.
 
 mod action;
 mod lrp;

@@ -19,7 +19,11 @@ pub enum RecordKey {
     /// `/v1/desired_lrp/run/<guid>`.
     RunInfo { process_guid: String },
     /// `/v1/actual/<guid>/<index>/instance` or `.../evacuating`.
-    ActualLrp { process_guid: String, index: i32, evacuating: bool },
+    ActualLrp {
+        process_guid: String,
+        index: i32,
+        evacuating: bool,
+    },
     /// `/v1/task/<guid>`.
     Task { guid: String },
     /// Every other path.
@@ -43,25 +47,49 @@ pub enum RecordKind {
 }
 
 impl RecordKey {
-    /// What a whole path names. An instance index is written as Diego wrote it, in decimal without sign or leading zero.
+    /// What a whole path names. An instance index is written as Diego wrote it, in decimal without
+    /// sign or leading zero.
     pub fn of(path: &str) -> Self {
-        let Some(path) = path.strip_prefix('/') else { return Self::Foreign };
-        if let Some(name) = path.strip_prefix("v1/domain/").filter(|name| !name.is_empty()) {
-            return Self::Domain { name: name.to_owned() };
+        let Some(path) = path.strip_prefix('/') else {
+            return Self::Foreign;
+        };
+        if let Some(name) = path
+            .strip_prefix("v1/domain/")
+            .filter(|name| !name.is_empty())
+        {
+            return Self::Domain {
+                name: name.to_owned(),
+            };
         }
         match path.split('/').collect::<Vec<_>>()[..] {
             ["version"] => Self::Version,
             ["encryption-key"] => Self::KeyLabel,
-            ["v1", "desired", guid] => Self::DesiredLrp { process_guid: guid.to_owned() },
-            ["v1", "desired_lrp", "schedule", guid] => Self::SchedulingInfo { process_guid: guid.to_owned() },
-            ["v1", "desired_lrp", "run", guid] => Self::RunInfo { process_guid: guid.to_owned() },
-            ["v1", "actual", guid, index, slot @ ("instance" | "evacuating")] => match parse_index(index) {
-                Some(index) => {
-                    Self::ActualLrp { process_guid: guid.to_owned(), index, evacuating: slot == "evacuating" }
-                }
+            ["v1", "desired", guid] => Self::DesiredLrp {
+                process_guid: guid.to_owned(),
+            },
+            ["v1", "desired_lrp", "schedule", guid] => Self::SchedulingInfo {
+                process_guid: guid.to_owned(),
+            },
+            ["v1", "desired_lrp", "run", guid] => Self::RunInfo {
+                process_guid: guid.to_owned(),
+            },
+            [
+                "v1",
+                "actual",
+                guid,
+                index,
+                slot @ ("instance" | "evacuating"),
+            ] => match parse_index(index) {
+                Some(index) => Self::ActualLrp {
+                    process_guid: guid.to_owned(),
+                    index,
+                    evacuating: slot == "evacuating",
+                },
                 None => Self::Foreign,
             },
-            ["v1", "task", guid] => Self::Task { guid: guid.to_owned() },
+            ["v1", "task", guid] => Self::Task {
+                guid: guid.to_owned(),
+            },
             _ => Self::Foreign,
         }
     }
@@ -75,8 +103,12 @@ impl RecordKey {
             Self::DesiredLrp { .. } => RecordKind::DesiredLrp,
             Self::SchedulingInfo { .. } => RecordKind::SchedulingInfo,
             Self::RunInfo { .. } => RecordKind::RunInfo,
-            Self::ActualLrp { evacuating: false, .. } => RecordKind::ActualLrp,
-            Self::ActualLrp { evacuating: true, .. } => RecordKind::EvacuatingActualLrp,
+            Self::ActualLrp {
+                evacuating: false, ..
+            } => RecordKind::ActualLrp,
+            Self::ActualLrp {
+                evacuating: true, ..
+            } => RecordKind::EvacuatingActualLrp,
             Self::Task { .. } => RecordKind::Task,
             Self::Foreign => RecordKind::Foreign,
         }
@@ -120,8 +152,17 @@ fn parse_index(text: &str) -> Option<i32> {
 
 /// Checks a guid of the path by Diego's pattern.
 pub(super) fn check_guid(guid: &str) -> Result<(), RecordError> {
-    let is_valid = !guid.is_empty() && guid.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
-    if is_valid { Ok(()) } else { Err(RecordError::Guid { guid: guid.to_owned() }) }
+    let is_valid = !guid.is_empty()
+        && guid
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    if is_valid {
+        Ok(())
+    } else {
+        Err(RecordError::Guid {
+            guid: guid.to_owned(),
+        })
+    }
 }
 
 /// Checks that the record has the guid or index of its path.
@@ -130,8 +171,14 @@ pub(super) fn check_same(path: &str, found: &[u8]) -> Result<(), RecordError> {
         return Ok(());
     }
     // A field of another kind of record may be here, of any length.
-    let found = String::from_utf8_lossy(found).chars().take(LONGEST_SHOWN).collect();
-    Err(RecordError::KeyMismatch { path: path.to_owned(), found })
+    let found = String::from_utf8_lossy(found)
+        .chars()
+        .take(LONGEST_SHOWN)
+        .collect();
+    Err(RecordError::KeyMismatch {
+        path: path.to_owned(),
+        found,
+    })
 }
 
 const LONGEST_SHOWN: usize = 100;
@@ -142,15 +189,44 @@ mod tests {
 
     #[test]
     fn paths_name_records() {
-        let lrp = |index, evacuating| RecordKey::ActualLrp { process_guid: "g".into(), index, evacuating };
+        let lrp = |index, evacuating| RecordKey::ActualLrp {
+            process_guid: "g".into(),
+            index,
+            evacuating,
+        };
         for (path, expected) in [
             ("/version", RecordKey::Version),
             ("/encryption-key", RecordKey::KeyLabel),
-            ("/v1/domain/cf-apps", RecordKey::Domain { name: "cf-apps".into() }),
-            ("/v1/domain/a/b/c", RecordKey::Domain { name: "a/b/c".into() }),
-            ("/v1/desired/g", RecordKey::DesiredLrp { process_guid: "g".into() }),
-            ("/v1/desired_lrp/schedule/g", RecordKey::SchedulingInfo { process_guid: "g".into() }),
-            ("/v1/desired_lrp/run/g", RecordKey::RunInfo { process_guid: "g".into() }),
+            (
+                "/v1/domain/cf-apps",
+                RecordKey::Domain {
+                    name: "cf-apps".into(),
+                },
+            ),
+            (
+                "/v1/domain/a/b/c",
+                RecordKey::Domain {
+                    name: "a/b/c".into(),
+                },
+            ),
+            (
+                "/v1/desired/g",
+                RecordKey::DesiredLrp {
+                    process_guid: "g".into(),
+                },
+            ),
+            (
+                "/v1/desired_lrp/schedule/g",
+                RecordKey::SchedulingInfo {
+                    process_guid: "g".into(),
+                },
+            ),
+            (
+                "/v1/desired_lrp/run/g",
+                RecordKey::RunInfo {
+                    process_guid: "g".into(),
+                },
+            ),
             ("/v1/actual/g/0/instance", lrp(0, false)),
             ("/v1/actual/g/2147483647/evacuating", lrp(i32::MAX, true)),
             ("/v1/task/g", RecordKey::Task { guid: "g".into() }),
@@ -198,7 +274,10 @@ mod tests {
             assert_eq!(check_guid(guid), Ok(()));
         }
         for guid in ["", "a.b", "a b", "é", "a\n"] {
-            assert_eq!(check_guid(guid), Err(RecordError::Guid { guid: guid.into() }));
+            assert_eq!(
+                check_guid(guid),
+                Err(RecordError::Guid { guid: guid.into() })
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Protobuf payloads. Their field numbers are the present ones, except for volume mounts, whose earliest fields are decoded in a
-//! pass of their own.
+//! Protobuf payloads. Their field numbers are the present ones, except for volume mounts, whose
+//! earliest fields are decoded in a pass of their own.
 
 use bbs_proto::models::{DesiredLrpRunInfo, SharedDevice, Task, VolumeMount};
 use bbs_proto::prost::{self, Message, Name};
@@ -7,11 +7,13 @@ use bbs_proto::prost::{self, Message, Name};
 use super::RecordError;
 use crate::protobuf::{MOST_ELEMENTS, elements_of};
 
-/// Decodes a message that has no volume mounts. One with too many elements is refused before it is decoded: an empty
-/// submessage takes hundreds of times its encoded bytes.
+/// Decodes a message that has no volume mounts. One with too many elements is refused before it is
+/// decoded: an empty submessage takes hundreds of times its encoded bytes.
 pub(super) fn message<M: Message + Name + Default>(bytes: &[u8]) -> Result<M, RecordError> {
     if elements_of::<M>(bytes).is_none() {
-        return Err(RecordError::Elements { limit: MOST_ELEMENTS });
+        return Err(RecordError::Elements {
+            limit: MOST_ELEMENTS,
+        });
     }
     M::decode(bytes).map_err(RecordError::Protobuf)
 }
@@ -27,9 +29,16 @@ pub(super) fn run_info(bytes: &[u8]) -> Result<DesiredLrpRunInfo, RecordError> {
 
 pub(super) fn task(bytes: &[u8]) -> Result<Task, RecordError> {
     let mut task: Task = message(bytes)?;
-    if let Some(definition) = task.task_definition.as_mut().filter(|definition| !definition.volume_mounts.is_empty()) {
+    if let Some(definition) = task
+        .task_definition
+        .as_mut()
+        .filter(|definition| !definition.volume_mounts.is_empty())
+    {
         let early = EarlyTask::decode(bytes).map_err(RecordError::Protobuf)?;
-        convert_mounts(&mut definition.volume_mounts, early.definition.unwrap_or_default().volume_mounts)?;
+        convert_mounts(
+            &mut definition.volume_mounts,
+            early.definition.unwrap_or_default().volume_mounts,
+        )?;
     }
     Ok(task)
 }
@@ -67,9 +76,21 @@ struct EarlyTaskDefinition {
 }
 
 /// Both lists are decoded from the same bytes, so they have the same length.
-fn convert_mounts(mounts: &mut [VolumeMount], early: Vec<EarlyVolumeMount>) -> Result<(), RecordError> {
-    for (mount, EarlyVolumeMount { volume_id, mode, config }) in mounts.iter_mut().zip(early) {
-        let is_present_form = !mount.mode.is_empty() || mount.shared.is_some() || mount.dedicated.is_some();
+fn convert_mounts(
+    mounts: &mut [VolumeMount],
+    early: Vec<EarlyVolumeMount>,
+) -> Result<(), RecordError> {
+    for (
+        mount,
+        EarlyVolumeMount {
+            volume_id,
+            mode,
+            config,
+        },
+    ) in mounts.iter_mut().zip(early)
+    {
+        let is_present_form =
+            !mount.mode.is_empty() || mount.shared.is_some() || mount.dedicated.is_some();
         if is_present_form || (&volume_id, mode, &config) == (&None, None, &None) {
             continue;
         }
@@ -79,7 +100,10 @@ fn convert_mounts(mounts: &mut [VolumeMount], early: Vec<EarlyVolumeMount>) -> R
             mode => return Err(RecordError::VolumeMode { mode }),
         };
         let (volume_id, mount_config) = (volume_id.unwrap_or_default(), config.unwrap_or_default());
-        mount.shared = Some(SharedDevice { volume_id, mount_config });
+        mount.shared = Some(SharedDevice {
+            volume_id,
+            mount_config,
+        });
     }
     Ok(())
 }

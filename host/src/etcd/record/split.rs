@@ -1,11 +1,18 @@
 //! The split of a desired LRP into the part for scheduling and the part for running.
 
-use bbs_proto::models::{DesiredLrp, DesiredLrpKey, DesiredLrpResource, DesiredLrpRunInfo, DesiredLrpSchedulingInfo};
+use bbs_proto::models::{
+    DesiredLrp, DesiredLrpKey, DesiredLrpResource, DesiredLrpRunInfo, DesiredLrpSchedulingInfo,
+};
 
-/// Splits a whole desired LRP as Diego's etcd migration 1442529338 did. Its creation time is unknown and becomes 0. Fields
-/// younger than that migration are dropped; no whole desired LRP in etcd has them.
+/// Splits a whole desired LRP as Diego's etcd migration 1442529338 did. Its creation time is
+/// unknown and becomes 0. Fields younger than that migration are dropped; no whole desired LRP in
+/// etcd has them.
 pub fn split(lrp: DesiredLrp) -> (DesiredLrpSchedulingInfo, DesiredLrpRunInfo) {
-    let key = DesiredLrpKey { process_guid: lrp.process_guid, domain: lrp.domain, log_guid: lrp.log_guid };
+    let key = DesiredLrpKey {
+        process_guid: lrp.process_guid,
+        domain: lrp.domain,
+        log_guid: lrp.log_guid,
+    };
     let scheduling_info = DesiredLrpSchedulingInfo {
         desired_lrp_key: Some(key.clone()),
         annotation: lrp.annotation,

@@ -1,4 +1,5 @@
-//! Decoding of whole leaves: the vectors, each shape that a release wrote, and damage of every kind.
+//! Decoding of whole leaves: the vectors, each shape that a release wrote, and damage of every
+//! kind.
 
 mod damage;
 mod json_shapes;
@@ -15,11 +16,23 @@ use super::{EtcdRecord, RecordError, decode};
 use crate::etcd::Leaf;
 
 fn keyring() -> Keyring {
-    Keyring::new([("key1", "correct horse battery staple"), ("old-2015", "tr0ub4dor&3")], "key1").unwrap()
+    Keyring::new(
+        [
+            ("key1", "correct horse battery staple"),
+            ("old-2015", "tr0ub4dor&3"),
+        ],
+        "key1",
+    )
+    .unwrap()
 }
 
 fn decoded(path: &str, value: &str) -> Result<EtcdRecord, RecordError> {
-    let leaf = Leaf { key: path.into(), value: value.into(), modified_index: 1, expires_at_ns: None };
+    let leaf = Leaf {
+        key: path.into(),
+        value: value.into(),
+        modified_index: 1,
+        expires_at_ns: None,
+    };
     decode(&leaf, &keyring())
 }
 

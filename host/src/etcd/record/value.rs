@@ -18,13 +18,14 @@ const PROTOBUF_FORMAT: u8 = 2;
 /// The second byte of an envelope, which has never changed the decoding.
 const HIGHEST_ENVELOPE_VERSION: u8 = 2;
 
-/// The label of the key that a value is sealed with; `None` if it is not sealed. Opens nothing and reads the first
-/// [`header::HEADER_LENGTH`] bytes only, so the rest of the value may be damaged.
+/// The label of the key that a value is sealed with; `None` if it is not sealed. Opens nothing and
+/// reads the first [`header::HEADER_LENGTH`] bytes only, so the rest of the value may be damaged.
 ///
 /// Domains may have sealed values, too, but these need not be opened.
 ///
 /// # Errors
-/// If the value is sealed and its header is damaged: [`RecordError::Base64`] or [`RecordError::Truncated`].
+/// If the value is sealed and its header is damaged: [`RecordError::Base64`] or
+/// [`RecordError::Truncated`].
 pub fn label(value: &str) -> Result<Option<String>, RecordError> {
     if !value.starts_with("02") {
         return Ok(None);
@@ -37,9 +38,17 @@ pub(super) fn payload(value: &str, keyring: &Keyring) -> Result<Payload, RecordE
     let mut plain = plain(value, keyring)?;
     match plain[..] {
         [] => Err(RecordError::Empty),
-        [format @ (JSON_FORMAT | PROTOBUF_FORMAT), 0..=HIGHEST_ENVELOPE_VERSION, ..] => {
+        [
+            format @ (JSON_FORMAT | PROTOBUF_FORMAT),
+            0..=HIGHEST_ENVELOPE_VERSION,
+            ..,
+        ] => {
             plain.drain(..2);
-            Ok(if format == JSON_FORMAT { Payload::Json(plain) } else { Payload::Protobuf(plain) })
+            Ok(if format == JSON_FORMAT {
+                Payload::Json(plain)
+            } else {
+                Payload::Protobuf(plain)
+            })
         }
         _ => Ok(Payload::Json(plain)),
     }
@@ -54,6 +63,8 @@ pub(super) fn plain(value: &str, keyring: &Keyring) -> Result<Vec<u8>, RecordErr
         [b'0', b'0', rest @ ..] => Ok(rest.to_vec()),
         [b'0', b'1', rest @ ..] => STANDARD.decode(rest).map_err(|_| RecordError::Base64),
         [b'0', b'2', ..] => Ok(keyring.open(Sealing::Sealed, bytes)?),
-        [..] => Err(RecordError::Encoding { found: value.chars().take(2).collect() }),
+        [..] => Err(RecordError::Encoding {
+            found: value.chars().take(2).collect(),
+        }),
     }
 }

@@ -15,12 +15,13 @@ pub struct VersionNode {
 /// Where the desired LRPs of the store are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreLayout {
-    /// Whole, at `/v1/desired`. If that is absent, the split has ended and its number was not written.
+    /// Whole, at `/v1/desired`. If that is absent, the split has ended and its number was not
+    /// written.
     Whole,
     /// In two parts, at `/v1/desired_lrp`.
     Split,
-    /// Not known: the version is absent, because the store is older than versions, or empty, or the node was lost. The form of
-    /// each record decides.
+    /// Not known: the version is absent, because the store is older than versions, or empty, or the
+    /// node was lost. The form of each record decides.
     ByRecord,
 }
 
@@ -66,24 +67,38 @@ impl VersionNode {
         let node = JsonObject::parse(value.as_bytes())?;
         // A node without it is damaged, although Go's decoder would read zero.
         if node.get(CURRENT).is_none() {
-            return Err(RecordError::JsonMember { key: CURRENT, expected: "a number" });
+            return Err(RecordError::JsonMember {
+                key: CURRENT,
+                expected: "a number",
+            });
         }
-        Ok(Self { current: node.number(CURRENT)?, target: node.number("TargetVersion")? })
+        Ok(Self {
+            current: node.number(CURRENT)?,
+            target: node.number("TargetVersion")?,
+        })
     }
 }
 
 /// What the version of a store means for an import. `None` is an absent node.
 pub fn judge(version: Option<&VersionNode>) -> StoreVersion {
     let Some(&VersionNode { current, target }) = version else {
-        return StoreVersion::Readable { layout: StoreLayout::ByRecord, is_interrupted: false };
+        return StoreVersion::Readable {
+            layout: StoreLayout::ByRecord,
+            is_interrupted: false,
+        };
     };
     let layout = match current {
         0..SPLIT_DESIRED_LRP => StoreLayout::Whole,
-        SPLIT_DESIRED_LRP | ADD_CACHED_DEPENDENCIES | TIMEOUTS_TO_MILLISECONDS => StoreLayout::Split,
+        SPLIT_DESIRED_LRP | ADD_CACHED_DEPENDENCIES | TIMEOUTS_TO_MILLISECONDS => {
+            StoreLayout::Split
+        }
         IMPORTED | FIRST_OF_DATABASE.. => return StoreVersion::AlreadyImported { current },
         _ => return StoreVersion::Unknown { current },
     };
-    StoreVersion::Readable { layout, is_interrupted: current < target }
+    StoreVersion::Readable {
+        layout,
+        is_interrupted: current < target,
+    }
 }
 
 #[cfg(test)]
@@ -91,7 +106,10 @@ mod tests {
     use super::*;
 
     fn readable(layout: StoreLayout, is_interrupted: bool) -> StoreVersion {
-        StoreVersion::Readable { layout, is_interrupted }
+        StoreVersion::Readable {
+            layout,
+            is_interrupted,
+        }
     }
 
     #[test]
@@ -106,27 +124,60 @@ mod tests {
             (1_450_292_094, Split),
             (1_451_635_200, Split),
         ] {
-            for target in [i64::MIN, 0, current - 1, current, current + 1, 1_451_635_200, i64::MAX] {
+            for target in [
+                i64::MIN,
+                0,
+                current - 1,
+                current,
+                current + 1,
+                1_451_635_200,
+                i64::MAX,
+            ] {
                 let found = judge(Some(&VersionNode { current, target }));
-                assert_eq!(found, readable(layout, target > current), "{current}, {target}");
+                assert_eq!(
+                    found,
+                    readable(layout, target > current),
+                    "{current}, {target}"
+                );
             }
         }
-        for current in [1_451_635_201, 1_461_790_966, 1_461_790_967, 1_481_761_088, i64::MAX] {
+        for current in [
+            1_451_635_201,
+            1_461_790_966,
+            1_461_790_967,
+            1_481_761_088,
+            i64::MAX,
+        ] {
             for target in [0, current, i64::MAX] {
                 let found = judge(Some(&VersionNode { current, target }));
-                assert_eq!(found, StoreVersion::AlreadyImported { current }, "{current}, {target}");
+                assert_eq!(
+                    found,
+                    StoreVersion::AlreadyImported { current },
+                    "{current}, {target}"
+                );
             }
         }
     }
 
     #[test]
     fn number_that_no_release_wrote_is_unknown() {
-        for current in
-            [i64::MIN, -1, 1_442_529_339, 1_450_292_093, 1_450_292_095, 1_451_635_199, 1_451_635_202, 1_461_790_965]
-        {
+        for current in [
+            i64::MIN,
+            -1,
+            1_442_529_339,
+            1_450_292_093,
+            1_450_292_095,
+            1_451_635_199,
+            1_451_635_202,
+            1_461_790_965,
+        ] {
             for target in [0, current, i64::MAX] {
                 let found = judge(Some(&VersionNode { current, target }));
-                assert_eq!(found, StoreVersion::Unknown { current }, "{current}, {target}");
+                assert_eq!(
+                    found,
+                    StoreVersion::Unknown { current },
+                    "{current}, {target}"
+                );
             }
         }
     }
@@ -139,15 +190,27 @@ mod tests {
     #[test]
     fn version_is_parsed_as_go_does() {
         let parse = |value| VersionNode::parse(value).map(|node| (node.current, node.target));
-        assert_eq!(parse(r#"{"CurrentVersion":5,"TargetVersion":7}"#), Ok((5, 7)));
-        assert_eq!(parse(r#" { "targetversion":7,"CURRENTVERSION":5,"Other":[{}]} "#), Ok((5, 7)));
+        assert_eq!(
+            parse(r#"{"CurrentVersion":5,"TargetVersion":7}"#),
+            Ok((5, 7))
+        );
+        assert_eq!(
+            parse(r#" { "targetversion":7,"CURRENTVERSION":5,"Other":[{}]} "#),
+            Ok((5, 7))
+        );
         assert_eq!(parse(r#"{"CurrentVersion":0}"#), Ok((0, 0)));
-        assert_eq!(parse(r#"{"CurrentVersion":9223372036854775807,"TargetVersion":null}"#), Ok((i64::MAX, 0)));
+        assert_eq!(
+            parse(r#"{"CurrentVersion":9223372036854775807,"TargetVersion":null}"#),
+            Ok((i64::MAX, 0))
+        );
     }
 
     #[test]
     fn damaged_version_is_an_error() {
-        let member = |key| RecordError::JsonMember { key, expected: "a number" };
+        let member = |key| RecordError::JsonMember {
+            key,
+            expected: "a number",
+        };
         for (value, error) in [
             ("", RecordError::Json { at: 0 }),
             ("1451635200", RecordError::Json { at: 0 }),
@@ -157,8 +220,14 @@ mod tests {
             ("{}", member("CurrentVersion")),
             (r#"{"CurrentVersion":null}"#, member("CurrentVersion")),
             (r#"{"CurrentVersion":"5"}"#, member("CurrentVersion")),
-            (r#"{"CurrentVersion":9223372036854775808}"#, member("CurrentVersion")),
-            (r#"{"CurrentVersion":5,"TargetVersion":1.0}"#, member("TargetVersion")),
+            (
+                r#"{"CurrentVersion":9223372036854775808}"#,
+                member("CurrentVersion"),
+            ),
+            (
+                r#"{"CurrentVersion":5,"TargetVersion":1.0}"#,
+                member("TargetVersion"),
+            ),
         ] {
             assert_eq!(VersionNode::parse(value), Err(error), "{value}");
         }

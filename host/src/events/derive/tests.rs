@@ -1,4 +1,5 @@
-//! Every entry of the table, and that a consumer that applies the events of any changes ends with the stored rows.
+//! Every entry of the table, and that a consumer that applies the events of any changes ends with
+//! the stored rows.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +14,20 @@ const NO_TRACE: &TraceId = &TraceId::NONE;
 fn row(state: &str, presence: Presence, container: &str) -> ActualLrp {
     let (instance_guid, cell_id) = match container {
         "" => Default::default(),
-        container => (container.into(), format!("cell of {container}").into_bytes()),
+        container => (
+            container.into(),
+            format!("cell of {container}").into_bytes(),
+        ),
     };
     let (process_guid, presence) = (b"guid".to_vec(), presence as i32);
-    ActualLrp { process_guid, instance_guid, cell_id, state: state.into(), presence, ..ActualLrp::default() }
+    ActualLrp {
+        process_guid,
+        instance_guid,
+        cell_id,
+        state: state.into(),
+        presence,
+        ..ActualLrp::default()
+    }
 }
 
 fn ordinary(state: &str, container: &str) -> ActualLrp {
@@ -26,15 +37,25 @@ fn ordinary(state: &str, container: &str) -> ActualLrp {
 /// The events in order: `+` created, `~` changed, `-` removed, `!` crashed, and the row.
 fn summary(before: &Slot, after: &Slot, cause: Cause) -> Vec<String> {
     let (before, after) = (Box::new(before.clone()), Box::new(after.clone()));
-    let change = RecordChange::Slot { before, after, cause, trace_id: TraceId::NONE };
+    let change = RecordChange::Slot {
+        before,
+        after,
+        cause,
+        trace_id: TraceId::NONE,
+    };
     let name = |row: &ActualLrp| {
         let presence = ["o", "e", "s"][usize::try_from(row.presence).unwrap()];
         let container = String::from_utf8_lossy(&row.instance_guid);
-        format!("{presence}{container}{}", String::from_utf8_lossy(&row.state[..1]))
+        format!(
+            "{presence}{container}{}",
+            String::from_utf8_lossy(&row.state[..1])
+        )
     };
     let text = |event: &Event<'_>| match event {
         Event::InstanceCreated { lrp, .. } => format!("+{}", name(lrp)),
-        Event::InstanceChanged { before, after, .. } => format!("~{} {}", name(before), name(after)),
+        Event::InstanceChanged { before, after, .. } => {
+            format!("~{} {}", name(before), name(after))
+        }
         Event::InstanceRemoved { lrp, .. } => format!("-{}", name(lrp)),
         Event::InstanceCrashed { before, .. } => format!("!{}", name(before)),
         other => panic!("a slot has no {other:?}"),
@@ -43,14 +64,26 @@ fn summary(before: &Slot, after: &Slot, cause: Cause) -> Vec<String> {
 }
 
 fn kinds(before: Option<ActualLrp>, after: Option<ActualLrp>, cause: Cause) -> String {
-    let slot = |ordinary| Slot { ordinary, ..Slot::default() };
-    summary(&slot(before), &slot(after), cause).iter().map(|event| &event[..1]).collect()
+    let slot = |ordinary| Slot {
+        ordinary,
+        ..Slot::default()
+    };
+    summary(&slot(before), &slot(after), cause)
+        .iter()
+        .map(|event| &event[..1])
+        .collect()
 }
 
 #[test]
 fn events_of_every_state_change_are_diegos() {
-    const STATES: [Option<&str>; 6] =
-        [None, Some("UNCLAIMED"), Some("CLAIMED"), Some("RUNNING"), Some("CRASHED"), Some("?")];
+    const STATES: [Option<&str>; 6] = [
+        None,
+        Some("UNCLAIMED"),
+        Some("CLAIMED"),
+        Some("RUNNING"),
+        Some("CRASHED"),
+        Some("?"),
+    ];
     // From each state to each of them.
     const OTHER: [[&str; 6]; 6] = [
         ["", "+", "+", "+", "+", "+"],
@@ -63,14 +96,26 @@ fn events_of_every_state_change_are_diegos() {
     for (from, line) in STATES.iter().zip(OTHER) {
         for (to, expected) in STATES.iter().zip(line) {
             for presence in Presence::ALL {
-                let of = |state: &str| row(state, presence, if state == "UNCLAIMED" { "" } else { "a" });
+                let of =
+                    |state: &str| row(state, presence, if state == "UNCLAIMED" { "" } else { "a" });
                 let before = from.map(of);
-                let tag = ModificationTag { epoch: b"epoch".to_vec(), index: 1 };
+                let tag = ModificationTag {
+                    epoch: b"epoch".to_vec(),
+                    index: 1,
+                };
                 let after = to.map(|state| ActualLrp { tag, ..of(state) });
-                assert_eq!(kinds(before.clone(), after.clone(), Cause::Other), expected, "{from:?} to {to:?}");
+                assert_eq!(
+                    kinds(before.clone(), after.clone(), Cause::Other),
+                    expected,
+                    "{from:?} to {to:?}"
+                );
                 // A crash that restarts at once still has its event.
                 let crashed = if expected == "+-" { "!+-" } else { expected };
-                assert_eq!(kinds(before.clone(), after, Cause::Crash), crashed, "{from:?} to {to:?}");
+                assert_eq!(
+                    kinds(before.clone(), after, Cause::Crash),
+                    crashed,
+                    "{from:?} to {to:?}"
+                );
                 assert_eq!(kinds(before.clone(), before, Cause::Crash), "", "{from:?}");
             }
         }
@@ -80,34 +125,78 @@ fn events_of_every_state_change_are_diegos() {
 #[test]
 fn desired_lrps_and_tasks_are_created_changed_and_removed() {
     let trace_id = TraceId("trace".into());
-    let lrp = DesiredLrp { update_strategy: 1, ..DesiredLrp::default() };
+    let lrp = DesiredLrp {
+        update_strategy: 1,
+        ..DesiredLrp::default()
+    };
     let change = |before: Option<&DesiredLrp>, after: Option<&DesiredLrp>| {
         let boxed = |lrp: Option<&DesiredLrp>| lrp.cloned().map(Box::new);
-        RecordChange::DesiredLrp { before: boxed(before), after: boxed(after), trace_id: trace_id.clone() }
+        RecordChange::DesiredLrp {
+            before: boxed(before),
+            after: boxed(after),
+            trace_id: trace_id.clone(),
+        }
     };
     let (before, trace_id) = (DesiredLrp::default(), &trace_id);
-    assert_eq!(events(&change(None, Some(&lrp))), [Event::DesiredLrpCreated { lrp: &lrp, trace_id }]);
-    let changed = [Event::DesiredLrpChanged { before: &before, after: &lrp, trace_id }];
+    assert_eq!(
+        events(&change(None, Some(&lrp))),
+        [Event::DesiredLrpCreated {
+            lrp: &lrp,
+            trace_id
+        }]
+    );
+    let changed = [Event::DesiredLrpChanged {
+        before: &before,
+        after: &lrp,
+        trace_id,
+    }];
     assert_eq!(events(&change(Some(&before), Some(&lrp))), changed);
-    assert_eq!(events(&change(Some(&lrp), None)), [Event::DesiredLrpRemoved { lrp: &lrp, trace_id }]);
+    assert_eq!(
+        events(&change(Some(&lrp), None)),
+        [Event::DesiredLrpRemoved {
+            lrp: &lrp,
+            trace_id
+        }]
+    );
     assert_eq!(events(&change(None, None)), []);
 
-    let (before, after) = (Task::default(), Task { state: 1, ..Task::default() });
+    let (before, after) = (
+        Task::default(),
+        Task {
+            state: 1,
+            ..Task::default()
+        },
+    );
     let change = |before: Option<&Task>, after: Option<&Task>| {
         let boxed = |task: Option<&Task>| task.cloned().map(Box::new);
-        RecordChange::Task { before: boxed(before), after: boxed(after) }
+        RecordChange::Task {
+            before: boxed(before),
+            after: boxed(after),
+        }
     };
-    assert_eq!(events(&change(None, Some(&after))), [Event::TaskCreated(&after)]);
-    let changed = [Event::TaskChanged { before: &before, after: &after }];
+    assert_eq!(
+        events(&change(None, Some(&after))),
+        [Event::TaskCreated(&after)]
+    );
+    let changed = [Event::TaskChanged {
+        before: &before,
+        after: &after,
+    }];
     assert_eq!(events(&change(Some(&before), Some(&after))), changed);
     // A call that changed nothing has its event, too.
     assert_eq!(events(&change(Some(&after), Some(&after))).len(), 1);
-    assert_eq!(events(&change(Some(&after), None)), [Event::TaskRemoved(&after)]);
+    assert_eq!(
+        events(&change(Some(&after), None)),
+        [Event::TaskRemoved(&after)]
+    );
     assert_eq!(events(&change(None, None)), []);
 }
 
 fn slot(rows: &[(&str, Presence, &str)]) -> Slot {
-    Slot::of(rows.iter().map(|(state, presence, container)| row(state, *presence, container)))
+    Slot::of(
+        rows.iter()
+            .map(|(state, presence, container)| row(state, *presence, container)),
+    )
 }
 
 #[test]
@@ -152,7 +241,11 @@ fn container_is_followed_to_another_row() {
         ),
         (
             "starting in the place of the evacuated and the suspect",
-            slot(&[("CLAIMED", Ordinary, "c"), ("RUNNING", Evacuating, "a"), ("RUNNING", Suspect, "b")]),
+            slot(&[
+                ("CLAIMED", Ordinary, "c"),
+                ("RUNNING", Evacuating, "a"),
+                ("RUNNING", Suspect, "b"),
+            ]),
             slot(&[("RUNNING", Ordinary, "c")]),
             &["~ocC ocR", "-eaR", "-sbR"],
         ),
@@ -173,20 +266,55 @@ fn instance_events_concern_the_cell_of_their_container() {
     let (waits, runs) = (ordinary("UNCLAIMED", ""), ordinary("RUNNING", "a"));
     let other = ordinary("RUNNING", "b");
     let on = |container: &str| Audience::Cells(vec![format!("cell of {container}").into_bytes()]);
-    let changed = |before, after| Event::InstanceChanged { before, after, trace_id: NO_TRACE }.audience();
+    let changed = |before, after| {
+        Event::InstanceChanged {
+            before,
+            after,
+            trace_id: NO_TRACE,
+        }
+        .audience()
+    };
     assert_eq!(
-        Event::InstanceCreated { lrp: &waits, trace_id: NO_TRACE }.audience(),
+        Event::InstanceCreated {
+            lrp: &waits,
+            trace_id: NO_TRACE
+        }
+        .audience(),
         Audience::Cells(vec![Vec::new()])
     );
-    assert_eq!(Event::InstanceRemoved { lrp: &runs, trace_id: NO_TRACE }.audience(), on("a"));
+    assert_eq!(
+        Event::InstanceRemoved {
+            lrp: &runs,
+            trace_id: NO_TRACE
+        }
+        .audience(),
+        on("a")
+    );
     assert_eq!(changed(&waits, &runs), on("a"));
     assert_eq!(changed(&runs, &waits), on("a"));
     assert_eq!(changed(&runs, &other), on("b"));
     assert_eq!(changed(&waits, &waits), Audience::Cells(vec![Vec::new()]));
-    assert_eq!(Event::InstanceCrashed { before: &runs, after: &waits }.audience(), on("a"));
-    assert_eq!(Event::TaskCreated(&Task::default()).audience(), Audience::Everyone);
+    assert_eq!(
+        Event::InstanceCrashed {
+            before: &runs,
+            after: &waits
+        }
+        .audience(),
+        on("a")
+    );
+    assert_eq!(
+        Event::TaskCreated(&Task::default()).audience(),
+        Audience::Everyone
+    );
     let lrp = DesiredLrp::default();
-    assert_eq!(Event::DesiredLrpCreated { lrp: &lrp, trace_id: NO_TRACE }.audience(), Audience::Everyone);
+    assert_eq!(
+        Event::DesiredLrpCreated {
+            lrp: &lrp,
+            trace_id: NO_TRACE
+        }
+        .audience(),
+        Audience::Everyone
+    );
 }
 
 /// A container has one row, as in the store.
@@ -196,14 +324,26 @@ fn any_slot() -> impl Strategy<Value = Slot> {
     prop::array::uniform3(one).prop_map(|rows| {
         let mut slot = Slot::default();
         let mut taken = Vec::new();
-        for (presence, (state, container, index)) in
-            Presence::ALL.into_iter().zip(rows).filter_map(|(p, r)| Some((p, r?)))
+        for (presence, (state, container, index)) in Presence::ALL
+            .into_iter()
+            .zip(rows)
+            .filter_map(|(p, r)| Some((p, r?)))
         {
-            let container = if matches!(state, "CLAIMED" | "RUNNING") { ["a", "b", "c", "d"][container] } else { "" };
+            let container = if matches!(state, "CLAIMED" | "RUNNING") {
+                ["a", "b", "c", "d"][container]
+            } else {
+                ""
+            };
             if container.is_empty() || !taken.contains(&container) {
                 taken.push(container);
-                let tag = ModificationTag { epoch: Vec::new(), index };
-                *slot.at_mut(presence) = Some(ActualLrp { tag, ..row(state, presence, container) });
+                let tag = ModificationTag {
+                    epoch: Vec::new(),
+                    index,
+                };
+                *slot.at_mut(presence) = Some(ActualLrp {
+                    tag,
+                    ..row(state, presence, container)
+                });
             }
         }
         slot
@@ -213,7 +353,10 @@ fn any_slot() -> impl Strategy<Value = Slot> {
 /// A consumer that applies events literally: removes the old row, adds the new one.
 fn apply(rows: &mut Vec<ActualLrp>, event: &Event<'_>) {
     let mut remove = |removed: &ActualLrp| {
-        let at = rows.iter().position(|row| row == removed).expect("the removed row was present");
+        let at = rows
+            .iter()
+            .position(|row| row == removed)
+            .expect("the removed row was present");
         rows.swap_remove(at);
     };
     match *event {

@@ -11,7 +11,9 @@ use super::*;
 const LARGEST: usize = 1 << 20;
 
 fn chunks(count: usize, size: usize) -> Body {
-    Body::from_stream(stream::iter((0..count).map(move |_| Ok::<_, Infallible>(vec![7_u8; size]))))
+    Body::from_stream(stream::iter(
+        (0..count).map(move |_| Ok::<_, Infallible>(vec![7_u8; size])),
+    ))
 }
 
 /// The same, and whether it was read to its end.
@@ -37,7 +39,10 @@ fn stalled(count: usize, size: usize) -> Body {
 async fn body_is_read_from_one_chunk_and_from_many() {
     let memory = Memory::default();
     for (count, size) in [(0, 0), (1, 10), (3, 10), (64, 16 << 10), (1, LARGEST)] {
-        let body = memory.read(chunks(count, size), LARGEST).await.expect("it is within the limit");
+        let body = memory
+            .read(chunks(count, size), LARGEST)
+            .await
+            .expect("it is within the limit");
         assert_eq!(body.bytes, vec![7; count * size]);
     }
     assert_eq!(memory.incomplete.available_permits(), INCOMPLETE_KIB);
@@ -46,9 +51,16 @@ async fn body_is_read_from_one_chunk_and_from_many() {
 #[tokio::test]
 async fn body_above_the_limit_is_rejected_however_it_is_sent() {
     let memory = Memory::default();
-    for body in [chunks(1, LARGEST + 1), chunks(LARGEST + 1, 1), Body::from(vec![0; LARGEST + 1])] {
+    for body in [
+        chunks(1, LARGEST + 1),
+        chunks(LARGEST + 1, 1),
+        Body::from(vec![0; LARGEST + 1]),
+    ] {
         let read = memory.read(body, LARGEST).await;
-        assert!(matches!(read, Err(BodyError::TooLarge { largest: LARGEST })), "{read:?}");
+        assert!(
+            matches!(read, Err(BodyError::TooLarge { largest: LARGEST })),
+            "{read:?}"
+        );
     }
     assert_eq!(memory.incomplete.available_permits(), INCOMPLETE_KIB);
 }
@@ -56,35 +68,52 @@ async fn body_above_the_limit_is_rejected_however_it_is_sent() {
 #[tokio::test(start_paused = true)]
 async fn body_that_stalls_or_takes_too_long_is_given_up() {
     let (memory, begin) = (Memory::default(), Instant::now());
-    assert!(matches!(memory.read(stalled(1, 10), LARGEST).await, Err(BodyError::Slow)));
+    assert!(matches!(
+        memory.read(stalled(1, 10), LARGEST).await,
+        Err(BodyError::Slow)
+    ));
     assert_eq!(begin.elapsed(), LONGEST_STALL);
     let drip = stream::unfold((), |()| async {
         tokio::time::sleep(LONGEST_STALL / 2).await;
         Some((Ok::<_, Infallible>(vec![0_u8]), ()))
     });
     let begin = Instant::now();
-    assert!(matches!(memory.read(Body::from_stream(drip), LARGEST).await, Err(BodyError::Slow)));
+    assert!(matches!(
+        memory.read(Body::from_stream(drip), LARGEST).await,
+        Err(BodyError::Slow)
+    ));
     assert_eq!(begin.elapsed(), LONGEST_BODY);
 }
 
 #[tokio::test(start_paused = true)]
 async fn incomplete_bodies_leave_no_memory_for_large_ones_but_for_small_ones() {
     let memory = Memory::default();
-    let taken = Arc::clone(&memory.incomplete).try_acquire_many_owned(INCOMPLETE_KIB as u32 - 100).unwrap();
+    let taken = Arc::clone(&memory.incomplete)
+        .try_acquire_many_owned(INCOMPLETE_KIB as u32 - 100)
+        .unwrap();
     let slow = memory.read(stalled(2, 50 << 10), LARGEST);
     let others = async {
         tokio::task::yield_now().await;
         let (body, ended) = observed(8, 16 << 10);
         let large = memory.read(body, LARGEST).await;
         assert!(matches!(large, Err(BodyError::Busy)), "{large:?}");
-        assert!(ended.load(Ordering::Relaxed), "its connection can be used again");
+        assert!(
+            ended.load(Ordering::Relaxed),
+            "its connection can be used again"
+        );
         let endless = memory.read(stalled(8, 16 << 10), LARGEST).await;
         assert!(matches!(endless, Err(BodyError::Busy)), "{endless:?}");
-        memory.read(chunks(1, UNCOUNTED), LARGEST).await.expect("it is small");
+        memory
+            .read(chunks(1, UNCOUNTED), LARGEST)
+            .await
+            .expect("it is small");
     };
     assert!(matches!(tokio::join!(slow, others).0, Err(BodyError::Slow)));
     // What was given up is free again.
-    memory.read(chunks(6, 16 << 10), LARGEST).await.expect("there is memory");
+    memory
+        .read(chunks(6, 16 << 10), LARGEST)
+        .await
+        .expect("there is memory");
     drop(taken);
 }
 
@@ -100,7 +129,12 @@ async fn call_waits_for_memory_and_is_given_up_when_there_is_none() {
     let begin = Instant::now();
     assert!(matches!(memory.for_call(&body).await, Err(BodyError::Busy)));
     assert_eq!(begin.elapsed(), LONGEST_MEMORY_WAIT);
-    drop(memory.for_call(&[]).await.expect("a small call waits for no large one"));
+    drop(
+        memory
+            .for_call(&[])
+            .await
+            .expect("a small call waits for no large one"),
+    );
     let (permit, ()) = tokio::join!(memory.for_call(&body), async { drop(running.pop()) });
     assert!(permit.is_ok(), "another call has ended");
 }

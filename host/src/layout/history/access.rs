@@ -1,4 +1,5 @@
-//! Validation of a manifest's accesses: the columns it reads exist in the source layout, those it writes in the target.
+//! Validation of a manifest's accesses: the columns it reads exist in the source layout, those it
+//! writes in the target.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +14,22 @@ pub(super) fn check(before: &Layout, after: &Layout, manifest: &Manifest) -> Res
     if manifest.leaves_residue && manifest.up.is_empty() && manifest.down.is_empty() {
         return Err(Problem::ResidueOfNothing);
     }
-    if manifest.removes_rows && !manifest.up.iter().chain(&manifest.down).any(|access| access.reshapes) {
+    if manifest.removes_rows
+        && !manifest
+            .up
+            .iter()
+            .chain(&manifest.down)
+            .any(|access| access.reshapes)
+    {
         return Err(Problem::RemovesWithoutReshaping);
     }
-    check_direction(before, after, &manifest.changes, Direction::Up, &manifest.up)?;
+    check_direction(
+        before,
+        after,
+        &manifest.changes,
+        Direction::Up,
+        &manifest.up,
+    )?;
     if manifest.reversible {
         let changes = directed_changes(before, manifest, Direction::Down);
         check_direction(after, before, &changes, Direction::Down, &manifest.down)?;
@@ -47,7 +60,10 @@ fn check_direction(
     let mut seen = BTreeSet::new();
     for access in accesses {
         if !seen.insert(&access.table) {
-            return Err(Problem::RepeatedAccess { direction, table: access.table.clone() });
+            return Err(Problem::RepeatedAccess {
+                direction,
+                table: access.table.clone(),
+            });
         }
         check_access(source, target, changes, direction, access)?;
     }
@@ -62,84 +78,155 @@ fn check_access(
     access: &Access,
 ) -> Result<(), Problem> {
     let name = || access.table.clone();
-    let table = target.tables.get(&access.table).ok_or_else(|| Problem::UnknownTable { table: name() })?;
+    let table = target
+        .tables
+        .get(&access.table)
+        .ok_or_else(|| Problem::UnknownTable { table: name() })?;
     let earlier = name_before(changes, &access.table).and_then(|name| source.tables.get(&name));
     let Some(partition) = &table.partition_key else {
-        return Err(Problem::AccessWithoutUnits { direction, table: name() });
+        return Err(Problem::AccessWithoutUnits {
+            direction,
+            table: name(),
+        });
     };
     if earlier.is_some_and(|earlier| earlier.partition_key.is_none()) {
-        return Err(Problem::AccessWithoutUnits { direction, table: name() });
+        return Err(Problem::AccessWithoutUnits {
+            direction,
+            table: name(),
+        });
     }
-    let moved = changes.iter().any(|change| matches!(change, Change::MoveColumn { to, .. } if *to == access.table));
+    let moved = changes
+        .iter()
+        .any(|change| matches!(change, Change::MoveColumn { to, .. } if *to == access.table));
     if moved && earlier.is_none() {
-        return Err(Problem::AccessToMoved { direction, table: name() });
+        return Err(Problem::AccessToMoved {
+            direction,
+            table: name(),
+        });
     }
     for columns in [&access.reads, &access.writes] {
         let mut seen = BTreeSet::new();
         if let Some(column) = columns.iter().find(|column| !seen.insert(*column)) {
-            return Err(Problem::RepeatedAccessColumn { direction, table: name(), column: column.clone() });
+            return Err(Problem::RepeatedAccessColumn {
+                direction,
+                table: name(),
+                column: column.clone(),
+            });
         }
     }
-    let has = |table: Option<&Table>, column: &str| table.is_some_and(|table| table.column(column).is_some());
+    let has = |table: Option<&Table>, column: &str| {
+        table.is_some_and(|table| table.column(column).is_some())
+    };
     if let Some(column) = access.reads.iter().find(|column| !has(earlier, column)) {
-        return Err(Problem::UnknownRead { direction, table: name(), column: column.clone() });
+        return Err(Problem::UnknownRead {
+            direction,
+            table: name(),
+            column: column.clone(),
+        });
     }
-    if let Some(column) = access.writes.iter().find(|column| !has(Some(table), column)) {
-        return Err(Problem::UnknownWrite { direction, table: name(), column: column.clone() });
+    if let Some(column) = access
+        .writes
+        .iter()
+        .find(|column| !has(Some(table), column))
+    {
+        return Err(Problem::UnknownWrite {
+            direction,
+            table: name(),
+            column: column.clone(),
+        });
     }
     if !access.reshapes && access.writes.contains(partition) {
-        return Err(Problem::WritesPartitionKey { direction, table: name(), column: partition.clone() });
+        return Err(Problem::WritesPartitionKey {
+            direction,
+            table: name(),
+            column: partition.clone(),
+        });
     }
-    // A table that the step creates has only added rows, so this can be checked here; for other tables, it is checked on the
-    // module's answer.
+    // A table that the step creates has only added rows, so this can be checked here; for other
+    // tables, it is checked on the module's answer.
     if access.reshapes
         && earlier.is_none()
-        && let Some(column) = needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name))
+        && let Some(column) =
+            needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name))
     {
         let (table, column) = (name(), column.name.clone());
         let is_key = target.tables[&table].primary_key.contains(&column) || column == *partition;
         return Err(match is_key {
-            true => Problem::ReshapeWithoutKey { direction, table, column },
+            true => Problem::ReshapeWithoutKey {
+                direction,
+                table,
+                column,
+            },
             false => Problem::NoValue { table, column },
         });
     }
     Ok(())
 }
 
-/// The columns that an added row must write: those that are neither nullable nor have a default, and the partition key.
-/// Key columns come first.
+/// The columns that an added row must write: those that are neither nullable nor have a default,
+/// and the partition key. Key columns come first.
 pub(crate) fn needed_by_new_rows(table: &Table) -> impl Iterator<Item = &Column> {
     let is_partition = |column: &Column| table.partition_key.as_ref() == Some(&column.name);
-    let is_key = move |column: &Column| is_partition(column) || table.primary_key.contains(&column.name);
-    let has_none = move |column: &Column| is_partition(column) || !column.nullable && column.default.is_none();
-    let keys = table.columns.iter().filter(move |column| is_key(column) && has_none(column));
-    keys.chain(table.columns.iter().filter(move |column| !is_key(column) && has_none(column)))
+    let is_key =
+        move |column: &Column| is_partition(column) || table.primary_key.contains(&column.name);
+    let has_none =
+        move |column: &Column| is_partition(column) || !column.nullable && column.default.is_none();
+    let keys = table
+        .columns
+        .iter()
+        .filter(move |column| is_key(column) && has_none(column));
+    keys.chain(
+        table
+            .columns
+            .iter()
+            .filter(move |column| !is_key(column) && has_none(column)),
+    )
 }
 
-/// Checks that an added or no longer nullable column gets a value in every row: by a default or by the row function.
-fn check_values(source: &Layout, target: &Layout, changes: &[Change], accesses: &[Access]) -> Result<(), Problem> {
+/// Checks that an added or no longer nullable column gets a value in every row: by a default or by
+/// the row function.
+fn check_values(
+    source: &Layout,
+    target: &Layout,
+    changes: &[Change],
+    accesses: &[Access],
+) -> Result<(), Problem> {
     let added: BTreeSet<&str> = changes
         .iter()
         .filter_map(|change| match change {
-            Change::AddColumn { column, .. } if column.default.is_none() => Some(column.name.as_str()),
+            Change::AddColumn { column, .. } if column.default.is_none() => {
+                Some(column.name.as_str())
+            }
             _ => None,
         })
         .collect();
     for table in target.tables.values() {
-        let Some(earlier) = name_before(changes, &table.name).and_then(|name| source.tables.get(&name)) else {
+        let Some(earlier) =
+            name_before(changes, &table.name).and_then(|name| source.tables.get(&name))
+        else {
             continue;
         };
         let access = accesses.iter().find(|access| access.table == table.name);
         let written: BTreeSet<&String> = access.iter().flat_map(|access| &access.writes).collect();
-        let known: BTreeMap<&str, &Column> =
-            earlier.columns.iter().map(|column| (column.name.as_str(), column)).collect();
-        for column in table.columns.iter().filter(|column| !column.nullable && !written.contains(&column.name)) {
+        let known: BTreeMap<&str, &Column> = earlier
+            .columns
+            .iter()
+            .map(|column| (column.name.as_str(), column))
+            .collect();
+        for column in table
+            .columns
+            .iter()
+            .filter(|column| !column.nullable && !written.contains(&column.name))
+        {
             let has_no_value = match known.get(column.name.as_str()) {
                 None => added.contains(column.name.as_str()),
                 Some(before) => before.nullable,
             };
             if has_no_value {
-                return Err(Problem::NoValue { table: table.name.clone(), column: column.name.clone() });
+                return Err(Problem::NoValue {
+                    table: table.name.clone(),
+                    column: column.name.clone(),
+                });
             }
         }
     }

@@ -1,5 +1,6 @@
-//! What the owner of a database has added to its tables: columns and indexes that no migration declares. They become part of the
-//! layouts that the database passes through, so that a migration carries them over like the columns that it does not read.
+//! What the owner of a database has added to its tables: columns and indexes that no migration
+//! declares. They become part of the layouts that the database passes through, so that a migration
+//! carries them over like the columns that it does not read.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +17,9 @@ pub struct Additions {
 }
 
 impl LayoutHistory {
-    /// The same history with what was added to tables of the layout at a version, by table. The additions follow their table,
-    /// upwards and downwards; an index ends where a migration drops one of its columns.
+    /// The same history with what was added to tables of the layout at a version, by table. The
+    /// additions follow their table, upwards and downwards; an index ends where a migration drops
+    /// one of its columns.
     ///
     /// # Errors
     /// A migration cannot change a table that has the addition.
@@ -33,7 +35,8 @@ impl LayoutHistory {
         }
     }
 
-    /// This history with another layout at a version, one with additions, which become part of the layouts at all others.
+    /// This history with another layout at a version, one with additions, which become part of the
+    /// layouts at all others.
     ///
     /// # Errors
     /// As [`with_additions`](Self::with_additions).
@@ -43,7 +46,9 @@ impl LayoutHistory {
         extended: Layout,
         manifests: impl IntoIterator<Item = &'a Manifest>,
     ) -> Result<Self, LayoutError> {
-        let of_this = manifests.into_iter().filter(|manifest| self.layouts.contains_key(&manifest.version));
+        let of_this = manifests
+            .into_iter()
+            .filter(|manifest| self.layouts.contains_key(&manifest.version));
         let (below, above): (Vec<_>, Vec<_>) = of_this.partition(|manifest| manifest.version <= at);
         let mut layouts = BTreeMap::from([(at, extended.clone())]);
         let mut layout = extended.clone();
@@ -53,9 +58,15 @@ impl LayoutHistory {
         }
         let mut layout = extended;
         for manifest in below.into_iter().rev() {
-            let (&version, before) =
-                self.layouts.range(..manifest.version).next_back().expect("the empty layout is there");
-            layout.pass(manifest, &directed_changes(before, manifest, Direction::Down))?;
+            let (&version, before) = self
+                .layouts
+                .range(..manifest.version)
+                .next_back()
+                .expect("the empty layout is there");
+            layout.pass(
+                manifest,
+                &directed_changes(before, manifest, Direction::Down),
+            )?;
             layouts.insert(version, layout.clone());
         }
         Ok(Self { layouts })
@@ -63,13 +74,21 @@ impl LayoutHistory {
 
     /// Whether a layout of the history has a table with this name and column.
     pub fn declares_column(&self, table: &str, column: &str) -> bool {
-        self.layouts.values().filter_map(|layout| layout.tables.get(table)).any(|table| table.column(column).is_some())
+        self.layouts
+            .values()
+            .filter_map(|layout| layout.tables.get(table))
+            .any(|table| table.column(column).is_some())
     }
 
     /// Whether a layout of the history has the index, on whatever table.
     pub fn declares_index(&self, index: &str) -> bool {
-        let tables = self.layouts.values().flat_map(|layout| layout.tables.values());
-        tables.flat_map(|table| &table.indexes).any(|known| known.name == index)
+        let tables = self
+            .layouts
+            .values()
+            .flat_map(|layout| layout.tables.values());
+        tables
+            .flat_map(|table| &table.indexes)
+            .any(|known| known.name == index)
     }
 }
 
@@ -78,19 +97,32 @@ impl Layout {
     fn pass(&mut self, manifest: &Manifest, changes: &[Change]) -> Result<(), LayoutError> {
         for change in changes {
             self.leave_out_indexes(change);
-            let fail = |problem| LayoutError { version: manifest.version, name: manifest.name.clone(), problem };
+            let fail = |problem| LayoutError {
+                version: manifest.version,
+                name: manifest.name.clone(),
+                problem,
+            };
             self.change(change).map_err(fail)?;
         }
         Ok(())
     }
 
-    /// Leaves out the indexes of a column that a change takes from its table. A valid manifest drops its own before.
+    /// Leaves out the indexes of a column that a change takes from its table. A valid manifest
+    /// drops its own before.
     fn leave_out_indexes(&mut self, change: &Change) {
-        let (Change::DropColumn { table, column } | Change::MoveColumn { from: table, column, .. }) = change else {
+        let (Change::DropColumn { table, column }
+        | Change::MoveColumn {
+            from: table,
+            column,
+            ..
+        }) = change
+        else {
             return;
         };
         if let Some(table) = self.tables.get_mut(table) {
-            table.indexes.retain(|index| !index.columns.contains(column));
+            table
+                .indexes
+                .retain(|index| !index.columns.contains(column));
         }
     }
 }
@@ -113,42 +145,70 @@ mod tests {
 
     fn column(name: &str) -> Column {
         let kind = ColumnType::Integer;
-        Column { name: name.to_owned(), kind, nullable: true, default: None, sealing: Sealing::Plain }
+        Column {
+            name: name.to_owned(),
+            kind,
+            nullable: true,
+            default: None,
+            sealing: Sealing::Plain,
+        }
     }
 
     fn index(name: &str, columns: &[&str]) -> Index {
-        Index { name: name.to_owned(), columns: columns.iter().map(ToString::to_string).collect() }
+        Index {
+            name: name.to_owned(),
+            columns: columns.iter().map(ToString::to_string).collect(),
+        }
     }
 
     /// The table `apps` with the column `place`; it gets the name `things`, and loses the column.
     fn manifests() -> [Manifest; 3] {
         let table = Table {
             name: "apps".to_owned(),
-            columns: vec![Column { nullable: false, ..column("guid") }, column("place")],
+            columns: vec![
+                Column {
+                    nullable: false,
+                    ..column("guid")
+                },
+                column("place"),
+            ],
             primary_key: vec!["guid".to_owned()],
             indexes: Vec::new(),
             partition_key: None,
         };
-        let renamed = Change::RenameTable { from: "apps".to_owned(), to: "things".to_owned() };
-        let dropped = Change::DropColumn { table: "things".to_owned(), column: "place".to_owned() };
-        [(1, Change::CreateTable(table)), (2, renamed), (3, dropped)].map(|(version, change)| Manifest {
-            version,
-            name: "step".to_owned(),
-            summary: "a step".to_owned(),
-            changes: vec![change],
-            up: Vec::new(),
-            down: Vec::new(),
-            reversible: true,
-            leaves_residue: false,
-            removes_rows: false,
+        let renamed = Change::RenameTable {
+            from: "apps".to_owned(),
+            to: "things".to_owned(),
+        };
+        let dropped = Change::DropColumn {
+            table: "things".to_owned(),
+            column: "place".to_owned(),
+        };
+        [(1, Change::CreateTable(table)), (2, renamed), (3, dropped)].map(|(version, change)| {
+            Manifest {
+                version,
+                name: "step".to_owned(),
+                summary: "a step".to_owned(),
+                changes: vec![change],
+                up: Vec::new(),
+                down: Vec::new(),
+                reversible: true,
+                leaves_residue: false,
+                removes_rows: false,
+            }
         })
     }
 
     fn extended_at(version: DataVersion, table: &str, columns: &[&str]) -> LayoutHistory {
-        let added = Additions { columns: vec![column("note")], indexes: vec![index("op_idx", columns)] };
+        let added = Additions {
+            columns: vec![column("note")],
+            indexes: vec![index("op_idx", columns)],
+        };
         let manifests = manifests();
         let layouts = LayoutHistory::new(&manifests).unwrap();
-        layouts.with_additions(version, &[(table.to_owned(), added)].into(), &manifests).unwrap()
+        layouts
+            .with_additions(version, &[(table.to_owned(), added)].into(), &manifests)
+            .unwrap()
     }
 
     #[test]
@@ -156,9 +216,19 @@ mod tests {
         let layouts = extended_at(1, "apps", &["place", "note"]);
         let of = |version, table: &str| layouts.at(version).unwrap().tables[table].clone();
         assert_eq!(layouts.at(0), Some(&Layout::default()));
-        for (version, table, has_index) in [(1, "apps", true), (2, "things", true), (3, "things", false)] {
-            assert_eq!(of(version, table).column("note"), Some(&column("note")), "{version}");
-            let indexes = if has_index { vec![index("op_idx", &["place", "note"])] } else { Vec::new() };
+        for (version, table, has_index) in
+            [(1, "apps", true), (2, "things", true), (3, "things", false)]
+        {
+            assert_eq!(
+                of(version, table).column("note"),
+                Some(&column("note")),
+                "{version}"
+            );
+            let indexes = if has_index {
+                vec![index("op_idx", &["place", "note"])]
+            } else {
+                Vec::new()
+            };
             assert_eq!(of(version, table).indexes, indexes, "{version}");
         }
     }

@@ -1,5 +1,6 @@
-//! Residue and rows that a migration keeps for the way back, and the record that the host recognises them by: another client may
-//! remove the record meanwhile and make one under its key, which must get nothing of it.
+//! Residue and rows that a migration keeps for the way back, and the record that the host
+//! recognises them by: another client may remove the record meanwhile and make one under its key,
+//! which must get nothing of it.
 
 use super::LayoutHistory;
 use crate::layout::manifest::{Change, Direction, Manifest};
@@ -26,36 +27,57 @@ impl LayoutHistory {
     pub fn unbound(&self, manifest: &Manifest) -> Vec<Unbound> {
         let before = self.before(manifest.version);
         let after = self.at(manifest.version);
-        let Some(after) = after.filter(|_| manifest.reversible) else { return Vec::new() };
+        let Some(after) = after.filter(|_| manifest.reversible) else {
+            return Vec::new();
+        };
         let residue = [(Direction::Up, after), (Direction::Down, before)]
             .into_iter()
-            .filter(|(direction, left)| manifest.leaves_residue && !distinguishes_records(manifest, *direction, left))
+            .filter(|(direction, left)| {
+                manifest.leaves_residue && !distinguishes_records(manifest, *direction, left)
+            })
             .map(|(direction, _)| Unbound::Residue { direction });
         let created = manifest.changes.iter().filter_map(|change| match change {
             Change::CreateTable(table) => Some(table),
             _ => None,
         });
-        let is_kept = |table: &&Table| !manifest.up.iter().any(|access| access.table == table.name && access.reshapes);
-        let rows = created.filter(is_kept).filter_map(|table| unbound_rows(table, before));
+        let is_kept = |table: &&Table| {
+            !manifest
+                .up
+                .iter()
+                .any(|access| access.table == table.name && access.reshapes)
+        };
+        let rows = created
+            .filter(is_kept)
+            .filter_map(|table| unbound_rows(table, before));
         residue.chain(rows).collect()
     }
 }
 
-/// Whether a column of the tables that a row function names has another value in another record. `left` is the layout in which it
-/// leaves them.
+/// Whether a column of the tables that a row function names has another value in another record.
+/// `left` is the layout in which it leaves them.
 fn distinguishes_records(manifest: &Manifest, direction: Direction, left: &Layout) -> bool {
     let accesses = manifest.accesses(direction);
-    let mut tables = accesses.iter().filter_map(|access| left.tables.get(&access.table));
+    let mut tables = accesses
+        .iter()
+        .filter_map(|access| left.tables.get(&access.table));
     accesses.is_empty() || tables.any(|table| table.columns.iter().any(Column::is_identity))
 }
 
-/// The rows of a table that `down` drops, if there are records that they could belong to, but none with an identity.
+/// The rows of a table that `down` drops, if there are records that they could belong to, but none
+/// with an identity.
 fn unbound_rows(table: &Table, below: &Layout) -> Option<Unbound> {
     let key = table.partition_key.as_ref()?;
-    let mut records = below.tables.values().filter(|below| below.partition_key.as_ref() == Some(key)).peekable();
+    let mut records = below
+        .tables
+        .values()
+        .filter(|below| below.partition_key.as_ref() == Some(key))
+        .peekable();
     records.peek()?;
     let is_bound = records.any(Table::identifies_units);
-    (!is_bound).then(|| Unbound::Rows { table: table.name.clone(), key: key.clone() })
+    (!is_bound).then(|| Unbound::Rows {
+        table: table.name.clone(),
+        key: key.clone(),
+    })
 }
 
 #[cfg(test)]
@@ -66,12 +88,23 @@ mod tests {
 
     fn column(name: &str) -> Column {
         let kind = ColumnType::Varchar(255);
-        Column { name: name.to_owned(), kind, nullable: true, default: None, sealing: Sealing::Plain }
+        Column {
+            name: name.to_owned(),
+            kind,
+            nullable: true,
+            default: None,
+            sealing: Sealing::Plain,
+        }
     }
 
     fn table(name: &str, columns: &[&str]) -> Change {
-        let key = Column { nullable: false, ..column("guid") };
-        let columns = std::iter::once(key).chain(columns.iter().map(|name| column(name))).collect();
+        let key = Column {
+            nullable: false,
+            ..column("guid")
+        };
+        let columns = std::iter::once(key)
+            .chain(columns.iter().map(|name| column(name)))
+            .collect();
         let (name, indexes) = (name.to_owned(), Vec::new());
         let guid = "guid".to_owned();
         Change::CreateTable(Table {
@@ -101,33 +134,64 @@ mod tests {
 
     fn access(table: &str) -> Access {
         let reads = vec!["guid".to_owned()];
-        Access { table: table.to_owned(), reads, writes: Vec::new(), reshapes: false }
+        Access {
+            table: table.to_owned(),
+            reads,
+            writes: Vec::new(),
+            reshapes: false,
+        }
     }
 
     /// Residue and rows that a migration over records with these columns leaves unbound.
     fn unbound(columns: &[&str], migration: Manifest) -> Vec<Unbound> {
         let manifests = [manifest(1, vec![table("records", columns)]), migration];
-        LayoutHistory::new(&manifests).unwrap().unbound(&manifests[1])
+        LayoutHistory::new(&manifests)
+            .unwrap()
+            .unbound(&manifests[1])
     }
 
     #[test]
     fn residue_needs_a_column_that_distinguishes_records() {
-        let leaves = |down: Vec<Access>| Manifest { down, leaves_residue: true, ..manifest(2, Vec::new()) };
-        let residue = Unbound::Residue { direction: Direction::Down };
-        assert_eq!(unbound(&["domain"], leaves(vec![access("records")])), [residue]);
-        assert_eq!(unbound(&["modification_tag_epoch"], leaves(vec![access("records")])), []);
-        assert_eq!(unbound(&["created_at"], leaves(vec![access("records")])), []);
-        let keeps_nothing = Manifest { down: vec![access("records")], ..manifest(2, Vec::new()) };
+        let leaves = |down: Vec<Access>| Manifest {
+            down,
+            leaves_residue: true,
+            ..manifest(2, Vec::new())
+        };
+        let residue = Unbound::Residue {
+            direction: Direction::Down,
+        };
+        assert_eq!(
+            unbound(&["domain"], leaves(vec![access("records")])),
+            [residue]
+        );
+        assert_eq!(
+            unbound(&["modification_tag_epoch"], leaves(vec![access("records")])),
+            []
+        );
+        assert_eq!(
+            unbound(&["created_at"], leaves(vec![access("records")])),
+            []
+        );
+        let keeps_nothing = Manifest {
+            down: vec![access("records")],
+            ..manifest(2, Vec::new())
+        };
         assert_eq!(unbound(&["domain"], keeps_nothing), []);
     }
 
     #[test]
     fn dropped_rows_need_a_record_or_that_there_is_none() {
         let creates = |version| manifest(version, vec![table("details", &["text"])]);
-        let rows = Unbound::Rows { table: "details".to_owned(), key: "guid".to_owned() };
+        let rows = Unbound::Rows {
+            table: "details".to_owned(),
+            key: "guid".to_owned(),
+        };
         assert_eq!(unbound(&["domain"], creates(2)), [rows]);
         assert_eq!(unbound(&["created_at"], creates(2)), []);
-        let one_way = Manifest { reversible: false, ..creates(2) };
+        let one_way = Manifest {
+            reversible: false,
+            ..creates(2)
+        };
         assert_eq!(unbound(&["domain"], one_way), []);
         let alone = [creates(1)];
         assert_eq!(LayoutHistory::new(&alone).unwrap().unbound(&alone[0]), []);

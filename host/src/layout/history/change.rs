@@ -1,5 +1,5 @@
-//! Application and inversion of a single change. Owns the rules of a change, those of the tables that it leaves, and those
-//! of a whole layout, which are checked once, after the last change.
+//! Application and inversion of a single change. Owns the rules of a change, those of the tables
+//! that it leaves, and those of a whole layout, which are checked once, after the last change.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,12 @@ use crate::layout::manifest::Change;
 use crate::layout::schema::{Column, Index, Layout, Literal, Sealing, Table};
 use crate::layout::values::Encoding;
 
-/// Tables that no migration may touch: Diego's `configurations` and Locket's `locks`. The host's own are recognised by
-/// [`OUR_PREFIX`].
+/// Tables that no migration may touch: Diego's `configurations` and Locket's `locks`. The host's
+/// own are recognised by [`OUR_PREFIX`].
 const FOREIGN_TABLES: [&str; 2] = ["configurations", "locks"];
 const OUR_PREFIX: &str = "bbs_";
-/// Tables of the catalog that have the prefix of the host's own: one is Diego's, the others are the host's records.
+/// Tables of the catalog that have the prefix of the host's own: one is Diego's, the others are the
+/// host's records.
 const OF_THE_CATALOG: [&str; 3] = ["bbs_health_check", "bbs_lrp_definitions", "bbs_lrp_updates"];
 const LONGEST_NAME: usize = 63;
 
@@ -47,7 +48,9 @@ impl Layout {
             Change::SetPrimaryKey { table, columns } => {
                 let table = self.known(table)?;
                 if table.partition_key.is_none() {
-                    return Err(Problem::RekeyWithoutUnits { table: table.name.clone() });
+                    return Err(Problem::RekeyWithoutUnits {
+                        table: table.name.clone(),
+                    });
                 }
                 table.primary_key.clone_from(columns);
                 Ok(())
@@ -63,7 +66,10 @@ impl Layout {
                     .indexes
                     .iter()
                     .position(|known| known.name == *index)
-                    .ok_or_else(|| Problem::UnknownIndex { table: table.name.clone(), index: index.clone() })?;
+                    .ok_or_else(|| Problem::UnknownIndex {
+                        table: table.name.clone(),
+                        index: index.clone(),
+                    })?;
                 table.indexes.remove(at);
                 Ok(())
             }
@@ -72,50 +78,90 @@ impl Layout {
 
     /// The change that undoes `change`; `self` is the layout before it.
     pub(super) fn inverse(&self, change: &Change) -> Change {
-        let column = |table: &str, column: &str| self.tables[table].column(column).expect("checked").clone();
+        let column =
+            |table: &str, column: &str| self.tables[table].column(column).expect("checked").clone();
         match change {
-            Change::CreateTable(table) => Change::DropTable { table: table.name.clone() },
+            Change::CreateTable(table) => Change::DropTable {
+                table: table.name.clone(),
+            },
             Change::DropTable { table } => Change::CreateTable(self.tables[table].clone()),
-            Change::RenameTable { from, to } => Change::RenameTable { from: to.clone(), to: from.clone() },
-            Change::AddColumn { table, column } => {
-                Change::DropColumn { table: table.clone(), column: column.name.clone() }
-            }
-            Change::AlterColumn { table, column: altered } => {
-                Change::AlterColumn { table: table.clone(), column: column(table, &altered.name) }
-            }
-            Change::DropColumn { table, column: name } => {
-                Change::AddColumn { table: table.clone(), column: column(table, name) }
-            }
-            Change::RenameColumn { table, from, to } => {
-                Change::RenameColumn { table: table.clone(), from: to.clone(), to: from.clone() }
-            }
-            Change::MoveColumn { column, from, to } => {
-                Change::MoveColumn { column: column.clone(), from: to.clone(), to: from.clone() }
-            }
-            Change::SetPrimaryKey { table, .. } => {
-                Change::SetPrimaryKey { table: table.clone(), columns: self.tables[table].primary_key.clone() }
-            }
-            Change::CreateIndex { table, index } => {
-                Change::DropIndex { table: table.clone(), index: index.name.clone() }
-            }
+            Change::RenameTable { from, to } => Change::RenameTable {
+                from: to.clone(),
+                to: from.clone(),
+            },
+            Change::AddColumn { table, column } => Change::DropColumn {
+                table: table.clone(),
+                column: column.name.clone(),
+            },
+            Change::AlterColumn {
+                table,
+                column: altered,
+            } => Change::AlterColumn {
+                table: table.clone(),
+                column: column(table, &altered.name),
+            },
+            Change::DropColumn {
+                table,
+                column: name,
+            } => Change::AddColumn {
+                table: table.clone(),
+                column: column(table, name),
+            },
+            Change::RenameColumn { table, from, to } => Change::RenameColumn {
+                table: table.clone(),
+                from: to.clone(),
+                to: from.clone(),
+            },
+            Change::MoveColumn { column, from, to } => Change::MoveColumn {
+                column: column.clone(),
+                from: to.clone(),
+                to: from.clone(),
+            },
+            Change::SetPrimaryKey { table, .. } => Change::SetPrimaryKey {
+                table: table.clone(),
+                columns: self.tables[table].primary_key.clone(),
+            },
+            Change::CreateIndex { table, index } => Change::DropIndex {
+                table: table.clone(),
+                index: index.name.clone(),
+            },
             Change::DropIndex { table, index } => {
-                let known = self.tables[table].indexes.iter().find(|known| known.name == *index).expect("checked");
-                Change::CreateIndex { table: table.clone(), index: known.clone() }
+                let known = self.tables[table]
+                    .indexes
+                    .iter()
+                    .find(|known| known.name == *index)
+                    .expect("checked");
+                Change::CreateIndex {
+                    table: table.clone(),
+                    index: known.clone(),
+                }
             }
         }
     }
 
     fn known(&mut self, table: &str) -> Result<&mut Table, Problem> {
-        self.tables.get_mut(table).ok_or_else(|| Problem::UnknownTable { table: table.to_owned() })
+        self.tables
+            .get_mut(table)
+            .ok_or_else(|| Problem::UnknownTable {
+                table: table.to_owned(),
+            })
     }
 
     fn create(&mut self, table: &Table) -> Result<(), Problem> {
         check_table_name(&table.name)?;
         if self.tables.contains_key(&table.name) {
-            return Err(Problem::DuplicateTable { table: table.name.clone() });
+            return Err(Problem::DuplicateTable {
+                table: table.name.clone(),
+            });
         }
-        table.columns.iter().try_for_each(|column| check_name(&column.name))?;
-        table.indexes.iter().try_for_each(|index| check_name(&index.name))?;
+        table
+            .columns
+            .iter()
+            .try_for_each(|column| check_name(&column.name))?;
+        table
+            .indexes
+            .iter()
+            .try_for_each(|index| check_name(&index.name))?;
         self.tables.insert(table.name.clone(), table.clone());
         Ok(())
     }
@@ -124,7 +170,9 @@ impl Layout {
         check_table_name(to)?;
         self.known(from)?;
         if self.tables.contains_key(to) {
-            return Err(Problem::DuplicateTable { table: to.to_owned() });
+            return Err(Problem::DuplicateTable {
+                table: to.to_owned(),
+            });
         }
         let mut table = self.tables.remove(from).expect("just found");
         to.clone_into(&mut table.name);
@@ -136,7 +184,10 @@ impl Layout {
         let table = self.known(table)?;
         let at = position(table, column)?;
         if keyed(table).contains(column) {
-            return Err(Problem::ColumnInUse { table: table.name.clone(), column: column.to_owned() });
+            return Err(Problem::ColumnInUse {
+                table: table.name.clone(),
+                column: column.to_owned(),
+            });
         }
         Ok(table.columns.remove(at))
     }
@@ -149,15 +200,19 @@ impl Layout {
             && source.partition_key == target.partition_key
             && source.primary_key == target.primary_key;
         if !alike || from == to {
-            return Err(Problem::MoveBetween { from: from.to_owned(), to: to.to_owned() });
+            return Err(Problem::MoveBetween {
+                from: from.to_owned(),
+                to: to.to_owned(),
+            });
         }
         let moved = self.take(from, column)?;
         self.known(to)?.columns.push(moved);
         Ok(())
     }
 
-    /// Checks the size of the layout, and what a change has altered of its tables: an added column by itself, since the
-    /// time of a manifest that adds many would otherwise grow with their square.
+    /// Checks the size of the layout, and what a change has altered of its tables: an added column
+    /// by itself, since the time of a manifest that adds many would otherwise grow with their
+    /// square.
     pub(super) fn check_changed(&self, change: &Change) -> Result<(), Problem> {
         let table = match change {
             Change::CreateTable(table) => &table.name,
@@ -192,7 +247,8 @@ impl Layout {
         Err(problem)
     }
 
-    /// Checks the rules of a whole layout. Between two changes they may be broken: an index may be replaced by another.
+    /// Checks the rules of a whole layout. Between two changes they may be broken: an index may be
+    /// replaced by another.
     pub(super) fn check(&self) -> Result<(), Problem> {
         let mut indexes = BTreeSet::new();
         for table in self.tables.values() {
@@ -200,7 +256,9 @@ impl Layout {
             check_partition_key_order(table)?;
             for index in &table.indexes {
                 if !indexes.insert(&index.name) {
-                    return Err(Problem::DuplicateIndex { index: index.name.clone() });
+                    return Err(Problem::DuplicateIndex {
+                        index: index.name.clone(),
+                    });
                 }
             }
         }
@@ -216,7 +274,10 @@ fn check_table(table: &Table) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
     for column in &table.columns {
         if !seen.insert(column.name.as_str()) {
-            return Err(Problem::DuplicateColumn { table: name(), column: column.name.clone() });
+            return Err(Problem::DuplicateColumn {
+                table: name(),
+                column: column.name.clone(),
+            });
         }
         check_column(table, column)?;
     }
@@ -226,18 +287,32 @@ fn check_table(table: &Table) -> Result<(), Problem> {
     check_key(table, &table.primary_key, true)?;
     for index in &table.indexes {
         if index.columns.is_empty() {
-            return Err(Problem::EmptyIndex { index: index.name.clone() });
+            return Err(Problem::EmptyIndex {
+                index: index.name.clone(),
+            });
         }
         check_key(table, &index.columns, false)?;
     }
-    table.partition_key.as_ref().map_or(Ok(()), |key| check_key(table, std::slice::from_ref(key), true))
+    table.partition_key.as_ref().map_or(Ok(()), |key| {
+        check_key(table, std::slice::from_ref(key), true)
+    })
 }
 
 fn check_partition_key_order(table: &Table) -> Result<(), Problem> {
-    let Some(partition) = &table.partition_key else { return Ok(()) };
+    let Some(partition) = &table.partition_key else {
+        return Ok(());
+    };
     let leads = |columns: &[String]| columns.first() == Some(partition);
-    if !leads(&table.primary_key) && !table.indexes.iter().any(|index: &Index| leads(&index.columns)) {
-        return Err(Problem::PartitionKeyOrder { table: table.name.clone(), column: partition.clone() });
+    if !leads(&table.primary_key)
+        && !table
+            .indexes
+            .iter()
+            .any(|index: &Index| leads(&index.columns))
+    {
+        return Err(Problem::PartitionKeyOrder {
+            table: table.name.clone(),
+            column: partition.clone(),
+        });
     }
     Ok(())
 }
@@ -251,7 +326,9 @@ thread_local! {
 fn check_column(table: &Table, column: &Column) -> Result<(), Problem> {
     #[cfg(test)]
     CHECKED_COLUMNS.set(CHECKED_COLUMNS.get() + 1);
-    let named = |problem: fn(String, String) -> Problem| Err(problem(table.name.clone(), column.name.clone()));
+    let named = |problem: fn(String, String) -> Problem| {
+        Err(problem(table.name.clone(), column.name.clone()))
+    };
     if column.sealing != Sealing::Plain && (!column.kind.is_text() || column.default.is_some()) {
         return named(|table, column| Problem::Sealing { table, column });
     }
@@ -267,20 +344,31 @@ fn check_column(table: &Table, column: &Column) -> Result<(), Problem> {
         | (Some(Literal::Text(_)), Encoding::Text) => true,
         (Some(_), _) => false,
     };
-    if fits { Ok(()) } else { named(|table, column| Problem::DefaultType { table, column }) }
+    if fits {
+        Ok(())
+    } else {
+        named(|table, column| Problem::DefaultType { table, column })
+    }
 }
 
-/// With `required`, as for a primary or partition key, the columns must not be nullable. An index may cover NULL.
+/// With `required`, as for a primary or partition key, the columns must not be nullable. An index
+/// may cover NULL.
 fn check_key(table: &Table, columns: &[String], required: bool) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
     for name in columns {
         let at = position(table, name)?;
         let column = &table.columns[at];
         if !seen.insert(name) {
-            return Err(Problem::RepeatedKey { table: table.name.clone(), column: name.clone() });
+            return Err(Problem::RepeatedKey {
+                table: table.name.clone(),
+                column: name.clone(),
+            });
         }
         if (required && column.nullable) || column.sealing != Sealing::Plain {
-            return Err(Problem::UnfitKey { table: table.name.clone(), column: name.clone() });
+            return Err(Problem::UnfitKey {
+                table: table.name.clone(),
+                column: name.clone(),
+            });
         }
     }
     Ok(())
@@ -289,7 +377,10 @@ fn check_key(table: &Table, columns: &[String], required: bool) -> Result<(), Pr
 fn alter(table: &mut Table, column: &Column) -> Result<(), Problem> {
     let at = position(table, &column.name)?;
     if Encoding::from(table.columns[at].kind) != Encoding::from(column.kind) {
-        return Err(Problem::Retyped { table: table.name.clone(), column: column.name.clone() });
+        return Err(Problem::Retyped {
+            table: table.name.clone(),
+            column: column.name.clone(),
+        });
     }
     table.columns[at] = column.clone();
     Ok(())
@@ -297,16 +388,32 @@ fn alter(table: &mut Table, column: &Column) -> Result<(), Problem> {
 
 fn rename_column(table: &mut Table, from: &str, to: &str) {
     let columns = table.columns.iter_mut().map(|column| &mut column.name);
-    let keys = table.primary_key.iter_mut().chain(table.partition_key.iter_mut());
-    let indexed = table.indexes.iter_mut().flat_map(|index| index.columns.iter_mut());
-    for name in columns.chain(keys).chain(indexed).filter(|name| *name == from) {
+    let keys = table
+        .primary_key
+        .iter_mut()
+        .chain(table.partition_key.iter_mut());
+    let indexed = table
+        .indexes
+        .iter_mut()
+        .flat_map(|index| index.columns.iter_mut());
+    for name in columns
+        .chain(keys)
+        .chain(indexed)
+        .filter(|name| *name == from)
+    {
         to.clone_into(name);
     }
 }
 
 fn keyed(table: &Table) -> BTreeSet<&str> {
     let indexed = table.indexes.iter().flat_map(|index| &index.columns);
-    table.primary_key.iter().chain(&table.partition_key).chain(indexed).map(String::as_str).collect()
+    table
+        .primary_key
+        .iter()
+        .chain(&table.partition_key)
+        .chain(indexed)
+        .map(String::as_str)
+        .collect()
 }
 
 fn position(table: &Table, column: &str) -> Result<usize, Problem> {
@@ -314,12 +421,18 @@ fn position(table: &Table, column: &str) -> Result<usize, Problem> {
         .columns
         .iter()
         .position(|known| known.name == column)
-        .ok_or_else(|| Problem::UnknownColumn { table: table.name.clone(), column: column.to_owned() })
+        .ok_or_else(|| Problem::UnknownColumn {
+            table: table.name.clone(),
+            column: column.to_owned(),
+        })
 }
 
 fn absent(table: &Table, column: &str) -> Result<(), Problem> {
     match position(table, column) {
-        Ok(_) => Err(Problem::DuplicateColumn { table: table.name.clone(), column: column.to_owned() }),
+        Ok(_) => Err(Problem::DuplicateColumn {
+            table: table.name.clone(),
+            column: column.to_owned(),
+        }),
         Err(_) => Ok(()),
     }
 }
@@ -327,7 +440,9 @@ fn absent(table: &Table, column: &str) -> Result<(), Problem> {
 fn check_table_name(name: &str) -> Result<(), Problem> {
     let ours = name.starts_with(OUR_PREFIX) && !OF_THE_CATALOG.contains(&name);
     if ours || FOREIGN_TABLES.contains(&name) {
-        return Err(Problem::Name { name: name.to_owned() });
+        return Err(Problem::Name {
+            name: name.to_owned(),
+        });
     }
     check_name(name)
 }
@@ -335,8 +450,16 @@ fn check_table_name(name: &str) -> Result<(), Problem> {
 /// Two consecutive underscores are reserved for the names of a migration's temporary tables.
 fn check_name(name: &str) -> Result<(), Problem> {
     let fits = name.starts_with(|c: char| c.is_ascii_lowercase())
-        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
         && !name.contains("__")
         && name.len() <= LONGEST_NAME;
-    if fits { Ok(()) } else { Err(Problem::Name { name: name.to_owned() }) }
+    if fits {
+        Ok(())
+    } else {
+        Err(Problem::Name {
+            name: name.to_owned(),
+        })
+    }
 }

@@ -1,5 +1,5 @@
-//! The way of a migration: down from what ran to the last version that it has in common with what is wanted, and up from there.
-//! Where both are a part of one line, it only goes up or only down.
+//! The way of a migration: down from what ran to the last version that it has in common with what
+//! is wanted, and up from there. Where both are a part of one line, it only goes up or only down.
 
 use super::LayoutHistory;
 use crate::layout::manifest::{DataVersion, Direction};
@@ -16,7 +16,10 @@ impl Leg {
     /// This migration in the other direction.
     #[must_use]
     pub fn back(self) -> Self {
-        Self { direction: self.direction.opposite(), ..self }
+        Self {
+            direction: self.direction.opposite(),
+            ..self
+        }
     }
 }
 
@@ -34,36 +37,69 @@ pub struct Way<'a> {
 impl<'a> Way<'a> {
     /// The way between two versions of one line.
     pub fn within(layouts: &'a LayoutHistory, from: DataVersion, to: DataVersion) -> Self {
-        Self { from, to, turn: from.min(to), before: layouts, after: layouts }
+        Self {
+            from,
+            to,
+            turn: from.min(to),
+            before: layouts,
+            after: layouts,
+        }
     }
 
     /// The way from a version of the line that ran to a version of another.
-    pub fn between(before: &'a LayoutHistory, after: &'a LayoutHistory, from: DataVersion, to: DataVersion) -> Self {
-        let turn = before.line().up_to(from).last_in_common(&after.line().up_to(to));
-        Self { from, to, turn, before, after }
+    pub fn between(
+        before: &'a LayoutHistory,
+        after: &'a LayoutHistory,
+        from: DataVersion,
+        to: DataVersion,
+    ) -> Self {
+        let turn = before
+            .line()
+            .up_to(from)
+            .last_in_common(&after.line().up_to(to));
+        Self {
+            from,
+            to,
+            turn,
+            before,
+            after,
+        }
     }
 
     /// The migrations in the order in which they run.
     pub fn legs(&self) -> Vec<Leg> {
         let on = |layouts: &LayoutHistory, direction, last| {
-            let versions = layouts.layouts.keys().copied().filter(|version| (self.turn + 1..=last).contains(version));
-            versions.map(|version| Leg { version, direction }).collect::<Vec<_>>()
+            let versions = layouts
+                .layouts
+                .keys()
+                .copied()
+                .filter(|version| (self.turn + 1..=last).contains(version));
+            versions
+                .map(|version| Leg { version, direction })
+                .collect::<Vec<_>>()
         };
-        let down = on(self.before, Direction::Down, self.from).into_iter().rev();
+        let down = on(self.before, Direction::Down, self.from)
+            .into_iter()
+            .rev();
         down.chain(on(self.after, Direction::Up, self.to)).collect()
     }
 
-    /// The migrations of which residue stays at the end of the way: what one saves on the way down is given back on the way up.
+    /// The migrations of which residue stays at the end of the way: what one saves on the way down
+    /// is given back on the way up.
     pub fn leaving(&self) -> Vec<Leg> {
         self.legs_without_return(Direction::Down)
     }
 
     /// The migrations whose residue, of an earlier way, is given back.
     pub fn returning(&self) -> Vec<Leg> {
-        self.legs_without_return(Direction::Up).into_iter().map(Leg::back).collect()
+        self.legs_without_return(Direction::Up)
+            .into_iter()
+            .map(Leg::back)
+            .collect()
     }
 
-    /// The migrations without those in a direction through which the way goes in the other one, too.
+    /// The migrations without those in a direction through which the way goes in the other one,
+    /// too.
     fn legs_without_return(&self, direction: Direction) -> Vec<Leg> {
         let legs = self.legs();
         let is_return = |leg: &Leg| leg.direction == direction && legs.contains(&leg.back());
@@ -76,7 +112,10 @@ impl<'a> Way<'a> {
     /// If it is not on the way.
     pub fn sides(&self, leg: Leg) -> (&'a Layout, &'a Layout) {
         let layouts = self.layouts(leg.direction);
-        (layouts.before(leg.version), layouts.at(leg.version).expect("it is on the way"))
+        (
+            layouts.before(leg.version),
+            layouts.at(leg.version).expect("it is on the way"),
+        )
     }
 
     /// The layouts of the line in which the way goes in a direction.
@@ -92,7 +131,9 @@ impl<'a> Way<'a> {
     /// # Panics
     /// If its line does not have the version.
     pub fn source(&self) -> &'a Layout {
-        self.before.at(self.from).expect("both ends of a way are versions of the layout history")
+        self.before
+            .at(self.from)
+            .expect("both ends of a way are versions of the layout history")
     }
 
     /// The layout that it leads to.
@@ -100,7 +141,9 @@ impl<'a> Way<'a> {
     /// # Panics
     /// If its line does not have the version.
     pub fn target(&self) -> &'a Layout {
-        self.after.at(self.to).expect("both ends of a way are versions of the layout history")
+        self.after
+            .at(self.to)
+            .expect("both ends of a way are versions of the layout history")
     }
 
     /// The layouts that it passes, without that which it begins with.
@@ -153,7 +196,11 @@ mod tests {
 
     fn shown(way: &Way<'_>) -> String {
         let show = |leg: Leg| format!("{} {}", leg.direction, leg.version);
-        way.legs().into_iter().map(show).collect::<Vec<_>>().join(", ")
+        way.legs()
+            .into_iter()
+            .map(show)
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     #[test]
@@ -173,6 +220,9 @@ mod tests {
             assert_eq!(way.inserted(), inserted, "{legs}");
             assert_eq!(way.passed().count(), way.legs().len());
         }
-        assert_eq!(shown(&Way::within(&catalog, 9, 3)), "down 9, down 6, down 5");
+        assert_eq!(
+            shown(&Way::within(&catalog, 9, 3)),
+            "down 9, down 6, down 5"
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! What a migration drops on the way down and adds again on the way up: it is set aside as it is, and returns with its values
-//! unread.
+//! What a migration drops on the way down and adds again on the way up: it is set aside as it is,
+//! and returns with its values unread.
 
 use super::{ChangePlace, Content, Frame, FrameColumn};
 use crate::layout::manifest::DataVersion;
@@ -14,34 +14,66 @@ pub(super) struct ColumnAside {
 
 impl Frame<'_> {
     /// Adds a table that a change creates: that which its migration has set aside, or a new one.
-    pub(in super::super) fn create(&mut self, place: ChangePlace, version: DataVersion, table: &Table) {
+    pub(in super::super) fn create(
+        &mut self,
+        place: ChangePlace,
+        version: DataVersion,
+        table: &Table,
+    ) {
         let returned = self.aside.remove(&(version, table.name.clone()));
-        let created = returned.unwrap_or_else(|| self.start(table, |column| Content::Fill(column.default.clone())));
+        let created = returned
+            .unwrap_or_else(|| self.start(table, |column| Content::Fill(column.default.clone())));
         self.created.insert(place, created.class);
-        self.notes.insert((place.step, table.name.clone()), created.class);
+        self.notes
+            .insert((place.step, table.name.clone()), created.class);
         self.tables.insert(table.name.clone(), created);
     }
 
     /// Sets a table aside that a migration drops, until the way comes up through it again.
     pub(in super::super) fn set_aside(&mut self, version: DataVersion, table: &str) {
         if let Some(mut held) = self.tables.remove(table) {
-            held.aside.extend(held.leaving.drain(..).map(|column| ColumnAside { version, column }));
+            held.aside.extend(
+                held.leaving
+                    .drain(..)
+                    .map(|column| ColumnAside { version, column }),
+            );
             self.aside.insert((version, table.to_owned()), held);
         }
     }
 
     /// Sets a column aside that a migration has dropped, until the way comes up through it again.
-    pub(in super::super) fn set_column_aside(&mut self, version: DataVersion, table: &str, column: FrameColumn) {
-        self.table_mut(table).aside.push(ColumnAside { version, column });
+    pub(in super::super) fn set_column_aside(
+        &mut self,
+        version: DataVersion,
+        table: &str,
+        column: FrameColumn,
+    ) {
+        self.table_mut(table)
+            .aside
+            .push(ColumnAside { version, column });
     }
 
     /// Returns a column that a migration has set aside; whether there is such a one.
-    pub(in super::super) fn return_column(&mut self, version: DataVersion, table: &str, column: &Column) -> bool {
-        let Some(table) = self.tables.get_mut(table) else { return false };
-        let is_it = |aside: &ColumnAside| aside.version == version && aside.column.column.name == column.name;
-        let Some(at) = table.aside.iter().position(is_it) else { return false };
+    pub(in super::super) fn return_column(
+        &mut self,
+        version: DataVersion,
+        table: &str,
+        column: &Column,
+    ) -> bool {
+        let Some(table) = self.tables.get_mut(table) else {
+            return false;
+        };
+        let is_it = |aside: &ColumnAside| {
+            aside.version == version && aside.column.column.name == column.name
+        };
+        let Some(at) = table.aside.iter().position(is_it) else {
+            return false;
+        };
         let content = table.aside.remove(at).column.content;
-        table.columns.push(FrameColumn { column: column.clone(), content });
+        table.columns.push(FrameColumn {
+            column: column.clone(),
+            content,
+        });
         true
     }
 }

@@ -28,21 +28,35 @@ impl Frame<'_> {
     }
 
     pub(in super::super) fn note(&mut self, step: usize, table: &str) {
-        self.notes.insert((step, table.to_owned()), self.table(table).class);
+        self.notes
+            .insert((step, table.to_owned()), self.table(table).class);
     }
 
     /// Records the group of every table, before a step and after it.
     pub(in super::super) fn note_all(&mut self, step: usize) {
-        let classes: Vec<_> = self.tables.iter().map(|(name, table)| (name.clone(), table.class)).collect();
+        let classes: Vec<_> = self
+            .tables
+            .iter()
+            .map(|(name, table)| (name.clone(), table.class))
+            .collect();
         for (name, class) in classes {
             self.notes.insert((step, name), class);
         }
     }
 
     /// The tables of a class that a step noted.
-    pub(in super::super) fn noted_as(&self, step: usize, class: usize) -> impl Iterator<Item = &String> {
-        let of_step = self.notes.range((step, String::new())..).take_while(move |((of, _), _)| *of == step);
-        of_step.filter(move |(_, noted)| self.find(**noted) == class).map(|((_, table), _)| table)
+    pub(in super::super) fn noted_as(
+        &self,
+        step: usize,
+        class: usize,
+    ) -> impl Iterator<Item = &String> {
+        let of_step = self
+            .notes
+            .range((step, String::new())..)
+            .take_while(move |((of, _), _)| *of == step);
+        of_step
+            .filter(move |(_, noted)| self.find(**noted) == class)
+            .map(|((_, table), _)| table)
     }
 
     /// The class of the table that a change created.
@@ -55,7 +69,8 @@ impl Frame<'_> {
         self.find(self.notes[&(step, table.to_owned())])
     }
 
-    /// Records that a step saves values of a table's units, under the table's name or, for those of a row function, an empty one.
+    /// Records that a step saves values of a table's units, under the table's name or, for those of
+    /// a row function, an empty one.
     pub(in super::super) fn note_saved(&mut self, step: usize, table: &str, name: &str) {
         let class = self.table(table).class;
         self.losing.insert(class);
@@ -64,7 +79,10 @@ impl Frame<'_> {
 
     /// The names under which a step saves values.
     pub(in super::super) fn saved(&self, step: usize) -> impl Iterator<Item = &String> {
-        self.saved.iter().filter(move |(of, _)| *of == step).map(|(_, name)| name)
+        self.saved
+            .iter()
+            .filter(move |(of, _)| *of == step)
+            .map(|(_, name)| name)
     }
 
     pub(in super::super) fn losing(&self) -> BTreeSet<usize> {

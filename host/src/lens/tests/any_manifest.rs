@@ -1,5 +1,5 @@
-//! Manifests of random changes and accesses, most of them wrong halfway: each is refused or has a layout, whose lenses
-//! compose and transform units, whatever a row function returns.
+//! Manifests of random changes and accesses, most of them wrong halfway: each is refused or has a
+//! layout, whose lenses compose and transform units, whatever a row function returns.
 
 use proptest::prelude::*;
 
@@ -25,28 +25,48 @@ impl Choice {
     fn table(self, at: usize, layout: &Layout) -> String {
         let known: Vec<_> = layout.tables.keys().map(String::as_str).collect();
         let is_any = known.is_empty() || self.0[at] >= 224;
-        self.of(at, if is_any { &TABLES } else { &known }).to_owned()
+        self.of(at, if is_any { &TABLES } else { &known })
+            .to_owned()
     }
 
     /// A column of the table; in one of eight cases any.
     fn column(self, at: usize, layout: &Layout, table: &str) -> String {
-        let known = layout.tables.get(table).map_or(&[][..], |table| &table.columns);
+        let known = layout
+            .tables
+            .get(table)
+            .map_or(&[][..], |table| &table.columns);
         let known: Vec<_> = known.iter().map(|column| column.name.as_str()).collect();
         let is_any = known.is_empty() || self.0[at] >= 224;
-        self.of(at, if is_any { &COLUMNS } else { &known }).to_owned()
+        self.of(at, if is_any { &COLUMNS } else { &known })
+            .to_owned()
     }
 
     fn definition(self, name: &str) -> Column {
-        let kind =
-            self.of(1, &[ColumnType::Varchar(9), ColumnType::LongText, ColumnType::Integer, ColumnType::Boolean]);
-        let sealing = if self.0[2] < 64 && kind.is_text() { Sealing::Sealed } else { Sealing::Plain };
+        let kind = self.of(
+            1,
+            &[
+                ColumnType::Varchar(9),
+                ColumnType::LongText,
+                ColumnType::Integer,
+                ColumnType::Boolean,
+            ],
+        );
+        let sealing = if self.0[2] < 64 && kind.is_text() {
+            Sealing::Sealed
+        } else {
+            Sealing::Plain
+        };
         let default = match Encoding::from(kind) {
             Encoding::Boolean => Literal::Boolean(true),
             Encoding::Integer => Literal::Integer(7),
             Encoding::Text => Literal::Text("seven".to_owned()),
         };
         let default = (sealing == Sealing::Plain && self.0[2].is_multiple_of(2)).then_some(default);
-        Column { nullable: default.is_none() || self.0[3] < 128, default, ..column(name, kind, sealing) }
+        Column {
+            nullable: default.is_none() || self.0[3] < 128,
+            default,
+            ..column(name, kind, sealing)
+        }
     }
 
     fn definition_of_table(self) -> Table {
@@ -55,8 +75,13 @@ impl Choice {
             default: Some(Literal::Integer(1)),
             ..column("part", ColumnType::Integer, Sealing::Plain)
         };
-        let mut table = table(self.of(0, &TABLES), vec![part, self.definition(self.of(3, &COLUMNS[1..]))]);
-        table.primary_key.extend((self.0[3] >= 192).then(|| "part".to_owned()));
+        let mut table = table(
+            self.of(0, &TABLES),
+            vec![part, self.definition(self.of(3, &COLUMNS[1..]))],
+        );
+        table
+            .primary_key
+            .extend((self.0[3] >= 192).then(|| "part".to_owned()));
         table.partition_key = table.partition_key.filter(|_| self.0[2] < 240);
         table
     }
@@ -68,47 +93,117 @@ impl Choice {
         match kind % 12 {
             0 => Change::CreateTable(self.definition_of_table()),
             1 => Change::DropTable { table },
-            2 => Change::RenameTable { from: table, to: self.of(1, &TABLES).to_owned() },
-            3 | 4 => Change::AddColumn { table, column: self.definition(self.of(3, &COLUMNS)) },
-            5 => Change::AlterColumn { table, column: self.definition(&column) },
+            2 => Change::RenameTable {
+                from: table,
+                to: self.of(1, &TABLES).to_owned(),
+            },
+            3 | 4 => Change::AddColumn {
+                table,
+                column: self.definition(self.of(3, &COLUMNS)),
+            },
+            5 => Change::AlterColumn {
+                table,
+                column: self.definition(&column),
+            },
             6 => Change::DropColumn { table, column },
-            7 => Change::RenameColumn { table, from: column, to: self.of(2, &COLUMNS).to_owned() },
-            8 | 9 => Change::MoveColumn { column, from: table, to: self.table(2, layout) },
-            10 => Change::SetPrimaryKey { table, columns: key()[..1 + usize::from(self.0[1] % 2)].to_vec() },
-            _ => Change::CreateIndex { table, index: Index { name: "index".to_owned(), columns: vec![column] } },
+            7 => Change::RenameColumn {
+                table,
+                from: column,
+                to: self.of(2, &COLUMNS).to_owned(),
+            },
+            8 | 9 => Change::MoveColumn {
+                column,
+                from: table,
+                to: self.table(2, layout),
+            },
+            10 => Change::SetPrimaryKey {
+                table,
+                columns: key()[..1 + usize::from(self.0[1] % 2)].to_vec(),
+            },
+            _ => Change::CreateIndex {
+                table,
+                index: Index {
+                    name: "index".to_owned(),
+                    columns: vec![column],
+                },
+            },
         }
     }
 
     /// A change that breaks a rule of the layout, and one that repairs it.
     fn lie(self, layout: &Layout) -> [Change; 2] {
         let table = self.table(0, layout);
-        let known = layout.tables.get(&table).cloned().unwrap_or_else(|| self.definition_of_table());
+        let known = layout
+            .tables
+            .get(&table)
+            .cloned()
+            .unwrap_or_else(|| self.definition_of_table());
         let guid = || known.columns[0].clone();
         let name = || "lie".to_owned();
-        let set = |columns: Vec<String>| Change::SetPrimaryKey { table: table.clone(), columns };
-        let alter = |column| Change::AlterColumn { table: table.clone(), column };
+        let set = |columns: Vec<String>| Change::SetPrimaryKey {
+            table: table.clone(),
+            columns,
+        };
+        let alter = |column| Change::AlterColumn {
+            table: table.clone(),
+            column,
+        };
         let created = |broken: Table| {
-            [Change::CreateTable(Table { name: name(), ..broken }), Change::DropTable { table: name() }]
+            [
+                Change::CreateTable(Table {
+                    name: name(),
+                    ..broken
+                }),
+                Change::DropTable { table: name() },
+            ]
         };
         match self.0[1] % 5 {
-            0 => created(Table { primary_key: vec!["none".to_owned()], ..known }),
-            1 => created(Table { columns: Vec::new(), ..known }),
+            0 => created(Table {
+                primary_key: vec!["none".to_owned()],
+                ..known
+            }),
+            1 => created(Table {
+                columns: Vec::new(),
+                ..known
+            }),
             2 => [set(vec!["none".to_owned()]), set(known.primary_key.clone())],
             3 => [set(Vec::new()), set(known.primary_key.clone())],
-            _ => [alter(Column { nullable: true, sealing: Sealing::Sealed, ..guid() }), alter(guid())],
+            _ => [
+                alter(Column {
+                    nullable: true,
+                    sealing: Sealing::Sealed,
+                    ..guid()
+                }),
+                alter(guid()),
+            ],
         }
     }
 
     fn access(self, before: &Layout, after: &Layout) -> Access {
         let table = self.table(0, after);
-        let reads = (self.0[1] < 192).then(|| self.column(1, before, &table)).into_iter();
-        let writes = (self.0[2] < 192).then(|| self.column(2, after, &table)).into_iter();
-        Access { table, reads: reads.collect(), writes: writes.collect(), reshapes: self.0[3] < 128 }
+        let reads = (self.0[1] < 192)
+            .then(|| self.column(1, before, &table))
+            .into_iter();
+        let writes = (self.0[2] < 192)
+            .then(|| self.column(2, after, &table))
+            .into_iter();
+        Access {
+            table,
+            reads: reads.collect(),
+            writes: writes.collect(),
+            reshapes: self.0[3] < 128,
+        }
     }
 }
 
 /// What a manifest is made of.
-type ManifestParts = (Vec<(u8, Choice)>, Option<Choice>, [Option<Choice>; 2], bool, bool);
+type ManifestParts = (
+    Vec<(u8, Choice)>,
+    Option<Choice>,
+    [Option<Choice>; 2],
+    bool,
+    bool,
+);
 
 fn any_parts() -> impl Strategy<Value = ManifestParts> {
     let choice = || any::<[u8; 4]>().prop_map(Choice);
@@ -116,14 +211,27 @@ fn any_parts() -> impl Strategy<Value = ManifestParts> {
     let changes = proptest::collection::vec((any::<u8>(), choice()), 0..5);
     let lie = proptest::option::weighted(0.2, choice());
     let accesses = (access(), access()).prop_map(|(up, down)| [up, down]);
-    (changes, lie, accesses, proptest::bool::weighted(0.8), any::<bool>())
+    (
+        changes,
+        lie,
+        accesses,
+        proptest::bool::weighted(0.8),
+        any::<bool>(),
+    )
 }
 
 /// A manifest for this layout.
 fn manifest(version: DataVersion, before: &Layout, parts: ManifestParts) -> Manifest {
     let (choices, lie, accesses, reversible, leaves_residue) = parts;
-    let empty = step(version, Vec::new(), Vec::new(), nothing).manifest.clone();
-    let with = |changes: Vec<Change>| Manifest { changes, leaves_residue: false, reversible: false, ..empty.clone() };
+    let empty = step(version, Vec::new(), Vec::new(), nothing)
+        .manifest
+        .clone();
+    let with = |changes: Vec<Change>| Manifest {
+        changes,
+        leaves_residue: false,
+        reversible: false,
+        ..empty.clone()
+    };
     let (mut layout, mut changes) = (before.clone(), Vec::new());
     for (kind, choice) in choices {
         let change = choice.change(kind, &layout);
@@ -136,9 +244,22 @@ fn manifest(version: DataVersion, before: &Layout, parts: ManifestParts) -> Mani
         changes.push(repaired);
     }
     let [up, down] = accesses;
-    let up = up.map(|choice| choice.access(before, &layout)).into_iter().collect();
-    let down = down.filter(|_| reversible).map(|choice| choice.access(&layout, before)).into_iter().collect();
-    Manifest { up, down, reversible, leaves_residue, ..with(changes) }
+    let up = up
+        .map(|choice| choice.access(before, &layout))
+        .into_iter()
+        .collect();
+    let down = down
+        .filter(|_| reversible)
+        .map(|choice| choice.access(&layout, before))
+        .into_iter()
+        .collect();
+    Manifest {
+        up,
+        down,
+        reversible,
+        leaves_residue,
+        ..with(changes)
+    }
 }
 
 /// Returns rows of the declared form: the given ones in reverse, each `repeats` times.
@@ -157,24 +278,61 @@ impl Transform for AnyStep {
         "d1935"
     }
 
-    fn apply(&self, direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
+    fn apply(
+        &self,
+        direction: Direction,
+        _: &RunArguments,
+        batch: &Batch,
+    ) -> Result<Outcome, TransformError> {
         let target = &self.layouts[usize::from(direction == Direction::Up)];
         let written = |(access, given): (&Access, &crate::layout::columns::TableData)| {
-            let mut shape = Shape { unit_offsets: vec![0], origins: Vec::new() };
+            let mut shape = Shape {
+                unit_offsets: vec![0],
+                origins: Vec::new(),
+            };
             for ends in given.unit_offsets.windows(2) {
                 let rows = (ends[0]..ends[1]).rev();
-                shape.origins.extend(rows.flat_map(|row| std::iter::repeat_n(row, self.repeats)));
-                shape.unit_offsets.push(u32::try_from(shape.origins.len()).unwrap());
+                shape
+                    .origins
+                    .extend(rows.flat_map(|row| std::iter::repeat_n(row, self.repeats)));
+                shape
+                    .unit_offsets
+                    .push(u32::try_from(shape.origins.len()).unwrap());
             }
-            let rows = if access.reshapes { shape.origins.len() } else { *given.unit_offsets.last().unwrap() as usize };
-            let column = |name: &String| values(target.tables[&access.table].column(name).unwrap(), rows);
+            let rows = if access.reshapes {
+                shape.origins.len()
+            } else {
+                *given.unit_offsets.last().unwrap() as usize
+            };
+            let column =
+                |name: &String| values(target.tables[&access.table].column(name).unwrap(), rows);
             let columns = access.writes.iter().map(column).collect();
-            Written { shape: access.reshapes.then_some(shape), columns }
+            Written {
+                shape: access.reshapes.then_some(shape),
+                columns,
+            }
         };
-        let tables = self.manifest.accesses(direction).iter().zip(&batch.tables).map(written).collect();
-        let units = batch.tables.first().map_or(0, |table| table.unit_offsets.len() - 1);
-        let residue = if self.manifest.leaves_residue { vec![Some(b"left".to_vec()); units] } else { Vec::new() };
-        Ok(Outcome { tables, refused: Vec::new(), residue })
+        let tables = self
+            .manifest
+            .accesses(direction)
+            .iter()
+            .zip(&batch.tables)
+            .map(written)
+            .collect();
+        let units = batch
+            .tables
+            .first()
+            .map_or(0, |table| table.unit_offsets.len() - 1);
+        let residue = if self.manifest.leaves_residue {
+            vec![Some(b"left".to_vec()); units]
+        } else {
+            Vec::new()
+        };
+        Ok(Outcome {
+            tables,
+            refused: Vec::new(),
+            residue,
+        })
     }
 }
 
@@ -198,32 +356,72 @@ fn units(lens: &Lens, group: usize) -> LensInput {
     let tables = lens.groups[group].sources.iter().map(|name| {
         let needed = lens.needed.get(name).into_iter().flatten();
         let table = &lens.source.tables[name];
-        let columns = needed.map(|column| (column.clone(), values(table.column(column).unwrap(), 2))).collect();
-        (name.clone(), InputTable { unit_offsets: vec![0, 1, 1, 2], columns })
+        let columns = needed
+            .map(|column| (column.clone(), values(table.column(column).unwrap(), 2)))
+            .collect();
+        (
+            name.clone(),
+            InputTable {
+                unit_offsets: vec![0, 1, 1, 2],
+                columns,
+            },
+        )
     });
-    LensInput { units: UNITS, keys: None, tables: tables.collect() }
+    LensInput {
+        units: UNITS,
+        keys: None,
+        tables: tables.collect(),
+    }
 }
 
-fn steps_of(layouts: &LayoutHistory, manifests: &[Manifest], repeats: usize) -> Vec<Arc<dyn Transform>> {
+fn steps_of(
+    layouts: &LayoutHistory,
+    manifests: &[Manifest],
+    repeats: usize,
+) -> Vec<Arc<dyn Transform>> {
     let step = |manifest: &Manifest| {
-        let layouts = [layouts.before(manifest.version), layouts.at(manifest.version).unwrap()].map(Layout::clone);
-        Arc::new(AnyStep { manifest: manifest.clone(), repeats, layouts }) as Arc<dyn Transform>
+        let layouts = [
+            layouts.before(manifest.version),
+            layouts.at(manifest.version).unwrap(),
+        ]
+        .map(Layout::clone);
+        Arc::new(AnyStep {
+            manifest: manifest.clone(),
+            repeats,
+            layouts,
+        }) as Arc<dyn Transform>
     };
     manifests.iter().map(step).collect()
 }
 
-/// Composes the lens and takes units through it, with the residue of the lens in the other direction.
-fn walk(layouts: &LayoutHistory, steps: &[Arc<dyn Transform>], source: DataVersion, target: DataVersion) {
+/// Composes the lens and takes units through it, with the residue of the lens in the other
+/// direction.
+fn walk(
+    layouts: &LayoutHistory,
+    steps: &[Arc<dyn Transform>],
+    source: DataVersion,
+    target: DataVersion,
+) {
     let lens = Lens::restoring(Way::within(layouts, source, target), steps).expect("it composes");
     for group in 0..lens.groups.len() {
         let mut left = Residue::default();
         for (version, table) in lens.restorable() {
             // Of a row function any bytes; of a row, values under the names of columns.
-            let mut bytes = if table.is_empty() { vec![1] } else { Vec::new() };
+            let mut bytes = if table.is_empty() {
+                vec![1]
+            } else {
+                Vec::new()
+            };
             if !table.is_empty() {
-                [Value::Text(b"dropped"), Value::Null].into_iter().for_each(|value| value.encode(&mut bytes));
+                [Value::Text(b"dropped"), Value::Null]
+                    .into_iter()
+                    .for_each(|value| value.encode(&mut bytes));
             }
-            let value = ResidueValue { row_key: Vec::new(), digest: Vec::new(), bytes };
+            let value = ResidueValue {
+                row_key: Vec::new(),
+                digest: Vec::new(),
+                bytes,
+            };
             left.add(*version, table, 1, value);
         }
         let applied = lens.apply(
@@ -236,7 +434,13 @@ fn walk(layouts: &LayoutHistory, steps: &[Arc<dyn Transform>], source: DataVersi
         );
         // The keys that the row function writes are of no unit.
         let is_panic = |error: &LensError| matches!(error, LensError::Step { reason, .. } if !reason.contains("a partition key that is not that of its unit"));
-        assert!(!applied.as_ref().is_err_and(|errors| errors.iter().any(is_panic)), "{:?}", applied.unwrap_err());
+        assert!(
+            !applied
+                .as_ref()
+                .is_err_and(|errors| errors.iter().any(is_panic)),
+            "{:?}",
+            applied.unwrap_err()
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! What modules could do to the host through a lens: take its memory, make its own code panic, move rows to other units.
+//! What modules could do to the host through a lens: take its memory, make its own code panic, move
+//! rows to other units.
 
 use super::*;
 
@@ -7,17 +8,41 @@ use super::*;
 #[test]
 fn panic_of_the_host_becomes_an_error_of_the_step() {
     let short: StepFunction = |batch| {
-        let written = Written { shape: None, columns: vec![texts(&[])] };
+        let written = Written {
+            shape: None,
+            columns: vec![texts(&[])],
+        };
         let residue = vec![Some(vec![1]); batch.tables[0].unit_offsets.len() - 1];
-        Ok(Outcome { tables: vec![written], refused: Vec::new(), residue })
+        Ok(Outcome {
+            tables: vec![written],
+            refused: Vec::new(),
+            residue,
+        })
     };
-    let lens =
-        lens(&[first(), step(RESIDUAL, Vec::new(), vec![access(&["word"], &["word"], false)], short)], 1, RESIDUAL);
+    let lens = lens(
+        &[
+            first(),
+            step(
+                RESIDUAL,
+                Vec::new(),
+                vec![access(&["word"], &["word"], false)],
+                short,
+            ),
+        ],
+        1,
+        RESIDUAL,
+    );
     for words in [&["a"][..], &["a", "b"]] {
         let error = first_fault(apply(&lens, &source(words), Search::First));
-        assert_eq!((error.unit(), error.is_of_several_units()), (0, words.len() > 1));
+        assert_eq!(
+            (error.unit(), error.is_of_several_units()),
+            (0, words.len() > 1)
+        );
         let text = error.to_string();
-        assert!(text.starts_with("up of migration 3 (step-3, sha256 d1935) cannot be applied to "), "{text}");
+        assert!(
+            text.starts_with("up of migration 3 (step-3, sha256 d1935) cannot be applied to "),
+            "{text}"
+        );
     }
 }
 
@@ -25,24 +50,53 @@ fn panic_of_the_host_becomes_an_error_of_the_step() {
 fn migrations_that_do_not_compose_are_named() {
     let [first, second] = shouting(2).map(|step| step as Arc<dyn Transform>);
     let layouts = LayoutHistory::new([first.manifest(), second.manifest()]).unwrap();
-    assert_eq!(check_composition(&layouts, &[Arc::clone(&first), second]), Ok(()));
+    assert_eq!(
+        check_composition(&layouts, &[Arc::clone(&first), second]),
+        Ok(())
+    );
     // Another manifest than that of the layout history.
-    let other = step(2, vec![Change::DropColumn { table: "apps".into(), column: "none".into() }], Vec::new(), nothing);
+    let other = step(
+        2,
+        vec![Change::DropColumn {
+            table: "apps".into(),
+            column: "none".into(),
+        }],
+        Vec::new(),
+        nothing,
+    );
     let error = check_composition(&layouts, &[first, other as Arc<dyn Transform>]).unwrap_err();
-    assert_eq!((error.version, error.name.as_str()), (2, "step-2"), "{error}");
+    assert_eq!(
+        (error.version, error.name.as_str()),
+        (2, "step-2"),
+        "{error}"
+    );
 }
 
 /// Takes units through a lens with a budget of so many bytes.
 fn apply_within(bytes: usize, lens: &Lens, units: &LensInput) -> Result<Applied, LensError> {
     let (left, budget) = (Residue::default(), BatchBudget::of(bytes));
-    let applied = lens.apply(lens.tables["apps"].group, units, &left, &arguments(), Search::First, &budget);
+    let applied = lens.apply(
+        lens.tables["apps"].group,
+        units,
+        &left,
+        &arguments(),
+        Search::First,
+        &budget,
+    );
     assert!(budget.spent() <= bytes);
     applied.map_err(|mut errors| errors.remove(0))
 }
 
 #[track_caller]
 fn assert_over_budget(error: &LensError, version: DataVersion, units: usize) {
-    let LensError::Step { version: of, units: found, .. } = error else { panic!("{error:?}") };
+    let LensError::Step {
+        version: of,
+        units: found,
+        ..
+    } = error
+    else {
+        panic!("{error:?}")
+    };
     assert_eq!((*of, *found), (version, units));
     assert!(error.to_string().contains("bytes of memory"), "{error}");
 }
@@ -53,32 +107,82 @@ fn answers_for_halves_are_spent_from_the_budget_of_the_batch() {
     let large: StepFunction = |batch| match batch.tables[0].unit_offsets.len() - 1 {
         1 => {
             let column = ColumnData::repeat(Encoding::Text, Value::Text(&[b'x'; 10_000]), 1);
-            Ok(Outcome { tables: vec![Written { shape: None, columns: vec![column] }], ..Outcome::default() })
+            Ok(Outcome {
+                tables: vec![Written {
+                    shape: None,
+                    columns: vec![column],
+                }],
+                ..Outcome::default()
+            })
         }
         _ => Err("too much".to_owned()),
     };
-    let lens = lens(&[first(), step(2, Vec::new(), vec![access(&["word"], &["word"], false)], large)], 1, 2);
+    let lens = lens(
+        &[
+            first(),
+            step(
+                2,
+                Vec::new(),
+                vec![access(&["word"], &["word"], false)],
+                large,
+            ),
+        ],
+        1,
+        2,
+    );
     let units = source(&["w"; 16]);
     assert_over_budget(&apply_within(50_000, &lens, &units).unwrap_err(), 2, 16);
-    assert_over_budget(&apply_within(5_000, &lens, &source(&["w"])).unwrap_err(), 2, 1);
+    assert_over_budget(
+        &apply_within(5_000, &lens, &source(&["w"])).unwrap_err(),
+        2,
+        1,
+    );
     apply_within(400_000, &lens, &units).unwrap();
 }
 
-/// Goal: a row that many returned rows continue is spent each time, whether a step has read it or not.
+/// Goal: a row that many returned rows continue is spent each time, whether a step has read it or
+/// not.
 #[test]
 fn repeated_origins_are_spent_before_their_rows_are_made() {
     let repeat: StepFunction = |batch| {
         let units = batch.tables[0].unit_offsets.len() - 1;
-        let origins: Vec<_> = (0..units).flat_map(|unit| vec![unit as u32; 1_000]).collect();
-        let shape = Shape { unit_offsets: (0..=units).map(|unit| unit as u32 * 1_000).collect(), origins };
+        let origins: Vec<_> = (0..units)
+            .flat_map(|unit| vec![unit as u32; 1_000])
+            .collect();
+        let shape = Shape {
+            unit_offsets: (0..=units).map(|unit| unit as u32 * 1_000).collect(),
+            origins,
+        };
         let part = ColumnData::repeat(Encoding::Integer, Value::Integer(1), units * 1_000);
-        Ok(Outcome { tables: vec![Written { shape: Some(shape), columns: vec![part] }], ..Outcome::default() })
+        Ok(Outcome {
+            tables: vec![Written {
+                shape: Some(shape),
+                columns: vec![part],
+            }],
+            ..Outcome::default()
+        })
     };
-    let repeated = step(2, keyed_by_part(), vec![access(&["word"], &["part"], true)], repeat);
-    let read_again = step(4, Vec::new(), vec![access(&["word"], &["word"], false)], |batch| {
-        let written = Written { shape: None, columns: batch.tables[0].columns.clone() };
-        Ok(Outcome { tables: vec![written], ..Outcome::default() })
-    });
+    let repeated = step(
+        2,
+        keyed_by_part(),
+        vec![access(&["word"], &["part"], true)],
+        repeat,
+    );
+    let read_again = step(
+        4,
+        Vec::new(),
+        vec![access(&["word"], &["word"], false)],
+        |batch| {
+            let written = Written {
+                shape: None,
+                columns: batch.tables[0].columns.clone(),
+            };
+            Ok(Outcome {
+                tables: vec![written],
+                ..Outcome::default()
+            })
+        },
+    );
     let lens = lens(&[first(), repeated, read_again], 1, 4);
     let word = "w".repeat(10_000);
     let error = apply_within(5 << 20, &lens, &source(&[&word])).unwrap_err();
@@ -86,40 +190,90 @@ fn repeated_origins_are_spent_before_their_rows_are_made() {
     apply_within(48 << 20, &lens, &source(&[&word])).unwrap();
 }
 
-/// Goal: a row cannot be returned under the key of another unit, given or added, and each unit that tries is named.
+/// Goal: a row cannot be returned under the key of another unit, given or added, and each unit that
+/// tries is named.
 #[test]
 fn row_with_the_key_of_another_unit_is_refused() {
     // Writes the word of each row as its key.
     let rekey: StepFunction = |batch| {
         let table = &batch.tables[0];
-        let shape = Shape { unit_offsets: table.unit_offsets.clone(), origins: (0..rows(batch) as u32).collect() };
+        let shape = Shape {
+            unit_offsets: table.unit_offsets.clone(),
+            origins: (0..rows(batch) as u32).collect(),
+        };
         Ok(Outcome {
-            tables: vec![Written { shape: Some(shape), columns: vec![table.columns[0].clone()] }],
+            tables: vec![Written {
+                shape: Some(shape),
+                columns: vec![table.columns[0].clone()],
+            }],
             ..Outcome::default()
         })
     };
-    let lens = lens(&[first(), step(2, Vec::new(), vec![access(&["word"], &["guid"], true)], rekey)], 1, 2);
+    let lens = lens(
+        &[
+            first(),
+            step(
+                2,
+                Vec::new(),
+                vec![access(&["word"], &["guid"], true)],
+                rekey,
+            ),
+        ],
+        1,
+        2,
+    );
     assert!(lens.writes_keys() && lens.needed["apps"].contains("guid"));
     let own = apply(&lens, &source(&["g0", "g1"]), Search::First).unwrap();
     assert_eq!(words(&own, "guid"), ["g0", "g1"]);
     let errors = apply(&lens, &source(&["g0", "g0", "", "g3"]), Search::First).unwrap_err();
-    assert_eq!(errors.iter().map(LensError::unit).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(
+        errors.iter().map(LensError::unit).collect::<Vec<_>>(),
+        [1, 2]
+    );
     let text = errors[0].to_string();
-    assert!(text.starts_with("up of migration 2 (step-2, sha256 d1935) cannot be applied to a unit: a row"), "{text}");
+    assert!(
+        text.starts_with(
+            "up of migration 2 (step-2, sha256 d1935) cannot be applied to a unit: a row"
+        ),
+        "{text}"
+    );
     // The key of the unit in the spelling of its name, where its rows have another.
-    let keys = Some(UnitKeys { encoding: Encoding::Text, values: texts(&["G0", "g1"]) });
-    apply(&lens, &LensInput { keys, ..source(&["G0", "g1"]) }, Search::First).unwrap();
+    let keys = Some(UnitKeys {
+        encoding: Encoding::Text,
+        values: texts(&["G0", "g1"]),
+    });
+    apply(
+        &lens,
+        &LensInput {
+            keys,
+            ..source(&["G0", "g1"])
+        },
+        Search::First,
+    )
+    .unwrap();
 }
 
 /// A lens down that gives a dropped column of truth values back, and a unit without it.
 fn restoring_a_flag() -> (Lens, LensInput) {
-    let dropped =
-        step(2, vec![Change::DropColumn { table: "apps".into(), column: "flag".into() }], Vec::new(), nothing);
-    let steps: Vec<_> = [first(), dropped].map(|step| step as Arc<dyn Transform>).into();
+    let dropped = step(
+        2,
+        vec![Change::DropColumn {
+            table: "apps".into(),
+            column: "flag".into(),
+        }],
+        Vec::new(),
+        nothing,
+    );
+    let steps: Vec<_> = [first(), dropped]
+        .map(|step| step as Arc<dyn Transform>)
+        .into();
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
     let mut units = source(&["a"]);
     units.tables.get_mut("apps").unwrap().columns.remove("flag");
-    (Lens::restoring(Way::within(&layouts, 2, 1), &steps).unwrap(), units)
+    (
+        Lens::restoring(Way::within(&layouts, 2, 1), &steps).unwrap(),
+        units,
+    )
 }
 
 /// Applies the lens with a saved row of these bytes.
@@ -128,12 +282,34 @@ fn restored(bytes: &[u8]) -> Result<ColumnData, String> {
     let mut row_key = Vec::new();
     Value::Text(b"g0").encode(&mut row_key);
     let mut left = Residue::default();
-    left.add(2, "apps", 0, ResidueValue { row_key, digest: Vec::new(), bytes: bytes.to_vec() });
+    left.add(
+        2,
+        "apps",
+        0,
+        ResidueValue {
+            row_key,
+            digest: Vec::new(),
+            bytes: bytes.to_vec(),
+        },
+    );
     let group = lens.tables["apps"].group;
     let budget = BatchBudget::default();
-    let applied = lens.apply(group, &units, &left.of_edited(), &arguments(), Search::First, &budget);
+    let applied = lens.apply(
+        group,
+        &units,
+        &left.of_edited(),
+        &arguments(),
+        Search::First,
+        &budget,
+    );
     let mut applied = applied.map_err(|errors| errors[0].to_string())?;
-    Ok(applied.tables.get_mut("apps").unwrap().computed.remove("flag").unwrap())
+    Ok(applied
+        .tables
+        .get_mut("apps")
+        .unwrap()
+        .computed
+        .remove("flag")
+        .unwrap())
 }
 
 fn saved(values: &[Value<'_>]) -> Vec<u8> {
@@ -151,8 +327,14 @@ fn damaged_residue_is_an_error_that_shows_none_of_it() {
     let without_name = saved(&[Value::Integer(7), Value::Boolean(true)]);
     for damaged in [&other_type[..], cut_short, &without_name] {
         let error = restored(damaged).unwrap_err();
-        assert!(error.contains("the residue of a row of `apps` is damaged"), "{error}");
-        assert!(!error.contains("secret") && !error.contains("115"), "{error}");
+        assert!(
+            error.contains("the residue of a row of `apps` is damaged"),
+            "{error}"
+        );
+        assert!(
+            !error.contains("secret") && !error.contains("115"),
+            "{error}"
+        );
     }
 }
 

@@ -1,10 +1,12 @@
-//! Two hosts and one lease, in one process and one database file. `tests/suite/lock.rs` has real hosts and servers.
+//! Two hosts and one lease, in one process and one database file. `tests/suite/lock.rs` has real
+//! hosts and servers.
 
 use super::*;
 use crate::clock::StoppedClock;
 use crate::lock::LockLost;
 
-/// Passes on the table's clock alone. A renewal is given up after a third of it in real time, so it is long.
+/// Passes on the table's clock alone. A renewal is given up after a third of it in real time, so it
+/// is long.
 const TTL: Duration = Duration::from_secs(600);
 
 struct LeaseTable {
@@ -17,14 +19,28 @@ struct LeaseTable {
 impl LeaseTable {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db"))).await.unwrap();
-        Self { _folder: folder, database, clock: Arc::new(StoppedClock::at(0)) }
+        let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db")))
+            .await
+            .unwrap();
+        Self {
+            _folder: folder,
+            database,
+            clock: Arc::new(StoppedClock::at(0)),
+        }
     }
 
     async fn host(&self, name: &str) -> Lease {
-        let config =
-            config::Lock { ttl: TTL, retry_interval: TTL / 20, uuid: Some(name.to_owned()), ..config::Lock::default() };
-        Lease::on(self.database.clone(), &config, Arc::clone(&self.clock) as Arc<dyn Clock>)
+        let config = config::Lock {
+            ttl: TTL,
+            retry_interval: TTL / 20,
+            uuid: Some(name.to_owned()),
+            ..config::Lock::default()
+        };
+        Lease::on(
+            self.database.clone(),
+            &config,
+            Arc::clone(&self.clock) as Arc<dyn Clock>,
+        )
     }
 
     async fn execute(&self, statement: &str) {
@@ -34,7 +50,9 @@ impl LeaseTable {
     }
 
     async fn claim(&self) -> Option<Claim> {
-        read(&mut self.database.read().await.unwrap()).await.unwrap()
+        read(&mut self.database.read().await.unwrap())
+            .await
+            .unwrap()
     }
 }
 
@@ -64,7 +82,12 @@ async fn lease_of_a_silent_holder_is_taken() {
     let before = table.claim().await.unwrap();
     assert!(before.owner.ends_with(" one"));
     let begin = table.clock.instant();
-    let _held = table.clock.run(1, other.try_take()).await.unwrap().expect("it is not renewed");
+    let _held = table
+        .clock
+        .run(1, other.try_take())
+        .await
+        .unwrap()
+        .expect("it is not renewed");
     assert_eq!(table.clock.instant() - begin, TTL);
     let after = table.claim().await.unwrap();
     assert!(after.owner.ends_with(" other"));
@@ -77,11 +100,18 @@ async fn dead_holder_on_the_same_machine_is_not_waited_for() {
     let host = table.host("one").await;
     let mut child = std::process::Command::new("true").spawn().unwrap();
     // The name of a restarted host, with the process id of a process that has ended.
-    let dead = host.owner.replace(&format!(" {} ", std::process::id()), &format!(" {} ", child.id()));
+    let dead = host.owner.replace(
+        &format!(" {} ", std::process::id()),
+        &format!(" {} ", child.id()),
+    );
     child.wait().unwrap();
     host.create_table().await.unwrap();
     let hours = 3_600_000;
-    table.execute(&format!("INSERT INTO bbs_lease VALUES (1, '{dead}', 7, 9, {hours})")).await;
+    table
+        .execute(&format!(
+            "INSERT INTO bbs_lease VALUES (1, '{dead}', 7, 9, {hours})"
+        ))
+        .await;
     let _held = host.try_take().await.unwrap().expect("its holder is dead");
     assert_eq!(table.claim().await.unwrap().token, 8);
 }
@@ -91,7 +121,11 @@ async fn is_free_reads_only() {
     let table = LeaseTable::new().await;
     let (one, other) = (table.host("one").await, table.host("other").await);
     assert!(one.is_free().await.unwrap());
-    assert!(!schema::exists(&mut table.database.read().await.unwrap(), LEASE_TABLE).await.unwrap());
+    assert!(
+        !schema::exists(&mut table.database.read().await.unwrap(), LEASE_TABLE)
+            .await
+            .unwrap()
+    );
     let held = one.take().await.unwrap();
     assert!(!other.is_free().await.unwrap());
     let expected = format!("one (pid {} on this machine)", std::process::id());
@@ -99,7 +133,10 @@ async fn is_free_reads_only() {
     held.release().await;
     let released = table.claim().await;
     assert!(other.is_free().await.unwrap());
-    assert_eq!((other.holder().await, table.claim().await), (None, released));
+    assert_eq!(
+        (other.holder().await, table.claim().await),
+        (None, released)
+    );
 }
 
 #[tokio::test]
@@ -107,7 +144,9 @@ async fn deleted_row_ends_its_holder() {
     let table = LeaseTable::new().await;
     let held = table.host("one").await.take().await.unwrap();
     table.execute("DELETE FROM bbs_lease").await;
-    assert!(matches!(table.clock.run(1, held.lost()).await, LockLost::Taken { by, .. } if by == "its row is gone"));
+    assert!(
+        matches!(table.clock.run(1, held.lost()).await, LockLost::Taken { by, .. } if by == "its row is gone")
+    );
 }
 
 #[tokio::test]
@@ -115,10 +154,18 @@ async fn malformed_row_ends_its_holder_and_can_be_taken() {
     let table = LeaseTable::new().await;
     let (one, other) = (table.host("one").await, table.host("other").await);
     let held = one.take().await.unwrap();
-    for nonsense in ["'?', 1, 1, 9223372036854775807", "'?', 1, 1, -5", "'?', -9223372036854775808, 0, 0"] {
+    for nonsense in [
+        "'?', 1, 1, 9223372036854775807",
+        "'?', 1, 1, -5",
+        "'?', -9223372036854775808, 0, 0",
+    ] {
         table.execute("DELETE FROM bbs_lease").await;
-        table.execute(&format!("INSERT INTO bbs_lease VALUES (1, {nonsense})")).await;
-        assert!(matches!(table.clock.run(1, held.lost()).await, LockLost::Taken { by, .. } if by == "?"));
+        table
+            .execute(&format!("INSERT INTO bbs_lease VALUES (1, {nonsense})"))
+            .await;
+        assert!(
+            matches!(table.clock.run(1, held.lost()).await, LockLost::Taken { by, .. } if by == "?")
+        );
         let taken = table.clock.run(1, other.try_take()).await.unwrap();
         let taken = taken.unwrap_or_else(|| panic!("{nonsense} holds nothing"));
         taken.release().await;
@@ -131,16 +178,29 @@ async fn taken_over_host_reports_the_new_owner() {
     let held = table.host("one").await.take().await.unwrap();
     let mut claim = table.claim().await.unwrap();
     claim.owner.push_str(" and another");
-    table.execute(&format!("UPDATE bbs_lease SET owner = '{}', token = token + 1", claim.owner)).await;
-    assert!(matches!(table.clock.run(1, held.lost()).await, LockLost::Taken { by, .. } if by == claim.owner));
+    table
+        .execute(&format!(
+            "UPDATE bbs_lease SET owner = '{}', token = token + 1",
+            claim.owner
+        ))
+        .await;
+    assert!(
+        matches!(table.clock.run(1, held.lost()).await, LockLost::Taken { by, .. } if by == claim.owner)
+    );
     held.release().await;
-    assert_eq!(table.claim().await.unwrap().owner, claim.owner, "a lease of another host is not released");
+    assert_eq!(
+        table.claim().await.unwrap().owner,
+        claim.owner,
+        "a lease of another host is not released"
+    );
 }
 
 #[tokio::test]
 async fn table_of_another_shape_is_named_in_the_error() {
     let table = LeaseTable::new().await;
-    table.execute("CREATE TABLE bbs_lease (something TEXT)").await;
+    table
+        .execute("CREATE TABLE bbs_lease (something TEXT)")
+        .await;
     let error = table.host("one").await.try_take().await.unwrap_err();
     assert!(error.to_string().contains(LEASE_TABLE), "{error}");
 }

@@ -1,5 +1,5 @@
-//! Renders the registry for Loggregator: counters as increments, gauges in Diego's units. Owns the last reported totals;
-//! independent of the protocol.
+//! Renders the registry for Loggregator: counters as increments, gauges in Diego's units. Owns the
+//! last reported totals; independent of the protocol.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -43,15 +43,23 @@ pub struct Points {
 impl Points {
     /// A reporter that has reported nothing yet.
     pub fn new(measures: Measures) -> Self {
-        Self { measures, reported: BTreeMap::new() }
+        Self {
+            measures,
+            reported: BTreeMap::new(),
+        }
     }
 
     /// Metrics of a host, master or standby.
     pub fn host(&mut self) -> Vec<Point> {
         let mut points = self.all(self.measures.host());
         // Go counts its goroutines; the equivalents here are tokio's tasks.
-        let tasks = tokio::runtime::Handle::try_current().map(|runtime| runtime.metrics().num_alive_tasks());
-        points.extend(tasks.ok().map(|tasks| gauge("numGoRoutines", tasks as f64, COUNT)));
+        let tasks = tokio::runtime::Handle::try_current()
+            .map(|runtime| runtime.metrics().num_alive_tasks());
+        points.extend(
+            tasks
+                .ok()
+                .map(|tasks| gauge("numGoRoutines", tasks as f64, COUNT)),
+        );
         points
     }
 
@@ -83,27 +91,48 @@ impl Points {
     /// Requests since the last report, in total and by route.
     pub fn requests(&mut self) -> Vec<Point> {
         let since = self.measures.0.requests.take();
-        let added = |name: String, count| Point { name, quantity: Quantity::Added(count), cell_id: None };
+        let added = |name: String, count| Point {
+            name,
+            quantity: Quantity::Added(count),
+            cell_id: None,
+        };
         let time = |name: String, spent: Duration| gauge(&name, nanoseconds(spent), NANOSECONDS);
-        let mut points =
-            vec![added("RequestCount".to_owned(), since.count), time("RequestLatency".to_owned(), since.slowest)];
-        points.extend(since.counted.into_iter().map(|(route, count)| added(format!("RequestCount.{route}"), count)));
-        points.extend(since.timed.into_iter().map(|(route, spent)| time(format!("RequestLatency.{route}"), spent)));
+        let mut points = vec![
+            added("RequestCount".to_owned(), since.count),
+            time("RequestLatency".to_owned(), since.slowest),
+        ];
+        points.extend(
+            since
+                .counted
+                .into_iter()
+                .map(|(route, count)| added(format!("RequestCount.{route}"), count)),
+        );
+        points.extend(
+            since
+                .timed
+                .into_iter()
+                .map(|(route, spent)| time(format!("RequestLatency.{route}"), spent)),
+        );
         points
     }
 
     fn all(&mut self, readings: Vec<MetricReading>) -> Vec<Point> {
-        readings.into_iter().filter_map(|reading| self.point(reading)).collect()
+        readings
+            .into_iter()
+            .filter_map(|reading| self.point(reading))
+            .collect()
     }
 
     fn point(&mut self, reading: MetricReading) -> Option<Point> {
         let quantity = match reading.value {
-            MetricValue::Number(number) | MetricValue::Total(number) => {
-                Quantity::Gauge { value: number as f64, unit: METRIC }
-            }
-            MetricValue::Time(time) | MetricValue::TotalTime(time) => {
-                Quantity::Gauge { value: nanoseconds(time), unit: NANOSECONDS }
-            }
+            MetricValue::Number(number) | MetricValue::Total(number) => Quantity::Gauge {
+                value: number as f64,
+                unit: METRIC,
+            },
+            MetricValue::Time(time) | MetricValue::TotalTime(time) => Quantity::Gauge {
+                value: nanoseconds(time),
+                unit: NANOSECONDS,
+            },
             MetricValue::Runs(runs) => {
                 let reported = self.reported.insert(reading.diego, runs).unwrap_or(0);
                 if runs == reported {
@@ -118,12 +147,20 @@ impl Points {
             Of::Domain(domain) => (format!("{}.{domain}", reading.diego), None),
             Of::Cell(cell_id) => (reading.diego.to_owned(), Some(cell_id)),
         };
-        Some(Point { name, quantity, cell_id })
+        Some(Point {
+            name,
+            quantity,
+            cell_id,
+        })
     }
 }
 
 fn gauge(name: &str, value: f64, unit: &'static str) -> Point {
-    Point { name: name.to_owned(), quantity: Quantity::Gauge { value, unit }, cell_id: None }
+    Point {
+        name: name.to_owned(),
+        quantity: Quantity::Gauge { value, unit },
+        cell_id: None,
+    }
 }
 
 fn nanoseconds(time: Duration) -> f64 {

@@ -1,4 +1,5 @@
-//! Renders the registry for Prometheus: totals as counters, times in seconds, domains and cells as labels.
+//! Renders the registry for Prometheus: totals as counters, times in seconds, domains and cells as
+//! labels.
 
 use std::fmt;
 
@@ -36,12 +37,15 @@ impl Collector for Diego {
 }
 
 fn encode(encoder: &mut DescriptorEncoder<'_>, family: &[MetricReading]) -> fmt::Result {
-    let Some(first) = family.first() else { return Ok(()) };
+    let Some(first) = family.first() else {
+        return Ok(());
+    };
     let kind = match first.value {
         MetricValue::Number(_) | MetricValue::Time(_) => MetricType::Gauge,
-        MetricValue::Total(_) | MetricValue::TotalTime(_) | MetricValue::Runs(_) | MetricValue::PerRun { .. } => {
-            MetricType::Counter
-        }
+        MetricValue::Total(_)
+        | MetricValue::TotalTime(_)
+        | MetricValue::Runs(_)
+        | MetricValue::PerRun { .. } => MetricType::Counter,
     };
     let mut metric = encoder.encode_descriptor(first.prometheus, first.help, None, kind)?;
     if first.of == Of::Host {
@@ -51,8 +55,14 @@ fn encode(encoder: &mut DescriptorEncoder<'_>, family: &[MetricReading]) -> fmt:
         match &reading.of {
             // A family is either about the host or about parts of it, never both.
             Of::Host => {}
-            Of::Domain(domain) => value(reading.value, metric.encode_family(&[("domain", domain.as_str())])?)?,
-            Of::Cell(cell_id) => value(reading.value, metric.encode_family(&[("cell_id", cell_id.as_str())])?)?,
+            Of::Domain(domain) => value(
+                reading.value,
+                metric.encode_family(&[("domain", domain.as_str())])?,
+            )?,
+            Of::Cell(cell_id) => value(
+                reading.value,
+                metric.encode_family(&[("cell_id", cell_id.as_str())])?,
+            )?,
         }
     }
     Ok(())
@@ -62,9 +72,9 @@ fn value(value: MetricValue, encoder: MetricEncoder<'_>) -> fmt::Result {
     match value {
         MetricValue::Number(number) => ConstGauge::new(number).encode(encoder),
         MetricValue::Time(time) => ConstGauge::new(time.as_secs_f64()).encode(encoder),
-        MetricValue::Total(total) | MetricValue::Runs(total) | MetricValue::PerRun { total, .. } => {
-            ConstCounter::new(total).encode(encoder)
-        }
+        MetricValue::Total(total)
+        | MetricValue::Runs(total)
+        | MetricValue::PerRun { total, .. } => ConstCounter::new(total).encode(encoder),
         MetricValue::TotalTime(time) => ConstCounter::new(time.as_secs_f64()).encode(encoder),
     }
 }

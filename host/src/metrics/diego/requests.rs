@@ -1,5 +1,5 @@
-//! Requests since the last report: their number, and the slowest. Owns which routes are reported separately; streams never
-//! are.
+//! Requests since the last report: their number, and the slowest. Owns which routes are reported
+//! separately; streams never are.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -38,9 +38,15 @@ impl RequestCounters {
     pub(super) fn new(advanced: &AdvancedRoutes) -> Self {
         let none = |routes: &[String]| {
             let calls = routes.iter().filter(|route| !route.contains(STREAM));
-            calls.map(|route| (route.clone(), AtomicU64::default())).collect()
+            calls
+                .map(|route| (route.clone(), AtomicU64::default()))
+                .collect()
         };
-        Self { counted: none(&advanced.counted), timed: none(&advanced.timed), ..Self::default() }
+        Self {
+            counted: none(&advanced.counted),
+            timed: none(&advanced.timed),
+            ..Self::default()
+        }
     }
 
     pub(super) fn answered(&self, route: &str, spent: Duration) {
@@ -64,8 +70,16 @@ impl RequestCounters {
         RequestReport {
             count: take(&self.count),
             slowest: Duration::from_nanos(take(&self.slowest_ns)),
-            counted: self.counted.iter().map(|(route, count)| (route.clone(), take(count))).collect(),
-            timed: self.timed.iter().map(|(route, ns)| (route.clone(), Duration::from_nanos(take(ns)))).collect(),
+            counted: self
+                .counted
+                .iter()
+                .map(|(route, count)| (route.clone(), take(count)))
+                .collect(),
+            timed: self
+                .timed
+                .iter()
+                .map(|(route, ns)| (route.clone(), Duration::from_nanos(take(ns))))
+                .collect(),
         }
     }
 }

@@ -8,7 +8,10 @@ use crate::throttle::Throttle;
 const SPENT: Duration = Duration::from_millis(1500);
 
 fn point<'a>(points: &'a [Point], name: &str) -> &'a Point {
-    points.iter().find(|point| point.name == name).unwrap_or_else(|| panic!("{name} is not among {points:#?}"))
+    points
+        .iter()
+        .find(|point| point.name == name)
+        .unwrap_or_else(|| panic!("{name} is not among {points:#?}"))
 }
 
 fn gauge(points: &[Point], name: &str) -> (f64, &'static str) {
@@ -27,9 +30,12 @@ fn added(points: &[Point], name: &str) -> u64 {
 
 #[track_caller]
 fn reads(measures: &Measures, line: &str) {
-    let text =
-        Metrics::new(Progress::default(), Throttle::default(), measures.clone()).text(0, Exposition::OpenMetrics);
-    assert!(text.lines().any(|found| found == line), "{line} is not in {text}");
+    let text = Metrics::new(Progress::default(), Throttle::default(), measures.clone())
+        .text(0, Exposition::OpenMetrics);
+    assert!(
+        text.lines().any(|found| found == line),
+        "{line} is not in {text}"
+    );
 }
 
 #[test]
@@ -38,7 +44,10 @@ fn requests_are_reported_since_the_last_report() {
         counted: vec!["StartActualLRP".to_owned(), "TaskEventStream".to_owned()],
         timed: vec!["StartActualLRP".to_owned(), "Domains".to_owned()],
     };
-    let inner = Inner { requests: RequestCounters::new(&advanced), ..Inner::default() };
+    let inner = Inner {
+        requests: RequestCounters::new(&advanced),
+        ..Inner::default()
+    };
     let measures = Measures(Arc::new(inner));
     let mut points = Points::new(measures.clone());
     measures.answered("StartActualLRP", SPENT);
@@ -48,11 +57,23 @@ fn requests_are_reported_since_the_last_report() {
     assert_eq!(added(&reported, "RequestCount"), 3);
     assert_eq!(gauge(&reported, "RequestLatency"), (2e9, "nanos"));
     assert_eq!(added(&reported, "RequestCount.StartActualLRP"), 1);
-    assert_eq!(gauge(&reported, "RequestLatency.StartActualLRP"), (1.5e9, "nanos"));
+    assert_eq!(
+        gauge(&reported, "RequestLatency.StartActualLRP"),
+        (1.5e9, "nanos")
+    );
     assert_eq!(gauge(&reported, "RequestLatency.Domains"), (0.0, "nanos"));
-    assert!(!reported.iter().any(|point| point.name.contains("Stream")), "streams are not reported separately");
+    assert!(
+        !reported.iter().any(|point| point.name.contains("Stream")),
+        "streams are not reported separately"
+    );
     let reported = points.requests();
-    assert_eq!((added(&reported, "RequestCount"), gauge(&reported, "RequestLatency").0), (0, 0.0));
+    assert_eq!(
+        (
+            added(&reported, "RequestCount"),
+            gauge(&reported, "RequestLatency").0
+        ),
+        (0, 0.0)
+    );
 }
 
 #[test]
@@ -60,23 +81,67 @@ fn last_run_of_convergence_is_repeated_in_each_report() {
     let measures = Measures::default();
     let mut points = Points::new(measures.clone());
     assert_eq!(gauge(&points.convergence(), "LRPsRunning"), (0.0, "Metric"));
-    assert!(points.convergence().iter().all(|point| !point.name.ends_with("Runs")), "there were no runs");
-    let lrps =
-        LrpCounts { running: 7, fresh_domains: vec!["cf-apps".into(), "cf-tasks".into()], ..LrpCounts::default() };
+    assert!(
+        points
+            .convergence()
+            .iter()
+            .all(|point| !point.name.ends_with("Runs")),
+        "there were no runs"
+    );
+    let lrps = LrpCounts {
+        running: 7,
+        fresh_domains: vec!["cf-apps".into(), "cf-tasks".into()],
+        ..LrpCounts::default()
+    };
     measures.lrps_converged(Some(lrps), SPENT);
     measures.lrps_converged(None, SPENT * 2);
-    measures.tasks_converged(Some(TaskCounts { pruned: 2, kicked: 3, ..TaskCounts::default() }), SPENT);
+    measures.tasks_converged(
+        Some(TaskCounts {
+            pruned: 2,
+            kicked: 3,
+            ..TaskCounts::default()
+        }),
+        SPENT,
+    );
     let reported = points.convergence();
-    assert_eq!((added(&reported, "ConvergenceLRPRuns"), added(&reported, "ConvergenceTaskRuns")), (2, 1));
-    assert_eq!((added(&reported, "ConvergenceTasksPruned"), added(&reported, "ConvergenceTasksKicked")), (2, 3));
+    assert_eq!(
+        (
+            added(&reported, "ConvergenceLRPRuns"),
+            added(&reported, "ConvergenceTaskRuns")
+        ),
+        (2, 1)
+    );
+    assert_eq!(
+        (
+            added(&reported, "ConvergenceTasksPruned"),
+            added(&reported, "ConvergenceTasksKicked")
+        ),
+        (2, 3)
+    );
     for reported in [reported, points.convergence()] {
-        assert_eq!(gauge(&reported, "LRPsRunning"), (7.0, "Metric"), "a failed run keeps the previous findings");
+        assert_eq!(
+            gauge(&reported, "LRPsRunning"),
+            (7.0, "Metric"),
+            "a failed run keeps the previous findings"
+        );
         assert_eq!(gauge(&reported, "ConvergenceLRPDuration"), (3e9, "nanos"));
         assert_eq!(gauge(&reported, "Domain.cf-apps"), (1.0, "Metric"));
         assert_eq!(added(&reported, "ConvergenceTasksKicked"), 3);
     }
-    assert!(points.convergence().iter().all(|point| !point.name.ends_with("Runs")), "none was added");
-    measures.tasks_converged(Some(TaskCounts { kicked: 1, ..TaskCounts::default() }), SPENT);
+    assert!(
+        points
+            .convergence()
+            .iter()
+            .all(|point| !point.name.ends_with("Runs")),
+        "none was added"
+    );
+    measures.tasks_converged(
+        Some(TaskCounts {
+            kicked: 1,
+            ..TaskCounts::default()
+        }),
+        SPENT,
+    );
     for line in [
         "bbs_lrps_running 7",
         r#"bbs_domain{domain="cf-tasks"} 1"#,
@@ -92,15 +157,29 @@ fn last_run_of_convergence_is_repeated_in_each_report() {
 #[test]
 fn tasks_are_reported_by_cell() {
     let measures = Measures::default();
-    for mark in [TaskMark::Started, TaskMark::Started, TaskMark::Succeeded, TaskMark::Failed] {
+    for mark in [
+        TaskMark::Started,
+        TaskMark::Started,
+        TaskMark::Succeeded,
+        TaskMark::Failed,
+    ] {
         measures.task(b"cell-1", mark);
     }
     measures.task(b"cell-2", TaskMark::Started);
     let reported = Points::new(measures.clone()).convergence();
-    let started: Vec<_> = reported.iter().filter(|point| point.name == "TasksStarted").collect();
+    let started: Vec<_> = reported
+        .iter()
+        .filter(|point| point.name == "TasksStarted")
+        .collect();
     assert_eq!(started.len(), 2);
     assert_eq!(started[0].cell_id.as_deref(), Some("cell-1"));
-    assert_eq!(started[0].quantity, Quantity::Gauge { value: 2.0, unit: "Metric" });
+    assert_eq!(
+        started[0].quantity,
+        Quantity::Gauge {
+            value: 2.0,
+            unit: "Metric"
+        }
+    );
     reads(&measures, r#"bbs_tasks_started_total{cell_id="cell-1"} 2"#);
     reads(&measures, r#"bbs_tasks_failed_total{cell_id="cell-2"} 0"#);
 }
@@ -109,15 +188,28 @@ fn tasks_are_reported_by_cell() {
 fn metrics_of_later_events_are_absent_before_them() {
     let measures = Measures::default();
     let mut points = Points::new(measures.clone());
-    assert!(points.election().is_empty() && points.migration().is_empty() && points.encryption().is_empty());
+    assert!(
+        points.election().is_empty()
+            && points.migration().is_empty()
+            && points.encryption().is_empty()
+    );
     assert_eq!(gauge(&points.host(), "LockHeld"), (0.0, "Metric"));
     measures.elected();
     measures.lock_held(true);
     measures.migrated(SPENT);
     measures.encrypted(Duration::ZERO);
-    assert_eq!(gauge(&points.election(), "BBSMasterElected"), (1.0, "Metric"));
-    assert_eq!(gauge(&points.migration(), "MigrationDuration"), (1.5e9, "nanos"));
-    assert_eq!(gauge(&points.encryption(), "EncryptionDuration"), (1.0, "nanos"));
+    assert_eq!(
+        gauge(&points.election(), "BBSMasterElected"),
+        (1.0, "Metric")
+    );
+    assert_eq!(
+        gauge(&points.migration(), "MigrationDuration"),
+        (1.5e9, "nanos")
+    );
+    assert_eq!(
+        gauge(&points.encryption(), "EncryptionDuration"),
+        (1.0, "nanos")
+    );
     assert_eq!(gauge(&points.host(), "LockHeld"), (1.0, "Metric"));
     assert!(gauge(&points.host(), "OpenFileDescriptors").0 > 2.0);
     reads(&measures, "bbs_migration_duration_seconds 1.5");
@@ -144,7 +236,14 @@ fn each_count_has_its_own_name() {
         fresh_domains: Vec::new(),
         ..LrpCounts::default()
     };
-    let tasks = TaskCounts { pending: 21, running: 22, completed: 23, resolving: 24, pruned: 25, kicked: 26 };
+    let tasks = TaskCounts {
+        pending: 21,
+        running: 22,
+        completed: 23,
+        resolving: 24,
+        pruned: 25,
+        kicked: 26,
+    };
     measures.lrps_converged(Some(lrps), SPENT);
     measures.tasks_converged(Some(tasks), SPENT);
     let reported = Points::new(measures.clone()).convergence();
@@ -158,7 +257,11 @@ fn each_count_has_its_own_name() {
         ("LRPsMissing", "lrps_missing", 7),
         ("LRPsExtra", "lrps_extra", 8),
         ("SuspectRunningActualLRPs", "suspect_running_actual_lrps", 9),
-        ("SuspectClaimedActualLRPs", "suspect_claimed_actual_lrps", 10),
+        (
+            "SuspectClaimedActualLRPs",
+            "suspect_claimed_actual_lrps",
+            10,
+        ),
         ("PresentCells", "present_cells", 11),
         ("SuspectCells", "suspect_cells", 12),
         ("HaltedLRPUpdates", "halted_lrp_updates", 13),
@@ -167,10 +270,20 @@ fn each_count_has_its_own_name() {
         ("TasksCompleted", "tasks_completed", 23),
         ("TasksResolving", "tasks_resolving", 24),
     ] {
-        assert_eq!(gauge(&reported, name), (f64::from(value), "Metric"), "{name}");
+        assert_eq!(
+            gauge(&reported, name),
+            (f64::from(value), "Metric"),
+            "{name}"
+        );
         reads(&measures, &format!("bbs_{prometheus} {value}"));
     }
-    assert_eq!((added(&reported, "ConvergenceTasksPruned"), added(&reported, "ConvergenceTasksKicked")), (25, 26));
+    assert_eq!(
+        (
+            added(&reported, "ConvergenceTasksPruned"),
+            added(&reported, "ConvergenceTasksKicked")
+        ),
+        (25, 26)
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! One migration up and down, over units in memory: which units cannot be transformed or do not come back as they were,
-//! and why. Pure: reads and writes no database. Its reasons contain no value of a record.
+//! One migration up and down, over units in memory: which units cannot be transformed or do not
+//! come back as they were, and why. Pure: reads and writes no database. Its reasons contain no
+//! value of a record.
 
 use std::sync::Arc;
 
@@ -11,7 +12,9 @@ use crate::layout::schema::{Column, Layout, Sealing, Table};
 use crate::layout::values::Value;
 use crate::lens::transform::Transform;
 use crate::lens::{Arguments, ComposeError, Lens, LensError, Residue, TableGroup};
-use crate::rows::{BatchColumn, OwnedValue, Passage, RowsError, Sifted, TableRows, UnitBatch, matched, same};
+use crate::rows::{
+    BatchColumn, OwnedValue, Passage, RowsError, Sifted, TableRows, UnitBatch, matched, same,
+};
 
 /// One step of a lens, and the step in the other direction.
 pub(super) struct RoundTrip {
@@ -61,14 +64,25 @@ impl RoundTrip {
             Direction::Up => (below, version),
             Direction::Down => (version, below),
         };
-        let there = Lens::new(Way::within(layouts, source, target), migrations, restorable.into_iter().collect())?;
+        let there = Lens::new(
+            Way::within(layouts, source, target),
+            migrations,
+            restorable.into_iter().collect(),
+        )?;
         // The step back may get residue wherever the step before it may leave some.
         let tables = there.source.tables.keys().map(String::as_str).chain([""]);
         let anything = tables.map(|table| (version, table.to_owned())).collect();
         let reversible = migration.manifest().reversible;
         let back = Way::within(layouts, target, source);
-        let back = reversible.then(|| Lens::new(back, migrations, anything)).transpose()?;
-        Ok(Self { migration: Arc::clone(migration), there, back, dialect })
+        let back = reversible
+            .then(|| Lens::new(back, migrations, anything))
+            .transpose()?;
+        Ok(Self {
+            migration: Arc::clone(migration),
+            there,
+            back,
+            dialect,
+        })
     }
 
     /// The number of units that have rows in tables that the migration changes.
@@ -76,9 +90,18 @@ impl RoundTrip {
         let is_changed = |name: &String| {
             let source = &self.there.source.tables[name];
             self.there.target.tables.get(name) != Some(source)
-                || self.there.groups.iter().any(|group| group.visits_units && group.sources.contains(name))
+                || self
+                    .there
+                    .groups
+                    .iter()
+                    .any(|group| group.visits_units && group.sources.contains(name))
         };
-        let changed: Vec<_> = batch.tables.iter().filter(|(name, _)| is_changed(name)).map(|(_, rows)| rows).collect();
+        let changed: Vec<_> = batch
+            .tables
+            .iter()
+            .filter(|(name, _)| is_changed(name))
+            .map(|(_, rows)| rows)
+            .collect();
         let has_rows = |unit: &usize| changed.iter().any(|rows| !rows.of(*unit).is_empty());
         (0..batch.units.len()).filter(has_rows).count() as u64
     }
@@ -101,18 +124,52 @@ impl RoundTrip {
     ) -> Result<Taken, RowsError> {
         let there = self.sift(&self.there, batch, left, arguments, keyring)?;
         let mut losses = losses(&self.there, &there);
-        let (units, target, removed) = (there.units, there.transformed.batch, there.transformed.removed);
-        let Some(back) = &self.back else { return Ok(Taken { losses, units, target, removed }) };
-        let returned = self.sift(back, &target, &Residue::from(there.transformed.residue), arguments, keyring)?;
+        let (units, target, removed) = (
+            there.units,
+            there.transformed.batch,
+            there.transformed.removed,
+        );
+        let Some(back) = &self.back else {
+            return Ok(Taken {
+                losses,
+                units,
+                target,
+                removed,
+            });
+        };
+        let returned = self.sift(
+            back,
+            &target,
+            &Residue::from(there.transformed.residue),
+            arguments,
+            keyring,
+        )?;
         let before: Vec<_> = returned.units.iter().map(|&place| units[place]).collect();
-        losses.extend(self::losses(back, &returned).into_iter().map(|loss| Loss { unit: units[loss.unit], ..loss }));
+        losses.extend(self::losses(back, &returned).into_iter().map(|loss| Loss {
+            unit: units[loss.unit],
+            ..loss
+        }));
         let source = &self.there.source;
-        let changed = differences(source, &batch.only(source, &before), &returned.transformed.batch, keyring);
-        losses.extend(changed.into_iter().map(|loss| Loss { unit: before[loss.unit], ..loss }));
-        Ok(Taken { losses, units, target, removed })
+        let changed = differences(
+            source,
+            &batch.only(source, &before),
+            &returned.transformed.batch,
+            keyring,
+        );
+        losses.extend(changed.into_iter().map(|loss| Loss {
+            unit: before[loss.unit],
+            ..loss
+        }));
+        Ok(Taken {
+            losses,
+            units,
+            target,
+            removed,
+        })
     }
 
-    /// Sifts units through the groups of a lens that have rows, or to which residue gives some back.
+    /// Sifts units through the groups of a lens that have rows, or to which residue gives some
+    /// back.
     fn sift(
         &self,
         lens: &Lens,
@@ -122,9 +179,19 @@ impl RoundTrip {
         keyring: &Keyring,
     ) -> Result<Sifted, RowsError> {
         let has_rows = |name: &String| batch.tables.get(name).is_some_and(|rows| rows.count() > 0);
-        let concerned = |group: &TableGroup| !group.restored.is_empty() || group.sources.iter().any(has_rows);
-        let groups: Vec<_> = (0..lens.groups.len()).filter(|&number| concerned(&lens.groups[number])).collect();
-        Passage { lens, groups: &groups, arguments, keyring, writes_to: Some(self.dialect) }.sift(batch, left)
+        let concerned =
+            |group: &TableGroup| !group.restored.is_empty() || group.sources.iter().any(has_rows);
+        let groups: Vec<_> = (0..lens.groups.len())
+            .filter(|&number| concerned(&lens.groups[number]))
+            .collect();
+        Passage {
+            lens,
+            groups: &groups,
+            arguments,
+            keyring,
+            writes_to: Some(self.dialect),
+        }
+        .sift(batch, left)
     }
 }
 
@@ -132,30 +199,50 @@ fn losses(lens: &Lens, sifted: &Sifted) -> Vec<Loss> {
     let reason = |fault: &RowsError| match fault {
         RowsError::Lens(fault) => match &**fault {
             LensError::Unit { reason, .. } => format!("{} refuses it: {reason}", lens.direction),
-            LensError::Counterpart { .. } | LensError::Step { .. } | LensError::Slow { .. } => fault.to_string(),
+            LensError::Counterpart { .. } | LensError::Step { .. } | LensError::Slow { .. } => {
+                fault.to_string()
+            }
         },
         RowsError::Unstorable(unstorable) => unstorable.flaw.clone(),
-        RowsError::Sealed { table, column, source } => format!("`{column}` of `{table}`: {source}"),
+        RowsError::Sealed {
+            table,
+            column,
+            source,
+        } => format!("`{column}` of `{table}`: {source}"),
         fault => fault.to_string(),
     };
-    let loss = |(unit, fault): &(usize, RowsError)| Loss { unit: *unit, reason: reason(fault), detail: None };
+    let loss = |(unit, fault): &(usize, RowsError)| Loss {
+        unit: *unit,
+        reason: reason(fault),
+        detail: None,
+    };
     sifted.refused.iter().map(loss).collect()
 }
 
 /// The first difference of each unit.
-fn differences(layout: &Layout, before: &UnitBatch, after: &UnitBatch, keyring: &Keyring) -> Vec<Loss> {
+fn differences(
+    layout: &Layout,
+    before: &UnitBatch,
+    after: &UnitBatch,
+    keyring: &Keyring,
+) -> Vec<Loss> {
     let mut losses = Vec::new();
     for unit in 0..before.units.len() {
         let found = layout.tables.values().find_map(|table| {
             let rows = [before, after].map(|batch| batch.tables.get(&table.name));
             difference(table, unit, rows, keyring)
         });
-        losses.extend(found.map(|(reason, detail)| Loss { unit, reason, detail }));
+        losses.extend(found.map(|(reason, detail)| Loss {
+            unit,
+            reason,
+            detail,
+        }));
     }
     losses
 }
 
-/// The first difference of a unit's rows in one table. A table without rows may be absent from either batch.
+/// The first difference of a unit's rows in one table. A table without rows may be absent from
+/// either batch.
 fn difference(
     table: &Table,
     unit: usize,
@@ -164,11 +251,28 @@ fn difference(
 ) -> Option<(String, Option<String>)> {
     let name = &table.name;
     let removed = || Some((format!("a row of `{name}` does not come back"), None));
-    let added = || Some((format!("a row of `{name}` comes back that was not there"), None));
+    let added = || {
+        Some((
+            format!("a row of `{name}` comes back that was not there"),
+            None,
+        ))
+    };
     let (before, after) = match (before, after) {
         (None, None) => return None,
-        (Some(before), None) => return if before.of(unit).is_empty() { None } else { removed() },
-        (None, Some(after)) => return if after.of(unit).is_empty() { None } else { added() },
+        (Some(before), None) => {
+            return if before.of(unit).is_empty() {
+                None
+            } else {
+                removed()
+            };
+        }
+        (None, Some(after)) => {
+            return if after.of(unit).is_empty() {
+                None
+            } else {
+                added()
+            };
+        }
         (Some(before), Some(after)) => (before, after),
     };
     let matched = matched(table, (before, unit), (after, unit));
@@ -178,11 +282,23 @@ fn difference(
     for (was, row) in matched.rows {
         let Some(was) = was else { return added() };
         // The host sets the record version again on each way, so another one is no loss.
-        for column in table.columns.iter().filter(|column| !column.is_record_version()) {
+        for column in table
+            .columns
+            .iter()
+            .filter(|column| !column.is_record_version())
+        {
             let (then, now) = (&before.columns[&column.name], &after.columns[&column.name]);
-            if !same(column, (then, was), (now, row), keyring, |then, now| then == now) {
-                let detail = detail(&plain(then, was, column, keyring), &plain(now, row, column, keyring));
-                return Some((format!("`{}` of `{name}` comes back changed", column.name), Some(detail)));
+            if !same(column, (then, was), (now, row), keyring, |then, now| {
+                then == now
+            }) {
+                let detail = detail(
+                    &plain(then, was, column, keyring),
+                    &plain(now, row, column, keyring),
+                );
+                return Some((
+                    format!("`{}` of `{name}` comes back changed", column.name),
+                    Some(detail),
+                ));
             }
         }
     }
@@ -193,7 +309,9 @@ fn difference(
 fn plain(values: &BatchColumn, row: usize, column: &Column, keyring: &Keyring) -> OwnedValue {
     let value = values.data.get(column.kind.into(), row);
     let text = match value {
-        Value::Text(text) if values.sealing != Sealing::Plain => keyring.open(values.sealing, text).ok(),
+        Value::Text(text) if values.sealing != Sealing::Plain => {
+            keyring.open(values.sealing, text).ok()
+        }
         _ => None,
     };
     text.map_or_else(|| value.into(), OwnedValue::Text)
@@ -214,7 +332,13 @@ fn kind(value: &OwnedValue) -> String {
 }
 
 fn first_byte(then: &OwnedValue, now: &OwnedValue) -> Option<String> {
-    let (OwnedValue::Text(then), OwnedValue::Text(now)) = (then, now) else { return None };
-    let same = then.iter().zip(now).take_while(|(then, now)| then == now).count();
+    let (OwnedValue::Text(then), OwnedValue::Text(now)) = (then, now) else {
+        return None;
+    };
+    let same = then
+        .iter()
+        .zip(now)
+        .take_while(|(then, now)| then == now)
+        .count();
     Some(format!("other from byte {same} on"))
 }

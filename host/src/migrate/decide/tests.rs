@@ -7,11 +7,21 @@ const MID: DataVersion = 20;
 const HIGH: DataVersion = 30;
 
 fn at(current: DataVersion, target: DataVersion) -> Found {
-    Found::Versioned { current, target, going_down: None, came_down: false }
+    Found::Versioned {
+        current,
+        target,
+        going_down: None,
+        came_down: false,
+    }
 }
 
 fn going_down(current: DataVersion, target: DataVersion, to: DataVersion) -> Found {
-    Found::Versioned { current, target, going_down: Some(to), came_down: false }
+    Found::Versioned {
+        current,
+        target,
+        going_down: Some(to),
+        came_down: false,
+    }
 }
 
 fn up(found: &Found) -> Decision {
@@ -20,11 +30,22 @@ fn up(found: &Found) -> Decision {
 
 /// Decides as a host that takes the database down to `LOW` when it ends.
 fn up_until_drained(found: &Found) -> Decision {
-    decide(found, Intent::UpUntilDrained { wanted: MID, back_to: LOW })
+    decide(
+        found,
+        Intent::UpUntilDrained {
+            wanted: MID,
+            back_to: LOW,
+        },
+    )
 }
 
 fn came_down(current: DataVersion, target: DataVersion, going_down: Option<DataVersion>) -> Found {
-    Found::Versioned { current, target, going_down, came_down: true }
+    Found::Versioned {
+        current,
+        target,
+        going_down,
+        came_down: true,
+    }
 }
 
 fn down(found: &Found) -> Decision {
@@ -44,12 +65,21 @@ fn below_wanted_with_target_equal_continues() {
 
 #[test]
 fn below_wanted_with_target_above_continues_to_wanted() {
-    assert_eq!(up(&at(LOW, HIGH)), Decision::Continue { from: LOW, to: MID });
+    assert_eq!(
+        up(&at(LOW, HIGH)),
+        Decision::Continue { from: LOW, to: MID }
+    );
 }
 
 #[test]
 fn at_wanted_with_target_below_shuts_down() {
-    assert_eq!(up(&at(MID, LOW)), Decision::ShutDown(Reason::Botched { current: MID, target: LOW }));
+    assert_eq!(
+        up(&at(MID, LOW)),
+        Decision::ShutDown(Reason::Botched {
+            current: MID,
+            target: LOW
+        })
+    );
 }
 
 #[test]
@@ -65,8 +95,15 @@ fn at_wanted_with_target_above_serves() {
 #[test]
 fn above_wanted_shuts_down_whatever_the_target() {
     for target in [LOW, MID, HIGH] {
-        let reason = Reason::Newer { current: HIGH, wanted: MID };
-        assert_eq!(up(&at(HIGH, target)), Decision::ShutDown(reason), "target {target}");
+        let reason = Reason::Newer {
+            current: HIGH,
+            wanted: MID,
+        };
+        assert_eq!(
+            up(&at(HIGH, target)),
+            Decision::ShutDown(reason),
+            "target {target}"
+        );
     }
 }
 
@@ -78,17 +115,38 @@ fn unfinished_down_stops_every_up_and_names_the_command() {
                 panic!("{current} {target} went on");
             };
             assert_eq!(reason, Reason::GoingDown { to: LOW });
-            assert!(reason.to_string().contains("bbs migrate down --to 10"), "{reason}");
+            assert!(
+                reason.to_string().contains("bbs migrate down --to 10"),
+                "{reason}"
+            );
         }
     }
 }
 
 #[test]
 fn down_from_above_begins_unless_the_target_is_below_for_no_known_reason() {
-    assert_eq!(down(&at(HIGH, HIGH)), Decision::Begin { from: HIGH, to: MID });
-    assert_eq!(down(&at(HIGH, 40)), Decision::Begin { from: HIGH, to: MID });
+    assert_eq!(
+        down(&at(HIGH, HIGH)),
+        Decision::Begin {
+            from: HIGH,
+            to: MID
+        }
+    );
+    assert_eq!(
+        down(&at(HIGH, 40)),
+        Decision::Begin {
+            from: HIGH,
+            to: MID
+        }
+    );
     for target in [LOW, MID] {
-        assert_eq!(down(&at(HIGH, target)), Decision::ShutDown(Reason::Botched { current: HIGH, target }));
+        assert_eq!(
+            down(&at(HIGH, target)),
+            Decision::ShutDown(Reason::Botched {
+                current: HIGH,
+                target
+            })
+        );
     }
 }
 
@@ -96,13 +154,22 @@ fn down_from_above_begins_unless_the_target_is_below_for_no_known_reason() {
 fn down_to_where_it_is_has_nothing_to_do() {
     assert_eq!(down(&at(MID, MID)), Decision::Serve);
     assert_eq!(down(&at(MID, HIGH)), Decision::Serve);
-    assert_eq!(down(&at(MID, LOW)), Decision::ShutDown(Reason::Botched { current: MID, target: LOW }));
+    assert_eq!(
+        down(&at(MID, LOW)),
+        Decision::ShutDown(Reason::Botched {
+            current: MID,
+            target: LOW
+        })
+    );
 }
 
 #[test]
 fn down_from_below_is_refused() {
     for target in [5, LOW, MID, HIGH] {
-        let reason = Reason::NothingBelow { current: LOW, to: MID };
+        let reason = Reason::NothingBelow {
+            current: LOW,
+            to: MID,
+        };
         assert_eq!(down(&at(LOW, target)), Decision::ShutDown(reason));
     }
 }
@@ -110,10 +177,25 @@ fn down_from_below_is_refused() {
 #[test]
 fn unfinished_down_is_resumed_only_by_the_same_down() {
     for target in [MID, HIGH, LOW] {
-        assert_eq!(down(&going_down(HIGH, target, MID)), Decision::Continue { from: HIGH, to: MID });
-        assert_eq!(down(&going_down(MID, target, MID)), Decision::Continue { from: MID, to: MID });
-        let below = Reason::NothingBelow { current: LOW, to: MID };
-        assert_eq!(down(&going_down(LOW, target, MID)), Decision::ShutDown(below));
+        assert_eq!(
+            down(&going_down(HIGH, target, MID)),
+            Decision::Continue {
+                from: HIGH,
+                to: MID
+            }
+        );
+        assert_eq!(
+            down(&going_down(MID, target, MID)),
+            Decision::Continue { from: MID, to: MID }
+        );
+        let below = Reason::NothingBelow {
+            current: LOW,
+            to: MID,
+        };
+        assert_eq!(
+            down(&going_down(LOW, target, MID)),
+            Decision::ShutDown(below)
+        );
         for current in [LOW, MID, HIGH] {
             let other = Decision::ShutDown(Reason::GoingDown { to: LOW });
             assert_eq!(down(&going_down(current, target, LOW)), other);
@@ -124,23 +206,39 @@ fn unfinished_down_is_resumed_only_by_the_same_down() {
 #[test]
 fn fresh_database_begins_up_and_has_nothing_to_take_down() {
     assert_eq!(up(&Found::Fresh), Decision::Begin { from: 0, to: MID });
-    assert_eq!(down(&Found::Fresh), Decision::ShutDown(Reason::NothingThere));
+    assert_eq!(
+        down(&Found::Fresh),
+        Decision::ShutDown(Reason::NothingThere)
+    );
 }
 
 #[test]
 fn rows_without_a_version_are_refused_by_name() {
-    let found = Found::Unversioned { tables: vec!["desired_lrps".into(), "tasks".into()] };
+    let found = Found::Unversioned {
+        tables: vec!["desired_lrps".into(), "tasks".into()],
+    };
     for decision in [up(&found), down(&found)] {
-        let Decision::ShutDown(reason) = decision else { panic!("went on") };
-        assert!(reason.to_string().contains("desired_lrps, tasks"), "{reason}");
+        let Decision::ShutDown(reason) = decision else {
+            panic!("went on")
+        };
+        assert!(
+            reason.to_string().contains("desired_lrps, tasks"),
+            "{reason}"
+        );
     }
 }
 
 #[test]
 fn host_with_the_rollback_setting_stays_where_a_rollback_left_the_database() {
-    assert_eq!(up_until_drained(&came_down(LOW, LOW, None)), Decision::Stay { at: LOW });
+    assert_eq!(
+        up_until_drained(&came_down(LOW, LOW, None)),
+        Decision::Stay { at: LOW }
+    );
     // A host without the setting migrates up, which ends the rollback.
-    assert_eq!(up(&came_down(LOW, LOW, None)), Decision::Begin { from: LOW, to: MID });
+    assert_eq!(
+        up(&came_down(LOW, LOW, None)),
+        Decision::Begin { from: LOW, to: MID }
+    );
     assert_eq!(down(&came_down(MID, MID, None)), Decision::Serve);
 }
 
@@ -150,27 +248,50 @@ fn host_with_the_rollback_setting_decides_like_any_other_elsewhere() {
         for target in [5, LOW, 15, MID, HIGH, 40] {
             for going in [None, Some(LOW), Some(5)] {
                 for came in [false, true] {
-                    let found = Found::Versioned { current, target, going_down: going, came_down: came };
+                    let found = Found::Versioned {
+                        current,
+                        target,
+                        going_down: going,
+                        came_down: came,
+                    };
                     let stays = came && (current, target, going) == (LOW, LOW, None);
-                    let wanted = if stays { Decision::Stay { at: LOW } } else { up(&found) };
+                    let wanted = if stays {
+                        Decision::Stay { at: LOW }
+                    } else {
+                        up(&found)
+                    };
                     assert_eq!(up_until_drained(&found), wanted, "{found:?}");
                 }
             }
         }
     }
-    assert_eq!(up_until_drained(&Found::Fresh), Decision::Begin { from: 0, to: MID });
-    let rows = Found::Unversioned { tables: vec!["tasks".into()] };
+    assert_eq!(
+        up_until_drained(&Found::Fresh),
+        Decision::Begin { from: 0, to: MID }
+    );
+    let rows = Found::Unversioned {
+        tables: vec!["tasks".into()],
+    };
     assert_eq!(up_until_drained(&rows), up(&rows));
 }
 
 #[test]
 fn up_begun_since_a_rollback_is_continued() {
-    assert_eq!(up_until_drained(&came_down(LOW, MID, None)), Decision::Continue { from: LOW, to: MID });
-    assert_eq!(up_until_drained(&came_down(LOW, 15, None)), Decision::Begin { from: LOW, to: MID });
+    assert_eq!(
+        up_until_drained(&came_down(LOW, MID, None)),
+        Decision::Continue { from: LOW, to: MID }
+    );
+    assert_eq!(
+        up_until_drained(&came_down(LOW, 15, None)),
+        Decision::Begin { from: LOW, to: MID }
+    );
 }
 
 #[test]
 fn pin_at_the_version_of_the_rollback_is_served_without_staying() {
-    let intent = Intent::UpUntilDrained { wanted: LOW, back_to: LOW };
+    let intent = Intent::UpUntilDrained {
+        wanted: LOW,
+        back_to: LOW,
+    };
     assert_eq!(decide(&came_down(LOW, LOW, None), intent), Decision::Serve);
 }

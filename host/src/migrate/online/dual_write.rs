@@ -1,6 +1,6 @@
-//! Dual writes: what a client writes to the originals while rows are copied is written to the copies in the same
-//! transaction. The originals are authoritative: a unit that cannot be written to the copies ends the migration, not
-//! the client's call.
+//! Dual writes: what a client writes to the originals while rows are copied is written to the
+//! copies in the same transaction. The originals are authoritative: a unit that cannot be written
+//! to the copies ends the migration, not the client's call.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -29,17 +29,31 @@ impl CopyWriter {
     }
 
     fn dual_writes(&self) -> &DualWrites {
-        self.job.dual_writes.as_ref().expect("the migration has dual writes")
+        self.job
+            .dual_writes
+            .as_ref()
+            .expect("the migration has dual writes")
     }
 
     /// The unit of rows of a table with this partition key, if the table is copied.
     fn unit(&self, table: &str, key: &[u8]) -> Option<(usize, UnitKey)> {
-        let group = self.job.lens.groups.iter().position(|group| group.sources.iter().any(|name| name == table))?;
-        self.job.has_copies(group).then(|| (group, UnitKey::text(key)))
+        let group = self
+            .job
+            .lens
+            .groups
+            .iter()
+            .position(|group| group.sources.iter().any(|name| name == table))?;
+        self.job
+            .has_copies(group)
+            .then(|| (group, UnitKey::text(key)))
     }
 
     /// Takes the units that a transaction has changed to the copies.
-    async fn take_changes(&self, tx: &mut Transaction, touched: &[(String, Vec<u8>)]) -> Result<(), MigrateError> {
+    async fn take_changes(
+        &self,
+        tx: &mut Transaction,
+        touched: &[(String, Vec<u8>)],
+    ) -> Result<(), MigrateError> {
         if self.dual_writes().is_broken() {
             return abandon_copies(tx).await;
         }
@@ -55,7 +69,8 @@ impl CopyWriter {
         for (group, keys) in units {
             for key in keys {
                 match self.take_across(tx, group, UnitKey::text(key)).await {
-                    // After a failed statement the transaction cannot continue; it ends without harm.
+                    // After a failed statement the transaction cannot continue; it ends without
+                    // harm.
                     Err(
                         fault @ (MigrateError::Sql { .. }
                         | MigrateError::RefusedRow { .. }
@@ -80,34 +95,65 @@ impl CopyWriter {
         Ok(())
     }
 
-    /// Takes one unit, as the transaction has left it, to the copies. Its rows are those that the database finds under
-    /// the key, which may be stored in another spelling (MySQL's collations ignore case): they are one unit, with the
-    /// key of its rows.
-    async fn take_across(&self, tx: &mut Transaction, group: usize, asked: UnitKey) -> Result<(), MigrateError> {
+    /// Takes one unit, as the transaction has left it, to the copies. Its rows are those that the
+    /// database finds under the key, which may be stored in another spelling (MySQL's collations
+    /// ignore case): they are one unit, with the key of its rows.
+    async fn take_across(
+        &self,
+        tx: &mut Transaction,
+        group: usize,
+        asked: UnitKey,
+    ) -> Result<(), MigrateError> {
         let job = &self.job;
         let limits = job.tuning.limits();
         let units = std::slice::from_ref(&asked);
-        let (mut read, keys) =
-            match rows::load(tx, &job.originals, &job.wanted[group], units, RowLock::None, limits).await {
-                Err(fault @ RowsError::UnitTooLarge { .. }) => {
-                    let refused = RefusedUnit::all(job, vec![(asked.clone(), fault)])?;
-                    (ReadBatch { refused, ..ReadBatch::default() }, vec![asked.clone()])
-                }
-                loaded => {
-                    let mut batch = loaded?;
-                    let keys = batch.units.clone();
-                    let left = job.residue_of(tx, &mut batch).await?;
-                    (ReadBatch { rows: batch, left, refused: Vec::new() }, keys)
-                }
-            };
+        let (mut read, keys) = match rows::load(
+            tx,
+            &job.originals,
+            &job.wanted[group],
+            units,
+            RowLock::None,
+            limits,
+        )
+        .await
+        {
+            Err(fault @ RowsError::UnitTooLarge { .. }) => {
+                let refused = RefusedUnit::all(job, vec![(asked.clone(), fault)])?;
+                (
+                    ReadBatch {
+                        refused,
+                        ..ReadBatch::default()
+                    },
+                    vec![asked.clone()],
+                )
+            }
+            loaded => {
+                let mut batch = loaded?;
+                let keys = batch.units.clone();
+                let left = job.residue_of(tx, &mut batch).await?;
+                (
+                    ReadBatch {
+                        rows: batch,
+                        left,
+                        refused: Vec::new(),
+                    },
+                    keys,
+                )
+            }
+        };
         let worker = Arc::clone(job);
-        let transformed = tokio::task::spawn_blocking(move || transform(&worker, group, &mut read)).await;
-        let transformed = transformed.map_err(|_| MigrateError::Interrupted)??.expect("one unit is not divided");
+        let transformed =
+            tokio::task::spawn_blocking(move || transform(&worker, group, &mut read)).await;
+        let transformed = transformed
+            .map_err(|_| MigrateError::Interrupted)??
+            .expect("one unit is not divided");
         if self.dual_writes().is_suspect(&(group, asked.clone())) {
             return self.write_suspect(tx, group, &keys, &transformed).await;
         }
         let written = self.write_unit(tx, group, &keys, &transformed).await;
-        if job.refused_units == RefusedUnits::Quarantine && matches!(written, Err(MigrateError::RefusedRow { .. })) {
+        if job.refused_units == RefusedUnits::Quarantine
+            && matches!(written, Err(MigrateError::RefusedRow { .. }))
+        {
             self.dual_writes().suspect((group, asked));
         }
         written
@@ -125,12 +171,19 @@ impl CopyWriter {
         quarantine::forget(tx, job, group, keys).await?;
         quarantine::store(tx, job, group, &transformed.refused, job.now_ns).await?;
         residue::store(tx, &transformed.residue).await?;
-        for plan in job.plans.iter().filter(|plan| plan.group == group && plan.strategy == Strategy::Copy) {
+        for plan in job
+            .plans
+            .iter()
+            .filter(|plan| plan.group == group && plan.strategy == Strategy::Copy)
+        {
             let before = copied_units::remove(tx, job, plan, keys).await?;
             if let Some((rows, checksum)) = transformed.tables.get(&plan.table.name) {
                 let inserted = rows::insert(tx, &plan.staged(job.to), &plan.table, rows).await;
                 inserted.map_err(plan.failed())?;
-                let after = CopiedRows { rows: rows.count() as u64, checksum: *checksum };
+                let after = CopiedRows {
+                    rows: rows.count() as u64,
+                    checksum: *checksum,
+                };
                 checksum::note(tx, plan, before, after).await?;
             } else if before.rows > 0 {
                 checksum::note(tx, plan, before, CopiedRows::default()).await?;
@@ -139,8 +192,9 @@ impl CopyWriter {
         Ok(())
     }
 
-    /// Replacement of a unit of which the database has refused a row: if it does so again, the unit goes into quarantine, and the
-    /// transaction, which is the client's, goes on. Only then, because a savepoint costs two statements.
+    /// Replacement of a unit of which the database has refused a row: if it does so again, the unit
+    /// goes into quarantine, and the transaction, which is the client's, goes on. Only then,
+    /// because a savepoint costs two statements.
     async fn write_suspect(
         &self,
         tx: &mut Transaction,
@@ -148,43 +202,74 @@ impl CopyWriter {
         keys: &[UnitKey],
         transformed: &TransformedBatch,
     ) -> Result<(), MigrateError> {
-        tx.execute(sql("SAVEPOINT bbs_unit")).await.map_err(failed)?;
+        tx.execute(sql("SAVEPOINT bbs_unit"))
+            .await
+            .map_err(failed)?;
         match self.write_unit(tx, group, keys, transformed).await {
             Err(MigrateError::RefusedRow { table, source }) => {
-                tx.execute(sql("ROLLBACK TO SAVEPOINT bbs_unit")).await.map_err(failed)?;
+                tx.execute(sql("ROLLBACK TO SAVEPOINT bbs_unit"))
+                    .await
+                    .map_err(failed)?;
                 let refused = transformed.refused_unit(&self.job, &keys[0], &table, &source);
-                self.write_unit(tx, group, keys, &TransformedBatch::of_refused(refused)).await?;
+                self.write_unit(tx, group, keys, &TransformedBatch::of_refused(refused))
+                    .await?;
             }
             written => written?,
         }
-        tx.execute(sql("RELEASE SAVEPOINT bbs_unit")).await.map(drop).map_err(failed)
+        tx.execute(sql("RELEASE SAVEPOINT bbs_unit"))
+            .await
+            .map(drop)
+            .map_err(failed)
     }
 }
 
-/// Abandons the copies in a transaction that does not write to them, so that its commit always includes this. Another
-/// transaction may have done so before; that one may still be rolled back.
+/// Abandons the copies in a transaction that does not write to them, so that its commit always
+/// includes this. Another transaction may have done so before; that one may still be rolled back.
 async fn abandon_copies(tx: &mut Transaction) -> Result<(), MigrateError> {
-    let failed = |source| MigrateError::Sql { what: "bbs_migration".to_owned(), source };
+    let failed = |source| MigrateError::Sql {
+        what: "bbs_migration".to_owned(),
+        source,
+    };
     let begun = state::Phase::Begun.name();
-    let rows = tx.fetch(sql("SELECT phase FROM bbs_migration")).await.map_err(failed)?;
+    let rows = tx
+        .fetch(sql("SELECT phase FROM bbs_migration"))
+        .await
+        .map_err(failed)?;
     for row in rows {
         if row.text(0).map_err(failed)? == Some(begun) {
             return Ok(());
         }
     }
-    tx.execute(sql("UPDATE bbs_migration SET phase = ?").bind(begun)).await.map_err(failed)?;
+    tx.execute(sql("UPDATE bbs_migration SET phase = ?").bind(begun))
+        .await
+        .map_err(failed)?;
     Ok(())
 }
 
 fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql { what: "rows of a copy that follow a write".to_owned(), source }
+    MigrateError::Sql {
+        what: "rows of a copy that follow a write".to_owned(),
+        source,
+    }
 }
 
 impl store::DualWrite for CopyWriter {
-    fn hold<'a>(&'a self, tables: Vec<&'a str>, key: &'a [u8]) -> BoxFuture<'a, Box<dyn Send + Sync>> {
+    fn hold<'a>(
+        &'a self,
+        tables: Vec<&'a str>,
+        key: &'a [u8],
+    ) -> BoxFuture<'a, Box<dyn Send + Sync>> {
         Box::pin(async move {
-            let units: HashSet<_> = tables.iter().filter_map(|table| self.unit(table, key)).collect();
-            Box::new(self.dual_writes().locks.take(units.into_iter().collect()).await) as Box<dyn Send + Sync>
+            let units: HashSet<_> = tables
+                .iter()
+                .filter_map(|table| self.unit(table, key))
+                .collect();
+            Box::new(
+                self.dual_writes()
+                    .locks
+                    .take(units.into_iter().collect())
+                    .await,
+            ) as Box<dyn Send + Sync>
         })
     }
 
@@ -196,16 +281,23 @@ impl store::DualWrite for CopyWriter {
         Box::pin(async move {
             self.take_changes(tx, touched).await.map_err(|fault| {
                 if !fault.is_refused_row() {
-                    return store::DualWriteError { is_transient: fault.is_repeatable(), source: Box::new(fault) };
+                    return store::DualWriteError {
+                        is_transient: fault.is_repeatable(),
+                        source: Box::new(fault),
+                    };
                 }
-                // The fault is not the client's: its call is retried, which leaves the unit out or abandons the copies.
+                // The fault is not the client's: its call is retried, which leaves the unit out or
+                // abandons the copies.
                 let source = fault.to_string().into();
                 let is_left_out = self.job.refused_units == RefusedUnits::Quarantine
                     && matches!(fault, MigrateError::RefusedRow { .. });
                 if !is_left_out {
                     self.dual_writes().refused_by(fault);
                 }
-                store::DualWriteError { is_transient: true, source }
+                store::DualWriteError {
+                    is_transient: true,
+                    source,
+                }
             })
         })
     }

@@ -1,5 +1,5 @@
-//! An entry of the quarantine as JSON: exported, and corrected by an operator. Owns the form of its values, and the checks of a
-//! corrected one against the layout of its rows.
+//! An entry of the quarantine as JSON: exported, and corrected by an operator. Owns the form of its
+//! values, and the checks of a corrected one against the layout of its rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +24,11 @@ pub enum SealedValues {
     Decrypted,
 }
 
-/// An entry with its content. `unit`, `table` and `from` identify the entry, and are those of [`QuarantineEntry`].
+/// An entry with its content. `unit`, `table` and `from` identify the entry, and are those of
+/// [`QuarantineEntry`].
 ///
-/// A value is `null`, a boolean, an integer or a text. Bytes are as [`json_of_bytes`] writes them, and a sealed value that is not
-/// decrypted is `{"sealed": "…"}`.
+/// A value is `null`, a boolean, an integer or a text. Bytes are as [`json_of_bytes`] writes them,
+/// and a sealed value that is not decrypted is `{"sealed": "…"}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuarantineDocument {
@@ -57,23 +58,44 @@ impl QuarantineDocument {
             let row = |at: usize| {
                 let value = |column: &Column| {
                     let value = rows.value(table, &column.name, at).unwrap_or(Value::Null);
-                    (column.name.clone(), exported(value, column, keyring, sealed))
+                    (
+                        column.name.clone(),
+                        exported(value, column, keyring, sealed),
+                    )
                 };
                 table.columns.iter().map(value).collect()
             };
             (name.clone(), (0..rows.count()).map(row).collect())
         };
-        Self { tables: unit.tables.iter().map(rows).collect(), ..Self::without_rows(entry) }
+        Self {
+            tables: unit.tables.iter().map(rows).collect(),
+            ..Self::without_rows(entry)
+        }
     }
 
-    pub(super) fn of_foreign(entry: &QuarantineEntry, content: &[u8], sealed: SealedValues) -> Self {
+    pub(super) fn of_foreign(
+        entry: &QuarantineEntry,
+        content: &[u8],
+        sealed: SealedValues,
+    ) -> Self {
         let record = (sealed == SealedValues::Decrypted).then(|| json_of_bytes(content));
-        Self { record, ..Self::without_rows(entry) }
+        Self {
+            record,
+            ..Self::without_rows(entry)
+        }
     }
 
     fn without_rows(entry: &QuarantineEntry) -> Self {
-        let QuarantineEntry { unit, table, from, .. } = entry;
-        Self { unit: unit.clone(), table: table.clone(), from: *from, tables: BTreeMap::new(), record: None }
+        let QuarantineEntry {
+            unit, table, from, ..
+        } = entry;
+        Self {
+            unit: unit.clone(),
+            table: table.clone(),
+            from: *from,
+            tables: BTreeMap::new(),
+            record: None,
+        }
     }
 
     /// Whether the document is of the entry.
@@ -81,7 +103,8 @@ impl QuarantineDocument {
         (&self.unit, &self.table, self.from) == (&entry.unit, &entry.table, entry.from)
     }
 
-    /// Its rows as the database stores them, sealed with the active key. `before` is the content that they correct.
+    /// Its rows as the database stores them, sealed with the active key. `before` is the content
+    /// that they correct.
     ///
     /// # Errors
     /// Every reason why they cannot take its place; none has a value.
@@ -93,9 +116,18 @@ impl QuarantineDocument {
         dialect: Dialect,
     ) -> Result<UnitBatch, Vec<String>> {
         let mut faults = Vec::new();
-        let mut unit = UnitBatch { units: before.units.clone(), tables: BTreeMap::new() };
-        for name in before.tables.keys().filter(|name| !self.tables.contains_key(*name)) {
-            faults.push(format!("the table `{name}` of the entry is missing; give it without rows as []"));
+        let mut unit = UnitBatch {
+            units: before.units.clone(),
+            tables: BTreeMap::new(),
+        };
+        for name in before
+            .tables
+            .keys()
+            .filter(|name| !self.tables.contains_key(*name))
+        {
+            faults.push(format!(
+                "the table `{name}` of the entry is missing; give it without rows as []"
+            ));
         }
         let keys = keys_of(before, layout);
         for (name, given) in &self.tables {
@@ -105,7 +137,8 @@ impl QuarantineDocument {
             }
             let table = &layout.tables[name];
             if let Some(rows) = parsed_rows(table, given, keyring, &mut faults) {
-                let moved = (0..rows.count()).filter(|at| !keys.contains(&key_of(table, &rows, *at)));
+                let moved =
+                    (0..rows.count()).filter(|at| !keys.contains(&key_of(table, &rows, *at)));
                 faults.extend(moved.map(|at| {
                     format!(
                         "row {} of `{name}` is of another unit; keep its `{}`",
@@ -118,9 +151,14 @@ impl QuarantineDocument {
             }
         }
         if faults.is_empty() && unit.is_empty() {
-            faults.push("it has no row; `bbs migrate quarantine delete` removes an entry".to_owned());
+            faults
+                .push("it has no row; `bbs migrate quarantine delete` removes an entry".to_owned());
         }
-        if faults.is_empty() { Ok(unit) } else { Err(faults) }
+        if faults.is_empty() {
+            Ok(unit)
+        } else {
+            Err(faults)
+        }
     }
 }
 
@@ -128,20 +166,29 @@ impl QuarantineDocument {
 fn keys_of(unit: &UnitBatch, layout: &Layout) -> BTreeSet<Vec<u8>> {
     let of_table = |(name, rows): (&String, &TableRows)| {
         let table = &layout.tables[name];
-        (0..rows.count()).map(|row| key_of(table, rows, row)).collect::<Vec<_>>()
+        (0..rows.count())
+            .map(|row| key_of(table, rows, row))
+            .collect::<Vec<_>>()
     };
-    let name = unit.units.first().cloned().and_then(UnitKey::into_text).map(|text| {
-        let mut key = Vec::new();
-        Value::Text(&text).encode(&mut key);
-        key
-    });
+    let name = unit
+        .units
+        .first()
+        .cloned()
+        .and_then(UnitKey::into_text)
+        .map(|text| {
+            let mut key = Vec::new();
+            Value::Text(&text).encode(&mut key);
+            key
+        });
     unit.tables.iter().flat_map(of_table).chain(name).collect()
 }
 
 fn key_of(table: &Table, rows: &TableRows, row: usize) -> Vec<u8> {
     let mut key = Vec::new();
     for column in rows::key_columns(table) {
-        rows.value(table, &column, row).unwrap_or(Value::Null).encode(&mut key);
+        rows.value(table, &column, row)
+            .unwrap_or(Value::Null)
+            .encode(&mut key);
     }
     key
 }
@@ -156,25 +203,39 @@ fn parsed_rows(
     let before = faults.len();
     for (row, values) in (1..).zip(given) {
         let unknown = values.keys().filter(|name| table.column(name).is_none());
-        faults.extend(unknown.map(|name| format!("row {row} of `{}`: it has no column `{name}`", table.name)));
+        faults.extend(
+            unknown.map(|name| format!("row {row} of `{}`: it has no column `{name}`", table.name)),
+        );
     }
     let mut columns = BTreeMap::new();
     for column in &table.columns {
         let mut values = ColumnBuilder::new(column.kind.into());
         for (row, given) in (1..).zip(given) {
-            let parsed = given.get(&column.name).ok_or("it is missing").and_then(|json| parsed(json, column, keyring));
+            let parsed = given
+                .get(&column.name)
+                .ok_or("it is missing")
+                .and_then(|json| parsed(json, column, keyring));
             match parsed {
                 Ok(value) => values.push(value.value()),
                 Err(fault) => {
-                    faults.push(format!("row {row} of `{}`, `{}`: {fault}", table.name, column.name));
+                    faults.push(format!(
+                        "row {row} of `{}`, `{}`: {fault}",
+                        table.name, column.name
+                    ));
                     values.push(Value::Null);
                 }
             }
         }
-        columns.insert(column.name.clone(), BatchColumn::new(values.finish(), column.sealing));
+        columns.insert(
+            column.name.clone(),
+            BatchColumn::new(values.finish(), column.sealing),
+        );
     }
     let rows = u32::try_from(given.len()).ok()?;
-    (faults.len() == before).then_some(TableRows { unit_offsets: vec![0, rows], columns })
+    (faults.len() == before).then_some(TableRows {
+        unit_offsets: vec![0, rows],
+        columns,
+    })
 }
 
 fn exported(value: Value<'_>, column: &Column, keyring: &Keyring, sealed: SealedValues) -> Json {
@@ -188,7 +249,10 @@ fn exported(value: Value<'_>, column: &Column, keyring: &Keyring, sealed: Sealed
             let decrypted = (sealed == SealedValues::Decrypted && !stored.is_empty())
                 .then(|| keyring.open(column.sealing, stored).ok())
                 .flatten();
-            decrypted.map_or_else(|| json!({ SEALED: json_of_bytes(stored) }), |plain| json_of_bytes(&plain))
+            decrypted.map_or_else(
+                || json!({ SEALED: json_of_bytes(stored) }),
+                |plain| json_of_bytes(&plain),
+            )
         }
     }
 }
@@ -196,7 +260,8 @@ fn exported(value: Value<'_>, column: &Column, keyring: &Keyring, sealed: Sealed
 const SEALED: &str = "sealed";
 const HEX: &str = "hex";
 
-/// A text as it is; bytes that are no plain text as `{"hex": "0a05"}`. The golden cases of the SDK have the same form.
+/// A text as it is; bytes that are no plain text as `{"hex": "0a05"}`. The golden cases of the SDK
+/// have the same form.
 pub fn json_of_bytes(bytes: &[u8]) -> Json {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.contains(|c: char| c.is_control() && !c.is_whitespace()) => text.into(),
@@ -206,13 +271,20 @@ pub fn json_of_bytes(bytes: &[u8]) -> Json {
 
 /// The only member of an object, if it has this name.
 fn only<'a>(json: &'a Json, name: &str) -> Option<&'a Json> {
-    json.as_object().filter(|object| object.len() == 1)?.get(name)
+    json.as_object()
+        .filter(|object| object.len() == 1)?
+        .get(name)
 }
 
 fn parsed_text(json: &Json) -> Option<Vec<u8>> {
     match json {
         Json::String(text) => Some(text.clone().into_bytes()),
-        json => from_hex(&only(json, HEX)?.as_str()?.split_whitespace().collect::<String>()),
+        json => from_hex(
+            &only(json, HEX)?
+                .as_str()?
+                .split_whitespace()
+                .collect::<String>(),
+        ),
     }
 }
 
@@ -224,16 +296,23 @@ fn parsed(json: &Json, column: &Column, keyring: &Keyring) -> Result<OwnedValue,
         (Json::Bool(value), ColumnType::Boolean) => Ok(OwnedValue::Boolean(*value)),
         (_, ColumnType::Boolean) => Err("expected true or false"),
         (json, ColumnType::Integer) => {
-            let number = json.as_i64().filter(|number| i32::try_from(*number).is_ok());
-            number.map(OwnedValue::Integer).ok_or("expected an integer of 32 bits")
+            let number = json
+                .as_i64()
+                .filter(|number| i32::try_from(*number).is_ok());
+            number
+                .map(OwnedValue::Integer)
+                .ok_or("expected an integer of 32 bits")
         }
-        (json, ColumnType::BigInteger) => {
-            json.as_i64().map(OwnedValue::Integer).ok_or("expected an integer of 64 bits")
-        }
+        (json, ColumnType::BigInteger) => json
+            .as_i64()
+            .map(OwnedValue::Integer)
+            .ok_or("expected an integer of 64 bits"),
         (json, _) => {
             let stored = only(json, SEALED).filter(|_| column.sealing != Sealing::Plain);
             if let Some(stored) = stored {
-                return parsed_text(stored).map(OwnedValue::Text).ok_or("expected a text in `sealed`");
+                return parsed_text(stored)
+                    .map(OwnedValue::Text)
+                    .ok_or("expected a text in `sealed`");
             }
             let plain = parsed_text(json).ok_or("expected a text, or {\"hex\": \"0a05\"}")?;
             if column.sealing == Sealing::Plain {

@@ -1,4 +1,5 @@
-//! Records of another store in quarantine, which no table has a row for. They are never put back: the other store still has them.
+//! Records of another store in quarantine, which no table has a row for. They are never put back:
+//! the other store still has them.
 
 use super::{QuarantineEntry, put_content};
 use crate::database::Transaction;
@@ -30,7 +31,20 @@ pub async fn keep_foreign(
 ) -> Result<(), MigrateError> {
     let entry = QuarantineEntry {
         from: 0,
-        ..QuarantineEntry::without_a_module(foreign.key, FOREIGN, to, foreign.reason, context.now_ns)
+        ..QuarantineEntry::without_a_module(
+            foreign.key,
+            FOREIGN,
+            to,
+            foreign.reason,
+            context.now_ns,
+        )
     };
-    put_content(tx, &context.keyring, &entry, &UnitKey::text(foreign.key), foreign.content).await
+    put_content(
+        tx,
+        &context.keyring,
+        &entry,
+        &UnitKey::text(foreign.key),
+        foreign.content,
+    )
+    .await
 }

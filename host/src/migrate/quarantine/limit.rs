@@ -1,5 +1,5 @@
-//! The bound on the units that a migration moves into quarantine: more of them are no damage, but a wrong key or a faulty
-//! module, which would empty the deployment.
+//! The bound on the units that a migration moves into quarantine: more of them are no damage, but a
+//! wrong key or a faulty module, which would empty the deployment.
 
 use sea_query::{Expr, ExprTrait, Query};
 
@@ -9,8 +9,8 @@ use crate::migrate::state::signed;
 use crate::migrate::{MigrateError, Work, unit_counts};
 use crate::model::quarantine::is_too_many;
 
-/// Checks the number of pending entries of a group, those of earlier runs included: a host that is started again and again
-/// quarantines no more than one that runs through.
+/// Checks the number of pending entries of a group, those of earlier runs included: a host that is
+/// started again and again quarantines no more than one that runs through.
 pub(super) async fn refuse_too_many(
     tx: &mut Transaction,
     work: &Work,
@@ -25,13 +25,32 @@ pub(super) async fn refuse_too_many(
         .and_where(Expr::col("table_name").is_in(sources))
         .and_where(Expr::col("from_version").eq(signed(work.from)))
         .and_where(Expr::col("pending").eq(true));
-    let refused = tx.fetch_one(&query).await.map_err(failed)?.integer(0).map_err(failed)?;
+    let refused = tx
+        .fetch_one(&query)
+        .await
+        .map_err(failed)?
+        .integer(0)
+        .map_err(failed)?;
     let refused = refused.unwrap_or_default().unsigned_abs();
-    let all = *work.unit_counts[group].get_or_try_init(|| unit_counts::units(tx, work, group, None)).await?;
+    let all = *work.unit_counts[group]
+        .get_or_try_init(|| unit_counts::units(tx, work, group, None))
+        .await?;
     let limit = work.tuning.quarantine_limit;
     if is_too_many(refused, all, limit) {
-        let QuarantineEntry { table, unit, reason, .. } = last;
-        return Err(MigrateError::TooManyRefused { table, refused, all, limit, unit, reason });
+        let QuarantineEntry {
+            table,
+            unit,
+            reason,
+            ..
+        } = last;
+        return Err(MigrateError::TooManyRefused {
+            table,
+            refused,
+            all,
+            limit,
+            unit,
+            reason,
+        });
     }
     Ok(())
 }

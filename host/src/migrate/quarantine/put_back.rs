@@ -1,5 +1,6 @@
-//! Puts units from quarantine back into the tables: through the lens to the present version of the database, in one
-//! fenced transaction for each unit. A unit that still cannot be transformed stays where it is.
+//! Puts units from quarantine back into the tables: through the lens to the present version of the
+//! database, in one fenced transaction for each unit. A unit that still cannot be transformed stays
+//! where it is.
 
 use std::sync::Arc;
 
@@ -36,7 +37,10 @@ pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), Mi
     let waiting = entries(&mut reader).await?;
     drop(reader);
     let is_back = |entry: &&QuarantineEntry| {
-        !entry.pending && entry.table != FOREIGN && !entry.is_of_a_serving_host() && belongs(entry, current)
+        !entry.pending
+            && entry.table != FOREIGN
+            && !entry.is_of_a_serving_host()
+            && belongs(entry, current)
     };
     for entry in waiting.iter().filter(is_back) {
         match put_back(context, fence, entry, current, WriteMode::Real).await? {
@@ -49,7 +53,11 @@ pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), Mi
                 );
             }
             Fate::InTheWay { table } => {
-                tracing::warn!(unit = entry.unit, table, "a unit stays in quarantine: there is a newer one of its key");
+                tracing::warn!(
+                    unit = entry.unit,
+                    table,
+                    "a unit stays in quarantine: there is a newer one of its key"
+                );
             }
         }
     }
@@ -64,11 +72,13 @@ fn belongs(entry: &QuarantineEntry, current: DataVersion) -> bool {
     }
 }
 
-/// Retries the units with these names, or all. `instead` replaces the migration of its version. A dry run changes nothing.
+/// Retries the units with these names, or all. `instead` replaces the migration of its version. A
+/// dry run changes nothing.
 ///
 /// # Errors
-/// A migration is under way, a named unit is not in quarantine, `instead` does not fit the catalog, another host has
-/// raised the fence, or the database fails. A unit that is refused again is in the result.
+/// A migration is under way, a named unit is not in quarantine, `instead` does not fit the catalog,
+/// another host has raised the fence, or the database fails. A unit that is refused again is in the
+/// result.
 pub async fn retry(
     context: &Context,
     fence: &Fence,
@@ -84,7 +94,10 @@ pub async fn retry(
     if underway {
         return Err(MigrateError::QuarantineUnderway);
     }
-    if let Some(unit) = units.iter().find(|unit| waiting.iter().all(|entry| entry.unit != **unit)) {
+    if let Some(unit) = units
+        .iter()
+        .find(|unit| waiting.iter().all(|entry| entry.unit != **unit))
+    {
         return Err(MigrateError::NotInQuarantine { unit: unit.clone() });
     }
     let corrected;
@@ -96,7 +109,10 @@ pub async fn retry(
         }
     };
     let mut fates = Vec::new();
-    for entry in waiting.into_iter().filter(|entry| units.is_empty() || units.contains(&entry.unit)) {
+    for entry in waiting
+        .into_iter()
+        .filter(|entry| units.is_empty() || units.contains(&entry.unit))
+    {
         let fate = put_back(context, fence, &entry, current_of(&found), mode).await?;
         fates.push((entry, fate));
     }
@@ -106,13 +122,18 @@ pub async fn retry(
 fn with(context: &Context, instead: Arc<dyn Transform>) -> Result<Context, MigrateError> {
     let version = instead.manifest().version;
     let mut migrations = context.migrations.clone();
-    let known = migrations.iter_mut().find(|known| known.manifest().version == version);
+    let known = migrations
+        .iter_mut()
+        .find(|known| known.manifest().version == version);
     let known = known.ok_or(MigrateError::UnknownTarget { version })?;
     if known.manifest().changes != instead.manifest().changes {
         return Err(MigrateError::OtherChanges { version });
     }
     *known = instead;
-    Ok(Context { migrations, ..context.clone() })
+    Ok(Context {
+        migrations,
+        ..context.clone()
+    })
 }
 
 /// An entry that cannot be put back stays, and does not keep the host from serving.
@@ -124,12 +145,16 @@ async fn put_back(
     mode: WriteMode,
 ) -> Result<Fate, MigrateError> {
     if entry.table == FOREIGN {
-        return Ok(Fate::Refused { reason: entry.reason.clone() });
+        return Ok(Fate::Refused {
+            reason: entry.reason.clone(),
+        });
     }
     match try_put_back(context, fence, entry, current, mode).await {
-        Err(fault @ (MigrateError::DamagedQuarantine { .. } | MigrateError::UnknownVersion { .. })) => {
-            Ok(Fate::Refused { reason: fault.to_string() })
-        }
+        Err(
+            fault @ (MigrateError::DamagedQuarantine { .. } | MigrateError::UnknownVersion { .. }),
+        ) => Ok(Fate::Refused {
+            reason: fault.to_string(),
+        }),
         done => done,
     }
 }
@@ -145,7 +170,9 @@ async fn try_put_back(
     let lines = LinePair::since(context, &mut reader, entry.from, entry.at_ns).await?;
     drop(reader);
     if lines.ran.at(entry.from).is_none() {
-        return Err(MigrateError::UnknownVersion { version: entry.from });
+        return Err(MigrateError::UnknownVersion {
+            version: entry.from,
+        });
     }
     let way = lines.way(entry.from, current);
     let mut settled = SettledTransaction::begin(fence).await?;
@@ -158,59 +185,117 @@ async fn try_put_back(
     let arguments = work.draw_arguments(tx, context.now_ns).await?;
     let content = kept(tx, entry, RowLock::Exclusive).await?;
     let unit = match content.rows(entry, &work.lens.source, &context.keyring) {
-        Err(MigrateError::Record { source, .. }) => return Ok(Fate::Refused { reason: source.to_string() }),
+        Err(MigrateError::Record { source, .. }) => {
+            return Ok(Fate::Refused {
+                reason: source.to_string(),
+            });
+        }
         unit => unit?,
     };
     if entry.is_of_a_serving_host() {
-        let columns =
-            rows::whole(work.lens.source.tables.values().filter(|table| unit.tables.contains_key(&table.name)));
-        if let Some(RowsError::Sealed { table, column, .. }) =
-            unit.clone().open(&columns, &context.keyring).into_values().next()
+        let columns = rows::whole(
+            work.lens
+                .source
+                .tables
+                .values()
+                .filter(|table| unit.tables.contains_key(&table.name)),
+        );
+        if let Some(RowsError::Sealed { table, column, .. }) = unit
+            .clone()
+            .open(&columns, &context.keyring)
+            .into_values()
+            .next()
         {
-            return Ok(Fate::Refused { reason: format!("`{column}` of `{table}` still does not open") });
+            return Ok(Fate::Refused {
+                reason: format!("`{column}` of `{table}` still does not open"),
+            });
         }
     }
-    let damaged = || MigrateError::DamagedQuarantine { unit: entry.unit.clone() };
+    let damaged = || MigrateError::DamagedQuarantine {
+        unit: entry.unit.clone(),
+    };
     let groups = groups_of(&work, &unit).ok_or_else(damaged)?;
     let names = [entry.unit.clone()];
     let left = residue::load(tx, &context.keyring, &work.lens.returning, &names).await?;
     let (lens, keyring, writes_to) = (&work.lens, &*context.keyring, Some(work.dialect));
-    let passage = Passage { lens, groups: &groups, arguments: &arguments, keyring, writes_to };
+    let passage = Passage {
+        lens,
+        groups: &groups,
+        arguments: &arguments,
+        keyring,
+        writes_to,
+    };
     let mut transformed = match passage.all(&unit, &left.into()) {
         Ok(transformed) => transformed,
-        Err((_, fault)) => return Ok(Fate::Refused { reason: reason(&fault) }),
+        Err((_, fault)) => {
+            return Ok(Fate::Refused {
+                reason: reason(&fault),
+            });
+        }
     };
-    for plan in work.plans.iter().filter(|plan| groups.contains(&plan.group)) {
+    for plan in work
+        .plans
+        .iter()
+        .filter(|plan| groups.contains(&plan.group))
+    {
         let (table, name) = (&plan.table, &plan.table.name);
-        let rows = transformed.batch.tables.remove(name).expect("the lens returns every table of the group");
-        // A later migration may join tables of which the unit left one: the others still have its rows.
+        let rows = transformed
+            .batch
+            .tables
+            .remove(name)
+            .expect("the lens returns every table of the group");
+        // A later migration may join tables of which the unit left one: the others still have its
+        // rows.
         if rows.count() == 0 {
             continue;
         }
         // A single row returns beside the other rows of its unit.
-        if !entry.is_of_a_serving_host() && !rows::units_among(tx, table, name, &unit.units).await?.is_empty() {
-            return Ok(Fate::InTheWay { table: name.clone() });
+        if !entry.is_of_a_serving_host()
+            && !rows::units_among(tx, table, name, &unit.units)
+                .await?
+                .is_empty()
+        {
+            return Ok(Fate::InTheWay {
+                table: name.clone(),
+            });
         }
         match rows::insert(tx, name, table, &plan.stored(rows, &context.keyring)).await {
             Err(fault) if is_unique_violation(&fault) => {
-                return Ok(Fate::InTheWay { table: name.clone() });
+                return Ok(Fate::InTheWay {
+                    table: name.clone(),
+                });
             }
             done => done.map_err(failed)?,
         }
     }
     residue::remove(tx, &entry.unit, residue::left_by(&work.lens.returning)).await?;
-    residue::store(tx, &residue::seal(&context.keyring, transformed.residue, &names)).await?;
+    residue::store(
+        tx,
+        &residue::seal(&context.keyring, transformed.residue, &names),
+    )
+    .await?;
     remove(tx, entry).await?;
     settled.end(mode).await?;
     Ok(Fate::Returned)
 }
 
-/// The groups of the unit's tables. Those that the failed migration joined may be separate in this lens. `None` if the lens
-/// has none of the tables.
+/// The groups of the unit's tables. Those that the failed migration joined may be separate in this
+/// lens. `None` if the lens has none of the tables.
 fn groups_of(work: &Work, unit: &UnitBatch) -> Option<Vec<usize>> {
-    let has_a_table =
-        |(_, group): &(usize, &TableGroup)| group.sources.iter().any(|table| unit.tables.contains_key(table));
-    let groups: Vec<_> = work.lens.groups.iter().enumerate().filter(has_a_table).map(|(at, _)| at).collect();
+    let has_a_table = |(_, group): &(usize, &TableGroup)| {
+        group
+            .sources
+            .iter()
+            .any(|table| unit.tables.contains_key(table))
+    };
+    let groups: Vec<_> = work
+        .lens
+        .groups
+        .iter()
+        .enumerate()
+        .filter(has_a_table)
+        .map(|(at, _)| at)
+        .collect();
     (!groups.is_empty()).then_some(groups)
 }
 

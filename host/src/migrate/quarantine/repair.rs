@@ -1,5 +1,5 @@
-//! Repair of units in quarantine: their content as JSON, a corrected content in its place, and their removal for good. A corrected
-//! unit stays in quarantine until it is put back.
+//! Repair of units in quarantine: their content as JSON, a corrected content in its place, and
+//! their removal for good. A corrected unit stays in quarantine until it is put back.
 
 use super::document::{QuarantineDocument, SealedValues};
 use super::settled::{SettledTransaction, WriteMode};
@@ -18,15 +18,22 @@ impl QuarantineContent {
     ///
     /// # Errors
     /// A part of it does not open.
-    pub(super) fn opened(&self, entry: &QuarantineEntry, keyring: &Keyring) -> Result<Vec<u8>, MigrateError> {
+    pub(super) fn opened(
+        &self,
+        entry: &QuarantineEntry,
+        keyring: &Keyring,
+    ) -> Result<Vec<u8>, MigrateError> {
         let mut bytes = Vec::new();
         for part in &self.sealed {
-            let part = keyring.open(Sealing::Sealed, part).map_err(|source| MigrateError::Record {
-                unit: entry.unit.clone(),
-                table: super::QUARANTINE.to_owned(),
-                column: "sealed".to_owned(),
-                source,
-            })?;
+            let part =
+                keyring
+                    .open(Sealing::Sealed, part)
+                    .map_err(|source| MigrateError::Record {
+                        unit: entry.unit.clone(),
+                        table: super::QUARANTINE.to_owned(),
+                        column: "sealed".to_owned(),
+                        source,
+                    })?;
             bytes.extend(part);
         }
         Ok(bytes)
@@ -43,7 +50,9 @@ impl QuarantineContent {
         keyring: &Keyring,
     ) -> Result<UnitBatch, MigrateError> {
         let bytes = self.opened(entry, keyring)?;
-        let damaged = || MigrateError::DamagedQuarantine { unit: entry.unit.clone() };
+        let damaged = || MigrateError::DamagedQuarantine {
+            unit: entry.unit.clone(),
+        };
         unit::decode(&bytes, self.key, layout, keyring).ok_or_else(damaged)
     }
 }
@@ -51,7 +60,8 @@ impl QuarantineContent {
 /// The entries of a unit with their content, oldest first. May run beside a serving host.
 ///
 /// # Errors
-/// The unit is not in quarantine, an entry does not open, is damaged or of an unknown version, or the database fails.
+/// The unit is not in quarantine, an entry does not open, is damaged or of an unknown version, or
+/// the database fails.
 pub async fn export(
     context: &Context,
     unit: &str,
@@ -59,7 +69,11 @@ pub async fn export(
 ) -> Result<Vec<QuarantineDocument>, MigrateError> {
     let mut tx = context.database.read().await?;
     let mut documents = Vec::new();
-    for entry in entries(&mut tx).await?.iter().filter(|entry| entry.unit == unit) {
+    for entry in entries(&mut tx)
+        .await?
+        .iter()
+        .filter(|entry| entry.unit == unit)
+    {
         let content = kept(&mut tx, entry, RowLock::None).await?;
         documents.push(if entry.table == FOREIGN {
             QuarantineDocument::of_foreign(entry, &content.opened(entry, &context.keyring)?, sealed)
@@ -70,16 +84,19 @@ pub async fn export(
         });
     }
     if documents.is_empty() {
-        return Err(MigrateError::NotInQuarantine { unit: unit.to_owned() });
+        return Err(MigrateError::NotInQuarantine {
+            unit: unit.to_owned(),
+        });
     }
     Ok(documents)
 }
 
-/// Puts corrected contents in the place of those of their entries, sealed with the active key, in one transaction.
+/// Puts corrected contents in the place of those of their entries, sealed with the active key, in
+/// one transaction.
 ///
 /// # Errors
-/// A document is of no entry, or cannot take the place of its content; then nothing is written. A migration is under way, another host
-/// has raised the fence, or the database fails.
+/// A document is of no entry, or cannot take the place of its content; then nothing is written. A
+/// migration is under way, another host has raised the fence, or the database fails.
 pub async fn import(
     context: &Context,
     fence: &Fence,
@@ -91,22 +108,37 @@ pub async fn import(
     let waiting = entries(tx).await?;
     let mut imported = Vec::new();
     for document in documents {
-        let refused = |faults| MigrateError::NotCorrected { unit: document.unit.clone(), faults };
-        let known = || MigrateError::NotInQuarantine { unit: document.unit.clone() };
-        let entry = waiting.iter().find(|entry| document.is_of(entry)).ok_or_else(known)?;
+        let refused = |faults| MigrateError::NotCorrected {
+            unit: document.unit.clone(),
+            faults,
+        };
+        let known = || MigrateError::NotInQuarantine {
+            unit: document.unit.clone(),
+        };
+        let entry = waiting
+            .iter()
+            .find(|entry| document.is_of(entry))
+            .ok_or_else(known)?;
         if entry.table == FOREIGN {
-            return Err(refused(vec!["it is a record of etcd, which has it still; correct it there".to_owned()]));
+            return Err(refused(vec![
+                "it is a record of etcd, which has it still; correct it there".to_owned(),
+            ]));
         }
         let content = kept(tx, entry, RowLock::Exclusive).await?;
         let key = content.key.clone();
         let layout = layout_of(context, tx, entry).await?;
         let before = content.rows(entry, &layout, keyring)?;
-        let corrected = document.corrected(&before, &layout, keyring, tx.dialect()).map_err(refused)?;
+        let corrected = document
+            .corrected(&before, &layout, keyring, tx.dialect())
+            .map_err(refused)?;
         if entry.is_of_a_serving_host() && corrected.rows() != 1 {
             return Err(refused(vec!["it is of a single row".to_owned()]));
         }
         let count = |(name, rows): (&String, &TableRows)| (name.clone(), rows.count() as u64);
-        let entry = QuarantineEntry { rows: corrected.tables.iter().map(count).collect(), ..entry.clone() };
+        let entry = QuarantineEntry {
+            rows: corrected.tables.iter().map(count).collect(),
+            ..entry.clone()
+        };
         put(tx, keyring, &layout, &entry, &key, &corrected).await?;
         imported.push(entry);
     }
@@ -114,11 +146,12 @@ pub async fn import(
     Ok(imported)
 }
 
-/// Removes all entries of these units for good, and what steps have left of a unit that is in no table.
+/// Removes all entries of these units for good, and what steps have left of a unit that is in no
+/// table.
 ///
 /// # Errors
-/// A unit is not in quarantine; then nothing is removed. A migration is under way, another host has raised the fence, or the database
-/// fails.
+/// A unit is not in quarantine; then nothing is removed. A migration is under way, another host has
+/// raised the fence, or the database fails.
 pub async fn delete(
     context: &Context,
     fence: &Fence,
@@ -128,16 +161,23 @@ pub async fn delete(
     let mut settled = SettledTransaction::begin(fence).await?;
     let tx = &mut settled.tx;
     let waiting = entries(tx).await?;
-    if let Some(unit) = units.iter().find(|unit| waiting.iter().all(|entry| entry.unit != **unit)) {
+    if let Some(unit) = units
+        .iter()
+        .find(|unit| waiting.iter().all(|entry| entry.unit != **unit))
+    {
         return Err(MigrateError::NotInQuarantine { unit: unit.clone() });
     }
-    let (removed, others): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|entry| units.contains(&entry.unit));
+    let (removed, others): (Vec<_>, Vec<_>) = waiting
+        .into_iter()
+        .partition(|entry| units.contains(&entry.unit));
     for entry in &removed {
         let key = kept(tx, entry, RowLock::Exclusive).await?.key;
         remove(tx, entry).await?;
         let name = key.name();
         // A row that a host could not read is named by its unit and its place in it.
-        let is_of_unit = |other: &QuarantineEntry| other.unit == name || other.unit.starts_with(&format!("{name}/"));
+        let is_of_unit = |other: &QuarantineEntry| {
+            other.unit == name || other.unit.starts_with(&format!("{name}/"))
+        };
         // Units with other keys are those of tables that no row function reads.
         let may_have_residue = key.clone().into_text().is_some() && !others.iter().any(is_of_unit);
         if may_have_residue && !is_in_a_table(context, tx, settled.current, &key).await? {
@@ -160,17 +200,29 @@ async fn is_in_a_table(
         let column = rows::unit_column(table).and_then(|name| table.column(name));
         column.is_some_and(|column| column.kind.is_text())
     };
-    let tables = layouts.at(current).into_iter().flat_map(|layout| layout.tables.values());
+    let tables = layouts
+        .at(current)
+        .into_iter()
+        .flat_map(|layout| layout.tables.values());
     for table in tables.filter(is_of_texts) {
-        if !rows::units_among(tx, table, &table.name, std::slice::from_ref(key)).await?.is_empty() {
+        if !rows::units_among(tx, table, &table.name, std::slice::from_ref(key))
+            .await?
+            .is_empty()
+        {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-async fn layout_of(context: &Context, tx: &mut Transaction, entry: &QuarantineEntry) -> Result<Layout, MigrateError> {
-    let unknown = MigrateError::UnknownVersion { version: entry.from };
+async fn layout_of(
+    context: &Context,
+    tx: &mut Transaction,
+    entry: &QuarantineEntry,
+) -> Result<Layout, MigrateError> {
+    let unknown = MigrateError::UnknownVersion {
+        version: entry.from,
+    };
     let lines = LinePair::since(context, tx, entry.from, entry.at_ns).await?;
     Ok(lines.ran.at(entry.from).ok_or(unknown)?.clone())
 }

@@ -1,5 +1,5 @@
-//! Transactions that change entries of the quarantine beside a serving host: under the current fence, and only while no migration
-//! is under way, whose units are in their tables, too.
+//! Transactions that change entries of the quarantine beside a serving host: under the current
+//! fence, and only while no migration is under way, whose units are in their tables, too.
 
 use super::failed;
 use crate::database::Transaction;

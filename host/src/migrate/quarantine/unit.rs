@@ -1,5 +1,6 @@
-//! A unit in quarantine as bytes: every row of it in every table that it was in, under the columns that it had. Sealed
-//! values are opened when it is stored, so that one key protects all of it; a value that does not open is stored sealed.
+//! A unit in quarantine as bytes: every row of it in every table that it was in, under the columns
+//! that it had. Sealed values are opened when it is stored, so that one key protects all of it; a
+//! value that does not open is stored sealed.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +9,9 @@ use crate::layout::schema::{Column, Layout, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::rows::{BatchColumn, TableRows, UnitBatch, UnitKey};
 
-/// Encodes a batch of one unit as the database stores it: tables, each with its columns and then its rows; each value
-/// with whether it is open. Empty text in a sealed column is not open: it is not the same as a sealed empty value.
+/// Encodes a batch of one unit as the database stores it: tables, each with its columns and then
+/// its rows; each value with whether it is open. Empty text in a sealed column is not open: it is
+/// not the same as a sealed empty value.
 pub(super) fn encode(unit: &UnitBatch, layout: &Layout, keyring: &Keyring) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, rows) in &unit.tables {
@@ -18,11 +20,16 @@ pub(super) fn encode(unit: &UnitBatch, layout: &Layout, keyring: &Keyring) -> Ve
         Value::Integer(rows.columns.len() as i64).encode(&mut bytes);
         for (column, values) in &rows.columns {
             Value::Text(column.as_bytes()).encode(&mut bytes);
-            let kind = layout.tables[name].column(column).expect("a column of the layout").kind;
+            let kind = layout.tables[name]
+                .column(column)
+                .expect("a column of the layout")
+                .kind;
             for row in 0..rows.count() {
                 let value = values.data.get(kind.into(), row);
                 let opened = match value {
-                    Value::Text(text) if values.sealing != Sealing::Plain => Some(keyring.open(values.sealing, text)),
+                    Value::Text(text) if values.sealing != Sealing::Plain => {
+                        Some(keyring.open(values.sealing, text))
+                    }
                     _ => None,
                 };
                 let (is_open, plain) = match &opened {
@@ -38,10 +45,18 @@ pub(super) fn encode(unit: &UnitBatch, layout: &Layout, keyring: &Keyring) -> Ve
     bytes
 }
 
-/// Decodes what [`encode`] returned, if it was for this layout. Open values are sealed with the active key; the others
-/// are what they were.
-pub(super) fn decode(bytes: &[u8], key: UnitKey, layout: &Layout, keyring: &Keyring) -> Option<UnitBatch> {
-    let mut unit = UnitBatch { units: vec![key], tables: BTreeMap::new() };
+/// Decodes what [`encode`] returned, if it was for this layout. Open values are sealed with the
+/// active key; the others are what they were.
+pub(super) fn decode(
+    bytes: &[u8],
+    key: UnitKey,
+    layout: &Layout,
+    keyring: &Keyring,
+) -> Option<UnitBatch> {
+    let mut unit = UnitBatch {
+        units: vec![key],
+        tables: BTreeMap::new(),
+    };
     let mut rest = bytes;
     while !rest.is_empty() {
         let name = text(&mut rest)?;
@@ -50,22 +65,38 @@ pub(super) fn decode(bytes: &[u8], key: UnitKey, layout: &Layout, keyring: &Keyr
         let mut found = BTreeMap::new();
         for _ in 0..columns {
             let column = table.column(&text(&mut rest)?)?;
-            found.insert(column.name.clone(), decode_column(&mut rest, column, rows, keyring)?);
+            found.insert(
+                column.name.clone(),
+                decode_column(&mut rest, column, rows, keyring)?,
+            );
         }
         if found.len() != table.columns.len() {
             return None;
         }
         let unit_offsets = vec![0, u32::try_from(rows).ok()?];
-        unit.tables.insert(name, TableRows { unit_offsets, columns: found });
+        unit.tables.insert(
+            name,
+            TableRows {
+                unit_offsets,
+                columns: found,
+            },
+        );
     }
     Some(unit)
 }
 
-fn decode_column(rest: &mut &[u8], column: &Column, rows: usize, keyring: &Keyring) -> Option<BatchColumn> {
+fn decode_column(
+    rest: &mut &[u8],
+    column: &Column,
+    rows: usize,
+    keyring: &Keyring,
+) -> Option<BatchColumn> {
     let encoding = Encoding::from(column.kind);
     let mut builder = ColumnBuilder::new(encoding);
     for _ in 0..rows {
-        let Value::Boolean(is_open) = next(rest)? else { return None };
+        let Value::Boolean(is_open) = next(rest)? else {
+            return None;
+        };
         let value = next(rest)?;
         match value {
             _ if !value.fits(encoding) => return None,
@@ -106,8 +137,13 @@ mod tests {
     use crate::layout::schema::ColumnType;
 
     fn table() -> Table {
-        let column =
-            |name: &str, kind, sealing| Column { name: name.to_owned(), kind, nullable: true, default: None, sealing };
+        let column = |name: &str, kind, sealing| Column {
+            name: name.to_owned(),
+            kind,
+            nullable: true,
+            default: None,
+            sealing,
+        };
         Table {
             name: "things".to_owned(),
             columns: vec![
@@ -127,41 +163,84 @@ mod tests {
         let column = table.column(column).unwrap();
         let mut builder = ColumnBuilder::new(column.kind.into());
         values.iter().for_each(|value| builder.push(*value));
-        (column.name.clone(), BatchColumn::new(builder.finish(), column.sealing))
+        (
+            column.name.clone(),
+            BatchColumn::new(builder.finish(), column.sealing),
+        )
     }
 
     #[test]
     fn unit_round_trips_and_what_did_not_open_stays_as_it_was() {
         let old = Keyring::new([("old", "one passphrase")], "old").unwrap();
         let new = Keyring::new([("new", "another")], "new").unwrap();
-        let sealed = [old.seal(Sealing::Sealed, b"first"), new.seal(Sealing::Sealed, b"second")];
-        let columns = [
-            values("guid", &[Value::Text(b"a"), Value::Text(b"b"), Value::Text(b"c")]),
-            values("number", &[Value::Null, Value::Integer(-7), Value::Integer(0)]),
-            values("flag", &[Value::Boolean(true), Value::Null, Value::Boolean(false)]),
-            values("secret", &[Value::Text(&sealed[0]), Value::Text(&sealed[1]), Value::Text(b"")]),
+        let sealed = [
+            old.seal(Sealing::Sealed, b"first"),
+            new.seal(Sealing::Sealed, b"second"),
         ];
-        let rows = TableRows { unit_offsets: vec![0, 3], columns: columns.into() };
-        let layout = Layout { tables: [("things".to_owned(), table())].into() };
-        let unit = UnitBatch { units: vec![UnitKey::text("u")], tables: [("things".to_owned(), rows)].into() };
+        let columns = [
+            values(
+                "guid",
+                &[Value::Text(b"a"), Value::Text(b"b"), Value::Text(b"c")],
+            ),
+            values(
+                "number",
+                &[Value::Null, Value::Integer(-7), Value::Integer(0)],
+            ),
+            values(
+                "flag",
+                &[Value::Boolean(true), Value::Null, Value::Boolean(false)],
+            ),
+            values(
+                "secret",
+                &[
+                    Value::Text(&sealed[0]),
+                    Value::Text(&sealed[1]),
+                    Value::Text(b""),
+                ],
+            ),
+        ];
+        let rows = TableRows {
+            unit_offsets: vec![0, 3],
+            columns: columns.into(),
+        };
+        let layout = Layout {
+            tables: [("things".to_owned(), table())].into(),
+        };
+        let unit = UnitBatch {
+            units: vec![UnitKey::text("u")],
+            tables: [("things".to_owned(), rows)].into(),
+        };
         let bytes = encode(&unit, &layout, &new);
         let decode = |bytes: &[u8], layout| super::decode(bytes, UnitKey::text("u"), layout, &new);
 
         let again = decode(&bytes, &layout).unwrap();
         let (was, is) = (&unit.tables["things"], &again.tables["things"]);
         for column in ["guid", "number", "flag"] {
-            assert_eq!(was.columns[column].data, is.columns[column].data, "{column}");
+            assert_eq!(
+                was.columns[column].data, is.columns[column].data,
+                "{column}"
+            );
         }
         let secret = |row| match is.columns["secret"].data.get(Encoding::Text, row) {
             Value::Text(text) => text,
             value => panic!("{value:?}"),
         };
-        assert_eq!(secret(0), sealed[0], "it does not open, so it stays sealed with its own key");
+        assert_eq!(
+            secret(0),
+            sealed[0],
+            "it does not open, so it stays sealed with its own key"
+        );
         assert_eq!(new.open(Sealing::Sealed, secret(1)).unwrap(), b"second");
         assert_eq!(secret(2), b"", "empty text stays empty");
 
-        assert!(decode(&bytes[..bytes.len() - 1], &layout).is_none(), "cut short");
-        assert!(decode(&bytes, &Layout::default()).is_none(), "another layout");
+        assert!(
+            decode(&bytes[..bytes.len() - 1], &layout).is_none(),
+            "cut short"
+        );
+        assert!(
+            decode(&bytes, &Layout::default()).is_none(),
+            "another layout"
+        );
     }
 
     proptest! {

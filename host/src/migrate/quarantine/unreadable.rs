@@ -1,5 +1,5 @@
-//! Rows that a serving host cannot read, in quarantine. Such an entry is of one row, and of one version: nothing migrated it. It
-//! leaves when an operator retries it.
+//! Rows that a serving host cannot read, in quarantine. Such an entry is of one row, and of one
+//! version: nothing migrated it. It leaves when an operator retries it.
 
 use std::collections::BTreeSet;
 
@@ -29,26 +29,55 @@ impl ServingQuarantine {
         Self { context, version }
     }
 
-    async fn keep_row(&self, tx: &mut Transaction, row: QuarantinedRow<'_>) -> Result<(), MigrateError> {
-        let unknown = MigrateError::UnknownVersion { version: self.version };
+    async fn keep_row(
+        &self,
+        tx: &mut Transaction,
+        row: QuarantinedRow<'_>,
+    ) -> Result<(), MigrateError> {
+        let unknown = MigrateError::UnknownVersion {
+            version: self.version,
+        };
         let layouts = LinePair::here(&self.context, tx).await?.ran;
         let place = Place::new(layouts.at(self.version).ok_or(unknown)?.clone());
         let table = &place.layout.tables[row.table];
         let key = UnitKey::text(row.unit);
         let wanted = rows::whole([table]);
         let units = std::slice::from_ref(&key);
-        let mut unit = rows::load(tx, &place, &wanted, units, RowLock::Exclusive, ByteLimits::NONE).await?;
-        let rows = unit.tables.get_mut(row.table).expect("the table was loaded");
+        let mut unit = rows::load(
+            tx,
+            &place,
+            &wanted,
+            units,
+            RowLock::Exclusive,
+            ByteLimits::NONE,
+        )
+        .await?;
+        let rows = unit
+            .tables
+            .get_mut(row.table)
+            .expect("the table was loaded");
         let is_row = is_at(table, rows, row.place);
         rows.retain(table, |at| is_row[at]);
         if rows.count() != 1 {
-            return Err(MigrateError::WrittenMeanwhile { table: row.table.to_owned() });
+            return Err(MigrateError::WrittenMeanwhile {
+                table: row.table.to_owned(),
+            });
         }
-        let within: String = row.place.iter().map(|(_, value)| format!("/{value}")).collect();
+        let within: String = row
+            .place
+            .iter()
+            .map(|(_, value)| format!("/{value}"))
+            .collect();
         let name = key.name() + &within;
         let mut entry = QuarantineEntry {
             rows: [(row.table.to_owned(), 1)].into(),
-            ..QuarantineEntry::without_a_module(&name, row.table, self.version, &row.reason, row.at_ns)
+            ..QuarantineEntry::without_a_module(
+                &name,
+                row.table,
+                self.version,
+                &row.reason,
+                row.at_ns,
+            )
         };
         // The place may have had another row that could not be read.
         for number in 2.. {
@@ -57,7 +86,15 @@ impl ServingQuarantine {
             }
             entry.unit = format!("{name} ({number})");
         }
-        put(tx, &self.context.keyring, &place.layout, &entry, &key, &unit).await
+        put(
+            tx,
+            &self.context.keyring,
+            &place.layout,
+            &entry,
+            &key,
+            &unit,
+        )
+        .await
     }
 
     async fn units_since(
@@ -84,13 +121,20 @@ impl ServingQuarantine {
 
 /// For each row, whether it has these values.
 fn is_at(table: &Table, rows: &TableRows, place: &[(&'static str, i64)]) -> Vec<bool> {
-    let has =
-        |row: usize| place.iter().all(|(column, value)| rows.value(table, column, row) == Some(Value::Integer(*value)));
+    let has = |row: usize| {
+        place
+            .iter()
+            .all(|(column, value)| rows.value(table, column, row) == Some(Value::Integer(*value)))
+    };
     (0..rows.count()).map(has).collect()
 }
 
 async fn is_present(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<bool, MigrateError> {
-    let query = Query::select().column("unit").from(QUARANTINE).cond_where(of(entry)).to_owned();
+    let query = Query::select()
+        .column("unit")
+        .from(QUARANTINE)
+        .cond_where(of(entry))
+        .to_owned();
     Ok(tx.fetch_optional(&query).await.map_err(failed)?.is_some())
 }
 
@@ -109,12 +153,19 @@ impl Quarantine for ServingQuarantine {
         table: &'static str,
         since_ns: i64,
     ) -> BoxFuture<'a, Result<BTreeSet<Key>, QuarantineError>> {
-        Box::pin(async move { self.units_since(tx, table, since_ns).await.map_err(QuarantineError::from) })
+        Box::pin(async move {
+            self.units_since(tx, table, since_ns)
+                .await
+                .map_err(QuarantineError::from)
+        })
     }
 }
 
 impl From<MigrateError> for QuarantineError {
     fn from(fault: MigrateError) -> Self {
-        Self { is_transient: fault.is_repeatable(), source: Box::new(fault) }
+        Self {
+            is_transient: fault.is_repeatable(),
+            source: Box::new(fault),
+        }
     }
 }

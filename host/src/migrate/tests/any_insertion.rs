@@ -1,5 +1,6 @@
-//! Random catalogs of lossless and lossy migrations, of which some are inserted after the others have run: the database equals one
-//! that ran the new line from the start, or the start refuses and leaves it as it is.
+//! Random catalogs of lossless and lossy migrations, of which some are inserted after the others
+//! have run: the database equals one that ran the new line from the start, or the start refuses and
+//! leaves it as it is.
 
 use std::sync::Arc;
 
@@ -59,7 +60,10 @@ fn any_kind() -> impl Strategy<Value = Kind> {
 fn add_prefix(prefix: &[u8], direction: Direction, text: &[u8]) -> Vec<u8> {
     match direction {
         Direction::Up => [prefix, text].concat(),
-        Direction::Down => text.strip_prefix(prefix).expect("it was added on the way up").to_vec(),
+        Direction::Down => text
+            .strip_prefix(prefix)
+            .expect("it was added on the way up")
+            .to_vec(),
     }
 }
 
@@ -73,7 +77,13 @@ fn mapped(batch: &Batch, map: impl Fn(&[u8]) -> Vec<u8>) -> Outcome {
             other => column.push(other),
         }
     }
-    Outcome { tables: vec![Written { shape: None, columns: vec![column.finish()] }], ..Outcome::default() }
+    Outcome {
+        tables: vec![Written {
+            shape: None,
+            columns: vec![column.finish()],
+        }],
+        ..Outcome::default()
+    }
 }
 
 fn prefix_a(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
@@ -112,12 +122,22 @@ fn lower_case(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<O
         }
         residue.push(left);
     }
-    Ok(Outcome { tables: vec![Written { shape: None, columns: vec![column.finish()] }], residue, ..Outcome::default() })
+    Ok(Outcome {
+        tables: vec![Written {
+            shape: None,
+            columns: vec![column.finish()],
+        }],
+        residue,
+        ..Outcome::default()
+    })
 }
 
 /// The table with the apps, whatever its name is.
 fn apps(layout: &Layout) -> Option<&Table> {
-    layout.tables.values().find(|table| table.column("domain").is_some() && table.partition_key.is_some())
+    layout
+        .tables
+        .values()
+        .find(|table| table.column("domain").is_some() && table.partition_key.is_some())
 }
 
 fn created(name: String, version: DataVersion) -> Table {
@@ -125,7 +145,11 @@ fn created(name: String, version: DataVersion) -> Table {
         name,
         columns: vec![
             column("guid", ColumnType::Varchar(255)),
-            defaulted(&format!("of_{version}"), ColumnType::Integer, Literal::Integer(7)),
+            defaulted(
+                &format!("of_{version}"),
+                ColumnType::Integer,
+                Literal::Integer(7),
+            ),
         ],
         primary_key: vec!["guid".into()],
         indexes: Vec::new(),
@@ -137,12 +161,28 @@ fn created(name: String, version: DataVersion) -> Table {
 fn migration(kind: Kind, version: DataVersion, before: &Layout) -> Option<Arc<dyn Transform>> {
     let table = apps(before)?;
     let name = table.name.clone();
-    let has = |column: &str| table.columns.iter().find(|known| known.name.starts_with(column)).cloned();
+    let has = |column: &str| {
+        table
+            .columns
+            .iter()
+            .find(|known| known.name.starts_with(column))
+            .cloned()
+    };
     let made = |suffix: &str| format!("{suffix}_{version}");
     let domain = |writes: &str| vec![access(&name, &["domain"], &[writes], false)];
-    let plain = |changes| Some(line::native(line::manifest(version, "step", changes), line::none));
+    let plain = |changes| {
+        Some(line::native(
+            line::manifest(version, "step", changes),
+            line::none,
+        ))
+    };
     let function = |changes, up: Vec<Access>, down: Vec<Access>, leaves_residue, function| {
-        let manifest = Manifest { up, down, leaves_residue, ..line::manifest(version, "step", changes) };
+        let manifest = Manifest {
+            up,
+            down,
+            leaves_residue,
+            ..line::manifest(version, "step", changes)
+        };
         Some(line::native(manifest, function))
     };
     match kind {
@@ -155,39 +195,90 @@ fn migration(kind: Kind, version: DataVersion, before: &Layout) -> Option<Arc<dy
             let added = made("computed");
             let column = nullable(&added, ColumnType::LongText);
             function(
-                vec![Change::AddColumn { column, table: name.clone() }],
+                vec![Change::AddColumn {
+                    column,
+                    table: name.clone(),
+                }],
                 domain(&added),
                 Vec::new(),
                 false,
                 compute,
             )
         }
-        Kind::DropColumn => plain(vec![Change::DropColumn { column: has("annotation")?.name, table: name }]),
-        Kind::RenameColumn => {
-            plain(vec![Change::RenameColumn { from: has("routes")?.name, to: made("routes"), table: name }])
-        }
-        Kind::RenameTable => plain(vec![Change::RenameTable { to: made("apps"), from: name }]),
+        Kind::DropColumn => plain(vec![Change::DropColumn {
+            column: has("annotation")?.name,
+            table: name,
+        }]),
+        Kind::RenameColumn => plain(vec![Change::RenameColumn {
+            from: has("routes")?.name,
+            to: made("routes"),
+            table: name,
+        }]),
+        Kind::RenameTable => plain(vec![Change::RenameTable {
+            to: made("apps"),
+            from: name,
+        }]),
         Kind::CreateTable => plain(vec![Change::CreateTable(created(made("table"), version))]),
         Kind::DropTable => {
-            let dropped = before.tables.keys().find(|table| table.starts_with("table_")).cloned();
+            let dropped = before
+                .tables
+                .keys()
+                .find(|table| table.starts_with("table_"))
+                .cloned();
             plain(vec![Change::DropTable { table: dropped? }])
         }
-        Kind::PrefixA => function(Vec::new(), domain("domain"), domain("domain"), false, prefix_a),
-        Kind::PrefixB => function(Vec::new(), domain("domain"), domain("domain"), false, prefix_b),
-        Kind::LowerCase => function(Vec::new(), domain("domain"), domain("domain"), true, lower_case),
+        Kind::PrefixA => function(
+            Vec::new(),
+            domain("domain"),
+            domain("domain"),
+            false,
+            prefix_a,
+        ),
+        Kind::PrefixB => function(
+            Vec::new(),
+            domain("domain"),
+            domain("domain"),
+            false,
+            prefix_b,
+        ),
+        Kind::LowerCase => function(
+            Vec::new(),
+            domain("domain"),
+            domain("domain"),
+            true,
+            lower_case,
+        ),
         Kind::Seal => {
             let routes = has("routes").filter(|column| column.sealing == Sealing::Plain)?;
-            plain(vec![Change::AlterColumn { column: Column { sealing: Sealing::Sealed, ..routes }, table: name }])
+            plain(vec![Change::AlterColumn {
+                column: Column {
+                    sealing: Sealing::Sealed,
+                    ..routes
+                },
+                table: name,
+            }])
         }
         Kind::MoveColumn => {
             let moved = has("run_info")?.name;
             let to = made("fixed");
-            let table =
-                Table { columns: created(to.clone(), version).columns[..1].to_vec(), ..created(to.clone(), version) };
-            plain(vec![Change::CreateTable(table), Change::MoveColumn { column: moved, from: name, to }])
+            let table = Table {
+                columns: created(to.clone(), version).columns[..1].to_vec(),
+                ..created(to.clone(), version)
+            };
+            plain(vec![
+                Change::CreateTable(table),
+                Change::MoveColumn {
+                    column: moved,
+                    from: name,
+                    to,
+                },
+            ])
         }
         Kind::Index => {
-            let index = Index { name: made("index"), columns: vec!["domain".to_owned()] };
+            let index = Index {
+                name: made("index"),
+                columns: vec!["domain".to_owned()],
+            };
             plain(vec![Change::CreateIndex { table: name, index }])
         }
     }
@@ -208,67 +299,114 @@ fn catalog(kinds: &[Kind]) -> Vec<Arc<dyn Transform>> {
 }
 
 fn versions(line: &[Arc<dyn Transform>]) -> Vec<DataVersion> {
-    line.iter().map(|migration| migration.manifest().version).collect()
+    line.iter()
+        .map(|migration| migration.manifest().version)
+        .collect()
 }
 
 async fn world_with(line: &[Arc<dyn Transform>], to: DataVersion) -> TestEngine {
     let mut world = TestEngine::with_rows(APPS).await;
-    world.execute("UPDATE desired_lrps SET domain = 'Domain of ' || guid").await;
+    world
+        .execute("UPDATE desired_lrps SET domain = 'Domain of ' || guid")
+        .await;
     world.context.migrations = line.to_vec();
     world.up(to).await.unwrap();
     world
 }
 
-/// What clients write to columns and tables that a migration above `above` has added and that every later layout has. Only these
-/// have the same meaning before and after an insertion.
+/// What clients write to columns and tables that a migration above `above` has added and that every
+/// later layout has. Only these have the same meaning before and after an insertion.
 async fn edit(world: &TestEngine, layout: &Layout, above: DataVersion, common: &Layout) {
-    let newer =
-        |name: &str| name.rsplit_once('_').is_some_and(|(_, version)| version.parse().is_ok_and(|v: u64| v > above));
+    let newer = |name: &str| {
+        name.rsplit_once('_')
+            .is_some_and(|(_, version)| version.parse().is_ok_and(|v: u64| v > above))
+    };
     for table in layout.tables.values() {
-        let Some(kept) = common.tables.values().find(|kept| kept.name == table.name || same_apps(kept, table)) else {
+        let Some(kept) = common
+            .tables
+            .values()
+            .find(|kept| kept.name == table.name || same_apps(kept, table))
+        else {
             continue;
         };
         if table.name.starts_with("table_") && newer(&table.name) {
             world
-                .execute(&format!("INSERT INTO {} (guid, of_{}) VALUES ('app-00001', 8)", table.name, &table.name[6..]))
+                .execute(&format!(
+                    "INSERT INTO {} (guid, of_{}) VALUES ('app-00001', 8)",
+                    table.name,
+                    &table.name[6..]
+                ))
                 .await;
         }
         for column in &table.columns {
-            if column.name.starts_with("added_") && newer(&column.name) && kept.column(&column.name).is_some() {
-                world.execute(&format!("UPDATE {} SET {} = 9 WHERE guid = 'app-00002'", table.name, column.name)).await;
+            if column.name.starts_with("added_")
+                && newer(&column.name)
+                && kept.column(&column.name).is_some()
+            {
+                world
+                    .execute(&format!(
+                        "UPDATE {} SET {} = 9 WHERE guid = 'app-00002'",
+                        table.name, column.name
+                    ))
+                    .await;
             }
         }
     }
 }
 
 fn same_apps(one: &Table, other: &Table) -> bool {
-    [one, other].iter().all(|table| table.column("domain").is_some() && table.partition_key.is_some())
+    [one, other]
+        .iter()
+        .all(|table| table.column("domain").is_some() && table.partition_key.is_some())
 }
 
 /// Whether this case has a way; then the result is compared.
-async fn insert(kinds: &[Kind], inserted: &[bool], end: Option<usize>, back: usize) -> Result<(), TestCaseError> {
+async fn insert(
+    kinds: &[Kind],
+    inserted: &[bool],
+    end: Option<usize>,
+    back: usize,
+) -> Result<(), TestCaseError> {
     let whole = catalog(&[kinds, &[Kind::Nothing]].concat());
     let (newest, last) = (whole.len() - 1, whole.len() - 2);
-    let is_inserted = |place: usize| place > 0 && place < last && inserted.get(place).copied().unwrap_or_default();
-    let ran: Vec<_> = (0..newest).filter(|place| !is_inserted(*place)).map(|place| Arc::clone(&whole[place])).collect();
-    let Some(first_inserted) = (0..last).find(|place| is_inserted(*place)) else { return Ok(()) };
-    let Ok(layouts) = LayoutHistory::new(ran.iter().map(|migration| migration.manifest())) else { return Ok(()) };
+    let is_inserted = |place: usize| {
+        place > 0 && place < last && inserted.get(place).copied().unwrap_or_default()
+    };
+    let ran: Vec<_> = (0..newest)
+        .filter(|place| !is_inserted(*place))
+        .map(|place| Arc::clone(&whole[place]))
+        .collect();
+    let Some(first_inserted) = (0..last).find(|place| is_inserted(*place)) else {
+        return Ok(());
+    };
+    let Ok(layouts) = LayoutHistory::new(ran.iter().map(|migration| migration.manifest())) else {
+        return Ok(());
+    };
     let (versions, from) = (versions(&whole), layouts.newest());
     let to = versions[end.map_or(newest, |end| first_inserted.max(end % whole.len()))];
 
     let mut world = world_with(&ran, from).await;
     let reference = world_with(&whole, versions[newest]).await;
     let whole_layouts = layout_history(&whole).unwrap();
-    let [source, target] = [layouts.at(from).unwrap(), whole_layouts.at(versions[newest]).unwrap()];
+    let [source, target] = [
+        layouts.at(from).unwrap(),
+        whole_layouts.at(versions[newest]).unwrap(),
+    ];
     edit(&world, source, versions[first_inserted], target).await;
     edit(&reference, target, versions[first_inserted], source).await;
     let before = world.everything().await;
 
     world.context.migrations.clone_from(&whole);
-    let outcome = if to > from { world.up(to).await } else { world.down(to).await };
+    let outcome = if to > from {
+        world.up(to).await
+    } else {
+        world.down(to).await
+    };
     if let Err(refused) = outcome {
-        let is_known =
-            matches!(refused, MigrateError::Inserted { .. } | MigrateError::Compose(_) | MigrateError::Stopped { .. });
+        let is_known = matches!(
+            refused,
+            MigrateError::Inserted { .. } | MigrateError::Compose(_) | MigrateError::Stopped { .. }
+        );
         prop_assert!(is_known, "{refused}");
         world.context.migrations = ran;
         prop_assert_eq!(world.version().await.0, from);
@@ -283,7 +421,12 @@ async fn insert(kinds: &[Kind], inserted: &[bool], end: Option<usize>, back: usi
                 _ => {}
             }
         }
-        prop_assert_eq!(world.everything().await, reference.everything().await, "at {}", to);
+        prop_assert_eq!(
+            world.everything().await,
+            reference.everything().await,
+            "at {}",
+            to
+        );
         prop_assert_eq!(world.schema().await, reference.schema().await);
     }
     Ok(())

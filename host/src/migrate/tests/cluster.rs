@@ -1,5 +1,5 @@
-//! Plans for a Galera cluster, where all commits wait until each node has run a statement that changes the schema: none may
-//! take time for each row.
+//! Plans for a Galera cluster, where all commits wait until each node has run a statement that
+//! changes the schema: none may take time for each row.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,15 +16,29 @@ use crate::migrate::layout_history;
 use crate::migrate::plan::{self, Strategy, TablePlan};
 use crate::migrate::statements;
 
-const MARIADB: ServerKind = ServerKind { dialect: Dialect::Mysql, is_mariadb: true, is_in_cluster: false };
-const MYSQL: ServerKind = ServerKind { is_mariadb: false, ..MARIADB };
+const MARIADB: ServerKind = ServerKind {
+    dialect: Dialect::Mysql,
+    is_mariadb: true,
+    is_in_cluster: false,
+};
+const MYSQL: ServerKind = ServerKind {
+    is_mariadb: false,
+    ..MARIADB
+};
 
 fn in_cluster(server: ServerKind) -> ServerKind {
-    ServerKind { is_in_cluster: true, ..server }
+    ServerKind {
+        is_in_cluster: true,
+        ..server
+    }
 }
 
 /// The plan for a table of the migration to version 5, and the statements that change it in place.
-fn planned(migrations: &[Arc<dyn Transform>], table: &str, server: ServerKind) -> (Strategy, Vec<String>) {
+fn planned(
+    migrations: &[Arc<dyn Transform>],
+    table: &str,
+    server: ServerKind,
+) -> (Strategy, Vec<String>) {
     let layouts = layout_history(migrations).unwrap();
     let way = Way::within(&layouts, 4, 5);
     let lens = Lens::new(way, migrations, BTreeSet::new()).unwrap();
@@ -42,7 +56,10 @@ fn column_is_added_at_once_in_a_cluster() {
         let alone = planned(&all(), "desired_lrps", server);
         assert_eq!(alone, (Strategy::InPlace, vec![add.to_owned()]));
         let clustered = planned(&all(), "desired_lrps", in_cluster(server));
-        assert_eq!(clustered, (Strategy::InPlace, vec![format!("{add}, ALGORITHM=INSTANT")]));
+        assert_eq!(
+            clustered,
+            (Strategy::InPlace, vec![format!("{add}, ALGORITHM=INSTANT")])
+        );
     }
 }
 
@@ -50,18 +67,30 @@ fn column_is_added_at_once_in_a_cluster() {
 fn table_is_copied_in_a_cluster_for_a_new_index() {
     for server in [MARIADB, MYSQL] {
         assert_eq!(planned(&all(), "actual_lrps", server).0, Strategy::InPlace);
-        assert_eq!(planned(&all(), "actual_lrps", in_cluster(server)).0, Strategy::Copy);
+        assert_eq!(
+            planned(&all(), "actual_lrps", in_cluster(server)).0,
+            Strategy::Copy
+        );
     }
 }
 
 #[test]
 fn table_is_copied_in_a_cluster_that_rewrites_it_for_a_new_column() {
     let column = defaulted("text", ColumnType::LongText, Literal::Text(String::new()));
-    let change = Change::AddColumn { table: "desired_lrps".into(), column };
+    let change = Change::AddColumn {
+        table: "desired_lrps".into(),
+        column,
+    };
     let mut migrations = all();
     migrations.truncate(4);
     migrations.push(native(manifest(5, "text", vec![change]), none));
     let strategy = |server| planned(&migrations, "desired_lrps", server).0;
-    assert_eq!([MARIADB, MYSQL].map(strategy), [Strategy::InPlace, Strategy::InPlace]);
-    assert_eq!([MARIADB, MYSQL].map(in_cluster).map(strategy), [Strategy::InPlace, Strategy::Copy]);
+    assert_eq!(
+        [MARIADB, MYSQL].map(strategy),
+        [Strategy::InPlace, Strategy::InPlace]
+    );
+    assert_eq!(
+        [MARIADB, MYSQL].map(in_cluster).map(strategy),
+        [Strategy::InPlace, Strategy::Copy]
+    );
 }

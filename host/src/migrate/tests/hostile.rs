@@ -1,5 +1,5 @@
-//! Row functions that take more memory than a batch may, or fall over the host's own code: the unit at fault is found, and
-//! the others are migrated.
+//! Row functions that take more memory than a batch may, or fall over the host's own code: the unit
+//! at fault is found, and the others are migrated.
 
 use std::collections::BTreeMap;
 
@@ -20,18 +20,30 @@ fn units_of(batch: &Batch) -> usize {
 
 /// The place of the target, among units of one row.
 fn target(batch: &Batch) -> Option<usize> {
-    (0..units_of(batch)).find(|&unit| batch.tables[0].columns[0].get(Encoding::Text, unit) == Value::Text(TARGET))
+    (0..units_of(batch))
+        .find(|&unit| batch.tables[0].columns[0].get(Encoding::Text, unit) == Value::Text(TARGET))
 }
 
 fn annotations(values: ColumnData) -> Result<Outcome, String> {
-    Ok(Outcome { tables: vec![Written { shape: None, columns: vec![values] }], ..Outcome::default() })
+    Ok(Outcome {
+        tables: vec![Written {
+            shape: None,
+            columns: vec![values],
+        }],
+        ..Outcome::default()
+    })
 }
 
-/// Writes a text of a tenth of a batch budget to every unit, and three times as much in calls for one unit.
+/// Writes a text of a tenth of a batch budget to every unit, and three times as much in calls for
+/// one unit.
 fn large_everywhere(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let text = vec![b'x'; BATCH_BYTES / 10];
     match units_of(batch) {
-        units @ ..=4 => annotations(ColumnData::repeat(Encoding::Text, Value::Text(&text), units)),
+        units @ ..=4 => annotations(ColumnData::repeat(
+            Encoding::Text,
+            Value::Text(&text),
+            units,
+        )),
         _ => Err("it returned more than it may".to_owned()),
     }
 }
@@ -41,14 +53,23 @@ fn large_for_one(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcom
     let text = vec![b'x'; BATCH_BYTES + 1];
     let mut values = crate::layout::values::ColumnBuilder::new(Encoding::Text);
     for unit in 0..units_of(batch) {
-        values.push(if target(batch) == Some(unit) { Value::Text(&text) } else { Value::Text(b"small") });
+        values.push(if target(batch) == Some(unit) {
+            Value::Text(&text)
+        } else {
+            Value::Text(b"small")
+        });
     }
     annotations(values.finish())
 }
 
-/// Returns too few values for a batch with the target, which only the checks of a module's answer would refuse.
+/// Returns too few values for a batch with the target, which only the checks of a module's answer
+/// would refuse.
 fn short_for_one(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
-    let mut outcome = annotations(ColumnData::repeat(Encoding::Text, Value::Text(b"small"), units_of(batch)))?;
+    let mut outcome = annotations(ColumnData::repeat(
+        Encoding::Text,
+        Value::Text(b"small"),
+        units_of(batch),
+    ))?;
     if target(batch).is_some() {
         outcome.tables[0].columns[0] = ColumnData::repeat(Encoding::Text, Value::Null, 0);
     }
@@ -57,9 +78,16 @@ fn short_for_one(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcom
 }
 
 async fn world(function: line::RowFunction, refused_units: RefusedUnits) -> TestEngine {
-    let mut world = TestEngine::with_rows(20).await.tuned(Tuning { refused_units, ..Tuning::default() });
+    let mut world = TestEngine::with_rows(20).await.tuned(Tuning {
+        refused_units,
+        ..Tuning::default()
+    });
     let access = line::access("desired_lrps", &["guid"], &["annotation"], false);
-    let manifest = Manifest { up: vec![access], leaves_residue: true, ..line::manifest(2, "hostile", Vec::new()) };
+    let manifest = Manifest {
+        up: vec![access],
+        leaves_residue: true,
+        ..line::manifest(2, "hostile", Vec::new())
+    };
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, function)];
     world
 }
@@ -70,30 +98,50 @@ async fn batch_over_its_budget_is_divided_and_written() {
     let world = world(large_everywhere, RefusedUnits::Stop).await;
     world.up(2).await.unwrap();
     assert_eq!(world.count("desired_lrps").await, 20);
-    let written = world.text("SELECT COUNT(*) FROM desired_lrps WHERE LENGTH(annotation) > 1000000").await;
+    let written = world
+        .text("SELECT COUNT(*) FROM desired_lrps WHERE LENGTH(annotation) > 1000000")
+        .await;
     assert_eq!(written, "20");
 }
 
 #[tokio::test]
 async fn unit_that_makes_too_much_or_panics_is_named_and_quarantined_alone() {
-    let functions: [(line::RowFunction, &str); 2] =
-        [(large_for_one, "bytes of memory"), (short_for_one, "out of bounds")];
+    let functions: [(line::RowFunction, &str); 2] = [
+        (large_for_one, "bytes of memory"),
+        (short_for_one, "out of bounds"),
+    ];
     for (function, reason) in functions {
         let stopping = world(function, RefusedUnits::Stop).await;
         let error = stopping.up(2).await.unwrap_err();
         let error = at_unit(error);
-        let MigrateError::Unit { unit, source, .. } = &error else { panic!("{error:?}") };
+        let MigrateError::Unit { unit, source, .. } = &error else {
+            panic!("{error:?}")
+        };
         assert_eq!(unit.as_bytes(), TARGET);
-        assert!(source.to_string().contains("up of migration 2 (hostile, sha256 digest-of-2)"), "{source}");
+        assert!(
+            source
+                .to_string()
+                .contains("up of migration 2 (hostile, sha256 digest-of-2)"),
+            "{source}"
+        );
 
         let world = world(function, RefusedUnits::Quarantine).await;
         world.up(2).await.unwrap();
         assert_eq!(world.count("desired_lrps").await, 19);
-        let entries: BTreeMap<_, _> =
-            quarantined(&world.context).await.unwrap().into_iter().map(|entry| (entry.unit.clone(), entry)).collect();
-        let [(unit, entry)] = &entries.iter().collect::<Vec<_>>()[..] else { panic!("{entries:?}") };
+        let entries: BTreeMap<_, _> = quarantined(&world.context)
+            .await
+            .unwrap()
+            .into_iter()
+            .map(|entry| (entry.unit.clone(), entry))
+            .collect();
+        let [(unit, entry)] = &entries.iter().collect::<Vec<_>>()[..] else {
+            panic!("{entries:?}")
+        };
         assert_eq!(unit.as_bytes(), TARGET);
-        assert_eq!((entry.version, entry.module.as_str(), entry.digest.as_str()), (2, "hostile", "digest-of-2"));
+        assert_eq!(
+            (entry.version, entry.module.as_str(), entry.digest.as_str()),
+            (2, "hostile", "digest-of-2")
+        );
         assert!(entry.reason.contains(reason), "{}", entry.reason);
     }
 }
@@ -106,15 +154,37 @@ async fn check_names_the_unit_that_makes_too_much() {
     assert_eq!(checked.migrations[0].units, 20);
     let world = world(large_for_one, RefusedUnits::Stop).await;
     let checked = check(&world.context, 2).await.unwrap();
-    let troubles: Vec<_> = checked.migrations[0].troubles.iter().flat_map(|trouble| &trouble.examples).collect();
-    assert!(troubles.iter().any(|example| example.unit.as_bytes() == TARGET), "{checked:?}");
+    let troubles: Vec<_> = checked.migrations[0]
+        .troubles
+        .iter()
+        .flat_map(|trouble| &trouble.examples)
+        .collect();
+    assert!(
+        troubles
+            .iter()
+            .any(|example| example.unit.as_bytes() == TARGET),
+        "{checked:?}"
+    );
 }
 
 /// Removes the second instance of each app.
-fn without_second_instances(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+fn without_second_instances(
+    _: Direction,
+    _: &RunArguments,
+    batch: &Batch,
+) -> Result<Outcome, String> {
     let given = &batch.tables[0].unit_offsets;
-    let shape = Shape { unit_offsets: (0..given.len() as u32).collect(), origins: given[..given.len() - 1].to_vec() };
-    Ok(Outcome { tables: vec![Written { shape: Some(shape), columns: Vec::new() }], ..Outcome::default() })
+    let shape = Shape {
+        unit_offsets: (0..given.len() as u32).collect(),
+        origins: given[..given.len() - 1].to_vec(),
+    };
+    Ok(Outcome {
+        tables: vec![Written {
+            shape: Some(shape),
+            columns: Vec::new(),
+        }],
+        ..Outcome::default()
+    })
 }
 
 #[tokio::test]
@@ -127,9 +197,18 @@ async fn check_counts_the_rows_that_a_migration_removes() {
         removes_rows: true,
         ..line::manifest(2, "hostile", Vec::new())
     };
-    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, without_second_instances)];
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        line::native(manifest, without_second_instances),
+    ];
     let checked = check(&world.context, 2).await.unwrap();
-    assert_eq!((checked.migrations[0].removed_rows, checked.migrations[0].lost), (20, 0));
+    assert_eq!(
+        (
+            checked.migrations[0].removed_rows,
+            checked.migrations[0].lost
+        ),
+        (20, 0)
+    );
     let planned = plan(&world.context, 2).await.unwrap();
     assert!(planned.migrations[0].removes_rows);
     world.up(2).await.unwrap();

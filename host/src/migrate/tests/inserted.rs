@@ -1,4 +1,5 @@
-//! A catalog with migrations below others that ran: the database equals one that ran the new line from the start.
+//! A catalog with migrations below others that ran: the database equals one that ran the new line
+//! from the start.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,7 +16,10 @@ use crate::migrate::*;
 
 /// All migrations but one, which the catalog inserts later.
 fn without(version: DataVersion) -> Vec<Arc<dyn Transform>> {
-    all().into_iter().filter(|migration| migration.manifest().version != version).collect()
+    all()
+        .into_iter()
+        .filter(|migration| migration.manifest().version != version)
+        .collect()
 }
 
 /// The catalog before migration 4 was inserted, and the one that is above all.
@@ -25,7 +29,8 @@ fn older_catalog() -> Vec<Arc<dyn Transform>> {
     older
 }
 
-/// A database on which all migrations up to a version ran but one, with the whole catalog from now on.
+/// A database on which all migrations up to a version ran but one, with the whole catalog from now
+/// on.
 async fn ran_without(version: DataVersion, up_to: DataVersion) -> TestEngine {
     let mut world = TestEngine::with_rows(12).await;
     world.context.migrations = without(version);
@@ -34,14 +39,17 @@ async fn ran_without(version: DataVersion, up_to: DataVersion) -> TestEngine {
     world
 }
 
-/// A database of which a part of the units is copied for the insertion of migration 4, and its rows before.
+/// A database of which a part of the units is copied for the insertion of migration 4, and its rows
+/// before.
 async fn partly_inserted() -> (TestEngine, BTreeMap<String, TestRows>) {
     let mut world = ran_without(4, 6).await;
     world.context.migrations = older_catalog();
     let before = world.everything().await;
     world.context.migrations = all();
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    let some = run_partially(&world.context, &fence, Intent::Up { wanted: 7 }, Some(3)).await.unwrap();
+    let some = run_partially(&world.context, &fence, Intent::Up { wanted: 7 }, Some(3))
+        .await
+        .unwrap();
     assert!(matches!(some, RunOutcome::Partial(_)));
     (world, before)
 }
@@ -54,10 +62,18 @@ async fn ran_from_the_start(to: DataVersion) -> TestEngine {
 
 /// What clients write into columns that migrations above the inserted ones have added or renamed.
 async fn edit(world: &TestEngine) {
-    world.execute("UPDATE fixed_lrps SET strategy = 3 WHERE guid = 'app-00002'").await;
-    world.execute("UPDATE mutable_lrps SET note = 'edited' WHERE guid = 'app-00003'").await;
-    world.execute("UPDATE actual_lrps SET zone = 'z2' WHERE guid = 'app-00004'").await;
-    world.execute("INSERT INTO bbs_health_check (id, time) VALUES (1, 7)").await;
+    world
+        .execute("UPDATE fixed_lrps SET strategy = 3 WHERE guid = 'app-00002'")
+        .await;
+    world
+        .execute("UPDATE mutable_lrps SET note = 'edited' WHERE guid = 'app-00003'")
+        .await;
+    world
+        .execute("UPDATE actual_lrps SET zone = 'z2' WHERE guid = 'app-00004'")
+        .await;
+    world
+        .execute("INSERT INTO bbs_health_check (id, time) VALUES (1, 7)")
+        .await;
 }
 
 #[tokio::test]
@@ -65,15 +81,34 @@ async fn database_equals_one_that_ran_the_new_line_from_the_start() {
     for inserted in [2, 3, 4] {
         let world = ran_without(inserted, 6).await;
         edit(&world).await;
-        let status = status(&world.context, Intent::Up { wanted: 7 }).await.unwrap();
-        assert_eq!((status.inserted, status.pending.len(), status.refused), (vec![inserted], 2, None));
+        let status = status(&world.context, Intent::Up { wanted: 7 })
+            .await
+            .unwrap();
+        assert_eq!(
+            (status.inserted, status.pending.len(), status.refused),
+            (vec![inserted], 2, None)
+        );
         let checked = check(&world.context, 7).await.unwrap();
-        let troubles: Vec<_> = checked.migrations.iter().flat_map(|migration| &migration.troubles).collect();
-        assert!(troubles.is_empty() && checked.unreadable.is_empty(), "{troubles:?}");
-        assert_eq!(world.up(7).await.unwrap(), Decision::Begin { from: 6, to: 7 });
+        let troubles: Vec<_> = checked
+            .migrations
+            .iter()
+            .flat_map(|migration| &migration.troubles)
+            .collect();
+        assert!(
+            troubles.is_empty() && checked.unreadable.is_empty(),
+            "{troubles:?}"
+        );
+        assert_eq!(
+            world.up(7).await.unwrap(),
+            Decision::Begin { from: 6, to: 7 }
+        );
         let expected = ran_from_the_start(7).await;
         edit(&expected).await;
-        assert_eq!(world.everything().await, expected.everything().await, "{inserted}");
+        assert_eq!(
+            world.everything().await,
+            expected.everything().await,
+            "{inserted}"
+        );
         assert_eq!(world.schema().await, expected.schema().await, "{inserted}");
         assert_eq!(world.count("bbs_residue").await, 0, "{inserted}");
         assert!(world.leftovers().await.is_empty());
@@ -86,7 +121,11 @@ async fn database_equals_one_that_ran_the_new_line_from_the_start() {
                     world.up(to).await.unwrap()
                 };
             }
-            assert_eq!(world.everything().await, expected.everything().await, "{inserted} {to}");
+            assert_eq!(
+                world.everything().await,
+                expected.everything().await,
+                "{inserted} {to}"
+            );
         }
     }
 }
@@ -113,8 +152,14 @@ async fn way_down_may_insert_what_only_adds() {
     expected.down(4).await.unwrap();
     assert_eq!(world.everything().await, expected.everything().await);
     // A host that goes down to this version when it ends stays there.
-    let intent = Intent::UpUntilDrained { wanted: 8, back_to: 4 };
-    assert_eq!(look(&world.context, intent).await.unwrap(), Decision::Stay { at: 4 });
+    let intent = Intent::UpUntilDrained {
+        wanted: 8,
+        back_to: 4,
+    };
+    assert_eq!(
+        look(&world.context, intent).await.unwrap(),
+        Decision::Stay { at: 4 }
+    );
     for world in [&world, &expected] {
         world.up(8).await.unwrap();
     }
@@ -122,13 +167,19 @@ async fn way_down_may_insert_what_only_adds() {
     assert_eq!(world.count("bbs_residue").await, 0);
 }
 
-/// Values that are saved for rows could not be given back to rows that an insertion has changed meanwhile.
+/// Values that are saved for rows could not be given back to rows that an insertion has changed
+/// meanwhile.
 #[tokio::test]
 async fn way_down_does_not_insert_what_changes_rows() {
     let world = ran_without(4, 6).await;
     let error = world.down(4).await.unwrap_err();
     assert!(matches!(&error, MigrateError::Compose(_)), "{error}");
-    assert!(error.to_string().contains("take the database up with it first"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("take the database up with it first"),
+        "{error}"
+    );
     assert_eq!(world.version().await, (6, 6));
 }
 
@@ -152,16 +203,32 @@ async fn version_that_stands_for_what_ran_is_refused_before_a_write() {
     world.context.migrations = all();
     for outcome in [world.up(6).await, world.down(5).await] {
         let error = outcome.unwrap_err();
-        assert!(matches!(&error, MigrateError::Inserted { version: 4, current: 6, .. }), "{error}");
+        assert!(
+            matches!(
+                &error,
+                MigrateError::Inserted {
+                    version: 4,
+                    current: 6,
+                    ..
+                }
+            ),
+            "{error}"
+        );
     }
     world.context.migrations = older_catalog();
-    assert_eq!((world.everything().await, world.master().await), (everything, master));
+    assert_eq!(
+        (world.everything().await, world.master().await),
+        (everything, master)
+    );
 }
 
 /// A migration that only adds, and one above it.
 fn additive() -> [Arc<dyn Transform>; 2] {
     let limit = line::defaulted("gpu_limit", ColumnType::Integer, Literal::Integer(0));
-    let added = Change::AddColumn { table: "desired_lrps".into(), column: limit };
+    let added = Change::AddColumn {
+        table: "desired_lrps".into(),
+        column: limit,
+    };
     [
         line::native(line::manifest(4, "gpus", vec![added]), line::none),
         line::native(line::manifest(8, "marker", Vec::new()), line::none),
@@ -175,8 +242,12 @@ async fn insertion_that_only_adds_is_made_in_place() {
     ran.truncate(4);
     world.context.migrations.clone_from(&ran);
     world.up(5).await.unwrap();
-    world.execute("UPDATE desired_lrps SET strategy = 3 WHERE guid = 'app-00002'").await;
-    world.execute("INSERT INTO bbs_health_check (id, time) VALUES (1, 7)").await;
+    world
+        .execute("UPDATE desired_lrps SET strategy = 3 WHERE guid = 'app-00002'")
+        .await;
+    world
+        .execute("INSERT INTO bbs_health_check (id, time) VALUES (1, 7)")
+        .await;
     let before = world.everything().await;
     let [gpus, marker] = additive();
     ran.insert(3, gpus);
@@ -184,10 +255,20 @@ async fn insertion_that_only_adds_is_made_in_place() {
     world.context.migrations = ran;
     let plan = plan(&world.context, 8).await.unwrap();
     assert_eq!(plan.inserted, [4]);
-    let strategies: BTreeMap<_, _> =
-        plan.tables.iter().map(|change| (change.table.as_str(), change.strategy.clone().unwrap())).collect();
-    let untouched = ["actual_lrps", "bbs_health_check", "domains"].map(|table| (table, Strategy::Untouched));
-    assert_eq!(strategies, [("desired_lrps", Strategy::InPlace)].into_iter().chain(untouched).collect());
+    let strategies: BTreeMap<_, _> = plan
+        .tables
+        .iter()
+        .map(|change| (change.table.as_str(), change.strategy.clone().unwrap()))
+        .collect();
+    let untouched =
+        ["actual_lrps", "bbs_health_check", "domains"].map(|table| (table, Strategy::Untouched));
+    assert_eq!(
+        strategies,
+        [("desired_lrps", Strategy::InPlace)]
+            .into_iter()
+            .chain(untouched)
+            .collect()
+    );
     world.up(8).await.unwrap();
     let mut after = world.everything().await;
     for app in after.get_mut("desired_lrps").unwrap() {
@@ -208,7 +289,16 @@ async fn host_with_the_older_catalog_serves_until_the_cut_over_and_not_after() {
     world.up(7).await.unwrap();
     world.context.migrations = older_catalog();
     let refused = world.up(6).await.unwrap();
-    assert!(matches!(refused, Decision::ShutDown(Reason::Newer { current: 7, wanted: 6 })), "{refused:?}");
+    assert!(
+        matches!(
+            refused,
+            Decision::ShutDown(Reason::Newer {
+                current: 7,
+                wanted: 6
+            })
+        ),
+        "{refused:?}"
+    );
     world.context.migrations = all();
     let expected = ran_from_the_start(7).await;
     assert_eq!(world.everything().await, expected.everything().await);
@@ -217,13 +307,17 @@ async fn host_with_the_older_catalog_serves_until_the_cut_over_and_not_after() {
 #[tokio::test]
 async fn insertion_that_is_given_up_leaves_what_ran() {
     let (mut world, before) = partly_inserted().await;
-    assert_eq!(world.abort().await.unwrap(), Some(GivenUp { from: 6, to: 7 }));
+    assert_eq!(
+        world.abort().await.unwrap(),
+        Some(GivenUp { from: 6, to: 7 })
+    );
     world.context.migrations = older_catalog();
     assert_eq!(world.everything().await, before);
     assert_eq!(world.up(6).await.unwrap(), Decision::Serve);
 }
 
-/// A unit that the insertion refuses waits in the form that it had, whatever the versions stand for since.
+/// A unit that the insertion refuses waits in the form that it had, whatever the versions stand for
+/// since.
 #[tokio::test]
 async fn unit_in_quarantine_returns_by_the_line_that_it_was_taken_from() {
     let mut world = ran_without(4, 6).await;
@@ -232,9 +326,19 @@ async fn unit_in_quarantine_returns_by_the_line_that_it_was_taken_from() {
     world.up(7).await.unwrap();
     assert_eq!(world.count("mutable_lrps").await, 11);
     let waiting = quarantined(&world.context).await.unwrap();
-    assert_eq!(waiting.iter().map(|entry| entry.unit.as_str()).collect::<Vec<_>>(), ["app-00003"]);
+    assert_eq!(
+        waiting
+            .iter()
+            .map(|entry| entry.unit.as_str())
+            .collect::<Vec<_>>(),
+        ["app-00003"]
+    );
     world.down(3).await.unwrap();
-    assert_eq!(world.count("desired_lrps").await, 12, "the migration that refused it is undone");
+    assert_eq!(
+        world.count("desired_lrps").await,
+        12,
+        "the migration that refused it is undone"
+    );
     assert!(quarantined(&world.context).await.unwrap().is_empty());
 }
 
@@ -243,25 +347,53 @@ fn turn_around(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome,
     let table = &batch.tables[0];
     let mut marks = ColumnBuilder::new(Encoding::Boolean);
     for row in 0..*table.unit_offsets.last().unwrap() as usize {
-        marks.push(Value::Boolean(table.columns[0].get(Encoding::Boolean, row) == Value::Boolean(false)));
+        marks.push(Value::Boolean(
+            table.columns[0].get(Encoding::Boolean, row) == Value::Boolean(false),
+        ));
     }
-    Ok(Outcome { tables: vec![Written { shape: None, columns: vec![marks.finish()] }], ..Outcome::default() })
+    Ok(Outcome {
+        tables: vec![Written {
+            shape: None,
+            columns: vec![marks.finish()],
+        }],
+        ..Outcome::default()
+    })
 }
 
 /// What migration 3 cannot express on its way down belongs to the rows that it returns.
 #[tokio::test]
 async fn unit_whose_saved_values_no_longer_fit_stops_the_insertion() {
     let mut world = ran_without(2, 3).await;
-    world.execute("UPDATE actual_lrps SET presence = 2 WHERE guid = 'app-00003' AND place = 0").await;
+    world
+        .execute("UPDATE actual_lrps SET presence = 2 WHERE guid = 'app-00003' AND place = 0")
+        .await;
     world.context.migrations = without(2);
     let before = world.everything().await;
-    let marks = vec![line::access("actual_lrps", &["evacuating"], &["evacuating"], false)];
-    let manifest = Manifest { up: marks.clone(), down: marks, ..line::manifest(2, "turn-around", Vec::new()) };
-    world.context.migrations.insert(1, line::native(manifest, turn_around));
+    let marks = vec![line::access(
+        "actual_lrps",
+        &["evacuating"],
+        &["evacuating"],
+        false,
+    )];
+    let manifest = Manifest {
+        up: marks.clone(),
+        down: marks,
+        ..line::manifest(2, "turn-around", Vec::new())
+    };
+    world
+        .context
+        .migrations
+        .insert(1, line::native(manifest, turn_around));
     let error = world.up(5).await.unwrap_err();
     assert!(matches!(&error, MigrateError::Stopped { .. }), "{error}");
     let texts = crate::causes::with_causes(&error).to_string();
-    assert!(texts.contains("app-00003") && texts.contains("does not belong to the unit any more"), "{texts}");
+    assert!(
+        texts.contains("app-00003") && texts.contains("does not belong to the unit any more"),
+        "{texts}"
+    );
     world.context.migrations = without(2);
-    assert_eq!((world.version().await.0, world.everything().await), (3, before));
+    assert_eq!(
+        (world.version().await.0, world.everything().await),
+        (3, before)
+    );
 }

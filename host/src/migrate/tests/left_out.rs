@@ -17,23 +17,42 @@ async fn with_bad_units() -> TestEngine {
     let world = TestEngine::with_rows(20).await.tuned(quarantining());
     world.set_run_info(BAD[0], "no such thing").await;
     world.set_run_info(BAD[1], "trap tags=").await;
-    world.execute(&format!("UPDATE desired_lrps SET run_info = '02AAAA' WHERE guid = '{}'", BAD[2])).await;
+    world
+        .execute(&format!(
+            "UPDATE desired_lrps SET run_info = '02AAAA' WHERE guid = '{}'",
+            BAD[2]
+        ))
+        .await;
     world
 }
 
 fn quarantining() -> Tuning {
-    Tuning { refused_units: RefusedUnits::Quarantine, ..Tuning::default() }
+    Tuning {
+        refused_units: RefusedUnits::Quarantine,
+        ..Tuning::default()
+    }
 }
 
 async fn entries(world: &TestEngine) -> BTreeMap<String, QuarantineEntry> {
     let entries = quarantined(&world.context).await.unwrap();
-    entries.into_iter().map(|entry| (entry.unit.clone(), entry)).collect()
+    entries
+        .into_iter()
+        .map(|entry| (entry.unit.clone(), entry))
+        .collect()
 }
 
-async fn retried(world: &TestEngine, instead: Option<Arc<dyn Transform>>) -> BTreeMap<String, Fate> {
+async fn retried(
+    world: &TestEngine,
+    instead: Option<Arc<dyn Transform>>,
+) -> BTreeMap<String, Fate> {
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    let fates = retry(&world.context, &fence, &[], instead, WriteMode::Real).await.unwrap();
-    fates.into_iter().map(|(entry, fate)| (entry.unit, fate)).collect()
+    let fates = retry(&world.context, &fence, &[], instead, WriteMode::Real)
+        .await
+        .unwrap();
+    fates
+        .into_iter()
+        .map(|(entry, fate)| (entry.unit, fate))
+        .collect()
 }
 
 /// Migration 4 as corrected by its author: a record that it cannot read has no tags.
@@ -41,8 +60,14 @@ fn corrected() -> Arc<dyn Transform> {
     fn lenient(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
         let rows = *batch.tables[0].unit_offsets.last().unwrap() as usize;
         let tags = ColumnData::repeat(Encoding::Text, Value::Text(b"none"), rows);
-        let written = Written { shape: None, columns: vec![tags] };
-        Ok(Outcome { tables: vec![written], ..Outcome::default() })
+        let written = Written {
+            shape: None,
+            columns: vec![tags],
+        };
+        Ok(Outcome {
+            tables: vec![written],
+            ..Outcome::default()
+        })
     }
     line::native(all()[3].manifest().clone(), lenient)
 }
@@ -53,27 +78,63 @@ async fn units_refused_on_the_way_up_are_quarantined_whole_and_come_back_on_the_
     let first = world.everything().await;
     world.up(5).await.unwrap();
     assert_eq!(world.version().await, (5, 5));
-    let left: Vec<_> = world.rows("desired_lrps").await.iter().map(|row| row["guid"].clone()).collect();
+    let left: Vec<_> = world
+        .rows("desired_lrps")
+        .await
+        .iter()
+        .map(|row| row["guid"].clone())
+        .collect();
     assert_eq!(left.len(), 17);
     assert!(BAD.iter().all(|unit| !left.contains(&(*unit).to_owned())));
-    assert_eq!(world.rows("actual_lrps").await.len(), 40, "instances are units of their own");
+    assert_eq!(
+        world.rows("actual_lrps").await.len(),
+        40,
+        "instances are units of their own"
+    );
 
     let kept = entries(&world).await;
     assert_eq!(kept.keys().collect::<Vec<_>>(), BAD);
-    let reasons = BAD.map(|unit| (kept[unit].version, kept[unit].module.as_str(), kept[unit].reason.as_str()));
+    let reasons = BAD.map(|unit| {
+        (
+            kept[unit].version,
+            kept[unit].module.as_str(),
+            kept[unit].reason.as_str(),
+        )
+    });
     assert_eq!(reasons[0], (4, "split-tags", "run_info has no tags"));
     assert_eq!(reasons[1], (4, "split-tags", "it trapped"));
     assert_eq!((reasons[2].0, reasons[2].1), (2, ""));
-    assert!(reasons[2].2.starts_with("`run_info` of `desired_lrps` does not open: "), "{}", reasons[2].2);
-    assert!(kept.values().all(|entry| !entry.pending && (entry.from, entry.to) == (1, 5)));
+    assert!(
+        reasons[2]
+            .2
+            .starts_with("`run_info` of `desired_lrps` does not open: "),
+        "{}",
+        reasons[2].2
+    );
+    assert!(
+        kept.values()
+            .all(|entry| !entry.pending && (entry.from, entry.to) == (1, 5))
+    );
     assert!(std::path::Path::new(kept[BAD[0]].replay.as_ref().unwrap()).exists());
-    assert_eq!(status(&world.context, Intent::Up { wanted: 7 }).await.unwrap().quarantined, 3);
+    assert_eq!(
+        status(&world.context, Intent::Up { wanted: 7 })
+            .await
+            .unwrap()
+            .quarantined,
+        3
+    );
     assert_eq!(world.context.progress.snapshot().quarantined, 3);
-    let sealed = world.text("SELECT sealed FROM bbs_quarantine WHERE unit = 'app-00003'").await;
+    let sealed = world
+        .text("SELECT sealed FROM bbs_quarantine WHERE unit = 'app-00003'")
+        .await;
     assert!(!sealed.contains("no such thing"));
 
     world.down(1).await.unwrap();
-    assert_eq!(world.everything().await, first, "byte for byte, also what does not open");
+    assert_eq!(
+        world.everything().await,
+        first,
+        "byte for byte, also what does not open"
+    );
     assert_eq!(world.count("bbs_quarantine").await, 0);
 }
 
@@ -83,15 +144,32 @@ async fn retry_with_a_corrected_module_puts_units_back_through_the_lens() {
     let first = world.everything().await;
     world.up(5).await.unwrap();
     let again = retried(&world, None).await;
-    assert_eq!(again[BAD[0]], Fate::Refused { reason: "run_info has no tags".into() });
-    assert_eq!(again[BAD[2]], Fate::Refused { reason: "`run_info` of `desired_lrps` does not open".into() });
+    assert_eq!(
+        again[BAD[0]],
+        Fate::Refused {
+            reason: "run_info has no tags".into()
+        }
+    );
+    assert_eq!(
+        again[BAD[2]],
+        Fate::Refused {
+            reason: "`run_info` of `desired_lrps` does not open".into()
+        }
+    );
     let fates = retried(&world, Some(corrected())).await;
-    assert_eq!((&fates[BAD[0]], &fates[BAD[1]]), (&Fate::Returned, &Fate::Returned));
+    assert_eq!(
+        (&fates[BAD[0]], &fates[BAD[1]]),
+        (&Fate::Returned, &Fate::Returned)
+    );
     assert_eq!(entries(&world).await.keys().collect::<Vec<_>>(), [BAD[2]]);
     let rows = world.rows("desired_lrps").await;
     let back = rows.iter().find(|row| row["guid"] == BAD[0]).unwrap();
     let expected = ["routes of 3", "no such thing", "none", "4", "0"];
-    assert_eq!(["routes", "run_info", "tags", "record_version", "strategy"].map(|name| back[name].as_str()), expected);
+    assert_eq!(
+        ["routes", "run_info", "tags", "record_version", "strategy"]
+            .map(|name| back[name].as_str()),
+        expected
+    );
     world.down(1).await.unwrap();
     assert_eq!(world.everything().await, first);
 }
@@ -107,18 +185,32 @@ async fn newer_unit_of_the_same_key_is_not_overwritten() {
         )
         .await;
     let fates = retried(&world, Some(corrected())).await;
-    assert_eq!(fates[BAD[0]], Fate::InTheWay { table: "desired_lrps".into() });
+    assert_eq!(
+        fates[BAD[0]],
+        Fate::InTheWay {
+            table: "desired_lrps".into()
+        }
+    );
     world.down(1).await.unwrap();
     let rows = world.rows("desired_lrps").await;
-    assert_eq!(rows.iter().find(|row| row["guid"] == BAD[0]).unwrap()["domain"], "newer");
-    assert_eq!(entries(&world).await.keys().collect::<Vec<_>>(), [BAD[0]], "what was there before is not lost");
+    assert_eq!(
+        rows.iter().find(|row| row["guid"] == BAD[0]).unwrap()["domain"],
+        "newer"
+    );
+    assert_eq!(
+        entries(&world).await.keys().collect::<Vec<_>>(),
+        [BAD[0]],
+        "what was there before is not lost"
+    );
 }
 
 #[tokio::test]
 async fn residue_of_an_earlier_down_stays_with_a_quarantined_unit() {
     let world = TestEngine::with_rows(6).await.tuned(quarantining());
     world.up(5).await.unwrap();
-    world.execute("UPDATE desired_lrps SET strategy = 7 WHERE guid = 'app-00003'").await;
+    world
+        .execute("UPDATE desired_lrps SET strategy = 7 WHERE guid = 'app-00003'")
+        .await;
     world.down(3).await.unwrap();
     world.set_run_info("app-00003", "no such thing").await;
     world.up(5).await.unwrap();
@@ -133,11 +225,16 @@ async fn residue_of_an_earlier_down_stays_with_a_quarantined_unit() {
 async fn unit_refused_on_the_way_down_comes_back_on_the_way_up() {
     let world = TestEngine::with_rows(8).await.tuned(quarantining());
     world.up(5).await.unwrap();
-    world.execute("UPDATE desired_lrps SET routes = 'damaged' WHERE guid = 'app-00005'").await;
+    world
+        .execute("UPDATE desired_lrps SET routes = 'damaged' WHERE guid = 'app-00005'")
+        .await;
     let fifth = world.everything().await;
     world.down(1).await.unwrap();
     assert_eq!(world.rows("desired_lrps").await.len(), 7);
-    assert_eq!(entries(&world).await["app-00005"].direction, Direction::Down);
+    assert_eq!(
+        entries(&world).await["app-00005"].direction,
+        Direction::Down
+    );
     world.up(5).await.unwrap();
     assert_eq!(world.everything().await, fifth);
     assert_eq!(world.count("bbs_quarantine").await, 0);
@@ -147,17 +244,24 @@ async fn unit_refused_on_the_way_down_comes_back_on_the_way_up() {
 async fn copy_begun_anew_removes_pending_quarantine_entries() {
     let world = with_bad_units().await;
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    let part = run_partially(&world.context, &fence, Intent::Up { wanted: 5 }, Some(30)).await.unwrap();
+    let part = run_partially(&world.context, &fence, Intent::Up { wanted: 5 }, Some(30))
+        .await
+        .unwrap();
     assert!(matches!(part, RunOutcome::Partial(_)), "{part:?}");
     let pending = entries(&world).await;
     assert!(!pending.is_empty() && pending.values().all(|entry| entry.pending));
-    let refused = retry(&world.context, &fence, &[], None, WriteMode::Real).await.unwrap_err();
+    let refused = retry(&world.context, &fence, &[], None, WriteMode::Real)
+        .await
+        .unwrap_err();
     assert!(matches!(refused, MigrateError::QuarantineUnderway));
     // Another host had the lock meanwhile and repaired one unit.
     Fence::raise(&world.context.database).await.unwrap();
     world.set_run_info(BAD[0], "run 3 tags=t3").await;
     world.up(5).await.unwrap();
-    assert_eq!(entries(&world).await.keys().collect::<Vec<_>>(), BAD[1..].iter().collect::<Vec<_>>());
+    assert_eq!(
+        entries(&world).await.keys().collect::<Vec<_>>(),
+        BAD[1..].iter().collect::<Vec<_>>()
+    );
     assert_eq!(world.rows("desired_lrps").await[3]["tags"], "t3");
 }
 
@@ -169,7 +273,10 @@ async fn partial_runs_add_up_to_a_whole_migration() {
     let mut migrated = Vec::new();
     let done = loop {
         let fence = Fence::raise(&parts.context.database).await.unwrap();
-        match run_partially(&parts.context, &fence, Intent::Up { wanted: 6 }, Some(7)).await.unwrap() {
+        match run_partially(&parts.context, &fence, Intent::Up { wanted: 6 }, Some(7))
+            .await
+            .unwrap()
+        {
             RunOutcome::Partial(part) => {
                 assert_eq!((part.from, part.to, part.total), (1, 6, 40));
                 assert_eq!(parts.version().await, (1, 6));
@@ -184,7 +291,9 @@ async fn partial_runs_add_up_to_a_whole_migration() {
     // The rest fits into the bound: the run completes the migration.
     let exact = TestEngine::with_rows(20).await;
     let fence = Fence::raise(&exact.context.database).await.unwrap();
-    let done = run_partially(&exact.context, &fence, Intent::Up { wanted: 6 }, Some(40)).await.unwrap();
+    let done = run_partially(&exact.context, &fence, Intent::Up { wanted: 6 }, Some(40))
+        .await
+        .unwrap();
     assert_eq!(done, RunOutcome::Done(Decision::Begin { from: 1, to: 6 }));
 }
 
@@ -192,8 +301,13 @@ async fn partial_runs_add_up_to_a_whole_migration() {
 async fn host_without_a_bound_completes_a_partial_run() {
     let world = TestEngine::with_rows(20).await;
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    run_partially(&world.context, &fence, Intent::Up { wanted: 5 }, Some(3)).await.unwrap();
-    assert_eq!(world.up(5).await.unwrap(), Decision::Continue { from: 1, to: 5 });
+    run_partially(&world.context, &fence, Intent::Up { wanted: 5 }, Some(3))
+        .await
+        .unwrap();
+    assert_eq!(
+        world.up(5).await.unwrap(),
+        Decision::Continue { from: 1, to: 5 }
+    );
     assert_eq!(world.rows("desired_lrps").await.len(), 20);
 }
 
@@ -202,22 +316,47 @@ async fn name_that_is_not_in_quarantine_is_an_error() {
     let world = with_bad_units().await;
     world.up(5).await.unwrap();
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    let error = retry(&world.context, &fence, &["app-00001".to_owned()], None, WriteMode::Real).await.unwrap_err();
-    assert!(error.to_string().contains("there is no unit \"app-00001\" in quarantine"), "{error}");
+    let error = retry(
+        &world.context,
+        &fence,
+        &["app-00001".to_owned()],
+        None,
+        WriteMode::Real,
+    )
+    .await
+    .unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("there is no unit \"app-00001\" in quarantine"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
 async fn damaged_entry_stays_and_does_not_stop_a_migration() {
     let world = with_bad_units().await;
     world.up(5).await.unwrap();
-    world.execute("UPDATE bbs_quarantine SET unit_key = 'zz' WHERE unit = 'app-00003'").await;
-    world.execute("UPDATE bbs_quarantine SET sealed = 'no record' WHERE unit = 'app-00011'").await;
+    world
+        .execute("UPDATE bbs_quarantine SET unit_key = 'zz' WHERE unit = 'app-00003'")
+        .await;
+    world
+        .execute("UPDATE bbs_quarantine SET sealed = 'no record' WHERE unit = 'app-00011'")
+        .await;
     world.down(1).await.unwrap();
-    assert_eq!(entries(&world).await.keys().collect::<Vec<_>>(), BAD[..2].iter().collect::<Vec<_>>());
+    assert_eq!(
+        entries(&world).await.keys().collect::<Vec<_>>(),
+        BAD[..2].iter().collect::<Vec<_>>()
+    );
     assert_eq!(world.rows("desired_lrps").await.len(), 18);
     let fates = retried(&world, None).await;
-    let Fate::Refused { reason } = &fates[BAD[0]] else { panic!("{fates:?}") };
-    assert!(reason.contains("bbs_quarantine has a damaged entry for unit \"app-00003\""), "{reason}");
+    let Fate::Refused { reason } = &fates[BAD[0]] else {
+        panic!("{fates:?}")
+    };
+    assert!(
+        reason.contains("bbs_quarantine has a damaged entry for unit \"app-00003\""),
+        "{reason}"
+    );
 }
 
 /// Goal: units that a module refuses by name in one call are not searched for by bisection.
@@ -233,13 +372,26 @@ async fn units_refused_in_one_call_are_quarantined_without_bisecting() {
             Value::Text(guid) => guid.last().is_some_and(|digit| digit % 2 == 1),
             _ => false,
         };
-        let refused = (0..rows).filter(is_odd).map(|unit| Refusal { unit, reason: format!("row {unit} is odd") });
-        let written = Written { shape: None, columns: vec![guids.clone()] };
-        Ok(Outcome { tables: vec![written], refused: refused.collect(), ..Outcome::default() })
+        let refused = (0..rows).filter(is_odd).map(|unit| Refusal {
+            unit,
+            reason: format!("row {unit} is odd"),
+        });
+        let written = Written {
+            shape: None,
+            columns: vec![guids.clone()],
+        };
+        Ok(Outcome {
+            tables: vec![written],
+            refused: refused.collect(),
+            ..Outcome::default()
+        })
     }
     let mut world = TestEngine::with_rows(20).await.tuned(quarantining());
     let access = line::access("desired_lrps", &["guid"], &["annotation"], false);
-    let manifest = Manifest { up: vec![access], ..line::manifest(2, "refuses-half", Vec::new()) };
+    let manifest = Manifest {
+        up: vec![access],
+        ..line::manifest(2, "refuses-half", Vec::new())
+    };
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, refuses_half)];
     world.up(2).await.unwrap();
     assert_eq!(world.rows("desired_lrps").await.len(), 10);
@@ -247,58 +399,110 @@ async fn units_refused_in_one_call_are_quarantined_without_bisecting() {
     assert_eq!(kept.len(), 10);
     assert_eq!(kept["app-00013"].reason, "row 13 is odd");
     for entry in kept.values() {
-        assert!(std::path::Path::new(entry.replay.as_ref().unwrap()).exists(), "each has a replay of its own");
+        assert!(
+            std::path::Path::new(entry.replay.as_ref().unwrap()).exists(),
+            "each has a replay of its own"
+        );
     }
-    assert_eq!(CALLS.load(Ordering::Relaxed), 2, "once with them and once without");
+    assert_eq!(
+        CALLS.load(Ordering::Relaxed),
+        2,
+        "once with them and once without"
+    );
 }
 
 #[tokio::test]
 async fn check_reports_a_loss_without_its_values() {
     fn forgetful(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
-        let text = if direction == Direction::Up { &b"new"[..] } else { b"old" };
+        let text = if direction == Direction::Up {
+            &b"new"[..]
+        } else {
+            b"old"
+        };
         let rows = *batch.tables[0].unit_offsets.last().unwrap() as usize;
         let column = ColumnData::repeat(Encoding::Text, Value::Text(text), rows);
-        Ok(Outcome { tables: vec![Written { shape: None, columns: vec![column] }], ..Outcome::default() })
+        Ok(Outcome {
+            tables: vec![Written {
+                shape: None,
+                columns: vec![column],
+            }],
+            ..Outcome::default()
+        })
     }
     let mut world = TestEngine::with_rows(5).await;
     world.up(5).await.unwrap();
     let access = line::access("desired_lrps", &["annotation"], &["annotation"], false);
-    let manifest = Manifest { up: vec![access.clone()], down: vec![access], ..line::manifest(8, "forgets", vec![]) };
+    let manifest = Manifest {
+        up: vec![access.clone()],
+        down: vec![access],
+        ..line::manifest(8, "forgets", vec![])
+    };
     world.context.migrations.truncate(5);
-    world.context.migrations.push(line::native(manifest, forgetful));
+    world
+        .context
+        .migrations
+        .push(line::native(manifest, forgetful));
     let before = world.everything().await;
     let checked = check(&world.context, 8).await.unwrap();
     assert_eq!(world.everything().await, before);
     let forgets = checked.migrations.last().unwrap();
     assert_eq!((forgets.units, forgets.lost, checked.lost()), (5, 5, 5));
-    let [trouble] = forgets.troubles.as_slice() else { panic!("{:?}", forgets.troubles) };
-    assert!(trouble.reason.ends_with("comes back changed"), "{}", trouble.reason);
+    let [trouble] = forgets.troubles.as_slice() else {
+        panic!("{:?}", forgets.troubles)
+    };
+    assert!(
+        trouble.reason.ends_with("comes back changed"),
+        "{}",
+        trouble.reason
+    );
     assert_eq!((trouble.units, trouble.examples.len()), (5, 3));
     assert_eq!(trouble.examples[0].unit, "app-00000");
 }
 
-/// Goal: a unit above the limit blocks neither the check nor a migration with quarantine, whatever its size.
-/// Method: one unit is larger than a module may get, and than one text of the quarantine.
+/// Goal: a unit above the limit blocks neither the check nor a migration with quarantine, whatever
+/// its size. Method: one unit is larger than a module may get, and than one text of the quarantine.
 #[tokio::test]
 async fn unit_above_the_limit_is_listed_quarantined_whole_and_comes_back() {
-    let world = TestEngine::with_rows(20).await.tuned(Tuning { unit_bytes: 5_000, ..quarantining() });
-    world.execute("UPDATE desired_lrps SET annotation = printf('%3000000s', '') WHERE guid = 'app-00003'").await;
+    let world = TestEngine::with_rows(20).await.tuned(Tuning {
+        unit_bytes: 5_000,
+        ..quarantining()
+    });
+    world
+        .execute(
+            "UPDATE desired_lrps SET annotation = printf('%3000000s', '') WHERE guid = 'app-00003'",
+        )
+        .await;
     let first = world.everything().await;
 
     let checked = check(&world.context, 5).await.unwrap();
     assert_eq!(checked.lost(), 1);
-    let [trouble] = checked.unreadable.as_slice() else { panic!("{:?}", checked.unreadable) };
-    assert_eq!((trouble.reason.as_str(), trouble.units), ("above the limit of 5000 bytes for one unit", 1));
+    let [trouble] = checked.unreadable.as_slice() else {
+        panic!("{:?}", checked.unreadable)
+    };
+    assert_eq!(
+        (trouble.reason.as_str(), trouble.units),
+        ("above the limit of 5000 bytes for one unit", 1)
+    );
     assert_eq!(trouble.examples[0].unit, "app-00003");
 
     world.up(5).await.unwrap();
     let kept = entries(&world).await;
     assert_eq!(kept.keys().collect::<Vec<_>>(), ["app-00003"]);
-    assert!(kept["app-00003"].reason.contains("above the limit of 5000"), "{}", kept["app-00003"].reason);
+    assert!(
+        kept["app-00003"].reason.contains("above the limit of 5000"),
+        "{}",
+        kept["app-00003"].reason
+    );
     assert!(world.count("bbs_quarantine_part").await > 1);
     assert_eq!(world.rows("desired_lrps").await.len(), 19);
 
     world.down(1).await.unwrap();
     assert_eq!(world.everything().await, first);
-    assert_eq!((world.count("bbs_quarantine").await, world.count("bbs_quarantine_part").await), (0, 0));
+    assert_eq!(
+        (
+            world.count("bbs_quarantine").await,
+            world.count("bbs_quarantine_part").await
+        ),
+        (0, 0)
+    );
 }

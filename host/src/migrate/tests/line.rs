@@ -28,7 +28,12 @@ impl Transform for NativeMigration {
         &self.digest
     }
 
-    fn apply(&self, direction: Direction, run: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
+    fn apply(
+        &self,
+        direction: Direction,
+        run: &RunArguments,
+        batch: &Batch,
+    ) -> Result<Outcome, TransformError> {
         (self.function)(direction, run, batch).map_err(|reason| TransformError {
             is_slow: reason.contains(SLOW),
             module: self.manifest.name.clone(),
@@ -45,24 +50,44 @@ pub(super) fn none(_: Direction, _: &RunArguments, _: &Batch) -> Result<Outcome,
 }
 
 pub(super) fn column(name: &str, kind: ColumnType) -> Column {
-    Column { name: name.to_owned(), kind, nullable: false, default: None, sealing: Sealing::Plain }
+    Column {
+        name: name.to_owned(),
+        kind,
+        nullable: false,
+        default: None,
+        sealing: Sealing::Plain,
+    }
 }
 
 pub(super) fn nullable(name: &str, kind: ColumnType) -> Column {
-    Column { nullable: true, ..column(name, kind) }
+    Column {
+        nullable: true,
+        ..column(name, kind)
+    }
 }
 
 pub(super) fn defaulted(name: &str, kind: ColumnType, default: Literal) -> Column {
-    Column { default: Some(default), ..column(name, kind) }
+    Column {
+        default: Some(default),
+        ..column(name, kind)
+    }
 }
 
 pub(super) fn sealed(name: &str, sealing: Sealing) -> Column {
-    Column { sealing, ..column(name, ColumnType::LongText) }
+    Column {
+        sealing,
+        ..column(name, ColumnType::LongText)
+    }
 }
 
 pub(super) fn access(table: &str, reads: &[&str], writes: &[&str], reshapes: bool) -> Access {
     let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-    Access { table: table.to_owned(), reads: owned(reads), writes: owned(writes), reshapes }
+    Access {
+        table: table.to_owned(),
+        reads: owned(reads),
+        writes: owned(writes),
+        reshapes,
+    }
 }
 
 pub(super) fn manifest(version: DataVersion, name: &str, changes: Vec<Change>) -> Manifest {
@@ -81,11 +106,18 @@ pub(super) fn manifest(version: DataVersion, name: &str, changes: Vec<Change>) -
 
 pub(super) fn native(manifest: Manifest, function: RowFunction) -> Arc<dyn Transform> {
     let digest = format!("digest-of-{}", manifest.version);
-    Arc::new(NativeMigration { manifest, digest, function })
+    Arc::new(NativeMigration {
+        manifest,
+        digest,
+        function,
+    })
 }
 
 fn index(name: &str, columns: &[&str]) -> Index {
-    Index { name: name.to_owned(), columns: columns.iter().map(|&c| c.to_owned()).collect() }
+    Index {
+        name: name.to_owned(),
+        columns: columns.iter().map(|&c| c.to_owned()).collect(),
+    }
 }
 
 /// 1: `apps`, `instances` and `domains`; the last has no units.
@@ -135,18 +167,42 @@ fn first() -> Arc<dyn Transform> {
 /// 2: `routes` becomes sealed, without a row function.
 fn second() -> Arc<dyn Transform> {
     let column = sealed("routes", Sealing::Sealed);
-    native(manifest(2, "seal-routes", vec![Change::AlterColumn { table: "desired_lrps".into(), column }]), none)
+    native(
+        manifest(
+            2,
+            "seal-routes",
+            vec![Change::AlterColumn {
+                table: "desired_lrps".into(),
+                column,
+            }],
+        ),
+        none,
+    )
 }
 
-/// 3: `presence` in the key in the place of `evacuating`, which cannot express suspects: they are kept as residue.
+/// 3: `presence` in the key in the place of `evacuating`, which cannot express suspects: they are
+/// kept as residue.
 fn third() -> Arc<dyn Transform> {
     let presence = defaulted("presence", ColumnType::Integer, Literal::Integer(0));
     let key = ["guid", "place", "presence"].map(str::to_owned).to_vec();
     let changes = vec![
-        Change::AddColumn { table: "actual_lrps".into(), column: presence },
-        Change::SetPrimaryKey { table: "actual_lrps".into(), columns: key },
+        Change::AddColumn {
+            table: "actual_lrps".into(),
+            column: presence,
+        },
+        Change::SetPrimaryKey {
+            table: "actual_lrps".into(),
+            columns: key,
+        },
     ];
-    let all = ["guid", "place", "evacuating", "state", "net_info", "presence"];
+    let all = [
+        "guid",
+        "place",
+        "evacuating",
+        "state",
+        "net_info",
+        "presence",
+    ];
     let manifest = Manifest {
         up: vec![access("actual_lrps", &all[..5], &all, true)],
         down: vec![access("actual_lrps", &all, &["evacuating"], true)],
@@ -156,14 +212,23 @@ fn third() -> Arc<dyn Transform> {
     native(manifest, keep_suspects)
 }
 
-const ROW: [Encoding; 6] =
-    [Encoding::Text, Encoding::Integer, Encoding::Boolean, Encoding::Text, Encoding::Text, Encoding::Integer];
+const ROW: [Encoding; 6] = [
+    Encoding::Text,
+    Encoding::Integer,
+    Encoding::Boolean,
+    Encoding::Text,
+    Encoding::Text,
+    Encoding::Integer,
+];
 const SUSPECT: Value<'static> = Value::Integer(2);
 
 /// Down: suspects are removed and encoded one after another. Up: they come back.
 fn keep_suspects(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let table = &batch.tables[0];
-    let mut shape = Shape { unit_offsets: vec![0], origins: Vec::new() };
+    let mut shape = Shape {
+        unit_offsets: vec![0],
+        origins: Vec::new(),
+    };
     let mut columns: Vec<_> = match direction {
         Direction::Up => ROW.map(ColumnBuilder::new).into(),
         Direction::Down => vec![ColumnBuilder::new(Encoding::Boolean)],
@@ -186,7 +251,11 @@ fn keep_suspects(direction: Direction, _: &RunArguments, batch: &Batch) -> Resul
             }
             shape.origins.push(row);
         }
-        let mut kept = batch.residue.get(unit).and_then(Option::as_deref).unwrap_or_default();
+        let mut kept = batch
+            .residue
+            .get(unit)
+            .and_then(Option::as_deref)
+            .unwrap_or_default();
         while !kept.is_empty() {
             for column in &mut columns {
                 let (value, rest) = Value::decode(kept).unwrap();
@@ -195,21 +264,41 @@ fn keep_suspects(direction: Direction, _: &RunArguments, batch: &Batch) -> Resul
             }
             shape.origins.push(NEW_ROW);
         }
-        shape.unit_offsets.push(u32::try_from(shape.origins.len()).unwrap());
+        shape
+            .unit_offsets
+            .push(u32::try_from(shape.origins.len()).unwrap());
         residue.push((!left.is_empty()).then_some(left));
     }
     let columns = columns.into_iter().map(ColumnBuilder::finish).collect();
-    Ok(Outcome { tables: vec![Written { shape: Some(shape), columns }], refused: Vec::new(), residue })
+    Ok(Outcome {
+        tables: vec![Written {
+            shape: Some(shape),
+            columns,
+        }],
+        refused: Vec::new(),
+        residue,
+    })
 }
 
-/// 4: the tags of an app, until then the part of `run_info` after `tags=`, get a column of their own.
+/// 4: the tags of an app, until then the part of `run_info` after `tags=`, get a column of their
+/// own.
 fn fourth() -> Arc<dyn Transform> {
-    let tags = Column { nullable: true, ..sealed("tags", Sealing::Sealed) };
+    let tags = Column {
+        nullable: true,
+        ..sealed("tags", Sealing::Sealed)
+    };
     let changes = vec![
-        Change::AddColumn { table: "desired_lrps".into(), column: tags },
         Change::AddColumn {
             table: "desired_lrps".into(),
-            column: defaulted("record_version", ColumnType::BigInteger, Literal::Integer(0)),
+            column: tags,
+        },
+        Change::AddColumn {
+            table: "desired_lrps".into(),
+            column: defaulted(
+                "record_version",
+                ColumnType::BigInteger,
+                Literal::Integer(0),
+            ),
         },
     ];
     let manifest = Manifest {
@@ -223,7 +312,9 @@ fn split_tags(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, 
     let table = &batch.tables[0];
     let mut tags = ColumnBuilder::new(Encoding::Text);
     for row in 0..*table.unit_offsets.last().unwrap() as usize {
-        let Value::Text(run_info) = table.columns[0].get(Encoding::Text, row) else { return Err("NULL".into()) };
+        let Value::Text(run_info) = table.columns[0].get(Encoding::Text, row) else {
+            return Err("NULL".into());
+        };
         let text = String::from_utf8_lossy(run_info);
         if text.contains("trap") {
             return Err("it trapped".to_owned());
@@ -231,15 +322,24 @@ fn split_tags(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, 
         let (_, found) = text.split_once("tags=").ok_or("run_info has no tags")?;
         tags.push(Value::Text(found.as_bytes()));
     }
-    let written = Written { shape: None, columns: vec![tags.finish()] };
-    Ok(Outcome { tables: vec![written], ..Outcome::default() })
+    let written = Written {
+        shape: None,
+        columns: vec![tags.finish()],
+    };
+    Ok(Outcome {
+        tables: vec![written],
+        ..Outcome::default()
+    })
 }
 
 /// 5: additive only, and a table of Diego's.
 fn fifth() -> Arc<dyn Transform> {
     let health = Table {
         name: "bbs_health_check".into(),
-        columns: vec![column("id", ColumnType::Integer), column("time", ColumnType::BigInteger)],
+        columns: vec![
+            column("id", ColumnType::Integer),
+            column("time", ColumnType::BigInteger),
+        ],
         primary_key: vec!["id".into()],
         indexes: Vec::new(),
         partition_key: None,
@@ -250,8 +350,14 @@ fn fifth() -> Arc<dyn Transform> {
             table: "desired_lrps".into(),
             column: defaulted("strategy", ColumnType::Integer, Literal::Integer(0)),
         },
-        Change::AddColumn { table: "actual_lrps".into(), column: nullable("zone", ColumnType::Text) },
-        Change::CreateIndex { table: "actual_lrps".into(), index: index("instances_zone_idx", &["zone"]) },
+        Change::AddColumn {
+            table: "actual_lrps".into(),
+            column: nullable("zone", ColumnType::Text),
+        },
+        Change::CreateIndex {
+            table: "actual_lrps".into(),
+            index: index("instances_zone_idx", &["zone"]),
+        },
     ];
     native(manifest(5, "strategy", changes), none)
 }
@@ -271,26 +377,51 @@ fn sixth() -> Arc<dyn Transform> {
         to: "fixed_lrps".into(),
     };
     let changes = vec![
-        Change::RenameTable { from: "desired_lrps".into(), to: "mutable_lrps".into() },
+        Change::RenameTable {
+            from: "desired_lrps".into(),
+            to: "mutable_lrps".into(),
+        },
         Change::CreateTable(fixed),
         moved("run_info"),
         moved("strategy"),
-        Change::RenameColumn { table: "mutable_lrps".into(), from: "annotation".into(), to: "note".into() },
+        Change::RenameColumn {
+            table: "mutable_lrps".into(),
+            from: "annotation".into(),
+            to: "note".into(),
+        },
     ];
     native(manifest(6, "split-apps", changes), none)
 }
 
 /// 7: a longer key, with a column that has the same value in every row.
 fn seventh() -> Arc<dyn Transform> {
-    let kind = defaulted("kind", ColumnType::Varchar(20), Literal::Text("it's".into()));
+    let kind = defaulted(
+        "kind",
+        ColumnType::Varchar(20),
+        Literal::Text("it's".into()),
+    );
     let changes = vec![
-        Change::AddColumn { table: "fixed_lrps".into(), column: kind },
-        Change::SetPrimaryKey { table: "fixed_lrps".into(), columns: vec!["guid".into(), "kind".into()] },
+        Change::AddColumn {
+            table: "fixed_lrps".into(),
+            column: kind,
+        },
+        Change::SetPrimaryKey {
+            table: "fixed_lrps".into(),
+            columns: vec!["guid".into(), "kind".into()],
+        },
     ];
     native(manifest(7, "kinds", changes), none)
 }
 
 /// All migrations, oldest first.
 pub(super) fn all() -> Vec<Arc<dyn Transform>> {
-    vec![first(), second(), third(), fourth(), fifth(), sixth(), seventh()]
+    vec![
+        first(),
+        second(),
+        third(),
+        fourth(),
+        fifth(),
+        sixth(),
+        seventh(),
+    ]
 }

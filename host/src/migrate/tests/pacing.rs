@@ -1,5 +1,5 @@
-//! The size of batches: it follows the time that they take and is measured in units, whatever the number of rows of a
-//! unit.
+//! The size of batches: it follows the time that they take and is measured in units, whatever the
+//! number of rows of a unit.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -20,15 +20,25 @@ static LARGEST_CALL: AtomicUsize = AtomicUsize::new(0);
 fn note_units(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let table = &batch.tables[0];
     LARGEST_CALL.fetch_max(table.unit_offsets.len() - 1, Ordering::Relaxed);
-    let written = Written { shape: None, columns: table.columns.clone() };
-    Ok(Outcome { tables: vec![written], ..Outcome::default() })
+    let written = Written {
+        shape: None,
+        columns: table.columns.clone(),
+    };
+    Ok(Outcome {
+        tables: vec![written],
+        ..Outcome::default()
+    })
 }
 
-/// Goal: a batch that takes longer than `batch_time` is followed by a smaller one, however many rows its units have.
-/// Method: 2000 units of 6 rows, a time that every batch exceeds, and a row function that records the number of units.
+/// Goal: a batch that takes longer than `batch_time` is followed by a smaller one, however many
+/// rows its units have. Method: 2000 units of 6 rows, a time that every batch exceeds, and a row
+/// function that records the number of units.
 #[tokio::test]
 async fn slow_batches_of_units_with_many_rows_do_not_grow() {
-    let tuning = Tuning { batch_time: Duration::from_nanos(1), ..Tuning::default() };
+    let tuning = Tuning {
+        batch_time: Duration::from_nanos(1),
+        ..Tuning::default()
+    };
     let mut world = TestEngine::with_rows(2000).await.tuned(tuning);
     world
         .execute(
@@ -39,28 +49,53 @@ async fn slow_batches_of_units_with_many_rows_do_not_grow() {
         .await;
     assert_eq!(world.count("actual_lrps").await, 12_000);
     let access = line::access("actual_lrps", &["state"], &["state"], false);
-    let manifest = Manifest { up: vec![access], ..line::manifest(2, "notes-units", Vec::new()) };
+    let manifest = Manifest {
+        up: vec![access],
+        ..line::manifest(2, "notes-units", Vec::new())
+    };
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, note_units)];
     world.up(2).await.unwrap();
     assert_eq!(world.count("actual_lrps").await, 12_000);
     assert_eq!(LARGEST_CALL.load(Ordering::Relaxed), FIRST_BATCH);
 }
 
-/// Goal: a range that is copied inside the database is bounded in bytes too.
-/// Method: a budget of one row, tables that are split without a row function, and the size of the last batch.
+/// Goal: a range that is copied inside the database is bounded in bytes too. Method: a budget of
+/// one row, tables that are split without a row function, and the size of the last batch.
 #[tokio::test]
 async fn ranges_copied_inside_the_database_are_bounded_in_bytes() {
     for (bytes, units) in [(1, 1), (u64::MAX, 20)] {
-        let world = TestEngine::with_rows(20).await.tuned(Tuning { batch_bytes: bytes, ..Tuning::default() });
+        let world = TestEngine::with_rows(20).await.tuned(Tuning {
+            batch_bytes: bytes,
+            ..Tuning::default()
+        });
         world.up(5).await.unwrap();
         let fence = Fence::raise(&world.context.database).await.unwrap();
         let layouts = layout_history(&world.context.migrations).unwrap();
-        let work = Work::new(&world.context, Way::within(&layouts, 5, 6), std::collections::BTreeSet::new()).unwrap();
+        let work = Work::new(
+            &world.context,
+            Way::within(&layouts, 5, 6),
+            std::collections::BTreeSet::new(),
+        )
+        .unwrap();
         let (job, _) = begin(&world.context, &fence, work, false).await.unwrap();
-        assert!(!job.visits_units(job.lens.tables["fixed_lrps"].group), "nothing of it is computed");
+        assert!(
+            !job.visits_units(job.lens.tables["fixed_lrps"].group),
+            "nothing of it is computed"
+        );
         prepare(&world.context, &fence, &job, false).await.unwrap();
-        copy::copy(&world.context, &fence, &job, &Arc::new(UnitBudget::of(None))).await.unwrap();
-        assert_eq!(world.context.progress.snapshot().batch.unwrap().units, units, "{bytes} bytes");
+        copy::copy(
+            &world.context,
+            &fence,
+            &job,
+            &Arc::new(UnitBudget::of(None)),
+        )
+        .await
+        .unwrap();
+        assert_eq!(
+            world.context.progress.snapshot().batch.unwrap().units,
+            units,
+            "{bytes} bytes"
+        );
         assert_eq!(world.count("fixed_lrps__6").await, 20);
     }
 }

@@ -9,24 +9,47 @@ use crate::migrate::*;
 
 #[tokio::test]
 async fn unit_that_a_module_refuses_stops_the_migration_by_name() {
-    for (run_info, reason) in [("no such thing", "run_info has no tags"), ("trap tags=", "it trapped")] {
+    for (run_info, reason) in [
+        ("no such thing", "run_info has no tags"),
+        ("trap tags=", "it trapped"),
+    ] {
         let world = TestEngine::with_rows(20).await;
         world.set_run_info("app-00013", run_info).await;
         let before = world.everything().await;
         let error = at_unit(world.up(5).await.unwrap_err());
-        let MigrateError::Unit { unit, replay, source } = &error else { panic!("{error}") };
+        let MigrateError::Unit {
+            unit,
+            replay,
+            source,
+        } = &error
+        else {
+            panic!("{error}")
+        };
         assert_eq!(unit, "app-00013");
         assert!(source.to_string().contains(reason), "{source}");
         assert!(source.to_string().contains("digest-of-4"), "{source}");
-        assert!(source.to_string().contains("up of migration 4 (split-tags"), "{source}");
+        assert!(
+            source.to_string().contains("up of migration 4 (split-tags"),
+            "{source}"
+        );
         let sealed = std::fs::read(replay.as_ref().expect("a replay file")).unwrap();
-        let replay = world.context.keyring.open(crate::layout::schema::Sealing::Sealed, &sealed).unwrap();
+        let replay = world
+            .context
+            .keyring
+            .open(crate::layout::schema::Sealing::Sealed, &sealed)
+            .unwrap();
         assert!(String::from_utf8(replay).unwrap().contains("app-00013"));
-        assert!(!String::from_utf8_lossy(&sealed).contains("app-00013"), "the file is sealed");
+        assert!(
+            !String::from_utf8_lossy(&sealed).contains("app-00013"),
+            "the file is sealed"
+        );
         assert_eq!(world.version().await, (1, 5));
         assert_eq!(world.everything().await, before);
         world.set_run_info("app-00013", "run 13 tags=t13").await;
-        assert_eq!(world.up(5).await.unwrap(), Decision::Continue { from: 1, to: 5 });
+        assert_eq!(
+            world.up(5).await.unwrap(),
+            Decision::Continue { from: 1, to: 5 }
+        );
         assert_eq!(world.rows("desired_lrps").await[13]["tags"], "t13");
     }
 }
@@ -34,7 +57,9 @@ async fn unit_that_a_module_refuses_stops_the_migration_by_name() {
 #[tokio::test]
 async fn record_that_does_not_open_stops_the_migration_by_name() {
     let world = TestEngine::with_rows(20).await;
-    world.execute("UPDATE desired_lrps SET run_info = '02AAAA' WHERE guid = 'app-00007'").await;
+    world
+        .execute("UPDATE desired_lrps SET run_info = '02AAAA' WHERE guid = 'app-00007'")
+        .await;
     let error = at_unit(world.up(5).await.unwrap_err());
     assert!(
         matches!(&error, MigrateError::Record { unit, table, column, .. }
@@ -52,19 +77,41 @@ async fn record_that_does_not_open_stops_the_migration_by_name() {
 async fn undeclared_column_is_not_opened() {
     let world = TestEngine::with_rows(5).await;
     world.up(4).await.unwrap();
-    world.execute("UPDATE desired_lrps SET run_info = 'not a record' WHERE guid = 'app-00002'").await;
-    world.execute("UPDATE desired_lrps SET routes = 'nor is this'").await;
+    world
+        .execute("UPDATE desired_lrps SET run_info = 'not a record' WHERE guid = 'app-00002'")
+        .await;
+    world
+        .execute("UPDATE desired_lrps SET routes = 'nor is this'")
+        .await;
     world.up(6).await.unwrap();
-    assert_eq!(world.text("SELECT run_info FROM fixed_lrps WHERE guid = 'app-00002'").await, "not a record");
-    assert_eq!(world.text("SELECT DISTINCT routes FROM mutable_lrps").await, "nor is this");
+    assert_eq!(
+        world
+            .text("SELECT run_info FROM fixed_lrps WHERE guid = 'app-00002'")
+            .await,
+        "not a record"
+    );
+    assert_eq!(
+        world.text("SELECT DISTINCT routes FROM mutable_lrps").await,
+        "nor is this"
+    );
 }
 
 #[tokio::test]
 async fn unit_above_the_limit_is_refused_by_name() {
-    let world = TestEngine::with_rows(5).await.tuned(Tuning { unit_bytes: 5_000, ..Tuning::default() });
-    world.execute("UPDATE desired_lrps SET annotation = printf('%6000s', '') WHERE guid = 'app-00003'").await;
+    let world = TestEngine::with_rows(5).await.tuned(Tuning {
+        unit_bytes: 5_000,
+        ..Tuning::default()
+    });
+    world
+        .execute(
+            "UPDATE desired_lrps SET annotation = printf('%6000s', '') WHERE guid = 'app-00003'",
+        )
+        .await;
     let error = at_unit(world.up(5).await.unwrap_err());
-    assert!(matches!(&error, MigrateError::UnitTooLarge { unit, limit: 5_000, .. } if unit == "app-00003"), "{error}");
+    assert!(
+        matches!(&error, MigrateError::UnitTooLarge { unit, limit: 5_000, .. } if unit == "app-00003"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -72,11 +119,17 @@ async fn another_module_for_a_version_that_ran_is_an_error() {
     let mut world = TestEngine::with_rows(2).await;
     world.up(4).await.unwrap();
     let manifest = all()[3].manifest().clone();
-    world.context.migrations[3] =
-        std::sync::Arc::new(line::NativeMigration { manifest, digest: "other".into(), function: line::none });
+    world.context.migrations[3] = std::sync::Arc::new(line::NativeMigration {
+        manifest,
+        digest: "other".into(),
+        function: line::none,
+    });
     for version in [4, 5] {
         let error = world.up(version).await.unwrap_err();
-        assert!(matches!(&error, MigrateError::DigestChanged { version: 4, .. }), "{error}");
+        assert!(
+            matches!(&error, MigrateError::DigestChanged { version: 4, .. }),
+            "{error}"
+        );
     }
 }
 
@@ -87,7 +140,10 @@ async fn catalog_without_a_module_that_ran_is_refused() {
     let missing = world.context.migrations.remove(3);
     for version in [5, 6] {
         let error = world.up(version).await.unwrap_err();
-        assert!(matches!(&error, MigrateError::RanAndIsMissing { version: 4, .. }), "{error}");
+        assert!(
+            matches!(&error, MigrateError::RanAndIsMissing { version: 4, .. }),
+            "{error}"
+        );
     }
     world.context.migrations.insert(3, missing);
     world.down(3).await.unwrap();
@@ -102,8 +158,23 @@ async fn module_inserted_below_those_that_ran_is_refused_without_a_newer_version
     world.up(5).await.unwrap();
     world.context.migrations.insert(3, inserted);
     let error = world.up(5).await.unwrap_err();
-    assert!(matches!(&error, MigrateError::Inserted { version: 4, current: 5, .. }), "{error}");
-    assert!(error.to_string().contains("add a migration above 5 (an empty one suffices)"), "{error}");
+    assert!(
+        matches!(
+            &error,
+            MigrateError::Inserted {
+                version: 4,
+                current: 5,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("add a migration above 5 (an empty one suffices)"),
+        "{error}"
+    );
     world.down(3).await.unwrap();
     world.up(5).await.unwrap();
 }
@@ -118,7 +189,9 @@ async fn migrations_that_another_bbs_ran_since_are_not_taken_for_inserted() {
     assert_eq!(world.up(2).await.unwrap(), Decision::Serve);
     world.context.migrations.extend(newer);
     world.up(3).await.unwrap();
-    world.execute("DELETE FROM bbs_applied_version WHERE version = 3").await;
+    world
+        .execute("DELETE FROM bbs_applied_version WHERE version = 3")
+        .await;
     assert_eq!(world.up(3).await.unwrap(), Decision::Serve);
     world.up(5).await.unwrap();
 }
@@ -129,8 +202,11 @@ async fn reversed_version_may_be_applied_again_with_another_module() {
     world.up(2).await.unwrap();
     world.down(1).await.unwrap();
     let manifest = all()[1].manifest().clone();
-    world.context.migrations[1] =
-        std::sync::Arc::new(line::NativeMigration { manifest, digest: "other".into(), function: line::none });
+    world.context.migrations[1] = std::sync::Arc::new(line::NativeMigration {
+        manifest,
+        digest: "other".into(),
+        function: line::none,
+    });
     world.up(2).await.unwrap();
     assert_eq!(world.version().await, (2, 2));
 }
@@ -141,10 +217,16 @@ async fn down_across_a_one_way_migration_is_refused_before_a_write() {
     world.up(2).await.unwrap();
     let mut manifest = all()[1].manifest().clone();
     manifest.reversible = false;
-    world.context.migrations[1] =
-        std::sync::Arc::new(line::NativeMigration { manifest, digest: "digest-of-2".into(), function: line::none });
+    world.context.migrations[1] = std::sync::Arc::new(line::NativeMigration {
+        manifest,
+        digest: "digest-of-2".into(),
+        function: line::none,
+    });
     let error = world.down(1).await.unwrap_err();
-    assert!(matches!(error, MigrateError::NotReversible { version: 2, .. }), "{error}");
+    assert!(
+        matches!(error, MigrateError::NotReversible { version: 2, .. }),
+        "{error}"
+    );
     assert_eq!(world.version().await, (2, 2));
 }
 
@@ -152,19 +234,37 @@ async fn down_across_a_one_way_migration_is_refused_before_a_write() {
 async fn versions_that_the_catalog_does_not_have_are_errors() {
     let world = TestEngine::with_rows(2).await;
     world.up(3).await.unwrap();
-    assert!(matches!(world.down(0).await.unwrap_err(), MigrateError::NotReversible { version: 1, .. }));
-    world.execute("UPDATE configurations SET value = '{\"CurrentVersion\":2000}' WHERE id = 'version'").await;
+    assert!(matches!(
+        world.down(0).await.unwrap_err(),
+        MigrateError::NotReversible { version: 1, .. }
+    ));
+    world
+        .execute(
+            "UPDATE configurations SET value = '{\"CurrentVersion\":2000}' WHERE id = 'version'",
+        )
+        .await;
     let error = world.down(2).await.unwrap_err();
-    assert!(matches!(error, MigrateError::UnknownVersion { version: 2000 }), "{error}");
-    world.execute("UPDATE configurations SET value = 'nonsense' WHERE id = 'version'").await;
-    assert!(matches!(world.up(3).await.unwrap_err(), MigrateError::UnreadableVersion { .. }));
+    assert!(
+        matches!(error, MigrateError::UnknownVersion { version: 2000 }),
+        "{error}"
+    );
+    world
+        .execute("UPDATE configurations SET value = 'nonsense' WHERE id = 'version'")
+        .await;
+    assert!(matches!(
+        world.up(3).await.unwrap_err(),
+        MigrateError::UnreadableVersion { .. }
+    ));
 }
 
 #[tokio::test]
 async fn version_row_without_target_means_target_equals_current() {
     let world = TestEngine::with_rows(2).await;
     world.execute("UPDATE configurations SET value = '{\"CurrentVersion\":1,\"Other\":2}' WHERE id = 'version'").await;
-    assert_eq!(world.up(2).await.unwrap(), Decision::Begin { from: 1, to: 2 });
+    assert_eq!(
+        world.up(2).await.unwrap(),
+        Decision::Begin { from: 1, to: 2 }
+    );
 }
 
 #[tokio::test]
@@ -173,14 +273,26 @@ async fn database_without_version_is_fresh_unless_known_tables_have_rows() {
     world.execute("CREATE TABLE locks (path TEXT)").await;
     world.execute("INSERT INTO locks VALUES ('bbs')").await;
     world.execute("CREATE TABLE tasks (anything TEXT)").await;
-    world.execute("CREATE TABLE desired_lrps (anything TEXT)").await;
-    world.execute("INSERT INTO desired_lrps VALUES ('a row')").await;
+    world
+        .execute("CREATE TABLE desired_lrps (anything TEXT)")
+        .await;
+    world
+        .execute("INSERT INTO desired_lrps VALUES ('a row')")
+        .await;
     let before = world.master().await;
     let decision = world.up(5).await.unwrap();
-    assert_eq!(decision, Decision::ShutDown(Reason::Unversioned { tables: vec!["desired_lrps".into()] }));
+    assert_eq!(
+        decision,
+        Decision::ShutDown(Reason::Unversioned {
+            tables: vec!["desired_lrps".into()]
+        })
+    );
     assert_eq!(world.master().await, before, "nothing was written");
     world.execute("DELETE FROM desired_lrps").await;
-    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 0, to: 5 });
+    assert_eq!(
+        world.up(5).await.unwrap(),
+        Decision::Begin { from: 0, to: 5 }
+    );
     assert_eq!(world.count("locks").await, 1);
     world.assert_layout(5).await;
 }
@@ -192,16 +304,30 @@ async fn foreign_table_survives_whatever_its_name() {
     world.execute("CREATE TABLE things__77 (mine TEXT)").await;
     world.up(5).await.unwrap();
     world.down(1).await.unwrap();
-    assert_eq!((world.count("locks__2024").await, world.count("things__77").await), (0, 0), "both are there, empty");
+    assert_eq!(
+        (
+            world.count("locks__2024").await,
+            world.count("things__77").await
+        ),
+        (0, 0),
+        "both are there, empty"
+    );
 }
 
 #[tokio::test]
 async fn table_in_the_way_that_has_rows_is_not_dropped() {
     let world = TestEngine::with_rows(1).await;
-    world.execute("CREATE TABLE bbs_health_check (mine TEXT)").await;
-    world.execute("INSERT INTO bbs_health_check VALUES ('a row')").await;
+    world
+        .execute("CREATE TABLE bbs_health_check (mine TEXT)")
+        .await;
+    world
+        .execute("INSERT INTO bbs_health_check VALUES ('a row')")
+        .await;
     let error = world.up(5).await.unwrap_err();
-    assert!(matches!(&error, MigrateError::TableInTheWay { table } if table == "bbs_health_check"), "{error}");
+    assert!(
+        matches!(&error, MigrateError::TableInTheWay { table } if table == "bbs_health_check"),
+        "{error}"
+    );
     assert_eq!(world.count("bbs_health_check").await, 1);
 }
 
@@ -210,9 +336,16 @@ async fn table_that_differs_from_its_version_stops_the_migration() {
     let world = TestEngine::with_rows(1).await;
     world.execute("DROP INDEX apps_domain_idx").await;
     let error = world.up(5).await.unwrap_err();
-    let MigrateError::SchemaDiffers { table, differences } = &error else { panic!("{error}") };
+    let MigrateError::SchemaDiffers { table, differences } = &error else {
+        panic!("{error}")
+    };
     assert_eq!(table, "desired_lrps");
-    assert!(differences.iter().any(|difference| difference.contains("apps_domain_idx")), "{differences:?}");
+    assert!(
+        differences
+            .iter()
+            .any(|difference| difference.contains("apps_domain_idx")),
+        "{differences:?}"
+    );
     assert_eq!(world.version().await, (1, 1), "nothing was recorded");
 }
 
@@ -220,14 +353,23 @@ async fn table_that_differs_from_its_version_stops_the_migration() {
 #[tokio::test]
 async fn version_zero_is_no_version() {
     let world = TestEngine::empty().await;
-    world.execute("CREATE TABLE configurations (id TEXT PRIMARY KEY, value TEXT)").await;
-    world.execute("INSERT INTO configurations VALUES ('version', '{\"CurrentVersion\":0}')").await;
+    world
+        .execute("CREATE TABLE configurations (id TEXT PRIMARY KEY, value TEXT)")
+        .await;
+    world
+        .execute("INSERT INTO configurations VALUES ('version', '{\"CurrentVersion\":0}')")
+        .await;
     world.execute("CREATE TABLE tasks (anything TEXT)").await;
     world.execute("INSERT INTO tasks VALUES ('a row')").await;
-    let unversioned = Reason::Unversioned { tables: vec!["tasks".into()] };
+    let unversioned = Reason::Unversioned {
+        tables: vec!["tasks".into()],
+    };
     assert_eq!(world.up(5).await.unwrap(), Decision::ShutDown(unversioned));
     world.execute("DELETE FROM tasks").await;
-    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 0, to: 5 });
+    assert_eq!(
+        world.up(5).await.unwrap(),
+        Decision::Begin { from: 0, to: 5 }
+    );
 }
 
 /// A new table, one whose rows were removed, and one with state of an earlier use, each by itself.
@@ -237,19 +379,40 @@ async fn emptied_database_is_begun_anew_without_its_residue() {
     world.up(7).await.unwrap();
     world.down(2).await.unwrap();
     assert!(world.count("bbs_residue").await > 0);
-    world.execute("UPDATE bbs_history SET digest = 'of another module'").await;
-    world.execute("UPDATE bbs_run_arguments SET namespace = 'no UUID'").await;
-    world.execute("CREATE TABLE desired_lrps__7 (guid TEXT)").await;
+    world
+        .execute("UPDATE bbs_history SET digest = 'of another module'")
+        .await;
+    world
+        .execute("UPDATE bbs_run_arguments SET namespace = 'no UUID'")
+        .await;
+    world
+        .execute("CREATE TABLE desired_lrps__7 (guid TEXT)")
+        .await;
     world.execute("CREATE TABLE things__7 (mine TEXT)").await;
     for table in ["desired_lrps", "actual_lrps", "domains"] {
         world.execute(&format!("DELETE FROM {table}")).await;
     }
-    world.execute("DELETE FROM configurations WHERE id = 'version'").await;
-    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 0, to: 5 });
+    world
+        .execute("DELETE FROM configurations WHERE id = 'version'")
+        .await;
+    assert_eq!(
+        world.up(5).await.unwrap(),
+        Decision::Begin { from: 0, to: 5 }
+    );
     world.assert_layout(5).await;
     assert_eq!(world.up(5).await.unwrap(), Decision::Serve);
-    assert_eq!((world.count("bbs_residue").await, world.count("bbs_history").await), (0, 5));
-    assert_eq!(world.leftovers().await, ["things__7"], "it is a foreign table");
+    assert_eq!(
+        (
+            world.count("bbs_residue").await,
+            world.count("bbs_history").await
+        ),
+        (0, 5)
+    );
+    assert_eq!(
+        world.leftovers().await,
+        ["things__7"],
+        "it is a foreign table"
+    );
     world.up(7).await.unwrap();
     world.down(1).await.unwrap();
 }
@@ -257,10 +420,17 @@ async fn emptied_database_is_begun_anew_without_its_residue() {
 #[tokio::test]
 async fn copy_in_the_way_that_has_rows_is_not_dropped() {
     let world = TestEngine::with_rows(1).await;
-    world.execute("CREATE TABLE desired_lrps__5 (mine TEXT)").await;
-    world.execute("INSERT INTO desired_lrps__5 VALUES ('a row')").await;
+    world
+        .execute("CREATE TABLE desired_lrps__5 (mine TEXT)")
+        .await;
+    world
+        .execute("INSERT INTO desired_lrps__5 VALUES ('a row')")
+        .await;
     let error = world.up(5).await.unwrap_err();
-    assert!(matches!(&error, MigrateError::TableInTheWay { table } if table == "desired_lrps__5"), "{error}");
+    assert!(
+        matches!(&error, MigrateError::TableInTheWay { table } if table == "desired_lrps__5"),
+        "{error}"
+    );
     world.execute("DELETE FROM desired_lrps__5").await;
     world.up(5).await.unwrap();
 }
@@ -269,50 +439,103 @@ async fn copy_in_the_way_that_has_rows_is_not_dropped() {
 async fn record_of_an_unknown_version_is_refused_before_a_write() {
     let world = TestEngine::with_rows(3).await;
     world.up(4).await.unwrap();
-    world.execute("UPDATE desired_lrps SET record_version = 2000 WHERE guid = 'app-00001'").await;
+    world
+        .execute("UPDATE desired_lrps SET record_version = 2000 WHERE guid = 'app-00001'")
+        .await;
     for outcome in [world.up(5).await, world.down(1).await] {
         let error = outcome.unwrap_err();
-        let MigrateError::UnknownRecordVersions { table, versions } = &error else { panic!("{error}") };
-        assert_eq!((table.as_str(), versions.as_slice()), ("desired_lrps", &[2000][..]));
+        let MigrateError::UnknownRecordVersions { table, versions } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!(
+            (table.as_str(), versions.as_slice()),
+            ("desired_lrps", &[2000][..])
+        );
         assert_eq!(world.version().await, (4, 4));
     }
     let error = world.up(4).await.unwrap_err();
-    assert!(matches!(error, MigrateError::UnknownRecordVersions { .. }), "it is not served either: {error}");
+    assert!(
+        matches!(error, MigrateError::UnknownRecordVersions { .. }),
+        "it is not served either: {error}"
+    );
 }
 
 #[tokio::test]
 async fn record_of_a_version_above_that_of_the_database_is_refused_before_a_write() {
     let world = TestEngine::with_rows(3).await;
     world.up(4).await.unwrap();
-    world.execute("UPDATE desired_lrps SET record_version = 5 WHERE guid = 'app-00001'").await;
+    world
+        .execute("UPDATE desired_lrps SET record_version = 5 WHERE guid = 'app-00001'")
+        .await;
     for outcome in [world.up(5).await, world.up(4).await, world.down(1).await] {
         let error = outcome.unwrap_err();
-        let MigrateError::RecordVersionsAbove { table, versions, at: 4 } = &error else { panic!("{error}") };
-        assert_eq!((table.as_str(), versions.as_slice()), ("desired_lrps", &[5][..]));
+        let MigrateError::RecordVersionsAbove {
+            table,
+            versions,
+            at: 4,
+        } = &error
+        else {
+            panic!("{error}")
+        };
+        assert_eq!(
+            (table.as_str(), versions.as_slice()),
+            ("desired_lrps", &[5][..])
+        );
         assert_eq!(world.version().await, (4, 4));
     }
-    world.execute("UPDATE desired_lrps SET record_version = 4").await;
+    world
+        .execute("UPDATE desired_lrps SET record_version = 4")
+        .await;
     assert_eq!(world.up(4).await.unwrap(), Decision::Serve);
 }
 
 fn annotate(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let units = batch.tables[0].unit_offsets.len() - 1;
-    let columns = vec![ColumnData::repeat(Encoding::Text, Value::Text(b"new"), units)];
-    Ok(Outcome { tables: vec![Written { shape: None, columns }], ..Outcome::default() })
+    let columns = vec![ColumnData::repeat(
+        Encoding::Text,
+        Value::Text(b"new"),
+        units,
+    )];
+    Ok(Outcome {
+        tables: vec![Written {
+            shape: None,
+            columns,
+        }],
+        ..Outcome::default()
+    })
 }
 
 #[tokio::test]
 async fn records_go_back_to_their_version_where_a_rollback_changes_nothing_else() {
     let mut world = TestEngine::with_rows(3).await;
-    let up = vec![line::access("desired_lrps", &["guid"], &["annotation"], false)];
-    let fifth = line::native(Manifest { up, ..line::manifest(5, "annotate", Vec::new()) }, annotate);
+    let up = vec![line::access(
+        "desired_lrps",
+        &["guid"],
+        &["annotation"],
+        false,
+    )];
+    let fifth = line::native(
+        Manifest {
+            up,
+            ..line::manifest(5, "annotate", Vec::new())
+        },
+        annotate,
+    );
     world.context.migrations.truncate(4);
     world.context.migrations.push(fifth);
-    let versions = async || world.text("SELECT group_concat(DISTINCT record_version) FROM desired_lrps").await;
+    let versions = async || {
+        world
+            .text("SELECT group_concat(DISTINCT record_version) FROM desired_lrps")
+            .await
+    };
     world.up(5).await.unwrap();
     assert_eq!(versions().await, "5");
     world.down(4).await.unwrap();
-    assert_eq!(versions().await, "0", "the column's default: no row function above the column's own is left");
+    assert_eq!(
+        versions().await,
+        "0",
+        "the column's default: no row function above the column's own is left"
+    );
     assert_eq!(world.up(4).await.unwrap(), Decision::Serve);
 }
 
@@ -321,17 +544,34 @@ async fn rollback_lasts_until_a_host_without_the_setting_migrates() {
     let world = TestEngine::with_rows(3).await;
     let run = async || {
         let fence = Fence::raise(&world.context.database).await.unwrap();
-        run(&world.context, &fence, Intent::UpUntilDrained { wanted: 5, back_to: 2 }).await.unwrap()
+        run(
+            &world.context,
+            &fence,
+            Intent::UpUntilDrained {
+                wanted: 5,
+                back_to: 2,
+            },
+        )
+        .await
+        .unwrap()
     };
     assert_eq!(run().await, Decision::Begin { from: 1, to: 5 });
     assert_eq!(run().await, Decision::Serve);
     world.down(2).await.unwrap();
-    assert_eq!([run().await, run().await], [Decision::Stay { at: 2 }, Decision::Stay { at: 2 }]);
+    assert_eq!(
+        [run().await, run().await],
+        [Decision::Stay { at: 2 }, Decision::Stay { at: 2 }]
+    );
     // Another BBS, which keeps no history, has migrated up since: the rollback is over.
     world.up(3).await.unwrap();
-    world.execute("DELETE FROM bbs_history WHERE version = 3 AND direction = 'up' AND seq > 5").await;
+    world
+        .execute("DELETE FROM bbs_history WHERE version = 3 AND direction = 'up' AND seq > 5")
+        .await;
     assert_eq!(run().await, Decision::Begin { from: 3, to: 5 });
     world.down(2).await.unwrap();
-    assert_eq!(world.up(5).await.unwrap(), Decision::Begin { from: 2, to: 5 });
+    assert_eq!(
+        world.up(5).await.unwrap(),
+        Decision::Begin { from: 2, to: 5 }
+    );
     assert_eq!(run().await, Decision::Serve);
 }

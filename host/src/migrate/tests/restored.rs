@@ -1,5 +1,5 @@
-//! Rows of a table that a step drops and the other direction creates again: saved rows, rows that a row function makes
-//! instead, and units that have rows nowhere else.
+//! Rows of a table that a step drops and the other direction creates again: saved rows, rows that a
+//! row function makes instead, and units that have rows nowhere else.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,10 @@ fn accesses() -> Vec<Access> {
 /// One word for each app: its domain in capitals.
 fn shout(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let apps: &TableData = &batch.tables[0];
-    let (mut guids, mut words) = (ColumnBuilder::new(Encoding::Text), ColumnBuilder::new(Encoding::Text));
+    let (mut guids, mut words) = (
+        ColumnBuilder::new(Encoding::Text),
+        ColumnBuilder::new(Encoding::Text),
+    );
     for row in 0..*apps.unit_offsets.last().unwrap() as usize {
         let text = |column: usize| match apps.columns[column].get(Encoding::Text, row) {
             Value::Text(text) => text,
@@ -45,25 +48,56 @@ fn shout(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, Strin
         words.push(Value::Text(&text(1).to_ascii_uppercase()));
     }
     let rows = *apps.unit_offsets.last().unwrap() as usize;
-    let shape = Shape { unit_offsets: apps.unit_offsets.clone(), origins: vec![NEW_ROW; rows] };
-    let made = Written { shape: Some(shape), columns: vec![guids.finish(), words.finish()] };
-    Ok(Outcome { tables: vec![Written { shape: None, columns: Vec::new() }, made], ..Outcome::default() })
+    let shape = Shape {
+        unit_offsets: apps.unit_offsets.clone(),
+        origins: vec![NEW_ROW; rows],
+    };
+    let made = Written {
+        shape: Some(shape),
+        columns: vec![guids.finish(), words.finish()],
+    };
+    Ok(Outcome {
+        tables: vec![
+            Written {
+                shape: None,
+                columns: Vec::new(),
+            },
+            made,
+        ],
+        ..Outcome::default()
+    })
 }
 
 async fn words(world: &TestEngine) -> BTreeMap<String, (String, String)> {
     let rows = world.rows("words").await;
-    rows.into_iter().map(|row| (row["guid"].clone(), (row["word"].clone(), row["note"].clone()))).collect()
+    rows.into_iter()
+        .map(|row| {
+            (
+                row["guid"].clone(),
+                (row["word"].clone(), row["note"].clone()),
+            )
+        })
+        .collect()
 }
 
-/// A unit whose rows were edited, one edited after its rows were dropped, a new one, and a removed one.
+/// A unit whose rows were edited, one edited after its rows were dropped, a new one, and a removed
+/// one.
 async fn edit_words(world: &TestEngine) {
-    world.execute("UPDATE words SET word = 'edited', note = 'kept' WHERE guid = 'app-00000'").await;
-    world.execute("UPDATE words SET word = 'stale', note = 'kept' WHERE guid = 'app-00001'").await;
-    world.execute("DELETE FROM words WHERE guid = 'app-00002'").await;
+    world
+        .execute("UPDATE words SET word = 'edited', note = 'kept' WHERE guid = 'app-00000'")
+        .await;
+    world
+        .execute("UPDATE words SET word = 'stale', note = 'kept' WHERE guid = 'app-00001'")
+        .await;
+    world
+        .execute("DELETE FROM words WHERE guid = 'app-00002'")
+        .await;
 }
 
 async fn edit_apps(world: &TestEngine) {
-    world.execute("UPDATE desired_lrps SET domain = 'other' WHERE guid = 'app-00001'").await;
+    world
+        .execute("UPDATE desired_lrps SET domain = 'other' WHERE guid = 'app-00001'")
+        .await;
     world
         .execute(
             "INSERT INTO desired_lrps (guid, domain, routes, run_info) \
@@ -80,7 +114,8 @@ fn assert_words(found: &BTreeMap<String, (String, String)>) {
         ("app-00003", "D", "NULL"),
         ("app-00009", "NEW", "NULL"),
     ];
-    let expected = expected.map(|(guid, word, note)| (guid.to_owned(), (word.to_owned(), note.to_owned())));
+    let expected =
+        expected.map(|(guid, word, note)| (guid.to_owned(), (word.to_owned(), note.to_owned())));
     assert_eq!(*found, BTreeMap::from(expected));
 }
 
@@ -88,7 +123,10 @@ fn assert_words(found: &BTreeMap<String, (String, String)>) {
 async fn rows_made_by_up_replace_the_kept_rows_of_units_edited_since() {
     let mut world = TestEngine::with_rows(4).await;
     let changes = vec![Change::CreateTable(words_table())];
-    let manifest = Manifest { up: accesses(), ..line::manifest(2, "makes-words", changes) };
+    let manifest = Manifest {
+        up: accesses(),
+        ..line::manifest(2, "makes-words", changes)
+    };
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, shout)];
     world.up(2).await.unwrap();
     edit_words(&world).await;
@@ -102,11 +140,22 @@ async fn rows_made_by_up_replace_the_kept_rows_of_units_edited_since() {
 #[tokio::test]
 async fn rows_made_by_down_replace_the_kept_rows_of_units_edited_since() {
     let mut world = TestEngine::with_rows(4).await;
-    let created =
-        Manifest { up: accesses(), ..line::manifest(2, "makes-words", vec![Change::CreateTable(words_table())]) };
-    let dropped = vec![Change::DropTable { table: "words".into() }];
-    let dropped = Manifest { down: accesses(), ..line::manifest(3, "drops-words", dropped) };
-    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(created, shout), line::native(dropped, shout)];
+    let created = Manifest {
+        up: accesses(),
+        ..line::manifest(2, "makes-words", vec![Change::CreateTable(words_table())])
+    };
+    let dropped = vec![Change::DropTable {
+        table: "words".into(),
+    }];
+    let dropped = Manifest {
+        down: accesses(),
+        ..line::manifest(3, "drops-words", dropped)
+    };
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        line::native(created, shout),
+        line::native(dropped, shout),
+    ];
     world.up(2).await.unwrap();
     edit_words(&world).await;
     world.up(3).await.unwrap();
@@ -118,18 +167,36 @@ async fn rows_made_by_down_replace_the_kept_rows_of_units_edited_since() {
 
 /// The table of words, created under another name.
 fn created_and_renamed() -> Vec<Change> {
-    let staging = Table { name: "staging".into(), ..words_table() };
-    vec![Change::CreateTable(staging), Change::RenameTable { from: "staging".into(), to: "words".into() }]
+    let staging = Table {
+        name: "staging".into(),
+        ..words_table()
+    };
+    vec![
+        Change::CreateTable(staging),
+        Change::RenameTable {
+            from: "staging".into(),
+            to: "words".into(),
+        },
+    ]
 }
 
 #[tokio::test]
 async fn rows_of_a_table_that_was_renamed_as_it_was_created_come_back() {
     let mut world = TestEngine::with_rows(4).await;
-    world.context.migrations =
-        vec![Arc::clone(&all()[0]), line::native(line::manifest(2, "words", created_and_renamed()), line::none)];
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        line::native(
+            line::manifest(2, "words", created_and_renamed()),
+            line::none,
+        ),
+    ];
     world.up(2).await.unwrap();
-    world.execute("INSERT INTO words (guid, word) SELECT guid, domain FROM desired_lrps").await;
-    world.execute("INSERT INTO words (guid, word) VALUES ('of-no-app', 'alone')").await;
+    world
+        .execute("INSERT INTO words (guid, word) SELECT guid, domain FROM desired_lrps")
+        .await;
+    world
+        .execute("INSERT INTO words (guid, word) VALUES ('of-no-app', 'alone')")
+        .await;
     let before = words(&world).await;
     world.down(1).await.unwrap();
     world.up(2).await.unwrap();
@@ -138,9 +205,13 @@ async fn rows_of_a_table_that_was_renamed_as_it_was_created_come_back() {
 }
 
 #[tokio::test]
-async fn rows_made_for_a_table_that_was_renamed_as_it_was_created_replace_kept_rows_of_edited_units() {
+async fn rows_made_for_a_table_that_was_renamed_as_it_was_created_replace_kept_rows_of_edited_units()
+ {
     let mut world = TestEngine::with_rows(4).await;
-    let manifest = Manifest { up: accesses(), ..line::manifest(2, "makes-words", created_and_renamed()) };
+    let manifest = Manifest {
+        up: accesses(),
+        ..line::manifest(2, "makes-words", created_and_renamed())
+    };
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, shout)];
     world.up(2).await.unwrap();
     edit_words(&world).await;
@@ -156,14 +227,24 @@ async fn rows_of_a_table_that_was_renamed_as_it_was_dropped_come_back() {
     let mut world = TestEngine::with_rows(4).await;
     let created = line::manifest(2, "words", vec![Change::CreateTable(words_table())]);
     let dropped = vec![
-        Change::RenameTable { from: "words".into(), to: "old_words".into() },
-        Change::DropTable { table: "old_words".into() },
+        Change::RenameTable {
+            from: "words".into(),
+            to: "old_words".into(),
+        },
+        Change::DropTable {
+            table: "old_words".into(),
+        },
     ];
     let dropped = line::manifest(3, "drops-words", dropped);
-    world.context.migrations =
-        vec![Arc::clone(&all()[0]), line::native(created, line::none), line::native(dropped, line::none)];
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        line::native(created, line::none),
+        line::native(dropped, line::none),
+    ];
     world.up(2).await.unwrap();
-    world.execute("INSERT INTO words (guid, word) SELECT guid, domain FROM desired_lrps").await;
+    world
+        .execute("INSERT INTO words (guid, word) SELECT guid, domain FROM desired_lrps")
+        .await;
     let before = words(&world).await;
     world.up(3).await.unwrap();
     world.down(2).await.unwrap();
@@ -173,22 +254,46 @@ async fn rows_of_a_table_that_was_renamed_as_it_was_dropped_come_back() {
 
 /// Leaves both tables as they are.
 fn pass(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
-    let word = Written { shape: None, columns: batch.tables[1].columns.clone() };
-    Ok(Outcome { tables: vec![Written { shape: None, columns: Vec::new() }, word], ..Outcome::default() })
+    let word = Written {
+        shape: None,
+        columns: batch.tables[1].columns.clone(),
+    };
+    Ok(Outcome {
+        tables: vec![
+            Written {
+                shape: None,
+                columns: Vec::new(),
+            },
+            word,
+        ],
+        ..Outcome::default()
+    })
 }
 
 /// `words` is created empty, and a later step transforms it together with `desired_lrps`.
 async fn with_words_beside_apps(apps: usize) -> TestEngine {
     let mut world = TestEngine::with_rows(apps).await;
     let created = line::manifest(2, "creates-words", vec![Change::CreateTable(words_table())]);
-    let joined =
-        vec![line::access("desired_lrps", &["guid"], &[], false), line::access("words", &["word"], &["word"], false)];
-    let joined = Manifest { up: joined, ..line::manifest(3, "reads-both", Vec::new()) };
-    world.context.migrations =
-        vec![Arc::clone(&all()[0]), line::native(created, line::none), line::native(joined, pass)];
+    let joined = vec![
+        line::access("desired_lrps", &["guid"], &[], false),
+        line::access("words", &["word"], &["word"], false),
+    ];
+    let joined = Manifest {
+        up: joined,
+        ..line::manifest(3, "reads-both", Vec::new())
+    };
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        line::native(created, line::none),
+        line::native(joined, pass),
+    ];
     world.up(3).await.unwrap();
     for unit in ["app-00001", "before-all", "zzz-after-all"] {
-        world.execute(&format!("INSERT INTO words (guid, word) VALUES ('{unit}', 'word of {unit}')")).await;
+        world
+            .execute(&format!(
+                "INSERT INTO words (guid, word) VALUES ('{unit}', 'word of {unit}')"
+            ))
+            .await;
     }
     world
 }
@@ -197,21 +302,48 @@ async fn with_words_beside_apps(apps: usize) -> TestEngine {
 async fn rows_of_a_dropped_table_are_given_back_to_the_record_that_they_belonged_to() {
     let mut world = TestEngine::with_rows(4).await;
     let column = line::nullable("modification_tag_epoch", ColumnType::Varchar(255));
-    let tagged = line::manifest(2, "tags", vec![Change::AddColumn { table: "desired_lrps".into(), column }]);
+    let tagged = line::manifest(
+        2,
+        "tags",
+        vec![Change::AddColumn {
+            table: "desired_lrps".into(),
+            column,
+        }],
+    );
     let made = line::manifest(3, "makes-words", vec![Change::CreateTable(words_table())]);
-    world.context.migrations =
-        vec![Arc::clone(&all()[0]), line::native(tagged, line::none), line::native(made, line::none)];
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        line::native(tagged, line::none),
+        line::native(made, line::none),
+    ];
     world.up(3).await.unwrap();
-    world.execute("UPDATE desired_lrps SET modification_tag_epoch = 'of ' || guid").await;
-    world.execute("INSERT INTO words (guid, word) SELECT guid, domain FROM desired_lrps").await;
-    world.execute("INSERT INTO words (guid, word) VALUES ('of no record', 'x')").await;
+    world
+        .execute("UPDATE desired_lrps SET modification_tag_epoch = 'of ' || guid")
+        .await;
+    world
+        .execute("INSERT INTO words (guid, word) SELECT guid, domain FROM desired_lrps")
+        .await;
+    world
+        .execute("INSERT INTO words (guid, word) VALUES ('of no record', 'x')")
+        .await;
     world.down(2).await.unwrap();
     // Another record under the same key, one that is gone, and one that has changed.
-    world.execute("UPDATE desired_lrps SET modification_tag_epoch = 'made anew' WHERE guid = 'app-00001'").await;
-    world.execute("DELETE FROM desired_lrps WHERE guid = 'app-00002'").await;
-    world.execute("UPDATE desired_lrps SET domain = 'other' WHERE guid = 'app-00003'").await;
+    world
+        .execute(
+            "UPDATE desired_lrps SET modification_tag_epoch = 'made anew' WHERE guid = 'app-00001'",
+        )
+        .await;
+    world
+        .execute("DELETE FROM desired_lrps WHERE guid = 'app-00002'")
+        .await;
+    world
+        .execute("UPDATE desired_lrps SET domain = 'other' WHERE guid = 'app-00003'")
+        .await;
     world.up(3).await.unwrap();
-    assert_eq!(words(&world).await.keys().collect::<Vec<_>>(), ["app-00000", "app-00003", "of no record"]);
+    assert_eq!(
+        words(&world).await.keys().collect::<Vec<_>>(),
+        ["app-00000", "app-00003", "of no record"]
+    );
     assert_eq!(world.count("bbs_residue").await, 0);
 }
 
@@ -234,13 +366,19 @@ async fn units_only_in_a_dropped_table_are_restored_by_partial_runs() {
     let mut parts = 0;
     loop {
         let fence = Fence::raise(&world.context.database).await.unwrap();
-        match run_partially(&world.context, &fence, Intent::Up { wanted: 3 }, Some(1)).await.unwrap() {
+        match run_partially(&world.context, &fence, Intent::Up { wanted: 3 }, Some(1))
+            .await
+            .unwrap()
+        {
             RunOutcome::Partial(_) => parts += 1,
             RunOutcome::Done(_) => break,
         }
     }
     assert_eq!(words(&world).await, before);
-    assert_eq!(parts, 4, "three apps and two words alone, the last of which leaves nothing to do");
+    assert_eq!(
+        parts, 4,
+        "three apps and two words alone, the last of which leaves nothing to do"
+    );
 }
 
 #[tokio::test]
@@ -248,11 +386,15 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
     let world = with_words_beside_apps(3).await;
     world.down(1).await.unwrap();
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    let online::Start::Follow(online) = online::start(&world.context, &fence, Intent::Up { wanted: 3 }).await.unwrap()
+    let online::Start::Follow(online) =
+        online::start(&world.context, &fence, Intent::Up { wanted: 3 })
+            .await
+            .unwrap()
     else {
         panic!("there is something to follow")
     };
-    // A client writes the unit's other row before anything is copied, and the saved row comes back with it.
+    // A client writes the unit's other row before anything is copied, and the saved row comes back
+    // with it.
     let dual_write = online.dual_write();
     let unit = b"before-all".to_vec();
     let held = dual_write.hold(vec!["desired_lrps"], &unit).await;
@@ -260,30 +402,47 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
     let insert = "INSERT INTO desired_lrps (guid, domain, routes, run_info) \
                   SELECT 'before-all', domain, routes, run_info FROM desired_lrps WHERE guid = 'app-00000'";
     tx.execute(crate::database::sql(insert)).await.unwrap();
-    dual_write.changed(&mut tx, &[("desired_lrps".to_owned(), unit)]).await.unwrap();
+    dual_write
+        .changed(&mut tx, &[("desired_lrps".to_owned(), unit)])
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
     drop(held);
     online.copy(&world.context, &fence).await.unwrap();
     online.cut_over(&world.context, &fence).await.unwrap();
     clean_up(&world.context, &fence).await.unwrap();
     let found = words(&world).await;
-    assert_eq!(found.keys().collect::<Vec<_>>(), ["app-00001", "before-all", "zzz-after-all"]);
+    assert_eq!(
+        found.keys().collect::<Vec<_>>(),
+        ["app-00001", "before-all", "zzz-after-all"]
+    );
     assert_eq!(world.count("desired_lrps").await, 4);
     assert_eq!(world.count("bbs_residue").await, 0);
 }
 
-/// A table that a migration renames as well: what is saved has one name below the migration and another above it.
+/// A table that a migration renames as well: what is saved has one name below the migration and
+/// another above it.
 #[tokio::test]
 async fn values_of_a_column_are_given_back_to_a_table_that_is_renamed_with_it() {
     let mut world = TestEngine::with_rows(3).await;
     let changes = vec![
-        Change::RenameTable { from: "desired_lrps".into(), to: "apps".into() },
-        Change::AddColumn { table: "apps".into(), column: line::nullable("note", ColumnType::LongText) },
+        Change::RenameTable {
+            from: "desired_lrps".into(),
+            to: "apps".into(),
+        },
+        Change::AddColumn {
+            table: "apps".into(),
+            column: line::nullable("note", ColumnType::LongText),
+        },
     ];
-    world.context.migrations =
-        vec![Arc::clone(&all()[0]), line::native(line::manifest(2, "renames", changes), line::none)];
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        line::native(line::manifest(2, "renames", changes), line::none),
+    ];
     world.up(2).await.unwrap();
-    world.execute("UPDATE apps SET note = 'kept' WHERE guid = 'app-00001'").await;
+    world
+        .execute("UPDATE apps SET note = 'kept' WHERE guid = 'app-00001'")
+        .await;
     let before = world.everything().await;
     world.down(1).await.unwrap();
     world.up(2).await.unwrap();

@@ -1,4 +1,5 @@
-//! Migrations that refuse too many units to be damaged, and modules that take too long to find them: both stop.
+//! Migrations that refuse too many units to be damaged, and modules that take too long to find
+//! them: both stop.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,10 +16,17 @@ const UNITS: usize = 100;
 
 /// A database whose units a migration takes to version 2 with this row function.
 async fn world(function: line::RowFunction, quarantine_limit: u64) -> TestEngine {
-    let tuning = Tuning { refused_units: RefusedUnits::Quarantine, quarantine_limit, ..Tuning::default() };
+    let tuning = Tuning {
+        refused_units: RefusedUnits::Quarantine,
+        quarantine_limit,
+        ..Tuning::default()
+    };
     let mut world = TestEngine::with_rows(UNITS).await.tuned(tuning);
     let access = line::access("desired_lrps", &["guid"], &["annotation"], false);
-    let manifest = Manifest { up: vec![access], ..line::manifest(2, "faulty", Vec::new()) };
+    let manifest = Manifest {
+        up: vec![access],
+        ..line::manifest(2, "faulty", Vec::new())
+    };
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, function)];
     world
 }
@@ -27,13 +35,25 @@ async fn world(function: line::RowFunction, quarantine_limit: u64) -> TestEngine
 fn ending(batch: &Batch, end: &[u8]) -> usize {
     let units = batch.tables[0].unit_offsets.len() - 1;
     let guid = |unit| batch.tables[0].columns[0].get(Encoding::Text, unit);
-    (0..units).filter(|&unit| matches!(guid(unit), Value::Text(guid) if guid.ends_with(end))).count()
+    (0..units)
+        .filter(|&unit| matches!(guid(unit), Value::Text(guid) if guid.ends_with(end)))
+        .count()
 }
 
 fn written(batch: &Batch) -> Outcome {
     let units = batch.tables[0].unit_offsets.len() - 1;
-    let columns = vec![ColumnData::repeat(Encoding::Text, Value::Text(b"new"), units)];
-    Outcome { tables: vec![Written { shape: None, columns }], ..Outcome::default() }
+    let columns = vec![ColumnData::repeat(
+        Encoding::Text,
+        Value::Text(b"new"),
+        units,
+    )];
+    Outcome {
+        tables: vec![Written {
+            shape: None,
+            columns,
+        }],
+        ..Outcome::default()
+    }
 }
 
 fn fails_for_all(_: Direction, _: &RunArguments, _: &Batch) -> Result<Outcome, String> {
@@ -42,12 +62,20 @@ fn fails_for_all(_: Direction, _: &RunArguments, _: &Batch) -> Result<Outcome, S
 
 /// Fails for ten of a hundred.
 fn fails_for_some(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
-    if ending(batch, b"7") > 0 { Err("it trapped".to_owned()) } else { Ok(written(batch)) }
+    if ending(batch, b"7") > 0 {
+        Err("it trapped".to_owned())
+    } else {
+        Ok(written(batch))
+    }
 }
 
 /// Does not end for one of a hundred.
 fn slow_for_one(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
-    if ending(batch, b"77") > 0 { Err(SLOW.to_owned()) } else { Ok(written(batch)) }
+    if ending(batch, b"77") > 0 {
+        Err(SLOW.to_owned())
+    } else {
+        Ok(written(batch))
+    }
 }
 
 fn slow_for_all(_: Direction, _: &RunArguments, _: &Batch) -> Result<Outcome, String> {
@@ -59,17 +87,32 @@ static SLOW_CALLS: AtomicU32 = AtomicU32::new(0);
 
 async fn is_untouched(world: &TestEngine) -> bool {
     let in_quarantine = quarantined(&world.context).await.unwrap();
-    world.version().await.0 == 1 && world.rows("desired_lrps").await.len() == UNITS && in_quarantine.is_empty()
+    world.version().await.0 == 1
+        && world.rows("desired_lrps").await.len() == UNITS
+        && in_quarantine.is_empty()
 }
 
-/// Goal: a module that fails for every unit does not empty the deployment, whatever the limit, and however often it is started.
+/// Goal: a module that fails for every unit does not empty the deployment, whatever the limit, and
+/// however often it is started.
 #[tokio::test]
 async fn migration_that_refuses_more_than_half_of_the_units_stops() {
     let world = world(fails_for_all, 10_000).await;
     for _ in 0..2 {
         let error = world.up(2).await.unwrap_err();
-        let MigrateError::TooManyRefused { table, refused, all, reason, .. } = &error else { panic!("{error:?}") };
-        assert_eq!((table.as_str(), *refused, *all, reason.as_str()), ("desired_lrps", 100, 100, "it trapped"));
+        let MigrateError::TooManyRefused {
+            table,
+            refused,
+            all,
+            reason,
+            ..
+        } = &error
+        else {
+            panic!("{error:?}")
+        };
+        assert_eq!(
+            (table.as_str(), *refused, *all, reason.as_str()),
+            ("desired_lrps", 100, 100, "it trapped")
+        );
         assert!(error.to_string().contains("`quarantine_limit`"), "{error}");
         assert!(is_untouched(&world).await);
     }
@@ -79,15 +122,32 @@ async fn migration_that_refuses_more_than_half_of_the_units_stops() {
 async fn migration_that_refuses_more_units_than_the_limit_stops() {
     let limited = world(fails_for_some, 9).await;
     let error = limited.up(2).await.unwrap_err();
-    assert!(matches!(error, MigrateError::TooManyRefused { refused: 10, all: 100, limit: 9, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            MigrateError::TooManyRefused {
+                refused: 10,
+                all: 100,
+                limit: 9,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
     assert!(is_untouched(&limited).await);
     let world = world(fails_for_some, 10).await;
     world.up(2).await.unwrap();
-    assert_eq!((world.count("desired_lrps").await, world.count("bbs_quarantine").await), (90, 10));
+    assert_eq!(
+        (
+            world.count("desired_lrps").await,
+            world.count("bbs_quarantine").await
+        ),
+        (90, 10)
+    );
 }
 
-/// Goal: units that went into quarantine before a host was ended count, so that starts do not add up.
-/// Method: runs of twenty units each, with two units at fault in each.
+/// Goal: units that went into quarantine before a host was ended count, so that starts do not add
+/// up. Method: runs of twenty units each, with two units at fault in each.
 #[tokio::test]
 async fn units_of_earlier_runs_count_towards_the_limit() {
     let world = world(fails_for_some, 5).await;
@@ -101,7 +161,18 @@ async fn units_of_earlier_runs_count_towards_the_limit() {
         }
     };
     assert_eq!(runs, 2);
-    assert!(matches!(error, MigrateError::TooManyRefused { refused: 6, all: 100, limit: 5, .. }), "{error:?}");
+    assert!(
+        matches!(
+            error,
+            MigrateError::TooManyRefused {
+                refused: 6,
+                all: 100,
+                limit: 5,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
 }
 
 #[tokio::test]
@@ -109,17 +180,30 @@ async fn single_unit_for_which_a_module_is_slow_is_quarantined_alone() {
     let world = world(slow_for_one, 100).await;
     world.up(2).await.unwrap();
     let entries = quarantined(&world.context).await.unwrap();
-    let [entry] = &entries[..] else { panic!("{entries:?}") };
-    assert_eq!((entry.unit.as_str(), entry.reason.as_str()), ("app-00077", SLOW));
+    let [entry] = &entries[..] else {
+        panic!("{entries:?}")
+    };
+    assert_eq!(
+        (entry.unit.as_str(), entry.reason.as_str()),
+        ("app-00077", SLOW)
+    );
 }
 
-/// Goal: a module whose calls take all their time does not do so for every unit, neither in a migration nor in a check.
+/// Goal: a module whose calls take all their time does not do so for every unit, neither in a
+/// migration nor in a check.
 #[tokio::test]
 async fn module_that_is_slow_for_every_unit_is_called_a_bounded_number_of_times() {
     let world = world(slow_for_all, 10_000).await;
     let error = world.up(2).await.unwrap_err();
-    let MigrateError::SlowModule(source) = &error else { panic!("{error:?}") };
-    assert!(source.to_string().contains("up of migration 2 (faulty, sha256 digest-of-2)"), "{source}");
+    let MigrateError::SlowModule(source) = &error else {
+        panic!("{error:?}")
+    };
+    assert!(
+        source
+            .to_string()
+            .contains("up of migration 2 (faulty, sha256 digest-of-2)"),
+        "{source}"
+    );
     assert_eq!(SLOW_CALLS.swap(0, Ordering::SeqCst), MOST_SLOW_CALLS);
     assert!(is_untouched(&world).await);
     let error = check(&world.context, 2).await.unwrap_err();

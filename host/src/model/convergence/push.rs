@@ -27,13 +27,21 @@ impl Push {
             metric_tags,
         };
         let mut pushes = Vec::new();
-        if let Some(hostnames) = wanted.hostnames.as_ref().filter(|names| hostnames_differ(names, &row.internal_routes))
+        if let Some(hostnames) = wanted
+            .hostnames
+            .as_ref()
+            .filter(|names| hostnames_differ(names, &row.internal_routes))
         {
             pushes.push(push(Some(hostnames.clone()), None));
         }
-        let tags = wanted.metric_tags.as_ref().map(|tags| resolved_tags(tags, row));
+        let tags = wanted
+            .metric_tags
+            .as_ref()
+            .map(|tags| resolved_tags(tags, row));
         // A container without any tags was started by a cell that does not support them.
-        if let Some(tags) = tags.filter(|tags| !row.metric_tags.is_empty() && *tags != row.metric_tags) {
+        if let Some(tags) =
+            tags.filter(|tags| !row.metric_tags.is_empty() && *tags != row.metric_tags)
+        {
             pushes.push(push(None, Some(tags)));
         }
         pushes
@@ -52,7 +60,9 @@ pub fn resolved_tags(tags: &MetricTags, row: &ActualLrp) -> BTreeMap<Text, Text>
         DYNAMIC_INSTANCE_GUID => row.instance_guid.clone(),
         _ => fixed.clone(),
     };
-    tags.iter().map(|(name, tag)| (name.clone(), value(&tag.fixed, tag.dynamic))).collect()
+    tags.iter()
+        .map(|(name, tag)| (name.clone(), value(&tag.fixed, tag.dynamic)))
+        .collect()
 }
 
 /// Whether an update changes the tags. An update without tags does not.

@@ -1,5 +1,6 @@
-//! A definition of a desired LRP: everything that determines what an instance runs. The current one is part of the desired
-//! LRP; the previous one during an update, and archived ones, are records of their own.
+//! A definition of a desired LRP: everything that determines what an instance runs. The current one
+//! is part of the desired LRP; the previous one during an update, and archived ones, are records of
+//! their own.
 
 use bbs_proto::models::DesiredLrpRunInfo;
 
@@ -32,23 +33,30 @@ pub struct Definition {
 pub struct ArchivedDefinition {
     /// Its content.
     pub definition: Definition,
-    /// When it stopped being the current or previous one, in nanoseconds since 1970; `None` while it is the previous one.
+    /// When it stopped being the current or previous one, in nanoseconds since 1970; `None` while
+    /// it is the previous one.
     pub last_active_ns: Option<i64>,
 }
 
 /// The namespace of the derived ids.
 const DERIVED_IDS: Uuid = Uuid::from_u128(0x6b1d_2f5e_93c4_4a0b_8d27_51e0_c9a4_7f36);
 
-/// The id of the definition of a new desired LRP if the client gives none: another one each time that it is desired.
+/// The id of the definition of a new desired LRP if the client gives none: another one each time
+/// that it is desired.
 pub fn derived_id(process_guid: &[u8], tag: &ModificationTag) -> Text {
-    Uuid::new_v5(&DERIVED_IDS, &[process_guid, b"/", &tag.epoch].concat()).to_string().into()
+    Uuid::new_v5(&DERIVED_IDS, &[process_guid, b"/", &tag.epoch].concat())
+        .to_string()
+        .into()
 }
 
 impl Definition {
     /// Whether both describe the same containers; their ids and ages do not matter.
     pub fn has_same_content(&self, other: &Self) -> bool {
         let content = |definition: &Self| {
-            let mut content = Self { id: Text::new(), ..definition.clone() };
+            let mut content = Self {
+                id: Text::new(),
+                ..definition.clone()
+            };
             content.run_info.created_at = 0;
             content.run_info.desired_lrp_key = None;
             content
@@ -79,7 +87,12 @@ impl DesiredLrp {
     #[must_use]
     pub fn with_definition(&self, definition: Definition) -> Self {
         let (metric_tags, run_info) = (definition.metric_tags.clone(), definition.run_info.clone());
-        Self { scheduling: self.scheduling.with_definition(definition), metric_tags, run_info, ..self.clone() }
+        Self {
+            scheduling: self.scheduling.with_definition(definition),
+            metric_tags,
+            run_info,
+            ..self.clone()
+        }
     }
 
     /// The part for scheduling instances of the previous definition, which is given.
@@ -87,11 +100,20 @@ impl DesiredLrp {
         self.scheduling.with_definition(previous.clone())
     }
 
-    /// The part for running instances of the previous definition, which is given, as of another creation time in nanoseconds
-    /// since 1970. It names its definition, which a stored one does not.
-    pub fn previous_run_info(&self, previous: &Definition, created_at_ns: i64) -> DesiredLrpRunInfo {
+    /// The part for running instances of the previous definition, which is given, as of another
+    /// creation time in nanoseconds since 1970. It names its definition, which a stored one does
+    /// not.
+    pub fn previous_run_info(
+        &self,
+        previous: &Definition,
+        created_at_ns: i64,
+    ) -> DesiredLrpRunInfo {
         let run_info = self.with_definition(previous.clone()).run_info;
-        DesiredLrpRunInfo { created_at: created_at_ns, definition_id: previous.id.clone(), ..run_info }
+        DesiredLrpRunInfo {
+            created_at: created_at_ns,
+            definition_id: previous.id.clone(),
+            ..run_info
+        }
     }
 }
 
@@ -99,8 +121,17 @@ impl SchedulingInfo {
     /// The same part with another definition. Names the same previous definition.
     #[must_use]
     pub fn with_definition(&self, definition: Definition) -> Self {
-        let Definition { id, log_guid, memory_mb, disk_mb, max_pids, root_fs, volume_drivers, placement_tags, .. } =
-            definition;
+        let Definition {
+            id,
+            log_guid,
+            memory_mb,
+            disk_mb,
+            max_pids,
+            root_fs,
+            volume_drivers,
+            placement_tags,
+            ..
+        } = definition;
         Self {
             definition_id: id,
             log_guid,
@@ -130,30 +161,58 @@ mod tests {
     }
 
     fn previous() -> Definition {
-        let mut run_info = DesiredLrpRunInfo { cpu_weight: 7, created_at: 5, ..DesiredLrpRunInfo::default() };
+        let mut run_info = DesiredLrpRunInfo {
+            cpu_weight: 7,
+            created_at: 5,
+            ..DesiredLrpRunInfo::default()
+        };
         run_info.desired_lrp_key = Some(bbs_proto::models::DesiredLrpKey::default());
-        Definition { id: b"version-1".to_vec(), memory_mb: 32, run_info, ..Definition::default() }
+        Definition {
+            id: b"version-1".to_vec(),
+            memory_mb: 32,
+            run_info,
+            ..Definition::default()
+        }
     }
 
     #[test]
     fn definition_replaces_all_but_what_belongs_to_the_lrp() {
         let changed = lrp().with_definition(previous());
         assert_eq!(changed.definition(), previous());
-        assert_eq!((changed.scheduling.instances, &changed.scheduling.annotation[..]), (3, &b"note"[..]));
+        assert_eq!(
+            (
+                changed.scheduling.instances,
+                &changed.scheduling.annotation[..]
+            ),
+            (3, &b"note"[..])
+        );
         assert_eq!(changed.with_definition(lrp().definition()), lrp());
     }
 
     #[test]
     fn previous_parts_name_the_previous_definition() {
         let info = lrp().previous_scheduling_info(&previous());
-        assert_eq!((&info.definition_id[..], info.memory_mb, info.instances), (&b"version-1"[..], 32, 3));
+        assert_eq!(
+            (&info.definition_id[..], info.memory_mb, info.instances),
+            (&b"version-1"[..], 32, 3)
+        );
         let run_info = lrp().previous_run_info(&previous(), 9);
-        assert_eq!((&run_info.definition_id[..], run_info.cpu_weight, run_info.created_at), (&b"version-1"[..], 7, 9));
+        assert_eq!(
+            (
+                &run_info.definition_id[..],
+                run_info.cpu_weight,
+                run_info.created_at
+            ),
+            (&b"version-1"[..], 7, 9)
+        );
     }
 
     #[test]
     fn ids_and_ages_are_not_content() {
-        let mut other = Definition { id: b"version-9".to_vec(), ..previous() };
+        let mut other = Definition {
+            id: b"version-9".to_vec(),
+            ..previous()
+        };
         other.run_info.created_at = 77;
         assert!(previous().has_same_content(&other));
         other.run_info.cpu_weight = 8;

@@ -21,7 +21,13 @@ fn lrp(instances: i32) -> UpdatedLrp<'static> {
 }
 
 fn with<'a>(lrp: &UpdatedLrp<'a>, max_in_flight: MaxInFlight) -> UpdatedLrp<'a> {
-    UpdatedLrp { pace: Pace { max_in_flight, ..Pace::default() }, ..*lrp }
+    UpdatedLrp {
+        pace: Pace {
+            max_in_flight,
+            ..Pace::default()
+        },
+        ..*lrp
+    }
 }
 
 fn row(definition: &[u8], state: State, presence: Presence) -> ActualLrp {
@@ -34,12 +40,18 @@ fn row(definition: &[u8], state: State, presence: Presence) -> ActualLrp {
 }
 
 fn slot(definition: &[u8], state: State) -> Box<Slot> {
-    Box::new(Slot { ordinary: Some(row(definition, state, Presence::Ordinary)), ..Slot::default() })
+    Box::new(Slot {
+        ordinary: Some(row(definition, state, Presence::Ordinary)),
+        ..Slot::default()
+    })
 }
 
 fn replaced(state: State) -> Box<Slot> {
     let evacuating = Some(row(OLD, State::Running, Presence::Evacuating));
-    Box::new(Slot { evacuating, ..*slot(NEW, state) })
+    Box::new(Slot {
+        evacuating,
+        ..*slot(NEW, state)
+    })
 }
 
 fn slots(slots: impl IntoIterator<Item = Box<Slot>>) -> BTreeMap<i32, Box<Slot>> {
@@ -51,14 +63,21 @@ fn old(instances: usize) -> BTreeMap<i32, Box<Slot>> {
 }
 
 fn replaced_indices(due: &[(i32, UpdateAction)]) -> Vec<i32> {
-    due.iter().filter(|(_, action)| *action == UpdateAction::Replace).map(|(index, _)| *index).collect()
+    due.iter()
+        .filter(|(_, action)| *action == UpdateAction::Replace)
+        .map(|(index, _)| *index)
+        .collect()
 }
 
 #[test]
 fn one_instance_or_a_tenth_of_them_is_replaced_at_once() {
     for (instances, most) in [(1, 1), (2, 1), (10, 1), (11, 2), (20, 2), (21, 3)] {
         let due = with(&lrp(instances), MaxInFlight::default()).due(&old(instances as usize));
-        assert_eq!(replaced_indices(&due), (0..most).collect::<Vec<_>>(), "{instances}");
+        assert_eq!(
+            replaced_indices(&due),
+            (0..most).collect::<Vec<_>>(),
+            "{instances}"
+        );
     }
     let due = with(&lrp(5), MaxInFlight::Instances(3)).due(&old(5));
     assert_eq!(replaced_indices(&due), [0, 1, 2]);
@@ -69,21 +88,41 @@ fn places_among_all_lrps_limit_what_is_replaced_and_nothing_else() {
     let lrp = with(&lrp(5), MaxInFlight::Instances(3));
     let mut slots = old(5);
     assert_eq!(lrp.demand(&slots), PlaceDemand { taken: 0, next: 3 });
-    assert_eq!(replaced_indices(&UpdatedLrp { places: 1, ..lrp }.due(&slots)), [0]);
+    assert_eq!(
+        replaced_indices(&UpdatedLrp { places: 1, ..lrp }.due(&slots)),
+        [0]
+    );
     slots.insert(0, replaced(State::Running));
     slots.insert(1, replaced(State::Claimed));
     assert_eq!(lrp.demand(&slots), PlaceDemand { taken: 2, next: 1 });
-    assert_eq!(UpdatedLrp { places: 0, ..lrp }.due(&slots), [(0, UpdateAction::StopReplaced)]);
+    assert_eq!(
+        UpdatedLrp { places: 0, ..lrp }.due(&slots),
+        [(0, UpdateAction::StopReplaced)]
+    );
     slots.insert(2, slot(NEW, State::Crashed));
     assert_eq!(lrp.demand(&slots), PlaceDemand::default(), "it is halted");
-    slots.get_mut(&3).unwrap().ordinary.as_mut().unwrap().definition_uncertain = true;
+    slots
+        .get_mut(&3)
+        .unwrap()
+        .ordinary
+        .as_mut()
+        .unwrap()
+        .definition_uncertain = true;
     let more = with(&lrp, MaxInFlight::Instances(4));
-    assert_eq!(more.demand(&slots), PlaceDemand { taken: 0, next: 1 }, "an uncertain container passes a halt");
+    assert_eq!(
+        more.demand(&slots),
+        PlaceDemand { taken: 0, next: 1 },
+        "an uncertain container passes a halt"
+    );
 }
 
 #[test]
 fn pending_and_missing_instances_count_as_in_flight() {
-    for pending in [slot(NEW, State::Unclaimed), slot(NEW, State::Claimed), replaced(State::Claimed)] {
+    for pending in [
+        slot(NEW, State::Unclaimed),
+        slot(NEW, State::Claimed),
+        replaced(State::Claimed),
+    ] {
         let slots = slots([pending, slot(OLD, State::Running)]);
         assert_eq!(with(&lrp(2), MaxInFlight::Instances(1)).due(&slots), []);
     }
@@ -100,12 +139,24 @@ fn replaced_container_is_stopped_before_the_next_replacement_begins() {
 
 #[test]
 fn failing_instance_halts_the_update() {
-    let slots = slots([slot(NEW, State::Crashed), slot(OLD, State::Running), replaced(State::Running)]);
+    let slots = slots([
+        slot(NEW, State::Crashed),
+        slot(OLD, State::Running),
+        replaced(State::Running),
+    ]);
     let due = with(&lrp(3), MaxInFlight::Instances(3)).due(&slots);
     assert_eq!(due, [(2, UpdateAction::StopReplaced)]);
     let progress = lrp(3).progress(&slots);
     assert!(progress.is_halted());
-    assert_eq!(progress, UpdateProgress { current: 1, old: 2, pending: 0, failing: 1 });
+    assert_eq!(
+        progress,
+        UpdateProgress {
+            current: 1,
+            old: 2,
+            pending: 0,
+            failing: 1
+        }
+    );
 }
 
 #[test]
@@ -115,25 +166,51 @@ fn uncertain_container_is_replaced_while_the_update_is_halted_if_a_place_is_free
         slot.ordinary.as_mut().unwrap().definition_uncertain = true;
         slot
     };
-    let slots = slots([slot(NEW, State::Crashed), slot(OLD, State::Running), uncertain(), uncertain()]);
+    let slots = slots([
+        slot(NEW, State::Crashed),
+        slot(OLD, State::Running),
+        uncertain(),
+        uncertain(),
+    ]);
     let due = |lrp: UpdatedLrp<'_>, most| with(&lrp, MaxInFlight::Instances(most)).due(&slots);
     assert_eq!(due(lrp(4), 2), [(2, UpdateAction::Replace)]);
-    assert_eq!(due(lrp(4), 1), [], "the failing instance has the only place");
-    let recreated = UpdatedLrp { strategy: Replacement::Recreate, ..lrp(4) };
-    assert_eq!(due(recreated, 2), [], "it would stop before its successor runs");
+    assert_eq!(
+        due(lrp(4), 1),
+        [],
+        "the failing instance has the only place"
+    );
+    let recreated = UpdatedLrp {
+        strategy: Replacement::Recreate,
+        ..lrp(4)
+    };
+    assert_eq!(
+        due(recreated, 2),
+        [],
+        "it would stop before its successor runs"
+    );
 }
 
 #[test]
 fn instances_that_are_not_desired_are_not_replaced() {
-    let surplus = slots([slot(NEW, State::Running), slot(OLD, State::Running), replaced(State::Unclaimed)]);
+    let surplus = slots([
+        slot(NEW, State::Running),
+        slot(OLD, State::Running),
+        replaced(State::Unclaimed),
+    ]);
     let due = with(&lrp(1), MaxInFlight::Instances(3)).due(&surplus);
     assert_eq!(due, [(2, UpdateAction::StopReplaced)]);
 }
 
 #[test]
 fn recreated_instances_are_stopped_first() {
-    let lrp = UpdatedLrp { strategy: Replacement::Recreate, ..lrp(2) };
-    assert_eq!(with(&lrp, MaxInFlight::Instances(1)).due(&old(2)), [(0, UpdateAction::StopFirst)]);
+    let lrp = UpdatedLrp {
+        strategy: Replacement::Recreate,
+        ..lrp(2)
+    };
+    assert_eq!(
+        with(&lrp, MaxInFlight::Instances(1)).due(&old(2)),
+        [(0, UpdateAction::StopFirst)]
+    );
 }
 
 #[test]
@@ -141,20 +218,34 @@ fn update_is_done_when_nothing_runs_another_definition() {
     let current = || slot(NEW, State::Running);
     assert!(lrp(0).is_done(&BTreeMap::new()));
     assert!(lrp(2).is_done(&slots([current(), current()])));
-    for unfinished in [slot(OLD, State::Running), slot(NEW, State::Claimed), replaced(State::Running)] {
+    for unfinished in [
+        slot(OLD, State::Running),
+        slot(NEW, State::Claimed),
+        replaced(State::Running),
+    ] {
         assert!(!lrp(2).is_done(&slots([current(), unfinished])));
     }
     assert!(!lrp(2).is_done(&slots([current()])), "one is missing");
-    assert!(!lrp(1).is_done(&slots([current(), slot(OLD, State::Running)])), "one is not stopped yet");
+    assert!(
+        !lrp(1).is_done(&slots([current(), slot(OLD, State::Running)])),
+        "one is not stopped yet"
+    );
 }
 
 #[test]
 fn cancelled_update_is_done_when_nothing_runs_the_cancelled_definition() {
-    let lrp = UpdatedLrp { is_cancelled: true, ..lrp(2) };
+    let lrp = UpdatedLrp {
+        is_cancelled: true,
+        ..lrp(2)
+    };
     for failing in [slot(NEW, State::Crashed), slot(NEW, State::Unclaimed)] {
         assert!(lrp.is_done(&slots([slot(NEW, State::Running), failing])));
     }
-    for unfinished in [slot(OLD, State::Running), replaced(State::Running), replaced(State::Crashed)] {
+    for unfinished in [
+        slot(OLD, State::Running),
+        replaced(State::Running),
+        replaced(State::Crashed),
+    ] {
         assert!(!lrp.is_done(&slots([slot(NEW, State::Running), unfinished])));
     }
 }
@@ -162,40 +253,74 @@ fn cancelled_update_is_done_when_nothing_runs_the_cancelled_definition() {
 #[test]
 fn cancelled_definition_is_kept_running_only_while_it_receives_traffic() {
     let unroutable = |mut slot: Box<Slot>| {
-        for row in [&mut slot.ordinary, &mut slot.evacuating].into_iter().flatten() {
+        for row in [&mut slot.ordinary, &mut slot.evacuating]
+            .into_iter()
+            .flatten()
+        {
             row.routable &= row.definition_id != OLD;
         }
         slot
     };
     let failing = || [replaced(State::Crashed), slot(OLD, State::Running)];
-    let cancelled = UpdatedLrp { is_cancelled: true, ..lrp(2) };
-    assert_eq!(with(&cancelled, MaxInFlight::default()).due(&slots(failing())), []);
+    let cancelled = UpdatedLrp {
+        is_cancelled: true,
+        ..lrp(2)
+    };
+    assert_eq!(
+        with(&cancelled, MaxInFlight::default()).due(&slots(failing())),
+        []
+    );
     let unroutable = slots(failing().map(unroutable));
     assert_eq!(with(&lrp(2), MaxInFlight::default()).due(&unroutable), []);
-    let stopped = [(0, UpdateAction::StopReplaced), (1, UpdateAction::StopFirst)];
-    assert_eq!(with(&cancelled, MaxInFlight::default()).due(&unroutable), stopped);
+    let stopped = [
+        (0, UpdateAction::StopReplaced),
+        (1, UpdateAction::StopFirst),
+    ];
+    assert_eq!(
+        with(&cancelled, MaxInFlight::default()).due(&unroutable),
+        stopped
+    );
 }
 
 #[test]
 fn one_of_two_old_containers_is_stopped_and_the_other_one_keeps_receiving_traffic() {
     let both_old = |is_routable: bool| {
         let mut slot = replaced(State::Running);
-        for row in [&mut slot.ordinary, &mut slot.evacuating].into_iter().flatten() {
+        for row in [&mut slot.ordinary, &mut slot.evacuating]
+            .into_iter()
+            .flatten()
+        {
             row.definition_uncertain = true;
         }
         slot.ordinary.as_mut().unwrap().routable = is_routable;
         slots([slot])
     };
-    assert_eq!(with(&lrp(1), MaxInFlight::default()).due(&both_old(true)), [(0, UpdateAction::StopReplaced)]);
-    assert_eq!(with(&lrp(1), MaxInFlight::default()).due(&both_old(false)), [(0, UpdateAction::StopFirst)]);
+    assert_eq!(
+        with(&lrp(1), MaxInFlight::default()).due(&both_old(true)),
+        [(0, UpdateAction::StopReplaced)]
+    );
+    assert_eq!(
+        with(&lrp(1), MaxInFlight::default()).due(&both_old(false)),
+        [(0, UpdateAction::StopFirst)]
+    );
 }
 
 #[test]
 fn container_that_may_have_been_asked_to_stop_is_not_kept_by_a_cancellation() {
-    let lrp = UpdatedLrp { definition_id: OLD, is_cancelled: true, ..lrp(1) };
+    let lrp = UpdatedLrp {
+        definition_id: OLD,
+        is_cancelled: true,
+        ..lrp(1)
+    };
     let up = slots([replaced(State::Running)]);
-    assert_eq!(with(&lrp, MaxInFlight::default()).due(&up), [(0, UpdateAction::StopReplaced)]);
+    assert_eq!(
+        with(&lrp, MaxInFlight::default()).due(&up),
+        [(0, UpdateAction::StopReplaced)]
+    );
     assert!(!lrp.is_done(&up));
     let pending = slots([replaced(State::Claimed)]);
-    assert_eq!(with(&lrp, MaxInFlight::default()).due(&pending), [(0, UpdateAction::Revert)]);
+    assert_eq!(
+        with(&lrp, MaxInFlight::default()).due(&pending),
+        [(0, UpdateAction::Revert)]
+    );
 }

@@ -1,4 +1,5 @@
-//! Evacuation of a cell: the transitions of its containers, and which of them are kept until a replacement runs.
+//! Evacuation of a cell: the transitions of its containers, and which of them are kept until a
+//! replacement runs.
 
 mod decide;
 
@@ -36,8 +37,14 @@ pub struct Evacuated {
 }
 
 impl Evacuated {
-    const GONE: Self = Self { keeps_container: false, needs_cell: false };
-    const STAYS: Self = Self { keeps_container: true, needs_cell: false };
+    const GONE: Self = Self {
+        keeps_container: false,
+        needs_cell: false,
+    };
+    const STAYS: Self = Self {
+        keeps_container: true,
+        needs_cell: false,
+    };
 }
 
 impl Desired {
@@ -51,12 +58,19 @@ impl Slot {
     ///
     /// # Errors
     /// `NotFound` for an unknown container; `CannotBeUnclaimed` if the instance waits already.
-    pub fn evacuate_claimed(&mut self, instance: &InstanceKey, now_ns: i64) -> Result<Evacuated, SlotError> {
+    pub fn evacuate_claimed(
+        &mut self,
+        instance: &InstanceKey,
+        now_ns: i64,
+    ) -> Result<Evacuated, SlotError> {
         if self.remove_if_stand_in(instance)? {
             return Ok(Evacuated::GONE);
         }
         self.unclaim(Unclaim::Any, now_ns)?;
-        Ok(Evacuated { keeps_container: false, needs_cell: true })
+        Ok(Evacuated {
+            keeps_container: false,
+            needs_cell: true,
+        })
     }
 
     /// Evacuates a crashed container. Convergence restarts the instance.
@@ -87,7 +101,8 @@ impl Slot {
         Ok(Evacuated::GONE)
     }
 
-    /// Evacuates a running container by the update strategy; `desired` is `None` without a desired LRP.
+    /// Evacuates a running container by the update strategy; `desired` is `None` without a desired
+    /// LRP.
     ///
     /// # Errors
     /// The instance cannot be unclaimed.
@@ -98,42 +113,55 @@ impl Slot {
         desired: Option<Desired>,
         now_ns: i64,
     ) -> Result<Evacuated, SlotError> {
-        Ok(match decide(Situation::of(self, &container.instance, desired)) {
-            EvacuationStep::Leave => Evacuated::GONE,
-            EvacuationStep::Later => Evacuated::STAYS,
-            EvacuationStep::Remove(presence) => {
-                *self.at_mut(presence) = None;
-                Evacuated::GONE
-            }
-            EvacuationStep::Unclaim => {
-                self.unclaim(Unclaim::Any, now_ns)?;
-                Evacuated { keeps_container: false, needs_cell: true }
-            }
-            EvacuationStep::Describe => {
-                self.put_evacuating(container, definitions, now_ns);
-                Evacuated::STAYS
-            }
-            // The evacuating row has the container that this one replaces, which receives the traffic.
-            EvacuationStep::MoveToEvacuating(Presence::Ordinary)
-                if self.replaced().is_some() && self.ordinary.as_ref().is_some_and(|row| !row.routable) =>
-            {
-                self.unclaim(Unclaim::Any, now_ns)?;
-                Evacuated { keeps_container: false, needs_cell: true }
-            }
-            EvacuationStep::MoveToEvacuating(presence) => {
-                let row = self.at(presence).ok_or(SlotError::NotFound)?.clone();
-                self.put_evacuating(&Container::of(&row), definitions, now_ns);
-                if let Some(evacuating) = &mut self.evacuating {
-                    evacuating.copy_definition(&row);
+        Ok(
+            match decide(Situation::of(self, &container.instance, desired)) {
+                EvacuationStep::Leave => Evacuated::GONE,
+                EvacuationStep::Later => Evacuated::STAYS,
+                EvacuationStep::Remove(presence) => {
+                    *self.at_mut(presence) = None;
+                    Evacuated::GONE
                 }
-                if presence == Presence::Suspect {
-                    self.suspect = None;
-                    return Ok(Evacuated::STAYS);
+                EvacuationStep::Unclaim => {
+                    self.unclaim(Unclaim::Any, now_ns)?;
+                    Evacuated {
+                        keeps_container: false,
+                        needs_cell: true,
+                    }
                 }
-                self.unclaim(Unclaim::Any, now_ns)?;
-                Evacuated { keeps_container: true, needs_cell: true }
-            }
-        })
+                EvacuationStep::Describe => {
+                    self.put_evacuating(container, definitions, now_ns);
+                    Evacuated::STAYS
+                }
+                // The evacuating row has the container that this one replaces, which receives the
+                // traffic.
+                EvacuationStep::MoveToEvacuating(Presence::Ordinary)
+                    if self.replaced().is_some()
+                        && self.ordinary.as_ref().is_some_and(|row| !row.routable) =>
+                {
+                    self.unclaim(Unclaim::Any, now_ns)?;
+                    Evacuated {
+                        keeps_container: false,
+                        needs_cell: true,
+                    }
+                }
+                EvacuationStep::MoveToEvacuating(presence) => {
+                    let row = self.at(presence).ok_or(SlotError::NotFound)?.clone();
+                    self.put_evacuating(&Container::of(&row), definitions, now_ns);
+                    if let Some(evacuating) = &mut self.evacuating {
+                        evacuating.copy_definition(&row);
+                    }
+                    if presence == Presence::Suspect {
+                        self.suspect = None;
+                        return Ok(Evacuated::STAYS);
+                    }
+                    self.unclaim(Unclaim::Any, now_ns)?;
+                    Evacuated {
+                        keeps_container: true,
+                        needs_cell: true,
+                    }
+                }
+            },
+        )
     }
 
     /// Removes the row of an evacuating or suspect container; whether the container was one.
@@ -147,13 +175,17 @@ impl Slot {
         }
     }
 
-    /// Puts the container into the evacuating row. An existing row keeps its routability and its availability zone.
+    /// Puts the container into the evacuating row. An existing row keeps its routability and its
+    /// availability zone.
     fn put_evacuating(&mut self, container: &Container, definitions: DefinitionCount, now_ns: i64) {
         let Some(row) = &mut self.evacuating else {
             self.evacuating = Some(container.recorded(Presence::Evacuating, definitions, now_ns));
             return;
         };
-        if row.is_at(&container.key) && row.is_instance(&container.instance) && row.net_info == container.net_info {
+        if row.is_at(&container.key)
+            && row.is_instance(&container.instance)
+            && row.net_info == container.net_info
+        {
             return;
         }
         row.domain.clone_from(&container.key.domain);
@@ -167,7 +199,8 @@ impl Slot {
 
 impl Situation {
     fn of(slot: &Slot, instance: &InstanceKey, desired: Option<Desired>) -> Self {
-        let has_container = |row: &ActualLrp| matches!(row.state(), Some(State::Claimed | State::Running));
+        let has_container =
+            |row: &ActualLrp| matches!(row.state(), Some(State::Claimed | State::Running));
         let target = slot.presence_of(instance);
         Self {
             target: match target {
@@ -178,21 +211,31 @@ impl Situation {
                 {
                     ContainerRow::Container(presence)
                 }
-                Some(presence @ (Presence::Ordinary | Presence::Suspect)) => ContainerRow::Other(presence),
+                Some(presence @ (Presence::Ordinary | Presence::Suspect)) => {
+                    ContainerRow::Other(presence)
+                }
             },
             ordinary: match &slot.ordinary {
                 None => decide::Ordinary::Absent,
                 Some(_) if target == Some(Presence::Ordinary) => decide::Ordinary::SameContainer,
-                Some(row) if slot.replaced().is_some() && (row.state() != Some(State::Running) || !row.routable) => {
+                Some(row)
+                    if slot.replaced().is_some()
+                        && (row.state() != Some(State::Running) || !row.routable) =>
+                {
                     decide::Ordinary::Pending
                 }
-                Some(row) if row.takes_over() || row.state() == Some(State::Crashed) => decide::Ordinary::Settled,
+                Some(row) if row.takes_over() || row.state() == Some(State::Crashed) => {
+                    decide::Ordinary::Settled
+                }
                 Some(_) => decide::Ordinary::Pending,
             },
             has_evacuating: slot.evacuating.is_some(),
             desired: match desired {
                 None => decide::ReplacementChoice::No,
-                Some(Desired { replacement: Replacement::Rolling, .. }) => decide::ReplacementChoice::Rolling,
+                Some(Desired {
+                    replacement: Replacement::Rolling,
+                    ..
+                }) => decide::ReplacementChoice::Rolling,
                 Some(desired) if desired.all_run() => decide::ReplacementChoice::RecreateNow,
                 Some(_) => decide::ReplacementChoice::RecreateLater,
             },

@@ -1,11 +1,13 @@
-//! Replacement of the container of a slot by one that runs the current definition of the desired LRP.
+//! Replacement of the container of a slot by one that runs the current definition of the desired
+//! LRP.
 //!
-//! As in an evacuation, the old container becomes the evacuating row, and a new instance waits for a cell. The old one's cell
-//! does not know about it: its calls about the container change nothing until it is asked to stop it, which happens once the
-//! new one runs and is routable.
+//! As in an evacuation, the old container becomes the evacuating row, and a new instance waits for
+//! a cell. The old one's cell does not know about it: its calls about the container change nothing
+//! until it is asked to stop it, which happens once the new one runs and is routable.
 //!
-//! Invariant: a waiting or crashed instance names the current definition, so that whatever claims it runs that one. What a removed
-//! desired LRP leaves names none, and belongs to the next one with the same process guid.
+//! Invariant: a waiting or crashed instance names the current definition, so that whatever claims
+//! it runs that one. What a removed desired LRP leaves names none, and belongs to the next one with
+//! the same process guid.
 
 use super::{Slot, SlotError};
 use crate::model::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
@@ -20,19 +22,22 @@ pub enum ReplacementPhase {
     Current,
     /// The current definition runs, and an old container still has to be stopped.
     Replaced,
-    /// An instance of the current definition waits for a cell, or is started, or is not routable yet.
+    /// An instance of the current definition waits for a cell, or is started, or is not routable
+    /// yet.
     Pending,
-    /// An instance of the current definition crashed too often, also if it runs again, or finds no cell.
+    /// An instance of the current definition crashed too often, also if it runs again, or finds no
+    /// cell.
     Failing,
     /// An old container runs, and nothing replaces it.
     Old,
-    /// The replacement was cancelled before the new instance was up: the container in the evacuating row runs the current
-    /// definition.
+    /// The replacement was cancelled before the new instance was up: the container in the
+    /// evacuating row runs the current definition.
     Reverting,
 }
 
 impl ActualLrp {
-    /// Whether the instance does not run the current definition, or may not. One that names none is taken to run it.
+    /// Whether the instance does not run the current definition, or may not. One that names none is
+    /// taken to run it.
     pub fn is_old(&self, current: &[u8]) -> bool {
         self.definition_uncertain || !self.definition_id.is_empty() && self.definition_id != current
     }
@@ -44,8 +49,9 @@ impl ActualLrp {
             && restart::is_stable(self.crash_count, self.since_ns, now_ns)
     }
 
-    /// Whether the evacuating and the suspect container are not needed any more. A container that did not claim the instance
-    /// may run another definition, as one does that is about to be stopped; it is not relied on until it receives traffic.
+    /// Whether the evacuating and the suspect container are not needed any more. A container that
+    /// did not claim the instance may run another definition, as one does that is about to be
+    /// stopped; it is not relied on until it receives traffic.
     pub fn takes_over(&self) -> bool {
         self.state() == Some(State::Running) && (self.routable || !self.definition_uncertain)
     }
@@ -66,9 +72,12 @@ impl Slot {
     /// How far the slot is on its way to the current definition.
     pub fn phase(&self, current: &[u8], now_ns: i64) -> ReplacementPhase {
         let evacuating = self.evacuating.as_ref();
-        let Some(row) = &self.ordinary else { return ReplacementPhase::Empty };
+        let Some(row) = &self.ordinary else {
+            return ReplacementPhase::Empty;
+        };
         let is_kept = evacuating.is_some_and(|evacuating| !evacuating.is_old(current));
-        // What had replaced the container: its cell may have been asked to stop it already, which cannot be undone.
+        // What had replaced the container: its cell may have been asked to stop it already, which
+        // cannot be undone.
         if is_kept && row.is_old(current) && !row.is_up(now_ns) {
             return ReplacementPhase::Reverting;
         }
@@ -84,7 +93,9 @@ impl Slot {
                 ReplacementPhase::Failing
             }
             Some(State::Running) if !row.routable => ReplacementPhase::Pending,
-            Some(State::Running) if evacuating.is_some_and(|row| row.is_old(current)) => ReplacementPhase::Replaced,
+            Some(State::Running) if evacuating.is_some_and(|row| row.is_old(current)) => {
+                ReplacementPhase::Replaced
+            }
             Some(State::Running) => ReplacementPhase::Current,
             // An instance in an unknown state may be running.
             None => ReplacementPhase::Old,
@@ -96,25 +107,42 @@ impl Slot {
         self.replaced().is_some_and(|old| old.is_instance(instance))
     }
 
-    /// The container in the evacuating row, if the managed instance replaces it because of its definition.
+    /// The container in the evacuating row, if the managed instance replaces it because of its
+    /// definition.
     pub(super) fn replaced(&self) -> Option<&ActualLrp> {
         let new = self.ordinary.as_ref()?;
-        let replaces = |old: &&ActualLrp| old.is_old(&new.definition_id) && !new.is_instance(&old.instance_key());
+        let replaces = |old: &&ActualLrp| {
+            old.is_old(&new.definition_id) && !new.is_instance(&old.instance_key())
+        };
         self.evacuating.as_ref().filter(replaces)
     }
 
-    /// Adapts the rows to a new current definition. What names none has the previous one. What waits takes the new one at once, and
-    /// a container in the evacuating row that runs it becomes the managed one again. What was claimed may run either definition,
-    /// because its cell reads the desired LRP after the claim. Returns the instance that was to replace the container, if its cell
-    /// has to stop one.
-    pub fn switch_definition(&mut self, previous: &Text, current: &Text, now_ns: i64) -> Option<ActualLrp> {
+    /// Adapts the rows to a new current definition. What names none has the previous one. What
+    /// waits takes the new one at once, and a container in the evacuating row that runs it becomes
+    /// the managed one again. What was claimed may run either definition, because its cell reads
+    /// the desired LRP after the claim. Returns the instance that was to replace the container, if
+    /// its cell has to stop one.
+    pub fn switch_definition(
+        &mut self,
+        previous: &Text,
+        current: &Text,
+        now_ns: i64,
+    ) -> Option<ActualLrp> {
         for presence in Presence::ALL {
-            let unnamed = self.at_mut(presence).as_mut().filter(|row| row.definition_id.is_empty());
-            unnamed.into_iter().for_each(|row| row.definition_id.clone_from(previous));
+            let unnamed = self
+                .at_mut(presence)
+                .as_mut()
+                .filter(|row| row.definition_id.is_empty());
+            unnamed
+                .into_iter()
+                .for_each(|row| row.definition_id.clone_from(previous));
         }
         let given_up = self.revert_replacement(current, now_ns).ok().flatten();
         self.take_definition(current, now_ns);
-        for row in [&mut self.ordinary, &mut self.suspect].into_iter().flatten() {
+        for row in [&mut self.ordinary, &mut self.suspect]
+            .into_iter()
+            .flatten()
+        {
             if row.state() == Some(State::Claimed) && !row.definition_uncertain {
                 row.definition_uncertain = true;
                 row.changed(now_ns);
@@ -123,7 +151,8 @@ impl Slot {
         given_up
     }
 
-    /// Whether a step from `before` left an instance that waits now, or whose definition is not named yet.
+    /// Whether a step from `before` left an instance that waits now, or whose definition is not
+    /// named yet.
     pub fn needs_definition(&self, before: &Self) -> bool {
         let waits = |slot: &Self| slot.ordinary.as_ref().is_some_and(ActualLrp::waits);
         waits(self) && !waits(before) || self.rows().any(|row| row.definition_id.is_empty())
@@ -133,22 +162,30 @@ impl Slot {
     pub fn name_definition(&mut self, before: &Self, current: &Text, now_ns: i64) {
         self.take_definition(current, now_ns);
         for presence in Presence::ALL {
-            let Some(row) = self.at_mut(presence) else { continue };
+            let Some(row) = self.at_mut(presence) else {
+                continue;
+            };
             if row.definition_id.is_empty() {
                 row.definition_id.clone_from(current);
             }
-            // A row that the step itself left as it was, or moved to another presence. One that named none changes for no client of
-            // Diego.
+            // A row that the step itself left as it was, or moved to another presence. One that
+            // named none changes for no client of Diego.
             let named = before.rows().filter(|then| !then.definition_id.is_empty());
-            if named.into_iter().any(|then| then.tag == row.tag && then.definition_id != row.definition_id) {
+            if named
+                .into_iter()
+                .any(|then| then.tag == row.tag && then.definition_id != row.definition_id)
+            {
                 row.tag.index = row.tag.index.wrapping_add(1);
             }
         }
     }
 
-    /// Makes a waiting instance one of the current definition. Its crashes were those of another definition.
+    /// Makes a waiting instance one of the current definition. Its crashes were those of another
+    /// definition.
     pub fn take_definition(&mut self, current: &Text, now_ns: i64) {
-        let Some(row) = self.ordinary.as_mut().filter(|row| row.waits()) else { return };
+        let Some(row) = self.ordinary.as_mut().filter(|row| row.waits()) else {
+            return;
+        };
         let is_new = row.definition_id.is_empty();
         row.definition_uncertain = false;
         if row.definition_id == *current {
@@ -164,17 +201,20 @@ impl Slot {
         row.enter(State::Unclaimed, now_ns);
     }
 
-    /// Drops the suspect container once another one has taken over: it would displace that one when its cell returns.
+    /// Drops the suspect container once another one has taken over: it would displace that one when
+    /// its cell returns.
     pub(super) fn drop_unneeded_suspect(&mut self) {
         if self.ordinary.as_ref().is_some_and(ActualLrp::takes_over) {
             self.suspect = None;
         }
     }
 
-    /// Begins to replace the old container: it becomes the evacuating row, and a new instance waits for a cell.
+    /// Begins to replace the old container: it becomes the evacuating row, and a new instance waits
+    /// for a cell.
     ///
     /// # Errors
-    /// `NotFound` unless an old container runs; `Exists` if there is an evacuating container, whose cell has to give it up first.
+    /// `NotFound` unless an old container runs; `Exists` if there is an evacuating container, whose
+    /// cell has to give it up first.
     pub fn begin_replacement(&mut self, current: &Text, now_ns: i64) -> Result<(), SlotError> {
         if self.phase(current, now_ns) != ReplacementPhase::Old {
             return Err(SlotError::NotFound);
@@ -191,12 +231,17 @@ impl Slot {
         Ok(())
     }
 
-    /// Makes the container in the evacuating row the managed one again, because its definition is the current one. Returns the
-    /// instance that was to replace it, if its cell has to stop a container.
+    /// Makes the container in the evacuating row the managed one again, because its definition is
+    /// the current one. Returns the instance that was to replace it, if its cell has to stop a
+    /// container.
     ///
     /// # Errors
     /// `NotFound` unless the slot reverts.
-    pub fn revert_replacement(&mut self, current: &Text, now_ns: i64) -> Result<Option<ActualLrp>, SlotError> {
+    pub fn revert_replacement(
+        &mut self,
+        current: &Text,
+        now_ns: i64,
+    ) -> Result<Option<ActualLrp>, SlotError> {
         if self.phase(current, now_ns) != ReplacementPhase::Reverting {
             return Err(SlotError::NotFound);
         }

@@ -28,9 +28,12 @@ const fn needs(stored: State, new: State) -> Needs {
     }
 }
 
-/// Whether a request with these keys may move a row into a state. No transition leaves an unknown state.
+/// Whether a request with these keys may move a row into a state. No transition leaves an unknown
+/// state.
 pub(super) fn may_enter(row: &ActualLrp, key: &LrpKey, instance: &InstanceKey, new: State) -> bool {
-    let Some(stored) = row.state().filter(|_| row.is_at(key)) else { return false };
+    let Some(stored) = row.state().filter(|_| row.is_at(key)) else {
+        return false;
+    };
     match needs(stored, new) {
         Needs::Nothing => true,
         Needs::NoContainer => instance.is_empty(),
@@ -43,33 +46,62 @@ pub(super) fn may_enter(row: &ActualLrp, key: &LrpKey, instance: &InstanceKey, n
 mod tests {
     use super::*;
 
-    /// By stored and new state, in the order of `State::ALL`: allowed with no, the same and another container's key.
+    /// By stored and new state, in the order of `State::ALL`: allowed with no, the same and another
+    /// container's key.
     const TABLE: [[[bool; 3]; 4]; 4] = {
         const ANY: [bool; 3] = [true, true, true];
         const NONE: [bool; 3] = [true, false, false];
         const SAME: [bool; 3] = [false, true, false];
         const NEVER: [bool; 3] = [false, false, false];
-        [[ANY, ANY, ANY, NEVER], [NONE, SAME, ANY, SAME], [NONE, SAME, SAME, SAME], [NONE, SAME, SAME, NEVER]]
+        [
+            [ANY, ANY, ANY, NEVER],
+            [NONE, SAME, ANY, SAME],
+            [NONE, SAME, SAME, SAME],
+            [NONE, SAME, SAME, NEVER],
+        ]
     };
 
     #[test]
     fn transitions_are_allowed_as_in_the_table() {
-        let key = LrpKey { process_guid: b"guid".to_vec(), index: 1, domain: b"domain".to_vec() };
-        let instance = |guid: &str| InstanceKey { instance_guid: guid.into(), cell_id: b"cell".to_vec() };
+        let key = LrpKey {
+            process_guid: b"guid".to_vec(),
+            index: 1,
+            domain: b"domain".to_vec(),
+        };
+        let instance = |guid: &str| InstanceKey {
+            instance_guid: guid.into(),
+            cell_id: b"cell".to_vec(),
+        };
         for (at, stored) in State::ALL.into_iter().enumerate() {
             let mut row = ActualLrp::unclaimed(&key, 0);
             row.state = stored.at_rest();
             row.set_instance(instance("same"));
             for (to, new) in State::ALL.into_iter().enumerate() {
                 let given = [InstanceKey::default(), instance("same"), instance("other")];
-                let found = given.clone().map(|instance| may_enter(&row, &key, &instance, new));
+                let found = given
+                    .clone()
+                    .map(|instance| may_enter(&row, &key, &instance, new));
                 assert_eq!(found, TABLE[at][to], "{stored:?} to {new:?}");
                 for other in [
-                    LrpKey { domain: b"other".to_vec(), ..key.clone() },
-                    LrpKey { index: 2, ..key.clone() },
-                    LrpKey { process_guid: b"other".to_vec(), ..key.clone() },
+                    LrpKey {
+                        domain: b"other".to_vec(),
+                        ..key.clone()
+                    },
+                    LrpKey {
+                        index: 2,
+                        ..key.clone()
+                    },
+                    LrpKey {
+                        process_guid: b"other".to_vec(),
+                        ..key.clone()
+                    },
                 ] {
-                    assert!(given.iter().all(|instance| !may_enter(&row, &other, instance, new)), "{other:?}");
+                    assert!(
+                        given
+                            .iter()
+                            .all(|instance| !may_enter(&row, &other, instance, new)),
+                        "{other:?}"
+                    );
                 }
             }
         }
@@ -80,15 +112,26 @@ mod tests {
         let key = LrpKey::default();
         let mut row = ActualLrp::unclaimed(&key, 0);
         row.state = State::Crashed.at_rest();
-        assert!(may_enter(&row, &key, &InstanceKey::default(), State::Running));
+        assert!(may_enter(
+            &row,
+            &key,
+            &InstanceKey::default(),
+            State::Running
+        ));
     }
 
     #[test]
     fn unknown_state_allows_no_transition() {
         let key = LrpKey::default();
-        let row = ActualLrp { state: b"LATER".to_vec(), ..ActualLrp::default() };
+        let row = ActualLrp {
+            state: b"LATER".to_vec(),
+            ..ActualLrp::default()
+        };
         for new in State::ALL {
-            assert!(!may_enter(&row, &key, &InstanceKey::default(), new), "{new:?}");
+            assert!(
+                !may_enter(&row, &key, &InstanceKey::default(), new),
+                "{new:?}"
+            );
         }
     }
 }

@@ -15,18 +15,28 @@ const NOW_NS: i64 = 1_800_000_000_000_000_000;
 const BEFORE_NS: i64 = NOW_NS - 1_000_000_000;
 
 fn key() -> LrpKey {
-    LrpKey { process_guid: b"guid".to_vec(), index: 3, domain: b"domain".to_vec() }
+    LrpKey {
+        process_guid: b"guid".to_vec(),
+        index: 3,
+        domain: b"domain".to_vec(),
+    }
 }
 
 fn instance(name: &str) -> InstanceKey {
-    InstanceKey { instance_guid: name.into(), cell_id: format!("cell-of-{name}").into() }
+    InstanceKey {
+        instance_guid: name.into(),
+        cell_id: format!("cell-of-{name}").into(),
+    }
 }
 
 fn container(name: &str) -> Container {
     Container {
         key: key(),
         instance: instance(name),
-        net_info: ActualLrpNetInfo { address: format!("address-of-{name}").into(), ..ActualLrpNetInfo::default() },
+        net_info: ActualLrpNetInfo {
+            address: format!("address-of-{name}").into(),
+            ..ActualLrpNetInfo::default()
+        },
         internal_routes: vec![b"host".to_vec()],
         metric_tags: [(b"tag".to_vec(), b"value".to_vec())].into(),
         routable: true,
@@ -38,7 +48,10 @@ fn container(name: &str) -> Container {
 fn row(state: State, presence: Presence, name: &str) -> ActualLrp {
     let mut row = container(name).recorded(presence, Several, BEFORE_NS);
     row.state = state.at_rest();
-    row.tag = ModificationTag { epoch: format!("epoch-of-{name}").into(), index: 7 };
+    row.tag = ModificationTag {
+        epoch: format!("epoch-of-{name}").into(),
+        index: 7,
+    };
     row.definition_uncertain = false;
     row.crash_count = 4;
     row.crash_reason = b"earlier".to_vec();
@@ -50,7 +63,10 @@ fn row(state: State, presence: Presence, name: &str) -> ActualLrp {
 }
 
 fn ordinary(state: State) -> Slot {
-    Slot { ordinary: Some(row(state, Presence::Ordinary, "mine")), ..Slot::default() }
+    Slot {
+        ordinary: Some(row(state, Presence::Ordinary, "mine")),
+        ..Slot::default()
+    }
 }
 
 /// With an evacuating and a suspect container besides.

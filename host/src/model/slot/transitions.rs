@@ -1,5 +1,6 @@
-//! The transitions of an instance: it waits for a cell, is claimed, runs, crashes, and is removed; and its container becomes
-//! suspect while the cell is gone. Those of a cell's evacuation are in `evacuation`.
+//! The transitions of an instance: it waits for a cell, is claimed, runs, crashes, and is removed;
+//! and its container becomes suspect while the cell is gone. Those of a cell's evacuation are in
+//! `evacuation`.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +25,8 @@ pub struct Container {
     pub availability_zone: Text,
 }
 
-/// The definitions that a desired LRP has had. With one alone, a container that has not claimed its instance is trusted to run that
-/// one, as by Diego's BBS.
+/// The definitions that a desired LRP has had. With one alone, a container that has not claimed its
+/// instance is trusted to run that one, as by Diego's BBS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names describe the variants")]
 pub enum DefinitionCount {
@@ -48,7 +49,12 @@ impl Container {
     }
 
     /// A new row for the container, which has not claimed the instance.
-    pub(super) fn recorded(&self, presence: Presence, definitions: DefinitionCount, now_ns: i64) -> ActualLrp {
+    pub(super) fn recorded(
+        &self,
+        presence: Presence,
+        definitions: DefinitionCount,
+        now_ns: i64,
+    ) -> ActualLrp {
         let mut row = ActualLrp {
             process_guid: self.key.process_guid.clone(),
             index: self.key.index,
@@ -125,13 +131,18 @@ impl Slot {
         Ok(())
     }
 
-    /// Claims the instance for a container. A repeated claim, and one of the suspect container or of one that is replaced,
-    /// change nothing.
+    /// Claims the instance for a container. A repeated claim, and one of the suspect container or
+    /// of one that is replaced, change nothing.
     ///
     /// # Errors
     /// `NotFound` without an instance; `CannotBeClaimed` if another container has it.
     pub fn claim(&mut self, instance: &InstanceKey, now_ns: i64) -> Result<(), SlotError> {
-        if self.suspect.as_ref().is_some_and(|row| row.is_instance(instance)) || self.is_replaced(instance) {
+        if self
+            .suspect
+            .as_ref()
+            .is_some_and(|row| row.is_instance(instance))
+            || self.is_replaced(instance)
+        {
             return Ok(());
         }
         let row = self.ordinary.as_mut().ok_or(SlotError::NotFound)?;
@@ -148,15 +159,24 @@ impl Slot {
         Ok(())
     }
 
-    /// Starts the instance in a container, as its cell reports, also as a heartbeat. Removes its evacuating and suspect
-    /// containers if it takes over from them, except one that an update replaces, which its cell is asked to stop. The
-    /// heartbeat of that one changes nothing. The definition of a container that did not claim the instance is uncertain if there
-    /// are several.
+    /// Starts the instance in a container, as its cell reports, also as a heartbeat. Removes its
+    /// evacuating and suspect containers if it takes over from them, except one that an update
+    /// replaces, which its cell is asked to stop. The heartbeat of that one changes nothing. The
+    /// definition of a container that did not claim the instance is uncertain if there are several.
     ///
     /// # Errors
     /// `CannotBeStarted` if another container runs.
-    pub fn start(&mut self, container: &Container, definitions: DefinitionCount, now_ns: i64) -> Result<(), SlotError> {
-        if self.suspect.as_ref().is_some_and(|row| row.is_instance(&container.instance)) {
+    pub fn start(
+        &mut self,
+        container: &Container,
+        definitions: DefinitionCount,
+        now_ns: i64,
+    ) -> Result<(), SlotError> {
+        if self
+            .suspect
+            .as_ref()
+            .is_some_and(|row| row.is_instance(&container.instance))
+        {
             return Ok(());
         }
         if self.is_replaced(&container.instance) {
@@ -165,15 +185,21 @@ impl Slot {
         match &mut self.ordinary {
             None => {
                 let mut row = container.recorded(Presence::Ordinary, definitions, now_ns);
-                if let Some(known) = self.evacuating.as_ref().filter(|known| known.is_instance(&container.instance)) {
+                if let Some(known) = self
+                    .evacuating
+                    .as_ref()
+                    .filter(|known| known.is_instance(&container.instance))
+                {
                     row.copy_definition(known);
                 }
                 self.ordinary = Some(row);
             }
             Some(row) if container.is_described_by(row) => {}
-            Some(row) if rules::may_enter(row, &container.key, &container.instance, State::Running) => {
-                row.definition_uncertain |=
-                    definitions == DefinitionCount::Several && !row.is_instance(&container.instance);
+            Some(row)
+                if rules::may_enter(row, &container.key, &container.instance, State::Running) =>
+            {
+                row.definition_uncertain |= definitions == DefinitionCount::Several
+                    && !row.is_instance(&container.instance);
                 container.describe(row);
                 row.placement_error.clear();
                 row.enter(State::Running, now_ns);
@@ -182,7 +208,8 @@ impl Slot {
         }
         let takes_over = self.ordinary.as_ref().is_some_and(ActualLrp::takes_over);
         let is_unneeded = takes_over && self.replaced().is_none();
-        self.evacuating.take_if(|row| is_unneeded || row.is_instance(&container.instance));
+        self.evacuating
+            .take_if(|row| is_unneeded || row.is_instance(&container.instance));
         self.drop_unneeded_suspect();
         Ok(())
     }
@@ -198,7 +225,11 @@ impl Slot {
         reason: &[u8],
         now_ns: i64,
     ) -> Result<Crashed, SlotError> {
-        if self.suspect.as_ref().is_some_and(|row| row.is_instance(instance)) {
+        if self
+            .suspect
+            .as_ref()
+            .is_some_and(|row| row.is_instance(instance))
+        {
             self.suspect = None;
             return Ok(Crashed::Gone);
         }
@@ -210,7 +241,8 @@ impl Slot {
         if !rules::may_enter(row, key, instance, State::Crashed) {
             return Err(SlotError::CannotBeCrashed);
         }
-        let ran_ns = (row.state() == Some(State::Running)).then(|| now_ns.saturating_sub(row.since_ns));
+        let ran_ns =
+            (row.state() == Some(State::Running)).then(|| now_ns.saturating_sub(row.since_ns));
         row.crash_count = restart::crash_count(row.crash_count, ran_ns);
         row.crash_reason = reason.to_vec();
         row.leave_cell();
@@ -227,7 +259,9 @@ impl Slot {
     /// # Errors
     /// `CannotBeFailed` if the instance does not wait.
     pub fn fail(&mut self, reason: &[u8], now_ns: i64) -> Result<(), SlotError> {
-        let Some(row) = &mut self.ordinary else { return Ok(()) };
+        let Some(row) = &mut self.ordinary else {
+            return Ok(());
+        };
         if row.state() != Some(State::Unclaimed) {
             return Err(SlotError::CannotBeFailed);
         }
@@ -239,7 +273,8 @@ impl Slot {
     /// Sends the instance back to wait for a cell.
     ///
     /// # Errors
-    /// `NotFound` without an instance; `CannotBeUnclaimed` if it waits already or `which` excludes it.
+    /// `NotFound` without an instance; `CannotBeUnclaimed` if it waits already or `which` excludes
+    /// it.
     pub fn unclaim(&mut self, which: Unclaim, now_ns: i64) -> Result<(), SlotError> {
         let row = self.ordinary.as_mut().ok_or(SlotError::NotFound)?;
         match (row.state(), which) {
@@ -253,7 +288,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Marks the managed container as suspect, because its cell is gone. Makes no new revision of its record.
+    /// Marks the managed container as suspect, because its cell is gone. Makes no new revision of
+    /// its record.
     ///
     /// # Errors
     /// `NotFound` without an instance; `Exists` if there is a suspect container.
@@ -267,8 +303,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Makes the suspect container the managed one, because its cell is back. Replaces the managed row, if there is one, and
-    /// makes no new revision of the record.
+    /// Makes the suspect container the managed one, because its cell is back. Replaces the managed
+    /// row, if there is one, and makes no new revision of the record.
     ///
     /// # Errors
     /// `NotFound` without a suspect container.
@@ -279,7 +315,8 @@ impl Slot {
         Ok(())
     }
 
-    /// Removes the managed instance, whichever it is without an instance key; or a container that an update replaces.
+    /// Removes the managed instance, whichever it is without an instance key; or a container that
+    /// an update replaces.
     ///
     /// # Errors
     /// `NotFound` if there is no such instance.
@@ -288,8 +325,12 @@ impl Slot {
             self.evacuating = None;
             return Ok(());
         }
-        let is_meant = |row: &mut ActualLrp| instance.is_none_or(|instance| row.is_instance(instance));
-        self.ordinary.take_if(is_meant).map(drop).ok_or(SlotError::NotFound)
+        let is_meant =
+            |row: &mut ActualLrp| instance.is_none_or(|instance| row.is_instance(instance));
+        self.ordinary
+            .take_if(is_meant)
+            .map(drop)
+            .ok_or(SlotError::NotFound)
     }
 
     /// Removes an evacuating container.
@@ -318,7 +359,9 @@ impl Slot {
                 Ok(Retired::Removed)
             }
             // An instance in an unknown state may be running.
-            Some(State::Claimed | State::Running) | None => Ok(Retired::HasContainer(Box::new(row.clone()))),
+            Some(State::Claimed | State::Running) | None => {
+                Ok(Retired::HasContainer(Box::new(row.clone())))
+            }
         }
     }
 }

@@ -13,7 +13,8 @@ pub struct TaskConvergence<'a> {
     pub now_ns: i64,
     /// The cells with a presence in Locket; unknown if Locket is not configured.
     pub cells: &'a CellSet,
-    /// Time since the last change after which the callback of a completed or resolving task is called again.
+    /// Time since the last change after which the callback of a completed or resolving task is
+    /// called again.
     pub kick_ns: i64,
     /// Time since its creation after which a pending task fails.
     pub expire_pending_ns: i64,
@@ -45,14 +46,19 @@ impl TaskConvergence<'_> {
         let forgotten = since(task.first_completed_at_ns, self.expire_completed_ns);
         let kicked = since(task.updated_at_ns, self.kick_ns);
         match task.state() {
-            TaskState::Pending if since(task.created_at_ns, self.expire_pending_ns) => Some(TaskAction::Expire),
+            TaskState::Pending if since(task.created_at_ns, self.expire_pending_ns) => {
+                Some(TaskAction::Expire)
+            }
             TaskState::Pending => Some(TaskAction::Auction),
             TaskState::Running if self.cells.is_gone(&task.cell_id) => Some(TaskAction::Abandon),
             TaskState::Completed if forgotten => Some(TaskAction::Forget),
             TaskState::Completed if kicked => Some(TaskAction::Callback),
             TaskState::Resolving if kicked && forgotten => Some(TaskAction::Forget),
             TaskState::Resolving if kicked => Some(TaskAction::RetryCallback),
-            TaskState::Invalid | TaskState::Running | TaskState::Completed | TaskState::Resolving => None,
+            TaskState::Invalid
+            | TaskState::Running
+            | TaskState::Completed
+            | TaskState::Resolving => None,
         }
     }
 
@@ -98,14 +104,29 @@ mod tests {
         let ages = [0, 30, 31, 60, 61, 100, 101];
         let of = |state| ages.map(|age| decided(state, age, "here"));
         let (auction, expire) = (Some(TaskAction::Auction), Some(TaskAction::Expire));
-        assert_eq!(of(TaskState::Pending), [auction, auction, auction, auction, auction, auction, expire]);
+        assert_eq!(
+            of(TaskState::Pending),
+            [auction, auction, auction, auction, auction, auction, expire]
+        );
         assert_eq!(of(TaskState::Running), [None; 7]);
-        let (callback, retry, forget) =
-            (Some(TaskAction::Callback), Some(TaskAction::RetryCallback), Some(TaskAction::Forget));
-        assert_eq!(of(TaskState::Completed), [None, None, callback, callback, forget, forget, forget]);
-        assert_eq!(of(TaskState::Resolving), [None, None, retry, retry, forget, forget, forget]);
+        let (callback, retry, forget) = (
+            Some(TaskAction::Callback),
+            Some(TaskAction::RetryCallback),
+            Some(TaskAction::Forget),
+        );
+        assert_eq!(
+            of(TaskState::Completed),
+            [None, None, callback, callback, forget, forget, forget]
+        );
+        assert_eq!(
+            of(TaskState::Resolving),
+            [None, None, retry, retry, forget, forget, forget]
+        );
         assert_eq!(of(TaskState::Invalid), [None; 7]);
-        assert_eq!(decided(TaskState::Running, 0, "gone"), Some(TaskAction::Abandon));
+        assert_eq!(
+            decided(TaskState::Running, 0, "gone"),
+            Some(TaskAction::Abandon)
+        );
         assert_eq!(
             decided(TaskState::Running, 0, ""),
             Some(TaskAction::Abandon),
@@ -116,13 +137,32 @@ mod tests {
     #[test]
     fn retried_callback_keeps_the_time_of_the_last_update() {
         let cells = CellSet::Unknown;
-        let input =
-            TaskConvergence { now_ns: 9, cells: &cells, kick_ns: 1, expire_pending_ns: 1, expire_completed_ns: 1 };
-        let task = Task { state: TaskState::Resolving as i32, updated_at_ns: 3, ..Task::default() };
+        let input = TaskConvergence {
+            now_ns: 9,
+            cells: &cells,
+            kick_ns: 1,
+            expire_pending_ns: 1,
+            expire_completed_ns: 1,
+        };
+        let task = Task {
+            state: TaskState::Resolving as i32,
+            updated_at_ns: 3,
+            ..Task::default()
+        };
         let after = input.after(TaskAction::RetryCallback, &task).unwrap();
-        assert_eq!((after.state(), after.updated_at_ns), (TaskState::Completed, 3));
-        let lost = Task { state: TaskState::Running as i32, cell_id: b"c".to_vec(), ..Task::default() };
+        assert_eq!(
+            (after.state(), after.updated_at_ns),
+            (TaskState::Completed, 3)
+        );
+        let lost = Task {
+            state: TaskState::Running as i32,
+            cell_id: b"c".to_vec(),
+            ..Task::default()
+        };
         let after = input.after(TaskAction::Abandon, &lost).unwrap();
-        assert_eq!((after.failed, &after.cell_id[..], &after.failure_reason[..]), (true, &b"c"[..], CELL_GONE));
+        assert_eq!(
+            (after.failed, &after.cell_id[..], &after.failure_reason[..]),
+            (true, &b"c"[..], CELL_GONE)
+        );
     }
 }

@@ -22,7 +22,13 @@ pub enum TaskState {
 
 impl TaskState {
     /// All states, in the order of their numbers.
-    pub const ALL: [Self; 5] = [Self::Invalid, Self::Pending, Self::Running, Self::Completed, Self::Resolving];
+    pub const ALL: [Self; 5] = [
+        Self::Invalid,
+        Self::Pending,
+        Self::Running,
+        Self::Completed,
+        Self::Resolving,
+    ];
 
     /// Diego's name of the state.
     pub const fn name(self) -> &'static str {
@@ -52,11 +58,17 @@ pub enum TaskError {
 impl Task {
     /// The state; an unknown number is `Invalid`.
     pub fn state(&self) -> TaskState {
-        TaskState::ALL.into_iter().find(|state| *state as i32 == self.state).unwrap_or(TaskState::Invalid)
+        TaskState::ALL
+            .into_iter()
+            .find(|state| *state as i32 == self.state)
+            .unwrap_or(TaskState::Invalid)
     }
 
     fn refused(&self, to: TaskState) -> TaskError {
-        TaskError::NoTransition { from: self.state(), to }
+        TaskError::NoTransition {
+            from: self.state(),
+            to,
+        }
     }
 
     /// Starts the task on a cell; `None` if it runs there already.
@@ -72,9 +84,10 @@ impl Task {
                 ..self.clone()
             })),
             TaskState::Running if self.cell_id == cell_id => Ok(None),
-            TaskState::Invalid | TaskState::Running | TaskState::Completed | TaskState::Resolving => {
-                Err(self.refused(TaskState::Running))
-            }
+            TaskState::Invalid
+            | TaskState::Running
+            | TaskState::Completed
+            | TaskState::Resolving => Err(self.refused(TaskState::Running)),
         }
     }
 
@@ -85,10 +98,14 @@ impl Task {
     pub fn complete(&self, end: End, cell_id: &[u8], now_ns: i64) -> Result<Self, TaskError> {
         match self.state() {
             TaskState::Running if self.cell_id == cell_id => Ok(self.ended(end, now_ns)),
-            TaskState::Running => Err(TaskError::OtherCell { holds: self.cell_id.clone(), caller: cell_id.to_vec() }),
-            TaskState::Invalid | TaskState::Pending | TaskState::Completed | TaskState::Resolving => {
-                Err(self.refused(TaskState::Completed))
-            }
+            TaskState::Running => Err(TaskError::OtherCell {
+                holds: self.cell_id.clone(),
+                caller: cell_id.to_vec(),
+            }),
+            TaskState::Invalid
+            | TaskState::Pending
+            | TaskState::Completed
+            | TaskState::Resolving => Err(self.refused(TaskState::Completed)),
         }
     }
 
@@ -107,7 +124,9 @@ impl Task {
     pub fn fail(&self, reason: &[u8], now_ns: i64) -> Result<Self, TaskError> {
         match self.state() {
             TaskState::Pending | TaskState::Running => Ok(self.ended(End::failure(reason), now_ns)),
-            TaskState::Invalid | TaskState::Completed | TaskState::Resolving => Err(self.refused(TaskState::Completed)),
+            TaskState::Invalid | TaskState::Completed | TaskState::Resolving => {
+                Err(self.refused(TaskState::Completed))
+            }
         }
     }
 
@@ -124,7 +143,9 @@ impl Task {
                 updated_at_ns: now_ns,
                 ..self.clone()
             }),
-            TaskState::Invalid | TaskState::Completed | TaskState::Resolving => Err(TaskError::Rejection),
+            TaskState::Invalid | TaskState::Completed | TaskState::Resolving => {
+                Err(TaskError::Rejection)
+            }
         }
     }
 
@@ -134,9 +155,11 @@ impl Task {
     /// `NoTransition` unless it is completed.
     pub fn resolve(&self, now_ns: i64) -> Result<Self, TaskError> {
         match self.state() {
-            TaskState::Completed => {
-                Ok(Self { state: TaskState::Resolving as i32, updated_at_ns: now_ns, ..self.clone() })
-            }
+            TaskState::Completed => Ok(Self {
+                state: TaskState::Resolving as i32,
+                updated_at_ns: now_ns,
+                ..self.clone()
+            }),
             TaskState::Invalid | TaskState::Pending | TaskState::Running | TaskState::Resolving => {
                 Err(self.refused(TaskState::Resolving))
             }
@@ -149,7 +172,10 @@ impl Task {
     /// `NoTransition` unless it is resolving.
     pub fn unresolve(&self) -> Result<Self, TaskError> {
         match self.state() {
-            TaskState::Resolving => Ok(Self { state: TaskState::Completed as i32, ..self.clone() }),
+            TaskState::Resolving => Ok(Self {
+                state: TaskState::Completed as i32,
+                ..self.clone()
+            }),
             TaskState::Invalid | TaskState::Pending | TaskState::Running | TaskState::Completed => {
                 Err(self.refused(TaskState::Completed))
             }
@@ -170,13 +196,21 @@ impl Task {
         }
     }
 
-    /// Fails the task from any state, keeping its cell: convergence found it expired or its cell gone.
+    /// Fails the task from any state, keeping its cell: convergence found it expired or its cell
+    /// gone.
     pub fn abandoned(&self, reason: &[u8], now_ns: i64) -> Self {
-        Self { cell_id: self.cell_id.clone(), ..self.ended(End::failure(reason), now_ns) }
+        Self {
+            cell_id: self.cell_id.clone(),
+            ..self.ended(End::failure(reason), now_ns)
+        }
     }
 
     fn ended(&self, end: End, now_ns: i64) -> Self {
-        let End { failed, failure_reason, result } = end;
+        let End {
+            failed,
+            failure_reason,
+            result,
+        } = end;
         Self {
             state: TaskState::Completed as i32,
             failed,
@@ -203,7 +237,11 @@ pub struct End {
 
 impl End {
     fn failure(reason: &[u8]) -> Self {
-        Self { failed: true, failure_reason: reason.to_vec(), result: Text::new() }
+        Self {
+            failed: true,
+            failure_reason: reason.to_vec(),
+            result: Text::new(),
+        }
     }
 }
 
@@ -214,7 +252,12 @@ mod tests {
     const NOW: i64 = 7;
 
     fn task(state: TaskState) -> Task {
-        Task { state: state as i32, cell_id: b"cell".to_vec(), updated_at_ns: 1, ..Task::default() }
+        Task {
+            state: state as i32,
+            cell_id: b"cell".to_vec(),
+            updated_at_ns: 1,
+            ..Task::default()
+        }
     }
 
     /// By state, the state after a call, or `None` if it is rejected.
@@ -226,19 +269,45 @@ mod tests {
     fn transitions_are_allowed_by_state() {
         use TaskState::{Completed, Pending, Resolving, Running};
         let unchanged = |task: &Task| task.clone();
-        let start =
-            |cell: &'static [u8]| move |task: &Task| Ok(task.start(cell, NOW)?.unwrap_or_else(|| unchanged(task)));
-        let complete = |cell: &'static [u8]| move |task: &Task| task.complete(End::default(), cell, NOW);
+        let start = |cell: &'static [u8]| {
+            move |task: &Task| Ok(task.start(cell, NOW)?.unwrap_or_else(|| unchanged(task)))
+        };
+        let complete =
+            |cell: &'static [u8]| move |task: &Task| task.complete(End::default(), cell, NOW);
         // In the order of the states: invalid, pending, running, completed, resolving.
-        assert_eq!(after(start(b"cell")), [None, Some(Running), Some(Running), None, None]);
-        assert_eq!(after(start(b"other")), [None, Some(Running), None, None, None]);
-        assert_eq!(after(complete(b"cell")), [None, None, Some(Completed), None, None]);
+        assert_eq!(
+            after(start(b"cell")),
+            [None, Some(Running), Some(Running), None, None]
+        );
+        assert_eq!(
+            after(start(b"other")),
+            [None, Some(Running), None, None, None]
+        );
+        assert_eq!(
+            after(complete(b"cell")),
+            [None, None, Some(Completed), None, None]
+        );
         assert_eq!(after(complete(b"other")), [None; 5]);
-        assert_eq!(after(|task| task.cancel(NOW)), [None, Some(Completed), Some(Completed), None, None]);
-        assert_eq!(after(|task| task.fail(b"x", NOW)), [None, Some(Completed), Some(Completed), None, None]);
-        assert_eq!(after(|task| task.reject(b"x", NOW)), [None, Some(Pending), Some(Pending), None, None]);
-        assert_eq!(after(|task| task.resolve(NOW)), [None, None, None, Some(Resolving), None]);
-        assert_eq!(after(Task::unresolve), [None, None, None, None, Some(Completed)]);
+        assert_eq!(
+            after(|task| task.cancel(NOW)),
+            [None, Some(Completed), Some(Completed), None, None]
+        );
+        assert_eq!(
+            after(|task| task.fail(b"x", NOW)),
+            [None, Some(Completed), Some(Completed), None, None]
+        );
+        assert_eq!(
+            after(|task| task.reject(b"x", NOW)),
+            [None, Some(Pending), Some(Pending), None, None]
+        );
+        assert_eq!(
+            after(|task| task.resolve(NOW)),
+            [None, None, None, Some(Resolving), None]
+        );
+        assert_eq!(
+            after(Task::unresolve),
+            [None, None, None, None, Some(Completed)]
+        );
         let deletion = |task: &Task| task.check_deletion().map(|()| unchanged(task));
         assert_eq!(after(deletion), [None, None, None, None, Some(Resolving)]);
     }
@@ -254,22 +323,49 @@ mod tests {
             text(task(TaskState::Running).start(b"c", 0).unwrap_err()),
             "Cannot transition from Running to Running"
         );
-        let other = task(TaskState::Running).complete(End::default(), b"c", 0).unwrap_err();
+        let other = task(TaskState::Running)
+            .complete(End::default(), b"c", 0)
+            .unwrap_err();
         assert_eq!(text(other), "Running on cell cell not c");
         let early = task(TaskState::Pending).check_deletion().unwrap_err();
         assert_eq!(text(early), "Cannot transition from Pending to Resolving");
-        assert_eq!(text(task(TaskState::Resolving).reject(b"", 0).unwrap_err()), "the request received is invalid");
+        assert_eq!(
+            text(task(TaskState::Resolving).reject(b"", 0).unwrap_err()),
+            "the request received is invalid"
+        );
     }
 
     #[test]
     fn completion_is_stamped_and_clears_the_cell() {
-        let end = End { failed: true, failure_reason: b"why".to_vec(), result: b"r".to_vec() };
-        let ended = task(TaskState::Running).complete(end, b"cell", NOW).unwrap();
-        assert_eq!((ended.updated_at_ns, ended.first_completed_at_ns, ended.cell_id.len()), (NOW, NOW, 0));
-        assert_eq!((ended.failed, &ended.failure_reason[..], &ended.result[..]), (true, &b"why"[..], &b"r"[..]));
+        let end = End {
+            failed: true,
+            failure_reason: b"why".to_vec(),
+            result: b"r".to_vec(),
+        };
+        let ended = task(TaskState::Running)
+            .complete(end, b"cell", NOW)
+            .unwrap();
+        assert_eq!(
+            (
+                ended.updated_at_ns,
+                ended.first_completed_at_ns,
+                ended.cell_id.len()
+            ),
+            (NOW, NOW, 0)
+        );
+        assert_eq!(
+            (ended.failed, &ended.failure_reason[..], &ended.result[..]),
+            (true, &b"why"[..], &b"r"[..])
+        );
         let cancelled = task(TaskState::Pending).cancel(NOW).unwrap();
-        assert_eq!((cancelled.failed, &cancelled.failure_reason[..]), (true, CANCELLED));
-        assert_eq!(task(TaskState::Running).abandoned(b"gone", NOW).cell_id, b"cell");
+        assert_eq!(
+            (cancelled.failed, &cancelled.failure_reason[..]),
+            (true, CANCELLED)
+        );
+        assert_eq!(
+            task(TaskState::Running).abandoned(b"gone", NOW).cell_id,
+            b"cell"
+        );
     }
 
     #[test]
@@ -285,19 +381,62 @@ mod tests {
             rejection_reason: b"full".to_vec(),
             ..task(state)
         };
-        let started = full(TaskState::Pending).start(b"other", NOW).unwrap().unwrap();
-        let running = Task { cell_id: b"other".to_vec(), updated_at_ns: NOW, ..full(TaskState::Running) };
+        let started = full(TaskState::Pending)
+            .start(b"other", NOW)
+            .unwrap()
+            .unwrap();
+        let running = Task {
+            cell_id: b"other".to_vec(),
+            updated_at_ns: NOW,
+            ..full(TaskState::Running)
+        };
         assert_eq!(started, running);
         let resolving = full(TaskState::Completed).resolve(NOW).unwrap();
-        assert_eq!(resolving, Task { updated_at_ns: NOW, ..full(TaskState::Resolving) });
-        assert_eq!(resolving.unresolve().unwrap(), Task { updated_at_ns: NOW, ..full(TaskState::Completed) });
+        assert_eq!(
+            resolving,
+            Task {
+                updated_at_ns: NOW,
+                ..full(TaskState::Resolving)
+            }
+        );
+        assert_eq!(
+            resolving.unresolve().unwrap(),
+            Task {
+                updated_at_ns: NOW,
+                ..full(TaskState::Completed)
+            }
+        );
         let rejected = full(TaskState::Running).reject(b"again", NOW).unwrap();
-        let waiting = Task { rejection_count: 5, rejection_reason: b"again".to_vec(), ..full(TaskState::Pending) };
-        assert_eq!(rejected, Task { updated_at_ns: NOW, ..waiting });
+        let waiting = Task {
+            rejection_count: 5,
+            rejection_reason: b"again".to_vec(),
+            ..full(TaskState::Pending)
+        };
+        assert_eq!(
+            rejected,
+            Task {
+                updated_at_ns: NOW,
+                ..waiting
+            }
+        );
         let failed = full(TaskState::Running).fail(b"late", NOW).unwrap();
-        let ended = Task { failure_reason: b"late".to_vec(), result: Text::new(), ..full(TaskState::Completed) };
-        let ended = Task { updated_at_ns: NOW, first_completed_at_ns: NOW, ..ended };
-        assert_eq!(failed, Task { cell_id: Text::new(), ..ended.clone() });
+        let ended = Task {
+            failure_reason: b"late".to_vec(),
+            result: Text::new(),
+            ..full(TaskState::Completed)
+        };
+        let ended = Task {
+            updated_at_ns: NOW,
+            first_completed_at_ns: NOW,
+            ..ended
+        };
+        assert_eq!(
+            failed,
+            Task {
+                cell_id: Text::new(),
+                ..ended.clone()
+            }
+        );
         assert_eq!(full(TaskState::Pending).abandoned(b"late", NOW), ended);
     }
 
@@ -306,7 +445,14 @@ mod tests {
         for state in TaskState::ALL {
             assert_eq!(task(state).state(), state);
         }
-        assert_eq!(Task { state: 5, ..Task::default() }.state(), TaskState::Invalid);
+        assert_eq!(
+            Task {
+                state: 5,
+                ..Task::default()
+            }
+            .state(),
+            TaskState::Invalid
+        );
         let names = ["Invalid", "Pending", "Running", "Completed", "Resolving"];
         assert_eq!(TaskState::ALL.map(TaskState::name), names);
     }
@@ -314,7 +460,13 @@ mod tests {
     #[test]
     fn rejection_is_counted_and_keeps_the_cell() {
         let rejected = task(TaskState::Running).reject(b"full", NOW).unwrap();
-        assert_eq!((rejected.rejection_count, &rejected.rejection_reason[..]), (1, &b"full"[..]));
-        assert_eq!((&rejected.cell_id[..], rejected.updated_at_ns), (&b"cell"[..], NOW));
+        assert_eq!(
+            (rejected.rejection_count, &rejected.rejection_reason[..]),
+            (1, &b"full"[..])
+        );
+        assert_eq!(
+            (&rejected.cell_id[..], rejected.updated_at_ns),
+            (&b"cell"[..], NOW)
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Each rule of an outcome, satisfied and violated. The batch has three units: two rows, none, one row.
+//! Each rule of an outcome, satisfied and violated. The batch has three units: two rows, none, one
+//! row.
 
 use proptest::prelude::*;
 
@@ -8,11 +9,20 @@ use crate::layout::columns::Refusal;
 const NULLABLE: bool = true;
 
 fn given() -> TableData {
-    TableData { unit_offsets: vec![0, 2, 2, 3], columns: vec![] }
+    TableData {
+        unit_offsets: vec![0, 2, 2, 3],
+        columns: vec![],
+    }
 }
 
 fn column(kind: ColumnType, sealing: Sealing, nullable: bool) -> Column {
-    Column { name: "c".to_owned(), kind, nullable, default: None, sealing }
+    Column {
+        name: "c".to_owned(),
+        kind,
+        nullable,
+        default: None,
+        sealing,
+    }
 }
 
 fn plain_text() -> Column {
@@ -20,31 +30,55 @@ fn plain_text() -> Column {
 }
 
 fn text(offsets: &[u32], values: &[u8]) -> ColumnData {
-    ColumnData { validity: vec![], offsets: offsets.to_vec(), values: values.to_vec() }
+    ColumnData {
+        validity: vec![],
+        offsets: offsets.to_vec(),
+        values: values.to_vec(),
+    }
 }
 
 fn integers(values: &[i64]) -> ColumnData {
     ColumnData {
         validity: vec![],
         offsets: vec![],
-        values: values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        values: values
+            .iter()
+            .flat_map(|value| value.to_le_bytes())
+            .collect(),
     }
 }
 
 fn with_validity(validity: &[u8], column: ColumnData) -> ColumnData {
-    ColumnData { validity: validity.to_vec(), ..column }
+    ColumnData {
+        validity: validity.to_vec(),
+        ..column
+    }
 }
 
 fn access(reshapes: bool) -> Access {
-    Access { table: "t".to_owned(), reads: vec![], writes: vec!["c".to_owned()], reshapes }
+    Access {
+        table: "t".to_owned(),
+        reads: vec![],
+        writes: vec!["c".to_owned()],
+        reshapes,
+    }
 }
 
 fn outcome(shape: Option<Shape>, column: ColumnData) -> Outcome {
-    Outcome { tables: vec![Written { shape, columns: vec![column] }], ..Outcome::default() }
+    Outcome {
+        tables: vec![Written {
+            shape,
+            columns: vec![column],
+        }],
+        ..Outcome::default()
+    }
 }
 
 fn batch() -> Batch {
-    Batch { tables: vec![given()], residue: vec![] }
+    Batch {
+        tables: vec![given()],
+        residue: vec![],
+    }
 }
 
 /// [`super::check`] for a manifest that declares that it removes rows.
@@ -55,27 +89,60 @@ fn check(
     batch: &Batch,
     outcome: &Outcome,
 ) -> Result<(), String> {
-    super::check(accesses, columns, Declared { leaves_residue, removes_rows: true }, batch, outcome)
+    super::check(
+        accesses,
+        columns,
+        Declared {
+            leaves_residue,
+            removes_rows: true,
+        },
+        batch,
+        outcome,
+    )
 }
 
 fn defined(column: &Column, missing: Option<&str>) -> Definitions {
-    Definitions { columns: vec![column.clone()], missing: missing.map(str::to_owned) }
+    Definitions {
+        columns: vec![column.clone()],
+        missing: missing.map(str::to_owned),
+    }
 }
 
 /// Validates one written column against its definition.
 fn written(definition: &Column, column: ColumnData) -> Result<(), String> {
-    check(&[access(false)], Some(&vec![defined(definition, None)]), false, &batch(), &outcome(None, column))
+    check(
+        &[access(false)],
+        Some(&vec![defined(definition, None)]),
+        false,
+        &batch(),
+        &outcome(None, column),
+    )
 }
 
 /// Validates one written column without its definition.
 fn unknown(column: ColumnData) -> Result<(), String> {
-    check(&[access(false)], None, false, &batch(), &outcome(None, column))
+    check(
+        &[access(false)],
+        None,
+        false,
+        &batch(),
+        &outcome(None, column),
+    )
 }
 
 fn shaped(unit_offsets: &[u32], origins: &[u32]) -> Result<(), String> {
-    let shape = Shape { unit_offsets: unit_offsets.to_vec(), origins: origins.to_vec() };
+    let shape = Shape {
+        unit_offsets: unit_offsets.to_vec(),
+        origins: origins.to_vec(),
+    };
     let column = integers(&vec![1; origins.len()]);
-    check(&[access(true)], None, false, &batch(), &outcome(Some(shape), column))
+    check(
+        &[access(true)],
+        None,
+        false,
+        &batch(),
+        &outcome(Some(shape), column),
+    )
 }
 
 #[track_caller]
@@ -88,25 +155,46 @@ fn assert_flaw(result: Result<(), String>, words: &str) {
 fn integers_are_eight_bytes_each() {
     let wide = column(ColumnType::BigInteger, Sealing::Plain, false);
     assert_eq!(written(&wide, integers(&[1, i64::MIN, i64::MAX])), Ok(()));
-    assert_flaw(written(&wide, integers(&[1, 2])), "table `t`: column `c`: 16 bytes for 3 rows, which take 24");
-    assert_flaw(written(&wide, text(&[0, 8, 16, 24], &[0; 24])), "offsets, which only text has");
+    assert_flaw(
+        written(&wide, integers(&[1, 2])),
+        "table `t`: column `c`: 16 bytes for 3 rows, which take 24",
+    );
+    assert_flaw(
+        written(&wide, text(&[0, 8, 16, 24], &[0; 24])),
+        "offsets, which only text has",
+    );
 }
 
 #[test]
 fn narrow_integers_fit_32_bits() {
     let narrow = column(ColumnType::Integer, Sealing::Plain, false);
-    assert_eq!(written(&narrow, integers(&[0, i32::MIN.into(), i32::MAX.into()])), Ok(()));
-    assert_flaw(written(&narrow, integers(&[0, 1 << 31, 0])), "2147483648 does not fit an integer of 32 bits");
+    assert_eq!(
+        written(&narrow, integers(&[0, i32::MIN.into(), i32::MAX.into()])),
+        Ok(())
+    );
+    assert_flaw(
+        written(&narrow, integers(&[0, 1 << 31, 0])),
+        "2147483648 does not fit an integer of 32 bits",
+    );
     assert_flaw(written(&narrow, integers(&[0, 0])), "16 bytes for 3 rows");
 }
 
 #[test]
 fn booleans_are_one_bit_each() {
     let boolean = column(ColumnType::Boolean, Sealing::Plain, false);
-    let bits = |values: &[u8]| ColumnData { values: values.to_vec(), ..ColumnData::default() };
+    let bits = |values: &[u8]| ColumnData {
+        values: values.to_vec(),
+        ..ColumnData::default()
+    };
     assert_eq!(written(&boolean, bits(&[0b101])), Ok(()));
-    assert_flaw(written(&boolean, bits(&[])), "0 bytes for 3 rows, which take 1");
-    assert_flaw(written(&boolean, bits(&[1, 1, 1])), "3 bytes for 3 rows, which take 1");
+    assert_flaw(
+        written(&boolean, bits(&[])),
+        "0 bytes for 3 rows, which take 1",
+    );
+    assert_flaw(
+        written(&boolean, bits(&[1, 1, 1])),
+        "3 bytes for 3 rows, which take 1",
+    );
 }
 
 #[test]
@@ -127,10 +215,25 @@ fn text_offsets_cover_all_bytes() {
 
 #[test]
 fn column_without_rows_may_omit_its_offset() {
-    let batch = Batch { tables: vec![TableData { unit_offsets: vec![0, 0], columns: vec![] }], residue: vec![] };
+    let batch = Batch {
+        tables: vec![TableData {
+            unit_offsets: vec![0, 0],
+            columns: vec![],
+        }],
+        residue: vec![],
+    };
     for offsets in [&[][..], &[0]] {
         let outcome = outcome(None, text(offsets, b""));
-        assert_eq!(check(&[access(false)], Some(&vec![defined(&plain_text(), None)]), false, &batch, &outcome), Ok(()));
+        assert_eq!(
+            check(
+                &[access(false)],
+                Some(&vec![defined(&plain_text(), None)]),
+                false,
+                &batch,
+                &outcome
+            ),
+            Ok(())
+        );
     }
 }
 
@@ -141,32 +244,71 @@ fn text_is_utf8_except_in_enveloped_columns() {
     assert_flaw(written(&sealed(Sealing::Plain), wrong()), "not UTF-8");
     assert_flaw(written(&sealed(Sealing::Sealed), wrong()), "not UTF-8");
     assert_eq!(written(&sealed(Sealing::Enveloped), wrong()), Ok(()));
-    assert_eq!(written(&plain_text(), text(&[0, 2, 4, 4], "äö".as_bytes())), Ok(()));
-    assert_flaw(written(&plain_text(), text(&[0, 1, 4, 4], "äö".as_bytes())), "inside a character, at byte 1");
-    assert_flaw(written(&sealed(Sealing::Enveloped), text(&[0, 1, 2], b"abc")), "3 offsets for 3 rows");
+    assert_eq!(
+        written(&plain_text(), text(&[0, 2, 4, 4], "äö".as_bytes())),
+        Ok(())
+    );
+    assert_flaw(
+        written(&plain_text(), text(&[0, 1, 4, 4], "äö".as_bytes())),
+        "inside a character, at byte 1",
+    );
+    assert_flaw(
+        written(&sealed(Sealing::Enveloped), text(&[0, 1, 2], b"abc")),
+        "3 offsets for 3 rows",
+    );
 }
 
 #[test]
 fn validity_is_absent_or_one_bit_a_row() {
     let nullable = column(ColumnType::BigInteger, Sealing::Plain, NULLABLE);
-    assert_eq!(written(&nullable, with_validity(&[0], integers(&[0; 3]))), Ok(()));
-    assert_flaw(written(&nullable, with_validity(&[0, 0], integers(&[0; 3]))), "2 bytes of validity for 3 rows");
+    assert_eq!(
+        written(&nullable, with_validity(&[0], integers(&[0; 3]))),
+        Ok(())
+    );
+    assert_flaw(
+        written(&nullable, with_validity(&[0, 0], integers(&[0; 3]))),
+        "2 bytes of validity for 3 rows",
+    );
 }
 
 #[test]
 fn null_in_a_required_column_is_rejected() {
     let definition = column(ColumnType::BigInteger, Sealing::Plain, false);
-    assert_eq!(written(&definition, with_validity(&[0b111], integers(&[0; 3]))), Ok(()));
+    assert_eq!(
+        written(&definition, with_validity(&[0b111], integers(&[0; 3]))),
+        Ok(())
+    );
     let null = |bits| with_validity(&[bits], integers(&[0; 3]));
-    assert_flaw(written(&definition, null(0b011)), "NULL in row 2 (unit 2), and the column takes none");
+    assert_flaw(
+        written(&definition, null(0b011)),
+        "NULL in row 2 (unit 2), and the column takes none",
+    );
     assert_flaw(written(&definition, null(0b101)), "NULL in row 1 (unit 0)");
     // The rows of a refused unit are dropped, so their values are not checked.
     let mut outcome = outcome(None, null(0b011));
-    outcome.refused = vec![Refusal { unit: 2, reason: String::new() }];
-    assert_eq!(check(&[access(false)], Some(&vec![defined(&definition, None)]), false, &batch(), &outcome), Ok(()));
+    outcome.refused = vec![Refusal {
+        unit: 2,
+        reason: String::new(),
+    }];
+    assert_eq!(
+        check(
+            &[access(false)],
+            Some(&vec![defined(&definition, None)]),
+            false,
+            &batch(),
+            &outcome
+        ),
+        Ok(())
+    );
     outcome.refused[0].unit = 0;
     assert_flaw(
-        check(&[access(false)], Some(&vec![defined(&definition, None)]), false, &batch(), &outcome),
+        check(
+            &[access(false)],
+            Some(&vec![defined(&definition, None)]),
+            false,
+            &batch(),
+            &outcome,
+        ),
         "NULL in row 2",
     );
 }
@@ -174,20 +316,44 @@ fn null_in_a_required_column_is_rejected() {
 #[test]
 fn column_without_definition_is_consistent_with_some_type() {
     assert_eq!(unknown(integers(&[1, 2, 3])), Ok(()));
-    assert_eq!(unknown(ColumnData { values: vec![0], ..ColumnData::default() }), Ok(()));
+    assert_eq!(
+        unknown(ColumnData {
+            values: vec![0],
+            ..ColumnData::default()
+        }),
+        Ok(())
+    );
     assert_eq!(unknown(text(&[0, 1, 2, 3], b"a\xffb")), Ok(()));
-    assert_flaw(unknown(ColumnData { values: vec![0; 2], ..ColumnData::default() }), "2 bytes for 3 rows");
+    assert_flaw(
+        unknown(ColumnData {
+            values: vec![0; 2],
+            ..ColumnData::default()
+        }),
+        "2 bytes for 3 rows",
+    );
     assert_flaw(unknown(text(&[0, 1, 2, 2], b"abc")), "offsets end at 2");
 }
 
 #[test]
 fn shape_is_present_exactly_if_declared() {
-    let shape = Shape { unit_offsets: vec![0, 2, 2, 3], origins: vec![0, 1, 2] };
+    let shape = Shape {
+        unit_offsets: vec![0, 2, 2, 3],
+        origins: vec![0, 1, 2],
+    };
     let given_shape = outcome(Some(shape), integers(&[0; 3]));
-    assert_eq!(check(&[access(true)], None, false, &batch(), &given_shape), Ok(()));
-    assert_flaw(check(&[access(false)], None, false, &batch(), &given_shape), "a new shape, which the manifest");
+    assert_eq!(
+        check(&[access(true)], None, false, &batch(), &given_shape),
+        Ok(())
+    );
+    assert_flaw(
+        check(&[access(false)], None, false, &batch(), &given_shape),
+        "a new shape, which the manifest",
+    );
     let none = outcome(None, integers(&[0; 3]));
-    assert_flaw(check(&[access(true)], None, false, &batch(), &none), "no shape, though the manifest");
+    assert_flaw(
+        check(&[access(true)], None, false, &batch(), &none),
+        "no shape, though the manifest",
+    );
 }
 
 #[test]
@@ -203,8 +369,16 @@ fn rows_stay_in_their_unit() {
         (&[0, 0, 0, 1], &[3], "a row of unit 2 continues row 3"),
         (&[1, 1, 1, 1], &[0], "unit offsets begin at 1"),
         (&[0, 1, 0, 1], &[0], "unit offsets go back from 1 to 0"),
-        (&[0, 1, 1, 1], &[0, 1], "unit offsets end at 1, the values at 2"),
-        (&[0, 1, 1, 2], &[0], "unit offsets end at 2, the values at 1"),
+        (
+            &[0, 1, 1, 1],
+            &[0, 1],
+            "unit offsets end at 1, the values at 2",
+        ),
+        (
+            &[0, 1, 1, 2],
+            &[0],
+            "unit offsets end at 2, the values at 1",
+        ),
     ] {
         assert_flaw(shaped(unit_offsets, origins), words);
     }
@@ -212,26 +386,50 @@ fn rows_stay_in_their_unit() {
 
 #[test]
 fn reshaped_column_has_the_new_number_of_rows() {
-    let shape = Shape { unit_offsets: vec![0, 2, 2, 2], origins: vec![0, 1] };
+    let shape = Shape {
+        unit_offsets: vec![0, 2, 2, 2],
+        origins: vec![0, 1],
+    };
     let of = |rows: usize| outcome(Some(shape.clone()), integers(&vec![0; rows]));
-    assert_eq!(check(&[access(true)], None, false, &batch(), &of(2)), Ok(()));
-    assert_flaw(check(&[access(true)], None, false, &batch(), &of(3)), "24 bytes for 2 rows");
+    assert_eq!(
+        check(&[access(true)], None, false, &batch(), &of(2)),
+        Ok(())
+    );
+    assert_flaw(
+        check(&[access(true)], None, false, &batch(), &of(3)),
+        "24 bytes for 2 rows",
+    );
 }
 
 #[test]
 fn numbers_of_tables_and_columns_are_as_declared() {
     let mut outcome = outcome(None, integers(&[0; 3]));
     outcome.tables.push(Written::default());
-    assert_flaw(check(&[access(false)], None, false, &batch(), &outcome), "2 tables for 1 declared");
-    outcome.tables = vec![Written { shape: None, columns: vec![] }];
-    assert_flaw(check(&[access(false)], None, false, &batch(), &outcome), "0 columns for 1 declared");
+    assert_flaw(
+        check(&[access(false)], None, false, &batch(), &outcome),
+        "2 tables for 1 declared",
+    );
+    outcome.tables = vec![Written {
+        shape: None,
+        columns: vec![],
+    }];
+    assert_flaw(
+        check(&[access(false)], None, false, &batch(), &outcome),
+        "0 columns for 1 declared",
+    );
 }
 
 #[test]
 fn refused_units_exist_and_are_unique() {
     let refusing = |units: &[u32]| {
         let mut outcome = outcome(None, integers(&[0; 3]));
-        outcome.refused = units.iter().map(|unit| Refusal { unit: *unit, reason: String::new() }).collect();
+        outcome.refused = units
+            .iter()
+            .map(|unit| Refusal {
+                unit: *unit,
+                reason: String::new(),
+            })
+            .collect();
         check(&[access(false)], None, false, &batch(), &outcome)
     };
     assert_eq!(refusing(&[0, 2]), Ok(()));
@@ -242,50 +440,100 @@ fn refused_units_exist_and_are_unique() {
 #[test]
 fn residue_is_declared_and_one_per_unit() {
     let leaving = |declared: bool, residue: Vec<Option<Vec<u8>>>| {
-        let outcome = Outcome { residue, ..outcome(None, integers(&[0; 3])) };
+        let outcome = Outcome {
+            residue,
+            ..outcome(None, integers(&[0; 3]))
+        };
         check(&[access(false)], None, declared, &batch(), &outcome)
     };
     assert_eq!(leaving(true, vec![None, Some(vec![1]), None]), Ok(()));
     assert_eq!(leaving(true, vec![]), Ok(()));
     assert_eq!(leaving(false, vec![None, None, None]), Ok(()));
     assert_flaw(leaving(true, vec![None]), "residue for 1 units of 3");
-    assert_flaw(leaving(false, vec![None, Some(vec![]), None]), "residue, which the manifest does not declare");
+    assert_flaw(
+        leaving(false, vec![None, Some(vec![]), None]),
+        "residue, which the manifest does not declare",
+    );
 }
 
 #[test]
 fn added_row_needs_every_required_column() {
     let definition = column(ColumnType::BigInteger, Sealing::Plain, false);
     let added = |unit_offsets: &[u32], origins: &[u32], missing| {
-        let shape = Shape { unit_offsets: unit_offsets.to_vec(), origins: origins.to_vec() };
+        let shape = Shape {
+            unit_offsets: unit_offsets.to_vec(),
+            origins: origins.to_vec(),
+        };
         let mut outcome = outcome(Some(shape), integers(&vec![1; origins.len()]));
-        outcome.refused = vec![Refusal { unit: 2, reason: "no".to_owned() }];
-        check(&[access(true)], Some(&vec![defined(&definition, missing)]), false, &batch(), &outcome)
+        outcome.refused = vec![Refusal {
+            unit: 2,
+            reason: "no".to_owned(),
+        }];
+        check(
+            &[access(true)],
+            Some(&vec![defined(&definition, missing)]),
+            false,
+            &batch(),
+            &outcome,
+        )
     };
     assert_eq!(added(&[0, 1, 2, 2], &[0, NEW_ROW], None), Ok(()));
-    assert_eq!(added(&[0, 2, 2, 2], &[1, 0], Some("guid")), Ok(()), "rows are only reordered and removed");
-    assert_eq!(added(&[0, 0, 0, 1], &[NEW_ROW], Some("guid")), Ok(()), "the unit is refused");
+    assert_eq!(
+        added(&[0, 2, 2, 2], &[1, 0], Some("guid")),
+        Ok(()),
+        "rows are only reordered and removed"
+    );
+    assert_eq!(
+        added(&[0, 0, 0, 1], &[NEW_ROW], Some("guid")),
+        Ok(()),
+        "the unit is refused"
+    );
     let words = "table `t`: a row is added to unit 1, but its column `guid`";
     assert_flaw(added(&[0, 1, 2, 2], &[0, NEW_ROW], Some("guid")), words);
 }
 
 #[test]
 fn removed_rows_are_declared() {
-    let shaped = |removes_rows: bool, unit_offsets: &[u32], origins: &[u32], refused: Vec<Refusal>| {
-        let shape = Shape { unit_offsets: unit_offsets.to_vec(), origins: origins.to_vec() };
-        let outcome = Outcome { refused, ..outcome(Some(shape), integers(&vec![1; origins.len()])) };
-        let declared = Declared { leaves_residue: false, removes_rows };
-        super::check(&[access(true)], None, declared, &batch(), &outcome)
-    };
-    assert_eq!(shaped(false, &[0, 3, 3, 4], &[1, 0, NEW_ROW, 2], vec![]), Ok(()), "each is continued");
+    let shaped =
+        |removes_rows: bool, unit_offsets: &[u32], origins: &[u32], refused: Vec<Refusal>| {
+            let shape = Shape {
+                unit_offsets: unit_offsets.to_vec(),
+                origins: origins.to_vec(),
+            };
+            let outcome = Outcome {
+                refused,
+                ..outcome(Some(shape), integers(&vec![1; origins.len()]))
+            };
+            let declared = Declared {
+                leaves_residue: false,
+                removes_rows,
+            };
+            super::check(&[access(true)], None, declared, &batch(), &outcome)
+        };
+    assert_eq!(
+        shaped(false, &[0, 3, 3, 4], &[1, 0, NEW_ROW, 2], vec![]),
+        Ok(()),
+        "each is continued"
+    );
     let without_one = |removes_rows| shaped(removes_rows, &[0, 2, 2, 3], &[1, 1, 2], vec![]);
     assert_flaw(
         without_one(false),
         "table `t`: 1 of the rows of unit 0 are removed, which the manifest does not declare",
     );
     assert_eq!(without_one(true), Ok(()));
-    let refused = vec![Refusal { unit: 2, reason: "no".to_owned() }];
-    assert_eq!(shaped(false, &[0, 2, 2, 2], &[0, 1], refused), Ok(()), "rows of a refused unit are dropped");
-    assert_flaw(shaped(false, &[0, 2, 2, 2], &[0, 1], vec![]), "1 of the rows of unit 2");
+    let refused = vec![Refusal {
+        unit: 2,
+        reason: "no".to_owned(),
+    }];
+    assert_eq!(
+        shaped(false, &[0, 2, 2, 2], &[0, 1], refused),
+        Ok(()),
+        "rows of a refused unit are dropped"
+    );
+    assert_flaw(
+        shaped(false, &[0, 2, 2, 2], &[0, 1], vec![]),
+        "1 of the rows of unit 2",
+    );
 }
 
 /// Column data of any form; most are of one that some column has.
@@ -295,11 +543,22 @@ fn any_data() -> impl Strategy<Value = ColumnData> {
         Just(text(&[0, 1, 2, 3], b"abc")),
         Just(integers(&[1, 2, 3])),
         Just(integers(&[1, i64::MAX, 3])),
-        Just(ColumnData { values: vec![5], ..ColumnData::default() }),
+        Just(ColumnData {
+            values: vec![5],
+            ..ColumnData::default()
+        }),
     ];
-    let any_form = (bytes(), prop::collection::vec(0..5_u32, 0..5), bytes())
-        .prop_map(|(validity, offsets, values)| ColumnData { validity, offsets, values });
-    prop_oneof![(some, bytes()).prop_map(|(data, validity)| with_validity(&validity, data)), any_form]
+    let any_form = (bytes(), prop::collection::vec(0..5_u32, 0..5), bytes()).prop_map(
+        |(validity, offsets, values)| ColumnData {
+            validity,
+            offsets,
+            values,
+        },
+    );
+    prop_oneof![
+        (some, bytes()).prop_map(|(data, validity)| with_validity(&validity, data)),
+        any_form
+    ]
 }
 
 proptest! {

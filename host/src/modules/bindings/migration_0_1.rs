@@ -1,5 +1,5 @@
-//! `diego:migration@0.1.0`, converted to the host's manifest and columns. Values are not inspected: columns cross
-//! unchanged in both directions.
+//! `diego:migration@0.1.0`, converted to the host's manifest and columns. Values are not inspected:
+//! columns cross unchanged in both directions.
 
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Store, StoreContextMut};
@@ -36,7 +36,8 @@ impl Migration {
         link_types(component, &mut linker)?;
         linker.instance(LOG)?.func_wrap(
             "log",
-            |mut store: StoreContextMut<'_, InstanceState>, (level, message): (WireLevel, String)| {
+            |mut store: StoreContextMut<'_, InstanceState>,
+             (level, message): (WireLevel, String)| {
                 let level = match level {
                     WireLevel::Debug => GuestLogLevel::Debug,
                     WireLevel::Info => GuestLogLevel::Info,
@@ -46,7 +47,9 @@ impl Migration {
                 Ok(())
             },
         )?;
-        Ok(Self(generated::MigrationPre::new(linker.instantiate_pre(component)?)?))
+        Ok(Self(generated::MigrationPre::new(
+            linker.instantiate_pre(component)?,
+        )?))
     }
 }
 
@@ -63,7 +66,10 @@ impl LinkedBlocking for Migration {
 pub(in crate::modules) struct MigrationGuest(generated::Migration);
 
 impl MigrationGuest {
-    pub(in crate::modules) fn describe(&self, store: &mut Store<InstanceState>) -> wasmtime::Result<Manifest> {
+    pub(in crate::modules) fn describe(
+        &self,
+        store: &mut Store<InstanceState>,
+    ) -> wasmtime::Result<Manifest> {
         Ok(manifest(self.0.call_describe(store)?))
     }
 
@@ -75,27 +81,46 @@ impl MigrationGuest {
         run: &RunArguments,
         batch: &Batch,
     ) -> wasmtime::Result<Result<Outcome, ModuleText>> {
-        let columns: Vec<Vec<_>> = batch.tables.iter().map(|table| table.columns.iter().map(lend).collect()).collect();
+        let columns: Vec<Vec<_>> = batch
+            .tables
+            .iter()
+            .map(|table| table.columns.iter().map(lend).collect())
+            .collect();
         let tables: Vec<_> = batch
             .tables
             .iter()
             .zip(&columns)
-            .map(|(table, columns)| wire_columns::Table { unit_offsets: &table.unit_offsets, columns })
+            .map(|(table, columns)| wire_columns::Table {
+                unit_offsets: &table.unit_offsets,
+                columns,
+            })
             .collect();
         let residue: Vec<_> = batch.residue.iter().map(Option::as_deref).collect();
-        let batch = wire_columns::Batch { tables: &tables, residue: &residue };
+        let batch = wire_columns::Batch {
+            tables: &tables,
+            residue: &residue,
+        };
         let namespace = run.namespace.to_string();
-        let run = wire_columns::Run { started_at_ns: run.started_at_ns, namespace: &namespace };
+        let run = wire_columns::Run {
+            started_at_ns: run.started_at_ns,
+            namespace: &namespace,
+        };
         let answer = match direction {
             Direction::Up => self.0.call_up(store, run, batch)?,
             Direction::Down => self.0.call_down(store, run, batch)?,
         };
-        Ok(answer.map(outcome).map_err(|fault| ModuleText::reason(&fault.reason)))
+        Ok(answer
+            .map(outcome)
+            .map_err(|fault| ModuleText::reason(&fault.reason)))
     }
 }
 
 fn lend(column: &ColumnData) -> wire_columns::ColumnParam<'_> {
-    wire_columns::ColumnParam { validity: &column.validity, offsets: &column.offsets, values: &column.values }
+    wire_columns::ColumnParam {
+        validity: &column.validity,
+        offsets: &column.offsets,
+        values: &column.values,
+    }
 }
 
 fn outcome(outcome: wire_columns::Outcome) -> Outcome {
@@ -104,7 +129,10 @@ fn outcome(outcome: wire_columns::Outcome) -> Outcome {
         refused: outcome
             .refused
             .into_iter()
-            .map(|refusal| Refusal { unit: refusal.unit, reason: ModuleText::reason(&refusal.reason).into() })
+            .map(|refusal| Refusal {
+                unit: refusal.unit,
+                reason: ModuleText::reason(&refusal.reason).into(),
+            })
             .collect(),
         residue: outcome.residue,
     }
@@ -112,11 +140,18 @@ fn outcome(outcome: wire_columns::Outcome) -> Outcome {
 
 fn written(written: wire_columns::Written) -> Written {
     Written {
-        shape: written.shape.map(|shape| Shape { unit_offsets: shape.unit_offsets, origins: shape.origins }),
+        shape: written.shape.map(|shape| Shape {
+            unit_offsets: shape.unit_offsets,
+            origins: shape.origins,
+        }),
         columns: written
             .columns
             .into_iter()
-            .map(|column| ColumnData { validity: column.validity, offsets: column.offsets, values: column.values })
+            .map(|column| ColumnData {
+                validity: column.validity,
+                offsets: column.offsets,
+                values: column.values,
+            })
             .collect(),
     }
 }
@@ -136,7 +171,12 @@ fn manifest(manifest: wire::Manifest) -> Manifest {
 }
 
 fn access(access: wire::Access) -> Access {
-    Access { table: access.table, reads: access.reads, writes: access.writes, reshapes: access.reshapes }
+    Access {
+        table: access.table,
+        reads: access.reads,
+        writes: access.writes,
+        reshapes: access.reshapes,
+    }
 }
 
 fn change(change: wire::Change) -> Change {
@@ -145,13 +185,30 @@ fn change(change: wire::Change) -> Change {
         Wire::CreateTable(created) => Change::CreateTable(table(created)),
         Wire::DropTable(table) => Change::DropTable { table },
         Wire::RenameTable(wire::RenameTable { from, to }) => Change::RenameTable { from, to },
-        Wire::AddColumn(added) => Change::AddColumn { table: added.table, column: column(added.column) },
-        Wire::AlterColumn(altered) => Change::AlterColumn { table: altered.table, column: column(altered.column) },
-        Wire::DropColumn(wire::DroppedColumn { table, column }) => Change::DropColumn { table, column },
-        Wire::RenameColumn(wire::RenameColumn { table, from, to }) => Change::RenameColumn { table, from, to },
-        Wire::MoveColumn(wire::MoveColumn { column, from, to }) => Change::MoveColumn { column, from, to },
-        Wire::SetPrimaryKey(wire::PrimaryKey { table, columns }) => Change::SetPrimaryKey { table, columns },
-        Wire::CreateIndex(created) => Change::CreateIndex { table: created.table, index: index(created.index) },
+        Wire::AddColumn(added) => Change::AddColumn {
+            table: added.table,
+            column: column(added.column),
+        },
+        Wire::AlterColumn(altered) => Change::AlterColumn {
+            table: altered.table,
+            column: column(altered.column),
+        },
+        Wire::DropColumn(wire::DroppedColumn { table, column }) => {
+            Change::DropColumn { table, column }
+        }
+        Wire::RenameColumn(wire::RenameColumn { table, from, to }) => {
+            Change::RenameColumn { table, from, to }
+        }
+        Wire::MoveColumn(wire::MoveColumn { column, from, to }) => {
+            Change::MoveColumn { column, from, to }
+        }
+        Wire::SetPrimaryKey(wire::PrimaryKey { table, columns }) => {
+            Change::SetPrimaryKey { table, columns }
+        }
+        Wire::CreateIndex(created) => Change::CreateIndex {
+            table: created.table,
+            index: index(created.index),
+        },
         Wire::DropIndex(wire::DroppedIndex { table, index }) => Change::DropIndex { table, index },
     }
 }
@@ -193,5 +250,8 @@ fn column(column: wire::Column) -> Column {
 }
 
 fn index(index: wire::Index) -> Index {
-    Index { name: index.name, columns: index.columns }
+    Index {
+        name: index.name,
+        columns: index.columns,
+    }
 }

@@ -13,7 +13,8 @@ use crate::modules::instance::{InstanceState, Linked};
 use crate::modules::log::GuestLogLevel;
 use crate::modules::text::ModuleText;
 use crate::modules::translate::{
-    AnswerForm, ApiVersion, ChangedRecord, Method, NextCall, SideName, TranslatedEvent, TranslatorManifest, Verb,
+    AnswerForm, ApiVersion, ChangedRecord, Method, NextCall, SideName, TranslatedEvent,
+    TranslatorManifest, Verb,
 };
 
 mod generated {
@@ -43,7 +44,8 @@ impl Translator {
         link_types(component, &mut linker)?;
         linker.instance(LOG)?.func_wrap(
             "log",
-            |mut store: StoreContextMut<'_, InstanceState>, (level, message): (WireLevel, String)| {
+            |mut store: StoreContextMut<'_, InstanceState>,
+             (level, message): (WireLevel, String)| {
                 let level = match level {
                     WireLevel::Debug => GuestLogLevel::Debug,
                     WireLevel::Info => GuestLogLevel::Info,
@@ -59,11 +61,15 @@ impl Translator {
                 let exchange = Arc::clone(&store.data().exchange);
                 Box::new(async move {
                     let answer = exchange.call_next(NextCall { method, request }).await;
-                    Ok((answer.map_err(|error| wire::Fault { reason: error.reason }),))
+                    Ok((answer.map_err(|error| wire::Fault {
+                        reason: error.reason,
+                    }),))
                 })
             },
         )?;
-        Ok(Self(generated::TranslatorPre::new(linker.instantiate_pre(component)?)?))
+        Ok(Self(generated::TranslatorPre::new(
+            linker.instantiate_pre(component)?,
+        )?))
     }
 
     pub(in crate::modules) async fn instantiate(
@@ -110,24 +116,53 @@ impl TranslatorGuest {
     ) -> wasmtime::Result<Result<Vec<TranslatedEvent>, ModuleText>> {
         let changes: Vec<_> = changes
             .iter()
-            .map(|ChangedRecord { message, before, after }| wire::Change {
-                message,
-                before: before.as_deref(),
-                after: after.as_deref(),
-            })
+            .map(
+                |ChangedRecord {
+                     message,
+                     before,
+                     after,
+                 }| wire::Change {
+                    message,
+                    before: before.as_deref(),
+                    after: after.as_deref(),
+                },
+            )
             .collect();
-        let cells: Vec<_> = newer.iter().map(|event| event.cells.as_ref().map(|cells| slices(cells))).collect();
+        let cells: Vec<_> = newer
+            .iter()
+            .map(|event| event.cells.as_ref().map(|cells| slices(cells)))
+            .collect();
         let events: Vec<_> = newer
             .iter()
             .zip(&cells)
-            .map(|(TranslatedEvent { name, payload, .. }, cells)| wire::EventParam {
-                name,
-                payload,
-                cells: cells.as_deref(),
-            })
+            .map(
+                |(TranslatedEvent { name, payload, .. }, cells)| wire::EventParam {
+                    name,
+                    payload,
+                    cells: cells.as_deref(),
+                },
+            )
             .collect();
-        let answer = self.0.call_events(store, method, wire::Operation { changes: &changes, events: &events }).await?;
-        let event = |wire::EventResult { name, payload, cells }| TranslatedEvent { name, payload, cells };
+        let answer = self
+            .0
+            .call_events(
+                store,
+                method,
+                wire::Operation {
+                    changes: &changes,
+                    events: &events,
+                },
+            )
+            .await?;
+        let event = |wire::EventResult {
+                         name,
+                         payload,
+                         cells,
+                     }| TranslatedEvent {
+            name,
+            payload,
+            cells,
+        };
         Ok(answer
             .map(|events| events.into_iter().map(event).collect())
             .map_err(|fault| ModuleText::reason(&fault.reason)))
@@ -137,11 +172,16 @@ impl TranslatorGuest {
 fn manifest(manifest: wire::Manifest) -> Result<TranslatorManifest, String> {
     let side = |name: String| {
         SideName::parse(&name).ok_or_else(|| {
-            format!("its side shape is named {name:?}; a name is up to 16 lower-case letters and digits")
+            format!(
+                "its side shape is named {name:?}; a name is up to 16 lower-case letters and digits"
+            )
         })
     };
     Ok(TranslatorManifest {
-        serves: ApiVersion { side: manifest.side.map(side).transpose()?, ..version(manifest.serves) },
+        serves: ApiVersion {
+            side: manifest.side.map(side).transpose()?,
+            ..version(manifest.serves)
+        },
         onto: version(manifest.onto),
         name: manifest.name,
         summary: manifest.summary,
@@ -150,7 +190,14 @@ fn manifest(manifest: wire::Manifest) -> Result<TranslatorManifest, String> {
     })
 }
 
-fn method(wire::Method { name, verb, path, answer }: wire::Method) -> Method {
+fn method(
+    wire::Method {
+        name,
+        verb,
+        path,
+        answer,
+    }: wire::Method,
+) -> Method {
     let verb = match verb {
         wire::Verb::Get => Verb::Get,
         wire::Verb::Post => Verb::Post,
@@ -160,7 +207,12 @@ fn method(wire::Method { name, verb, path, answer }: wire::Method) -> Method {
         wire::Answer::Pages => AnswerForm::Pages,
         wire::Answer::Events(newer) => AnswerForm::Events(newer),
     };
-    Method { name, verb, path, answer }
+    Method {
+        name,
+        verb,
+        path,
+        answer,
+    }
 }
 
 fn slices(texts: &[Vec<u8>]) -> Vec<&[u8]> {

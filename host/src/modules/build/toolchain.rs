@@ -1,5 +1,6 @@
-//! The Rust toolchain of a workspace: queries rustc, checks that the WebAssembly target is installed, and adds it with rustup
-//! if absent. Owns the advice for machines where that fails; compiles nothing.
+//! The Rust toolchain of a workspace: queries rustc, checks that the WebAssembly target is
+//! installed, and adds it with rustup if absent. Owns the advice for machines where that fails;
+//! compiles nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,7 +19,10 @@ pub enum TargetError {
          install the target {TARGET} in the way that this Rust was installed, or install Rust from https://rustup.rs",
         .sysroot.display()
     )]
-    NoRustup { sysroot: PathBuf, source: std::io::Error },
+    NoRustup {
+        sysroot: PathBuf,
+        source: std::io::Error,
+    },
     #[error(
         "`rustup target add {TARGET}` failed for the Rust in {}; run it again where the network can be reached, or \
          copy the target's folder `lib/rustlib/{TARGET}` from another machine with the same Rust:\n{output}",
@@ -27,14 +31,18 @@ pub enum TargetError {
     NotAdded { sysroot: PathBuf, output: String },
 }
 
-/// Adds the target to the toolchain of `workspace`, unless it is installed. With `RUSTUP_AUTO_INSTALL=0`, as on build
-/// machines, rustup does not do this by itself.
+/// Adds the target to the toolchain of `workspace`, unless it is installed. With
+/// `RUSTUP_AUTO_INSTALL=0`, as on build machines, rustup does not do this by itself.
 pub(super) fn ensure_target(workspace: &Path, progress: &Progress) -> Result<(), BuildError> {
     let sysroot = PathBuf::from(rustc(workspace, &["--print", "sysroot"])?.trim());
     if is_in(&sysroot) {
         return Ok(());
     }
-    progress.enter("target", format!("adding {TARGET} with rustup, once for this Rust"), None);
+    progress.enter(
+        "target",
+        format!("adding {TARGET} with rustup, once for this Rust"),
+        None,
+    );
     let added = Command::new("rustup")
         .current_dir(workspace)
         .args(["target", "add", TARGET])
@@ -42,7 +50,10 @@ pub(super) fn ensure_target(workspace: &Path, progress: &Progress) -> Result<(),
         // A backtrace of rustup would hide its error.
         .env("RUST_BACKTRACE", "0")
         .output()
-        .map_err(|source| TargetError::NoRustup { sysroot: sysroot.clone(), source })?;
+        .map_err(|source| TargetError::NoRustup {
+            sysroot: sysroot.clone(),
+            source,
+        })?;
     if added.status.success() && is_in(&sysroot) {
         return Ok(());
     }
@@ -51,7 +62,11 @@ pub(super) fn ensure_target(workspace: &Path, progress: &Progress) -> Result<(),
 }
 
 fn is_in(sysroot: &Path) -> bool {
-    sysroot.join("lib/rustlib").join(TARGET).join("lib").is_dir()
+    sysroot
+        .join("lib/rustlib")
+        .join(TARGET)
+        .join("lib")
+        .is_dir()
 }
 
 pub(super) fn rustc(workspace: &Path, arguments: &[&str]) -> Result<String, BuildError> {
@@ -62,7 +77,11 @@ pub(super) fn rustc(workspace: &Path, arguments: &[&str]) -> Result<String, Buil
         .map_err(|source| BuildError::Cargo { source })?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(BuildError::Rustc { output: String::from_utf8_lossy(&output.stderr).trim_end().to_owned() }),
+        false => Err(BuildError::Rustc {
+            output: String::from_utf8_lossy(&output.stderr)
+                .trim_end()
+                .to_owned(),
+        }),
     }
 }
 

@@ -1,5 +1,5 @@
-//! The definitions of the columns that a migration writes, from the layouts before and after it; outcomes are validated
-//! against them.
+//! The definitions of the columns that a migration writes, from the layouts before and after it;
+//! outcomes are validated against them.
 
 use crate::layout::history::LayoutHistory;
 use crate::layout::history::access::needed_by_new_rows;
@@ -10,16 +10,27 @@ use crate::modules::migration::WrittenDefinitions;
 
 /// Returns the definitions for both directions. The manifest has to be part of `line`.
 pub(super) fn columns(line: &LayoutHistory, manifest: &Manifest) -> WrittenDefinitions {
-    let after = line.at(manifest.version).expect("the layout history was built from this manifest");
+    let after = line
+        .at(manifest.version)
+        .expect("the layout history was built from this manifest");
     let before = line.before(manifest.version);
-    WrittenDefinitions { up: of_accesses(after, &manifest.up), down: of_accesses(before, &manifest.down) }
+    WrittenDefinitions {
+        up: of_accesses(after, &manifest.up),
+        down: of_accesses(before, &manifest.down),
+    }
 }
 
 fn of_accesses(target: &Layout, accesses: &[Access]) -> WrittenColumns {
     let definitions = |access: &Access| {
         let table = &target.tables[&access.table];
-        let column = |name| table.column(name).expect("the layout history was checked for the written columns").clone();
-        let missing = needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name));
+        let column = |name| {
+            table
+                .column(name)
+                .expect("the layout history was checked for the written columns")
+                .clone()
+        };
+        let missing =
+            needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name));
         Definitions {
             columns: access.writes.iter().map(|name| column(name)).collect(),
             missing: missing.map(|column| column.name.clone()),

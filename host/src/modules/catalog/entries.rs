@@ -1,5 +1,5 @@
-//! `catalog.toml`: the list of a folder's modules, in order, each with its digest. Owns reading, validating and writing
-//! the file; opens no module.
+//! `catalog.toml`: the list of a folder's modules, in order, each with its digest. Owns reading,
+//! validating and writing the file; opens no module.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -70,7 +70,10 @@ pub enum CatalogPosition {
     },
     /// A translator, which serves an API version in terms of a newer one, `onto`.
     #[allow(missing_docs, reason = "the variant's text describes its fields")]
-    Translator { serves: ApiVersion, onto: ApiVersion },
+    Translator {
+        serves: ApiVersion,
+        onto: ApiVersion,
+    },
 }
 
 impl CatalogPosition {
@@ -78,9 +81,11 @@ impl CatalogPosition {
     pub(in crate::modules) fn order(self) -> (u8, u64, u32) {
         match self {
             Self::Migration { version, .. } => (0, version, 0),
-            Self::Translator { serves, .. } => {
-                (if serves.side.is_none() { 1 } else { 2 }, serves.major.into(), serves.minor)
-            }
+            Self::Translator { serves, .. } => (
+                if serves.side.is_none() { 1 } else { 2 },
+                serves.major.into(),
+                serves.minor,
+            ),
         }
     }
 
@@ -95,8 +100,12 @@ impl CatalogPosition {
     /// Whether two modules lead to the same data version or serve the same API version.
     pub(in crate::modules) fn is_same(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Migration { version: one, .. }, Self::Migration { version: other, .. }) => one == other,
-            (Self::Translator { serves: one, .. }, Self::Translator { serves: other, .. }) => one == other,
+            (Self::Migration { version: one, .. }, Self::Migration { version: other, .. }) => {
+                one == other
+            }
+            (Self::Translator { serves: one, .. }, Self::Translator { serves: other, .. }) => {
+                one == other
+            }
             _ => false,
         }
     }
@@ -158,7 +167,9 @@ pub(super) fn read_text(folder: &Path) -> Result<String, CatalogError> {
     let path = folder.join(CATALOG_FILE);
     files::read_text(&path).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => CatalogError::NoCatalog { path },
-        std::io::ErrorKind::NotADirectory => CatalogError::NotAFolder { path: folder.to_owned() },
+        std::io::ErrorKind::NotADirectory => CatalogError::NotAFolder {
+            path: folder.to_owned(),
+        },
         _ => CatalogError::Read { path, source },
     })
 }
@@ -167,24 +178,54 @@ pub(super) fn read_text(folder: &Path) -> Result<String, CatalogError> {
 pub(in crate::modules) fn parse(path: &Path, text: &str) -> Result<CatalogContent, CatalogError> {
     let file: CatalogFile = toml::from_str(text).map_err(|error| {
         let reason = ModuleText::of_toml(text, &error);
-        CatalogError::Syntax { path: path.to_owned(), reason }
+        CatalogError::Syntax {
+            path: path.to_owned(),
+            reason,
+        }
     })?;
     if let Some(serial) = file.serial.filter(|serial| i64::try_from(*serial).is_err()) {
-        return Err(CatalogError::Serial { path: path.to_owned(), serial });
+        return Err(CatalogError::Serial {
+            path: path.to_owned(),
+            serial,
+        });
     }
-    if file.releases.as_ref().is_some_and(|digest| !is_sha256(digest)) {
-        return Err(CatalogError::ReleasesDigest { path: path.to_owned() });
+    if file
+        .releases
+        .as_ref()
+        .is_some_and(|digest| !is_sha256(digest))
+    {
+        return Err(CatalogError::ReleasesDigest {
+            path: path.to_owned(),
+        });
     }
     if let Some(name) = file.name.as_ref().filter(|name| !is_catalog_name(name)) {
-        return Err(CatalogError::Name { path: path.to_owned(), name: ModuleText::reason(name) });
+        return Err(CatalogError::Name {
+            path: path.to_owned(),
+            name: ModuleText::reason(name),
+        });
     }
-    let CatalogFile { name, serial, releases, module } = file;
-    let entries = module.into_iter().map(|written| entry(path, written)).collect::<Result<Vec<_>, _>>()?;
+    let CatalogFile {
+        name,
+        serial,
+        releases,
+        module,
+    } = file;
+    let entries = module
+        .into_iter()
+        .map(|written| entry(path, written))
+        .collect::<Result<Vec<_>, _>>()?;
     let mut files = BTreeSet::new();
     if let Some(twice) = entries.iter().find(|entry| !files.insert(&entry.file)) {
-        return Err(CatalogError::ListedTwice { file: twice.file.clone() });
+        return Err(CatalogError::ListedTwice {
+            file: twice.file.clone(),
+        });
     }
-    Ok(CatalogContent { name, serial, releases, entries })
+    Ok(CatalogContent {
+        name,
+        serial,
+        releases,
+        entries,
+    })
 }
 
 fn entry(path: &Path, written: CatalogFileEntry) -> Result<CatalogEntry, CatalogError> {
@@ -194,24 +235,47 @@ fn entry(path: &Path, written: CatalogFileEntry) -> Result<CatalogEntry, Catalog
         what,
     };
     if !is_file_name(&written.file) {
-        return Err(malformed("`file` is the plain name of a .wasm file in the same folder"));
+        return Err(malformed(
+            "`file` is the plain name of a .wasm file in the same folder",
+        ));
     }
     if !is_sha256(&written.sha256) {
         return Err(malformed("`sha256` is 64 lower-case hexadecimal digits"));
     }
-    let position = match (written.kind, written.version, written.follows, written.serves, written.onto) {
-        (ModuleKind::Migration, Some(version), follows, None, None) => CatalogPosition::Migration { version, follows },
-        (ModuleKind::Translator, None, None, Some(serves), Some(onto)) => CatalogPosition::Translator { serves, onto },
-        (ModuleKind::Migration, ..) => {
-            return Err(malformed("a migration has `version` and, except the first, `follows`"));
+    let position = match (
+        written.kind,
+        written.version,
+        written.follows,
+        written.serves,
+        written.onto,
+    ) {
+        (ModuleKind::Migration, Some(version), follows, None, None) => {
+            CatalogPosition::Migration { version, follows }
         }
-        (ModuleKind::Translator, ..) => return Err(malformed("a translator has `serves` and `onto`")),
+        (ModuleKind::Translator, None, None, Some(serves), Some(onto)) => {
+            CatalogPosition::Translator { serves, onto }
+        }
+        (ModuleKind::Migration, ..) => {
+            return Err(malformed(
+                "a migration has `version` and, except the first, `follows`",
+            ));
+        }
+        (ModuleKind::Translator, ..) => {
+            return Err(malformed("a translator has `serves` and `onto`"));
+        }
     };
-    Ok(CatalogEntry { file: written.file, sha256: written.sha256, position })
+    Ok(CatalogEntry {
+        file: written.file,
+        sha256: written.sha256,
+        position,
+    })
 }
 
 pub(in crate::modules) fn is_sha256(text: &str) -> bool {
-    text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    text.len() == 64
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 /// The longest name that file systems have.
@@ -219,23 +283,41 @@ const FILE_NAME_BYTES: usize = 255;
 
 pub(in crate::modules) fn is_file_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-    name.len() <= FILE_NAME_BYTES && name.ends_with(".wasm") && !name.starts_with('.') && name.bytes().all(plain)
+    name.len() <= FILE_NAME_BYTES
+        && name.ends_with(".wasm")
+        && !name.starts_with('.')
+        && name.bytes().all(plain)
 }
 
 /// The text of a catalog's file.
 pub(in crate::modules) fn text(content: &CatalogContent) -> std::io::Result<String> {
-    let CatalogContent { name, serial, releases, entries } = content.clone();
-    let file = CatalogFile { name, serial, releases, module: entries.iter().map(written).collect() };
+    let CatalogContent {
+        name,
+        serial,
+        releases,
+        entries,
+    } = content.clone();
+    let file = CatalogFile {
+        name,
+        serial,
+        releases,
+        module: entries.iter().map(written).collect(),
+    };
     Ok(HEADER.to_owned() + &toml::to_string(&file).map_err(std::io::Error::other)?)
 }
 
-/// Writes a catalog atomically: a concurrent reader sees the old or the new one. A signature of another content is removed.
-pub(in crate::modules) fn write(folder: &Path, content: &CatalogContent) -> std::io::Result<PreviousSignature> {
+/// Writes a catalog atomically: a concurrent reader sees the old or the new one. A signature of
+/// another content is removed.
+pub(in crate::modules) fn write(
+    folder: &Path,
+    content: &CatalogContent,
+) -> std::io::Result<PreviousSignature> {
     let text = text(content)?;
     if files::read_text(&folder.join(CATALOG_FILE)).is_ok_and(|before| before == text) {
         return Ok(PreviousSignature::Unaffected);
     }
-    // Before the catalog is written: an interruption leaves a catalog without a signature, which cannot be taken for signed.
+    // Before the catalog is written: an interruption leaves a catalog without a signature, which
+    // cannot be taken for signed.
     let previous = match std::fs::remove_file(folder.join(SIGNATURE_FILE)) {
         Ok(()) => PreviousSignature::Removed,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => PreviousSignature::Unaffected,
@@ -246,17 +328,26 @@ pub(in crate::modules) fn write(folder: &Path, content: &CatalogContent) -> std:
 }
 
 /// Writes a file that all users may read, atomically.
-pub(in crate::modules) fn write_readable(folder: &Path, name: &str, text: &str) -> std::io::Result<()> {
+pub(in crate::modules) fn write_readable(
+    folder: &Path,
+    name: &str,
+    text: &str,
+) -> std::io::Result<()> {
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
     persist_readable(file, &folder.join(name))
 }
 
-/// Makes a temporary file, which only its owner may read, readable by all, and moves it to its path.
-pub(in crate::modules) fn persist_readable(file: tempfile::NamedTempFile, path: &Path) -> std::io::Result<()> {
+/// Makes a temporary file, which only its owner may read, readable by all, and moves it to its
+/// path.
+pub(in crate::modules) fn persist_readable(
+    file: tempfile::NamedTempFile,
+    path: &Path,
+) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+    file.as_file()
+        .set_permissions(std::fs::Permissions::from_mode(0o644))?;
     file.persist(path)?;
     Ok(())
 }
@@ -311,13 +402,30 @@ mod tests {
 
     /// Any text, and lines of a catalog in any order.
     fn any_catalog() -> impl Strategy<Value = String> {
-        let module = (select(&LINES[6..8]), select(&LINES[10..12]), any::<[bool; 3]>()).prop_map(|(kind, one, has)| {
-            let versions = if kind == LINES[6] { [one, "version = 9"] } else { [LINES[12], LINES[13]] };
-            let optional = [LINES[8], LINES[9], versions[1]].into_iter().zip(has).filter(|(_, has)| *has);
-            let lines = [LINES[5], kind, versions[0]].into_iter().chain(optional.map(|(line, _)| line));
-            lines.collect::<Vec<_>>().join("\n")
-        });
-        let lines = prop::collection::vec(prop_oneof![select(&LINES[..]).prop_map(str::to_owned), module], 0..6);
+        let module = (
+            select(&LINES[6..8]),
+            select(&LINES[10..12]),
+            any::<[bool; 3]>(),
+        )
+            .prop_map(|(kind, one, has)| {
+                let versions = if kind == LINES[6] {
+                    [one, "version = 9"]
+                } else {
+                    [LINES[12], LINES[13]]
+                };
+                let optional = [LINES[8], LINES[9], versions[1]]
+                    .into_iter()
+                    .zip(has)
+                    .filter(|(_, has)| *has);
+                let lines = [LINES[5], kind, versions[0]]
+                    .into_iter()
+                    .chain(optional.map(|(line, _)| line));
+                lines.collect::<Vec<_>>().join("\n")
+            });
+        let lines = prop::collection::vec(
+            prop_oneof![select(&LINES[..]).prop_map(str::to_owned), module],
+            0..6,
+        );
         prop_oneof![any::<String>(), lines.prop_map(|lines| lines.join("\n"))]
     }
 

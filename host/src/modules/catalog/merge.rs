@@ -1,5 +1,5 @@
-//! Merging of the catalogs of several folders: those of a host, and of add-ons that continue its sequence. Owns every conflict
-//! between folders; opens no module.
+//! Merging of the catalogs of several folders: those of a host, and of add-ons that continue its
+//! sequence. Owns every conflict between folders; opens no module.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,34 +32,58 @@ impl ListedModule {
     }
 }
 
-/// Merges the catalogs of folders into one sequence: a migration comes after the one that its entry names, whatever folder has it,
-/// and after those of other folders that are older than itself. The same module in two folders is listed once.
+/// Merges the catalogs of folders into one sequence: a migration comes after the one that its entry
+/// names, whatever folder has it, and after those of other folders that are older than itself. The
+/// same module in two folders is listed once.
 ///
 /// # Errors
 /// If two catalogs have one name, two modules claim one position, or the sequence has a gap.
 pub(super) fn merge(catalogs: Vec<ListedCatalog>) -> Result<Vec<ListedModule>, CatalogError> {
     refuse_same_names(&catalogs)?;
-    let listed = |ListedCatalog { folder, entries, .. }: ListedCatalog| {
-        entries.into_iter().map(move |entry| ListedModule { folder: folder.clone(), entry })
+    let listed = |ListedCatalog {
+                      folder, entries, ..
+                  }: ListedCatalog| {
+        entries.into_iter().map(move |entry| ListedModule {
+            folder: folder.clone(),
+            entry,
+        })
     };
     if let [_] = &catalogs[..] {
         let modules: Vec<_> = catalogs.into_iter().flat_map(listed).collect();
-        sequence::check(&modules.iter().map(|module| module.entry.clone()).collect::<Vec<_>>())?;
+        sequence::check(
+            &modules
+                .iter()
+                .map(|module| module.entry.clone())
+                .collect::<Vec<_>>(),
+        )?;
         return Ok(modules);
     }
     // The faults of sequences name the file with its folder.
-    let named =
-        |module: &ListedModule| CatalogEntry { file: module.path().display().to_string(), ..module.entry.clone() };
+    let named = |module: &ListedModule| CatalogEntry {
+        file: module.path().display().to_string(),
+        ..module.entry.clone()
+    };
     for catalog in &catalogs {
-        sequence::check_migrations_of_part(&listed(catalog.clone()).map(|module| named(&module)).collect::<Vec<_>>())?;
+        sequence::check_migrations_of_part(
+            &listed(catalog.clone())
+                .map(|module| named(&module))
+                .collect::<Vec<_>>(),
+        )?;
     }
     let mut merged: Vec<ListedModule> = Vec::new();
     for module in catalogs.into_iter().flat_map(listed) {
-        match merged.iter().find(|other| other.entry.position.is_same(module.entry.position)) {
+        match merged
+            .iter()
+            .find(|other| other.entry.position.is_same(module.entry.position))
+        {
             Some(other) if other.entry.sha256 == module.entry.sha256 => {}
             Some(other) => {
                 let position = module.entry.position.to_string();
-                return Err(CatalogError::SamePosition { position, one: other.path(), other: module.path() });
+                return Err(CatalogError::SamePosition {
+                    position,
+                    one: other.path(),
+                    other: module.path(),
+                });
             }
             None => merged.push(module),
         }
@@ -70,31 +94,51 @@ pub(super) fn merge(catalogs: Vec<ListedCatalog>) -> Result<Vec<ListedModule>, C
     Ok(merged)
 }
 
-/// Of two catalogs with one name, an operator could not say which one is trusted, and the older one could add to the newer.
+/// Of two catalogs with one name, an operator could not say which one is trusted, and the older one
+/// could add to the newer.
 fn refuse_same_names(catalogs: &[ListedCatalog]) -> Result<(), CatalogError> {
     let mut folders = BTreeMap::<&str, &Path>::new();
     for ListedCatalog { folder, name, .. } in catalogs {
         let Some(name) = name else { continue };
         if let Some(one) = folders.insert(name, folder) {
-            return Err(CatalogError::SameName { name: name.clone(), one: one.to_owned(), other: folder.clone() });
+            return Err(CatalogError::SameName {
+                name: name.clone(),
+                one: one.to_owned(),
+                other: folder.clone(),
+            });
         }
     }
     Ok(())
 }
 
-/// Checks that each migration follows one that is there, and only the first follows none. Several may follow the same one: their
-/// authors did not know of each other, and each is inserted where its version is.
+/// Checks that each migration follows one that is there, and only the first follows none. Several
+/// may follow the same one: their authors did not know of each other, and each is inserted where
+/// its version is.
 fn check_predecessors(merged: &[ListedModule]) -> Result<(), CatalogError> {
-    let has = |version| merged.iter().any(|module| module.entry.position.data_version() == Some(version));
+    let has = |version| {
+        merged
+            .iter()
+            .any(|module| module.entry.position.data_version() == Some(version))
+    };
     let mut first: Option<&ListedModule> = None;
     for module in merged {
-        let CatalogPosition::Migration { version, follows } = module.entry.position else { continue };
+        let CatalogPosition::Migration { version, follows } = module.entry.position else {
+            continue;
+        };
         if let Some(missing) = follows.filter(|follows| !has(*follows)) {
-            return Err(CatalogError::Predecessor { path: module.path(), version, missing });
+            return Err(CatalogError::Predecessor {
+                path: module.path(),
+                version,
+                missing,
+            });
         }
         let first = first.get_or_insert(module);
         if follows.is_none() && !std::ptr::eq(*first, module) {
-            return Err(CatalogError::TwoFirst { one: first.path(), other: module.path(), version });
+            return Err(CatalogError::TwoFirst {
+                one: first.path(),
+                other: module.path(),
+                version,
+            });
         }
     }
     Ok(())

@@ -1,12 +1,16 @@
-//! The answers of a registry that a pull reads, each up to a limit: a registry is another machine, which may send without end. Owns
-//! the login, which is that of Docker's registries: the registry names a service that gives out a token.
+//! The answers of a registry that a pull reads, each up to a limit: a registry is another machine,
+//! which may send without end. Owns the login, which is that of Docker's registries: the registry
+//! names a service that gives out a token.
 
 use http_auth::ChallengeParser;
 use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 
-use super::{ArtifactReference, CONNECT_TIMEOUT, READ_TIMEOUT, RegistryAuth, RegistryConnection, RegistryError};
+use super::{
+    ArtifactReference, CONNECT_TIMEOUT, READ_TIMEOUT, RegistryAuth, RegistryConnection,
+    RegistryError,
+};
 use crate::modules::text::ModuleText;
 
 /// The largest answer with a token, in bytes.
@@ -59,9 +63,18 @@ impl<'a> RegistryClient<'a> {
             .read_timeout(READ_TIMEOUT)
             .user_agent(concat!("bbs/", env!("CARGO_PKG_VERSION")))
             .build();
-        let scheme = if connection.insecure_http { "http" } else { "https" };
+        let scheme = if connection.insecure_http {
+            "http"
+        } else {
+            "https"
+        };
         let http = http.map_err(|error| unreachable(reference, &error))?;
-        let mut client = Self { http, reference, scheme, auth: connection.auth.clone() };
+        let mut client = Self {
+            http,
+            reference,
+            scheme,
+            auth: connection.auth.clone(),
+        };
         if !matches!(connection.auth, RegistryAuth::Bearer(_)) {
             client.auth = client.exchanged(scope).await?;
         }
@@ -71,11 +84,21 @@ impl<'a> RegistryClient<'a> {
     /// The token of the service that the registry names, or the account itself.
     async fn exchanged(&self, scope: Scope) -> Result<RegistryAuth, RegistryError> {
         let registry = self.reference.0.resolve_registry();
-        let answer = self.sent(self.http.get(format!("{}://{registry}/v2/", self.scheme))).await?;
-        let challenges = answer.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|header| header.to_str().ok());
+        let answer = self
+            .sent(self.http.get(format!("{}://{registry}/v2/", self.scheme)))
+            .await?;
+        let challenges = answer
+            .headers()
+            .get_all(WWW_AUTHENTICATE)
+            .iter()
+            .filter_map(|header| header.to_str().ok());
         let Some((realm, service)) = challenges.filter_map(bearer).next() else {
             let is_challenged = answer.headers().contains_key(WWW_AUTHENTICATE);
-            return Ok(if is_challenged { self.auth.clone() } else { RegistryAuth::Anonymous });
+            return Ok(if is_challenged {
+                self.auth.clone()
+            } else {
+                RegistryAuth::Anonymous
+            });
         };
         let actions = match scope {
             Scope::Pull => "pull",
@@ -94,13 +117,18 @@ impl<'a> RegistryClient<'a> {
             // The service may answer a wrong password with any status.
             return Err(self.denied(error_text(answer).await));
         }
-        let bytes = read(answer, TOKEN_BYTES).await.map_err(|error| match error {
-            AnswerError::TooLarge { limit } => self.too_large("a token", limit),
-            AnswerError::Interrupted(error) => unreachable(self.reference, &error),
-        })?;
-        let answer: TokenAnswer =
-            serde_json::from_slice(&bytes).map_err(|error| failed(format!("its token is not readable: {error}")))?;
-        let token = answer.token.or(answer.access_token).ok_or_else(|| failed("its answer has no token".to_owned()))?;
+        let bytes = read(answer, TOKEN_BYTES)
+            .await
+            .map_err(|error| match error {
+                AnswerError::TooLarge { limit } => self.too_large("a token", limit),
+                AnswerError::Interrupted(error) => unreachable(self.reference, &error),
+            })?;
+        let answer: TokenAnswer = serde_json::from_slice(&bytes)
+            .map_err(|error| failed(format!("its token is not readable: {error}")))?;
+        let token = answer
+            .token
+            .or(answer.access_token)
+            .ok_or_else(|| failed("its answer has no token".to_owned()))?;
         Ok(RegistryAuth::Bearer(token))
     }
 
@@ -113,32 +141,56 @@ impl<'a> RegistryClient<'a> {
     ///
     /// # Errors
     /// The registry does not have it, denies access, fails, or sends more.
-    pub(super) async fn manifest(&self, media_type: &str, limit: u64) -> Result<Vec<u8>, RegistryError> {
-        let named = self.reference.0.digest().or(self.reference.0.tag()).unwrap_or_default();
+    pub(super) async fn manifest(
+        &self,
+        media_type: &str,
+        limit: u64,
+    ) -> Result<Vec<u8>, RegistryError> {
+        let named = self
+            .reference
+            .0
+            .digest()
+            .or(self.reference.0.tag())
+            .unwrap_or_default();
         let request = self.get("manifests", named).header(ACCEPT, media_type);
-        read(self.succeeded(request).await?, limit).await.map_err(|error| match error {
-            AnswerError::TooLarge { limit } => self.too_large("a manifest", limit),
-            AnswerError::Interrupted(error) => unreachable(self.reference, &error),
-        })
+        read(self.succeeded(request).await?, limit)
+            .await
+            .map_err(|error| match error {
+                AnswerError::TooLarge { limit } => self.too_large("a manifest", limit),
+                AnswerError::Interrupted(error) => unreachable(self.reference, &error),
+            })
     }
 
     /// The content with a digest, at most of so many bytes.
     ///
     /// # Errors
-    /// As an inner error, that it has more bytes or the transfer broke off; otherwise, that the registry does not have it, denies
-    /// access or fails.
-    pub(super) async fn blob(&self, digest: &str, limit: u64) -> Result<Result<Vec<u8>, AnswerError>, RegistryError> {
+    /// As an inner error, that it has more bytes or the transfer broke off; otherwise, that the
+    /// registry does not have it, denies access or fails.
+    pub(super) async fn blob(
+        &self,
+        digest: &str,
+        limit: u64,
+    ) -> Result<Result<Vec<u8>, AnswerError>, RegistryError> {
         Ok(read(self.succeeded(self.get("blobs", digest)).await?, limit).await)
     }
 
     fn get(&self, kind: &str, name: &str) -> RequestBuilder {
-        let (registry, repository) = (self.reference.0.resolve_registry(), self.reference.0.repository());
-        let request = self.http.get(format!("{}://{registry}/v2/{repository}/{kind}/{name}", self.scheme));
+        let (registry, repository) = (
+            self.reference.0.resolve_registry(),
+            self.reference.0.repository(),
+        );
+        let request = self.http.get(format!(
+            "{}://{registry}/v2/{repository}/{kind}/{name}",
+            self.scheme
+        ));
         authenticated(request, &self.auth)
     }
 
     async fn sent(&self, request: RequestBuilder) -> Result<Response, RegistryError> {
-        request.send().await.map_err(|error| unreachable(self.reference, &error))
+        request
+            .send()
+            .await
+            .map_err(|error| unreachable(self.reference, &error))
     }
 
     async fn succeeded(&self, request: RequestBuilder) -> Result<Response, RegistryError> {
@@ -148,7 +200,10 @@ impl<'a> RegistryClient<'a> {
             return Ok(answer);
         }
         let text = error_text(answer).await;
-        let (reference, reason) = (self.reference.clone(), ModuleText::reason(&format!("{status}: {text}")));
+        let (reference, reason) = (
+            self.reference.clone(),
+            ModuleText::reason(&format!("{status}: {text}")),
+        );
         Err(match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.denied(text),
             StatusCode::NOT_FOUND => RegistryError::NotFound { reference, reason },
@@ -158,12 +213,23 @@ impl<'a> RegistryClient<'a> {
 
     fn denied(&self, reason: String) -> RegistryError {
         let reference = &self.reference.0;
-        let (registry, repository) = (reference.registry().to_owned(), reference.repository().to_owned());
-        RegistryError::Denied { registry, repository, reason: ModuleText::reason(&reason) }
+        let (registry, repository) = (
+            reference.registry().to_owned(),
+            reference.repository().to_owned(),
+        );
+        RegistryError::Denied {
+            registry,
+            repository,
+            reason: ModuleText::reason(&reason),
+        }
     }
 
     fn too_large(&self, what: &'static str, limit: u64) -> RegistryError {
-        RegistryError::Answer { registry: self.reference.0.registry().to_owned(), what, limit }
+        RegistryError::Answer {
+            registry: self.reference.0.registry().to_owned(),
+            what,
+            limit,
+        }
     }
 }
 
@@ -172,7 +238,10 @@ fn bearer(header: &str) -> Option<(String, Option<String>)> {
     let mut challenges = ChallengeParser::new(header).filter_map(Result::ok);
     let challenge = challenges.find(|challenge| challenge.scheme.eq_ignore_ascii_case("bearer"))?;
     let param = |name: &str| {
-        let found = challenge.params.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let found = challenge
+            .params
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.to_unescaped())
     };
     Some((param("realm")?, param("service")))
@@ -202,9 +271,15 @@ async fn read(mut answer: Response, limit: u64) -> Result<Vec<u8>, AnswerError> 
 
 /// The text of an answer with an error, as far as it is short.
 async fn error_text(answer: Response) -> String {
-    read(answer, ERROR_BYTES).await.map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default()
+    read(answer, ERROR_BYTES)
+        .await
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .unwrap_or_default()
 }
 
 fn unreachable(reference: &ArtifactReference, error: &reqwest::Error) -> RegistryError {
-    RegistryError::Unreachable { registry: reference.0.registry().to_owned(), reason: ModuleText::of_error(error) }
+    RegistryError::Unreachable {
+        registry: reference.0.registry().to_owned(),
+        reason: ModuleText::of_error(error),
+    }
 }

@@ -1,5 +1,5 @@
-//! The cache of compiled components on disk, keyed by the component's digest and the engine. Owns which folders are read,
-//! and which one is written; `folder` decides which files are trusted.
+//! The cache of compiled components on disk, keyed by the component's digest and the engine. Owns
+//! which folders are read, and which one is written; `folder` decides which files are trusted.
 
 mod folder;
 mod sealed;
@@ -14,7 +14,8 @@ pub use self::folder::CacheError;
 use self::folder::Folder;
 pub(super) use self::sealed::{ARTIFACT_BYTES, EngineFingerprint, SealedArtifact};
 
-/// The folders of compiled modules. Each can be deleted at any time, and hosts of one user may share one.
+/// The folders of compiled modules. Each can be deleted at any time, and hosts of one user may
+/// share one.
 #[derive(Debug, Clone, Default)]
 pub struct CacheFolders {
     /// In order of preference: the first that can be created and written to receives new artifacts.
@@ -26,7 +27,10 @@ pub struct CacheFolders {
 impl CacheFolders {
     /// A single folder to read and write.
     pub fn at(folder: impl Into<PathBuf>) -> Self {
-        Self { own: vec![folder.into()], shipped: Vec::new() }
+        Self {
+            own: vec![folder.into()],
+            shipped: Vec::new(),
+        }
     }
 }
 
@@ -47,7 +51,11 @@ impl Artifacts {
     pub(super) fn open(folders: &CacheFolders, engine: EngineFingerprint) -> Self {
         let (mut keeper, mut readable, mut failure) = (None, Vec::new(), None);
         for path in &folders.own {
-            let made = if keeper.is_none() { Folder::make(path) } else { Folder::open(path) };
+            let made = if keeper.is_none() {
+                Folder::make(path)
+            } else {
+                Folder::open(path)
+            };
             match made.inspect_err(warn_of_untrusted) {
                 Ok(folder) if keeper.is_some() => readable.push(folder),
                 Ok(folder) => match folder.try_to_write() {
@@ -60,18 +68,33 @@ impl Artifacts {
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
-        let shipped = folders.shipped.iter().filter(|path| !folders.own.contains(path));
-        readable.extend(shipped.filter_map(|path| Folder::open(path).inspect_err(warn_of_untrusted).ok()));
+        let shipped = folders
+            .shipped
+            .iter()
+            .filter(|path| !folders.own.contains(path));
+        readable.extend(
+            shipped.filter_map(|path| Folder::open(path).inspect_err(warn_of_untrusted).ok()),
+        );
         // The failure of one folder is irrelevant if another one is used instead.
-        let failure = failure.filter(|_| keeper.is_none()).map_or_else(OnceLock::new, OnceLock::from);
-        Self { keeper, readable, engine, failure }
+        let failure = failure
+            .filter(|_| keeper.is_none())
+            .map_or_else(OnceLock::new, OnceLock::from);
+        Self {
+            keeper,
+            readable,
+            engine,
+            failure,
+        }
     }
 
     /// Loads a component. A damaged or untrusted artifact counts as absent.
     pub(super) fn load(&self, engine: &Engine, digest: &str) -> Option<Component> {
         self.keeper.iter().chain(&self.readable).find_map(|folder| {
             let component = folder.load(digest, engine, self.engine);
-            component.inspect_err(|error| tracing::warn!(%error, "a compiled module is not used")).ok().flatten()
+            component
+                .inspect_err(|error| tracing::warn!(%error, "a compiled module is not used"))
+                .ok()
+                .flatten()
         })
     }
 
@@ -91,7 +114,10 @@ impl Artifacts {
 }
 
 fn warn_of_untrusted(error: &CacheError) {
-    if matches!(error, CacheError::Untrusted { .. } | CacheError::NoFolder { .. }) {
+    if matches!(
+        error,
+        CacheError::Untrusted { .. } | CacheError::NoFolder { .. }
+    ) {
         tracing::warn!(%error, "a folder of compiled modules is not used");
     }
 }

@@ -1,11 +1,15 @@
-//! What a component would cost the compiler, estimated from its bytes before the compiler sees them. Owns the estimate; the
-//! numbers are in `limits`. What the estimate does not see is limited by the process that compiles (`compiler.rs`).
+//! What a component would cost the compiler, estimated from its bytes before the compiler sees
+//! them. Owns the estimate; the numbers are in `limits`. What the estimate does not see is limited
+//! by the process that compiles (`compiler.rs`).
 //!
-//! The compiler's memory grows with the product of the values of a function and its branches, since each value can differ on
-//! each branch: a file of 20 KB with 1,000 locals in 1,000 loops takes 70 MB and 14 s, and four times that in a file of
-//! twice the size. Everything else is linear in the number of bytes, and limited by them.
+//! The compiler's memory grows with the product of the values of a function and its branches, since
+//! each value can differ on each branch: a file of 20 KB with 1,000 locals in 1,000 loops takes 70
+//! MB and 14 s, and four times that in a file of twice the size. Everything else is linear in the
+//! number of bytes, and limited by them.
 
-use wasmparser::{BinaryReaderError, ComponentType, CompositeInnerType, FunctionBody, Operator, Parser, Payload};
+use wasmparser::{
+    BinaryReaderError, ComponentType, CompositeInnerType, FunctionBody, Operator, Parser, Payload,
+};
 
 use super::super::limits::CodeLimits;
 
@@ -35,11 +39,12 @@ impl From<BinaryReaderError> for ComplexityError {
 /// Values on the operand stack of an ordinary function.
 const STACK_VALUES: u64 = 16;
 
-/// One operand stack value more is assumed for this many bytes of a function: a value that is computed takes three bytes,
-/// and few of them stay on the stack over a branch.
+/// One operand stack value more is assumed for this many bytes of a function: a value that is
+/// computed takes three bytes, and few of them stay on the stack over a branch.
 const BYTES_PER_STACK_VALUE: u64 = 512;
 
-/// Branches that a target of a jump table counts as: the compiler makes a block for each, which sets all values.
+/// Branches that a target of a jump table counts as: the compiler makes a block for each, which
+/// sets all values.
 const BRANCHES_PER_TARGET: u64 = 4;
 
 /// Checks a component against the limits.
@@ -80,24 +85,34 @@ impl<'a> Totals<'a> {
         let limits = self.limits;
         match payload {
             Payload::CodeSectionEntry(body) => return self.add_function(&body),
-            // The code and the data of the component are limited by their own numbers and by the size of the file.
-            Payload::CodeSectionStart { .. } | Payload::DataSection(_) | Payload::CustomSection(_) => {}
+            // The code and the data of the component are limited by their own numbers and by the
+            // size of the file.
+            Payload::CodeSectionStart { .. }
+            | Payload::DataSection(_)
+            | Payload::CustomSection(_) => {}
             Payload::ModuleSection { .. } => {
                 self.core_modules += 1;
                 at_most(self.core_modules, limits.core_modules, "core modules")?;
             }
-            // `bbs module build` nests none, and the compiler would generate code for calls between them.
+            // `bbs module build` nests none, and the compiler would generate code for calls between
+            // them.
             Payload::ComponentSection { .. } => at_most(1, 0, "nested components")?,
             Payload::TypeSection(types) => {
                 self.add_definitions(types.range())?;
                 for group in types {
-                    for function in group?.into_types().filter_map(|of_type| match of_type.composite_type.inner {
-                        CompositeInnerType::Func(function) => Some(function),
-                        _ => None,
+                    for function in group?.into_types().filter_map(|of_type| {
+                        match of_type.composite_type.inner {
+                            CompositeInnerType::Func(function) => Some(function),
+                            _ => None,
+                        }
                     }) {
                         let parameters = function.params().len() as u64;
                         at_most(parameters, limits.parameters, "parameters of a function")?;
-                        at_most(function.results().len() as u64, limits.results, "results of a function")?;
+                        at_most(
+                            function.results().len() as u64,
+                            limits.results,
+                            "results of a function",
+                        )?;
                         self.parameters = self.parameters.max(parameters);
                     }
                 }
@@ -121,7 +136,11 @@ impl<'a> Totals<'a> {
 
     fn add_definitions(&mut self, range: std::ops::Range<usize>) -> Result<(), ComplexityError> {
         self.definition_bytes += range.len() as u64;
-        at_most(self.definition_bytes, self.limits.definition_bytes, "bytes of definitions")
+        at_most(
+            self.definition_bytes,
+            self.limits.definition_bytes,
+            "bytes of definitions",
+        )
     }
 
     fn add_function(&mut self, body: &FunctionBody<'_>) -> Result<(), ComplexityError> {
@@ -136,8 +155,14 @@ impl<'a> Totals<'a> {
         for locals in body.get_locals_reader()? {
             values = values.saturating_add(locals?.0.into());
         }
-        self.branch_values = self.branch_values.saturating_add(values.saturating_mul(branches(body, limits)?));
-        at_most(self.branch_values, limits.branch_values, "combinations of values and branches")
+        self.branch_values = self
+            .branch_values
+            .saturating_add(values.saturating_mul(branches(body, limits)?));
+        at_most(
+            self.branch_values,
+            limits.branch_values,
+            "combinations of values and branches",
+        )
     }
 }
 
@@ -146,14 +171,19 @@ fn branches(body: &FunctionBody<'_>, limits: &CodeLimits) -> Result<u64, Complex
     let (mut branches, mut depth) = (1, 0_u64);
     for operator in body.get_operators_reader()? {
         match operator? {
-            Operator::Block { .. } | Operator::Loop { .. } | Operator::If { .. } | Operator::TryTable { .. } => {
+            Operator::Block { .. }
+            | Operator::Loop { .. }
+            | Operator::If { .. }
+            | Operator::TryTable { .. } => {
                 branches += 1;
                 depth += 1;
                 at_most(depth, limits.nested_blocks, "nested blocks")?;
             }
             Operator::End => depth = depth.saturating_sub(1),
             Operator::BrIf { .. } => branches += 1,
-            Operator::BrTable { targets } => branches += BRANCHES_PER_TARGET * u64::from(targets.len()),
+            Operator::BrTable { targets } => {
+                branches += BRANCHES_PER_TARGET * u64::from(targets.len())
+            }
             _ => {}
         }
     }
@@ -161,5 +191,9 @@ fn branches(body: &FunctionBody<'_>, limits: &CodeLimits) -> Result<u64, Complex
 }
 
 fn at_most(found: u64, limit: u64, what: &'static str) -> Result<(), ComplexityError> {
-    if found > limit { Err(ComplexityError::Excess(Excess { what, found, limit })) } else { Ok(()) }
+    if found > limit {
+        Err(ComplexityError::Excess(Excess { what, found, limit }))
+    } else {
+        Ok(())
+    }
 }

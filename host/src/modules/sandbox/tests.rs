@@ -13,14 +13,37 @@ fn module_file_is_a_regular_file_of_limited_size() {
         format!("{error}: {}", source.unwrap_or_default())
     };
     std::os::unix::fs::symlink("/dev/zero", path("endless.wasm")).unwrap();
-    assert!(refused("endless.wasm").contains("not a regular file"), "{}", refused("endless.wasm"));
-    let made = std::process::Command::new("mkfifo").arg(path("fifo.wasm")).status().unwrap();
+    assert!(
+        refused("endless.wasm").contains("not a regular file"),
+        "{}",
+        refused("endless.wasm")
+    );
+    let made = std::process::Command::new("mkfifo")
+        .arg(path("fifo.wasm"))
+        .status()
+        .unwrap();
     assert!(made.success());
-    assert!(refused("fifo.wasm").contains("not a regular file"), "{}", refused("fifo.wasm"));
+    assert!(
+        refused("fifo.wasm").contains("not a regular file"),
+        "{}",
+        refused("fifo.wasm")
+    );
     let large = std::fs::File::create(path("large.wasm")).unwrap();
-    large.set_len(Limits::default().component_bytes + 1).unwrap();
-    assert!(refused("large.wasm").contains("not a WebAssembly file"), "{}", refused("large.wasm"));
+    large
+        .set_len(Limits::default().component_bytes + 1)
+        .unwrap();
+    assert!(
+        refused("large.wasm").contains("not a WebAssembly file"),
+        "{}",
+        refused("large.wasm")
+    );
     std::fs::write(path("large.wasm"), COMPONENT).unwrap();
-    large.set_len(Limits::default().component_bytes + 1).unwrap();
-    assert!(refused("large.wasm").contains("is larger than"), "{}", refused("large.wasm"));
+    large
+        .set_len(Limits::default().component_bytes + 1)
+        .unwrap();
+    assert!(
+        refused("large.wasm").contains("is larger than"),
+        "{}",
+        refused("large.wasm")
+    );
 }

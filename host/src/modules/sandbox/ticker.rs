@@ -1,13 +1,13 @@
-//! The time of calls, and the thread that increments the engine's epoch while calls run, which interrupts those that exceed
-//! their deadline. The thread lives as long as its sandbox.
+//! The time of calls, and the thread that increments the engine's epoch while calls run, which
+//! interrupts those that exceed their deadline. The thread lives as long as its sandbox.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Ticks without a call after which the thread sleeps until the next call. Waking it for each of many short calls would cost
-/// more than these ticks.
+/// Ticks without a call after which the thread sleeps until the next call. Waking it for each of
+/// many short calls would cost more than these ticks.
 const TICKS_AT_REST: u32 = 50;
 
 /// The clock of calls: the monotonic time, ahead by what was skipped. Clones are the same clock.
@@ -32,7 +32,10 @@ impl CallClock {
     }
 
     pub(super) fn skip(&self, time: Duration) {
-        self.skipped_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::SeqCst);
+        self.skipped_ns.fetch_add(
+            u64::try_from(time.as_nanos()).unwrap_or(u64::MAX),
+            Ordering::SeqCst,
+        );
     }
 }
 
@@ -54,13 +57,19 @@ pub(in crate::modules) struct Ticking<'a>(&'a Ticker);
 
 impl Ticker {
     /// Calls `tick` at each interval while a call runs.
-    pub(super) fn start(interval: Duration, tick: impl Fn() + Send + 'static) -> std::io::Result<Self> {
+    pub(super) fn start(
+        interval: Duration,
+        tick: impl Fn() + Send + 'static,
+    ) -> std::io::Result<Self> {
         let state = Arc::<TickerState>::default();
         let thread = thread::Builder::new().name("bbs-epoch".to_owned()).spawn({
             let state = Arc::clone(&state);
             move || state.tick_while_calls_run(interval, tick)
         })?;
-        Ok(Self { state, thread: Some(thread) })
+        Ok(Self {
+            state,
+            thread: Some(thread),
+        })
     }
 
     /// Ticks for one more call.
@@ -135,7 +144,10 @@ mod tests {
         let tick = move || {
             let _ = ticks.send(());
         };
-        (Ticker::start(Duration::from_millis(1), tick).expect("a thread starts"), received)
+        (
+            Ticker::start(Duration::from_millis(1), tick).expect("a thread starts"),
+            received,
+        )
     }
 
     fn wait_until_asleep(ticker: &Ticker, ticks: &Receiver<()>) {
@@ -153,7 +165,9 @@ mod tests {
             wait_until_asleep(&ticker, &ticks);
             while other_ticks.try_recv().is_ok() {}
             for _ in 0..TICKS_AT_REST {
-                other_ticks.recv_timeout(PATIENCE).expect("a call of the other one runs");
+                other_ticks
+                    .recv_timeout(PATIENCE)
+                    .expect("a call of the other one runs");
             }
             assert_eq!(ticks.try_recv(), Err(TryRecvError::Empty));
             let calls = [ticker.ticking(), ticker.ticking()];

@@ -29,14 +29,36 @@ impl Transform for Reorder {
         "d1935"
     }
 
-    fn apply(&self, _: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
-        let [table] = batch.tables.as_slice() else { panic!("one table") };
-        let mut shape = Shape { unit_offsets: vec![0], origins: Vec::new() };
+    fn apply(
+        &self,
+        _: Direction,
+        _: &RunArguments,
+        batch: &Batch,
+    ) -> Result<Outcome, TransformError> {
+        let [table] = batch.tables.as_slice() else {
+            panic!("one table")
+        };
+        let mut shape = Shape {
+            unit_offsets: vec![0],
+            origins: Vec::new(),
+        };
         for bounds in table.unit_offsets.windows(2) {
-            shape.origins.extend((self.order)(bounds[1] - bounds[0]).iter().map(|row| bounds[0] + row));
-            shape.unit_offsets.push(u32::try_from(shape.origins.len()).unwrap());
+            shape.origins.extend(
+                (self.order)(bounds[1] - bounds[0])
+                    .iter()
+                    .map(|row| bounds[0] + row),
+            );
+            shape
+                .unit_offsets
+                .push(u32::try_from(shape.origins.len()).unwrap());
         }
-        Ok(Outcome { tables: vec![Written { shape: Some(shape), columns: Vec::new() }], ..Outcome::default() })
+        Ok(Outcome {
+            tables: vec![Written {
+                shape: Some(shape),
+                columns: Vec::new(),
+            }],
+            ..Outcome::default()
+        })
     }
 }
 
@@ -56,12 +78,18 @@ fn manifest(version: DataVersion, changes: Vec<Change>, up: Vec<Access>) -> Mani
 }
 
 fn lens(steps: Vec<(Manifest, Order)>, (source, target): (DataVersion, DataVersion)) -> Lens {
-    let created = layout().tables.into_values().map(Change::CreateTable).collect();
+    let created = layout()
+        .tables
+        .into_values()
+        .map(Change::CreateTable)
+        .collect();
     let first = (manifest(1, created, Vec::new()), rows_as_they_are as Order);
     let steps = [first].into_iter().chain(steps);
-    let steps: Vec<_> =
-        steps.map(|(manifest, order)| Arc::new(Reorder { manifest, order }) as Arc<dyn Transform>).collect();
-    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid history");
+    let steps: Vec<_> = steps
+        .map(|(manifest, order)| Arc::new(Reorder { manifest, order }) as Arc<dyn Transform>)
+        .collect();
+    let layouts =
+        LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid history");
     Lens::restoring(Way::within(&layouts, source, target), &steps).expect("it composes")
 }
 
@@ -70,15 +98,40 @@ fn rows_as_they_are(rows: u32) -> Vec<u32> {
 }
 
 fn pass<T>(lens: &Lens, pass: impl FnOnce(&Passage<'_>) -> T) -> T {
-    let arguments: Arguments =
-        (1..9).map(|version| (version, RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() })).collect();
+    let arguments: Arguments = (1..9)
+        .map(|version| {
+            (
+                version,
+                RunArguments {
+                    started_at_ns: 1,
+                    namespace: uuid::Uuid::nil(),
+                },
+            )
+        })
+        .collect();
     let groups: Vec<_> = (0..lens.groups.len()).collect();
-    pass(&Passage { lens, groups: &groups, arguments: &arguments, keyring: &keyring(), writes_to: None })
+    pass(&Passage {
+        lens,
+        groups: &groups,
+        arguments: &arguments,
+        keyring: &keyring(),
+        writes_to: None,
+    })
 }
 
 fn plain_secret() -> (Manifest, Order) {
     let column = column("secret", ColumnType::LongText);
-    (manifest(2, vec![Change::AlterColumn { table: "apps".into(), column }], Vec::new()), rows_as_they_are)
+    (
+        manifest(
+            2,
+            vec![Change::AlterColumn {
+                table: "apps".into(),
+                column,
+            }],
+            Vec::new(),
+        ),
+        rows_as_they_are,
+    )
 }
 
 /// Apps whose secrets are sealed, those in `closed` with a key that the host does not have.
@@ -88,9 +141,18 @@ fn sealed_apps(closed: &[&str]) -> UnitBatch {
     let other = Keyring::new([("other", "passphrase")], "other").unwrap();
     let rows = batch.tables.get_mut("apps").unwrap();
     for (row, name) in names.iter().enumerate() {
-        let keyring = if closed.contains(name) { &other } else { &keyring() };
+        let keyring = if closed.contains(name) {
+            &other
+        } else {
+            &keyring()
+        };
         let secret = keyring.seal(Sealing::Sealed, name.as_bytes());
-        rows.set(&layout().tables["apps"], "secret", &[row], Value::Text(&secret));
+        rows.set(
+            &layout().tables["apps"],
+            "secret",
+            &[row],
+            Value::Text(&secret),
+        );
     }
     rows.columns.get_mut("secret").unwrap().sealing = Sealing::Sealed;
     batch
@@ -103,10 +165,25 @@ fn units_that_do_not_open_are_refused_and_the_others_transformed() {
     let sifted = pass(&lens, |passage| passage.sift(&batch, &Residue::default())).unwrap();
     assert_eq!(sifted.units, [0, 2]);
     assert_eq!(sifted.transformed.batch.units, units(["a", "c"]));
-    assert_eq!(values(&sifted.transformed.batch.tables["apps"], "apps", "secret"), ["a", "c"]);
-    assert_eq!(values(&sifted.transformed.batch.tables["apps"], "apps", "note"), ["a", "c"], "read by no step");
-    assert_eq!(sifted.refused.iter().map(|(unit, _)| *unit).collect::<Vec<_>>(), [1, 3]);
-    let (unit, error) = pass(&lens, |passage| passage.all(&batch, &Residue::default())).unwrap_err();
+    assert_eq!(
+        values(&sifted.transformed.batch.tables["apps"], "apps", "secret"),
+        ["a", "c"]
+    );
+    assert_eq!(
+        values(&sifted.transformed.batch.tables["apps"], "apps", "note"),
+        ["a", "c"],
+        "read by no step"
+    );
+    assert_eq!(
+        sifted
+            .refused
+            .iter()
+            .map(|(unit, _)| *unit)
+            .collect::<Vec<_>>(),
+        [1, 3]
+    );
+    let (unit, error) =
+        pass(&lens, |passage| passage.all(&batch, &Residue::default())).unwrap_err();
     assert_eq!(unit, 1);
     assert!(
         matches!(&error, RowsError::Sealed { table, column, .. } if table == "apps" && column == "secret"),
@@ -120,15 +197,32 @@ fn batch_without_a_fault_is_transformed_whole() {
     let batch = sealed_apps(&[]);
     let all = pass(&lens, |passage| passage.all(&batch, &Residue::default())).unwrap();
     assert_eq!(all.batch.units, batch.units);
-    assert_eq!(values(&all.batch.tables["apps"], "apps", "secret"), ["a", "b", "c", "d"]);
-    assert_eq!(all.batch.tables["apps"].columns["secret"].sealing, Sealing::Plain);
-    assert_eq!(pass(&lens, |passage| passage.sift(&batch, &Residue::default())).unwrap().units, [0, 1, 2, 3]);
+    assert_eq!(
+        values(&all.batch.tables["apps"], "apps", "secret"),
+        ["a", "b", "c", "d"]
+    );
+    assert_eq!(
+        all.batch.tables["apps"].columns["secret"].sealing,
+        Sealing::Plain
+    );
+    assert_eq!(
+        pass(&lens, |passage| passage.sift(&batch, &Residue::default()))
+            .unwrap()
+            .units,
+        [0, 1, 2, 3]
+    );
 }
 
 #[test]
 fn column_that_no_step_reads_follows_its_rows() {
-    let reshaping =
-        || vec![Access { table: "instances".into(), reads: Vec::new(), writes: Vec::new(), reshapes: true }];
+    let reshaping = || {
+        vec![Access {
+            table: "instances".into(),
+            reads: Vec::new(),
+            writes: Vec::new(),
+            reshapes: true,
+        }]
+    };
     let orders: [(Order, &[u32], &[i64]); 4] = [
         (rows_as_they_are, &[0, 2, 4], &[0, 1, 2, 3]),
         (|rows| (0..rows).rev().collect(), &[0, 2, 4], &[1, 0, 3, 2]),
@@ -137,40 +231,90 @@ fn column_that_no_step_reads_follows_its_rows() {
     ];
     for (order, unit_offsets, expected) in orders {
         let lens = lens(vec![(manifest(3, Vec::new(), reshaping()), order)], (1, 3));
-        let columns = BTreeMap::from([("number".to_owned(), BatchColumn::new(numbers(&[0, 1, 2, 3]), Sealing::Plain))]);
-        let rows = TableRows { unit_offsets: unit_offsets.to_vec(), columns };
-        let units = (1..unit_offsets.len()).map(|number| unit(&number.to_string())).collect();
-        let batch = UnitBatch { units, tables: BTreeMap::from([("instances".to_owned(), rows)]) };
-        let passed = pass(&lens, |passage| passage.all(&batch, &Residue::default())).unwrap().batch;
+        let columns = BTreeMap::from([(
+            "number".to_owned(),
+            BatchColumn::new(numbers(&[0, 1, 2, 3]), Sealing::Plain),
+        )]);
+        let rows = TableRows {
+            unit_offsets: unit_offsets.to_vec(),
+            columns,
+        };
+        let units = (1..unit_offsets.len())
+            .map(|number| unit(&number.to_string()))
+            .collect();
+        let batch = UnitBatch {
+            units,
+            tables: BTreeMap::from([("instances".to_owned(), rows)]),
+        };
+        let passed = pass(&lens, |passage| passage.all(&batch, &Residue::default()))
+            .unwrap()
+            .batch;
         let rows = &passed.tables["instances"];
         assert_eq!(*rows.columns["number"].data, numbers(expected));
-        assert_eq!((rows.count(), rows.units()), (expected.len(), unit_offsets.len() - 1));
+        assert_eq!(
+            (rows.count(), rows.units()),
+            (expected.len(), unit_offsets.len() - 1)
+        );
         assert!(!rows.columns.contains_key("note"), "it was not loaded");
-        assert_eq!(passed.tables["apps"].count(), 0, "a table that was not loaded has no rows");
+        assert_eq!(
+            passed.tables["apps"].count(),
+            0,
+            "a table that was not loaded has no rows"
+        );
     }
 }
 
 fn numbers(values: &[i64]) -> ColumnData {
     let mut numbers = ColumnBuilder::new(Encoding::Integer);
-    values.iter().for_each(|value| numbers.push(Value::Integer(*value)));
+    values
+        .iter()
+        .for_each(|value| numbers.push(Value::Integer(*value)));
     numbers.finish()
 }
 
 #[test]
 fn residue_of_rows_that_changed_since_is_counted_and_not_given_back() {
-    let dropped = Change::DropColumn { table: "apps".into(), column: "note".into() };
-    let lens_up = lens(vec![(manifest(2, vec![dropped.clone()], Vec::new()), rows_as_they_are)], (1, 2));
+    let dropped = Change::DropColumn {
+        table: "apps".into(),
+        column: "note".into(),
+    };
+    let lens_up = lens(
+        vec![(
+            manifest(2, vec![dropped.clone()], Vec::new()),
+            rows_as_they_are,
+        )],
+        (1, 2),
+    );
     let before = sealed_apps(&[]);
-    let up = pass(&lens_up, |passage| passage.all(&before, &Residue::default())).unwrap();
-    assert_eq!(up.residue.iter().map(|entry| entry.unit).collect::<BTreeSet<_>>(), [0, 1, 2, 3].into());
-    let lens_down = lens(vec![(manifest(2, vec![dropped], Vec::new()), rows_as_they_are)], (2, 1));
+    let up = pass(&lens_up, |passage| {
+        passage.all(&before, &Residue::default())
+    })
+    .unwrap();
+    assert_eq!(
+        up.residue
+            .iter()
+            .map(|entry| entry.unit)
+            .collect::<BTreeSet<_>>(),
+        [0, 1, 2, 3].into()
+    );
+    let lens_down = lens(
+        vec![(manifest(2, vec![dropped], Vec::new()), rows_as_they_are)],
+        (2, 1),
+    );
     let mut left = Residue::from(up.residue);
     let down = pass(&lens_down, |passage| passage.all(&up.batch, &left)).unwrap();
     assert_eq!(
-        (values(&down.batch.tables["apps"], "apps", "note"), down.stale),
+        (
+            values(&down.batch.tables["apps"], "apps", "note"),
+            down.stale
+        ),
         (values(&before.tables["apps"], "apps", "app"), 0)
     );
-    let strange = |row_key: &[u8]| ResidueValue { row_key: row_key.to_vec(), digest: Vec::new(), bytes: Vec::new() };
+    let strange = |row_key: &[u8]| ResidueValue {
+        row_key: row_key.to_vec(),
+        digest: Vec::new(),
+        bytes: Vec::new(),
+    };
     left.add(2, "apps", 0, strange(b"gone"));
     left.add(2, "apps", 3, strange(b"gone too"));
     let down = pass(&lens_down, |passage| passage.all(&up.batch, &left)).unwrap();

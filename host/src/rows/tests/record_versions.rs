@@ -27,7 +27,10 @@ fn manifest(version: DataVersion, changes: Vec<Change>, writes: &[(&str, &[&str]
 
 #[test]
 fn table_has_the_version_of_the_last_function_that_wrote_to_it_under_any_name() {
-    let renamed = Change::RenameTable { from: "apps".into(), to: "programs".into() };
+    let renamed = Change::RenameTable {
+        from: "apps".into(),
+        to: "programs".into(),
+    };
     let line = [
         manifest(1, Vec::new(), &[]),
         manifest(2, Vec::new(), &[("apps", &["b"]), ("tasks", &[])]),
@@ -35,8 +38,17 @@ fn table_has_the_version_of_the_last_function_that_wrote_to_it_under_any_name() 
         manifest(4, vec![renamed], &[]),
     ];
     let at = |version, table| RecordVersions::at(&line, version).of(table);
-    assert_eq!([at(1, "apps"), at(2, "apps"), at(3, "apps"), at(4, "apps")], [None, Some(2), Some(2), None]);
-    assert_eq!((at(4, "programs"), at(4, "tasks"), at(4, "others")), (Some(2), None, Some(3)));
+    assert_eq!(
+        [at(1, "apps"), at(2, "apps"), at(3, "apps"), at(4, "apps")],
+        [None, Some(2), Some(2), None]
+    );
+    assert_eq!(
+        (at(4, "programs"), at(4, "tasks"), at(4, "others")),
+        (Some(2), None, Some(3))
+    );
     let listed = [("programs".to_owned(), 2), ("others".to_owned(), 3)];
-    assert_eq!(RecordVersions::from_iter(listed), RecordVersions::at(&line, 4));
+    assert_eq!(
+        RecordVersions::from_iter(listed),
+        RecordVersions::at(&line, 4)
+    );
 }

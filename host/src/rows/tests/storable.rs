@@ -31,24 +31,46 @@ impl Transform for LabelStep {
         "d1935"
     }
 
-    fn apply(&self, _: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, TransformError> {
+    fn apply(
+        &self,
+        _: Direction,
+        _: &RunArguments,
+        batch: &Batch,
+    ) -> Result<Outcome, TransformError> {
         let table = &batch.tables[0];
         let written = match self.0.version {
-            LABELS => Written { shape: None, columns: table.columns.clone() },
+            LABELS => Written {
+                shape: None,
+                columns: table.columns.clone(),
+            },
             _ => {
                 let rows = *table.unit_offsets.last().unwrap();
                 let unit_offsets = table.unit_offsets.iter().map(|end| end * 2).collect();
                 let origins = (0..rows).flat_map(|row| [row, row]).collect();
-                Written { shape: Some(Shape { unit_offsets, origins }), columns: Vec::new() }
+                Written {
+                    shape: Some(Shape {
+                        unit_offsets,
+                        origins,
+                    }),
+                    columns: Vec::new(),
+                }
             }
         };
-        Ok(Outcome { tables: vec![written], ..Outcome::default() })
+        Ok(Outcome {
+            tables: vec![written],
+            ..Outcome::default()
+        })
     }
 }
 
 fn access(table: &str, reads: &[&str], writes: &[&str], reshapes: bool) -> Vec<Access> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    vec![Access { table: table.into(), reads: names(reads), writes: names(writes), reshapes }]
+    vec![Access {
+        table: table.into(),
+        reads: names(reads),
+        writes: names(writes),
+        reshapes,
+    }]
 }
 
 /// The lens of one migration.
@@ -72,29 +94,63 @@ fn lens_between(from: DataVersion, to: DataVersion) -> Lens {
         };
         Arc::new(LabelStep(manifest)) as Arc<dyn Transform>
     };
-    let added = |table: &str, name, kind| Change::AddColumn { table: table.into(), column: column(name, kind) };
+    let added = |table: &str, name, kind| Change::AddColumn {
+        table: table.into(),
+        column: column(name, kind),
+    };
     let labels = vec![added("apps", "label", ColumnType::Varchar(5))];
-    let shorter = Change::AlterColumn { table: "apps".into(), column: column("note", ColumnType::Varchar(5)) };
+    let shorter = Change::AlterColumn {
+        table: "apps".into(),
+        column: column("note", ColumnType::Varchar(5)),
+    };
     let steps = [
-        step(FIRST, layout().tables.into_values().map(Change::CreateTable).collect(), Vec::new()),
+        step(
+            FIRST,
+            layout()
+                .tables
+                .into_values()
+                .map(Change::CreateTable)
+                .collect(),
+            Vec::new(),
+        ),
         step(LABELS, labels, access("apps", &["note"], &["label"], false)),
         step(TWICE, Vec::new(), access("instances", &[], &[], true)),
         step(SHORTER, vec![shorter], Vec::new()),
-        step(UNRELATED, vec![added("apps", "more", ColumnType::Integer)], Vec::new()),
+        step(
+            UNRELATED,
+            vec![added("apps", "more", ColumnType::Integer)],
+            Vec::new(),
+        ),
     ];
-    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid history");
+    let layouts =
+        LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid history");
     Lens::restoring(Way::within(&layouts, from, to), &steps).unwrap()
 }
 
 /// The places of the refused units, and their errors.
 fn refused(lens: &Lens, batch: &UnitBatch, writes_to: Option<Dialect>) -> Vec<(usize, String)> {
-    let run = RunArguments { started_at_ns: 1, namespace: uuid::Uuid::nil() };
-    let arguments: Arguments = (FIRST..=UNRELATED).map(|version| (version, run.clone())).collect();
+    let run = RunArguments {
+        started_at_ns: 1,
+        namespace: uuid::Uuid::nil(),
+    };
+    let arguments: Arguments = (FIRST..=UNRELATED)
+        .map(|version| (version, run.clone()))
+        .collect();
     let groups: Vec<_> = (0..lens.groups.len()).collect();
-    let passage = Passage { lens, groups: &groups, arguments: &arguments, keyring: &keyring(), writes_to };
+    let passage = Passage {
+        lens,
+        groups: &groups,
+        arguments: &arguments,
+        keyring: &keyring(),
+        writes_to,
+    };
     let sifted = passage.sift(batch, &Residue::default()).unwrap();
     assert_eq!(sifted.units.len() + sifted.refused.len(), batch.units.len());
-    sifted.refused.into_iter().map(|(unit, fault)| (unit, fault.to_string())).collect()
+    sifted
+        .refused
+        .into_iter()
+        .map(|(unit, fault)| (unit, fault.to_string()))
+        .collect()
 }
 
 #[test]
@@ -102,7 +158,10 @@ fn text_that_a_database_cannot_store_is_refused_by_unit_and_module() {
     let notes = ["fine", "a\0b", "äöüäö", "äöüäöü", "longer\0"];
     let batch = apps(&notes.map(|note| (note, Some((note, 1, "")))));
     let of = |dialect| {
-        let units: Vec<_> = refused(&lens(LABELS), &batch, dialect).into_iter().map(|(unit, _)| unit).collect();
+        let units: Vec<_> = refused(&lens(LABELS), &batch, dialect)
+            .into_iter()
+            .map(|(unit, _)| unit)
+            .collect();
         units
     };
     assert_eq!(of(None), [] as [usize; 0]);
@@ -110,9 +169,15 @@ fn text_that_a_database_cannot_store_is_refused_by_unit_and_module() {
     assert_eq!(of(Some(Dialect::Mysql)), [3, 4]);
     assert_eq!(of(Some(Dialect::Postgres)), [1, 3, 4]);
     let errors = refused(&lens(LABELS), &batch, Some(Dialect::Postgres));
-    for (at, words) in [(0, "`label` of `apps` has a NUL character"), (1, "longer than the column holds")] {
+    for (at, words) in [
+        (0, "`label` of `apps` has a NUL character"),
+        (1, "longer than the column holds"),
+    ] {
         let error = &errors[at].1;
-        assert!(error.contains(words) && error.contains("up of migration 2 (step-2, sha256 d1935)"), "{error}");
+        assert!(
+            error.contains(words) && error.contains("up of migration 2 (step-2, sha256 d1935)"),
+            "{error}"
+        );
     }
 }
 
@@ -120,33 +185,66 @@ fn text_that_a_database_cannot_store_is_refused_by_unit_and_module() {
 #[test]
 fn text_that_a_shorter_column_cannot_store_is_refused_by_the_migration_that_shortens_it() {
     for from in [FIRST, LABELS, TWICE] {
-        let mut batch = apps(&[("a", Some(("short", 1, ""))), ("b", Some(("longer", 1, "")))]);
+        let mut batch = apps(&[
+            ("a", Some(("short", 1, ""))),
+            ("b", Some(("longer", 1, ""))),
+        ]);
         if from >= LABELS {
             let label = BatchColumn::repeated(&column("label", ColumnType::Varchar(5)), None, 2);
             let apps = batch.tables.get_mut("apps").expect("it has apps");
             apps.columns.insert("label".into(), label);
         }
-        let errors = refused(&lens_between(from, UNRELATED), &batch, Some(Dialect::Sqlite));
-        let [(1, error)] = errors.as_slice() else { panic!("{from}: {errors:?}") };
-        assert!(error.contains("up of migration 4 (step-4, sha256 d1935)"), "{from}: {error}");
-        assert!(error.contains("`note` of `apps` has a text that is longer"), "{from}: {error}");
+        let errors = refused(
+            &lens_between(from, UNRELATED),
+            &batch,
+            Some(Dialect::Sqlite),
+        );
+        let [(1, error)] = errors.as_slice() else {
+            panic!("{from}: {errors:?}")
+        };
+        assert!(
+            error.contains("up of migration 4 (step-4, sha256 d1935)"),
+            "{from}: {error}"
+        );
+        assert!(
+            error.contains("`note` of `apps` has a text that is longer"),
+            "{from}: {error}"
+        );
     }
 }
 
 #[test]
 fn key_that_a_module_returns_twice_is_refused() {
     let table = &layout().tables["instances"];
-    let mut instances = TableRows::empty(table, &table.columns.iter().map(|column| column.name.clone()).collect(), 1);
+    let mut instances = TableRows::empty(
+        table,
+        &table
+            .columns
+            .iter()
+            .map(|column| column.name.clone())
+            .collect(),
+        1,
+    );
     let row = |number| {
-        let values = [("app", OwnedValue::Text(b"b".to_vec())), ("number", OwnedValue::Integer(number))];
+        let values = [
+            ("app", OwnedValue::Text(b"b".to_vec())),
+            ("number", OwnedValue::Integer(number)),
+        ];
         let values = values.into_iter().chain([("note", OwnedValue::Null)]);
-        values.map(|(name, value)| (name.to_owned(), value)).collect()
+        values
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     };
     instances.extend(table, &[row(1), row(2)]);
     let mut batch = apps(&[("a", Some(("note", 1, ""))), ("b", Some(("note", 1, "")))]);
     instances.unit_offsets = vec![0, 0, 2];
     batch.tables.insert("instances".into(), instances);
     let errors = refused(&lens(TWICE), &batch, Some(Dialect::Sqlite));
-    let [(1, error)] = errors.as_slice() else { panic!("{errors:?}") };
-    assert!(error.contains("two rows of `instances` have the same primary key"), "{error}");
+    let [(1, error)] = errors.as_slice() else {
+        panic!("{errors:?}")
+    };
+    assert!(
+        error.contains("two rows of `instances` have the same primary key"),
+        "{error}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Slots in the table `actual_lrps`. Read whole; written as the difference between two slots, changed columns only.
+//! Slots in the table `actual_lrps`. Read whole; written as the difference between two slots,
+//! changed columns only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +42,11 @@ impl Reader {
     ///
     /// # Errors
     /// The database fails. The error of an unreadable row is part of the result.
-    pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<ReadableSlot, StoreError> {
+    pub async fn slot(
+        &mut self,
+        process_guid: &[u8],
+        index: i32,
+    ) -> Result<ReadableSlot, StoreError> {
         let filter = Filter::everything().is("instance_index", index);
         let (mut rows, mut damage) = (Vec::new(), None);
         for row in self.rows(&WHOLE, process_guid, filter).await? {
@@ -50,7 +55,10 @@ impl Reader {
                 Err(fault) => damage = Some(fault),
             }
         }
-        Ok(ReadableSlot { slot: Slot::of(rows), damage })
+        Ok(ReadableSlot {
+            slot: Slot::of(rows),
+            damage,
+        })
     }
 }
 
@@ -65,15 +73,21 @@ impl Writer {
         Ok(Slot::of(rows.into_iter().collect::<Result<Vec<_>, _>>()?))
     }
 
-    /// Reads the slots of a process guid in order to change them, without those that have an unreadable row. The flag is
-    /// true if all slots are included.
+    /// Reads the slots of a process guid in order to change them, without those that have an
+    /// unreadable row. The flag is true if all slots are included.
     ///
     /// # Errors
     /// As of [`Writer`], except for unreadable rows.
-    pub async fn slots(&mut self, process_guid: &[u8]) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
-        let with_index = TABLE.read(|record| Ok((record.number::<i32>("instance_index")?, actual_lrp(record))));
+    pub async fn slots(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
+        let with_index =
+            TABLE.read(|record| Ok((record.number::<i32>("instance_index")?, actual_lrp(record))));
         let with_index = with_index.columns(WHOLE.columns);
-        let rows = self.rows(&with_index, process_guid, Filter::everything()).await?;
+        let rows = self
+            .rows(&with_index, process_guid, Filter::everything())
+            .await?;
         let mut damaged = BTreeSet::new();
         let store = self.session.store.clone();
         let rows = rows.into_iter().map(|row| {
@@ -81,7 +95,11 @@ impl Writer {
             row.map_err(|source| {
                 damaged.insert(index);
                 store.note_unreadable(TABLE.name, process_guid);
-                StoreError::Unreadable { table: TABLE.name, key: process_guid.to_vec(), source }
+                StoreError::Unreadable {
+                    table: TABLE.name,
+                    key: process_guid.to_vec(),
+                    source,
+                }
             })
         });
         let mut slots = Slot::by_index(store.readable(rows)?);
@@ -95,11 +113,21 @@ impl Writer {
         process_guid: &[u8],
     ) -> Result<Vec<UnreadableRow>, StoreError> {
         let placed = TABLE.read(|record| {
-            let place =
-                vec![("instance_index", record.long("instance_index")?), ("presence", record.long("presence")?)];
-            Ok(actual_lrp(record).err().map(|source| UnreadableRow { place, source }))
+            let place = vec![
+                ("instance_index", record.long("instance_index")?),
+                ("presence", record.long("presence")?),
+            ];
+            Ok(actual_lrp(record)
+                .err()
+                .map(|source| UnreadableRow { place, source }))
         });
-        let rows = self.rows(&placed.columns(WHOLE.columns), process_guid, Filter::everything()).await?;
+        let rows = self
+            .rows(
+                &placed.columns(WHOLE.columns),
+                process_guid,
+                Filter::everything(),
+            )
+            .await?;
         Ok(rows.into_iter().filter_map(Result::ok).flatten().collect())
     }
 
@@ -111,7 +139,10 @@ impl Writer {
         let ordinary = Filter::everything().is("presence", Presence::Ordinary as i32);
         let index = TABLE.read(|record| record.number("instance_index"));
         let index = index.columns(&[TABLE.key, "instance_index", "presence"]);
-        self.rows(&index, process_guid, ordinary).await?.into_iter().collect()
+        self.rows(&index, process_guid, ordinary)
+            .await?
+            .into_iter()
+            .collect()
     }
 
     /// Inserts rows of one process guid.
@@ -119,9 +150,15 @@ impl Writer {
     /// # Errors
     /// [`StoreError::Exists`] if there is one of these rows.
     pub async fn insert_slots(&mut self, rows: &[ActualLrp]) -> Result<(), StoreError> {
-        let Some(first) = rows.first() else { return Ok(()) };
-        let values = rows.iter().map(|row| self.differing(None, row)).collect::<Result<_, _>>()?;
-        self.insert(TABLE, &first.process_guid, values, Conflict::Fails).await
+        let Some(first) = rows.first() else {
+            return Ok(());
+        };
+        let values = rows
+            .iter()
+            .map(|row| self.differing(None, row))
+            .collect::<Result<_, _>>()?;
+        self.insert(TABLE, &first.process_guid, values, Conflict::Fails)
+            .await
     }
 
     /// The number of ordinary instances of a process guid that are running.
@@ -132,40 +169,54 @@ impl Writer {
         let running = Filter::everything()
             .is("presence", Presence::Ordinary as i32)
             .equals("state", State::Running.name().as_bytes());
-        let columns = TABLE.read(|_| Ok(())).columns(&[TABLE.key, "presence", "state"]);
+        let columns = TABLE
+            .read(|_| Ok(()))
+            .columns(&[TABLE.key, "presence", "state"]);
         Ok(self.rows(&columns, process_guid, running).await?.len())
     }
 
-    /// Leaves open which definition the instances of a process guid run, whose desired LRP is removed. No change that a client of
-    /// Diego sees.
+    /// Leaves open which definition the instances of a process guid run, whose desired LRP is
+    /// removed. No change that a client of Diego sees.
     ///
     /// # Errors
     /// As of [`Writer`].
     pub async fn forget_definitions(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
         let values = vec![
-            ("desired_lrp_definition_id", self.plain(TABLE, "desired_lrp_definition_id", &Text::new())?),
+            (
+                "desired_lrp_definition_id",
+                self.plain(TABLE, "desired_lrp_definition_id", &Text::new())?,
+            ),
             ("definition_uncertain", ColumnValue::Flag(false)),
         ];
-        self.update(TABLE, process_guid, Filter::everything(), values).await.map(drop)
+        self.update(TABLE, process_guid, Filter::everything(), values)
+            .await
+            .map(drop)
     }
 
     /// Writes the difference between two slots.
     ///
     /// # Errors
-    /// [`StoreError::Raced`] if a row has changed since `before` was read; [`StoreError::TooLarge`] if the instances of the
-    /// process guid would be too large together; [`StoreError::IndexTooHigh`] for a new row at an index that no LRP has.
+    /// [`StoreError::Raced`] if a row has changed since `before` was read; [`StoreError::TooLarge`]
+    /// if the instances of the process guid would be too large together;
+    /// [`StoreError::IndexTooHigh`] for a new row at an index that no LRP has.
     pub async fn put_slot(&mut self, before: &Slot, after: &Slot) -> Result<(), StoreError> {
         for presence in Presence::ALL {
-            self.check_growth(before.at(presence), after.at(presence)).await?;
+            self.check_growth(before.at(presence), after.at(presence))
+                .await?;
             let changed = match (before.at(presence), after.at(presence)) {
-                (Some(row), None) => self.delete(TABLE, &row.process_guid, unchanged(row)).await?,
+                (Some(row), None) => {
+                    self.delete(TABLE, &row.process_guid, unchanged(row))
+                        .await?
+                }
                 (Some(then), Some(now)) if then != now => {
                     let values = self.differing(Some(then), now)?;
-                    self.update(TABLE, &then.process_guid, unchanged(then), values).await?
+                    self.update(TABLE, &then.process_guid, unchanged(then), values)
+                        .await?
                 }
                 (None, Some(row)) => {
                     let values = self.differing(None, row)?;
-                    self.insert(TABLE, &row.process_guid, vec![values], Conflict::Fails).await?;
+                    self.insert(TABLE, &row.process_guid, vec![values], Conflict::Fails)
+                        .await?;
                     continue;
                 }
                 (Some(_), Some(_)) | (None, None) => continue,
@@ -177,14 +228,25 @@ impl Writer {
         Ok(())
     }
 
-    /// Bounds the instances of one process guid, which a migration carries together. Only a large row, or one at a high
-    /// index, has the others measured: in the usual case this costs no statement.
-    async fn check_growth(&mut self, before: Option<&ActualLrp>, after: Option<&ActualLrp>) -> Result<(), StoreError> {
+    /// Bounds the instances of one process guid, which a migration carries together. Only a large
+    /// row, or one at a high index, has the others measured: in the usual case this costs no
+    /// statement.
+    async fn check_growth(
+        &mut self,
+        before: Option<&ActualLrp>,
+        after: Option<&ActualLrp>,
+    ) -> Result<(), StoreError> {
         let Some(after) = after else { return Ok(()) };
         if before.is_none() && after.index >= bounds::INSTANCES {
-            return Err(StoreError::IndexTooHigh { index: after.index, limit: bounds::INSTANCES });
+            return Err(StoreError::IndexTooHigh {
+                index: after.index,
+                limit: bounds::INSTANCES,
+            });
         }
-        let (was, is) = (before.map_or(0, ActualLrp::stored_bytes), after.stored_bytes());
+        let (was, is) = (
+            before.map_or(0, ActualLrp::stored_bytes),
+            after.stored_bytes(),
+        );
         let accepted = if after.index < bounds::ALWAYS_ACCEPTED_INDEX {
             bounds::ALWAYS_ACCEPTED_BYTES
         } else {
@@ -194,16 +256,31 @@ impl Writer {
             return Ok(());
         }
         let all = self.unit_bytes(TABLE, &after.process_guid, &TEXTS).await?;
-        let bytes = usize::try_from(all).unwrap_or(usize::MAX).saturating_add(is - was);
+        let bytes = usize::try_from(all)
+            .unwrap_or(usize::MAX)
+            .saturating_add(is - was);
         match bounds::INSTANCES_BYTES {
-            limit if bytes > limit => Err(StoreError::TooLarge { table: TABLE.name, bytes, limit }),
+            limit if bytes > limit => Err(StoreError::TooLarge {
+                table: TABLE.name,
+                bytes,
+                limit,
+            }),
             _ => Ok(()),
         }
     }
 
     /// The columns that differ, with their new values.
-    fn differing(&self, before: Option<&ActualLrp>, now: &ActualLrp) -> Result<ColumnValues, StoreError> {
-        let mut columns = ChangedColumns { writer: self, before, now, values: ColumnValues::new() };
+    fn differing(
+        &self,
+        before: Option<&ActualLrp>,
+        now: &ActualLrp,
+    ) -> Result<ColumnValues, StoreError> {
+        let mut columns = ChangedColumns {
+            writer: self,
+            before,
+            now,
+            values: ColumnValues::new(),
+        };
         columns.texts()?;
         columns.numbers();
         columns.sealed();
@@ -213,7 +290,9 @@ impl Writer {
 
 /// Selects a row within its unit, provided that its state and modification tag are unchanged.
 fn unchanged(row: &ActualLrp) -> Filter {
-    let row_alone = Filter::everything().is("instance_index", row.index).is("presence", row.presence);
+    let row_alone = Filter::everything()
+        .is("instance_index", row.index)
+        .is("presence", row.presence);
     let in_state = row_alone.equals("state", row.state.clone());
     match row.tag.index {
         // 0 is also read from NULL, which the condition would not match.
@@ -248,11 +327,14 @@ impl<'a> ChangedColumns<'a> {
         ];
         for (column, text) in plain {
             if let Some(text) = self.new_value(text) {
-                self.values.push((column, self.writer.plain(TABLE, column, text)?));
+                self.values
+                    .push((column, self.writer.plain(TABLE, column, text)?));
             }
         }
-        let excerpts: [(&'static str, TextOf); 2] =
-            [("placement_error", |row| &row.placement_error), ("crash_reason", |row| &row.crash_reason)];
+        let excerpts: [(&'static str, TextOf); 2] = [
+            ("placement_error", |row| &row.placement_error),
+            ("crash_reason", |row| &row.crash_reason),
+        ];
         for (column, text) in excerpts {
             if let Some(text) = self.new_value(text) {
                 self.values.push((column, self.writer.excerpt(text)));
@@ -275,8 +357,10 @@ impl<'a> ChangedColumns<'a> {
                 self.values.push((column, number(now)));
             }
         }
-        let flags: [(&'static str, FlagOf); 2] =
-            [("routable", |row| row.routable), ("definition_uncertain", |row| row.definition_uncertain)];
+        let flags: [(&'static str, FlagOf); 2] = [
+            ("routable", |row| row.routable),
+            ("definition_uncertain", |row| row.definition_uncertain),
+        ];
         for (column, flag) in flags {
             let now = flag(self.now);
             if self.before.is_none_or(|before| flag(before) != now) {
@@ -291,15 +375,19 @@ impl<'a> ChangedColumns<'a> {
             self.values.push(("net_info", message(net_info)));
         }
         if let Some(hostnames) = self.new_value(|row| &row.internal_routes) {
-            self.values.push(("internal_routes", json(tags::hostnames_to_json(hostnames))));
+            self.values
+                .push(("internal_routes", json(tags::hostnames_to_json(hostnames))));
         }
         if let Some(metric_tags) = self.new_value(|row| &row.metric_tags) {
-            self.values.push(("metric_tags", json(tags::text_map_to_json(metric_tags))));
+            self.values
+                .push(("metric_tags", json(tags::text_map_to_json(metric_tags))));
         }
     }
 
     fn new_value<T: PartialEq>(&self, value: fn(&ActualLrp) -> &T) -> Option<&'a T> {
         let now = value(self.now);
-        self.before.is_none_or(|before| value(before) != now).then_some(now)
+        self.before
+            .is_none_or(|before| value(before) != now)
+            .then_some(now)
     }
 }

@@ -7,7 +7,10 @@ use sea_query::{MysqlQueryBuilder, PostgresQueryBuilder, Query, SqliteQueryBuild
 use super::*;
 use crate::store::record::RecordReadError;
 
-struct TestRow(BTreeMap<&'static str, &'static [u8]>, BTreeMap<&'static str, i64>);
+struct TestRow(
+    BTreeMap<&'static str, &'static [u8]>,
+    BTreeMap<&'static str, i64>,
+);
 
 impl Columns for TestRow {
     fn bytes(&self, column: &'static str) -> Result<Option<&[u8]>, RecordReadError> {
@@ -20,12 +23,18 @@ impl Columns for TestRow {
 }
 
 fn row() -> TestRow {
-    TestRow([("guid", &b"app_1-v1"[..]), ("other", b"\xff")].into(), [("index", 3)].into())
+    TestRow(
+        [("guid", &b"app_1-v1"[..]), ("other", b"\xff")].into(),
+        [("index", 3)].into(),
+    )
 }
 
 fn sql_of(filter: &Filter, dialect: Dialect) -> String {
     let mut select = Query::select();
-    select.column("a").from("t").cond_where(filter.to_sql(dialect));
+    select
+        .column("a")
+        .from("t")
+        .cond_where(filter.to_sql(dialect));
     match dialect {
         Dialect::Sqlite => select.to_string(SqliteQueryBuilder),
         Dialect::Postgres => select.to_string(PostgresQueryBuilder),
@@ -60,7 +69,11 @@ fn patterns_match_in_memory_as_in_the_databases() {
         ("ab", "a*", false),
         ("aaa", "%a%a%a%a", false),
     ] {
-        assert_eq!(begins_like(text.as_bytes(), pattern.as_bytes()), fits, "{text:?} like {pattern:?}");
+        assert_eq!(
+            begins_like(text.as_bytes(), pattern.as_bytes()),
+            fits,
+            "{text:?} like {pattern:?}"
+        );
     }
 }
 
@@ -70,7 +83,13 @@ fn filter_holds_if_each_condition_holds() {
     let holds = |filter: Filter| filter.holds(&row());
     let all = Filter::everything;
     assert!(holds(all()));
-    assert!(holds(all().equals("guid", *b"app_1-v1").is("index", 3).at_least("index", 3).above("index", 2)));
+    assert!(holds(
+        all()
+            .equals("guid", *b"app_1-v1")
+            .is("index", 3)
+            .at_least("index", 3)
+            .above("index", 2)
+    ));
     assert!(holds(all().equals("other", *b"\xff")));
     assert!(!holds(all().equals("guid", *b"app_1-v1").is("index", 4)));
     assert!(!holds(all().at_least("index", 4)));
@@ -80,7 +99,15 @@ fn filter_holds_if_each_condition_holds() {
     assert!(holds(all().one_of("guid", &texts(&[b"x", b"app_1-v1"]))));
     assert!(!holds(all().one_of("guid", &texts(&[b"x"]))));
     assert!(holds(all().like_one_of("guid", &texts(&[b"x", b"app"]))));
-    assert!(holds(all().one_of("guid", &[]).like_one_of("guid", &[]).equals_if_any("guid", b"")), "empty is any");
+    assert!(
+        holds(
+            all()
+                .one_of("guid", &[])
+                .like_one_of("guid", &[])
+                .equals_if_any("guid", b"")
+        ),
+        "empty is any"
+    );
 }
 
 #[test]
@@ -90,29 +117,54 @@ fn text_that_the_database_cannot_store_matches_no_row() {
     assert!(!sql_of(&nul, Dialect::Mysql).contains("1 = 0"));
     let bytes = Filter::everything().equals("guid", *b"\xff");
     for dialect in [Dialect::Postgres, Dialect::Mysql] {
-        assert!(sql_of(&bytes, dialect).ends_with("WHERE 1 = 0"), "{dialect}");
+        assert!(
+            sql_of(&bytes, dialect).ends_with("WHERE 1 = 0"),
+            "{dialect}"
+        );
         let among = Filter::everything().one_of("guid", &[b"\xff".to_vec()]);
-        assert!(sql_of(&among, dialect).ends_with("WHERE 1 = 0"), "{dialect}");
+        assert!(
+            sql_of(&among, dialect).ends_with("WHERE 1 = 0"),
+            "{dialect}"
+        );
     }
     assert!(sql_of(&bytes, Dialect::Sqlite).contains("CAST"));
-    let mixed = Filter::everything().one_of("guid", &[b"\xff".to_vec(), b"a".to_vec(), b"b\0".to_vec()]);
-    assert_eq!(sql_of(&mixed, Dialect::Postgres), r#"SELECT "a" FROM "t" WHERE "guid" = ANY(ARRAY ['a'])"#);
+    let mixed =
+        Filter::everything().one_of("guid", &[b"\xff".to_vec(), b"a".to_vec(), b"b\0".to_vec()]);
+    assert_eq!(
+        sql_of(&mixed, Dialect::Postgres),
+        r#"SELECT "a" FROM "t" WHERE "guid" = ANY(ARRAY ['a'])"#
+    );
 }
 
 #[test]
 fn list_too_long_for_mysql_is_evaluated_in_memory() {
-    let many: Vec<_> = (0..=MOST_IN_LIST).map(|number| number.to_string().into_bytes()).collect();
-    for filter in [Filter::everything().one_of("guid", &many), Filter::everything().like_one_of("guid", &many)] {
+    let many: Vec<_> = (0..=MOST_IN_LIST)
+        .map(|number| number.to_string().into_bytes())
+        .collect();
+    for filter in [
+        Filter::everything().one_of("guid", &many),
+        Filter::everything().like_one_of("guid", &many),
+    ] {
         let filter = filter.is("index", 1);
         assert!(!filter.is_complete_in_sql(Dialect::Mysql));
-        assert_eq!(sql_of(&filter, Dialect::Mysql), "SELECT `a` FROM `t` WHERE `index` = 1");
-        assert!(filter.is_complete_in_sql(Dialect::Postgres) && filter.is_complete_in_sql(Dialect::Sqlite));
+        assert_eq!(
+            sql_of(&filter, Dialect::Mysql),
+            "SELECT `a` FROM `t` WHERE `index` = 1"
+        );
+        assert!(
+            filter.is_complete_in_sql(Dialect::Postgres)
+                && filter.is_complete_in_sql(Dialect::Sqlite)
+        );
     }
 }
 
 #[test]
 fn backslash_is_not_an_escape_character() {
     let filter = Filter::everything().like_one_of("guid", &[br"a\_".to_vec()]);
-    assert!(sql_of(&filter, Dialect::Sqlite).contains(r"a\\?*"), "{}", sql_of(&filter, Dialect::Sqlite));
+    assert!(
+        sql_of(&filter, Dialect::Sqlite).contains(r"a\\?*"),
+        "{}",
+        sql_of(&filter, Dialect::Sqlite)
+    );
     assert_eq!(prefix_pattern(r"a\_"), r"a\\_%");
 }

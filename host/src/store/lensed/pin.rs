@@ -1,6 +1,7 @@
-//! Transformation of changed units to the stored layout, and the check of a pin. Under a pin, a change must survive the
-//! round trip through the stored layout; one that does not is rejected with the columns that would be lost. Content that
-//! a record had before the migration down to the pin stays stored as residue, and so does the residue of row functions.
+//! Transformation of changed units to the stored layout, and the check of a pin. Under a pin, a
+//! change must survive the round trip through the stored layout; one that does not is rejected with
+//! the columns that would be lost. Content that a record had before the migration down to the pin
+//! stays stored as residue, and so does the residue of row functions.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +12,8 @@ use crate::lens::ResidueEntry;
 use crate::rows::{Difference, RowsError, UnitBatch, differences};
 use crate::store::StoreError;
 
-/// Transforms changed units to the stored layout; also returns their residue. `residue` is that of the transformation to
-/// the native layout.
+/// Transforms changed units to the stored layout; also returns their residue. `residue` is that of
+/// the transformation to the native layout.
 ///
 /// # Errors
 /// [`StoreError::NotHeld`] under a pin, if the stored layout cannot hold the change.
@@ -29,9 +30,14 @@ pub(super) fn to_stored(
     if !lenses.is_pinned || residue.iter().all(|entry| entry.table.is_empty()) {
         return Ok((after, residue));
     }
-    let of_modules = residue.iter().filter(|entry| entry.table.is_empty()).cloned().collect();
-    let back =
-        lenses.transform_to_native(keyring, group, &after, of_modules).map_err(|fault| lenses.not_written(fault))?;
+    let of_modules = residue
+        .iter()
+        .filter(|entry| entry.table.is_empty())
+        .cloned()
+        .collect();
+    let back = lenses
+        .transform_to_native(keyring, group, &after, of_modules)
+        .map_err(|fault| lenses.not_written(fault))?;
     let lost = differences(lenses.native(), &back, now, keyring, is_equivalent);
     if lost.is_empty() {
         residue.retain(|entry| entry.table.is_empty());
@@ -51,10 +57,14 @@ pub(super) fn to_stored(
         return Ok((after, residue));
     }
     let fields = rejected.into_iter().collect::<Vec<_>>().join(", ");
-    Err(StoreError::NotHeld { fields, version: lenses.version })
+    Err(StoreError::NotHeld {
+        fields,
+        version: lenses.version,
+    })
 }
 
-/// Whether two values have the same meaning: readers do not distinguish NULL, empty text, and empty JSON.
+/// Whether two values have the same meaning: readers do not distinguish NULL, empty text, and empty
+/// JSON.
 fn is_equivalent(one: Value<'_>, other: Value<'_>) -> bool {
     let is_empty = |value: Value<'_>| match value {
         Value::Null => true,
@@ -68,12 +78,14 @@ impl Lenses {
     /// The error for a changed unit that cannot be written.
     pub(super) fn not_written(&self, fault: RowsError) -> StoreError {
         match fault {
-            RowsError::TooLong { table, column } => {
-                StoreError::NotHeld { fields: format!("{table}.{column}"), version: self.version }
-            }
-            RowsError::Lens(fault) if self.is_pinned => {
-                StoreError::NotHeld { fields: fault.to_string(), version: self.version }
-            }
+            RowsError::TooLong { table, column } => StoreError::NotHeld {
+                fields: format!("{table}.{column}"),
+                version: self.version,
+            },
+            RowsError::Lens(fault) if self.is_pinned => StoreError::NotHeld {
+                fields: fault.to_string(),
+                version: self.version,
+            },
             fault => failed("write a record through the lens")(fault),
         }
     }

@@ -1,4 +1,5 @@
-//! Reads through a lens: units are loaded in batches, transformed to the native layout, and then filtered.
+//! Reads through a lens: units are loaded in batches, transformed to the native layout, and then
+//! filtered.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,7 +31,9 @@ impl<'a> NativeRow<'a> {
     }
 
     fn value(&self, column: &'static str) -> Value<'_> {
-        self.rows.value(self.table, column, self.row).unwrap_or(Value::Null)
+        self.rows
+            .value(self.table, column, self.row)
+            .unwrap_or(Value::Null)
     }
 }
 
@@ -50,28 +53,35 @@ impl Columns for NativeRow<'_> {
         })
     }
 
-    /// Columns that the lens has opened are plain. Empty plaintext is a valid message, but not valid JSON.
+    /// Columns that the lens has opened are plain. Empty plaintext is a valid message, but not
+    /// valid JSON.
     fn open(
         &self,
         column: &'static str,
         sealing: Sealing,
         keyring: &Keyring,
     ) -> Result<Option<Cow<'_, [u8]>>, RecordReadError> {
-        let Some(text) = self.bytes(column)? else { return Ok(None) };
+        let Some(text) = self.bytes(column)? else {
+            return Ok(None);
+        };
         if self.rows.columns[column].sealing == Sealing::Plain {
-            return Ok((!text.is_empty() || sealing == Sealing::Enveloped).then_some(Cow::Borrowed(text)));
+            return Ok(
+                (!text.is_empty() || sealing == Sealing::Enveloped).then_some(Cow::Borrowed(text))
+            );
         }
         if text.is_empty() {
             return Ok(None);
         }
-        let opened = keyring.open(sealing, text).map_err(|source| RecordReadError::Sealed { column, source })?;
+        let opened = keyring
+            .open(sealing, text)
+            .map_err(|source| RecordReadError::Sealed { column, source })?;
         Ok(Some(Cow::Owned(opened)))
     }
 }
 
 impl Lenses {
-    /// The last key of a page after a key. Only the conditions that the database evaluates are taken into account, so the
-    /// page may have fewer records than units.
+    /// The last key of a page after a key. Only the conditions that the database evaluates are
+    /// taken into account, so the page may have fewer records than units.
     pub(in crate::store) async fn page_end(
         &self,
         tx: &mut Transaction,
@@ -80,10 +90,15 @@ impl Lenses {
         after: Option<&Key>,
         units: u32,
     ) -> Result<Option<Key>, StoreError> {
-        let beyond = Range { after: after.cloned(), ..Range::default() };
+        let beyond = Range {
+            after: after.cloned(),
+            ..Range::default()
+        };
         let mut end = PageEnd::new(units);
         let found = keys::next(self, tx, table, filter, &beyond, units).await?;
-        Ok(found.into_iter().find_map(|(key, bytes)| end.reached_by(bytes).then_some(key)))
+        Ok(found
+            .into_iter()
+            .find_map(|(key, bytes)| end.reached_by(bytes).then_some(key)))
     }
 
     /// The readable records of a range.
@@ -97,10 +112,15 @@ impl Lenses {
         let mut range = range.clone();
         if let Some(units) = range.most.take() {
             let after = range.after.as_ref();
-            range.through = self.page_end(&mut session.tx, projection.table, filter, after, units).await?;
+            range.through = self
+                .page_end(&mut session.tx, projection.table, filter, after, units)
+                .await?;
         }
         let records = self.records(session, projection, filter, &range).await?;
-        Ok(Listed { records: session.store.readable(records.into_iter())?, last: range.through })
+        Ok(Listed {
+            records: session.store.readable(records.into_iter())?,
+            last: range.through,
+        })
     }
 
     /// The records of a range in key order, including errors for the unreadable ones.
@@ -116,10 +136,21 @@ impl Lenses {
         // The database compares keys itself: its collation need not compare their bytes.
         let rest = filter.but_in_sql(projection.table.key, session.tx.dialect());
         loop {
-            let found = keys::next(self, &mut session.tx, projection.table, filter, &range, UNITS).await?;
+            let found = keys::next(
+                self,
+                &mut session.tx,
+                projection.table,
+                filter,
+                &range,
+                UNITS,
+            )
+            .await?;
             let is_last = found.len() < UNITS as usize;
             range.after = found.last().map(|(key, _)| key.clone());
-            let found = found.into_iter().map(|(key, _)| UnitKey::text(key)).collect();
+            let found = found
+                .into_iter()
+                .map(|(key, _)| UnitKey::text(key))
+                .collect();
             records.extend(self.records_of(session, projection, &rest, found).await?);
             if is_last {
                 break;
@@ -135,7 +166,14 @@ impl Lenses {
         projection: &Projection<T>,
         key: &[u8],
     ) -> Result<Option<T>, StoreError> {
-        let found = self.records_of(session, projection, &Filter::everything(), vec![UnitKey::text(key)]).await?;
+        let found = self
+            .records_of(
+                session,
+                projection,
+                &Filter::everything(),
+                vec![UnitKey::text(key)],
+            )
+            .await?;
         found.into_iter().next().transpose()
     }
 
@@ -153,7 +191,10 @@ impl Lenses {
         // In order, the next ones last.
         let mut waiting = vec![units];
         while let Some(mut units) = waiting.pop() {
-            let native = match self.load(tx, keyring, self.group(table.name), units.clone(), columns).await {
+            let native = match self
+                .load(tx, keyring, self.group(table.name), units.clone(), columns)
+                .await
+            {
                 Err(fault) if fault.is_of_several_units() => {
                     let back = units.split_off(units.len() / 2);
                     waiting.extend([back, units]);
@@ -162,9 +203,17 @@ impl Lenses {
                 native => native.map_err(failed("read records through the lens"))?,
             };
             let rows = &native.batch.tables[table.name];
-            let matching = NativeRow::all(self.table(table.name), rows).filter(|row| filter.holds(row));
-            let damaged = native.damaged.into_iter().map(|(key, fault)| Err(unreadable(table, &key, Arc::new(fault))));
-            records.extend(matching.map(|row| projection.record(&row, keyring)).chain(damaged));
+            let matching =
+                NativeRow::all(self.table(table.name), rows).filter(|row| filter.holds(row));
+            let damaged = native
+                .damaged
+                .into_iter()
+                .map(|(key, fault)| Err(unreadable(table, &key, Arc::new(fault))));
+            records.extend(
+                matching
+                    .map(|row| projection.record(&row, keyring))
+                    .chain(damaged),
+            );
         }
         Ok(records)
     }
@@ -172,5 +221,9 @@ impl Lenses {
 
 pub(super) fn unreadable(table: EntityTable, key: &UnitKey, fault: Arc<RowsError>) -> StoreError {
     let source = RecordReadError::Lens { source: fault };
-    StoreError::Unreadable { table: table.name, key: key.name().into_bytes(), source }
+    StoreError::Unreadable {
+        table: table.name,
+        key: key.name().into_bytes(),
+        source,
+    }
 }

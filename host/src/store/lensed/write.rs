@@ -1,5 +1,5 @@
-//! Writes through a lens: units are loaded once, changed in memory at the native layout, and at commit transformed back
-//! and written as a difference, together with their residue.
+//! Writes through a lens: units are loaded once, changed in memory at the native layout, and at
+//! commit transformed back and written as a difference, together with their residue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,9 @@ use crate::encryption::Keyring;
 use crate::layout::schema::{Column, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
 use crate::lens::ResidueEntry;
-use crate::rows::{self, ByteLimits, OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue};
+use crate::rows::{
+    self, ByteLimits, OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue,
+};
 use crate::store::column_values::{ColumnValue, ColumnValues, Conflict};
 use crate::store::filter::Filter;
 use crate::store::record::Projection;
@@ -63,7 +65,10 @@ impl LoadedUnits {
         let at = (group, key.to_vec());
         if !self.units.contains_key(&at) {
             let unit = LoadedUnit::read(lenses, session, group, key).await;
-            self.units.insert(at.clone(), unit.map_err(failed("read a record to change it"))?);
+            self.units.insert(
+                at.clone(),
+                unit.map_err(failed("read a record to change it"))?,
+            );
         }
         Ok(self.units.get_mut(&at).expect("just inserted"))
     }
@@ -76,9 +81,14 @@ impl LoadedUnits {
         key: &[u8],
     ) -> Result<Option<T>, StoreError> {
         let table = projection.table;
-        let rows = self.unit(lenses, session, table, key).await?.rows(table, key)?;
+        let rows = self
+            .unit(lenses, session, table, key)
+            .await?
+            .rows(table, key)?;
         let mut rows = NativeRow::all(lenses.table(table.name), rows);
-        rows.next().map(|row| projection.record(&row, session.store.keyring())).transpose()
+        rows.next()
+            .map(|row| projection.record(&row, session.store.keyring()))
+            .transpose()
     }
 
     pub(in crate::store) async fn rows<T>(
@@ -90,9 +100,15 @@ impl LoadedUnits {
         filter: &Filter,
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let table = projection.table;
-        let rows = self.unit(lenses, session, table, key).await?.rows(table, key)?;
-        let matching = NativeRow::all(lenses.table(table.name), rows).filter(|row| filter.holds(row));
-        Ok(matching.map(|row| projection.record(&row, session.store.keyring())).collect())
+        let rows = self
+            .unit(lenses, session, table, key)
+            .await?
+            .rows(table, key)?;
+        let matching =
+            NativeRow::all(lenses.table(table.name), rows).filter(|row| filter.holds(row));
+        Ok(matching
+            .map(|row| projection.record(&row, session.store.keyring()))
+            .collect())
     }
 
     pub(in crate::store) async fn bytes(
@@ -103,13 +119,19 @@ impl LoadedUnits {
         key: &[u8],
         columns: &[&'static str],
     ) -> Result<u64, StoreError> {
-        let rows = self.unit(lenses, session, table, key).await?.rows(table, key)?;
+        let rows = self
+            .unit(lenses, session, table, key)
+            .await?
+            .rows(table, key)?;
         let declared = lenses.table(table.name);
         let length = |(column, row): (&&str, usize)| match rows.value(declared, column, row) {
             Some(Value::Text(text)) => text.len() as u64,
             Some(Value::Null | Value::Boolean(_) | Value::Integer(_)) | None => 0,
         };
-        Ok((0..rows.count()).flat_map(|row| columns.iter().map(move |column| (column, row))).map(length).sum())
+        Ok((0..rows.count())
+            .flat_map(|row| columns.iter().map(move |column| (column, row)))
+            .map(length)
+            .sum())
     }
 
     pub(in crate::store) async fn insert(
@@ -127,7 +149,11 @@ impl LoadedUnits {
         let held = unit.rows_mut(table, key)?;
         let mut new = Vec::with_capacity(rows.len());
         for values in rows {
-            let row = |row| NativeRow { table: declared, rows: held, row };
+            let row = |row| NativeRow {
+                table: declared,
+                rows: held,
+                row,
+            };
             let taken = (0..held.count()).find(|at| is_same_row(table, &row(*at), &values));
             match (taken, conflict) {
                 (None, _) => new.push(row_of(declared, held, values, session.store.keyring())),
@@ -175,7 +201,8 @@ impl LoadedUnits {
         let declared = lenses.table(table.name);
         let alone = lenses.table_groups[lenses.group(table.name)].native.len() == 1;
         let unit = self.unit(lenses, session, table, key).await?;
-        if matches!(unit.native, UnitState::Damaged(_)) && alone && filter.conditions().count() == 0 {
+        if matches!(unit.native, UnitState::Damaged(_)) && alone && filter.conditions().count() == 0
+        {
             unit.native = UnitState::Removed;
             unit.changed = true;
             return Ok(1);
@@ -203,12 +230,22 @@ impl LoadedUnits {
                 Some(record) => Ok(record),
             },
         };
-        self.delete(lenses, session, (projection.table, key), &Filter::everything()).await?;
+        self.delete(
+            lenses,
+            session,
+            (projection.table, key),
+            &Filter::everything(),
+        )
+        .await?;
         Ok(Some(taken))
     }
 
     /// Writes the changed units.
-    pub(in crate::store) async fn write(self, lenses: &Arc<Lenses>, session: &mut Session) -> Result<(), StoreError> {
+    pub(in crate::store) async fn write(
+        self,
+        lenses: &Arc<Lenses>,
+        session: &mut Session,
+    ) -> Result<(), StoreError> {
         let reports_conflicts = self.reports_conflicts;
         for ((group, _), unit) in self.units {
             if !unit.changed {
@@ -216,7 +253,9 @@ impl LoadedUnits {
             }
             let written = write_unit(lenses, session, group, unit).await;
             written.map_err(|fault| match fault {
-                StoreError::Units { source, .. } if is_conflict(&source) && reports_conflicts => StoreError::Exists,
+                StoreError::Units { source, .. } if is_conflict(&source) && reports_conflicts => {
+                    StoreError::Exists
+                }
                 StoreError::Units { source, .. } if is_conflict(&source) => StoreError::Raced,
                 fault => fault,
             })?;
@@ -233,23 +272,42 @@ async fn write_unit(
 ) -> Result<(), StoreError> {
     let keyring = store.keyring();
     let (after, residue_entries) = match unit.native {
-        UnitState::Readable { now, .. } if now.is_empty() => (unit.stored.emptied(&lenses.place.layout), Vec::new()),
+        UnitState::Readable { now, .. } if now.is_empty() => {
+            (unit.stored.emptied(&lenses.place.layout), Vec::new())
+        }
         UnitState::Removed => (unit.stored.emptied(&lenses.place.layout), Vec::new()),
-        UnitState::Readable { before, now, residue } => {
+        UnitState::Readable {
+            before,
+            now,
+            residue,
+        } => {
             let (lenses, keyring) = (Arc::clone(lenses), Arc::clone(keyring));
-            let transform = move || super::pin::to_stored(&lenses, &keyring, group, &before, &now, residue);
+            let transform =
+                move || super::pin::to_stored(&lenses, &keyring, group, &before, &now, residue);
             let interrupted = |_| failed("write a record")(RowsError::Interrupted);
-            tokio::task::spawn_blocking(transform).await.map_err(interrupted)??
+            tokio::task::spawn_blocking(transform)
+                .await
+                .map_err(interrupted)??
         }
         UnitState::Damaged(_) => return Ok(()),
     };
     let failed = |fault| lenses.not_written(fault);
-    rows::replace(tx, &lenses.place, &unit.stored, &after, keyring).await.map_err(failed)?;
+    rows::replace(tx, &lenses.place, &unit.stored, &after, keyring)
+        .await
+        .map_err(failed)?;
     if unit.had_residue || !residue_entries.is_empty() {
         let residue_places = &lenses.table_groups[group].residue_places;
         let names = unit.stored.names();
         let entries = residue::seal(keyring, residue_entries, &names);
-        residue::replace(tx, lenses.to_stored.direction, residue_places, &names[0], &entries).await.map_err(failed)?;
+        residue::replace(
+            tx,
+            lenses.to_stored.direction,
+            residue_places,
+            &names[0],
+            &entries,
+        )
+        .await
+        .map_err(failed)?;
     }
     Ok(())
 }
@@ -265,16 +323,39 @@ impl LoadedUnit {
         group: usize,
         key: &[u8],
     ) -> Result<Self, RowsError> {
-        let (keyring, units, wanted) = (store.keyring(), [UnitKey::text(key)], lenses.wanted(group, None));
-        let stored = rows::load(tx, &lenses.place, &wanted, &units, RowLock::Exclusive, ByteLimits::NONE).await?;
+        let (keyring, units, wanted) = (
+            store.keyring(),
+            [UnitKey::text(key)],
+            lenses.wanted(group, None),
+        );
+        let stored = rows::load(
+            tx,
+            &lenses.place,
+            &wanted,
+            &units,
+            RowLock::Exclusive,
+            ByteLimits::NONE,
+        )
+        .await?;
         let residue_before = lenses.load_residue(tx, keyring, group, &stored).await?;
         let had_residue = !residue_before.is_empty();
-        let mut native = lenses.transform_loaded(keyring, group, stored.clone(), residue_before).await?;
+        let mut native = lenses
+            .transform_loaded(keyring, group, stored.clone(), residue_before)
+            .await?;
         let native = match native.damaged.pop() {
             Some((_, fault)) => UnitState::Damaged(Arc::new(fault)),
-            None => UnitState::Readable { before: native.batch.clone(), now: native.batch, residue: native.residue },
+            None => UnitState::Readable {
+                before: native.batch.clone(),
+                now: native.batch,
+                residue: native.residue,
+            },
         };
-        Ok(Self { stored, native, changed: false, had_residue })
+        Ok(Self {
+            stored,
+            native,
+            changed: false,
+            had_residue,
+        })
     }
 
     fn rows(&mut self, table: EntityTable, key: &[u8]) -> Result<&TableRows, StoreError> {
@@ -283,8 +364,13 @@ impl LoadedUnit {
 
     fn rows_mut(&mut self, table: EntityTable, key: &[u8]) -> Result<&mut TableRows, StoreError> {
         match &mut self.native {
-            UnitState::Readable { now, .. } => Ok(now.tables.get_mut(table.name).expect("a table of the group")),
-            UnitState::Damaged(fault) => Err(unreadable(table, &UnitKey::text(key), Arc::clone(fault))),
+            UnitState::Readable { now, .. } => Ok(now
+                .tables
+                .get_mut(table.name)
+                .expect("a table of the group")),
+            UnitState::Damaged(fault) => {
+                Err(unreadable(table, &UnitKey::text(key), Arc::clone(fault)))
+            }
             UnitState::Removed => unreachable!("a unit deleted unread is not accessed again"),
         }
     }
@@ -294,16 +380,27 @@ impl LoadedUnit {
 fn is_same_row(table: EntityTable, row: &NativeRow<'_>, values: &ColumnValues) -> bool {
     let is_compared = |column: &str| column != table.key && table.primary_key.contains(&column);
     let mut key = values.iter().filter(|(column, _)| is_compared(column));
-    key.all(|(column, value)| match (value, row.rows.value(row.table, column, row.row)) {
-        (ColumnValue::Text(text), Some(Value::Text(held))) => text.as_bytes() == held,
-        (ColumnValue::Number(number), Some(Value::Integer(held))) => *number == held,
-        _ => false,
-    })
+    key.all(
+        |(column, value)| match (value, row.rows.value(row.table, column, row.row)) {
+            (ColumnValue::Text(text), Some(Value::Text(held))) => text.as_bytes() == held,
+            (ColumnValue::Number(number), Some(Value::Integer(held))) => *number == held,
+            _ => false,
+        },
+    )
 }
 
 /// A complete row: the given values, and the defaults of the other columns.
-fn row_of(table: &Table, rows: &TableRows, values: ColumnValues, keyring: &Keyring) -> BTreeMap<String, OwnedValue> {
-    let mut row: BTreeMap<_, _> = table.columns.iter().map(|column| (column.name.clone(), absent(column))).collect();
+fn row_of(
+    table: &Table,
+    rows: &TableRows,
+    values: ColumnValues,
+    keyring: &Keyring,
+) -> BTreeMap<String, OwnedValue> {
+    let mut row: BTreeMap<_, _> = table
+        .columns
+        .iter()
+        .map(|column| (column.name.clone(), absent(column)))
+        .collect();
     for (column, value) in values {
         row.insert(column.to_owned(), held_in(rows, column, value, keyring));
     }
@@ -329,7 +426,9 @@ fn held_in(rows: &TableRows, column: &str, value: ColumnValue, keyring: &Keyring
         ColumnValue::Number(number) => OwnedValue::Integer(number),
         ColumnValue::Flag(flag) => OwnedValue::Boolean(flag),
         ColumnValue::Text(text) => OwnedValue::Text(text.into_bytes()),
-        ColumnValue::Sealed(_, plain) if rows.columns[column].sealing == Sealing::Plain => OwnedValue::Text(plain),
+        ColumnValue::Sealed(_, plain) if rows.columns[column].sealing == Sealing::Plain => {
+            OwnedValue::Text(plain)
+        }
         ColumnValue::Sealed(sealing, plain) => OwnedValue::Text(keyring.seal(sealing, &plain)),
     }
 }

@@ -1,5 +1,6 @@
-//! API 0.10 in terms of Diego's current methods: a desired LRP in two messages, one with the fields that may change and one
-//! with the rest. Works at the wire level, so that fields unknown to both versions pass through.
+//! API 0.10 in terms of Diego's current methods: a desired LRP in two messages, one with the fields
+//! that may change and one with the rest. Works at the wire level, so that fields unknown to both
+//! versions pass through.
 
 mod lrp;
 
@@ -21,17 +22,21 @@ pub struct TwoMessages;
 
 impl Translator for TwoMessages {
     fn manifest() -> TranslatorManifest {
-        TranslatorManifest::new(ApiVersion::new(0, 10), ApiVersion::new(0, 11), "split-desired-lrp")
-            .summary("Describes a desired LRP in two messages, a mutable and an immutable one")
-            .method("CreateDesiredLRP", "desired_lrps/create")
-            .paged_method("ListMutableDesiredLRPs", "mutable_desired_lrps/list")
-            .paged_method("ListImmutableDesiredLRPs", "immutable_desired_lrps/list")
-            .hides("DesiredLRPs")
-            .hides("DesiredLRPByProcessGuid")
-            .hides("DesireDesiredLRP")
-            .hides("DesireDesiredLRP_r2")
-            .hides("DesiredLRPs_r3")
-            .hides("DesiredLRPByProcessGuid_r3")
+        TranslatorManifest::new(
+            ApiVersion::new(0, 10),
+            ApiVersion::new(0, 11),
+            "split-desired-lrp",
+        )
+        .summary("Describes a desired LRP in two messages, a mutable and an immutable one")
+        .method("CreateDesiredLRP", "desired_lrps/create")
+        .paged_method("ListMutableDesiredLRPs", "mutable_desired_lrps/list")
+        .paged_method("ListImmutableDesiredLRPs", "immutable_desired_lrps/list")
+        .hides("DesiredLRPs")
+        .hides("DesiredLRPByProcessGuid")
+        .hides("DesireDesiredLRP")
+        .hides("DesireDesiredLRP_r2")
+        .hides("DesiredLRPs_r3")
+        .hides("DesiredLRPByProcessGuid_r3")
     }
 
     fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
@@ -66,7 +71,11 @@ fn native_request(request: &[u8]) -> Result<Native, WireError> {
     if !lrp::same_process(&mutable, &immutable)? {
         return Ok(Native::TwoGuids);
     }
-    wire::append(&mut native, DESIRED_LRP, Value::Bytes(&lrp::native(&mutable, &immutable)?));
+    wire::append(
+        &mut native,
+        DESIRED_LRP,
+        Value::Bytes(&lrp::native(&mutable, &immutable)?),
+    );
     Ok(Native::Request(native))
 }
 
@@ -86,7 +95,10 @@ fn list(request: &[u8], next: &dyn Next, view: View) -> Result<Vec<u8>, Fault> {
     let Ok(ListMutableDesiredLrPsRequest { domain }) = Message::decode(request) else {
         return Ok(invalid("the request received is invalid"));
     };
-    let request = DesiredLrPsRequest { domain, ..Default::default() };
+    let request = DesiredLrPsRequest {
+        domain,
+        ..Default::default()
+    };
     let native = next.call("DesiredLRPs_r3", &request.encode_to_vec())?;
     let mut answer = Vec::with_capacity(native.len());
     for field in wire::fields(&native) {

@@ -1,5 +1,5 @@
-//! Converts a desired LRP between its two messages and Diego's single one. Timeouts changed their unit between the versions;
-//! metric tags were added after 0.10, and Diego now requires one.
+//! Converts a desired LRP between its two messages and Diego's single one. Timeouts changed their
+//! unit between the versions; metric tags were added after 0.10, and Diego now requires one.
 
 use bbs_proto::models::Action;
 use bbs_sdk::wire::{self, Value, WireError};
@@ -26,7 +26,11 @@ pub(crate) fn same_process(mutable: &[u8], immutable: &[u8]) -> Result<bool, Wir
 pub(crate) fn native(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut lrp = immutable.to_vec();
     if text(&lrp, PROCESS_GUID)?.is_empty() {
-        lrp = wire::replace(&lrp, PROCESS_GUID, Value::Bytes(text(mutable, PROCESS_GUID)?))?;
+        lrp = wire::replace(
+            &lrp,
+            PROCESS_GUID,
+            Value::Bytes(text(mutable, PROCESS_GUID)?),
+        )?;
     }
     // The mutable message takes precedence, even if the other has a field with that number.
     for (_, number) in MUTABLE {
@@ -40,9 +44,12 @@ pub(crate) fn native(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireEr
     }
     lrp = with_start_timeout_ms(lrp)?;
     lrp = with_actions(lrp, |timeout_ms, timeout_ns| {
-        // A client that sends back what it read sends both units; they differ only if it changed the one that it knows.
+        // A client that sends back what it read sends both units; they differ only if it changed
+        // the one that it knows.
         if *timeout_ns != 0 && timeout_ms.checked_mul(NS_PER_MS) != Some(*timeout_ns) {
-            *timeout_ms = timeout_ns.saturating_add(NS_PER_MS - 1).div_euclid(NS_PER_MS);
+            *timeout_ms = timeout_ns
+                .saturating_add(NS_PER_MS - 1)
+                .div_euclid(NS_PER_MS);
         }
         *timeout_ns = 0;
     })?;
@@ -55,27 +62,37 @@ pub(crate) fn mutable(lrp: &[u8]) -> Result<Vec<u8>, WireError> {
         let field = field?;
         if field.number == PROCESS_GUID {
             mutable.extend_from_slice(field.raw);
-        } else if let Some((number, _)) = MUTABLE.iter().find(|(_, number)| *number == field.number) {
+        } else if let Some((number, _)) = MUTABLE.iter().find(|(_, number)| *number == field.number)
+        {
             wire::append(&mut mutable, *number, field.value);
         }
     }
     Ok(mutable)
 }
 
-/// Returns all other fields, newer ones too: a client ignores them, and one that sends them back loses none.
+/// Returns all other fields, newer ones too: a client ignores them, and one that sends them back
+/// loses none.
 pub(crate) fn immutable(lrp: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut immutable = lrp.to_vec();
     for (_, number) in MUTABLE {
         immutable = wire::remove(&immutable, number)?;
     }
     if let Some(timeout_ms) = number(&immutable, START_TIMEOUT_MS)? {
-        immutable = wire::replace(&immutable, START_TIMEOUT_S, Value::Varint(seconds(timeout_ms)))?;
+        immutable = wire::replace(
+            &immutable,
+            START_TIMEOUT_S,
+            Value::Varint(seconds(timeout_ms)),
+        )?;
     }
-    with_actions(immutable, |timeout_ms, timeout_ns| *timeout_ns = timeout_ms.saturating_mul(NS_PER_MS))
+    with_actions(immutable, |timeout_ms, timeout_ns| {
+        *timeout_ns = timeout_ms.saturating_mul(NS_PER_MS)
+    })
 }
 
 fn with_start_timeout_ms(lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
-    let Some(timeout_s) = number(&lrp, START_TIMEOUT_S)? else { return Ok(lrp) };
+    let Some(timeout_s) = number(&lrp, START_TIMEOUT_S)? else {
+        return Ok(lrp);
+    };
     let lrp = wire::remove(&lrp, START_TIMEOUT_S)?;
     match number(&lrp, START_TIMEOUT_MS)? {
         Some(timeout_ms) if seconds(timeout_ms) == timeout_s => Ok(lrp),
@@ -88,18 +105,24 @@ fn with_start_timeout_ms(lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
 
 /// Rounds up, so that a client does not time out too early. A negative timeout counts as none.
 fn seconds(timeout_ms: u64) -> u64 {
-    if timeout_ms > i64::MAX as u64 { 0 } else { timeout_ms.div_ceil(MS_PER_S) }
+    if timeout_ms > i64::MAX as u64 {
+        0
+    } else {
+        timeout_ms.div_ceil(MS_PER_S)
+    }
 }
 
-/// Edits the timeouts of all actions, in milliseconds and in nanoseconds. An action without a timeout, or that cannot be
-/// decoded, stays byte for byte the same.
+/// Edits the timeouts of all actions, in milliseconds and in nanoseconds. An action without a
+/// timeout, or that cannot be decoded, stays byte for byte the same.
 fn with_actions(mut lrp: Vec<u8>, edit: impl Fn(&mut i64, &mut i64)) -> Result<Vec<u8>, WireError> {
     for number in ACTIONS {
         let mut parts = Vec::new();
         for part in wire::get_all(&lrp, number)? {
             parts.extend_from_slice(part.bytes()?);
         }
-        let Ok(mut action) = Action::decode(&parts[..]) else { continue };
+        let Ok(mut action) = Action::decode(&parts[..]) else {
+            continue;
+        };
         if edit_timeouts(&mut action, &edit) {
             lrp = wire::replace(&lrp, number, Value::Bytes(&action.encode_to_vec()))?;
         }
@@ -117,11 +140,36 @@ fn edit_timeouts(action: &mut Action, edit: &impl Fn(&mut i64, &mut i64)) -> boo
         changed = before != (timeout.timeout_ms, timeout.deprecated_timeout_ns);
         inner.extend(timeout.action.as_deref_mut());
     }
-    inner.extend(action.emit_progress_action.as_mut().and_then(|outer| outer.action.as_deref_mut()));
-    inner.extend(action.try_action.as_mut().and_then(|outer| outer.action.as_deref_mut()));
-    inner.extend(action.parallel_action.iter_mut().flat_map(|outer| &mut outer.actions));
-    inner.extend(action.serial_action.iter_mut().flat_map(|outer| &mut outer.actions));
-    inner.extend(action.codependent_action.iter_mut().flat_map(|outer| &mut outer.actions));
+    inner.extend(
+        action
+            .emit_progress_action
+            .as_mut()
+            .and_then(|outer| outer.action.as_deref_mut()),
+    );
+    inner.extend(
+        action
+            .try_action
+            .as_mut()
+            .and_then(|outer| outer.action.as_deref_mut()),
+    );
+    inner.extend(
+        action
+            .parallel_action
+            .iter_mut()
+            .flat_map(|outer| &mut outer.actions),
+    );
+    inner.extend(
+        action
+            .serial_action
+            .iter_mut()
+            .flat_map(|outer| &mut outer.actions),
+    );
+    inner.extend(
+        action
+            .codependent_action
+            .iter_mut()
+            .flat_map(|outer| &mut outer.actions),
+    );
     for action in inner {
         changed |= edit_timeouts(action, edit);
     }
@@ -133,5 +181,7 @@ fn text(message: &[u8], number: u32) -> Result<&[u8], WireError> {
 }
 
 fn number(message: &[u8], number: u32) -> Result<Option<u64>, WireError> {
-    wire::get(message, number)?.map(|field| field.varint()).transpose()
+    wire::get(message, number)?
+        .map(|field| field.varint())
+        .transpose()
 }

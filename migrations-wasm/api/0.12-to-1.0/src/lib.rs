@@ -1,9 +1,11 @@
-//! API 0.12: revision 1 of desired LRPs and tasks, which Diego's BBS dropped in 2018. Reads have timeouts in nanoseconds and
-//! start timeouts in seconds too; what is desired has volume mounts of the old form.
+//! API 0.12: revision 1 of desired LRPs and tasks, which Diego's BBS dropped in 2018. Reads have
+//! timeouts in nanoseconds and start timeouts in seconds too; what is desired has volume mounts of
+//! the old form.
 //!
 //! Cells were listed by GET as well as by POST.
 //!
-//! Diego requires a metric tag today, which did not exist then: a desired LRP without one gets `source_id`.
+//! Diego requires a metric tag today, which did not exist then: a desired LRP without one gets
+//! `source_id`.
 
 mod mounts;
 
@@ -30,7 +32,10 @@ impl Translator for RevisionOne {
         TranslatorManifest::new(ApiVersion::new(0, 12), ApiVersion::new(1, 0), "revision-1")
             .summary("Timeouts in the old units beside the new ones, volume mounts in the old form")
             .paged_method("DesiredLRPs_r1", "/v1/desired_lrps/list.r1")
-            .method("DesiredLRPByProcessGuid_r1", "/v1/desired_lrps/get_by_process_guid.r1")
+            .method(
+                "DesiredLRPByProcessGuid_r1",
+                "/v1/desired_lrps/get_by_process_guid.r1",
+            )
             .method("DesireDesiredLRP_r1", "/v1/desired_lrp/desire.r1")
             .paged_method("Tasks_r1", "/v1/tasks/list.r1")
             .method("TaskByGuid_r1", "/v1/tasks/get_by_task_guid.r1")
@@ -54,13 +59,26 @@ impl Translator for RevisionOne {
                     None => Ok(diego_revisions::answer(answer, desired_lrp)?),
                 }
             }
-            "DesiredLRPByProcessGuid_r1" => {
-                Ok(diego_revisions::answer(next.call("DesiredLRPByProcessGuid_r2", request)?, desired_lrp)?)
-            }
-            "Tasks_r1" => Ok(diego_revisions::complete_answer(next.call("Tasks_r2", request)?, task)?),
-            "TaskByGuid_r1" => Ok(diego_revisions::complete_answer(next.call("TaskByGuid_r2", request)?, task)?),
-            "DesireDesiredLRP_r1" => next.call("DesireDesiredLRP_r2", &diego_revisions::request(request, newer_lrp)),
-            "DesireTask_r1" => next.call("DesireTask_r2", &diego_revisions::request(request, newer_definition)),
+            "DesiredLRPByProcessGuid_r1" => Ok(diego_revisions::answer(
+                next.call("DesiredLRPByProcessGuid_r2", request)?,
+                desired_lrp,
+            )?),
+            "Tasks_r1" => Ok(diego_revisions::complete_answer(
+                next.call("Tasks_r2", request)?,
+                task,
+            )?),
+            "TaskByGuid_r1" => Ok(diego_revisions::complete_answer(
+                next.call("TaskByGuid_r2", request)?,
+                task,
+            )?),
+            "DesireDesiredLRP_r1" => next.call(
+                "DesireDesiredLRP_r2",
+                &diego_revisions::request(request, newer_lrp),
+            ),
+            "DesireTask_r1" => next.call(
+                "DesireTask_r2",
+                &diego_revisions::request(request, newer_definition),
+            ),
             "Cells_r1" => next.call(method, request),
             other => Err(Fault::new(format!("API 0.12 has no method {other}"))),
         }
@@ -72,7 +90,14 @@ fn only_domain(request: &[u8]) -> Vec<u8> {
     let fields: Result<Vec<_>, _> = wire::fields(request).collect();
     fields.map_or_else(
         |_| request.to_vec(),
-        |fields| fields.iter().filter(|field| field.number == DOMAIN).flat_map(|field| field.raw).copied().collect(),
+        |fields| {
+            fields
+                .iter()
+                .filter(|field| field.number == DOMAIN)
+                .flat_map(|field| field.raw)
+                .copied()
+                .collect()
+        },
     )
 }
 
@@ -81,16 +106,22 @@ fn desired_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
 }
 
 fn task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    each(task, DEFINITION, |definition| each(definition, TASK_ACTION, actions::with_timeouts_in_ns))
+    each(task, DEFINITION, |definition| {
+        each(definition, TASK_ACTION, actions::with_timeouts_in_ns)
+    })
 }
 
 fn newer_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    let converted = each(lrp, LRP_VOLUME_MOUNTS, |mount| mounts::newer(mount).map(Some))?;
+    let converted = each(lrp, LRP_VOLUME_MOUNTS, |mount| {
+        mounts::newer(mount).map(Some)
+    })?;
     diego_revisions::with_metric_tag(converted.unwrap_or_else(|| lrp.to_vec())).map(Some)
 }
 
 fn newer_definition(definition: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    each(definition, TASK_VOLUME_MOUNTS, |mount| mounts::newer(mount).map(Some))
+    each(definition, TASK_VOLUME_MOUNTS, |mount| {
+        mounts::newer(mount).map(Some)
+    })
 }
 
 export_translator!(RevisionOne);

@@ -1,4 +1,5 @@
-//! Volume mounts: a volume and its configuration in the mount itself, as they were, and in a shared device, as they are.
+//! Volume mounts: a volume and its configuration in the mount itself, as they were, and in a shared
+//! device, as they are.
 
 use bbs_proto::models::SharedDevice;
 use bbs_sdk::wire::{self, Value, WireError};
@@ -15,8 +16,8 @@ const SHARED: u32 = 7;
 /// The old mode for reading alone; any other is for reading and writing.
 const READ_ONLY: u64 = 0;
 
-/// A mount in the new form, from the old fields alone: one of the new form is rejected afterwards for its missing volume, as by
-/// Diego's BBS.
+/// A mount in the new form, from the old fields alone: one of the new form is rejected afterwards
+/// for its missing volume, as by Diego's BBS.
 pub(crate) fn newer(mount: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut newer = Vec::new();
     for number in [DRIVER, CONTAINER_DIR] {
@@ -25,9 +26,18 @@ pub(crate) fn newer(mount: &[u8]) -> Result<Vec<u8>, WireError> {
         }
     }
     let mode = wire::get(mount, DEPRECATED_MODE)?.map_or(Ok(READ_ONLY), |field| field.varint())?;
-    wire::append(&mut newer, MODE, Value::Bytes(if mode == READ_ONLY { b"r" } else { b"rw" }));
-    let text = |number| wire::get(mount, number)?.map_or(Ok(Vec::new()), |field| field.bytes().map(<[u8]>::to_vec));
-    let device = SharedDevice { volume_id: text(DEPRECATED_VOLUME_ID)?, mount_config: text(DEPRECATED_CONFIG)? };
+    wire::append(
+        &mut newer,
+        MODE,
+        Value::Bytes(if mode == READ_ONLY { b"r" } else { b"rw" }),
+    );
+    let text = |number| {
+        wire::get(mount, number)?.map_or(Ok(Vec::new()), |field| field.bytes().map(<[u8]>::to_vec))
+    };
+    let device = SharedDevice {
+        volume_id: text(DEPRECATED_VOLUME_ID)?,
+        mount_config: text(DEPRECATED_CONFIG)?,
+    };
     wire::append(&mut newer, SHARED, Value::Bytes(&device.encode_to_vec()));
     Ok(newer)
 }

@@ -1,5 +1,6 @@
-//! API 0.9 in terms of 0.10: one message describes a desired LRP, where 0.10 has one for the fields that may change and one
-//! for the rest. Works at the wire level, so that fields unknown to both versions pass through.
+//! API 0.9 in terms of 0.10: one message describes a desired LRP, where 0.10 has one for the fields
+//! that may change and one for the rest. Works at the wire level, so that fields unknown to both
+//! versions pass through.
 
 use std::collections::BTreeMap;
 
@@ -30,13 +31,17 @@ pub struct OneMessage;
 
 impl Translator for OneMessage {
     fn manifest() -> TranslatorManifest {
-        TranslatorManifest::new(ApiVersion::new(0, 9), ApiVersion::new(0, 10), "whole-desired-lrp")
-            .summary("Describes a desired LRP in one message, as before its split")
-            .method("CreateDesiredLRP_0_9", "desired_lrps/create")
-            .paged_method("ListDesiredLRPs_0_9", "desired_lrps/list")
-            .hides("CreateDesiredLRP")
-            .hides("ListMutableDesiredLRPs")
-            .hides("ListImmutableDesiredLRPs")
+        TranslatorManifest::new(
+            ApiVersion::new(0, 9),
+            ApiVersion::new(0, 10),
+            "whole-desired-lrp",
+        )
+        .summary("Describes a desired LRP in one message, as before its split")
+        .method("CreateDesiredLRP_0_9", "desired_lrps/create")
+        .paged_method("ListDesiredLRPs_0_9", "desired_lrps/list")
+        .hides("CreateDesiredLRP")
+        .hides("ListMutableDesiredLRPs")
+        .hides("ListImmutableDesiredLRPs")
     }
 
     fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
@@ -79,7 +84,8 @@ fn split_lrp(lrp: &[u8]) -> Result<(Vec<u8>, Vec<u8>), WireError> {
         if field.number == PROCESS_GUID {
             mutable.extend_from_slice(field.raw);
             immutable.extend_from_slice(field.raw);
-        } else if let Some((_, number)) = MUTABLE.iter().find(|(number, _)| *number == field.number) {
+        } else if let Some((_, number)) = MUTABLE.iter().find(|(number, _)| *number == field.number)
+        {
             wire::append(&mut mutable, *number, field.value);
         } else {
             immutable.extend_from_slice(field.raw);
@@ -88,7 +94,8 @@ fn split_lrp(lrp: &[u8]) -> Result<(Vec<u8>, Vec<u8>), WireError> {
     Ok((mutable, immutable))
 }
 
-/// Joins the two lists by process guid. An item that is only in one of them is incomplete and omitted.
+/// Joins the two lists by process guid. An item that is only in one of them is incomplete and
+/// omitted.
 fn join(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut joined = Vec::new();
     if let Some(error) = wire::get(mutable, ERROR)?.or(wire::get(immutable, ERROR)?) {
@@ -100,7 +107,11 @@ fn join(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {
     }
     for item in wire::get_all(immutable, ITEMS)? {
         if let Some(mutable) = by_guid.get(process_guid(item.bytes()?)?) {
-            wire::append(&mut joined, ITEMS, Value::Bytes(&merge_lrp(mutable, item.bytes()?)?));
+            wire::append(
+                &mut joined,
+                ITEMS,
+                Value::Bytes(&merge_lrp(mutable, item.bytes()?)?),
+            );
         }
     }
     Ok(joined)
@@ -122,7 +133,10 @@ fn merge_lrp(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {
 }
 
 fn invalid_request() -> Vec<u8> {
-    let error = Error { r#type: Type::InvalidRequest.into(), message: b"the request received is invalid".to_vec() };
+    let error = Error {
+        r#type: Type::InvalidRequest.into(),
+        message: b"the request received is invalid".to_vec(),
+    };
     CreateDesiredLrpResponse { error: Some(error) }.encode_to_vec()
 }
 

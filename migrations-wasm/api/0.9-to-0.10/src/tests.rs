@@ -13,7 +13,12 @@ fn lrp() -> v0_9::DesiredLrp {
         domain: b"domain".to_vec(),
         instances: 3,
         ports: vec![8080],
-        routes: Some(ProtoRoutes { routes: vec![RouteEntry { key: b"cf".to_vec(), value: b"[]".to_vec() }] }),
+        routes: Some(ProtoRoutes {
+            routes: vec![RouteEntry {
+                key: b"cf".to_vec(),
+                value: b"[]".to_vec(),
+            }],
+        }),
         annotation: b"\xff not UTF-8".to_vec(),
         start_timeout_s: 9,
         ..Default::default()
@@ -32,20 +37,38 @@ fn created(request: &[u8]) -> v0_10::CreateDesiredLrpRequest {
         asked.borrow_mut().extend_from_slice(request);
         Ok(vec![0x0a, 2, 8, 12])
     };
-    assert_eq!(OneMessage::call("CreateDesiredLRP_0_9", request, &next), Ok(vec![0x0a, 2, 8, 12]));
+    assert_eq!(
+        OneMessage::call("CreateDesiredLRP_0_9", request, &next),
+        Ok(vec![0x0a, 2, 8, 12])
+    );
     v0_10::CreateDesiredLrpRequest::decode(&asked.borrow()[..]).unwrap()
 }
 
 #[test]
 fn create_separates_the_mutable_fields() {
-    let request = v0_9::CreateDesiredLrpRequest { desired_lrp: Some(lrp()) }.encode_to_vec();
+    let request = v0_9::CreateDesiredLrpRequest {
+        desired_lrp: Some(lrp()),
+    }
+    .encode_to_vec();
     let created = created(&request);
     let mutable = created.mutable_desired_lrp.unwrap();
-    assert_eq!((&mutable.process_guid[..], mutable.instances), (&b"guid"[..], 3));
-    assert_eq!((mutable.routes, mutable.annotation), (lrp().routes, lrp().annotation));
+    assert_eq!(
+        (&mutable.process_guid[..], mutable.instances),
+        (&b"guid"[..], 3)
+    );
+    assert_eq!(
+        (mutable.routes, mutable.annotation),
+        (lrp().routes, lrp().annotation)
+    );
     let immutable = created.immutable_desired_lrp.unwrap();
-    assert_eq!((&immutable.process_guid[..], &immutable.domain[..]), (&b"guid"[..], &b"domain"[..]));
-    assert_eq!((immutable.ports, immutable.start_timeout_s), (vec![8080], 9));
+    assert_eq!(
+        (&immutable.process_guid[..], &immutable.domain[..]),
+        (&b"guid"[..], &b"domain"[..])
+    );
+    assert_eq!(
+        (immutable.ports, immutable.start_timeout_s),
+        (vec![8080], 9)
+    );
 }
 
 #[test]
@@ -56,18 +79,35 @@ fn unknown_field_goes_to_the_immutable_message() {
     wire::append(&mut request, DESIRED_LRP, Value::Bytes(&message));
     let split = split_request(&request).unwrap();
     let immutable = wire::get(&split, IMMUTABLE_DESIRED_LRP).unwrap().unwrap();
-    assert_eq!(wire::get(immutable.bytes().unwrap(), 999).unwrap().unwrap().value, Value::Varint(7));
+    assert_eq!(
+        wire::get(immutable.bytes().unwrap(), 999)
+            .unwrap()
+            .unwrap()
+            .value,
+        Value::Varint(7)
+    );
 }
 
 #[test]
 fn message_in_two_parts_is_merged_and_an_absent_one_stays_absent() {
-    let first = v0_9::DesiredLrp { process_guid: b"guid".to_vec(), ..Default::default() }.encode_to_vec();
-    let second = v0_9::DesiredLrp { instances: 2, ..Default::default() }.encode_to_vec();
+    let first = v0_9::DesiredLrp {
+        process_guid: b"guid".to_vec(),
+        ..Default::default()
+    }
+    .encode_to_vec();
+    let second = v0_9::DesiredLrp {
+        instances: 2,
+        ..Default::default()
+    }
+    .encode_to_vec();
     let mut request = Vec::new();
     wire::append(&mut request, DESIRED_LRP, Value::Bytes(&first));
     wire::append(&mut request, DESIRED_LRP, Value::Bytes(&second));
     let mutable = created(&request).mutable_desired_lrp.unwrap();
-    assert_eq!((&mutable.process_guid[..], mutable.instances), (&b"guid"[..], 2));
+    assert_eq!(
+        (&mutable.process_guid[..], mutable.instances),
+        (&b"guid"[..], 2)
+    );
     assert_eq!(created(b""), v0_10::CreateDesiredLrpRequest::default());
 }
 
@@ -75,7 +115,10 @@ fn message_in_two_parts_is_merged_and_an_absent_one_stays_absent() {
 fn malformed_request_is_rejected_with_diegos_error() {
     for garbage in [&b"\xff"[..], b"\x0a\x05x", b"\x0a\x01\xff", b"\x08\x01"] {
         let answer = OneMessage::call("CreateDesiredLRP_0_9", garbage, &no_next).unwrap();
-        let error = CreateDesiredLrpResponse::decode(&answer[..]).unwrap().error.unwrap();
+        let error = CreateDesiredLrpResponse::decode(&answer[..])
+            .unwrap()
+            .error
+            .unwrap();
         assert_eq!(error.r#type(), Type::InvalidRequest);
     }
 }
@@ -97,9 +140,18 @@ fn listed(
 }
 
 fn halves(guid: &str) -> (v0_10::MutableDesiredLrp, v0_10::ImmutableDesiredLrp) {
-    let (mutable, immutable) =
-        split_lrp(&v0_9::DesiredLrp { process_guid: guid.into(), ..lrp() }.encode_to_vec()).unwrap();
-    (Message::decode(&mutable[..]).unwrap(), Message::decode(&immutable[..]).unwrap())
+    let (mutable, immutable) = split_lrp(
+        &v0_9::DesiredLrp {
+            process_guid: guid.into(),
+            ..lrp()
+        }
+        .encode_to_vec(),
+    )
+    .unwrap();
+    (
+        Message::decode(&mutable[..]).unwrap(),
+        Message::decode(&immutable[..]).unwrap(),
+    )
 }
 
 #[test]
@@ -109,10 +161,15 @@ fn lists_are_joined_in_any_order() {
         error: None,
         mutable_desired_lrps: vec![second_mutable, first_mutable],
     };
-    let immutable =
-        v0_10::ListImmutableDesiredLrPsResponse { error: None, immutable_desired_lrps: vec![first, second] };
+    let immutable = v0_10::ListImmutableDesiredLrPsResponse {
+        error: None,
+        immutable_desired_lrps: vec![first, second],
+    };
     let list = listed(&mutable, &immutable);
-    let expected = |guid: &str| v0_9::DesiredLrp { process_guid: guid.into(), ..lrp() };
+    let expected = |guid: &str| v0_9::DesiredLrp {
+        process_guid: guid.into(),
+        ..lrp()
+    };
     assert_eq!(list.desired_lrps, [expected("a"), expected("b")]);
     assert_eq!(list.error, None);
 }
@@ -120,13 +177,24 @@ fn lists_are_joined_in_any_order() {
 #[test]
 fn incomplete_items_are_omitted_and_errors_passed_on() {
     let ((mutable, _), (_, immutable)) = (halves("a"), halves("b"));
-    let error = Some(Error { r#type: Type::UnknownError.into(), message: b"why".to_vec() });
-    let mutable = v0_10::ListMutableDesiredLrPsResponse { error: None, mutable_desired_lrps: vec![mutable] };
-    let immutable =
-        v0_10::ListImmutableDesiredLrPsResponse { error: error.clone(), immutable_desired_lrps: vec![immutable] };
+    let error = Some(Error {
+        r#type: Type::UnknownError.into(),
+        message: b"why".to_vec(),
+    });
+    let mutable = v0_10::ListMutableDesiredLrPsResponse {
+        error: None,
+        mutable_desired_lrps: vec![mutable],
+    };
+    let immutable = v0_10::ListImmutableDesiredLrPsResponse {
+        error: error.clone(),
+        immutable_desired_lrps: vec![immutable],
+    };
     let list = listed(&mutable, &immutable);
     assert_eq!((list.error, list.desired_lrps), (error.clone(), vec![]));
-    let failed = v0_10::ListMutableDesiredLrPsResponse { error: error.clone(), mutable_desired_lrps: vec![] };
+    let failed = v0_10::ListMutableDesiredLrPsResponse {
+        error: error.clone(),
+        mutable_desired_lrps: vec![],
+    };
     assert_eq!(listed(&failed, &Default::default()).error, error);
 }
 
@@ -134,7 +202,10 @@ fn incomplete_items_are_omitted_and_errors_passed_on() {
 fn fault_of_the_next_version_is_returned() {
     let next = |_: &str, _: &[u8]| Err(Fault::new("next"));
     for method in ["CreateDesiredLRP_0_9", "ListDesiredLRPs_0_9"] {
-        assert_eq!(OneMessage::call(method, b"", &next), Err(Fault::new("next")));
+        assert_eq!(
+            OneMessage::call(method, b"", &next),
+            Err(Fault::new("next"))
+        );
     }
     assert!(OneMessage::call("Other", b"", &no_next).is_err());
 }

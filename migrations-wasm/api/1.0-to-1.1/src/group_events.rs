@@ -1,7 +1,8 @@
 //! Events of actual LRPs in groups: the group before and after an operation, compared slot by slot.
 //!
-//! After a crash, an event of a change has the complete groups, otherwise only the slot that changed. An operation with the
-//! event of a crash is one: Diego's BBS sends only the slot when a cell that is being evacuated reports it.
+//! After a crash, an event of a change has the complete groups, otherwise only the slot that
+//! changed. An operation with the event of a crash is one: Diego's BBS sends only the slot when a
+//! cell that is being evacuated reports it.
 
 use bbs_proto::models::{ActualLrp, ActualLrpCrashedEvent};
 use bbs_sdk::wire::{self, Value};
@@ -22,7 +23,11 @@ const GROUP_AFTER: u32 = 2;
 pub(crate) fn of(operation: Operation) -> Result<Vec<Event>, Fault> {
     let Operation { changes, events } = operation;
     let is_crash = events.iter().any(|event| event.name == CRASHED);
-    let rows = || changes.iter().filter(|change| change.message == "ActualLRP");
+    let rows = || {
+        changes
+            .iter()
+            .filter(|change| change.message == "ActualLRP")
+    };
     let before = group(rows().filter_map(|change| change.before.as_deref()))?;
     let after = group(rows().filter_map(|change| change.after.as_deref()))?;
     let mut group_events = Vec::new();
@@ -38,12 +43,16 @@ pub(crate) fn of(operation: Operation) -> Result<Vec<Event>, Fault> {
         }
     }
     group_events.sort_by_key(|(rank, _)| *rank);
-    let others = events.into_iter().filter(|event| event.name != CRASHED && !event.name.starts_with(OF_INSTANCES));
-    Ok(others.chain(group_events.into_iter().map(|(_, event)| event)).collect())
+    let others = events
+        .into_iter()
+        .filter(|event| event.name != CRASHED && !event.name.starts_with(OF_INSTANCES));
+    Ok(others
+        .chain(group_events.into_iter().map(|(_, event)| event))
+        .collect())
 }
 
-/// The place of an event among those of an operation. Running instances come before others: a router learns a new
-/// destination before it loses an old one.
+/// The place of an event among those of an operation. Running instances come before others: a
+/// router learns a new destination before it loses an old one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Crashed,
@@ -61,7 +70,8 @@ fn group<'a>(rows: impl Iterator<Item = &'a [u8]>) -> Result<Group<'a>, Fault> {
     Ok(group)
 }
 
-/// The events of a slot that changed, from a group that has only the old row to one that has only the new one.
+/// The events of a slot that changed, from a group that has only the old row to one that has only
+/// the new one.
 fn of_slot(
     old: Option<&Row<'_>>,
     new: Option<&Row<'_>>,
@@ -69,19 +79,36 @@ fn of_slot(
     after: &Group<'_>,
 ) -> Result<Vec<Ranked>, Fault> {
     let (Some(old_row), Some(new_row)) = (old, new) else {
-        return Ok(if new.is_some() { vec![created(after)?] } else { vec![removed(before)?] });
+        return Ok(if new.is_some() {
+            vec![created(after)?]
+        } else {
+            vec![removed(before)?]
+        });
     };
     if new_row.is("CRASHED") {
         return Ok(vec![crashed(old, new)?, changed(before, after)?]);
     }
     if new_row.is("CLAIMED") || new_row.is("RUNNING") {
-        let (old_key, new_key) = (decoded(old_row)?.actual_lrp_instance_key, decoded(new_row)?.actual_lrp_instance_key);
-        let had_container = old_key.as_ref().is_some_and(|key| *key != Default::default());
+        let (old_key, new_key) = (
+            decoded(old_row)?.actual_lrp_instance_key,
+            decoded(new_row)?.actual_lrp_instance_key,
+        );
+        let had_container = old_key
+            .as_ref()
+            .is_some_and(|key| *key != Default::default());
         // An instance took the place of a suspect one.
         let is_another = had_container && old_key != new_key;
-        return Ok(if is_another { vec![created(after)?, removed(before)?] } else { vec![changed(before, after)?] });
+        return Ok(if is_another {
+            vec![created(after)?, removed(before)?]
+        } else {
+            vec![changed(before, after)?]
+        });
     }
-    Ok(if new_row.is("UNCLAIMED") { vec![changed(before, after)?] } else { Vec::new() })
+    Ok(if new_row.is("UNCLAIMED") {
+        vec![changed(before, after)?]
+    } else {
+        Vec::new()
+    })
 }
 
 fn created(group: &Group<'_>) -> Result<Ranked, Fault> {
@@ -93,7 +120,13 @@ fn removed(group: &Group<'_>) -> Result<Ranked, Fault> {
 }
 
 fn changed(before: &Group<'_>, after: &Group<'_>) -> Result<Ranked, Fault> {
-    Ok((rank(after), event("actual_lrp_changed", &[(GROUP, before), (GROUP_AFTER, after)])?))
+    Ok((
+        rank(after),
+        event(
+            "actual_lrp_changed",
+            &[(GROUP, before), (GROUP_AFTER, after)],
+        )?,
+    ))
 }
 
 fn crashed(old: Option<&Row<'_>>, new: Option<&Row<'_>>) -> Result<Ranked, Fault> {
@@ -109,11 +142,22 @@ fn crashed(old: Option<&Row<'_>>, new: Option<&Row<'_>>) -> Result<Ranked, Fault
         since: new.since,
         ..ActualLrpCrashedEvent::default()
     };
-    Ok((Rank::Crashed, Event { name: CRASHED.to_owned(), payload: message.encode_to_vec(), cells }))
+    Ok((
+        Rank::Crashed,
+        Event {
+            name: CRASHED.to_owned(),
+            payload: message.encode_to_vec(),
+            cells,
+        },
+    ))
 }
 
 fn rank(group: &Group<'_>) -> Rank {
-    if group.resolved().is_some_and(|row| row.is("RUNNING")) { Rank::Running } else { Rank::Other }
+    if group.resolved().is_some_and(|row| row.is("RUNNING")) {
+        Rank::Running
+    } else {
+        Rank::Other
+    }
 }
 
 /// An event of groups, which concerns the cells of their resolved instances.
@@ -122,10 +166,19 @@ fn event(name: &str, groups: &[(u32, &Group<'_>)]) -> Result<Event, Fault> {
     for (number, group) in groups {
         wire::append(&mut payload, *number, Value::Bytes(&group.encoded()));
         if let Some(row) = group.resolved() {
-            cells.push(decoded(row)?.actual_lrp_instance_key.unwrap_or_default().cell_id);
+            cells.push(
+                decoded(row)?
+                    .actual_lrp_instance_key
+                    .unwrap_or_default()
+                    .cell_id,
+            );
         }
     }
-    Ok(Event { name: name.to_owned(), payload, cells: Some(cells) })
+    Ok(Event {
+        name: name.to_owned(),
+        payload,
+        cells: Some(cells),
+    })
 }
 
 fn decoded(row: &Row<'_>) -> Result<ActualLrp, Fault> {

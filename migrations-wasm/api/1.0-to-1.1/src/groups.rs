@@ -1,13 +1,13 @@
-//! Actual LRPs in groups: of the rows of one instance, at most one evacuating and one other, which loses the rest. Diego's
-//! BBS has not stored groups since it has rows of several presences.
+//! Actual LRPs in groups: of the rows of one instance, at most one evacuating and one other, which
+//! loses the rest. Diego's BBS has not stored groups since it has rows of several presences.
 
 use std::collections::BTreeMap;
 
 use bbs_proto::models::actual_lrp::Presence;
 use bbs_proto::models::error::Type;
 use bbs_proto::models::{
-    ActualLrPsRequest, ActualLrpGroupByProcessGuidAndIndexRequest, ActualLrpGroupsByProcessGuidRequest,
-    ActualLrpGroupsRequest, ActualLrpKey,
+    ActualLrPsRequest, ActualLrpGroupByProcessGuidAndIndexRequest,
+    ActualLrpGroupsByProcessGuidRequest, ActualLrpGroupsRequest, ActualLrpKey,
 };
 use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{Fault, Next};
@@ -22,8 +22,18 @@ pub(crate) const INSTANCE: u32 = 1;
 pub(crate) const EVACUATING: u32 = 2;
 
 pub(crate) fn list(request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
-    let Ok(ActualLrpGroupsRequest { domain, cell_id }) = Message::decode(request) else { return Ok(malformed()) };
-    groups(&ActualLrPsRequest { domain, cell_id, ..Default::default() }, next).map(Answer::into_list)
+    let Ok(ActualLrpGroupsRequest { domain, cell_id }) = Message::decode(request) else {
+        return Ok(malformed());
+    };
+    groups(
+        &ActualLrPsRequest {
+            domain,
+            cell_id,
+            ..Default::default()
+        },
+        next,
+    )
+    .map(Answer::into_list)
 }
 
 pub(crate) fn list_by_process_guid(request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
@@ -33,28 +43,58 @@ pub(crate) fn list_by_process_guid(request: &[u8], next: &dyn Next) -> Result<Ve
     if process_guid.is_empty() {
         return Ok(failed(Type::InvalidRequest, "Invalid field: process_guid"));
     }
-    groups(&ActualLrPsRequest { process_guid, ..Default::default() }, next).map(Answer::into_list)
+    groups(
+        &ActualLrPsRequest {
+            process_guid,
+            ..Default::default()
+        },
+        next,
+    )
+    .map(Answer::into_list)
 }
 
-/// The group of one instance. Rows of its slot in several domains are several groups; the first one is returned.
+/// The group of one instance. Rows of its slot in several domains are several groups; the first one
+/// is returned.
 pub(crate) fn get(request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
-    let Ok(ActualLrpGroupByProcessGuidAndIndexRequest { process_guid, index }) = Message::decode(request) else {
+    let Ok(ActualLrpGroupByProcessGuidAndIndexRequest {
+        process_guid,
+        index,
+    }) = Message::decode(request)
+    else {
         return Ok(malformed());
     };
-    let invalid: Vec<_> = [(process_guid.is_empty(), "process_guid"), (index < 0, "index")]
-        .into_iter()
-        .filter(|(is_invalid, _)| *is_invalid)
-        .map(|(_, field)| format!("Invalid field: {field}"))
-        .collect();
+    let invalid: Vec<_> = [
+        (process_guid.is_empty(), "process_guid"),
+        (index < 0, "index"),
+    ]
+    .into_iter()
+    .filter(|(is_invalid, _)| *is_invalid)
+    .map(|(_, field)| format!("Invalid field: {field}"))
+    .collect();
     if !invalid.is_empty() {
         return Ok(failed(Type::InvalidRequest, &invalid.join(", ")));
     }
-    let answer = groups(&ActualLrPsRequest { process_guid, index: Some(index), ..Default::default() }, next)?;
+    let answer = groups(
+        &ActualLrPsRequest {
+            process_guid,
+            index: Some(index),
+            ..Default::default()
+        },
+        next,
+    )?;
     Ok(match answer {
-        Answer { error: None, groups } if groups.is_empty() => {
-            failed(Type::ResourceNotFound, "the requested resource could not be found")
+        Answer {
+            error: None,
+            groups,
+        } if groups.is_empty() => failed(
+            Type::ResourceNotFound,
+            "the requested resource could not be found",
+        ),
+        Answer { error, groups } => Answer {
+            error,
+            groups: groups.into_iter().take(1).collect(),
         }
-        Answer { error, groups } => Answer { error, groups: groups.into_iter().take(1).collect() }.into_list(),
+        .into_list(),
     })
 }
 
@@ -98,7 +138,10 @@ fn groups(request: &ActualLrPsRequest, next: &dyn Next) -> Result<Answer, Fault>
             _ => {}
         }
     }
-    Ok(Answer { error, groups: groups.iter().map(Group::encoded).collect() })
+    Ok(Answer {
+        error,
+        groups: groups.iter().map(Group::encoded).collect(),
+    })
 }
 
 /// An actual LRP, as far as its group depends on it.
@@ -113,12 +156,18 @@ pub(crate) struct Row<'a> {
 
 impl<'a> Row<'a> {
     pub(crate) fn read(encoded: &'a [u8]) -> Result<Self, Fault> {
-        let mut row = Self { key: Default::default(), state: b"", presence: 0, encoded };
+        let mut row = Self {
+            key: Default::default(),
+            state: b"",
+            presence: 0,
+            encoded,
+        };
         for field in wire::fields(encoded) {
             let field = field?;
             match field.number {
                 KEY => {
-                    let key = ActualLrpKey::decode(field.bytes()?).map_err(|error| Fault::new(error.to_string()))?;
+                    let key = ActualLrpKey::decode(field.bytes()?)
+                        .map_err(|error| Fault::new(error.to_string()))?;
                     row.key = (key.process_guid, key.index, key.domain);
                 }
                 STATE => row.state = field.bytes()?,
@@ -151,26 +200,44 @@ impl<'a> Group<'a> {
     pub(crate) fn only(&self, slot: u32) -> Self {
         let row = self.slot(slot).cloned();
         if slot == EVACUATING {
-            Self { evacuating: row, instance: None }
+            Self {
+                evacuating: row,
+                instance: None,
+            }
         } else {
-            Self { instance: row, evacuating: None }
+            Self {
+                instance: row,
+                evacuating: None,
+            }
         }
     }
 
     pub(crate) fn slot(&self, slot: u32) -> Option<&Row<'a>> {
-        if slot == EVACUATING { self.evacuating.as_ref() } else { self.instance.as_ref() }
+        if slot == EVACUATING {
+            self.evacuating.as_ref()
+        } else {
+            self.instance.as_ref()
+        }
     }
 
     /// The row that stands for the group to clients that take it for one instance.
     pub(crate) fn resolved(&self) -> Option<&Row<'a>> {
         let stands = |row: &&Row<'a>| row.is("RUNNING") || row.is("CRASHED");
-        self.instance.as_ref().filter(stands).or(self.evacuating.as_ref()).or(self.instance.as_ref())
+        self.instance
+            .as_ref()
+            .filter(stands)
+            .or(self.evacuating.as_ref())
+            .or(self.instance.as_ref())
     }
 
     pub(crate) fn add(&mut self, row: Row<'a>) {
         if row.presence == i32::from(Presence::Evacuating) {
             self.evacuating = Some(row);
-        } else if self.instance.as_ref().is_none_or(|current| replaces(&row, current)) {
+        } else if self
+            .instance
+            .as_ref()
+            .is_none_or(|current| replaces(&row, current))
+        {
             self.instance = Some(row);
         }
     }
@@ -193,5 +260,7 @@ fn replaces(row: &Row<'_>, current: &Row<'_>) -> bool {
     if row.is("RUNNING") {
         return is_ordinary || is_suspect && !current.is("RUNNING");
     }
-    row.is("CLAIMED") && !current.is("RUNNING") && (is_suspect || is_ordinary && !current.is("CLAIMED"))
+    row.is("CLAIMED")
+        && !current.is("RUNNING")
+        && (is_suspect || is_ordinary && !current.is("CLAIMED"))
 }

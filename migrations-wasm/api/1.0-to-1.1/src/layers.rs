@@ -1,5 +1,5 @@
-//! Image layers as what Diego had before them: a shared layer as a cached dependency, an exclusive one as a download before
-//! the setup action of a desired LRP or the action of a task.
+//! Image layers as what Diego had before them: a shared layer as a cached dependency, an exclusive
+//! one as a download before the setup action of a desired LRP or the action of a task.
 
 use bbs_proto::models::image_layer::{DigestAlgorithm, Type};
 use bbs_proto::models::{CachedDependency, DownloadAction, ImageLayer};
@@ -13,10 +13,22 @@ struct Layered {
     cached_dependencies: u32,
 }
 
-const DESIRED_LRP: Layered =
-    Layered { layers: Downloaded { files: 34, action: 6, legacy_download_user: 23 }, cached_dependencies: 22 };
-const TASK_DEFINITION: Layered =
-    Layered { layers: Downloaded { files: 25, action: 3, legacy_download_user: 16 }, cached_dependencies: 15 };
+const DESIRED_LRP: Layered = Layered {
+    layers: Downloaded {
+        files: 34,
+        action: 6,
+        legacy_download_user: 23,
+    },
+    cached_dependencies: 22,
+};
+const TASK_DEFINITION: Layered = Layered {
+    layers: Downloaded {
+        files: 25,
+        action: 3,
+        legacy_download_user: 16,
+    },
+    cached_dependencies: 15,
+};
 /// The field of a task's definition.
 const DEFINITION: u32 = 1;
 
@@ -25,7 +37,8 @@ pub(crate) fn desired_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
     without_layers(lrp, &DESIRED_LRP)
 }
 
-/// A task without image layers, or `None` if it has none. Its definition is present in every answer of Diego's BBS.
+/// A task without image layers, or `None` if it has none. Its definition is present in every answer
+/// of Diego's BBS.
 pub(crate) fn task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
     let Some(definition) = wire::get(task, DEFINITION)? else {
         let mut with_definition = Vec::new();
@@ -33,25 +46,55 @@ pub(crate) fn task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
         return Ok(Some([&with_definition, task].concat()));
     };
     let converted = without_layers(definition.bytes()?, &TASK_DEFINITION)?;
-    converted.map(|definition| wire::replace(task, DEFINITION, Value::Bytes(&definition))).transpose()
+    converted
+        .map(|definition| wire::replace(task, DEFINITION, Value::Bytes(&definition)))
+        .transpose()
 }
 
 fn without_layers(message: &[u8], numbers: &Layered) -> Result<Option<Vec<u8>>, WireError> {
-    let Layered { layers: Downloaded { files, action: action_number, .. }, cached_dependencies } = *numbers;
-    let ToDownload { files: layers, action, user } = numbers.layers.read::<ImageLayer>(message)?;
+    let Layered {
+        layers:
+            Downloaded {
+                files,
+                action: action_number,
+                ..
+            },
+        cached_dependencies,
+    } = *numbers;
+    let ToDownload {
+        files: layers,
+        action,
+        user,
+    } = numbers.layers.read::<ImageLayer>(message)?;
     if layers.is_empty() {
         return Ok(None);
     }
-    let of = |kind: Type| layers.iter().filter(move |layer| layer.layer_type == i32::from(kind));
-    let downloads: Vec<_> = of(Type::Exclusive).map(|layer| download(layer, user)).collect();
-    // In the order of their fields, each written before the message's first field of its number or a later one.
+    let of = |kind: Type| {
+        layers
+            .iter()
+            .filter(move |layer| layer.layer_type == i32::from(kind))
+    };
+    let downloads: Vec<_> = of(Type::Exclusive)
+        .map(|layer| download(layer, user))
+        .collect();
+    // In the order of their fields, each written before the message's first field of its number or
+    // a later one.
     let mut added = Vec::new();
     if !downloads.is_empty() {
         let parallel = actions::parallel_downloads(&downloads);
-        let action = if action.is_some() { actions::serial(parallel, action)? } else { parallel };
+        let action = if action.is_some() {
+            actions::serial(parallel, action)?
+        } else {
+            parallel
+        };
         added.push((action_number, action));
     }
-    added.extend(of(Type::Shared).map(|layer| (cached_dependencies, cached_dependency(layer).encode_to_vec())));
+    added.extend(of(Type::Shared).map(|layer| {
+        (
+            cached_dependencies,
+            cached_dependency(layer).encode_to_vec(),
+        )
+    }));
     let mut added = added.into_iter().peekable();
     let mut converted = Vec::with_capacity(message.len());
     for field in wire::fields(message) {
@@ -72,8 +115,10 @@ fn without_layers(message: &[u8], numbers: &Layered) -> Result<Option<Vec<u8>>, 
 
 /// The enum's name in lower case, or the number if it has none.
 fn algorithm(layer: &ImageLayer) -> String {
-    DigestAlgorithm::try_from(layer.digest_algorithm)
-        .map_or_else(|_| layer.digest_algorithm.to_string(), |algorithm| algorithm.as_str_name().to_lowercase())
+    DigestAlgorithm::try_from(layer.digest_algorithm).map_or_else(
+        |_| layer.digest_algorithm.to_string(),
+        |algorithm| algorithm.as_str_name().to_lowercase(),
+    )
 }
 
 fn digest(algorithm: &str, layer: &ImageLayer) -> Vec<u8> {
@@ -81,13 +126,21 @@ fn digest(algorithm: &str, layer: &ImageLayer) -> Vec<u8> {
 }
 
 fn cached_dependency(layer: &ImageLayer) -> CachedDependency {
-    let algorithm = if layer.digest_algorithm == 0 { String::new() } else { algorithm(layer) };
+    let algorithm = if layer.digest_algorithm == 0 {
+        String::new()
+    } else {
+        algorithm(layer)
+    };
     let has_digest = !layer.digest_value.is_empty();
     CachedDependency {
         name: layer.name.clone(),
         from: layer.url.clone(),
         to: layer.destination_path.clone(),
-        cache_key: if has_digest { digest(&algorithm, layer) } else { layer.url.clone() },
+        cache_key: if has_digest {
+            digest(&algorithm, layer)
+        } else {
+            layer.url.clone()
+        },
         log_source: Vec::new(),
         checksum_algorithm: algorithm.into_bytes(),
         checksum_value: layer.digest_value.clone(),

@@ -1,4 +1,5 @@
-//! Diego's four initial tables. There is no version before this one, so the migration is irreversible.
+//! Diego's four initial tables. There is no version before this one, so the migration is
+//! irreversible.
 
 use bbs_sdk::{Column, Manifest, Migration, Table, export_migration};
 
@@ -77,7 +78,11 @@ fn tasks() -> Table {
         .column(Column::varchar("domain", 255))
         .column(Column::big_integer("updated_at").nullable().default(0))
         .column(Column::big_integer("created_at").nullable().default(0))
-        .column(Column::big_integer("first_completed_at").nullable().default(0))
+        .column(
+            Column::big_integer("first_completed_at")
+                .nullable()
+                .default(0),
+        )
         .column(Column::integer("state").nullable())
         .column(Column::varchar("cell_id", 255).default(""))
         .column(Column::medium_text("result").nullable())

@@ -11,7 +11,10 @@ impl Migration for IncreaseRunInfoColumn {
             .summary("Widens the columns that hold whole messages to 16 MiB")
             .alter_column("desired_lrps", Column::medium_text("annotation").nullable())
             .alter_column("desired_lrps", Column::medium_text("routes"))
-            .alter_column("desired_lrps", Column::medium_text("volume_placement").enveloped())
+            .alter_column(
+                "desired_lrps",
+                Column::medium_text("volume_placement").enveloped(),
+            )
             .alter_column("desired_lrps", Column::medium_text("run_info").enveloped())
             .alter_column("actual_lrps", Column::medium_text("net_info").enveloped())
             .alter_column("tasks", Column::medium_text("result").nullable())

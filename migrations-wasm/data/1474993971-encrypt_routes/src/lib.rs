@@ -1,4 +1,5 @@
-//! Encrypts routes at rest. The host opens and seals values, so there is no row function, and no module sees the routes.
+//! Encrypts routes at rest. The host opens and seals values, so there is no row function, and no
+//! module sees the routes.
 
 use bbs_sdk::{Column, Manifest, Migration, export_migration};
 

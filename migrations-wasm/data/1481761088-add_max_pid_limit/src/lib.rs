@@ -9,7 +9,10 @@ impl Migration for AddMaxPidLimit {
     fn manifest() -> Manifest {
         Manifest::new(1_481_761_088, "add-max-pid-limit")
             .summary("Adds desired_lrps.max_pids")
-            .add_column("desired_lrps", Column::integer("max_pids").nullable().default(0))
+            .add_column(
+                "desired_lrps",
+                Column::integer("max_pids").nullable().default(0),
+            )
     }
 }
 

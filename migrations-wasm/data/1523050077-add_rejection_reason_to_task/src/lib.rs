@@ -9,7 +9,10 @@ impl Migration for AddRejectionReasonToTask {
     fn manifest() -> Manifest {
         Manifest::new(1_523_050_077, "add-rejection-reason-to-task")
             .summary("Adds tasks.rejection_reason")
-            .add_column("tasks", Column::varchar("rejection_reason", 255).default(""))
+            .add_column(
+                "tasks",
+                Column::varchar("rejection_reason", 255).default(""),
+            )
     }
 }
 

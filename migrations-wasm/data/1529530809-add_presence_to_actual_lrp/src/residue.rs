@@ -1,5 +1,6 @@
-//! The residue of `down`: whole rows that have no place under the old key, and the values of remaining rows that the old
-//! columns cannot express. A protobuf message, so that fields can be added.
+//! The residue of `down`: whole rows that have no place under the old key, and the values of
+//! remaining rows that the old columns cannot express. A protobuf message, so that fields can be
+//! added.
 
 use bbs_sdk::Refused;
 use bbs_sdk::wire::{self, Field, Value, WireError};
@@ -42,7 +43,9 @@ const VALUE: u32 = 1;
 
 impl Residue {
     pub(crate) fn reduced(&self, index: i64, evacuating: Option<bool>) -> Option<&ReducedRow> {
-        self.reduced.iter().find(|row| row.index == index && Some(row.key) == evacuating)
+        self.reduced
+            .iter()
+            .find(|row| row.index == index && Some(row.key) == evacuating)
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -58,7 +61,11 @@ impl Residue {
                 append_value(&mut row, TEXT, text.as_deref().map(Value::Bytes));
             }
             for integer in &suspect.integers {
-                append_value(&mut row, INTEGER, integer.map(|integer| Value::Varint(integer as u64)));
+                append_value(
+                    &mut row,
+                    INTEGER,
+                    integer.map(|integer| Value::Varint(integer as u64)),
+                );
             }
             wire::append(&mut message, SUSPECT, Value::Bytes(&row));
         }
@@ -66,7 +73,8 @@ impl Residue {
     }
 
     pub(crate) fn decode(message: &[u8]) -> Result<Self, Refused> {
-        Self::read(message).map_err(|error| Refused::new(format!("the residue cannot be read: {error}")))
+        Self::read(message)
+            .map_err(|error| Refused::new(format!("the residue cannot be read: {error}")))
     }
 
     fn read(message: &[u8]) -> Result<Self, WireError> {
@@ -78,14 +86,25 @@ impl Residue {
                     let row = field.bytes()?;
                     let (index, presence, evacuating) = read_row(row)?;
                     let key = integer(row, KEY)? == Some(1);
-                    residue.reduced.push(ReducedRow { index, key, presence, evacuating });
+                    residue.reduced.push(ReducedRow {
+                        index,
+                        key,
+                        presence,
+                        evacuating,
+                    });
                 }
                 SUSPECT => {
                     let row = field.bytes()?;
                     let (index, presence, evacuating) = read_row(row)?;
                     let texts = values(row, TEXT, |value| Ok(value.bytes()?.to_vec()))?;
                     let integers = values(row, INTEGER, |value| Ok(value.varint()? as i64))?;
-                    residue.suspects.push(Suspect { index, presence, evacuating, texts, integers });
+                    residue.suspects.push(Suspect {
+                        index,
+                        presence,
+                        evacuating,
+                        texts,
+                        integers,
+                    });
                 }
                 _ => {}
             }
@@ -106,11 +125,17 @@ fn row(index: i64, presence: i64, evacuating: Option<bool>) -> Vec<u8> {
 
 fn read_row(row: &[u8]) -> Result<(i64, i64, Option<bool>), WireError> {
     let evacuating = integer(row, EVACUATING)?.map(|flag| flag == 1);
-    Ok((integer(row, INDEX)?.unwrap_or(0), integer(row, PRESENCE)?.unwrap_or(0), evacuating))
+    Ok((
+        integer(row, INDEX)?.unwrap_or(0),
+        integer(row, PRESENCE)?.unwrap_or(0),
+        evacuating,
+    ))
 }
 
 fn integer(row: &[u8], number: u32) -> Result<Option<i64>, WireError> {
-    wire::get(row, number)?.map(|field| field.varint().map(|value| value as i64)).transpose()
+    wire::get(row, number)?
+        .map(|field| field.varint().map(|value| value as i64))
+        .transpose()
 }
 
 fn append_value(row: &mut Vec<u8>, number: u32, value: Option<Value<'_>>) {
@@ -127,5 +152,7 @@ fn values<T>(
     read: impl Fn(Field<'_>) -> Result<T, WireError>,
 ) -> Result<Vec<Option<T>>, WireError> {
     let fields = wire::get_all(row, number)?.into_iter();
-    fields.map(|field| wire::get(field.bytes()?, VALUE)?.map(&read).transpose()).collect()
+    fields
+        .map(|field| wire::get(field.bytes()?, VALUE)?.map(&read).transpose())
+        .collect()
 }

@@ -32,9 +32,15 @@ fn actual_lrps() -> Layout {
 #[test]
 fn laws() {
     let laws = Laws::<AddPresence>::over(actual_lrps())
-        .fill("actual_lrps", "instance_index", |generator| Datum::Integer(generator.below(2) as i64))
-        .fill("actual_lrps", "presence", |generator| Datum::Integer(generator.below(4) as i64));
-    laws.units(1000).check().unwrap_or_else(|violation| panic!("{violation}"));
+        .fill("actual_lrps", "instance_index", |generator| {
+            Datum::Integer(generator.below(2) as i64)
+        })
+        .fill("actual_lrps", "presence", |generator| {
+            Datum::Integer(generator.below(4) as i64)
+        });
+    laws.units(1000)
+        .check()
+        .unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]
@@ -46,8 +52,13 @@ fn golden() {
 #[test]
 fn residue_of_a_removed_row_has_every_column() {
     let layout = actual_lrps();
-    let columns = layout.tables["actual_lrps"].columns.iter().map(|column| column.name.as_str());
-    let mut columns: Vec<_> = columns.filter(|name| !["instance_index", "evacuating"].contains(name)).collect();
+    let columns = layout.tables["actual_lrps"]
+        .columns
+        .iter()
+        .map(|column| column.name.as_str());
+    let mut columns: Vec<_> = columns
+        .filter(|name| !["instance_index", "evacuating"].contains(name))
+        .collect();
     let mut carried: Vec<_> = TEXTS.into_iter().chain(INTEGERS).collect();
     columns.sort_unstable();
     carried.sort_unstable();
@@ -55,8 +66,12 @@ fn residue_of_a_removed_row_has_every_column() {
 }
 
 fn row(presence: i64, cell_id: &str) -> RowData {
-    let texts = TEXTS.iter().map(|name| ((*name).to_owned(), Datum::from("t")));
-    let integers = INTEGERS.iter().map(|name| ((*name).to_owned(), Datum::Integer(1)));
+    let texts = TEXTS
+        .iter()
+        .map(|name| ((*name).to_owned(), Datum::from("t")));
+    let integers = INTEGERS
+        .iter()
+        .map(|name| ((*name).to_owned(), Datum::Integer(1)));
     let mut row: RowData = texts.chain(integers).collect();
     row.insert("cell_id".to_owned(), cell_id.into());
     row.insert("instance_index".to_owned(), 0.into());
@@ -66,26 +81,50 @@ fn row(presence: i64, cell_id: &str) -> RowData {
 }
 
 fn unit(rows: impl IntoIterator<Item = RowData>) -> UnitData {
-    UnitData { tables: [("actual_lrps".to_owned(), rows.into_iter().collect())].into() }
+    UnitData {
+        tables: [("actual_lrps".to_owned(), rows.into_iter().collect())].into(),
+    }
 }
 
 fn down(unit: UnitData) -> Stepped {
-    step::<AddPresence>(Direction::Down, &run(), &[unit], &[]).remove(0).expect("a step")
+    step::<AddPresence>(Direction::Down, &run(), &[unit], &[])
+        .remove(0)
+        .expect("a step")
 }
 
 #[test]
 fn slot_of_three_rows_keeps_the_two_with_distinct_old_keys() {
     // In an order that the database may return.
-    let stepped = down(unit([row(2, "suspect"), row(1, "evacuating"), row(0, "ordinary")]));
+    let stepped = down(unit([
+        row(2, "suspect"),
+        row(1, "evacuating"),
+        row(0, "ordinary"),
+    ]));
     let left: Vec<_> = stepped.unit.tables["actual_lrps"]
         .iter()
         .map(|row| (row["cell_id"].clone(), row["evacuating"].clone()))
         .collect();
-    assert_eq!(left, [("evacuating".into(), Datum::from(true)), ("ordinary".into(), Datum::from(false))]);
-    let residue = Residue::decode(&stepped.residue.clone().expect("residue")).expect("residue of ours");
+    assert_eq!(
+        left,
+        [
+            ("evacuating".into(), Datum::from(true)),
+            ("ordinary".into(), Datum::from(false))
+        ]
+    );
+    let residue =
+        Residue::decode(&stepped.residue.clone().expect("residue")).expect("residue of ours");
     assert_eq!(residue.suspects.len(), 1);
-    // The newer BBS never writes the old flag, so the evacuating row's flag differed from its presence.
-    assert_eq!(residue.reduced, [ReducedRow { index: 0, key: true, presence: 1, evacuating: Some(false) }]);
+    // The newer BBS never writes the old flag, so the evacuating row's flag differed from its
+    // presence.
+    assert_eq!(
+        residue.reduced,
+        [ReducedRow {
+            index: 0,
+            key: true,
+            presence: 1,
+            evacuating: Some(false)
+        }]
+    );
 }
 
 #[test]
@@ -94,7 +133,15 @@ fn lone_suspect_remains_and_its_presence_is_residue() {
     assert_eq!(stepped.unit.tables["actual_lrps"].len(), 1);
     let residue = Residue::decode(&stepped.residue.expect("residue")).expect("residue of ours");
     assert_eq!(residue.suspects, []);
-    assert_eq!(residue.reduced, [ReducedRow { index: 0, key: false, presence: 2, evacuating: Some(false) }]);
+    assert_eq!(
+        residue.reduced,
+        [ReducedRow {
+            index: 0,
+            key: false,
+            presence: 2,
+            evacuating: Some(false)
+        }]
+    );
 }
 
 #[test]
@@ -106,9 +153,22 @@ fn residue_round_trips() {
         texts: vec![None, Some(vec![]), Some(b"\xff".to_vec())],
         integers: vec![None, Some(0), Some(i64::MIN)],
     };
-    let reduced = ReducedRow { index: i64::MAX, key: false, presence: -1, evacuating: None };
-    let other = ReducedRow { index: 0, key: true, presence: 0, evacuating: Some(true) };
-    let residue = Residue { reduced: vec![reduced, other], suspects: vec![suspect] };
+    let reduced = ReducedRow {
+        index: i64::MAX,
+        key: false,
+        presence: -1,
+        evacuating: None,
+    };
+    let other = ReducedRow {
+        index: 0,
+        key: true,
+        presence: 0,
+        evacuating: Some(true),
+    };
+    let residue = Residue {
+        reduced: vec![reduced, other],
+        suspects: vec![suspect],
+    };
     assert_eq!(Residue::decode(&residue.encode()), Ok(residue));
 }
 
@@ -117,6 +177,11 @@ fn damaged_residue_is_refused() {
     let mut row = row(0, "c");
     row.remove("presence");
     let left = Stepped::of(UnitData::default(), Some(vec![0x0a]));
-    let refused = step::<AddPresence>(Direction::Up, &run(), &[unit([row])], &[left]).remove(0).expect_err("a refusal");
-    assert_eq!(refused.reason, "the residue cannot be read: the protobuf message ends inside a field, at byte 1");
+    let refused = step::<AddPresence>(Direction::Up, &run(), &[unit([row])], &[left])
+        .remove(0)
+        .expect_err("a refusal");
+    assert_eq!(
+        refused.reason,
+        "the residue cannot be read: the protobuf message ends inside a field, at byte 1"
+    );
 }

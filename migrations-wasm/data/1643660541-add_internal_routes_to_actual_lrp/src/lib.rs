@@ -9,7 +9,10 @@ impl Migration for AddInternalRoutes {
     fn manifest() -> Manifest {
         Manifest::new(1_643_660_541, "add-internal-routes-to-actual-lrp")
             .summary("Adds actual_lrps.internal_routes")
-            .add_column("actual_lrps", Column::medium_text("internal_routes").nullable().sealed())
+            .add_column(
+                "actual_lrps",
+                Column::medium_text("internal_routes").nullable().sealed(),
+            )
     }
 }
 

@@ -11,7 +11,10 @@ impl Migration for SetRunInfoLongtext {
             .summary("Widens the columns that hold whole messages to 4 GiB")
             .alter_column("desired_lrps", Column::long_text("annotation").nullable())
             .alter_column("desired_lrps", Column::long_text("routes").sealed())
-            .alter_column("desired_lrps", Column::long_text("volume_placement").enveloped())
+            .alter_column(
+                "desired_lrps",
+                Column::long_text("volume_placement").enveloped(),
+            )
             .alter_column("desired_lrps", Column::long_text("run_info").enveloped())
             .alter_column("actual_lrps", Column::long_text("net_info").enveloped())
             .alter_column("tasks", Column::long_text("result").nullable())

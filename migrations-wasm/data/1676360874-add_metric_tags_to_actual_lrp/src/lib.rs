@@ -9,7 +9,10 @@ impl Migration for AddMetricTagsToActualLrp {
     fn manifest() -> Manifest {
         Manifest::new(1_676_360_874, "add-metric-tags-to-actual-lrp")
             .summary("Adds actual_lrps.metric_tags")
-            .add_column("actual_lrps", Column::medium_text("metric_tags").nullable().sealed())
+            .add_column(
+                "actual_lrps",
+                Column::medium_text("metric_tags").nullable().sealed(),
+            )
     }
 }
 

@@ -8,8 +8,12 @@ use super::AddRoutable;
 
 fn actual_lrps() -> Layout {
     let table = Table::new("actual_lrps").column(Column::varchar("process_guid", 255));
-    let table = table.column(Column::integer("instance_index")).column(Column::integer("presence"));
-    let table = table.column(Column::varchar("state", 255)).column(Column::varchar("cell_id", 255));
+    let table = table
+        .column(Column::integer("instance_index"))
+        .column(Column::integer("presence"));
+    let table = table
+        .column(Column::varchar("state", 255))
+        .column(Column::varchar("cell_id", 255));
     let table = table.column(Column::varchar("modification_tag_epoch", 255));
     let table = table.primary_key(["process_guid", "instance_index", "presence"]);
     Layout::of([table.partition_key("process_guid")])
@@ -18,9 +22,19 @@ fn actual_lrps() -> Layout {
 #[test]
 fn laws() {
     let laws = Laws::<AddRoutable>::over(actual_lrps()).fill("actual_lrps", "state", |generator| {
-        Datum::from(generator.pick(&["UNCLAIMED", "CLAIMED", "RUNNING", "RUNNING", "CRASHED", "running", ""]))
+        Datum::from(generator.pick(&[
+            "UNCLAIMED",
+            "CLAIMED",
+            "RUNNING",
+            "RUNNING",
+            "CRASHED",
+            "running",
+            "",
+        ]))
     });
-    laws.units(1000).check().unwrap_or_else(|violation| panic!("{violation}"));
+    laws.units(1000)
+        .check()
+        .unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]

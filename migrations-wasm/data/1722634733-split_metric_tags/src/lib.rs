@@ -1,6 +1,6 @@
-//! Copies metric tags from `run_info` to a column of their own. Up reads them from the message, which stays unchanged; down
-//! writes them back unless they are still there. Only field 25 of `run_info` is read or written; every other byte keeps
-//! its place.
+//! Copies metric tags from `run_info` to a column of their own. Up reads them from the message,
+//! which stays unchanged; down writes them back unless they are still there. Only field 25 of
+//! `run_info` is read or written; every other byte keeps its place.
 
 mod residue;
 mod tags;
@@ -22,9 +22,18 @@ impl Migration for SplitMetricTags {
     fn manifest() -> Manifest {
         Manifest::new(1_722_634_733, "split-metric-tags")
             .summary("Copies metric tags from desired_lrps.run_info to a column of their own")
-            .add_column("desired_lrps", Column::medium_text("metric_tags").nullable().sealed())
-            .up(Access::to("desired_lrps").reads(["run_info"]).writes(COLUMNS))
-            .down(Access::to("desired_lrps").reads(COLUMNS).writes(["run_info"]))
+            .add_column(
+                "desired_lrps",
+                Column::medium_text("metric_tags").nullable().sealed(),
+            )
+            .up(Access::to("desired_lrps")
+                .reads(["run_info"])
+                .writes(COLUMNS))
+            .down(
+                Access::to("desired_lrps")
+                    .reads(COLUMNS)
+                    .writes(["run_info"]),
+            )
             .leaves_residue()
     }
 
@@ -64,7 +73,13 @@ impl Migration for SplitMetricTags {
             };
             if entries.is_some() || json != Some(wanted.to_json().as_bytes()) {
                 let metric_tags = json.map(<[u8]>::to_vec);
-                unit.set_residue(Residue { metric_tags, entries }.encode())?;
+                unit.set_residue(
+                    Residue {
+                        metric_tags,
+                        entries,
+                    }
+                    .encode(),
+                )?;
             }
         }
         Ok(())

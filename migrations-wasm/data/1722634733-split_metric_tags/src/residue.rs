@@ -1,5 +1,6 @@
-//! The residue of `down`, from which `up` restores both columns byte for byte: the JSON of the metric tags, and the position
-//! of their former fields in `run_info`. A protobuf message, so that fields can be added.
+//! The residue of `down`, from which `up` restores both columns byte for byte: the JSON of the
+//! metric tags, and the position of their former fields in `run_info`. A protobuf message, so that
+//! fields can be added.
 
 use bbs_sdk::Refused;
 use bbs_sdk::wire::{self, Value, WireError};
@@ -45,18 +46,27 @@ impl Residue {
     }
 
     pub(crate) fn decode(message: &[u8]) -> Result<Self, Refused> {
-        Self::read(message).map_err(|error| Refused::new(format!("the residue cannot be read: {error}")))
+        Self::read(message)
+            .map_err(|error| Refused::new(format!("the residue cannot be read: {error}")))
     }
 
     fn read(message: &[u8]) -> Result<Self, WireError> {
-        let json = wire::get(message, METRIC_TAGS_JSON)?.map(|field| field.bytes()).transpose()?;
-        let mut residue = Self { metric_tags: json.map(<[u8]>::to_vec), entries: None };
+        let json = wire::get(message, METRIC_TAGS_JSON)?
+            .map(|field| field.bytes())
+            .transpose()?;
+        let mut residue = Self {
+            metric_tags: json.map(<[u8]>::to_vec),
+            entries: None,
+        };
         if wire::get(message, EDITED)?.is_some() {
             let entries = wire::get_all(message, ENTRY)?.into_iter().map(|field| {
                 let field = field.bytes()?;
                 let at = wire::get(field, AT)?.map_or(Ok(0), |at| at.varint())?;
                 let raw = wire::get(field, RAW)?.map_or(Ok(&[][..]), |raw| raw.bytes())?;
-                Ok(Entry { at, raw: raw.to_vec() })
+                Ok(Entry {
+                    at,
+                    raw: raw.to_vec(),
+                })
             });
             residue.entries = Some(entries.collect::<Result<_, WireError>>()?);
         }
@@ -67,7 +77,12 @@ impl Residue {
 /// Returns the fields of the metric tags with their positions.
 pub(crate) fn tag_fields(run_info: &[u8]) -> Result<Vec<Entry>, WireError> {
     let entries = wire::get_all(run_info, METRIC_TAGS)?.into_iter();
-    Ok(entries.map(|field| Entry { at: field.at as u64, raw: field.raw.to_vec() }).collect())
+    Ok(entries
+        .map(|field| Entry {
+            at: field.at as u64,
+            raw: field.raw.to_vec(),
+        })
+        .collect())
 }
 
 /// Returns the message with these fields, each at its position, in place of its own.
@@ -76,7 +91,9 @@ pub(crate) fn restore_tag_fields(run_info: &[u8], entries: &[Entry]) -> Result<V
     let mut message = Vec::with_capacity(run_info.len());
     let mut taken = 0;
     for entry in entries {
-        let gap = usize::try_from(entry.at).ok().and_then(|at| at.checked_sub(message.len()));
+        let gap = usize::try_from(entry.at)
+            .ok()
+            .and_then(|at| at.checked_sub(message.len()));
         let part = gap.and_then(|gap| rest.get(taken..)?.get(..gap));
         let part = part.ok_or_else(|| Refused::new("the residue is of another `run_info`"))?;
         message.extend_from_slice(part);

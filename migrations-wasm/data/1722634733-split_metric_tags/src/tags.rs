@@ -1,5 +1,6 @@
-//! The metric tags of a desired LRP in their two formats: fields with number 25 in a message, and the JSON object that Go
-//! writes. Both are parsed into the same type, so that they can be compared.
+//! The metric tags of a desired LRP in their two formats: fields with number 25 in a message, and
+//! the JSON object that Go writes. Both are parsed into the same type, so that they can be
+//! compared.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,8 @@ enum Dynamic {
 impl Tags {
     /// Parses the fields with number 25. A later entry replaces an earlier one with the same key.
     pub(crate) fn of_message(run_info: &[u8]) -> Result<Self, Refused> {
-        let refused = |error: WireError| Refused::new(format!("`run_info` cannot be read: {error}"));
+        let refused =
+            |error: WireError| Refused::new(format!("`run_info` cannot be read: {error}"));
         let mut tags = BTreeMap::new();
         for field in wire::fields(run_info) {
             let field = field.map_err(refused)?;
@@ -46,7 +48,8 @@ impl Tags {
 
     /// Parses the column's JSON; Go writes a nil map as `null`.
     pub(crate) fn of_json(text: &[u8]) -> Result<Self, Refused> {
-        let refused = |reason: &str| Refused::new(format!("`metric_tags` cannot be read: {reason}"));
+        let refused =
+            |reason: &str| Refused::new(format!("`metric_tags` cannot be read: {reason}"));
         let members = match json::parse(text).map_err(|error| refused(&error.to_string()))? {
             JsonValue::Null => return Ok(Self::default()),
             JsonValue::Object(members) => members,
@@ -54,12 +57,14 @@ impl Tags {
         };
         let tags = members.into_iter().map(|(name, value)| {
             let tag = Tag::of_json(&value);
-            tag.map(|tag| (name.clone(), tag)).ok_or_else(|| refused(&format!("tag `{name}` is not a metric tag")))
+            tag.map(|tag| (name.clone(), tag))
+                .ok_or_else(|| refused(&format!("tag `{name}` is not a metric tag")))
         });
         Ok(Self(tags.collect::<Result<_, _>>()?))
     }
 
-    /// Encodes as Go does: names sorted, and the fields of a tag that are not zero, in declared order.
+    /// Encodes as Go does: names sorted, and the fields of a tag that are not zero, in declared
+    /// order.
     pub(crate) fn to_json(&self) -> String {
         let mut text = String::from("{");
         for (name, tag) in &self.0 {
@@ -73,7 +78,11 @@ impl Tags {
                 json::write_go_string(&mut text, &tag.fixed);
             }
             if let Some(dynamic) = tag.dynamic.name() {
-                text.push_str(if tag.fixed.is_empty() { "\"dynamic\":" } else { ",\"dynamic\":" });
+                text.push_str(if tag.fixed.is_empty() {
+                    "\"dynamic\":"
+                } else {
+                    ",\"dynamic\":"
+                });
                 json::write_go_string(&mut text, dynamic);
             }
             text.push('}');
@@ -120,7 +129,10 @@ impl Tag {
             // Go decodes an unknown name as no value.
             Some(_) | None => Dynamic::None,
         };
-        Some(Self { fixed: text("static")?.unwrap_or_default().to_owned(), dynamic })
+        Some(Self {
+            fixed: text("static")?.unwrap_or_default().to_owned(),
+            dynamic,
+        })
     }
 }
 

@@ -13,7 +13,9 @@ fn desired_lrps() -> Layout {
     let table = Table::new("desired_lrps").column(Column::varchar("process_guid", 255));
     let table = table.column(Column::long_text("run_info").enveloped());
     let table = table.column(Column::varchar("modification_tag_epoch", 255));
-    Layout::of([table.primary_key(["process_guid"]).partition_key("process_guid")])
+    Layout::of([table
+        .primary_key(["process_guid"])
+        .partition_key("process_guid")])
 }
 
 /// A run info as an old BBS wrote it: unknown fields with fields of metric tags in between.
@@ -34,11 +36,19 @@ fn run_info(generator: &mut Generator) -> Datum {
 fn entry(generator: &mut Generator) -> Vec<u8> {
     let mut value = Vec::new();
     if generator.once_in(2) {
-        let text = if generator.once_in(6) { b"\xff<".to_vec() } else { generator.text(12).into_bytes() };
+        let text = if generator.once_in(6) {
+            b"\xff<".to_vec()
+        } else {
+            generator.text(12).into_bytes()
+        };
         wire::append(&mut value, 1, Value::Bytes(&text));
     }
     if generator.once_in(3) {
-        wire::append(&mut value, 2, Value::Varint(generator.pick(&[0, 1, 2, 3, u64::MAX])));
+        wire::append(
+            &mut value,
+            2,
+            Value::Varint(generator.pick(&[0, 1, 2, 3, u64::MAX])),
+        );
     }
     let mut entry = Vec::new();
     let name = generator.pick(&["source_id", "instance_id", "<&>", "é", "", "\u{2028}"]);
@@ -63,14 +73,24 @@ fn metric_tags(generator: &mut Generator) -> Datum {
         r#"{"z":{"dynamic":"INSTANCE_GUID"},"a":{"dynamic":""}}"#,
         r#"{"a":{"dynamic":"UNKNOWN_NAME"},"b":null,"c":{"static":"","other":1}}"#,
     ];
-    if generator.once_in(6) { Datum::Null } else { generator.pick(&texts).into() }
+    if generator.once_in(6) {
+        Datum::Null
+    } else {
+        generator.pick(&texts).into()
+    }
 }
 
 #[test]
 fn laws() {
     let laws = Laws::<SplitMetricTags>::over(desired_lrps());
-    let laws = laws.fill("desired_lrps", "run_info", run_info).fill("desired_lrps", "metric_tags", metric_tags);
-    laws.units(1000).check().unwrap_or_else(|violation| panic!("{violation}"));
+    let laws = laws.fill("desired_lrps", "run_info", run_info).fill(
+        "desired_lrps",
+        "metric_tags",
+        metric_tags,
+    );
+    laws.units(1000)
+        .check()
+        .unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]
@@ -80,8 +100,13 @@ fn golden() {
 }
 
 fn unit(run_info: &[u8], metric_tags: impl Into<Datum>) -> UnitData {
-    UnitData::default()
-        .row("desired_lrps", [("run_info", run_info.to_vec().into()), ("metric_tags", metric_tags.into())])
+    UnitData::default().row(
+        "desired_lrps",
+        [
+            ("run_info", run_info.to_vec().into()),
+            ("metric_tags", metric_tags.into()),
+        ],
+    )
 }
 
 fn down(unit: UnitData) -> Result<Stepped, Refused> {
@@ -101,7 +126,8 @@ fn run_info_that_has_the_tags_is_unchanged() {
         let entry = [b"\x0a\x01", name.as_bytes(), b"\x12\x03", &value].concat();
         wire::append(&mut message, METRIC_TAGS, Value::Bytes(&entry));
     }
-    let stepped = down(unit(&message, r#"{"a":{"static":"2"},"b":{"static":"1"}}"#)).expect("a step");
+    let stepped =
+        down(unit(&message, r#"{"a":{"static":"2"},"b":{"static":"1"}}"#)).expect("a step");
     assert_eq!(run_info_of(&stepped.unit), &Datum::from(message));
     assert_eq!(stepped.residue, None);
 }
@@ -110,7 +136,11 @@ fn run_info_that_has_the_tags_is_unchanged() {
 fn down_replaces_the_tags_and_no_other_field() {
     let message = b"\x3a\x02hi\xca\x01\x00\xf8\x3f\x05";
     let stepped = down(unit(message, r#"{"a":{"dynamic":"INDEX"}}"#)).expect("a step");
-    let edited = [&b"\x3a\x02hi\xf8\x3f\x05"[..], b"\xca\x01\x07\x0a\x01a\x12\x02\x10\x01"].concat();
+    let edited = [
+        &b"\x3a\x02hi\xf8\x3f\x05"[..],
+        b"\xca\x01\x07\x0a\x01a\x12\x02\x10\x01",
+    ]
+    .concat();
     assert_eq!(run_info_of(&stepped.unit), &Datum::from(edited));
     let residue = Residue::decode(&stepped.residue.expect("residue")).expect("residue of ours");
     assert_eq!(residue.entries.map(|entries| entries.len()), Some(1));
@@ -122,24 +152,49 @@ fn null_column_leaves_the_message_unchanged() {
     let stepped = down(unit(message, Datum::Null)).expect("a step");
     assert_eq!(run_info_of(&stepped.unit), &Datum::from(message.to_vec()));
     let residue = Residue::decode(&stepped.residue.expect("residue")).expect("residue of ours");
-    assert_eq!(residue, Residue { metric_tags: None, entries: None });
+    assert_eq!(
+        residue,
+        Residue {
+            metric_tags: None,
+            entries: None
+        }
+    );
 }
 
 #[test]
 fn unreadable_values_are_refused_with_the_column() {
     let refused = |unit| down(unit).expect_err("a refusal").reason;
     let refused_json = |json: &str| refused(unit(b"", json));
-    assert_eq!(refused_json("[]"), "`metric_tags` cannot be read: not a JSON object");
-    assert_eq!(refused_json("{"), "`metric_tags` cannot be read: not JSON: the error is at line 1, column 2");
-    for json in [r#"{"a":1}"#, r#"{"a":{"static":1}}"#, r#"{"a":{"dynamic":1}}"#, r#"{"a":[]}"#] {
-        assert_eq!(refused_json(json), "`metric_tags` cannot be read: tag `a` is not a metric tag", "{json}");
+    assert_eq!(
+        refused_json("[]"),
+        "`metric_tags` cannot be read: not a JSON object"
+    );
+    assert_eq!(
+        refused_json("{"),
+        "`metric_tags` cannot be read: not JSON: the error is at line 1, column 2"
+    );
+    for json in [
+        r#"{"a":1}"#,
+        r#"{"a":{"static":1}}"#,
+        r#"{"a":{"dynamic":1}}"#,
+        r#"{"a":[]}"#,
+    ] {
+        assert_eq!(
+            refused_json(json),
+            "`metric_tags` cannot be read: tag `a` is not a metric tag",
+            "{json}"
+        );
     }
     let message = "`run_info` cannot be read: the protobuf message ends inside a field, at byte 1";
     assert_eq!(refused(unit(b"\x08", "{}")), message);
     let up = |run_info: &[u8], residue: Option<&[u8]>| {
-        let unit = UnitData::default().row("desired_lrps", [("run_info", run_info.to_vec().into())]);
+        let unit =
+            UnitData::default().row("desired_lrps", [("run_info", run_info.to_vec().into())]);
         let left = Stepped::of(UnitData::default(), residue.map(<[u8]>::to_vec));
-        step::<SplitMetricTags>(Direction::Up, &run(), &[unit], &[left]).remove(0).expect_err("a refusal").reason
+        step::<SplitMetricTags>(Direction::Up, &run(), &[unit], &[left])
+            .remove(0)
+            .expect_err("a refusal")
+            .reason
     };
     assert_eq!(up(b"\x08", None), message);
     assert_eq!(
@@ -158,22 +213,35 @@ fn unreadable_values_are_refused_with_the_column() {
         up(b"", Some(b"\x08")),
         "the residue cannot be read: the protobuf message ends inside a field, at byte 1"
     );
-    let of_a_longer_one =
-        Residue { metric_tags: None, entries: Some(tag_fields(b"\x08\x01\xca\x01\x00").expect("entries")) };
-    assert_eq!(up(b"", Some(&of_a_longer_one.encode())), "the residue is of another `run_info`");
+    let of_a_longer_one = Residue {
+        metric_tags: None,
+        entries: Some(tag_fields(b"\x08\x01\xca\x01\x00").expect("entries")),
+    };
+    assert_eq!(
+        up(b"", Some(&of_a_longer_one.encode())),
+        "the residue is of another `run_info`"
+    );
     let null = UnitData::default().row("desired_lrps", [("run_info", Datum::Null)]);
-    let null = step::<SplitMetricTags>(Direction::Up, &run(), &[null], &[]).remove(0).expect_err("a refusal");
+    let null = step::<SplitMetricTags>(Direction::Up, &run(), &[null], &[])
+        .remove(0)
+        .expect_err("a refusal");
     assert_eq!(null.reason, "`run_info` of `desired_lrps` is NULL");
 }
 
 #[test]
 fn fields_are_restored_at_their_positions() {
-    let message = b"\xca\x01\x00\x08\x01\xca\x01\x02\x10\x01\xca\x01\x00\x10\x02\x18\x03\xca\x01\x00";
+    let message =
+        b"\xca\x01\x00\x08\x01\xca\x01\x02\x10\x01\xca\x01\x00\x10\x02\x18\x03\xca\x01\x00";
     let entries = tag_fields(message).expect("entries");
     assert_eq!(entries.len(), 4);
     let mut edited = wire::remove(message, METRIC_TAGS).expect("a message");
-    Tags::of_json(br#"{"x":{"static":"y"}}"#).expect("tags").append_to(&mut edited);
-    assert_eq!(restore_tag_fields(&edited, &entries).expect("the message"), message);
+    Tags::of_json(br#"{"x":{"static":"y"}}"#)
+        .expect("tags")
+        .append_to(&mut edited);
+    assert_eq!(
+        restore_tag_fields(&edited, &entries).expect("the message"),
+        message
+    );
 }
 
 #[test]
@@ -188,12 +256,24 @@ fn tags_are_encoded_as_in_go() {
     };
     let json = |message: &[u8]| Tags::of_message(message).expect("tags").to_json();
     assert_eq!(json(b""), "{}");
-    assert_eq!(json(&entry(b"a", b"\x0a\x03<&>")), r#"{"a":{"static":"\u003c\u0026\u003e"}}"#);
-    assert_eq!(json(&entry(b"a", b"\x10\x02")), r#"{"a":{"dynamic":"INSTANCE_GUID"}}"#);
+    assert_eq!(
+        json(&entry(b"a", b"\x0a\x03<&>")),
+        r#"{"a":{"static":"\u003c\u0026\u003e"}}"#
+    );
+    assert_eq!(
+        json(&entry(b"a", b"\x10\x02")),
+        r#"{"a":{"dynamic":"INSTANCE_GUID"}}"#
+    );
     assert_eq!(json(&entry(b"a", b"\x10\x09")), r#"{"a":{"dynamic":""}}"#);
     assert_eq!(json(&entry(b"a", b"\x10\x00\x0a\x00")), r#"{"a":{}}"#);
     // Go omits zero values, and writes the static text before the dynamic value.
-    assert_eq!(json(&entry(b"a", b"\x10\x01\x0a\x01s")), r#"{"a":{"static":"s","dynamic":"INDEX"}}"#);
-    assert_eq!(json(&[entry(b"b", b""), entry(b"B", b""), entry(b"", b"")].concat()), r#"{"":{},"B":{},"b":{}}"#);
+    assert_eq!(
+        json(&entry(b"a", b"\x10\x01\x0a\x01s")),
+        r#"{"a":{"static":"s","dynamic":"INDEX"}}"#
+    );
+    assert_eq!(
+        json(&[entry(b"b", b""), entry(b"B", b""), entry(b"", b"")].concat()),
+        r#"{"":{},"B":{},"b":{}}"#
+    );
     assert_eq!(json(&entry(b"\xff", b"")), "{\"\u{fffd}\":{}}");
 }

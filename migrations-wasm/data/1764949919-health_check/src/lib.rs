@@ -7,12 +7,14 @@ pub struct HealthCheck;
 
 impl Migration for HealthCheck {
     fn manifest() -> Manifest {
-        Manifest::new(1_764_949_919, "health-check").summary("Creates bbs_health_check").create_table(
-            Table::new("bbs_health_check")
-                .column(Column::integer("id"))
-                .column(Column::big_integer("time"))
-                .primary_key(["id"]),
-        )
+        Manifest::new(1_764_949_919, "health-check")
+            .summary("Creates bbs_health_check")
+            .create_table(
+                Table::new("bbs_health_check")
+                    .column(Column::integer("id"))
+                    .column(Column::big_integer("time"))
+                    .primary_key(["id"]),
+            )
     }
 }
 

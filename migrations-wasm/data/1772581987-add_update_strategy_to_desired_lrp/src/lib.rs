@@ -9,7 +9,10 @@ impl Migration for AddUpdateStrategy {
     fn manifest() -> Manifest {
         Manifest::new(1_772_581_987, "add-update-strategy-to-desired-lrp")
             .summary("Adds desired_lrps.update_strategy")
-            .add_column("desired_lrps", Column::integer("update_strategy").default(0))
+            .add_column(
+                "desired_lrps",
+                Column::integer("update_strategy").default(0),
+            )
     }
 }
 

@@ -1,11 +1,14 @@
-//! Names the definition of each desired LRP, and the one that each of its instances runs. Until then an LRP has one
-//! definition, whose id follows from the process guid. Down, the ids are saved as residue, as the host saves previous and
-//! archived definitions; the columns of `desired_lrps` have the current one. Up again, a container that was started
-//! meanwhile runs the current definition.
+//! Names the definition of each desired LRP, and the one that each of its instances runs. Until
+//! then an LRP has one definition, whose id follows from the process guid. Down, the ids are saved
+//! as residue, as the host saves previous and archived definitions; the columns of `desired_lrps`
+//! have the current one. Up again, a container that was started meanwhile runs the current
+//! definition.
 
 mod residue;
 
-use bbs_sdk::{Access, Column, Manifest, Migration, Refused, Row, Run, Table, Unit, export_migration};
+use bbs_sdk::{
+    Access, Column, Manifest, Migration, Refused, Row, Run, Table, Unit, export_migration,
+};
 use uuid::Uuid;
 
 use residue::{InstanceIds, Residue};
@@ -44,8 +47,8 @@ impl Migration for LrpDefinitions {
 
     fn up(run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
         let residue = unit.residue().map(Residue::decode).transpose()?;
-        let namespace =
-            Uuid::parse_str(&run.namespace).map_err(|_| Refused::new("the namespace of this run is not a UUID"))?;
+        let namespace = Uuid::parse_str(&run.namespace)
+            .map_err(|_| Refused::new("the namespace of this run is not a UUID"))?;
         let generated = |process_guid: &[u8]| Uuid::new_v5(&namespace, process_guid).to_string();
         for row in unit.rows(DESIRED)? {
             match &residue {
@@ -62,11 +65,20 @@ impl Migration for LrpDefinitions {
         for row in unit.rows(ACTUAL)? {
             let (index, presence) = (row.integer("instance_index")?, row.integer("presence")?);
             let container = row.bytes("instance_guid")?;
-            let ids = residue.as_ref().and_then(|residue| residue.instance(index, presence, container));
-            match (ids, residue.as_ref().and_then(|residue| residue.current.as_deref())) {
+            let ids = residue
+                .as_ref()
+                .and_then(|residue| residue.instance(index, presence, container));
+            match (
+                ids,
+                residue
+                    .as_ref()
+                    .and_then(|residue| residue.current.as_deref()),
+            ) {
                 (Some(ids), _) => set_id(&row, OF_INSTANCE, ids.definition.as_deref())?,
                 (None, Some(current)) => row.set_bytes(OF_INSTANCE, current)?,
-                (None, None) => row.set_text(OF_INSTANCE, &generated(row.bytes("process_guid")?))?,
+                (None, None) => {
+                    row.set_text(OF_INSTANCE, &generated(row.bytes("process_guid")?))?
+                }
             }
             match ids.and_then(|ids| ids.uncertain) {
                 Some(uncertain) => row.set_boolean(UNCERTAIN, uncertain)?,

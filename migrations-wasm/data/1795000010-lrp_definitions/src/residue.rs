@@ -31,8 +31,15 @@ const UNCERTAIN: u32 = 4;
 const CONTAINER: u32 = 5;
 
 impl Residue {
-    pub(crate) fn instance(&self, index: i64, presence: i64, container: &[u8]) -> Option<&InstanceIds> {
-        self.instances.iter().find(|ids| (ids.index, ids.presence, &ids.container[..]) == (index, presence, container))
+    pub(crate) fn instance(
+        &self,
+        index: i64,
+        presence: i64,
+        container: &[u8],
+    ) -> Option<&InstanceIds> {
+        self.instances.iter().find(|ids| {
+            (ids.index, ids.presence, &ids.container[..]) == (index, presence, container)
+        })
     }
 
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -45,7 +52,11 @@ impl Residue {
         for ids in &self.instances {
             let mut field = Vec::new();
             wire::append(&mut field, INDEX, Value::Varint(ids.index.cast_unsigned()));
-            wire::append(&mut field, PRESENCE, Value::Varint(ids.presence.cast_unsigned()));
+            wire::append(
+                &mut field,
+                PRESENCE,
+                Value::Varint(ids.presence.cast_unsigned()),
+            );
             if let Some(definition) = &ids.definition {
                 wire::append(&mut field, DEFINITION, Value::Bytes(definition));
             }
@@ -59,11 +70,14 @@ impl Residue {
     }
 
     pub(crate) fn decode(message: &[u8]) -> Result<Self, Refused> {
-        Self::read(message).map_err(|error| Refused::new(format!("the residue cannot be read: {error}")))
+        Self::read(message)
+            .map_err(|error| Refused::new(format!("the residue cannot be read: {error}")))
     }
 
     fn read(message: &[u8]) -> Result<Self, WireError> {
-        let instances = wire::get_all(message, INSTANCE)?.into_iter().map(|field| InstanceIds::read(field.bytes()?));
+        let instances = wire::get_all(message, INSTANCE)?
+            .into_iter()
+            .map(|field| InstanceIds::read(field.bytes()?));
         Ok(Self {
             current: bytes(message, CURRENT)?,
             previous: bytes(message, PREVIOUS)?,
@@ -74,7 +88,11 @@ impl Residue {
 
 impl InstanceIds {
     fn read(field: &[u8]) -> Result<Self, WireError> {
-        let number = |number| wire::get(field, number)?.map(|field| field.varint()).transpose();
+        let number = |number| {
+            wire::get(field, number)?
+                .map(|field| field.varint())
+                .transpose()
+        };
         Ok(Self {
             index: number(INDEX)?.unwrap_or_default().cast_signed(),
             presence: number(PRESENCE)?.unwrap_or_default().cast_signed(),
@@ -86,5 +104,8 @@ impl InstanceIds {
 }
 
 fn bytes(message: &[u8], number: u32) -> Result<Option<Vec<u8>>, WireError> {
-    Ok(wire::get(message, number)?.map(|field| field.bytes()).transpose()?.map(<[u8]>::to_vec))
+    Ok(wire::get(message, number)?
+        .map(|field| field.bytes())
+        .transpose()?
+        .map(<[u8]>::to_vec))
 }

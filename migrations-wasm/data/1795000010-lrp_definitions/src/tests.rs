@@ -9,7 +9,9 @@ use super::{ACTUAL, CURRENT, DESIRED, LrpDefinitions, OF_INSTANCE, PREVIOUS, UNC
 
 fn layout() -> Layout {
     let desired = Table::new(DESIRED).column(Column::varchar("process_guid", 255));
-    let desired = desired.primary_key(["process_guid"]).partition_key("process_guid");
+    let desired = desired
+        .primary_key(["process_guid"])
+        .partition_key("process_guid");
     let actual = Table::new(ACTUAL)
         .column(Column::varchar("process_guid", 255))
         .column(Column::integer("instance_index"))
@@ -22,14 +24,23 @@ fn layout() -> Layout {
 }
 
 fn id(generator: &mut Generator) -> Datum {
-    if generator.once_in(4) { Datum::Null } else { Datum::Text(generator.text(20).into_bytes()) }
+    if generator.once_in(4) {
+        Datum::Null
+    } else {
+        Datum::Text(generator.text(20).into_bytes())
+    }
 }
 
 #[test]
 fn laws() {
     let laws = Laws::<LrpDefinitions>::over(layout());
-    let laws = laws.fill(DESIRED, CURRENT, id).fill(DESIRED, PREVIOUS, id).fill(ACTUAL, OF_INSTANCE, id);
-    laws.units(1000).check().unwrap_or_else(|violation| panic!("{violation}"));
+    let laws = laws
+        .fill(DESIRED, CURRENT, id)
+        .fill(DESIRED, PREVIOUS, id)
+        .fill(ACTUAL, OF_INSTANCE, id);
+    laws.units(1000)
+        .check()
+        .unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]
@@ -47,12 +58,18 @@ fn unit() -> UnitData {
             ("instance_guid", "container".into()),
         ]
     };
-    UnitData::default().row(DESIRED, [("process_guid", "app".into())]).row(ACTUAL, instance(0)).row(ACTUAL, instance(1))
+    UnitData::default()
+        .row(DESIRED, [("process_guid", "app".into())])
+        .row(ACTUAL, instance(0))
+        .row(ACTUAL, instance(1))
 }
 
 fn up(residue: Option<Vec<u8>>) -> UnitData {
     let left = Stepped::of(UnitData::default(), residue);
-    step::<LrpDefinitions>(Direction::Up, &run(), &[unit()], &[left]).remove(0).expect("a step").unit
+    step::<LrpDefinitions>(Direction::Up, &run(), &[unit()], &[left])
+        .remove(0)
+        .expect("a step")
+        .unit
 }
 
 #[test]
@@ -62,7 +79,10 @@ fn desired_lrp_and_its_instances_get_the_same_id() {
     assert_ne!(*current, Datum::Null);
     assert_eq!(unit.tables[DESIRED][0][PREVIOUS], Datum::Null);
     for row in &unit.tables[ACTUAL] {
-        assert_eq!((&row[OF_INSTANCE], &row[UNCERTAIN]), (current, &Datum::Null));
+        assert_eq!(
+            (&row[OF_INSTANCE], &row[UNCERTAIN]),
+            (current, &Datum::Null)
+        );
     }
 }
 
@@ -76,7 +96,11 @@ fn ids_of_residue_are_restored_and_other_containers_get_the_current_one() {
         uncertain: Some(true),
     };
     let instances = vec![ids(0, "container"), ids(1, "container of before")];
-    let residue = Residue { current: Some(b"version-2".to_vec()), previous: Some(b"version-1".to_vec()), instances };
+    let residue = Residue {
+        current: Some(b"version-2".to_vec()),
+        previous: Some(b"version-1".to_vec()),
+        instances,
+    };
     let unit = up(Some(residue.encode()));
     assert_eq!(unit.tables[DESIRED][0][CURRENT], "version-2".into());
     assert_eq!(unit.tables[DESIRED][0][PREVIOUS], "version-1".into());

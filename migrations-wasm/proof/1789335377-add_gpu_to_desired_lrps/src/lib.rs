@@ -1,6 +1,7 @@
-//! Adds the number and the type of the GPUs of desired LRPs, as the migration of this version in Diego's public proof of
-//! concept for GPUs does. Not in the default catalog, as Diego has not released it: its version is below those of this
-//! project's own migrations, so it is the example of one that has to be inserted below migrations that ran.
+//! Adds the number and the type of the GPUs of desired LRPs, as the migration of this version in
+//! Diego's public proof of concept for GPUs does. Not in the default catalog, as Diego has not
+//! released it: its version is below those of this project's own migrations, so it is the example
+//! of one that has to be inserted below migrations that ran.
 
 use bbs_sdk::{Column, Manifest, Migration, export_migration};
 

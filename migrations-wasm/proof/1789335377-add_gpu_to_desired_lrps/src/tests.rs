@@ -15,11 +15,17 @@ fn desired_lrps() -> Layout {
         .column(Column::varchar("process_guid", 255))
         .column(Column::integer("update_strategy").default(0))
         .column(Column::varchar("modification_tag_epoch", 255));
-    Layout::of([table.primary_key(["process_guid"]).partition_key("process_guid")])
+    Layout::of([table
+        .primary_key(["process_guid"])
+        .partition_key("process_guid")])
 }
 
 fn column_names(layout: &Layout) -> Vec<&str> {
-    layout.tables[TABLE].columns.iter().map(|column| column.name.as_str()).collect()
+    layout.tables[TABLE]
+        .columns
+        .iter()
+        .map(|column| column.name.as_str())
+        .collect()
 }
 
 fn after(manifests: &[Manifest]) -> Layout {
@@ -28,7 +34,9 @@ fn after(manifests: &[Manifest]) -> Layout {
 
 #[test]
 fn laws() {
-    Laws::<AddGpuToDesiredLrps>::over(desired_lrps()).check().unwrap_or_else(|violation| panic!("{violation}"));
+    Laws::<AddGpuToDesiredLrps>::over(desired_lrps())
+        .check()
+        .unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]
@@ -39,14 +47,26 @@ fn manifest_adds_two_columns_with_defaults_and_transforms_no_row() {
     assert!(manifest.up.is_empty() && manifest.down.is_empty());
     let mut layout = desired_lrps();
     let before = column_names(&layout).len();
-    layout.apply(&manifest).expect("the manifest fits the layout");
+    layout
+        .apply(&manifest)
+        .expect("the manifest fits the layout");
     let added = &layout.tables[TABLE].columns[before..];
-    assert_eq!(added.iter().map(|column| column.name.as_str()).collect::<Vec<_>>(), COLUMNS);
+    assert_eq!(
+        added
+            .iter()
+            .map(|column| column.name.as_str())
+            .collect::<Vec<_>>(),
+        COLUMNS
+    );
     assert_eq!(added[0].kind, ColumnType::Integer);
     assert_eq!(added[0].default, Some(Literal::Integer(0)));
     assert_eq!(added[1].kind, ColumnType::Varchar(255));
     assert_eq!(added[1].default, Some(Literal::Text(String::new())));
-    assert!(added.iter().all(|column| !column.nullable && column.sealing == Sealing::Plain));
+    assert!(
+        added
+            .iter()
+            .all(|column| !column.nullable && column.sealing == Sealing::Plain)
+    );
 }
 
 #[test]
@@ -55,13 +75,25 @@ fn inserted_below_later_migrations_it_adds_its_columns_to_their_layout() {
     let without = after(&manifests);
     let gpu = AddGpuToDesiredLrps::manifest();
     let place = manifests.partition_point(|manifest| manifest.version < gpu.version);
-    assert_eq!(manifests[place - 1].version, 1_772_581_987, "the last migration that Diego has released");
+    assert_eq!(
+        manifests[place - 1].version,
+        1_772_581_987,
+        "the last migration that Diego has released"
+    );
     assert!(place < manifests.len(), "later migrations exist");
     manifests.insert(place, gpu);
     let with = after(&manifests);
-    let at = |name| column_names(&with).iter().position(|column| *column == name).expect("the column exists");
+    let at = |name| {
+        column_names(&with)
+            .iter()
+            .position(|column| *column == name)
+            .expect("the column exists")
+    };
     assert_eq!(at("gpu_limit"), at("update_strategy") + 1);
     assert_eq!(at("record_version"), at("gpu_type") + 1);
-    let others: Vec<_> = column_names(&with).into_iter().filter(|name| !COLUMNS.contains(name)).collect();
+    let others: Vec<_> = column_names(&with)
+        .into_iter()
+        .filter(|name| !COLUMNS.contains(name))
+        .collect();
     assert_eq!(others, column_names(&without));
 }

@@ -1,6 +1,7 @@
-//! An add-on as another author may write it, with a version below those of this project's own migrations: a set of
-//! placement tags has one text, whatever the order in which a client listed them. The text before is saved as residue
-//! where it differs. Not in the default catalog: tests add it to a modules folder.
+//! An add-on as another author may write it, with a version below those of this project's own
+//! migrations: a set of placement tags has one text, whatever the order in which a client listed
+//! them. The text before is saved as residue where it differs. Not in the default catalog: tests
+//! add it to a modules folder.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +25,9 @@ impl Migration for SortPlacementTags {
 
     fn up(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
         for row in unit.rows(TABLE)? {
-            let Some(source) = row.bytes_or_null(COLUMN)? else { continue };
+            let Some(source) = row.bytes_or_null(COLUMN)? else {
+                continue;
+            };
             let target = match unit.residue() {
                 Some(residue) => residue.to_vec(),
                 None => sorted(source)?,
@@ -39,7 +42,9 @@ impl Migration for SortPlacementTags {
 
     fn down(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
         for row in unit.rows(TABLE)? {
-            let Some(target) = row.bytes_or_null(COLUMN)? else { continue };
+            let Some(target) = row.bytes_or_null(COLUMN)? else {
+                continue;
+            };
             let source = unit.residue().unwrap_or(target).to_vec();
             row.set_bytes(COLUMN, &source)?;
             // A client wrote it after the migration, in an order of its own.
@@ -51,16 +56,25 @@ impl Migration for SortPlacementTags {
     }
 }
 
-/// The tags of a column value in order, each once, as Diego's BBS would write them. No tags are `[]`, also where Go wrote
-/// `null` for an absent list.
+/// The tags of a column value in order, each once, as Diego's BBS would write them. No tags are
+/// `[]`, also where Go wrote `null` for an absent list.
 ///
 /// # Errors
 /// If the value is neither `null` nor a list of texts.
 fn sorted(value: &[u8]) -> Result<Vec<u8>, Refused> {
     let refused = |reason: String| Refused::new(format!("`{COLUMN}` cannot be read: {reason}"));
     let parsed = json::parse(value).map_err(|error| refused(error.to_string()))?;
-    let list = if parsed.is_null() { Some(&[][..]) } else { parsed.as_array() };
-    let texts = list.and_then(|items| items.iter().map(JsonValue::as_str).collect::<Option<BTreeSet<_>>>());
+    let list = if parsed.is_null() {
+        Some(&[][..])
+    } else {
+        parsed.as_array()
+    };
+    let texts = list.and_then(|items| {
+        items
+            .iter()
+            .map(JsonValue::as_str)
+            .collect::<Option<BTreeSet<_>>>()
+    });
     let texts = texts.ok_or_else(|| refused("not a list of texts".to_owned()))?;
     let list = JsonValue::Array(texts.into_iter().map(JsonValue::from).collect());
     Ok(json::to_go_string(&list).into_bytes())

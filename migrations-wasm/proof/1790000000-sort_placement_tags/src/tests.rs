@@ -18,7 +18,11 @@ fn placement_tags(generator: &mut Generator) -> Datum {
         r#"["red", "red","é","<&>"]"#,
         r#"["\u00e9","\u003c\u0026\u003e",""]"#,
     ];
-    if generator.once_in(6) { Datum::Null } else { generator.pick(&texts).into() }
+    if generator.once_in(6) {
+        Datum::Null
+    } else {
+        generator.pick(&texts).into()
+    }
 }
 
 #[test]
@@ -27,9 +31,13 @@ fn laws() {
         .column(Column::varchar("process_guid", 255))
         .column(Column::varchar("modification_tag_epoch", 255))
         .column(Column::text(COLUMN).nullable());
-    let layout = Layout::of([table.primary_key(["process_guid"]).partition_key("process_guid")]);
+    let layout = Layout::of([table
+        .primary_key(["process_guid"])
+        .partition_key("process_guid")]);
     let laws = Laws::<SortPlacementTags>::over(layout).fill(TABLE, COLUMN, placement_tags);
-    laws.units(1000).check().unwrap_or_else(|violation| panic!("{violation}"));
+    laws.units(1000)
+        .check()
+        .unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]
@@ -44,15 +52,24 @@ fn sorted_text(value: &str) -> String {
 
 #[test]
 fn tags_are_sorted_and_listed_once() {
-    assert_eq!(sorted_text(r#"["isolated","red"]"#), r#"["isolated","red"]"#);
-    assert_eq!(sorted_text(r#"["red", "isolated","red"]"#), r#"["isolated","red"]"#);
+    assert_eq!(
+        sorted_text(r#"["isolated","red"]"#),
+        r#"["isolated","red"]"#
+    );
+    assert_eq!(
+        sorted_text(r#"["red", "isolated","red"]"#),
+        r#"["isolated","red"]"#
+    );
     assert_eq!(sorted_text("null"), "[]");
     assert_eq!(sorted_text(r#"["<",""]"#), r#"["","\u003c"]"#);
 }
 
 fn stepped(direction: Direction, value: Datum, residue: Option<&str>) -> Result<Stepped, Refused> {
     let unit = UnitData::default().row(TABLE, [(COLUMN, value)]);
-    let before = Stepped::of(UnitData::default(), residue.map(|text| text.as_bytes().to_vec()));
+    let before = Stepped::of(
+        UnitData::default(),
+        residue.map(|text| text.as_bytes().to_vec()),
+    );
     step::<SortPlacementTags>(direction, &run(), &[unit], &[before]).remove(0)
 }
 
@@ -74,9 +91,18 @@ fn residue_is_left_only_where_the_inverse_differs() {
             .map(|bytes| String::from_utf8(bytes).unwrap())
     };
     assert_eq!(residue(Direction::Up, r#"["a","b"]"#, None), None);
-    assert_eq!(residue(Direction::Up, r#"["b","a"]"#, None).as_deref(), Some(r#"["b","a"]"#));
-    assert_eq!(residue(Direction::Down, r#"["a","b"]"#, Some(r#"["b","a"]"#)), None);
-    assert_eq!(residue(Direction::Down, r#"["b","a"]"#, None).as_deref(), Some(r#"["b","a"]"#));
+    assert_eq!(
+        residue(Direction::Up, r#"["b","a"]"#, None).as_deref(),
+        Some(r#"["b","a"]"#)
+    );
+    assert_eq!(
+        residue(Direction::Down, r#"["a","b"]"#, Some(r#"["b","a"]"#)),
+        None
+    );
+    assert_eq!(
+        residue(Direction::Down, r#"["b","a"]"#, None).as_deref(),
+        Some(r#"["b","a"]"#)
+    );
 }
 
 #[test]
@@ -88,6 +114,10 @@ fn other_values_are_refused_with_the_column() {
         ("[", "not JSON: the error is at line 1, column 2"),
     ] {
         let refused = stepped(Direction::Up, value.into(), None).expect_err("a refusal");
-        assert_eq!(refused.reason, format!("`placement_tags` cannot be read: {reason}"), "{value}");
+        assert_eq!(
+            refused.reason,
+            format!("`placement_tags` cannot be read: {reason}"),
+            "{value}"
+        );
     }
 }

@@ -12,14 +12,20 @@ fn laws() {
         .column(Column::varchar("process_guid", 255))
         .primary_key(["process_guid"])
         .partition_key("process_guid");
-    Laws::<AfterGpu>::over(Layout::of([table])).check().unwrap_or_else(|violation| panic!("{violation}"));
+    Laws::<AfterGpu>::over(Layout::of([table]))
+        .check()
+        .unwrap_or_else(|violation| panic!("{violation}"));
 }
 
 #[test]
 fn newest_version_leaves_the_layout_unchanged() {
     let manifests = migrations_line::manifests();
     let after = AfterGpu::manifest();
-    assert!(manifests.iter().all(|manifest| manifest.version < after.version));
+    assert!(
+        manifests
+            .iter()
+            .all(|manifest| manifest.version < after.version)
+    );
     let mut layout = Layout::after(&manifests).unwrap_or_else(|error| panic!("{error}"));
     let before = layout.clone();
     layout.apply(&after).expect("the manifest fits the layout");

@@ -36,12 +36,30 @@ fn laws() {
 fn each_column_is_in_one_table_and_the_key_in_both() {
     let before = desired_lrps();
     let mut after = before.clone();
-    after.apply(&SplitDesiredLrps::manifest()).expect("the manifest fits the layout");
-    assert_eq!(after.tables.keys().collect::<Vec<_>>(), [IMMUTABLE, MUTABLE]);
-    let names = |table: &str| -> Vec<_> { after.tables[table].columns.iter().map(|c| c.name.clone()).collect() };
+    after
+        .apply(&SplitDesiredLrps::manifest())
+        .expect("the manifest fits the layout");
+    assert_eq!(
+        after.tables.keys().collect::<Vec<_>>(),
+        [IMMUTABLE, MUTABLE]
+    );
+    let names = |table: &str| -> Vec<_> {
+        after.tables[table]
+            .columns
+            .iter()
+            .map(|c| c.name.clone())
+            .collect()
+    };
     assert_eq!(names(MUTABLE)[1..], CHANGING);
-    let mut all: Vec<_> = names(IMMUTABLE).into_iter().chain(names(MUTABLE).into_iter().skip(1)).collect();
-    let mut known: Vec<_> = before.tables["desired_lrps"].columns.iter().map(|c| c.name.clone()).collect();
+    let mut all: Vec<_> = names(IMMUTABLE)
+        .into_iter()
+        .chain(names(MUTABLE).into_iter().skip(1))
+        .collect();
+    let mut known: Vec<_> = before.tables["desired_lrps"]
+        .columns
+        .iter()
+        .map(|c| c.name.clone())
+        .collect();
     all.sort();
     known.sort();
     assert_eq!(all, known);

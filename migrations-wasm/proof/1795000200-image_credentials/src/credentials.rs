@@ -1,5 +1,5 @@
-//! Splits a run info and its image credentials, and merges them. Edits single fields at the wire level: every other byte of
-//! the message keeps its value and place.
+//! Splits a run info and its image credentials, and merges them. Edits single fields at the wire
+//! level: every other byte of the message keeps its value and place.
 
 use bbs_sdk::Refused;
 use bbs_sdk::wire::{self, Value, WireError};
@@ -10,7 +10,8 @@ const FIELDS: [(u32, u32); 2] = [(1, 21), (2, 22)];
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parts {
     pub(crate) run_info: Vec<u8>,
-    /// A message of its own; `None` if the run info has no credentials, which differs from empty ones.
+    /// A message of its own; `None` if the run info has no credentials, which differs from empty
+    /// ones.
     pub(crate) credentials: Option<Vec<u8>>,
 }
 
@@ -25,20 +26,31 @@ pub(crate) fn split(run_info: &[u8]) -> Result<Parts, Refused> {
             }
         }
         wire::check(&rest)?;
-        Ok(Parts { run_info: rest, credentials: (!credentials.is_empty()).then_some(credentials) })
+        Ok(Parts {
+            run_info: rest,
+            credentials: (!credentials.is_empty()).then_some(credentials),
+        })
     };
     apart().map_err(|error| Refused::new(format!("`run_info` cannot be read: {error}")))
 }
 
 /// Inserts the credentials where an encoder puts them: before the first field with a higher number.
 pub(crate) fn merge(parts: &Parts) -> Result<Vec<u8>, Refused> {
-    let unreadable = |column: &str, error: WireError| Refused::new(format!("`{column}` cannot be read: {error}"));
+    let unreadable = |column: &str, error: WireError| {
+        Refused::new(format!("`{column}` cannot be read: {error}"))
+    };
     let mut whole = parts.run_info.clone();
-    let Some(credentials) = &parts.credentials else { return Ok(whole) };
+    let Some(credentials) = &parts.credentials else {
+        return Ok(whole);
+    };
     for (own, number) in FIELDS {
-        let found = wire::get(credentials, own).and_then(|field| field.map(|field| field.bytes()).transpose());
-        let Some(value) = found.map_err(|error| unreadable("image_credentials", error))? else { continue };
-        whole = placed(&whole, number, value).map_err(|error| unreadable("immutable_run_info", error))?;
+        let found = wire::get(credentials, own)
+            .and_then(|field| field.map(|field| field.bytes()).transpose());
+        let Some(value) = found.map_err(|error| unreadable("image_credentials", error))? else {
+            continue;
+        };
+        whole = placed(&whole, number, value)
+            .map_err(|error| unreadable("immutable_run_info", error))?;
     }
     Ok(whole)
 }

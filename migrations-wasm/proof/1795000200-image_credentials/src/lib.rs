@@ -1,11 +1,14 @@
-//! Moves the only part of `run_info` that an update may change, the credentials of the image, to the mutable table. The rest
-//! is no complete run info, and no update writes it, so the column is renamed. Not in the default catalog: it belongs to
-//! the split of `desired_lrps`, as the part that needs a row function.
+//! Moves the only part of `run_info` that an update may change, the credentials of the image, to
+//! the mutable table. The rest is no complete run info, and no update writes it, so the column is
+//! renamed. Not in the default catalog: it belongs to the split of `desired_lrps`, as the part that
+//! needs a row function.
 
 mod credentials;
 
 use bbs_sdk::wire::{self, Value};
-use bbs_sdk::{Access, Column, Manifest, Migration, Refused, Row, Run, Unit, Write, export_migration};
+use bbs_sdk::{
+    Access, Column, Manifest, Migration, Refused, Row, Run, Unit, Write, export_migration,
+};
 
 use credentials::{Parts, merge, split};
 
@@ -15,7 +18,8 @@ pub struct ImageCredentials;
 const IMMUTABLE: &str = "immutable_desired_lrps";
 const MUTABLE: &str = "mutable_desired_lrps";
 
-/// Field numbers of the residue: the column's value, if it was not NULL, and the message without credentials.
+/// Field numbers of the residue: the column's value, if it was not NULL, and the message without
+/// credentials.
 const RESIDUE_CREDENTIALS: u32 = 1;
 const RESIDUE_RUN_INFO: u32 = 2;
 
@@ -33,7 +37,9 @@ impl Migration for ImageCredentials {
     }
 
     fn up(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
-        let Some((immutable, mutable)) = both(unit)? else { return Ok(()) };
+        let Some((immutable, mutable)) = both(unit)? else {
+            return Ok(());
+        };
         let run_info = immutable.bytes("run_info")?;
         let parts = match unit.residue() {
             Some(residue) => parts_of(residue)?,
@@ -52,9 +58,16 @@ impl Migration for ImageCredentials {
     }
 
     fn down(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
-        let Some((immutable, mutable)) = both(unit)? else { return Ok(()) };
-        let credentials = mutable.bytes_or_null("image_credentials")?.map(<[u8]>::to_vec);
-        let parts = Parts { run_info: immutable.bytes("immutable_run_info")?.to_vec(), credentials };
+        let Some((immutable, mutable)) = both(unit)? else {
+            return Ok(());
+        };
+        let credentials = mutable
+            .bytes_or_null("image_credentials")?
+            .map(<[u8]>::to_vec);
+        let parts = Parts {
+            run_info: immutable.bytes("immutable_run_info")?.to_vec(),
+            credentials,
+        };
         let run_info = match unit.residue() {
             Some(residue) => residue.to_vec(),
             None => merge(&parts)?,
@@ -80,18 +93,29 @@ fn residue_of(parts: &Parts) -> Vec<u8> {
     if let Some(credentials) = &parts.credentials {
         wire::append(&mut residue, RESIDUE_CREDENTIALS, Value::Bytes(credentials));
     }
-    wire::append(&mut residue, RESIDUE_RUN_INFO, Value::Bytes(&parts.run_info));
+    wire::append(
+        &mut residue,
+        RESIDUE_RUN_INFO,
+        Value::Bytes(&parts.run_info),
+    );
     residue
 }
 
 fn parts_of(residue: &[u8]) -> Result<Parts, Refused> {
-    let damaged = |error: wire::WireError| Refused::new(format!("the residue cannot be read: {error}"));
+    let damaged =
+        |error: wire::WireError| Refused::new(format!("the residue cannot be read: {error}"));
     let field = |number| {
         let field = wire::get(residue, number).map_err(damaged)?;
-        field.map(|field| field.bytes().map(<[u8]>::to_vec).map_err(damaged)).transpose()
+        field
+            .map(|field| field.bytes().map(<[u8]>::to_vec).map_err(damaged))
+            .transpose()
     };
-    let run_info = field(RESIDUE_RUN_INFO)?.ok_or_else(|| Refused::new("the residue holds no `run_info`"))?;
-    Ok(Parts { run_info, credentials: field(RESIDUE_CREDENTIALS)? })
+    let run_info =
+        field(RESIDUE_RUN_INFO)?.ok_or_else(|| Refused::new("the residue holds no `run_info`"))?;
+    Ok(Parts {
+        run_info,
+        credentials: field(RESIDUE_CREDENTIALS)?,
+    })
 }
 
 export_migration!(ImageCredentials);

@@ -1,4 +1,5 @@
-//! The forms of fields: shown, omitted if empty, inlined in the object around it, or an enumeration by its names.
+//! The forms of fields: shown, omitted if empty, inlined in the object around it, or an enumeration
+//! by its names.
 
 use std::marker::PhantomData;
 
@@ -19,7 +20,10 @@ fn read_member<T: Default>(
     key: &'static str,
     read: impl Fn(Value) -> Result<T, JsonError>,
 ) -> Result<T, JsonError> {
-    members.take(key).map_or_else(|| Ok(T::default()), read).map_err(|error| error.within(key))
+    members
+        .take(key)
+        .map_or_else(|| Ok(T::default()), read)
+        .map_err(|error| error.within(key))
 }
 
 /// Present also if it is empty.
@@ -99,12 +103,21 @@ enums!(
 
 fn read_name<E: NamedEnum>(value: Value) -> Result<i32, JsonError> {
     let Value::String(found) = &value else {
-        return Err(JsonError::new(JsonFault::Type { expected: "a name", found: value.to_string() }));
+        return Err(JsonError::new(JsonFault::Type {
+            expected: "a name",
+            found: value.to_string(),
+        }));
     };
     E::of_name(found).map(E::into).ok_or_else(|| {
         // Those of the messages count from 0 on.
-        let names = (0..16).filter_map(|number| E::try_from(number).ok()).map(E::name).collect();
-        JsonError::new(JsonFault::UnknownName { found: found.clone(), names })
+        let names = (0..16)
+            .filter_map(|number| E::try_from(number).ok())
+            .map(E::name)
+            .collect();
+        JsonError::new(JsonFault::UnknownName {
+            found: found.clone(),
+            names,
+        })
     })
 }
 
@@ -113,7 +126,10 @@ pub(super) struct Named<E>(PhantomData<E>);
 
 impl<E: NamedEnum> FieldForm<i32> for Named<E> {
     fn write(value: &i32, key: &str, object: &mut Map<String, Value>) {
-        object.insert(key.to_owned(), E::try_from(*value).map_or(Value::from(*value), |value| value.name().into()));
+        object.insert(
+            key.to_owned(),
+            E::try_from(*value).map_or(Value::from(*value), |value| value.name().into()),
+        );
     }
 
     fn read(members: &mut Members, key: &'static str) -> Result<i32, JsonError> {
@@ -145,11 +161,13 @@ impl<E: NamedEnum> FieldForm<i32> for Numbered<E> {
     }
 
     fn read(members: &mut Members, key: &'static str) -> Result<i32, JsonError> {
-        read_member(
-            members,
-            key,
-            |value| if value.is_string() { read_name::<E>(value) } else { FieldValue::read(value) },
-        )
+        read_member(members, key, |value| {
+            if value.is_string() {
+                read_name::<E>(value)
+            } else {
+                FieldValue::read(value)
+            }
+        })
     }
 }
 
@@ -160,13 +178,19 @@ const ROUTABLE: &str = "routable";
 
 impl FieldForm<Option<bool>> for Routable {
     fn write(value: &Option<bool>, key: &str, object: &mut Map<String, Value>) {
-        let wrapped = value.map_or(Value::Null, |routable| serde_json::json!({ ROUTABLE: routable }));
+        let wrapped = value.map_or(
+            Value::Null,
+            |routable| serde_json::json!({ ROUTABLE: routable }),
+        );
         object.insert(key.to_owned(), wrapped);
     }
 
     fn read(members: &mut Members, key: &'static str) -> Result<Option<bool>, JsonError> {
         read_member(members, key, |mut value| {
-            value.get_mut(ROUTABLE).map(|value| FieldValue::read(value.take())).transpose()
+            value
+                .get_mut(ROUTABLE)
+                .map(|value| FieldValue::read(value.take()))
+                .transpose()
         })
     }
 }

@@ -1,7 +1,10 @@
-//! The JSON form of each message: its fields, with the name where Go's differs, and their form. Fields that are not Diego's
-//! are omitted if they are empty, so that the form of Diego's messages is Diego's.
+//! The JSON form of each message: its fields, with the name where Go's differs, and their form.
+//! Fields that are not Diego's are omitted if they are empty, so that the form of Diego's messages
+//! is Diego's.
 
-use bbs_proto::models::{self, actual_lrp, actual_lrp_net_info, desired_lrp, image_layer, metric_tag_value, task};
+use bbs_proto::models::{
+    self, actual_lrp, actual_lrp_net_info, desired_lrp, image_layer, metric_tag_value, task,
+};
 use serde_json::{Map, Value};
 
 use super::forms::{FieldForm, Inlined, Named, NamedOmitted, Numbered, Omitted, Routable, Shown};

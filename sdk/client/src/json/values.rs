@@ -15,7 +15,10 @@ pub(super) trait FieldValue: Sized + Default {
 }
 
 fn wrong<T>(expected: &'static str, found: &Value) -> Result<T, JsonError> {
-    Err(JsonError::new(JsonFault::Type { expected, found: found.to_string() }))
+    Err(JsonError::new(JsonFault::Type {
+        expected,
+        found: found.to_string(),
+    }))
 }
 
 /// Text. Bytes that are not UTF-8 are replaced, as by Go.
@@ -47,7 +50,9 @@ impl FieldValue for bool {
     }
 
     fn read(value: Value) -> Result<Self, JsonError> {
-        value.as_bool().map_or_else(|| wrong("true or false", &value), Ok)
+        value
+            .as_bool()
+            .map_or_else(|| wrong("true or false", &value), Ok)
     }
 }
 
@@ -109,12 +114,22 @@ impl<T: FieldValue> FieldValue for Box<T> {
 
 /// The elements of a list. Go writes `null` for one that is empty.
 fn write_list<T>(list: &[T], write: impl Fn(&T) -> Value) -> Value {
-    if list.is_empty() { Value::Null } else { list.iter().map(write).collect() }
+    if list.is_empty() {
+        Value::Null
+    } else {
+        list.iter().map(write).collect()
+    }
 }
 
-fn read_list<T>(value: Value, read: impl Fn(Value) -> Result<T, JsonError>) -> Result<Vec<T>, JsonError> {
-    let Value::Array(elements) = value else { return wrong("a list", &value) };
-    let read = |(at, element): (usize, Value)| read(element).map_err(|error| error.within(at.to_string()));
+fn read_list<T>(
+    value: Value,
+    read: impl Fn(Value) -> Result<T, JsonError>,
+) -> Result<Vec<T>, JsonError> {
+    let Value::Array(elements) = value else {
+        return wrong("a list", &value);
+    };
+    let read =
+        |(at, element): (usize, Value)| read(element).map_err(|error| error.within(at.to_string()));
     elements.into_iter().enumerate().map(read).collect()
 }
 
@@ -153,9 +168,15 @@ lists!(
     models::VolumeMount,
 );
 
-fn read_entries<T>(value: Value, read: impl Fn(String, Value) -> Result<T, JsonError>) -> Result<Vec<T>, JsonError> {
-    let Value::Object(members) = value else { return wrong("an object", &value) };
-    let read = |(key, value): (String, Value)| read(key.clone(), value).map_err(|error| error.within(key));
+fn read_entries<T>(
+    value: Value,
+    read: impl Fn(String, Value) -> Result<T, JsonError>,
+) -> Result<Vec<T>, JsonError> {
+    let Value::Object(members) = value else {
+        return wrong("an object", &value);
+    };
+    let read =
+        |(key, value): (String, Value)| read(key.clone(), value).map_err(|error| error.within(key));
     members.into_iter().map(read).collect()
 }
 
@@ -211,7 +232,8 @@ message_value!(ProtoRoutes);
 impl JsonMessage for models::ProtoRoutes {
     fn write(&self, object: &mut Map<String, Value>) {
         for entry in &self.routes {
-            let value = serde_json::from_slice(&entry.value).unwrap_or_else(|_| entry.value.write());
+            let value =
+                serde_json::from_slice(&entry.value).unwrap_or_else(|_| entry.value.write());
             object.insert(text(&entry.key), value);
         }
     }
@@ -222,6 +244,8 @@ impl JsonMessage for models::ProtoRoutes {
             key: key.into_bytes(),
             value: value.to_string().into_bytes(),
         };
-        Ok(Self { routes: entries.map(entry).collect() })
+        Ok(Self {
+            routes: entries.map(entry).collect(),
+        })
     }
 }

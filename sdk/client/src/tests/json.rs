@@ -15,14 +15,21 @@ fn presence_of_a_cell_has_diegos_form() {
         "placement_tags": ["t"], "optional_placement_tags": ["o"], "rep_url": "https://..", "annotations": {},
     });
     let cell: models::CellPresence = from_value(form.clone()).unwrap();
-    assert_eq!(cell.rootfs_providers[0].properties, [b"cflinuxfs4".to_vec()]);
+    assert_eq!(
+        cell.rootfs_providers[0].properties,
+        [b"cflinuxfs4".to_vec()]
+    );
     assert_eq!(to_value(&cell), form);
 }
 
 #[test]
 fn instance_has_the_keys_of_its_parts_and_its_presence_by_name() {
     let instance = models::ActualLrp {
-        actual_lrp_key: Some(models::ActualLrpKey { process_guid: b"p".to_vec(), index: 2, domain: b"d".to_vec() }),
+        actual_lrp_key: Some(models::ActualLrpKey {
+            process_guid: b"p".to_vec(),
+            index: 2,
+            domain: b"d".to_vec(),
+        }),
         state: b"RUNNING".to_vec(),
         since: i64::MAX,
         presence: Presence::Suspect.into(),
@@ -40,7 +47,10 @@ fn instance_has_the_keys_of_its_parts_and_its_presence_by_name() {
         })
     );
     let again: models::ActualLrp = from_value(form).unwrap();
-    assert_eq!((again.presence, again.routable, again.since), (instance.presence, Some(false), i64::MAX));
+    assert_eq!(
+        (again.presence, again.routable, again.since),
+        (instance.presence, Some(false), i64::MAX)
+    );
 }
 
 #[test]
@@ -55,9 +65,17 @@ fn task_has_the_fields_of_its_definition_beside_its_own() {
     });
     let task: models::Task = from_value(form).unwrap();
     let definition = task.task_definition.clone().unwrap();
-    assert_eq!((&*task.task_guid, &*definition.result_file), (&b"t"[..], &b"/result"[..]));
+    assert_eq!(
+        (&*task.task_guid, &*definition.result_file),
+        (&b"t"[..], &b"/result"[..])
+    );
     let actions = definition.action.unwrap().serial_action.unwrap().actions;
-    let limits = actions[0].run_action.as_ref().unwrap().resource_limits.unwrap();
+    let limits = actions[0]
+        .run_action
+        .as_ref()
+        .unwrap()
+        .resource_limits
+        .unwrap();
     assert_eq!((limits.nofile, limits.nproc), (Some(0), None));
     assert_eq!(from_value::<models::Task>(to_value(&task)).unwrap(), task);
     assert_eq!(to_value(&task)["state"], "Invalid");
@@ -69,7 +87,10 @@ fn routes_are_json_and_an_update_keeps_absent_and_empty_apart() {
     let update: models::DesiredLrpUpdate = from_value(form.clone()).unwrap();
     assert_eq!((update.instances, &update.annotation), (Some(0), &None));
     let routes = &update.routes.as_ref().unwrap().routes;
-    assert_eq!(routes[0].value, br#"[{"hostnames":["a.example.com"],"port":8080}]"#);
+    assert_eq!(
+        routes[0].value,
+        br#"[{"hostnames":["a.example.com"],"port":8080}]"#
+    );
     assert_eq!(to_value(&update), form);
     let cleared: models::DesiredLrpUpdate = from_value(json!({ "routes": {} })).unwrap();
     assert_eq!(cleared.routes, Some(models::ProtoRoutes::default()));
@@ -77,7 +98,9 @@ fn routes_are_json_and_an_update_keeps_absent_and_empty_apart() {
 
 #[test]
 fn fields_that_are_not_diegos_are_omitted_from_diegos_messages() {
-    let Value::Object(form) = to_value(&models::DesiredLrp::default()) else { panic!("an object") };
+    let Value::Object(form) = to_value(&models::DesiredLrp::default()) else {
+        panic!("an object")
+    };
     for key in ["definition_id", "previous_definition_id"] {
         assert!(!form.contains_key(key), "{key}");
     }
@@ -91,16 +114,40 @@ fn fields_that_are_not_diegos_are_omitted_from_diegos_messages() {
 fn faults_name_the_place_and_the_expected_value() {
     for (form, expected) in [
         (json!([]), "[] is not an object"),
-        (json!({ "instnaces": 3 }), "there is no field \"instnaces\"; there is \"instances\""),
+        (
+            json!({ "instnaces": 3 }),
+            "there is no field \"instnaces\"; there is \"instances\"",
+        ),
         (json!({ "qqq": 3 }), "there is no field \"qqq\""),
-        (json!({ "process_guid": 7 }), "process_guid: 7 is not a text; put it in quotes"),
-        (json!({ "instances": 3.5 }), "instances: 3.5 is not a whole number of 32 bits"),
-        (json!({ "instances": 3_000_000_000_u32 }), "instances: 3000000000 is not a whole number of 32 bits"),
-        (json!({ "cpu_weight": -1 }), "cpu_weight: -1 is not a whole number from 0 of 32 bits"),
-        (json!({ "privileged": "yes" }), "privileged: \"yes\" is not true or false"),
+        (
+            json!({ "process_guid": 7 }),
+            "process_guid: 7 is not a text; put it in quotes",
+        ),
+        (
+            json!({ "instances": 3.5 }),
+            "instances: 3.5 is not a whole number of 32 bits",
+        ),
+        (
+            json!({ "instances": 3_000_000_000_u32 }),
+            "instances: 3000000000 is not a whole number of 32 bits",
+        ),
+        (
+            json!({ "cpu_weight": -1 }),
+            "cpu_weight: -1 is not a whole number from 0 of 32 bits",
+        ),
+        (
+            json!({ "privileged": "yes" }),
+            "privileged: \"yes\" is not true or false",
+        ),
         (json!({ "ports": 8080 }), "ports: 8080 is not a list"),
-        (json!({ "ports": [8080, "x"] }), "ports.1: \"x\" is not a whole number from 0 of 32 bits"),
-        (json!({ "metric_tags": [] }), "metric_tags: [] is not an object"),
+        (
+            json!({ "ports": [8080, "x"] }),
+            "ports.1: \"x\" is not a whole number from 0 of 32 bits",
+        ),
+        (
+            json!({ "metric_tags": [] }),
+            "metric_tags: [] is not an object",
+        ),
         (
             json!({ "metric_tags": { "a": { "dynamic": "WHERE" } } }),
             "metric_tags.a.dynamic: \"WHERE\" is none of DynamicValueInvalid, INDEX, INSTANCE_GUID",
@@ -110,7 +157,12 @@ fn faults_name_the_place_and_the_expected_value() {
             "action.run: there is no field \"usr\"; there is \"user\"",
         ),
     ] {
-        assert_eq!(from_value::<models::DesiredLrp>(form).unwrap_err().to_string(), expected);
+        assert_eq!(
+            from_value::<models::DesiredLrp>(form)
+                .unwrap_err()
+                .to_string(),
+            expected
+        );
     }
 }
 
@@ -124,18 +176,30 @@ fn messages_of_diego_survive_their_json_form() {
     let mut tried = 0;
     for line in vectors.lines().skip(1) {
         let columns: Vec<_> = line.split('\t').collect();
-        let bytes = base64::engine::general_purpose::STANDARD.decode(columns[2]).unwrap();
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(columns[2])
+            .unwrap();
         match columns[1] {
             "DesiredLRP" => {
                 let lrp = models::DesiredLrp::decode(&bytes[..]).unwrap();
-                assert_eq!(from_value::<models::DesiredLrp>(to_value(&lrp)).unwrap(), lrp, "{}", columns[0]);
+                assert_eq!(
+                    from_value::<models::DesiredLrp>(to_value(&lrp)).unwrap(),
+                    lrp,
+                    "{}",
+                    columns[0]
+                );
                 tried += 1;
             }
             "Task" => {
                 let mut task = models::Task::decode(&bytes[..]).unwrap();
                 // Always there in the form, as in every answer.
                 task.task_definition.get_or_insert_default();
-                assert_eq!(from_value::<models::Task>(to_value(&task)).unwrap(), task, "{}", columns[0]);
+                assert_eq!(
+                    from_value::<models::Task>(to_value(&task)).unwrap(),
+                    task,
+                    "{}",
+                    columns[0]
+                );
                 tried += 1;
             }
             _ => {}

@@ -16,12 +16,18 @@ impl Migration for AddColour {
         Manifest::new(1_795_000_100, "add-colour")
             .summary("Adds desired_lrps.colour, from the domain")
             .add_column("desired_lrps", Column::varchar("colour", 16).nullable())
-            .up(Access::to("desired_lrps").reads(["domain"]).writes(["colour"]))
+            .up(Access::to("desired_lrps")
+                .reads(["domain"])
+                .writes(["colour"]))
     }
 
     fn up(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
         for row in unit.rows("desired_lrps")? {
-            let colour = if row.text("domain")? == "cf-apps" { "green" } else { "grey" };
+            let colour = if row.text("domain")? == "cf-apps" {
+                "green"
+            } else {
+                "grey"
+            };
             row.set_text("colour", colour)?;
         }
         Ok(())

@@ -5,7 +5,9 @@ use bbs_sdk::wire::{self, Value};
 
 /// Changes the log source of a run info; returns the one before.
 pub fn relabel(run_info: &[u8]) -> Result<(Option<&str>, Vec<u8>), Refused> {
-    let source = wire::get(run_info, 11)?.map(|field| field.text()).transpose()?;
+    let source = wire::get(run_info, 11)?
+        .map(|field| field.text())
+        .transpose()?;
     let edited = wire::replace(run_info, 11, Value::Bytes(b"CELL"))?; // also remove, append, fields
     Ok((source, edited))
 }

@@ -15,7 +15,9 @@ fn laws() {
         .partition_key("process_guid");
     // The layout before, reduced to the tables used.
     Laws::<AddColour>::over(Layout::of([table]))
-        .fill("desired_lrps", "domain", |generator| Datum::from(generator.pick(&["cf-apps", "cf-tasks", ""])))
+        .fill("desired_lrps", "domain", |generator| {
+            Datum::from(generator.pick(&["cf-apps", "cf-tasks", ""]))
+        })
         // A declared loss; omit it if there is none.
         .loses("desired_lrps", "colour")
         .check()

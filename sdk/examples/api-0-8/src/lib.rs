@@ -1,13 +1,16 @@
-//! Serves clients of API 0.8 in terms of API 0.9. Replace what it converts with what differs between the two; a method that is
-//! not declared passes through unchanged.
+//! Serves clients of API 0.8 in terms of API 0.9. Replace what it converts with what differs
+//! between the two; a method that is not declared passes through unchanged.
 
 use bbs_sdk::wire::{self, WireError};
-use bbs_sdk::{ApiVersion, Event, Fault, Next, Operation, Translator, TranslatorManifest, export_translator};
+use bbs_sdk::{
+    ApiVersion, Event, Fault, Next, Operation, Translator, TranslatorManifest, export_translator,
+};
 
 /// Field numbers: of the instances in the answer of a list, and of the zone of an instance.
 const LISTED: u32 = 2;
 const ZONE: u32 = 14;
-/// Field numbers: of the instance in an event, of it before and after a change, and of the zone in these two.
+/// Field numbers: of the instance in an event, of it before and after a change, and of the zone in
+/// these two.
 const INSTANCE: u32 = 1;
 const CHANGED: [u32; 2] = [3, 4];
 const CHANGED_ZONE: u32 = 12;
@@ -20,13 +23,21 @@ impl Translator for Older {
         TranslatorManifest::new(ApiVersion::new(0, 8), ApiVersion::new(0, 9), "api-0-8")
             .summary("Serves API 0.8: instances without availability zones")
             .paged_method("ListInstances_0_8", "instances/list")
-            .event_stream("InstanceEvents_0_8", "instances/events", "LRPInstanceEventStream_r1")
+            .event_stream(
+                "InstanceEvents_0_8",
+                "instances/events",
+                "LRPInstanceEventStream_r1",
+            )
     }
 
     fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
         match method {
             // Calls the newer version once; several calls, or none, are possible too.
-            "ListInstances_0_8" => Ok(without_zones(next.call("ActualLRPs", request)?, &[LISTED], ZONE)?),
+            "ListInstances_0_8" => Ok(without_zones(
+                next.call("ActualLRPs", request)?,
+                &[LISTED],
+                ZONE,
+            )?),
             other => Err(Fault::new(format!("{other} is not declared"))),
         }
     }
@@ -81,21 +92,34 @@ mod tests {
             assert_eq!((method, request), ("ActualLRPs", &b"request"[..]));
             Ok(message(LISTED, &[&*state, &zone].concat()))
         };
-        assert_eq!(Older::call("ListInstances_0_8", b"request", &next), Ok(message(LISTED, &state)));
+        assert_eq!(
+            Older::call("ListInstances_0_8", b"request", &next),
+            Ok(message(LISTED, &state))
+        );
     }
 
     #[test]
     fn events_are_the_newer_ones_without_zones() {
         let events = |zone: &[u8], changed_zone: &[u8]| {
-            let event = |name: &str, payload| Event { name: name.to_owned(), payload, cells: None };
+            let event = |name: &str, payload| Event {
+                name: name.to_owned(),
+                payload,
+                cells: None,
+            };
             vec![
                 event("actual_lrp_instance_created", message(INSTANCE, zone)),
-                event("actual_lrp_instance_changed", message(CHANGED[1], changed_zone)),
+                event(
+                    "actual_lrp_instance_changed",
+                    message(CHANGED[1], changed_zone),
+                ),
                 event("desired_lrp_removed", message(INSTANCE, zone)),
             ]
         };
         let (zone, changed_zone) = (message(ZONE, b"z1"), message(CHANGED_ZONE, b"z1"));
-        let operation = Operation { changes: Vec::new(), events: events(&zone, &changed_zone) };
+        let operation = Operation {
+            changes: Vec::new(),
+            events: events(&zone, &changed_zone),
+        };
         let mut expected = events(b"", b"");
         expected[2].payload = message(INSTANCE, &zone);
         assert_eq!(Older::events("InstanceEvents_0_8", operation), Ok(expected));
@@ -103,9 +127,20 @@ mod tests {
 
     #[test]
     fn undeclared_methods_are_faults() {
-        let next = |_: &str, _: &[u8]| -> Result<Vec<u8>, Fault> { panic!("the newer version is not called") };
+        let next = |_: &str, _: &[u8]| -> Result<Vec<u8>, Fault> {
+            panic!("the newer version is not called")
+        };
         let fault = Fault::new("Unknown is not declared");
         assert_eq!(Older::call("Unknown", b"", &next), Err(fault.clone()));
-        assert_eq!(Older::events("Unknown", Operation { changes: Vec::new(), events: Vec::new() }), Err(fault));
+        assert_eq!(
+            Older::events(
+                "Unknown",
+                Operation {
+                    changes: Vec::new(),
+                    events: Vec::new()
+                }
+            ),
+            Err(fault)
+        );
     }
 }

@@ -13,7 +13,10 @@ impl Migration for Doubles {
     fn manifest() -> Manifest {
         let manifest = Manifest::new(2, "doubles").add_column("t", Column::text("note").nullable());
         let up = Access::to("t").reads(["n"]).writes(["n"]).writes(["note"]);
-        manifest.up(up).down(Access::to("t").reads(["n"]).writes(["n"])).leaves_residue()
+        manifest
+            .up(up)
+            .down(Access::to("t").reads(["n"]).writes(["n"]))
+            .leaves_residue()
     }
 
     fn up(_: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
@@ -26,7 +29,8 @@ impl Migration for Doubles {
 
     fn down(_: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
         unit.set_residue(b"left".to_vec())?;
-        unit.rows("t")?.try_for_each(|row| row.set_integer("n", row.integer("n")? / 2))
+        unit.rows("t")?
+            .try_for_each(|row| row.set_integer("n", row.integer("n")? / 2))
     }
 }
 
@@ -42,9 +46,17 @@ fn case(input: &str, expected: &str) -> Result<(), GoldenError> {
 #[test]
 fn matching_cases_pass() {
     let up = r#"{"direction": "up", "unit": {"t": [{"k": "é", "n": 2}]}}"#;
-    case(up, r#"{"unit": {"t": [{"k": "é", "n": 4, "note": {"hex": "ff"}}]}}"#).expect("the golden case");
+    case(
+        up,
+        r#"{"unit": {"t": [{"k": "é", "n": 4, "note": {"hex": "ff"}}]}}"#,
+    )
+    .expect("the golden case");
     let given = r#"{"direction": "up", "unit": {"t": [{"n": 2}]}, "residue": {"json": {"b": 1, "a": "<"}}}"#;
-    case(given, r#"{"unit": {"t": [{"n": 4, "note": "{\"a\":\"\\u003c\",\"b\":1}"}]}}"#).expect("residue goes in");
+    case(
+        given,
+        r#"{"unit": {"t": [{"n": 4, "note": "{\"a\":\"\\u003c\",\"b\":1}"}]}}"#,
+    )
+    .expect("residue goes in");
     let down = r#"{"direction": "down", "unit": {"t": [{"n": 4, "note": null}]}}"#;
     case(down, r#"{"unit": {"t": [{"n": 2}]}, "residue": "left"}"#).expect("residue comes out");
     let null = r#"{"direction": "up", "unit": {"t": [{"n": null}]}}"#;
@@ -61,34 +73,71 @@ fn differing_cases_fail() {
         r#"{"unit": {"t": []}}"#,
         r#"{"refused": "no"}"#,
     ] {
-        assert!(matches!(case(up, expected), Err(GoldenError::Differs { .. })), "{expected}");
+        assert!(
+            matches!(case(up, expected), Err(GoldenError::Differs { .. })),
+            "{expected}"
+        );
     }
 }
 
 #[test]
 fn malformed_case_is_an_error_with_the_reason() {
     let message = |input: &str| {
-        let error = case(input, r#"{"unit": {}}"#).expect_err("a malformed case").to_string();
-        error.split_once(": ").expect("a path, then the reason").1.to_owned()
+        let error = case(input, r#"{"unit": {}}"#)
+            .expect_err("a malformed case")
+            .to_string();
+        error
+            .split_once(": ")
+            .expect("a path, then the reason")
+            .1
+            .to_owned()
     };
     assert_eq!(message("[]"), "not a JSON object");
     assert_eq!(message("{"), "not JSON: the error is at line 1, column 2");
-    assert_eq!(message(r#"{"unit": {}}"#), "`direction` is neither \"up\" nor \"down\"");
-    assert_eq!(message(r#"{"direction": "up"}"#), "`unit` is not an object of tables");
-    assert_eq!(message(r#"{"direction": "up", "unit": {"t": 1}}"#), "`t` is not a list of rows");
-    assert_eq!(message(r#"{"direction": "up", "unit": {"t": [1]}}"#), "a row is 1, not an object");
-    let row = |value: &str| message(&format!(r#"{{"direction": "up", "unit": {{"t": [{{"n": {value}}}]}}}}"#));
+    assert_eq!(
+        message(r#"{"unit": {}}"#),
+        "`direction` is neither \"up\" nor \"down\""
+    );
+    assert_eq!(
+        message(r#"{"direction": "up"}"#),
+        "`unit` is not an object of tables"
+    );
+    assert_eq!(
+        message(r#"{"direction": "up", "unit": {"t": 1}}"#),
+        "`t` is not a list of rows"
+    );
+    assert_eq!(
+        message(r#"{"direction": "up", "unit": {"t": [1]}}"#),
+        "a row is 1, not an object"
+    );
+    let row = |value: &str| {
+        message(&format!(
+            r#"{{"direction": "up", "unit": {{"t": [{{"n": {value}}}]}}}}"#
+        ))
+    };
     assert_eq!(row("[]"), "[] has no place in a row");
     assert_eq!(row("1.5"), "1.5 is not an integer of 64 bits");
-    assert_eq!(row(r#"{"base64": "AA=="}"#), r#"{"base64":"AA=="} is neither {"hex": …} nor {"json": …}"#);
+    assert_eq!(
+        row(r#"{"base64": "AA=="}"#),
+        r#"{"base64":"AA=="} is neither {"hex": …} nor {"json": …}"#
+    );
     assert_eq!(row(r#"{"hex": "0"}"#), "\"0\" is not hexadecimal");
     assert_eq!(row(r#"{"hex": "0g"}"#), "\"0g\" is not hexadecimal");
-    assert_eq!(message(r#"{"direction": "up", "unit": {}, "residue": 1}"#), "`residue` is 1, not bytes");
+    assert_eq!(
+        message(r#"{"direction": "up", "unit": {}, "residue": 1}"#),
+        "`residue` is 1, not bytes"
+    );
 }
 
 #[test]
 fn folder_without_cases_is_an_error() {
     let folder = TempDir::new().expect("a folder");
-    assert!(matches!(check_golden::<Doubles>(folder.path()), Err(GoldenError::Empty { .. })));
-    assert!(matches!(check_golden::<Doubles>(folder.path().join("none")), Err(GoldenError::Unreadable { .. })));
+    assert!(matches!(
+        check_golden::<Doubles>(folder.path()),
+        Err(GoldenError::Empty { .. })
+    ));
+    assert!(matches!(
+        check_golden::<Doubles>(folder.path().join("none")),
+        Err(GoldenError::Unreadable { .. })
+    ));
 }

@@ -7,14 +7,23 @@ use crate::schema::{Column, Table};
 use crate::{Access, Run, Unit, Write};
 
 fn layout() -> Layout {
-    let table = Table::new("t").column(Column::varchar("k", 32)).column(Column::integer("i"));
-    let table = table.column(Column::text("x").nullable()).column(Column::boolean("b").nullable());
+    let table = Table::new("t")
+        .column(Column::varchar("k", 32))
+        .column(Column::integer("i"));
+    let table = table
+        .column(Column::text("x").nullable())
+        .column(Column::boolean("b").nullable());
     Layout::of([table.primary_key(["k", "i"]).partition_key("k")])
 }
 
 fn with_epoch(epoch: Column) -> Layout {
     let mut layout = layout();
-    layout.tables.get_mut("t").expect("the table").columns.push(epoch);
+    layout
+        .tables
+        .get_mut("t")
+        .expect("the table")
+        .columns
+        .push(epoch);
     layout
 }
 
@@ -73,15 +82,30 @@ fn swap_null_and_empty(unit: &Unit<'_>) -> Result<(), Refused> {
 #[test]
 fn lawful_migration_passes() {
     migration!(Passes, edits_text(), nothing, nothing);
-    Laws::<Passes>::over(layout()).check().expect("a lawful migration");
+    Laws::<Passes>::over(layout())
+        .check()
+        .expect("a lawful migration");
 }
 
 #[test]
 fn down_that_does_not_invert_up_is_a_violation_unless_declared() {
-    migration!(Erases, edits_text(), |unit| unit.rows("t")?.try_for_each(|row| row.set_text("x", "gone")), nothing);
+    migration!(
+        Erases,
+        edits_text(),
+        |unit| unit
+            .rows("t")?
+            .try_for_each(|row| row.set_text("x", "gone")),
+        nothing
+    );
     let laws = || Laws::<Erases>::over(layout());
     assert!(
-        matches!(laws().check(), Err(Violation::RoundTrip { direction: Direction::Up, .. })),
+        matches!(
+            laws().check(),
+            Err(Violation::RoundTrip {
+                direction: Direction::Up,
+                ..
+            })
+        ),
         "{:?}",
         laws().check()
     );
@@ -90,12 +114,20 @@ fn down_that_does_not_invert_up_is_a_violation_unless_declared() {
 
 #[test]
 fn up_that_does_not_invert_down_is_a_violation() {
-    migration!(ErasesDown, edits_text(), nothing, |unit| unit.rows("t")?.try_for_each(|row| row.set_text("x", "gone")));
-    // `up` changes nothing, so a round trip from the source loses the column in `down`; checks the other direction.
+    migration!(ErasesDown, edits_text(), nothing, |unit| unit
+        .rows("t")?
+        .try_for_each(|row| row.set_text("x", "gone")));
+    // `up` changes nothing, so a round trip from the source loses the column in `down`; checks the
+    // other direction.
     let laws = Laws::<ErasesDown>::over(layout()).loses("t", "x");
     laws.check().expect("a declared loss");
-    let violation = Laws::<ErasesDown>::over(layout()).check().expect_err("a loss");
-    assert!(matches!(violation, Violation::RoundTrip { .. }), "{violation:?}");
+    let violation = Laws::<ErasesDown>::over(layout())
+        .check()
+        .expect_err("a loss");
+    assert!(
+        matches!(violation, Violation::RoundTrip { .. }),
+        "{violation:?}"
+    );
 }
 
 #[test]
@@ -107,72 +139,141 @@ fn nondeterministic_step_is_a_violation() {
         |unit| {
             CALLS.set(CALLS.get() + 1);
             let calls = CALLS.get().to_string();
-            unit.rows("t")?.try_for_each(|row| row.set_text("x", &calls))
+            unit.rows("t")?
+                .try_for_each(|row| row.set_text("x", &calls))
         },
         nothing
     );
     // The column is declared as lost, so that only determinism can fail.
-    let violation = Laws::<Counts>::over(layout()).loses("t", "x").check().expect_err("a counter");
-    assert!(matches!(violation, Violation::NotIdempotent { .. }), "{violation:?}");
+    let violation = Laws::<Counts>::over(layout())
+        .loses("t", "x")
+        .check()
+        .expect_err("a counter");
+    assert!(
+        matches!(violation, Violation::NotIdempotent { .. }),
+        "{violation:?}"
+    );
     migration!(CountsDown, edits_text(), nothing, |unit| {
         CALLS.set(CALLS.get() + 1);
         let calls = CALLS.get().to_string();
-        unit.rows("t")?.try_for_each(|row| row.set_text("x", &calls))
+        unit.rows("t")?
+            .try_for_each(|row| row.set_text("x", &calls))
     });
-    let violation = Laws::<CountsDown>::over(layout()).loses("t", "x").check().expect_err("a counter");
-    assert!(matches!(violation, Violation::Nondeterministic { direction: Direction::Down, .. }), "{violation:?}");
+    let violation = Laws::<CountsDown>::over(layout())
+        .loses("t", "x")
+        .check()
+        .expect_err("a counter");
+    assert!(
+        matches!(
+            violation,
+            Violation::Nondeterministic {
+                direction: Direction::Down,
+                ..
+            }
+        ),
+        "{violation:?}"
+    );
 }
 
 #[test]
 fn step_that_depends_on_other_units_is_a_violation() {
     thread_local!(static CALLS: Cell<u64> = const { Cell::new(0) });
-    // Batches of two units, of which the second is treated differently, however often the batch runs.
+    // Batches of two units, of which the second is treated differently, however often the batch
+    // runs.
     migration!(
         EverySecond,
         edits_text(),
         |unit| {
             CALLS.set(CALLS.get() + 1);
-            let text = if CALLS.get().is_multiple_of(2) { "even" } else { "odd" };
+            let text = if CALLS.get().is_multiple_of(2) {
+                "even"
+            } else {
+                "odd"
+            };
             unit.rows("t")?.try_for_each(|row| row.set_text("x", text))
         },
         nothing
     );
-    let laws = (1..20).map(|seed| Laws::<EverySecond>::over(layout()).loses("t", "x").units(2).seed(seed));
+    let laws = (1..20).map(|seed| {
+        Laws::<EverySecond>::over(layout())
+            .loses("t", "x")
+            .units(2)
+            .seed(seed)
+    });
     let violations: Vec<_> = laws.filter_map(|laws| laws.check().err()).collect();
-    assert!(violations.iter().any(|violation| matches!(violation, Violation::BatchDependent { .. })), "{violations:?}");
+    assert!(
+        violations
+            .iter()
+            .any(|violation| matches!(violation, Violation::BatchDependent { .. })),
+        "{violations:?}"
+    );
 }
 
 #[test]
 fn up_that_is_not_idempotent_is_a_violation() {
     migration!(Grows, edits_text(), |unit| append(unit, "!"), nothing);
-    let violation = Laws::<Grows>::over(layout()).loses("t", "x").check().expect_err("growth");
-    assert!(matches!(violation, Violation::NotIdempotent { .. }), "{violation:?}");
+    let violation = Laws::<Grows>::over(layout())
+        .loses("t", "x")
+        .check()
+        .expect_err("growth");
+    assert!(
+        matches!(violation, Violation::NotIdempotent { .. }),
+        "{violation:?}"
+    );
     migration!(
         GrowsOnce,
         edits_text(),
         |unit| {
-            let done =
-                unit.rows("t")?.any(|row| row.text_or_null("x").is_ok_and(|x| x.is_some_and(|x| x.ends_with('!'))));
-            if done { Err(Refused::new("done already")) } else { append(unit, "!") }
+            let done = unit.rows("t")?.any(|row| {
+                row.text_or_null("x")
+                    .is_ok_and(|x| x.is_some_and(|x| x.ends_with('!')))
+            });
+            if done {
+                Err(Refused::new("done already"))
+            } else {
+                append(unit, "!")
+            }
         },
         nothing
     );
-    Laws::<GrowsOnce>::over(layout()).loses("t", "x").check().expect("the second time is refused");
+    Laws::<GrowsOnce>::over(layout())
+        .loses("t", "x")
+        .check()
+        .expect("the second time is refused");
 }
 
 #[test]
 fn refusal_is_a_violation_unless_allowed() {
-    migration!(Picky, edits_text(), |unit| unit.rows("t")?.try_for_each(|row| row.text("x").map(drop)), nothing);
-    let violation = Laws::<Picky>::over(layout()).check().expect_err("a refusal");
-    assert!(matches!(&violation, Violation::Refuses { reason, .. } if reason == "`x` of `t` is NULL"), "{violation:?}");
-    Laws::<Picky>::over(layout()).may_refuse().check().expect("refusals are allowed");
+    migration!(
+        Picky,
+        edits_text(),
+        |unit| unit.rows("t")?.try_for_each(|row| row.text("x").map(drop)),
+        nothing
+    );
+    let violation = Laws::<Picky>::over(layout())
+        .check()
+        .expect_err("a refusal");
+    assert!(
+        matches!(&violation, Violation::Refuses { reason, .. } if reason == "`x` of `t` is NULL"),
+        "{violation:?}"
+    );
+    Laws::<Picky>::over(layout())
+        .may_refuse()
+        .check()
+        .expect("refusals are allowed");
 }
 
 #[test]
 fn null_and_empty_are_different_values() {
     migration!(Swaps, edits_text(), swap_null_and_empty, nothing);
     let violation = Laws::<Swaps>::over(layout()).check().expect_err("a swap");
-    assert!(matches!(violation, Violation::NotIdempotent { .. } | Violation::RoundTrip { .. }), "{violation:?}");
+    assert!(
+        matches!(
+            violation,
+            Violation::NotIdempotent { .. } | Violation::RoundTrip { .. }
+        ),
+        "{violation:?}"
+    );
 }
 
 #[test]
@@ -180,64 +281,157 @@ fn written_column_of_unknown_kind_is_a_violation() {
     fn manifest() -> Manifest {
         Manifest::new(2, "test").up(Access::to("t").writes(["b"]))
     }
-    migration!(Untyped, manifest(), |unit| unit.rows("t")?.try_for_each(|row| row.set_null("b")), nothing);
-    let violation = Laws::<Untyped>::over(layout()).check().expect_err("no kind");
-    assert!(violation.to_string().ends_with("declare it as `Write::boolean(\"b\")`"), "{violation}");
+    migration!(
+        Untyped,
+        manifest(),
+        |unit| unit.rows("t")?.try_for_each(|row| row.set_null("b")),
+        nothing
+    );
+    let violation = Laws::<Untyped>::over(layout())
+        .check()
+        .expect_err("no kind");
+    assert!(
+        violation
+            .to_string()
+            .ends_with("declare it as `Write::boolean(\"b\")`"),
+        "{violation}"
+    );
     migration!(
         Mistyped,
         Manifest::new(2, "test").up(Access::to("t").writes([Write::text("b")])),
         |unit| unit.rows("t")?.try_for_each(|row| row.set_null("b")),
         nothing
     );
-    let violation = Laws::<Mistyped>::over(layout()).check().expect_err("a wrong kind");
+    let violation = Laws::<Mistyped>::over(layout())
+        .check()
+        .expect_err("a wrong kind");
     assert_eq!(violation.to_string(), "the manifest: up writes `b` as text");
-    migration!(Nowhere, Manifest::new(2, "test").up(Access::to("u").writes(["b"])), nothing, nothing);
-    let violation = Laws::<Nowhere>::over(layout()).check().expect_err("no table");
-    assert_eq!(violation.to_string(), "the manifest: up names `u`, which is not there");
-    migration!(Missing, Manifest::new(2, "test").up(Access::to("t").writes(["c"])), nothing, nothing);
-    let violation = Laws::<Missing>::over(layout()).check().expect_err("no column");
-    assert_eq!(violation.to_string(), "the manifest: up writes `c` of `t`, which is not there");
+    migration!(
+        Nowhere,
+        Manifest::new(2, "test").up(Access::to("u").writes(["b"])),
+        nothing,
+        nothing
+    );
+    let violation = Laws::<Nowhere>::over(layout())
+        .check()
+        .expect_err("no table");
+    assert_eq!(
+        violation.to_string(),
+        "the manifest: up names `u`, which is not there"
+    );
+    migration!(
+        Missing,
+        Manifest::new(2, "test").up(Access::to("t").writes(["c"])),
+        nothing,
+        nothing
+    );
+    let violation = Laws::<Missing>::over(layout())
+        .check()
+        .expect_err("no column");
+    assert_eq!(
+        violation.to_string(),
+        "the manifest: up writes `c` of `t`, which is not there"
+    );
 }
 
 #[test]
 fn dropped_columns_and_tables_are_restored() {
     migration!(
         Drops,
-        Manifest::new(2, "test").drop_column("t", "x").rename_column("t", "b", "c").rename_table("t", "u"),
+        Manifest::new(2, "test")
+            .drop_column("t", "x")
+            .rename_column("t", "b", "c")
+            .rename_table("t", "u"),
         nothing,
         nothing
     );
-    Laws::<Drops>::over(layout()).check().expect("the host saves what is dropped");
-    migration!(DropsAll, Manifest::new(2, "test").drop_table("t"), nothing, nothing);
-    Laws::<DropsAll>::over(layout()).check().expect("the host saves what is dropped");
-    migration!(OneWay, Manifest::new(2, "test").drop_column("t", "x").irreversible(), nothing, nothing);
-    Laws::<OneWay>::over(layout()).check().expect("there is no round trip to check");
+    Laws::<Drops>::over(layout())
+        .check()
+        .expect("the host saves what is dropped");
+    migration!(
+        DropsAll,
+        Manifest::new(2, "test").drop_table("t"),
+        nothing,
+        nothing
+    );
+    Laws::<DropsAll>::over(layout())
+        .check()
+        .expect("the host saves what is dropped");
+    migration!(
+        OneWay,
+        Manifest::new(2, "test")
+            .drop_column("t", "x")
+            .irreversible(),
+        nothing,
+        nothing
+    );
+    Laws::<OneWay>::over(layout())
+        .check()
+        .expect("there is no round trip to check");
 }
 
 #[test]
 fn residue_that_belongs_to_no_record_is_a_violation() {
     migration!(Leaves, edits_text().leaves_residue(), nothing, nothing);
-    let violation = Laws::<Leaves>::over(layout()).check().expect_err("any record would get the residue");
-    assert_eq!(violation, Violation::Unbound { direction: Direction::Up });
-    Laws::<Leaves>::over(with_epoch(Column::varchar("modification_tag_epoch", 255))).check().expect("a bound residue");
-    let sealed = Laws::<Leaves>::over(with_epoch(Column::text("modification_tag_epoch").sealed())).check();
-    assert!(matches!(sealed, Err(Violation::Unbound { .. })), "{sealed:?}");
+    let violation = Laws::<Leaves>::over(layout())
+        .check()
+        .expect_err("any record would get the residue");
+    assert_eq!(
+        violation,
+        Violation::Unbound {
+            direction: Direction::Up
+        }
+    );
+    Laws::<Leaves>::over(with_epoch(Column::varchar("modification_tag_epoch", 255)))
+        .check()
+        .expect("a bound residue");
+    let sealed =
+        Laws::<Leaves>::over(with_epoch(Column::text("modification_tag_epoch").sealed())).check();
+    assert!(
+        matches!(sealed, Err(Violation::Unbound { .. })),
+        "{sealed:?}"
+    );
     fn one_way() -> Manifest {
-        Manifest::new(2, "test").up(Access::to("t").reads(["x"]).writes(["x"])).leaves_residue().irreversible()
+        Manifest::new(2, "test")
+            .up(Access::to("t").reads(["x"]).writes(["x"]))
+            .leaves_residue()
+            .irreversible()
     }
     migration!(OneWay, one_way(), nothing, nothing);
-    Laws::<OneWay>::over(layout()).check().expect("there is no way back");
+    Laws::<OneWay>::over(layout())
+        .check()
+        .expect("there is no way back");
 }
 
 #[test]
 fn host_saves_no_column_that_the_migration_computes() {
-    // `up` writes the column, so the host does not save it when `down` drops it: the migration has to.
+    // `up` writes the column, so the host does not save it when `down` drops it: the migration has
+    // to.
     fn manifest() -> Manifest {
         let column = Column::boolean("c").nullable();
-        Manifest::new(2, "test").add_column("t", column).up(Access::to("t").writes(["c"])).leaves_residue()
+        Manifest::new(2, "test")
+            .add_column("t", column)
+            .up(Access::to("t").writes(["c"]))
+            .leaves_residue()
     }
-    migration!(Forgets, manifest(), |unit| unit.rows("t")?.try_for_each(|row| row.set_boolean("c", true)), nothing);
+    migration!(
+        Forgets,
+        manifest(),
+        |unit| unit
+            .rows("t")?
+            .try_for_each(|row| row.set_boolean("c", true)),
+        nothing
+    );
     let laws = Laws::<Forgets>::over(with_epoch(Column::varchar("modification_tag_epoch", 255)));
     let violation = laws.check().expect_err("a loss on the way down");
-    assert!(matches!(violation, Violation::RoundTrip { direction: Direction::Down, .. }), "{violation:?}");
+    assert!(
+        matches!(
+            violation,
+            Violation::RoundTrip {
+                direction: Direction::Down,
+                ..
+            }
+        ),
+        "{violation:?}"
+    );
 }

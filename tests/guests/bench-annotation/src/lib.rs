@@ -7,7 +7,11 @@ pub struct TouchAnnotation;
 
 impl Migration for TouchAnnotation {
     fn manifest() -> Manifest {
-        let annotation = || Access::to("desired_lrps").reads(["annotation"]).writes(["annotation"]);
+        let annotation = || {
+            Access::to("desired_lrps")
+                .reads(["annotation"])
+                .writes(["annotation"])
+        };
         Manifest::new(1_900_000_001, "touch-annotation")
             .summary("Appends a dot to desired_lrps.annotation")
             .up(annotation())

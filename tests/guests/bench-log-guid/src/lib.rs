@@ -7,7 +7,11 @@ pub struct TouchLogGuid;
 
 impl Migration for TouchLogGuid {
     fn manifest() -> Manifest {
-        let log_guid = || Access::to("desired_lrps").reads(["log_guid"]).writes(["log_guid"]);
+        let log_guid = || {
+            Access::to("desired_lrps")
+                .reads(["log_guid"])
+                .writes(["log_guid"])
+        };
         Manifest::new(1_900_000_002, "touch-log-guid")
             .summary("Appends a dot to desired_lrps.log_guid")
             .up(log_guid())

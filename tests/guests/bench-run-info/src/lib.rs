@@ -1,4 +1,5 @@
-//! Benchmark: rewrites the encrypted message of every row, up and down: decrypt, decode, encode, encrypt.
+//! Benchmark: rewrites the encrypted message of every row, up and down: decrypt, decode, encode,
+//! encrypt.
 
 use bbs_sdk::{Access, Manifest, Migration, Refused, Run, Unit, export_migration, wire};
 
@@ -10,7 +11,11 @@ const FIELD: u32 = 4000;
 
 impl Migration for RewriteRunInfo {
     fn manifest() -> Manifest {
-        let run_info = || Access::to("desired_lrps").reads(["run_info"]).writes(["run_info"]);
+        let run_info = || {
+            Access::to("desired_lrps")
+                .reads(["run_info"])
+                .writes(["run_info"])
+        };
         Manifest::new(1_900_000_003, "rewrite-run-info")
             .summary("Puts a field into desired_lrps.run_info")
             .up(run_info())

@@ -18,11 +18,16 @@ impl Guest for Chatty {
         };
         Manifest {
             serves: ApiVersion { major: 0, minor: 9 },
-            onto: ApiVersion { major: 0, minor: 10 },
+            onto: ApiVersion {
+                major: 0,
+                minor: 10,
+            },
             side: None,
             name: "chatty".into(),
             summary: "Calls the next version as the method name says.".into(),
-            methods: ["Once", "Twice", "Never", "Forever", "Loop", "Trap", "Grow"].map(method).into(),
+            methods: ["Once", "Twice", "Never", "Forever", "Loop", "Trap", "Grow"]
+                .map(method)
+                .into(),
             hides: vec![],
         }
     }
@@ -51,7 +56,9 @@ impl Guest for Chatty {
                     kept.push(black_box(vec![1_u8; 1 << 20]));
                 }
             }
-            other => Err(Fault { reason: format!("no method {other}") }),
+            other => Err(Fault {
+                reason: format!("no method {other}"),
+            }),
         }
     }
 

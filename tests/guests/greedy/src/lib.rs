@@ -1,5 +1,6 @@
-//! A migration after the default ones that misbehaves in the way that the domain of the first task of a batch names: it
-//! takes more memory than a batch may, each result within the limits of one call, or does not end, or returns other rows.
+//! A migration after the default ones that misbehaves in the way that the domain of the first task
+//! of a batch names: it takes more memory than a batch may, each result within the limits of one
+//! call, or does not end, or returns other rows.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
@@ -66,9 +67,19 @@ impl Guest for Greedy {
 /// Fails for many tasks, returns as much as it may for two, and refuses a single one.
 fn halves(units: usize) -> Result<Outcome, Fault> {
     match units {
-        1 => Ok(tasks(1, 1, 0, vec![Refusal { unit: 0, reason: "it is alone".into() }])),
+        1 => Ok(tasks(
+            1,
+            1,
+            0,
+            vec![Refusal {
+                unit: 0,
+                reason: "it is alone".into(),
+            }],
+        )),
         2 => Ok(tasks(2, 1, RESULT_BYTES / 2, vec![])),
-        _ => Err(Fault { reason: "there are too many".into() }),
+        _ => Err(Fault {
+            reason: "there are too many".into(),
+        }),
     }
 }
 
@@ -77,14 +88,27 @@ fn tasks(units: usize, rows: usize, label_bytes: usize, refused: Vec<Refusal>) -
     let count = units * rows;
     let shape = Shape {
         unit_offsets: (0..=units).map(|unit| (unit * rows) as u32).collect(),
-        origins: (0..units as u32).flat_map(|unit| std::iter::repeat_n(unit, rows)).collect(),
+        origins: (0..units as u32)
+            .flat_map(|unit| std::iter::repeat_n(unit, rows))
+            .collect(),
     };
     let labels = Column {
-        validity: if label_bytes == 0 { vec![0; count.div_ceil(8)] } else { vec![] },
+        validity: if label_bytes == 0 {
+            vec![0; count.div_ceil(8)]
+        } else {
+            vec![]
+        },
         offsets: (0..=count).map(|row| (row * label_bytes) as u32).collect(),
         values: vec![b'x'; count * label_bytes],
     };
-    Outcome { tables: vec![Written { shape: Some(shape), columns: vec![labels] }], refused, residue: vec![] }
+    Outcome {
+        tables: vec![Written {
+            shape: Some(shape),
+            columns: vec![labels],
+        }],
+        refused,
+        residue: vec![],
+    }
 }
 
 export!(Greedy);

@@ -1,5 +1,6 @@
-//! API 1.2-hostile, a side shape of 1.2, which stands beside any line of translators: its event streams fail, once an
-//! event has the payload that says so, its list never ends, and its calls use what a chain has of stack and of calls.
+//! API 1.2-hostile, a side shape of 1.2, which stands beside any line of translators: its event
+//! streams fail, once an event has the payload that says so, its list never ends, and its calls use
+//! what a chain has of stack and of calls.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/translator-0.1.0", world: "translator" });
 
@@ -15,7 +16,8 @@ const LARGE_EVENT: usize = 30 << 20;
 /// Frames on the stack below a call of `next`, for most of what an instance may have.
 const FRAMES: u32 = 5_000;
 
-/// Calls the next version from deep in the stack: `Deep` as often as the request says, and then the native `Ping`.
+/// Calls the next version from deep in the stack: `Deep` as often as the request says, and then the
+/// native `Ping`.
 fn deep(frames: u32, request: &[u8]) -> Result<Vec<u8>, Fault> {
     if frames > 0 {
         let answer = deep(std::hint::black_box(frames) - 1, request)?;
@@ -38,7 +40,12 @@ impl Guest for Hostile {
             path: name.to_lowercase(),
             answer: Answer::Events("TaskEventStream_r1".into()),
         };
-        let list = Method { name: "Spins".into(), verb: Verb::Post, path: "spins".into(), answer: Answer::Pages };
+        let list = Method {
+            name: "Spins".into(),
+            verb: Verb::Post,
+            path: "spins".into(),
+            answer: Answer::Pages,
+        };
         let call = |name: &str| Method {
             name: name.into(),
             verb: Verb::Post,
@@ -51,11 +58,20 @@ impl Guest for Hostile {
             side: Some("hostile".into()),
             name: "hostile".into(),
             summary: "Fails as the name of the method says.".into(),
-            methods: ["Same", "Twice", "Swells", "Traps", "Loops", "Forges", "Refuses"]
-                .map(method)
-                .into_iter()
-                .chain([list, call("Once"), call("Forever"), call("Deep"), call("Grows"), call("Explains")])
-                .collect(),
+            methods: [
+                "Same", "Twice", "Swells", "Traps", "Loops", "Forges", "Refuses",
+            ]
+            .map(method)
+            .into_iter()
+            .chain([
+                list,
+                call("Once"),
+                call("Forever"),
+                call("Deep"),
+                call("Grows"),
+                call("Explains"),
+            ])
+            .collect(),
             hides: vec![],
         }
     }
@@ -73,7 +89,9 @@ impl Guest for Hostile {
                     kept.push(std::hint::black_box(vec![1_u8; 1 << 20]));
                 }
             }
-            "Explains" => Err(Fault { reason: "a\nline\u{1b}[31m ".repeat(2 << 20) }),
+            "Explains" => Err(Fault {
+                reason: "a\nline\u{1b}[31m ".repeat(2 << 20),
+            }),
             _ => {
                 next::call("Tasks_r3", &request)?;
                 loop {
@@ -90,7 +108,9 @@ impl Guest for Hostile {
             events.extend(again);
         }
         if method == "Swells" {
-            events.iter_mut().for_each(|event| event.payload = vec![b'x'; LARGE_EVENT]);
+            events
+                .iter_mut()
+                .for_each(|event| event.payload = vec![b'x'; LARGE_EVENT]);
             return Ok(events);
         }
         if events.iter().all(|event| !event.payload.ends_with(MARKER)) {
@@ -105,7 +125,9 @@ impl Guest for Hostile {
                 events[0].name = "forged\ndata: forged".into();
                 Ok(events)
             }
-            "Refuses" => Err(Fault { reason: "refused on request".into() }),
+            "Refuses" => Err(Fault {
+                reason: "refused on request".into(),
+            }),
             _ => Ok(events),
         }
     }

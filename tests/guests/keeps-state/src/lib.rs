@@ -42,9 +42,22 @@ impl Guest for KeepsState {
 
     fn up(_run: Run, batch: Batch) -> Result<Outcome, Fault> {
         let rows = batch.tables[0].columns[0].offsets.len() - 1;
-        let values = (0..rows).flat_map(|_| CALLS.fetch_add(1, Ordering::Relaxed).to_le_bytes()).collect();
-        let sizes = Column { validity: vec![], offsets: vec![], values };
-        Ok(Outcome { tables: vec![Written { shape: None, columns: vec![sizes] }], refused: vec![], residue: vec![] })
+        let values = (0..rows)
+            .flat_map(|_| CALLS.fetch_add(1, Ordering::Relaxed).to_le_bytes())
+            .collect();
+        let sizes = Column {
+            validity: vec![],
+            offsets: vec![],
+            values,
+        };
+        Ok(Outcome {
+            tables: vec![Written {
+                shape: None,
+                columns: vec![sizes],
+            }],
+            refused: vec![],
+            residue: vec![],
+        })
     }
 
     fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {

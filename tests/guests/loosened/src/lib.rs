@@ -1,5 +1,6 @@
-//! A migration after `unstorable` that loosens the layout, without row functions: its table `task_marks` holds rows that the version
-//! before cannot hold. It also indexes rows where they are.
+//! A migration after `unstorable` that loosens the layout, without row functions: its table
+//! `task_marks` holds rows that the version before cannot hold. It also indexes rows where they
+//! are.
 
 use bbs_sdk::{Column, Manifest, Migration, export_migration};
 

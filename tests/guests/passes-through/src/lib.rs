@@ -1,4 +1,5 @@
-//! Returns the columns of its input, one in `up` and two in `down`: measures the cost of a call into the sandbox.
+//! Returns the columns of its input, one in `up` and two in `down`: measures the cost of a call
+//! into the sandbox.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
@@ -11,7 +12,12 @@ impl Guest for PassesThrough {
     fn describe() -> Manifest {
         let access = |columns: &[&str]| {
             let columns: Vec<String> = columns.iter().map(|column| (*column).into()).collect();
-            vec![Access { table: "things".into(), reads: columns.clone(), writes: columns, reshapes: false }]
+            vec![Access {
+                table: "things".into(),
+                reads: columns.clone(),
+                writes: columns,
+                reshapes: false,
+            }]
         };
         Manifest {
             version: 100,
@@ -36,8 +42,19 @@ impl Guest for PassesThrough {
 }
 
 fn back(batch: Batch) -> Outcome {
-    let tables = batch.tables.into_iter().map(|table| Written { shape: None, columns: table.columns }).collect();
-    Outcome { tables, refused: vec![], residue: vec![] }
+    let tables = batch
+        .tables
+        .into_iter()
+        .map(|table| Written {
+            shape: None,
+            columns: table.columns,
+        })
+        .collect();
+    Outcome {
+        tables,
+        refused: vec![],
+        residue: vec![],
+    }
 }
 
 export!(PassesThrough);

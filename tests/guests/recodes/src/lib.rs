@@ -1,5 +1,5 @@
-//! Decodes each `text` as the run info of a desired LRP and encodes it again. The work is a plain function that the
-//! benchmark also runs outside of the sandbox.
+//! Decodes each `text` as the run info of a desired LRP and encodes it again. The work is a plain
+//! function that the benchmark also runs outside of the sandbox.
 
 use bbs_proto::models::DesiredLrpRunInfo;
 use prost::Message;
@@ -8,7 +8,8 @@ use prost::Message;
 pub fn recode(offsets: &[u32], values: &[u8]) -> (Vec<u32>, Vec<u8>) {
     let (mut new_offsets, mut new_values) = (vec![0], Vec::with_capacity(values.len()));
     for ends in offsets.windows(2) {
-        let message = DesiredLrpRunInfo::decode(&values[ends[0] as usize..ends[1] as usize]).expect("a run info");
+        let message = DesiredLrpRunInfo::decode(&values[ends[0] as usize..ends[1] as usize])
+            .expect("a run info");
         message.encode(&mut new_values).expect("a vector grows");
         new_offsets.push(new_values.len() as u32);
     }
@@ -32,7 +33,12 @@ mod component {
                 name: "recodes".into(),
                 summary: "Decodes and encodes each text.".into(),
                 changes: vec![],
-                up: vec![Access { table: "things".into(), reads: columns.clone(), writes: columns, reshapes: false }],
+                up: vec![Access {
+                    table: "things".into(),
+                    reads: columns.clone(),
+                    writes: columns,
+                    reshapes: false,
+                }],
                 down: vec![],
                 reversible: true,
                 leaves_residue: false,
@@ -43,9 +49,20 @@ mod component {
         fn up(_run: Run, batch: Batch) -> Result<Outcome, Fault> {
             let text = &batch.tables[0].columns[0];
             let (offsets, values) = super::recode(&text.offsets, &text.values);
-            let column = Column { validity: vec![], offsets, values };
-            let tables = vec![Written { shape: None, columns: vec![column] }];
-            Ok(Outcome { tables, refused: vec![], residue: vec![] })
+            let column = Column {
+                validity: vec![],
+                offsets,
+                values,
+            };
+            let tables = vec![Written {
+                shape: None,
+                columns: vec![column],
+            }];
+            Ok(Outcome {
+                tables,
+                refused: vec![],
+                residue: vec![],
+            })
         }
 
         fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {

@@ -21,7 +21,10 @@ impl Guest for Things {
             summary: "Creates the table of things.".into(),
             changes: vec![Change::CreateTable(Table {
                 name: "things".into(),
-                columns: vec![column("id", ColumnType::Varchar(255)), column("text", ColumnType::LongText)],
+                columns: vec![
+                    column("id", ColumnType::Varchar(255)),
+                    column("text", ColumnType::LongText),
+                ],
                 primary_key: vec!["id".into()],
                 indexes: vec![],
                 partition_key: Some("id".into()),

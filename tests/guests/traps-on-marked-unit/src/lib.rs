@@ -1,5 +1,5 @@
-//! Traps on every batch with a row whose text is `trap`; otherwise writes the length of each text. Tests the bisection of
-//! failing batches.
+//! Traps on every batch with a row whose text is `trap`; otherwise writes the length of each text.
+//! Tests the bisection of failing batches.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
@@ -45,8 +45,19 @@ impl Guest for TrapsOnMarkedUnit {
             assert_ne!(value, b"trap", "a marked unit");
             values.extend((value.len() as u64).to_le_bytes());
         }
-        let sizes = Column { validity: vec![], offsets: vec![], values };
-        Ok(Outcome { tables: vec![Written { shape: None, columns: vec![sizes] }], refused: vec![], residue: vec![] })
+        let sizes = Column {
+            validity: vec![],
+            offsets: vec![],
+            values,
+        };
+        Ok(Outcome {
+            tables: vec![Written {
+                shape: None,
+                columns: vec![sizes],
+            }],
+            refused: vec![],
+            residue: vec![],
+        })
     }
 
     fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {

@@ -1,5 +1,6 @@
-//! A migration after the default ones whose results a database cannot store, in the way that the domain of a task names:
-//! `nul` and `long` in its label, the others in its mark, its note or its residue.
+//! A migration after the default ones whose results a database cannot store, in the way that the
+//! domain of a task names: `nul` and `long` in its label, the others in its mark, its note or its
+//! residue.
 
 use bbs_sdk::{Access, Column, Manifest, Migration, Refused, Run, Table, Unit, export_migration};
 
@@ -26,8 +27,12 @@ impl Migration for Unstorable {
             .summary("Labels and marks tasks")
             .add_column("tasks", Column::varchar("label", 10).nullable())
             .create_table(marks)
-            .up(Access::to("tasks").reads(["guid", "domain"]).writes(["label"]))
-            .up(Access::to(MARKS).writes(["mark", "guid", "note"]).reshapes())
+            .up(Access::to("tasks")
+                .reads(["guid", "domain"])
+                .writes(["label"]))
+            .up(Access::to(MARKS)
+                .writes(["mark", "guid", "note"])
+                .reshapes())
             .down(Access::to("tasks").reads(["guid"]))
             .leaves_residue()
     }
@@ -72,7 +77,9 @@ impl Migration for Unstorable {
 
 /// Characters of four bytes that no compression makes shorter.
 fn wide(seed: &str) -> String {
-    let mut state = seed.bytes().fold(1_u32, |state, byte| state.wrapping_mul(31).wrapping_add(byte.into()));
+    let mut state = seed.bytes().fold(1_u32, |state, byte| {
+        state.wrapping_mul(31).wrapping_add(byte.into())
+    });
     let mut next = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         char::from_u32(0x2_0000 + (state >> 16) % 0xa000).unwrap_or('🙂')

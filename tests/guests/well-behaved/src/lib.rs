@@ -1,5 +1,5 @@
-//! Adds the column `size` to `things`: `up` writes the length of `text`, `down` declares no access. Written against the
-//! WIT contract without the SDK, to test the contract itself.
+//! Adds the column `size` to `things`: `up` writes the length of `text`, `down` declares no access.
+//! Written against the WIT contract without the SDK, to test the contract itself.
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
@@ -39,9 +39,24 @@ impl Guest for WellBehaved {
 
     fn up(_run: Run, batch: Batch) -> Result<Outcome, Fault> {
         let text = &batch.tables[0].columns[0];
-        let values = text.offsets.windows(2).flat_map(|ends| u64::from(ends[1] - ends[0]).to_le_bytes()).collect();
-        let sizes = Column { validity: vec![], offsets: vec![], values };
-        Ok(Outcome { tables: vec![Written { shape: None, columns: vec![sizes] }], refused: vec![], residue: vec![] })
+        let values = text
+            .offsets
+            .windows(2)
+            .flat_map(|ends| u64::from(ends[1] - ends[0]).to_le_bytes())
+            .collect();
+        let sizes = Column {
+            validity: vec![],
+            offsets: vec![],
+            values,
+        };
+        Ok(Outcome {
+            tables: vec![Written {
+                shape: None,
+                columns: vec![sizes],
+            }],
+            refused: vec![],
+            residue: vec![],
+        })
     }
 
     fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {

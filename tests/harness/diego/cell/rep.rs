@@ -1,4 +1,5 @@
-//! The rep's HTTP API for the host: stop a container, cancel a task, update the routes and tags of a container.
+//! The rep's HTTP API for the host: stop a container, cancel a task, update the routes and tags of
+//! a container.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,10 +35,19 @@ struct InternalRoute {
 
 pub(super) fn router(inner: Arc<Inner>) -> Router {
     Router::new()
-        .route("/v1/lrps/{process_guid}/instances/{instance_guid}/stop", post(stop))
-        .route("/v2/lrps/{process_guid}/instances/{instance_guid}", put(update))
+        .route(
+            "/v1/lrps/{process_guid}/instances/{instance_guid}/stop",
+            post(stop),
+        )
+        .route(
+            "/v2/lrps/{process_guid}/instances/{instance_guid}",
+            put(update),
+        )
         .route("/v1/tasks/{task_guid}/cancel", post(cancel))
-        .layer(middleware::from_fn_with_state(Arc::clone(&inner), inject_faults))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&inner),
+            inject_faults,
+        ))
         .with_state(inner)
 }
 
@@ -48,10 +58,20 @@ async fn inject_faults(State(inner): Rep, request: Request, next: Next) -> Respo
     }
 }
 
-async fn stop(State(inner): Rep, Path((process_guid, instance_guid)): Path<(String, String)>) -> StatusCode {
+async fn stop(
+    State(inner): Rep,
+    Path((process_guid, instance_guid)): Path<(String, String)>,
+) -> StatusCode {
     let (process_guid, instance_guid) = (process_guid.into_bytes(), instance_guid.into_bytes());
-    let found = inner.state().containers.keys().find(|key| matches_guids(key, &process_guid, &instance_guid)).cloned();
-    let Some(key) = found else { return StatusCode::NOT_FOUND };
+    let found = inner
+        .state()
+        .containers
+        .keys()
+        .find(|key| matches_guids(key, &process_guid, &instance_guid))
+        .cloned();
+    let Some(key) = found else {
+        return StatusCode::NOT_FOUND;
+    };
     inner.trace.stop(&process_guid, &instance_guid);
     tokio::spawn(async move {
         if let Some(container) = inner.end(&key) {
@@ -71,17 +91,27 @@ async fn update(
     Path((process_guid, instance_guid)): Path<(String, String)>,
     body: Bytes,
 ) -> StatusCode {
-    let Ok(update) = serde_json::from_slice::<Update>(&body) else { return StatusCode::BAD_REQUEST };
+    let Ok(update) = serde_json::from_slice::<Update>(&body) else {
+        return StatusCode::BAD_REQUEST;
+    };
     if update.process_guid != process_guid || update.instance_guid != instance_guid {
         return StatusCode::BAD_REQUEST;
     }
-    let key =
-        ContainerKey { process_guid: process_guid.into(), index: update.index, instance_guid: instance_guid.into() };
+    let key = ContainerKey {
+        process_guid: process_guid.into(),
+        index: update.index,
+        instance_guid: instance_guid.into(),
+    };
     {
         let mut state = inner.state();
-        let Some(container) = state.containers.get_mut(&key) else { return StatusCode::NOT_FOUND };
+        let Some(container) = state.containers.get_mut(&key) else {
+            return StatusCode::NOT_FOUND;
+        };
         if let Some(routes) = update.internal_routes {
-            container.known_by.internal_routes = routes.into_iter().map(|route| route.hostname.into_bytes()).collect();
+            container.known_by.internal_routes = routes
+                .into_iter()
+                .map(|route| route.hostname.into_bytes())
+                .collect();
         }
         if let Some(tags) = update.metric_tags {
             let text = |(key, value): (String, String)| (key.into_bytes(), value.into_bytes());

@@ -1,5 +1,5 @@
-//! The Diego around the host under attack: an auctioneer and cells that run what the load desires, and a receiver of the
-//! callbacks of tasks. An attack makes some of them hostile for a while.
+//! The Diego around the host under attack: an auctioneer and cells that run what the load desires,
+//! and a receiver of the callbacks of tasks. An attack makes some of them hostile for a while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,15 +63,33 @@ impl AttackedDiego {
         let host = tokio::task::block_in_place(|| installation.serve());
         let home = BbsClient::new(trust.client(), host.address);
         for domain in [DOMAIN, controller::DOMAIN] {
-            let freshness = proto::UpsertDomainRequest { domain: domain.to_vec(), ttl: 0 };
-            let fresh = home.submit::<proto::UpsertDomainResponse>("/v1/domains/upsert", &freshness).await;
+            let freshness = proto::UpsertDomainRequest {
+                domain: domain.to_vec(),
+                ttl: 0,
+            };
+            let fresh = home
+                .submit::<proto::UpsertDomainResponse>("/v1/domains/upsert", &freshness)
+                .await;
             assert_eq!(fresh, Ok(()));
         }
-        let cells = (0..CELLS).map(|number| Cell::start(number, &trust, &home, &locket, SYNC_INTERVAL, &trace));
+        let cells = (0..CELLS)
+            .map(|number| Cell::start(number, &trust, &home, &locket, SYNC_INTERVAL, &trace));
         let cells: Vec<_> = cells.collect();
         auctioneer.auction_among(home.clone(), cells.clone());
         let (receiver, of_modules) = (Receiver::start(&trust), Mutex::default());
-        (Arc::new(Self { trust, home, installation, packages, of_modules, auctioneer, cells, receiver }), host)
+        (
+            Arc::new(Self {
+                trust,
+                home,
+                installation,
+                packages,
+                of_modules,
+                auctioneer,
+                cells,
+                receiver,
+            }),
+            host,
+        )
     }
 
     /// Containers of all cells.
@@ -91,21 +109,40 @@ impl AttackedDiego {
     pub fn hostile(&self, peer: Peer, behaviour: Behaviour) -> Hostile<'_> {
         let switches = self.switches(peer);
         switches.iter().for_each(|switch| switch.set(behaviour));
-        Hostile { before: counted(&switches, behaviour), switches, behaviour }
+        Hostile {
+            before: counted(&switches, behaviour),
+            switches,
+            behaviour,
+        }
     }
 
-    /// Desires a task that a cell runs, or one that has to be cancelled. With a callback to the receiver unless it is such.
+    /// Desires a task that a cell runs, or one that has to be cancelled. With a callback to the
+    /// receiver unless it is such.
     pub async fn desire_task(&self, guid: &str, domain: &str, variable_bytes: usize) {
-        let run = proto::RunAction { path: b"/task".to_vec(), user: b"vcap".to_vec(), ..Default::default() };
-        let variable = proto::EnvironmentVariable { name: b"LARGE".to_vec(), value: vec![b'v'; variable_bytes] };
+        let run = proto::RunAction {
+            path: b"/task".to_vec(),
+            user: b"vcap".to_vec(),
+            ..Default::default()
+        };
+        let variable = proto::EnvironmentVariable {
+            name: b"LARGE".to_vec(),
+            value: vec![b'v'; variable_bytes],
+        };
         let is_endless = guid.starts_with(ENDLESS);
         let definition = proto::TaskDefinition {
             root_fs: b"preloaded:cflinuxfs4".to_vec(),
-            action: Some(proto::Action { run_action: Some(run), ..Default::default() }),
+            action: Some(proto::Action {
+                run_action: Some(run),
+                ..Default::default()
+            }),
             memory_mb: 64,
             disk_mb: 64,
             environment_variables: vec![variable],
-            completion_callback_url: if is_endless { Vec::new() } else { self.receiver.url(guid).into() },
+            completion_callback_url: if is_endless {
+                Vec::new()
+            } else {
+                self.receiver.url(guid).into()
+            },
             ..Default::default()
         };
         let request = proto::DesireTaskRequest {
@@ -113,15 +150,27 @@ impl AttackedDiego {
             task_guid: guid.into(),
             domain: domain.into(),
         };
-        let desired = self.home.submit::<proto::TaskLifecycleResponse>("/v1/tasks/desire.r2", &request).await;
+        let desired = self
+            .home
+            .submit::<proto::TaskLifecycleResponse>("/v1/tasks/desire.r2", &request)
+            .await;
         assert_eq!(desired, Ok(()), "{guid}");
     }
 
     /// Cancels a task and deletes it.
     pub async fn delete_task(&self, guid: &str) {
-        for path in ["/v1/tasks/cancel", "/v1/tasks/resolving", "/v1/tasks/delete"] {
-            let request = proto::TaskGuidRequest { task_guid: guid.into() };
-            let done = self.home.submit::<proto::TaskLifecycleResponse>(path, &request).await;
+        for path in [
+            "/v1/tasks/cancel",
+            "/v1/tasks/resolving",
+            "/v1/tasks/delete",
+        ] {
+            let request = proto::TaskGuidRequest {
+                task_guid: guid.into(),
+            };
+            let done = self
+                .home
+                .submit::<proto::TaskLifecycleResponse>(path, &request)
+                .await;
             assert_eq!(done, Ok(()), "{path} {guid}");
         }
     }
@@ -138,14 +187,20 @@ impl Hostile<'_> {
     /// Whether the host has given up a request.
     pub fn was_given_up(&self) -> bool {
         // A request is followed to ten redirects.
-        let requests = if self.behaviour == Behaviour::Redirects { 11 } else { 1 };
+        let requests = if self.behaviour == Behaviour::Redirects {
+            11
+        } else {
+            1
+        };
         counted(&self.switches, self.behaviour) >= self.before + requests
     }
 }
 
 impl Drop for Hostile<'_> {
     fn drop(&mut self) {
-        self.switches.iter().for_each(|switch| switch.set(Behaviour::Sound));
+        self.switches
+            .iter()
+            .for_each(|switch| switch.set(Behaviour::Sound));
     }
 }
 

@@ -1,5 +1,5 @@
-//! Attacks through modules: folders that a running host is to load, and migrations of the records that it serves. Each is
-//! refused by name, and the host serves as before.
+//! Attacks through modules: folders that a running host is to load, and migrations of the records
+//! that it serves. Each is refused by name, and the host serves as before.
 
 use std::path::Path;
 use std::process::Output;
@@ -13,7 +13,8 @@ use crate::harness::modules::{greedy_add_on, guest, modules_with_greedy};
 
 /// The folder that an attack adds.
 const PACKAGE: &str = "attack";
-/// A record of a task that takes more memory than a batch may, if it is continued by as many rows as the migration returns.
+/// A record of a task that takes more memory than a batch may, if it is continued by as many rows
+/// as the migration returns.
 const LARGE_BYTES: usize = 60_000;
 
 /// Content of a hostile folder.
@@ -58,7 +59,11 @@ impl HostileFolder {
     }
 
     fn write_to(self, folder: &Path) {
-        write_folder(folder, &self.component(), matches!(self, Self::Bomb | Self::LargestCode));
+        write_folder(
+            folder,
+            &self.component(),
+            matches!(self, Self::Bomb | Self::LargestCode),
+        );
     }
 }
 
@@ -101,7 +106,11 @@ fn ended(output: &Output, cause: &'static str) -> AttackEnd {
 
 async fn run(installation: &Installation, arguments: &[&str]) -> Output {
     let mut command = tokio::process::Command::from(installation.command(arguments));
-    command.kill_on_drop(true).output().await.expect("the executable starts")
+    command
+        .kill_on_drop(true)
+        .output()
+        .await
+        .expect("the executable starts")
 }
 
 impl AttackedDiego {
@@ -110,7 +119,10 @@ impl AttackedDiego {
         let _turn = self.of_modules.lock().await;
         let _installed = InstalledAttack(self);
         folder.write_to(&self.packages.folder(PACKAGE));
-        ended(&run(&self.installation, &["module", "reload"]).await, folder.cause())
+        ended(
+            &run(&self.installation, &["module", "reload"]).await,
+            folder.cause(),
+        )
     }
 
     /// Checks what a hostile migration would do with the records, beside the host.
@@ -130,11 +142,19 @@ impl AttackedDiego {
         let installed = InstalledAttack(self);
         self.packages.install(PACKAGE, &greedy_add_on());
         let begun = run(&self.installation, &["module", "reload"]).await;
-        assert!(begun.status.success(), "{}", String::from_utf8_lossy(&begun.stderr));
+        assert!(
+            begun.status.success(),
+            "{}",
+            String::from_utf8_lossy(&begun.stderr)
+        );
         let watched = run(&self.installation, &["migrate", "watch"]).await;
         drop(installed);
         let removed = run(&self.installation, &["module", "reload"]).await;
-        assert!(removed.status.success(), "{}", String::from_utf8_lossy(&removed.stderr));
+        assert!(
+            removed.status.success(),
+            "{}",
+            String::from_utf8_lossy(&removed.stderr)
+        );
         self.delete_task(&task).await;
         ended(&watched, migration.cause())
     }
@@ -142,7 +162,8 @@ impl AttackedDiego {
     /// Desires the task that the migration meets first.
     async fn task_for(&self, migration: HostileMigration) -> String {
         let guid = format!("{ENDLESS}-{}", migration.domain());
-        self.desire_task(&guid, migration.domain(), LARGE_BYTES).await;
+        self.desire_task(&guid, migration.domain(), LARGE_BYTES)
+            .await;
         guid
     }
 }

@@ -24,13 +24,21 @@ impl InstanceLine {
         let (key, content, text) = match event {
             LrpInstanceEvent::InstanceCreated(created) => {
                 let row = created.actual_lrp.as_ref()?;
-                (row.actual_lrp_key.as_ref()?, to_value(&**created), state_of(row))
+                (
+                    row.actual_lrp_key.as_ref()?,
+                    to_value(&**created),
+                    state_of(row),
+                )
             }
             LrpInstanceEvent::InstanceRemoved(removed) => {
                 let row = removed.actual_lrp.as_ref()?;
                 let definition = printable(&row.desired_lrp_definition_id);
                 let cell = on_cell(&row.actual_lrp_instance_key);
-                (row.actual_lrp_key.as_ref()?, to_value(&**removed), format!("{definition}{cell} is gone"))
+                (
+                    row.actual_lrp_key.as_ref()?,
+                    to_value(&**removed),
+                    format!("{definition}{cell} is gone"),
+                )
             }
             LrpInstanceEvent::InstanceChanged(changed) => {
                 let text = change(changed)?;
@@ -40,7 +48,10 @@ impl InstanceLine {
                 let definition = printable(&crashed.desired_lrp_definition_id);
                 let cell = on_cell(&crashed.actual_lrp_instance_key);
                 let reason = printable(&crashed.crash_reason);
-                let text = format!("{definition}{cell} crashed, the {}. time: {reason}", crashed.crash_count);
+                let text = format!(
+                    "{definition}{cell} crashed, the {}. time: {reason}",
+                    crashed.crash_count
+                );
                 (crashed.actual_lrp_key.as_ref()?, to_value(&**crashed), text)
             }
             LrpInstanceEvent::DesiredLrpCreated(_)
@@ -48,13 +59,21 @@ impl InstanceLine {
             | LrpInstanceEvent::DesiredLrpRemoved(_) => return None,
         };
         let text = format!("  instance {}: {text}", key.index);
-        Some(Self { process_guid: key.process_guid.clone(), name: event.name(), content, text })
+        Some(Self {
+            process_guid: key.process_guid.clone(),
+            name: event.name(),
+            content,
+            text,
+        })
     }
 }
 
 /// ` on CELL`; empty for an instance without a cell.
 fn on_cell(instance: &Option<models::ActualLrpInstanceKey>) -> String {
-    let cell = instance.as_ref().map(|instance| printable(&instance.cell_id)).filter(|cell| !cell.is_empty());
+    let cell = instance
+        .as_ref()
+        .map(|instance| printable(&instance.cell_id))
+        .filter(|cell| !cell.is_empty());
     cell.map(|cell| format!(" on {cell}")).unwrap_or_default()
 }
 
@@ -70,14 +89,23 @@ fn change(changed: &models::ActualLrpInstanceChangedEvent) -> Option<String> {
     let now = state(&after.state, after.presence(), after.routable);
     let before = changed.before.as_ref();
     let was = before.map(|before| state(&before.state, before.presence(), before.routable));
-    let reason = if after.placement_error.is_empty() { "" } else { ": " };
+    let reason = if after.placement_error.is_empty() {
+        ""
+    } else {
+        ": "
+    };
     // Other changes, such as those of metric tags, are none of an update.
-    if was.as_ref() == Some(&now) && before.is_some_and(|before| before.placement_error == after.placement_error) {
+    if was.as_ref() == Some(&now)
+        && before.is_some_and(|before| before.placement_error == after.placement_error)
+    {
         return None;
     }
     let definition = printable(&after.desired_lrp_definition_id);
     let cell = on_cell(&changed.actual_lrp_instance_key);
-    Some(format!("{definition}{cell} {now}{reason}{}", printable(&after.placement_error)))
+    Some(format!(
+        "{definition}{cell} {now}{reason}{}",
+        printable(&after.placement_error)
+    ))
 }
 
 fn state(state: &[u8], presence: Presence, routable: Option<bool>) -> String {
@@ -102,11 +130,18 @@ mod tests {
     use super::*;
 
     fn key() -> Option<models::ActualLrpKey> {
-        Some(models::ActualLrpKey { process_guid: b"app".to_vec(), index: 2, domain: b"d".to_vec() })
+        Some(models::ActualLrpKey {
+            process_guid: b"app".to_vec(),
+            index: 2,
+            domain: b"d".to_vec(),
+        })
     }
 
     fn cell() -> Option<models::ActualLrpInstanceKey> {
-        Some(models::ActualLrpInstanceKey { instance_guid: b"i".to_vec(), cell_id: b"cell-1".to_vec() })
+        Some(models::ActualLrpInstanceKey {
+            instance_guid: b"i".to_vec(),
+            cell_id: b"cell-1".to_vec(),
+        })
     }
 
     fn info(state: &str, routable: bool) -> models::ActualLrpInfo {
@@ -131,16 +166,26 @@ mod tests {
 
     #[test]
     fn changes_of_an_instance_are_lines_and_others_are_not() {
-        let line =
-            |before: (&str, bool), after: (&str, bool)| changed(info(before.0, before.1), info(after.0, after.1));
-        assert_eq!(line(("UNCLAIMED", false), ("CLAIMED", false)).unwrap(), "  instance 2: v2 on cell-1 is starting");
+        let line = |before: (&str, bool), after: (&str, bool)| {
+            changed(info(before.0, before.1), info(after.0, after.1))
+        };
+        assert_eq!(
+            line(("UNCLAIMED", false), ("CLAIMED", false)).unwrap(),
+            "  instance 2: v2 on cell-1 is starting"
+        );
         assert_eq!(
             line(("CLAIMED", false), ("RUNNING", false)).unwrap(),
             "  instance 2: v2 on cell-1 runs, and is not routable yet"
         );
-        assert_eq!(line(("RUNNING", false), ("RUNNING", true)).unwrap(), "  instance 2: v2 on cell-1 runs");
+        assert_eq!(
+            line(("RUNNING", false), ("RUNNING", true)).unwrap(),
+            "  instance 2: v2 on cell-1 runs"
+        );
         assert_eq!(line(("RUNNING", true), ("RUNNING", true)), None);
-        let refused = models::ActualLrpInfo { placement_error: b"no cell".to_vec(), ..info("UNCLAIMED", false) };
+        let refused = models::ActualLrpInfo {
+            placement_error: b"no cell".to_vec(),
+            ..info("UNCLAIMED", false)
+        };
         assert_eq!(
             changed(info("UNCLAIMED", false), refused).unwrap(),
             "  instance 2: v2 on cell-1 waits for a cell: no cell"
@@ -158,15 +203,24 @@ mod tests {
             ..Default::default()
         };
         let line = InstanceLine::of(&LrpInstanceEvent::Crashed(Box::new(crashed))).unwrap();
-        assert_eq!(line.text, "  instance 2: v3 on cell-1 crashed, the 2. time: exit\\u{1b}");
-        assert_eq!((line.name, &line.content["cell_id"]), ("actual_lrp_crashed", &"cell-1".into()));
+        assert_eq!(
+            line.text,
+            "  instance 2: v3 on cell-1 crashed, the 2. time: exit\\u{1b}"
+        );
+        assert_eq!(
+            (line.name, &line.content["cell_id"]),
+            ("actual_lrp_crashed", &"cell-1".into())
+        );
         let row = models::ActualLrp {
             actual_lrp_key: key(),
             actual_lrp_instance_key: cell(),
             desired_lrp_definition_id: b"v1".to_vec(),
             ..Default::default()
         };
-        let removed = models::ActualLrpInstanceRemovedEvent { actual_lrp: Some(row), ..Default::default() };
+        let removed = models::ActualLrpInstanceRemovedEvent {
+            actual_lrp: Some(row),
+            ..Default::default()
+        };
         let line = InstanceLine::of(&LrpInstanceEvent::InstanceRemoved(Box::new(removed))).unwrap();
         assert_eq!(line.text, "  instance 2: v1 on cell-1 is gone");
     }

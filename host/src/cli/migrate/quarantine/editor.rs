@@ -1,5 +1,5 @@
-//! The operator's editor on decrypted content: a private file in a folder of its own, which is removed however the command ends, but
-//! by SIGKILL.
+//! The operator's editor on decrypted content: a private file in a folder of its own, which is
+//! removed however the command ends, but by SIGKILL.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -12,13 +12,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::interrupt::Interrupted;
 use crate::files;
 
-/// Variables that name the editor, the first that is set. Each is a command line of the shell, such as `code --wait`.
+/// Variables that name the editor, the first that is set. Each is a command line of the shell, such
+/// as `code --wait`.
 const EDITOR_VARIABLES: [&str; 2] = ["VISUAL", "EDITOR"];
 
-/// Largest file of a unit. Units that are migrated have at most 32 MiB; those in quarantine may have more.
+/// Largest file of a unit. Units that are migrated have at most 32 MiB; those in quarantine may
+/// have more.
 pub(super) const DOCUMENT_BYTES: u64 = 1 << 30;
 
-/// A file under edit. Dropping it removes the file, and the copies that the editor has made beside it.
+/// A file under edit. Dropping it removes the file, and the copies that the editor has made beside
+/// it.
 pub(super) struct EditedFile {
     editor: String,
     path: PathBuf,
@@ -40,30 +43,47 @@ impl EditedFile {
     /// # Errors
     /// No variable names an editor, or the file cannot be written.
     pub(super) fn new(content: &str) -> anyhow::Result<Self> {
+        let editor = EDITOR_VARIABLES
+            .iter()
+            .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
         let editor =
-            EDITOR_VARIABLES.iter().find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
-        let editor = editor.context("no editor is known; set VISUAL or EDITOR, such as `EDITOR=vi`")?;
+            editor.context("no editor is known; set VISUAL or EDITOR, such as `EDITOR=vi`")?;
         // Before the file exists.
         let signals = EndSignals {
             terminate: signal(SignalKind::terminate())?,
             hang_up: signal(SignalKind::hangup())?,
-            _ignored: [signal(SignalKind::interrupt())?, signal(SignalKind::quit())?],
+            _ignored: [
+                signal(SignalKind::interrupt())?,
+                signal(SignalKind::quit())?,
+            ],
         };
-        let folder = files::private_temporary_folder().context("no private folder for the editor can be made")?;
+        let folder = files::private_temporary_folder()
+            .context("no private folder for the editor can be made")?;
         let path = folder.path().join("unit.json");
         files::replace_private(&path, content.as_bytes(), ".unfinished", || ())
             .with_context(|| format!("{} cannot be written", path.display()))?;
-        Ok(Self { editor, path, _folder: folder, signals })
+        Ok(Self {
+            editor,
+            path,
+            _folder: folder,
+            signals,
+        })
     }
 
     /// Runs the editor until it ends, and returns the content of the file.
     ///
     /// # Errors
-    /// The editor cannot be started or fails, a signal ended this command, or the file cannot be read.
+    /// The editor cannot be started or fails, a signal ended this command, or the file cannot be
+    /// read.
     pub(super) async fn edited(&mut self) -> anyhow::Result<String> {
         let status = self.run().await?;
-        ensure!(status.success(), "the editor `{}` failed ({status}); nothing was written", self.editor);
-        let bytes = files::read(&self.path, DOCUMENT_BYTES).context("the edited file cannot be read")?;
+        ensure!(
+            status.success(),
+            "the editor `{}` failed ({status}); nothing was written",
+            self.editor
+        );
+        let bytes =
+            files::read(&self.path, DOCUMENT_BYTES).context("the edited file cannot be read")?;
         match String::from_utf8(bytes) {
             Ok(text) => Ok(text),
             Err(_) => bail!("the edited file is not UTF-8; nothing was written"),
@@ -71,9 +91,14 @@ impl EditedFile {
     }
 
     async fn run(&mut self) -> anyhow::Result<ExitStatus> {
-        // The file is an argument of the shell, so that no character of its path is part of the command line.
+        // The file is an argument of the shell, so that no character of its path is part of the
+        // command line.
         let script = format!("{} \"$1\"", self.editor);
-        let mut child = Command::new("sh").args(["-c", &script, "sh"]).arg(&self.path).kill_on_drop(true).spawn()?;
+        let mut child = Command::new("sh")
+            .args(["-c", &script, "sh"])
+            .arg(&self.path)
+            .kill_on_drop(true)
+            .spawn()?;
         tokio::select! {
             status = child.wait() => Ok(status?),
             _ = self.signals.terminate.recv() => Err(Interrupted.into()),

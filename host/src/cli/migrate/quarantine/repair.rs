@@ -1,4 +1,5 @@
-//! `bbs migrate quarantine export`, `edit`, `import` and `delete`. Owns where decrypted content may go: a terminal, or a private file.
+//! `bbs migrate quarantine export`, `edit`, `import` and `delete`. Owns where decrypted content may
+//! go: a terminal, or a private file.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -10,19 +11,22 @@ use super::editor::{DOCUMENT_BYTES, EditedFile};
 use super::{ShownArgs, existing, fence_for_writes, lines, mode, rows};
 use crate::cli::{confirm, output};
 use crate::files;
-use crate::migrate::{self, MigrateError, QuarantineDocument, QuarantineEntry, SealedValues, WriteMode};
+use crate::migrate::{
+    self, MigrateError, QuarantineDocument, QuarantineEntry, SealedValues, WriteMode,
+};
 use crate::startup::Prepared;
 
-/// Write the content of a unit as JSON: for each of its entries the rows by table, with a value for every column.
+/// Write the content of a unit as JSON: for each of its entries the rows by table, with a value for
+/// every column.
 ///
-/// A text is a JSON text, bytes that are no plain text are {"hex": "0a05"}, and sealed values stay sealed, as {"sealed": "…"}, unless
-/// `--decrypt` is given.
+/// A text is a JSON text, bytes that are no plain text are {"hex": "0a05"}, and sealed values stay
+/// sealed, as {"sealed": "…"}, unless `--decrypt` is given.
 #[derive(Debug, Args)]
 pub(super) struct Exported {
     /// The unit's name as `list` prints it.
     unit: String,
-    /// Decrypt sealed values with the keys of the configuration: at a terminal, or with `--output`. A value that does not open
-    /// stays sealed.
+    /// Decrypt sealed values with the keys of the configuration: at a terminal, or with `--output`.
+    /// A value that does not open stays sealed.
     #[arg(long)]
     decrypt: bool,
     /// The file to write, which only this user may read [default: standard output]
@@ -37,8 +41,8 @@ pub(super) struct Exported {
 
 /// Correct the content of a unit in an editor, the one that VISUAL or EDITOR names.
 ///
-/// The editor gets what `export --decrypt` writes, in a private file that is removed afterwards. What it has written is imported as by
-/// `import`. Without a change, nothing is written.
+/// The editor gets what `export --decrypt` writes, in a private file that is removed afterwards.
+/// What it has written is imported as by `import`. Without a change, nothing is written.
 #[derive(Debug, Args)]
 pub(super) struct Edited {
     /// The unit's name as `list` prints it.
@@ -49,8 +53,9 @@ pub(super) struct Edited {
 
 /// Put corrected content, a file of `export`, in the place of that in quarantine.
 ///
-/// All of it is compared with the layout of its version first: columns, types, NULL, lengths and keys. Nothing is written if anything
-/// does not fit. It is sealed with the active key, and stays in quarantine until `retry`.
+/// All of it is compared with the layout of its version first: columns, types, NULL, lengths and
+/// keys. Nothing is written if anything does not fit. It is sealed with the active key, and stays
+/// in quarantine until `retry`.
 #[derive(Debug, Args)]
 pub(super) struct Imported {
     /// A file that `export` wrote, corrected.
@@ -64,7 +69,8 @@ pub(super) struct Imported {
 
 /// Delete units from quarantine for good. No migration and no `retry` restores them.
 ///
-/// The instances of a desired LRP that a host could not read end, unless it was desired again. To keep the content, `export` it first.
+/// The instances of a desired LRP that a host could not read end, unless it was desired again. To
+/// keep the content, `export` it first.
 #[derive(Debug, Args)]
 pub(super) struct Deleted {
     /// The units' names as `list` prints them.
@@ -82,13 +88,23 @@ pub(super) struct Deleted {
 
 impl Exported {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let Self { unit, decrypt, output: file, force, shown: ShownArgs { config, form } } = self;
+        let Self {
+            unit,
+            decrypt,
+            output: file,
+            force,
+            shown: ShownArgs { config, form },
+        } = self;
         ensure!(
             !decrypt || file.is_some() || io::stdout().is_terminal(),
             "decrypted values are written to a terminal or to a private file only; name one with `--output FILE`"
         );
         let prepared = existing(&config).await?;
-        let sealed = if decrypt { SealedValues::Decrypted } else { SealedValues::Kept };
+        let sealed = if decrypt {
+            SealedValues::Decrypted
+        } else {
+            SealedValues::Kept
+        };
         let documents = migrate::export_quarantined(&prepared.context(), &unit, sealed).await?;
         prepared.database.close().await;
         let Some(file) = file else {
@@ -97,7 +113,13 @@ impl Exported {
         };
         write_private(&file, text_of(&documents)?.as_bytes(), force)?;
         let result = serde_json::json!({ "file": file, "entries": documents.len() });
-        form.print(&result, || format!("{} has {} entries of unit {unit:?}.\n", file.display(), documents.len()))?;
+        form.print(&result, || {
+            format!(
+                "{} has {} entries of unit {unit:?}.\n",
+                file.display(),
+                documents.len()
+            )
+        })?;
         Ok(())
     }
 }
@@ -108,14 +130,17 @@ impl Edited {
         let prepared = existing(&shown.config).await?;
         // A wrong key would be noticed only after the edit.
         fence_for_writes(&prepared).await?;
-        let documents = migrate::export_quarantined(&prepared.context(), &unit, SealedValues::Decrypted).await?;
+        let documents =
+            migrate::export_quarantined(&prepared.context(), &unit, SealedValues::Decrypted)
+                .await?;
         let mut file = EditedFile::new(&text_of(&documents)?)?;
         let imported = loop {
             let text = file.edited().await?;
             match corrected(&prepared, &documents, &text).await {
                 Ok(imported) => break imported,
                 Err(fault) if is_of_content(&fault) && io::stdin().is_terminal() => {
-                    let question = format!("{fault}\nThe editor opens again with what you have written.");
+                    let question =
+                        format!("{fault}\nThe editor opens again with what you have written.");
                     if confirm::confirmed(&question).is_err() {
                         return Err(fault);
                     }
@@ -140,7 +165,11 @@ struct NoExport {
 }
 
 fn is_of_content(fault: &anyhow::Error) -> bool {
-    fault.is::<NoExport>() || matches!(fault.downcast_ref(), Some(MigrateError::NotCorrected { .. }))
+    fault.is::<NoExport>()
+        || matches!(
+            fault.downcast_ref(),
+            Some(MigrateError::NotCorrected { .. })
+        )
 }
 
 async fn corrected(
@@ -158,28 +187,42 @@ async fn corrected(
 
 impl Imported {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let Self { file, dry_run, shown } = self;
+        let Self {
+            file,
+            dry_run,
+            shown,
+        } = self;
         let name = file.display().to_string();
-        let bytes = files::read(&file, DOCUMENT_BYTES).with_context(|| format!("{name} cannot be read"))?;
+        let bytes =
+            files::read(&file, DOCUMENT_BYTES).with_context(|| format!("{name} cannot be read"))?;
         let text = String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("{name} is not UTF-8"))?;
         let documents = documents_of(&name, &text)?;
         ensure!(!documents.is_empty(), "{name} has no entry");
         let prepared = existing(&shown.config).await?;
         let fence = fence_for_writes(&prepared).await?;
-        let imported = migrate::import_quarantined(&prepared.context(), &fence, &documents, mode(dry_run)).await?;
+        let imported =
+            migrate::import_quarantined(&prepared.context(), &fence, &documents, mode(dry_run))
+                .await?;
         prepared.database.close().await;
         print_imported(&shown, &imported, mode(dry_run))
     }
 }
 
-fn print_imported(shown: &ShownArgs, imported: &[QuarantineEntry], mode: WriteMode) -> anyhow::Result<()> {
+fn print_imported(
+    shown: &ShownArgs,
+    imported: &[QuarantineEntry],
+    mode: WriteMode,
+) -> anyhow::Result<()> {
     shown.form.print(&imported, || match (imported, mode) {
         ([], _) => "Nothing was changed.\n".to_owned(),
-        (imported, WriteMode::DryRun) => {
-            lines(imported, |entry| format!("{}, can be imported; nothing was written", rows(entry)))
-        }
+        (imported, WriteMode::DryRun) => lines(imported, |entry| {
+            format!("{}, can be imported; nothing was written", rows(entry))
+        }),
         (imported, WriteMode::Real) => lines(imported, |entry| {
-            format!("{}, imported; `bbs migrate quarantine retry` restores it to its tables", rows(entry))
+            format!(
+                "{}, imported; `bbs migrate quarantine retry` restores it to its tables",
+                rows(entry)
+            )
         }),
     })?;
     Ok(())
@@ -187,10 +230,16 @@ fn print_imported(shown: &ShownArgs, imported: &[QuarantineEntry], mode: WriteMo
 
 impl Deleted {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let Self { units, yes, dry_run, shown } = self;
+        let Self {
+            units,
+            yes,
+            dry_run,
+            shown,
+        } = self;
         let prepared = existing(&shown.config).await?;
         let (context, fence) = (prepared.context(), fence_for_writes(&prepared).await?);
-        let found = migrate::delete_quarantined(&context, &fence, &units, WriteMode::DryRun).await?;
+        let found =
+            migrate::delete_quarantined(&context, &fence, &units, WriteMode::DryRun).await?;
         if !dry_run && !yes {
             confirm::confirmed(&format!(
                 "This deletes for good, without a way back:\n{}",
@@ -203,8 +252,14 @@ impl Deleted {
             migrate::delete_quarantined(&context, &fence, &units, WriteMode::Real).await?
         };
         prepared.database.close().await;
-        let outcome = if dry_run { "would be deleted; nothing was written" } else { "deleted" };
-        shown.form.print(&deleted, || lines(&deleted, |entry| format!("{}, {outcome}", rows(entry))))?;
+        let outcome = if dry_run {
+            "would be deleted; nothing was written"
+        } else {
+            "deleted"
+        };
+        shown.form.print(&deleted, || {
+            lines(&deleted, |entry| format!("{}, {outcome}", rows(entry)))
+        })?;
         Ok(())
     }
 }
@@ -234,7 +289,10 @@ fn write_private(path: &Path, content: &[u8], replace: bool) -> anyhow::Result<(
     }
     let mut file = match files::private().write(true).create_new(true).open(&path) {
         Err(fault) if fault.kind() == ErrorKind::AlreadyExists => {
-            bail!("{} exists; name another file, or replace it with `--force`", path.display())
+            bail!(
+                "{} exists; name another file, or replace it with `--force`",
+                path.display()
+            )
         }
         opened => opened.with_context(failed)?,
     };

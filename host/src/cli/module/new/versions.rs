@@ -1,4 +1,5 @@
-//! The versions of a new module: given by the author, or beside those of the modules that it will run with. Writes nothing.
+//! The versions of a new module: given by the author, or beside those of the modules that it will
+//! run with. Writes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -24,32 +25,47 @@ pub(super) struct Ends {
 
 impl Default for Ends {
     fn default() -> Self {
-        Self { newest_data: None, oldest_api: LINE_END }
+        Self {
+            newest_data: None,
+            oldest_api: LINE_END,
+        }
     }
 }
 
 impl Ends {
-    /// Those of the folder `given` and of the folders `base`, which it continues; without any, those of `modules` in the
-    /// current folder and of the repository that the SDK belongs to, as far as they exist.
+    /// Those of the folder `given` and of the folders `base`, which it continues; without any,
+    /// those of `modules` in the current folder and of the repository that the SDK belongs to, as
+    /// far as they exist.
     ///
     /// # Errors
     /// If a folder's catalog cannot be read, or the folders do not form one sequence.
     pub(super) fn find(given: Option<&Path>, base: &[PathBuf], sdk: &Path) -> anyhow::Result<Self> {
-        let named: Vec<PathBuf> = base.iter().cloned().chain(given.map(Path::to_owned)).collect();
+        let named: Vec<PathBuf> = base
+            .iter()
+            .cloned()
+            .chain(given.map(Path::to_owned))
+            .collect();
         if !named.is_empty() {
             return Self::default().with_folders(&named);
         }
-        let repository = listed_crates(&sdk.join("../migrations-wasm/catalog.toml")).unwrap_or_default();
+        let repository =
+            listed_crates(&sdk.join("../migrations-wasm/catalog.toml")).unwrap_or_default();
         let ends = Self::default().with_crates(&repository);
         let folder = Path::new(DEFAULT_FOLDER);
-        if folder.join(CATALOG_FILE).exists() { ends.with_folders(&[folder.to_owned()]) } else { Ok(ends) }
+        if folder.join(CATALOG_FILE).exists() {
+            ends.with_folders(&[folder.to_owned()])
+        } else {
+            Ok(ends)
+        }
     }
 
     fn with_folders(mut self, folders: &[PathBuf]) -> anyhow::Result<Self> {
         for entry in entries_of(folders)? {
             match entry.position {
                 CatalogPosition::Migration { version, .. } => self.add_migration(version),
-                CatalogPosition::Translator { serves, .. } if serves.side.is_none() => self.add_translator(serves),
+                CatalogPosition::Translator { serves, .. } if serves.side.is_none() => {
+                    self.add_translator(serves)
+                }
                 CatalogPosition::Translator { .. } => {}
             }
         }
@@ -57,10 +73,17 @@ impl Ends {
     }
 
     fn with_crates(mut self, crates: &[PathBuf]) -> Self {
-        for name in crates.iter().filter_map(|folder| folder.file_name()?.to_str()) {
+        for name in crates
+            .iter()
+            .filter_map(|folder| folder.file_name()?.to_str())
+        {
             if let Some((serves, _)) = two_versions(name) {
                 self.add_translator(serves);
-            } else if let Some(version) = name.split('-').next().and_then(|version| version.parse().ok()) {
+            } else if let Some(version) = name
+                .split('-')
+                .next()
+                .and_then(|version| version.parse().ok())
+            {
                 self.add_migration(version);
             }
         }
@@ -80,7 +103,8 @@ impl Ends {
         self.newest_data.map_or(now, |newest| now.max(newest + 1))
     }
 
-    /// The versions that a translator serves and is written onto. By default, the oldest one and the one before it.
+    /// The versions that a translator serves and is written onto. By default, the oldest one and
+    /// the one before it.
     ///
     /// # Errors
     /// If the two versions are not in this order, or there is no minor version before `onto`.
@@ -90,7 +114,10 @@ impl Ends {
         onto: Option<ApiVersion>,
     ) -> anyhow::Result<(ApiVersion, ApiVersion)> {
         let onto = onto.unwrap_or(self.oldest_api);
-        let before = onto.minor.checked_sub(1).map(|minor| ApiVersion { minor, ..onto });
+        let before = onto
+            .minor
+            .checked_sub(1)
+            .map(|minor| ApiVersion { minor, ..onto });
         match serves.or(before) {
             Some(serves) if serves < onto => Ok((serves, onto)),
             Some(serves) => {
@@ -100,13 +127,16 @@ impl Ends {
                 )
             }
             None => {
-                bail!("no minor version comes before {onto}; name the version that the translator serves with --serves")
+                bail!(
+                    "no minor version comes before {onto}; name the version that the translator serves with --serves"
+                )
             }
         }
     }
 }
 
-/// The modules of folders that form one sequence. The error for a single folder that is an add-on names `--base`.
+/// The modules of folders that form one sequence. The error for a single folder that is an add-on
+/// names `--base`.
 fn entries_of(folders: &[PathBuf]) -> anyhow::Result<Vec<CatalogEntry>> {
     Catalog::merged_entries(folders).map_err(|error| match (&error, folders) {
         (CatalogError::DataGap { .. }, [folder]) => {
@@ -136,13 +166,34 @@ mod tests {
 
     #[test]
     fn translator_is_by_default_beside_the_oldest_version() {
-        let ends = Ends { oldest_api: version(0, 9), ..Ends::default() };
-        assert_eq!(ends.of_translator(None, None).unwrap(), (version(0, 8), version(0, 9)));
-        assert_eq!(ends.of_translator(Some(version(0, 5)), None).unwrap(), (version(0, 5), version(0, 9)));
-        assert_eq!(ends.of_translator(None, Some(version(1, 1))).unwrap(), (version(1, 0), version(1, 1)));
-        let error = ends.of_translator(None, Some(version(1, 0))).unwrap_err().to_string();
-        assert!(error.contains("no minor version comes before 1.0"), "{error}");
-        let error = ends.of_translator(Some(version(0, 9)), None).unwrap_err().to_string();
+        let ends = Ends {
+            oldest_api: version(0, 9),
+            ..Ends::default()
+        };
+        assert_eq!(
+            ends.of_translator(None, None).unwrap(),
+            (version(0, 8), version(0, 9))
+        );
+        assert_eq!(
+            ends.of_translator(Some(version(0, 5)), None).unwrap(),
+            (version(0, 5), version(0, 9))
+        );
+        assert_eq!(
+            ends.of_translator(None, Some(version(1, 1))).unwrap(),
+            (version(1, 0), version(1, 1))
+        );
+        let error = ends
+            .of_translator(None, Some(version(1, 0)))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("no minor version comes before 1.0"),
+            "{error}"
+        );
+        let error = ends
+            .of_translator(Some(version(0, 9)), None)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("0.9 is not newer than 0.9"), "{error}");
     }
 
@@ -151,14 +202,31 @@ mod tests {
         let work = tempfile::tempdir().unwrap();
         let sdk = work.path().join("sdk");
         assert_eq!(Ends::find(None, &[], &sdk).unwrap(), Ends::default());
-        let crates = ["data/1461790966-init_sql", "data/9000000000-far-off", "api/0.9-to-0.10", "api/1.0-to-1.1"];
-        let list: String = crates.iter().map(|folder| format!("[[module]]\ncrate = \"{folder}\"\n")).collect();
+        let crates = [
+            "data/1461790966-init_sql",
+            "data/9000000000-far-off",
+            "api/0.9-to-0.10",
+            "api/1.0-to-1.1",
+        ];
+        let list: String = crates
+            .iter()
+            .map(|folder| format!("[[module]]\ncrate = \"{folder}\"\n"))
+            .collect();
         std::fs::create_dir(&sdk).unwrap();
         std::fs::create_dir(work.path().join("migrations-wasm")).unwrap();
         std::fs::write(work.path().join("migrations-wasm/catalog.toml"), list).unwrap();
         let ends = Ends::find(None, &[], &sdk).unwrap();
-        assert_eq!(ends, Ends { newest_data: Some(9_000_000_000), oldest_api: version(0, 9) });
-        assert_eq!((ends.next_data(5), ends.next_data(9_000_000_009)), (9_000_000_001, 9_000_000_009));
+        assert_eq!(
+            ends,
+            Ends {
+                newest_data: Some(9_000_000_000),
+                oldest_api: version(0, 9)
+            }
+        );
+        assert_eq!(
+            (ends.next_data(5), ends.next_data(9_000_000_009)),
+            (9_000_000_001, 9_000_000_009)
+        );
         assert_eq!(Ends::default().next_data(5), 5);
 
         let entry = |serves, onto| {
@@ -168,11 +236,24 @@ mod tests {
             )
         };
         let modules = work.path().join("modules");
-        assert!(Ends::find(Some(&modules), &[], &sdk).is_err(), "a folder that is named has to be one of modules");
+        assert!(
+            Ends::find(Some(&modules), &[], &sdk).is_err(),
+            "a folder that is named has to be one of modules"
+        );
         std::fs::create_dir(&modules).unwrap();
-        std::fs::write(modules.join(CATALOG_FILE), entry("0.12", "1.0") + &entry("1.0", "1.1")).unwrap();
+        std::fs::write(
+            modules.join(CATALOG_FILE),
+            entry("0.12", "1.0") + &entry("1.0", "1.1"),
+        )
+        .unwrap();
         let ends = Ends::find(Some(&modules), &[], &sdk).unwrap();
-        assert_eq!(ends, Ends { newest_data: None, oldest_api: version(0, 12) });
+        assert_eq!(
+            ends,
+            Ends {
+                newest_data: None,
+                oldest_api: version(0, 12)
+            }
+        );
     }
 
     #[test]
@@ -187,7 +268,10 @@ mod tests {
             std::fs::write(path.join(CATALOG_FILE), entry).unwrap();
             path
         };
-        let (host, add_on) = (folder("host", 50, ""), folder("add-on", 100, "follows = 50\n"));
+        let (host, add_on) = (
+            folder("host", 50, ""),
+            folder("add-on", 100, "follows = 50\n"),
+        );
         let newest = |given, base: &[&Path]| {
             let base: Vec<_> = base.iter().map(|path| path.to_path_buf()).collect();
             Ends::find(given, &base, work.path()).map(|ends| ends.newest_data)
@@ -196,6 +280,9 @@ mod tests {
         assert_eq!(newest(None, &[&add_on, &host]).unwrap(), Some(100));
         assert_eq!(newest(None, &[&host]).unwrap(), Some(50));
         let error = format!("{:#}", newest(Some(&add_on), &[]).unwrap_err());
-        assert!(error.contains("continues with --base: add-on.wasm"), "{error}");
+        assert!(
+            error.contains("continues with --base: add-on.wasm"),
+            "{error}"
+        );
     }
 }

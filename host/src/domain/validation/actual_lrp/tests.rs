@@ -12,17 +12,38 @@ const EMPTY_NET_INFO: &str = "Invalid field: address";
 const ERROR_MESSAGE: &str = "Invalid field: error_message";
 
 /// A part of each kind: absent, invalid in every field, or valid.
-type Parts = (Option<ActualLrpKey>, Option<ActualLrpInstanceKey>, Option<ActualLrpNetInfo>);
+type Parts = (
+    Option<ActualLrpKey>,
+    Option<ActualLrpInstanceKey>,
+    Option<ActualLrpNetInfo>,
+);
 
 fn bad() -> Parts {
-    let key = ActualLrpKey { index: -1, ..Default::default() };
-    (Some(key), Some(ActualLrpInstanceKey::default()), Some(ActualLrpNetInfo::default()))
+    let key = ActualLrpKey {
+        index: -1,
+        ..Default::default()
+    };
+    (
+        Some(key),
+        Some(ActualLrpInstanceKey::default()),
+        Some(ActualLrpNetInfo::default()),
+    )
 }
 
 fn good() -> Parts {
-    let key = ActualLrpKey { process_guid: b"p".to_vec(), index: 0, domain: b"d".to_vec() };
-    let instance_key = ActualLrpInstanceKey { instance_guid: b"i".to_vec(), cell_id: b"c".to_vec() };
-    let net_info = ActualLrpNetInfo { address: b"a".to_vec(), ..Default::default() };
+    let key = ActualLrpKey {
+        process_guid: b"p".to_vec(),
+        index: 0,
+        domain: b"d".to_vec(),
+    };
+    let instance_key = ActualLrpInstanceKey {
+        instance_guid: b"i".to_vec(),
+        cell_id: b"c".to_vec(),
+    };
+    let net_info = ActualLrpNetInfo {
+        address: b"a".to_vec(),
+        ..Default::default()
+    };
     (Some(key), Some(instance_key), Some(net_info))
 }
 
@@ -40,34 +61,108 @@ fn carries<T: Validate>(request: impl Fn(Parts) -> T, absent: &[&str], empty: &[
 
 #[test]
 fn each_field_of_a_key_is_required() {
-    let (Some(key), Some(instance_key), Some(net_info)) = good() else { unreachable!("all are there") };
-    assert_eq!(found(ActualLrpKey { process_guid: vec![], ..key.clone() }), "Invalid field: process_guid");
-    assert_eq!(found(ActualLrpKey { index: -1, ..key.clone() }), "Invalid field: index");
-    assert_eq!(found(ActualLrpKey { domain: vec![], ..key.clone() }), "Invalid field: domain");
-    assert_eq!(found(ActualLrpKey { index: i32::MAX, process_guid: b"any thing/\xff".to_vec(), ..key }), "");
-    assert_eq!(found(ActualLrpInstanceKey { cell_id: vec![], ..instance_key.clone() }), "Invalid field: cell_id");
-    assert_eq!(found(ActualLrpInstanceKey { instance_guid: vec![], ..instance_key }), "Invalid field: instance_guid");
-    assert_eq!(found(ActualLrpNetInfo { address: vec![], ..net_info }), "Invalid field: address");
+    let (Some(key), Some(instance_key), Some(net_info)) = good() else {
+        unreachable!("all are there")
+    };
+    assert_eq!(
+        found(ActualLrpKey {
+            process_guid: vec![],
+            ..key.clone()
+        }),
+        "Invalid field: process_guid"
+    );
+    assert_eq!(
+        found(ActualLrpKey {
+            index: -1,
+            ..key.clone()
+        }),
+        "Invalid field: index"
+    );
+    assert_eq!(
+        found(ActualLrpKey {
+            domain: vec![],
+            ..key.clone()
+        }),
+        "Invalid field: domain"
+    );
+    assert_eq!(
+        found(ActualLrpKey {
+            index: i32::MAX,
+            process_guid: b"any thing/\xff".to_vec(),
+            ..key
+        }),
+        ""
+    );
+    assert_eq!(
+        found(ActualLrpInstanceKey {
+            cell_id: vec![],
+            ..instance_key.clone()
+        }),
+        "Invalid field: cell_id"
+    );
+    assert_eq!(
+        found(ActualLrpInstanceKey {
+            instance_guid: vec![],
+            ..instance_key
+        }),
+        "Invalid field: instance_guid"
+    );
+    assert_eq!(
+        found(ActualLrpNetInfo {
+            address: vec![],
+            ..net_info
+        }),
+        "Invalid field: address"
+    );
 }
 
 #[test]
 fn any_filter_is_valid() {
-    assert_eq!(found(ActualLrPsRequest { index: Some(-1), ..Default::default() }), "");
+    assert_eq!(
+        found(ActualLrPsRequest {
+            index: Some(-1),
+            ..Default::default()
+        }),
+        ""
+    );
     assert_eq!(found(ActualLrpGroupsRequest::default()), "");
 }
 
 #[test]
 fn reads_need_the_key_that_they_read() {
-    assert_eq!(found(ActualLrPsByProcessGuidsRequest::default()), "process_guids must not be empty");
-    assert_eq!(found(ActualLrPsByProcessGuidsRequest { process_guids: vec![vec![]] }), "");
-    assert_eq!(found(ActualLrpGroupsByProcessGuidRequest::default()), "Invalid field: process_guid");
-    assert_eq!(found(ActualLrpGroupsByProcessGuidRequest { process_guid: b"p".to_vec() }), "");
-    let slot =
-        |guid: &str, index| found(ActualLrpGroupByProcessGuidAndIndexRequest { process_guid: guid.into(), index });
+    assert_eq!(
+        found(ActualLrPsByProcessGuidsRequest::default()),
+        "process_guids must not be empty"
+    );
+    assert_eq!(
+        found(ActualLrPsByProcessGuidsRequest {
+            process_guids: vec![vec![]]
+        }),
+        ""
+    );
+    assert_eq!(
+        found(ActualLrpGroupsByProcessGuidRequest::default()),
+        "Invalid field: process_guid"
+    );
+    assert_eq!(
+        found(ActualLrpGroupsByProcessGuidRequest {
+            process_guid: b"p".to_vec()
+        }),
+        ""
+    );
+    let slot = |guid: &str, index| {
+        found(ActualLrpGroupByProcessGuidAndIndexRequest {
+            process_guid: guid.into(),
+            index,
+        })
+    };
     assert_eq!(slot("p", 0), "");
     assert_eq!(slot("p", -1), "Invalid field: index");
     assert_eq!(slot("", 0), "Invalid field: process_guid");
-    assert_eq!(slot("", -1), "Invalid field: process_guid, Invalid field: index");
+    assert_eq!(
+        slot("", -1),
+        "Invalid field: process_guid, Invalid field: index"
+    );
 }
 
 #[test]
@@ -80,7 +175,10 @@ fn claim_needs_a_guid_and_an_instance_key() {
         }
     };
     carries(claim("p"), &[INSTANCE_KEY], &[EMPTY_INSTANCE_KEY], "");
-    assert_eq!(found(claim("")(bad())), format!("Invalid field: process_guid, {EMPTY_INSTANCE_KEY}"));
+    assert_eq!(
+        found(claim("")(bad())),
+        format!("Invalid field: process_guid, {EMPTY_INSTANCE_KEY}")
+    );
 }
 
 #[test]
@@ -99,16 +197,23 @@ fn remove_does_not_validate_the_instance_key() {
 fn start_and_evacuate_running_need_all_three_parts() {
     let absent = [KEY, INSTANCE_KEY, NET_INFO];
     let empty = [EMPTY_KEY, EMPTY_INSTANCE_KEY, EMPTY_NET_INFO];
-    let start = |(actual_lrp_key, actual_lrp_instance_key, actual_lrp_net_info): Parts| StartActualLrpRequest {
-        actual_lrp_key,
-        actual_lrp_instance_key,
-        actual_lrp_net_info,
-        ..Default::default()
+    let start = |(actual_lrp_key, actual_lrp_instance_key, actual_lrp_net_info): Parts| {
+        StartActualLrpRequest {
+            actual_lrp_key,
+            actual_lrp_instance_key,
+            actual_lrp_net_info,
+            ..Default::default()
+        }
     };
     carries(start, &absent, &empty, "");
     let running = |(actual_lrp_key, actual_lrp_instance_key, actual_lrp_net_info): Parts| {
         let request = EvacuateRunningActualLrpRequest::default();
-        EvacuateRunningActualLrpRequest { actual_lrp_key, actual_lrp_instance_key, actual_lrp_net_info, ..request }
+        EvacuateRunningActualLrpRequest {
+            actual_lrp_key,
+            actual_lrp_instance_key,
+            actual_lrp_net_info,
+            ..request
+        }
     };
     carries(running, &absent, &empty, "");
 }
@@ -123,29 +228,40 @@ fn crash_and_three_evacuation_requests_need_both_keys_only() {
         error_message: vec![],
     };
     carries(crash, &absent, &empty, "");
-    let claimed = |(actual_lrp_key, actual_lrp_instance_key, _): Parts| EvacuateClaimedActualLrpRequest {
-        actual_lrp_key,
-        actual_lrp_instance_key,
-    };
+    let claimed =
+        |(actual_lrp_key, actual_lrp_instance_key, _): Parts| EvacuateClaimedActualLrpRequest {
+            actual_lrp_key,
+            actual_lrp_instance_key,
+        };
     carries(claimed, &absent, &empty, "");
-    let stopped = |(actual_lrp_key, actual_lrp_instance_key, _): Parts| EvacuateStoppedActualLrpRequest {
-        actual_lrp_key,
-        actual_lrp_instance_key,
-    };
+    let stopped =
+        |(actual_lrp_key, actual_lrp_instance_key, _): Parts| EvacuateStoppedActualLrpRequest {
+            actual_lrp_key,
+            actual_lrp_instance_key,
+        };
     carries(stopped, &absent, &empty, "");
-    let evacuating = |(actual_lrp_key, actual_lrp_instance_key, _): Parts| RemoveEvacuatingActualLrpRequest {
-        actual_lrp_key,
-        actual_lrp_instance_key,
-    };
+    let evacuating =
+        |(actual_lrp_key, actual_lrp_instance_key, _): Parts| RemoveEvacuatingActualLrpRequest {
+            actual_lrp_key,
+            actual_lrp_instance_key,
+        };
     carries(evacuating, &absent, &empty, "");
 }
 
 #[test]
 fn fail_and_evacuate_crashed_need_an_error_message() {
     let fail = |why: &'static str| {
-        move |(actual_lrp_key, ..): Parts| FailActualLrpRequest { actual_lrp_key, error_message: why.into() }
+        move |(actual_lrp_key, ..): Parts| FailActualLrpRequest {
+            actual_lrp_key,
+            error_message: why.into(),
+        }
     };
-    carries(fail(""), &[KEY, ERROR_MESSAGE], &[EMPTY_KEY, ERROR_MESSAGE], ERROR_MESSAGE);
+    carries(
+        fail(""),
+        &[KEY, ERROR_MESSAGE],
+        &[EMPTY_KEY, ERROR_MESSAGE],
+        ERROR_MESSAGE,
+    );
     carries(fail("x"), &[KEY], &[EMPTY_KEY], "");
     let crashed = |why: &'static str| {
         move |(actual_lrp_key, actual_lrp_instance_key, _): Parts| EvacuateCrashedActualLrpRequest {
@@ -155,11 +271,26 @@ fn fail_and_evacuate_crashed_need_an_error_message() {
         }
     };
     let empty = [EMPTY_KEY, EMPTY_INSTANCE_KEY, ERROR_MESSAGE];
-    carries(crashed(""), &[KEY, INSTANCE_KEY, ERROR_MESSAGE], &empty, ERROR_MESSAGE);
-    carries(crashed("x"), &[KEY, INSTANCE_KEY], &[EMPTY_KEY, EMPTY_INSTANCE_KEY], "");
+    carries(
+        crashed(""),
+        &[KEY, INSTANCE_KEY, ERROR_MESSAGE],
+        &empty,
+        ERROR_MESSAGE,
+    );
+    carries(
+        crashed("x"),
+        &[KEY, INSTANCE_KEY],
+        &[EMPTY_KEY, EMPTY_INSTANCE_KEY],
+        "",
+    );
 }
 
 #[test]
 fn retire_needs_a_key() {
-    carries(|(actual_lrp_key, ..): Parts| RetireActualLrpRequest { actual_lrp_key }, &[KEY], &[EMPTY_KEY], "");
+    carries(
+        |(actual_lrp_key, ..): Parts| RetireActualLrpRequest { actual_lrp_key },
+        &[KEY],
+        &[EMPTY_KEY],
+        "",
+    );
 }

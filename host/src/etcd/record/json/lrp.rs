@@ -1,7 +1,8 @@
 //! Desired and actual LRPs.
 
 use bbs_proto::models::{
-    ActualLrp, ActualLrpInstanceKey, ActualLrpKey, ActualLrpNetInfo, DesiredLrp, PortMapping, ProtoRoutes, RouteEntry,
+    ActualLrp, ActualLrpInstanceKey, ActualLrpKey, ActualLrpNetInfo, DesiredLrp, PortMapping,
+    ProtoRoutes, RouteEntry,
 };
 
 use super::action::action;
@@ -39,12 +40,20 @@ pub(in crate::etcd::record) fn desired_lrp(text: &[u8]) -> Result<DesiredLrp, Re
     })
 }
 
-/// The JSON by router. A router without JSON is kept: what `null` means is up to the reader of routes.
+/// The JSON by router. A router without JSON is kept: what `null` means is up to the reader of
+/// routes.
 fn routes(lrp: &JsonObject<'_>) -> Result<Option<ProtoRoutes>, RecordError> {
-    let Some(value) = lrp.get("routes") else { return Ok(None) };
+    let Some(value) = lrp.get("routes") else {
+        return Ok(None);
+    };
     let members = object("routes", value)?.into_members();
-    let entries = members.into_iter().map(|(key, value)| RouteEntry { key, value: value.to_vec() });
-    Ok(Some(ProtoRoutes { routes: entries.collect() }))
+    let entries = members.into_iter().map(|(key, value)| RouteEntry {
+        key,
+        value: value.to_vec(),
+    });
+    Ok(Some(ProtoRoutes {
+        routes: entries.collect(),
+    }))
 }
 
 /// # Errors

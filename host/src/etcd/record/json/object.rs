@@ -7,8 +7,8 @@ use crate::model::json::{self, Malformed, Member, Scanner, Token};
 
 /// The members of a JSON object.
 ///
-/// Keys match in any case of ASCII letters. Of several equal keys the last one counts that is not `null`. An absent key is
-/// zero, as is `null`.
+/// Keys match in any case of ASCII letters. Of several equal keys the last one counts that is not
+/// `null`. An absent key is zero, as is `null`.
 #[derive(Debug)]
 pub(in crate::etcd::record) struct JsonObject<'a> {
     members: Vec<Member<'a>>,
@@ -21,25 +21,38 @@ impl<'a> JsonObject<'a> {
     /// If it is no JSON object.
     pub(in crate::etcd::record) fn parse(text: &'a [u8]) -> Result<Self, RecordError> {
         let members = json::members(text).map_err(|Malformed { at }| RecordError::Json { at })?;
-        Ok(Self { members: members.unwrap_or_default() })
+        Ok(Self {
+            members: members.unwrap_or_default(),
+        })
     }
 
     /// The raw value of a key, unless it is `null`.
     pub(in crate::etcd::record) fn get(&self, key: &str) -> Option<&'a [u8]> {
-        let mut found = self.members.iter().rev().filter(|(name, _)| name.eq_ignore_ascii_case(key.as_bytes()));
-        found.find(|(_, value)| !json::is_null(value)).map(|(_, value)| *value)
+        let mut found = self
+            .members
+            .iter()
+            .rev()
+            .filter(|(name, _)| name.eq_ignore_ascii_case(key.as_bytes()));
+        found
+            .find(|(_, value)| !json::is_null(value))
+            .map(|(_, value)| *value)
     }
 
     /// # Errors
     /// If the value is no string.
     pub(super) fn text(&self, key: &'static str) -> Result<Vec<u8>, RecordError> {
-        self.get(key).map_or(Ok(Vec::new()), |value| text(key, value))
+        self.get(key)
+            .map_or(Ok(Vec::new()), |value| text(key, value))
     }
 
     /// # Errors
     /// If the value is no integer of this type.
-    pub(in crate::etcd::record) fn number<N: FromStr + Default>(&self, key: &'static str) -> Result<N, RecordError> {
-        self.get(key).map_or(Ok(N::default()), |value| number(key, value))
+    pub(in crate::etcd::record) fn number<N: FromStr + Default>(
+        &self,
+        key: &'static str,
+    ) -> Result<N, RecordError> {
+        self.get(key)
+            .map_or(Ok(N::default()), |value| number(key, value))
     }
 
     /// # Errors
@@ -48,7 +61,10 @@ impl<'a> JsonObject<'a> {
         match self.get(key) {
             None | Some(b"false") => Ok(false),
             Some(b"true") => Ok(true),
-            Some(_) => Err(RecordError::JsonMember { key, expected: "true or false" }),
+            Some(_) => Err(RecordError::JsonMember {
+                key,
+                expected: "true or false",
+            }),
         }
     }
 
@@ -59,7 +75,9 @@ impl<'a> JsonObject<'a> {
         key: &'static str,
         read: impl FnOnce(&JsonObject<'a>) -> Result<T, RecordError>,
     ) -> Result<Option<T>, RecordError> {
-        self.get(key).map(|value| read(&object(key, value)?)).transpose()
+        self.get(key)
+            .map(|value| read(&object(key, value)?))
+            .transpose()
     }
 
     /// Reads each element of an array.
@@ -71,9 +89,14 @@ impl<'a> JsonObject<'a> {
         key: &'static str,
         read: impl FnMut(&'a [u8]) -> Result<T, RecordError>,
     ) -> Result<Vec<T>, RecordError> {
-        let Some(value) = self.get(key) else { return Ok(Vec::new()) };
+        let Some(value) = self.get(key) else {
+            return Ok(Vec::new());
+        };
         let elements = json::elements(value);
-        let elements = elements.map_err(|_| RecordError::JsonMember { key, expected: "an array" })?;
+        let elements = elements.map_err(|_| RecordError::JsonMember {
+            key,
+            expected: "an array",
+        })?;
         elements.unwrap_or_default().into_iter().map(read).collect()
     }
 
@@ -85,29 +108,46 @@ impl<'a> JsonObject<'a> {
 
 /// # Errors
 /// If the value of the key is neither an object nor `null`.
-pub(super) fn object<'a>(key: &'static str, value: &'a [u8]) -> Result<JsonObject<'a>, RecordError> {
-    JsonObject::parse(value).map_err(|_| RecordError::JsonMember { key, expected: "an object" })
+pub(super) fn object<'a>(
+    key: &'static str,
+    value: &'a [u8],
+) -> Result<JsonObject<'a>, RecordError> {
+    JsonObject::parse(value).map_err(|_| RecordError::JsonMember {
+        key,
+        expected: "an object",
+    })
 }
 
 /// # Errors
 /// If the value of the key is neither a string nor `null`.
 pub(super) fn text(key: &'static str, value: &[u8]) -> Result<Vec<u8>, RecordError> {
-    let text = json::string(value).map_err(|_| RecordError::JsonMember { key, expected: "a string" })?;
+    let text = json::string(value).map_err(|_| RecordError::JsonMember {
+        key,
+        expected: "a string",
+    })?;
     Ok(text.unwrap_or_default())
 }
 
-/// Parses an integer from its spelling, because a float is not exact for times in nanoseconds. Like Go's decoder it accepts
-/// neither fractions nor exponents.
+/// Parses an integer from its spelling, because a float is not exact for times in nanoseconds. Like
+/// Go's decoder it accepts neither fractions nor exponents.
 ///
 /// # Errors
 /// If the value of the key is no integer of this type.
-pub(super) fn number<N: FromStr + Default>(key: &'static str, value: &[u8]) -> Result<N, RecordError> {
+pub(super) fn number<N: FromStr + Default>(
+    key: &'static str,
+    value: &[u8],
+) -> Result<N, RecordError> {
     let parsed = match Scanner::new(value).token() {
         Ok(Token::Null) => Some(N::default()),
-        Ok(Token::Number(spelling)) => str::from_utf8(spelling).ok().and_then(|spelling| spelling.parse().ok()),
+        Ok(Token::Number(spelling)) => str::from_utf8(spelling)
+            .ok()
+            .and_then(|spelling| spelling.parse().ok()),
         _ => None,
     };
-    parsed.ok_or(RecordError::JsonMember { key, expected: "a number" })
+    parsed.ok_or(RecordError::JsonMember {
+        key,
+        expected: "a number",
+    })
 }
 
 #[cfg(test)]
@@ -116,10 +156,16 @@ mod tests {
 
     #[test]
     fn keys_match_in_any_case_and_the_last_that_is_not_null_counts() {
-        let object = JsonObject::parse(br#"{"index":1,"INDEX":2,"Index":null,"other":[{"index":3}]}"#).unwrap();
+        let object =
+            JsonObject::parse(br#"{"index":1,"INDEX":2,"Index":null,"other":[{"index":3}]}"#)
+                .unwrap();
         assert_eq!(object.number("index"), Ok(2));
         assert_eq!(
-            (object.number("absent"), object.text("absent"), object.flag("absent")),
+            (
+                object.number("absent"),
+                object.text("absent"),
+                object.flag("absent")
+            ),
             (Ok(0), Ok(vec![]), Ok(false))
         );
     }
@@ -127,19 +173,35 @@ mod tests {
     #[test]
     fn null_is_zero() {
         let object = JsonObject::parse(br#"{"a":null}"#).unwrap();
-        assert_eq!((object.number("a"), object.text("a"), object.flag("a")), (Ok(0_i64), Ok(vec![]), Ok(false)));
+        assert_eq!(
+            (object.number("a"), object.text("a"), object.flag("a")),
+            (Ok(0_i64), Ok(vec![]), Ok(false))
+        );
         assert_eq!(object.list("a", |_| Ok(())), Ok(vec![]));
         assert_eq!(object.object("a", |_| Ok(())), Ok(None));
-        assert!(JsonObject::parse(b"null").unwrap().into_members().is_empty());
+        assert!(
+            JsonObject::parse(b"null")
+                .unwrap()
+                .into_members()
+                .is_empty()
+        );
     }
 
     #[test]
     fn integers_are_exact_and_have_the_range_of_their_type() {
-        let object = JsonObject::parse(br#"{"a":9223372036854775807,"b":-1,"c":1e3,"d":1.0,"e":"1"}"#).unwrap();
-        let error = |key| RecordError::JsonMember { key, expected: "a number" };
+        let object =
+            JsonObject::parse(br#"{"a":9223372036854775807,"b":-1,"c":1e3,"d":1.0,"e":"1"}"#)
+                .unwrap();
+        let error = |key| RecordError::JsonMember {
+            key,
+            expected: "a number",
+        };
         assert_eq!(object.number("a"), Ok(i64::MAX));
         assert_eq!(object.number::<i32>("a"), Err(error("a")));
-        assert_eq!((object.number("b"), object.number::<u32>("b")), (Ok(-1), Err(error("b"))));
+        assert_eq!(
+            (object.number("b"), object.number::<u32>("b")),
+            (Ok(-1), Err(error("b")))
+        );
         for key in ["c", "d", "e"] {
             assert_eq!(object.number::<i64>(key), Err(error(key)));
         }

@@ -49,13 +49,18 @@ pub(in crate::etcd::record) fn task(text: &[u8]) -> Result<Task, RecordError> {
 /// The receptor wrote the number, the BBS the name.
 fn state(task: &JsonObject<'_>) -> Result<State, RecordError> {
     const KEY: &str = "state";
-    let Some(value) = task.get(KEY) else { return Ok(State::Invalid) };
+    let Some(value) = task.get(KEY) else {
+        return Ok(State::Invalid);
+    };
     let found = match Scanner::new(value).token() {
         Ok(Token::Number(_)) => State::try_from(object::number::<i32>(KEY, value)?).ok(),
         Ok(Token::String(name)) => State::from_str_name(&name.decode()),
         _ => None,
     };
-    found.ok_or(RecordError::JsonMember { key: KEY, expected: "the number or the name of a state" })
+    found.ok_or(RecordError::JsonMember {
+        key: KEY,
+        expected: "the number or the name of a state",
+    })
 }
 
 /// The receptor wrote an object, which no BBS could read, and the BBS a string.
@@ -64,7 +69,9 @@ fn callback_url(task: &JsonObject<'_>) -> Result<Vec<u8>, RecordError> {
     match task.get(KEY) {
         None => Ok(Vec::new()),
         Some(value @ [b'{', ..]) => Ok(url::assemble(&object::object(KEY, value)?)?.into_bytes()),
-        Some(value) => object::text(KEY, value)
-            .map_err(|_| RecordError::JsonMember { key: KEY, expected: "a string or the parts of a URL" }),
+        Some(value) => object::text(KEY, value).map_err(|_| RecordError::JsonMember {
+            key: KEY,
+            expected: "a string or the parts of a URL",
+        }),
     }
 }

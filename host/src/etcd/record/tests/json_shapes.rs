@@ -1,8 +1,8 @@
 //! Shapes of JSON records: those of the receptor and those of the BBS.
 
 use bbs_proto::models::{
-    Action, ActualLrp, DesiredLrp, EmitProgressAction, IcmpInfo, PortMapping, PortRange, ResourceLimits, RouteEntry,
-    SecurityGroupRule, Task, UploadAction,
+    Action, ActualLrp, DesiredLrp, EmitProgressAction, IcmpInfo, PortMapping, PortRange,
+    ResourceLimits, RouteEntry, SecurityGroupRule, Task, UploadAction,
 };
 
 use super::{base64, decoded, sealed};
@@ -21,7 +21,11 @@ fn task_with(members: &str) -> Result<Task, RecordError> {
 }
 
 fn action(json: &str) -> Result<Action, RecordError> {
-    Ok(task_with(&format!(r#""action":{json}"#))?.task_definition.unwrap().action.unwrap())
+    Ok(task_with(&format!(r#""action":{json}"#))?
+        .task_definition
+        .unwrap()
+        .action
+        .unwrap())
 }
 
 fn desired_lrp(json: &str) -> DesiredLrp {
@@ -33,7 +37,10 @@ fn desired_lrp(json: &str) -> DesiredLrp {
 
 fn actual_lrp(json: &str) -> ActualLrp {
     match decoded("/v1/actual/g/7/instance", json) {
-        Ok(EtcdRecord::ActualLrp { lrp, evacuating: false }) => *lrp,
+        Ok(EtcdRecord::ActualLrp {
+            lrp,
+            evacuating: false,
+        }) => *lrp,
         other => panic!("not an actual LRP: {other:?}"),
     }
 }
@@ -50,9 +57,20 @@ fn actual_lrps_of_both_writers_are_equal() {
         "modification_tag":{"epoch":"e","index":4294967295},"unknown":{"process_guid":"other"}}"#;
     let lrp = actual_lrp(receptor);
     assert_eq!(lrp, actual_lrp(bbs));
-    let port = |container_port, host_port| PortMapping { container_port, host_port, ..PortMapping::default() };
-    assert_eq!(lrp.actual_lrp_net_info.unwrap().ports, [port(8080, 0), port(8081, 9)]);
-    assert_eq!((lrp.since, lrp.crash_count), (1_430_000_000_123_456_789, 2), "exact beyond 2^53");
+    let port = |container_port, host_port| PortMapping {
+        container_port,
+        host_port,
+        ..PortMapping::default()
+    };
+    assert_eq!(
+        lrp.actual_lrp_net_info.unwrap().ports,
+        [port(8080, 0), port(8081, 9)]
+    );
+    assert_eq!(
+        (lrp.since, lrp.crash_count),
+        (1_430_000_000_123_456_789, 2),
+        "exact beyond 2^53"
+    );
     assert_eq!(lrp.modification_tag.unwrap().index, u32::MAX);
 }
 
@@ -61,10 +79,19 @@ fn each_encoding_and_envelope_of_json_decodes_alike() {
     let json = r#"{"process_guid":"g","index":7,"domain":"d","state":"UNCLAIMED"}"#;
     let plain = actual_lrp(json);
     let enveloped = |version: u8| [&[1, version], json.as_bytes()].concat();
-    let mut values = vec![format!("00{json}"), base64(json.as_bytes()), sealed(json.as_bytes())];
+    let mut values = vec![
+        format!("00{json}"),
+        base64(json.as_bytes()),
+        sealed(json.as_bytes()),
+    ];
     for version in 0..=2 {
         let text = String::from_utf8(enveloped(version)).unwrap();
-        values.extend([text.clone(), format!("00{text}"), base64(text.as_bytes()), sealed(text.as_bytes())]);
+        values.extend([
+            text.clone(),
+            format!("00{text}"),
+            base64(text.as_bytes()),
+            sealed(text.as_bytes()),
+        ]);
     }
     for value in values {
         assert_eq!(actual_lrp(&value), plain, "{value:?}");
@@ -73,15 +100,24 @@ fn each_encoding_and_envelope_of_json_decodes_alike() {
 
 #[test]
 fn task_state_is_a_number_or_a_name() {
-    for (number, name) in ["Invalid", "Pending", "Running", "Completed", "Resolving"].into_iter().enumerate() {
+    for (number, name) in ["Invalid", "Pending", "Running", "Completed", "Resolving"]
+        .into_iter()
+        .enumerate()
+    {
         let by_number = task_with(&format!(r#""state":{number}"#)).unwrap();
-        assert_eq!(by_number, task_with(&format!(r#""state":"{name}""#)).unwrap());
+        assert_eq!(
+            by_number,
+            task_with(&format!(r#""state":"{name}""#)).unwrap()
+        );
         assert_eq!(by_number.state, i32::try_from(number).unwrap());
     }
     assert_eq!(task_with(r#""state":null"#).unwrap().state, 0);
     for wrong in ["5", "-1", "1.0", "\"pending\"", "\"\"", "true", "[]"] {
         let found = task_with(&format!(r#""state":{wrong}"#));
-        assert!(matches!(found, Err(RecordError::JsonMember { key: "state", .. })), "{wrong}: {found:?}");
+        assert!(
+            matches!(found, Err(RecordError::JsonMember { key: "state", .. })),
+            "{wrong}: {found:?}"
+        );
     }
 }
 
@@ -91,12 +127,22 @@ fn callback_is_a_string_or_the_parts_of_a_url() {
         let task = task_with(&format!(r#""completion_callback_url":{json}"#))?;
         Ok(String::from_utf8(task.task_definition.unwrap().completion_callback_url).unwrap())
     };
-    assert_eq!(url(r#""http://u:p@h/cb?a=1\u0026b""#), Ok("http://u:p@h/cb?a=1&b".into()));
+    assert_eq!(
+        url(r#""http://u:p@h/cb?a=1\u0026b""#),
+        Ok("http://u:p@h/cb?a=1&b".into())
+    );
     let parts = r#"{"Scheme":"http","Opaque":"","User":{},"Host":"h:1","Path":"/cb","RawQuery":"a=1&b","Fragment":""}"#;
-    assert_eq!(url(parts), Ok("http://h:1/cb?a=1&b".into()), "the credentials are not in the store");
+    assert_eq!(
+        url(parts),
+        Ok("http://h:1/cb?a=1&b".into()),
+        "the credentials are not in the store"
+    );
     assert_eq!(url("null"), Ok(String::new()));
     for wrong in ["1", "[]", r#"{"Host":1}"#] {
-        assert!(matches!(url(wrong), Err(RecordError::JsonMember { .. })), "{wrong}");
+        assert!(
+            matches!(url(wrong), Err(RecordError::JsonMember { .. })),
+            "{wrong}"
+        );
     }
 }
 
@@ -111,9 +157,22 @@ fn task_definition_is_inlined() {
     )
     .unwrap();
     let definition = task.task_definition.unwrap();
-    assert_eq!((task.failed, &task.failure_reason[..], &task.result[..]), (true, &b"y"[..], &b"x"[..]));
-    assert_eq!((definition.action, &definition.metrics_guid[..], definition.cpu_weight), (None, &b"m"[..], 100));
-    assert_eq!((&definition.annotation[..], &definition.result_file[..]), (&b"n"[..], &b"f"[..]));
+    assert_eq!(
+        (task.failed, &task.failure_reason[..], &task.result[..]),
+        (true, &b"y"[..], &b"x"[..])
+    );
+    assert_eq!(
+        (
+            definition.action,
+            &definition.metrics_guid[..],
+            definition.cpu_weight
+        ),
+        (None, &b"m"[..], 100)
+    );
+    assert_eq!(
+        (&definition.annotation[..], &definition.result_file[..]),
+        (&b"n"[..], &b"f"[..])
+    );
     let rule = |protocol: &str, destinations: &[&str]| SecurityGroupRule {
         protocol: protocol.into(),
         destinations: destinations.iter().map(|text| (*text).into()).collect(),
@@ -122,9 +181,25 @@ fn task_definition_is_inlined() {
     assert_eq!(
         definition.egress_rules,
         [
-            SecurityGroupRule { ports: vec![80, 443], log: true, ..rule("tcp", &["0.0.0.0/0", "1.1.1.1"]) },
-            SecurityGroupRule { port_range: Some(PortRange { start: 1, end: 65535 }), ..rule("udp", &["0.0.0.0/0"]) },
-            SecurityGroupRule { icmp_info: Some(IcmpInfo { r#type: -1, code: -1 }), ..rule("icmp", &[]) },
+            SecurityGroupRule {
+                ports: vec![80, 443],
+                log: true,
+                ..rule("tcp", &["0.0.0.0/0", "1.1.1.1"])
+            },
+            SecurityGroupRule {
+                port_range: Some(PortRange {
+                    start: 1,
+                    end: 65535
+                }),
+                ..rule("udp", &["0.0.0.0/0"])
+            },
+            SecurityGroupRule {
+                icmp_info: Some(IcmpInfo {
+                    r#type: -1,
+                    code: -1
+                }),
+                ..rule("icmp", &[])
+            },
         ]
     );
 }
@@ -133,7 +208,10 @@ fn task_definition_is_inlined() {
 fn each_kind_of_action_is_decoded() {
     let download = r#"{"download":{"artifact":"a","from":"f","to":"t","cache_key":"k","user":"u","log_source":"l"}}"#;
     let found = action(download).unwrap().download_action.unwrap();
-    assert_eq!([&found.artifact, &found.from, &found.to, &found.cache_key], [b"a", b"f", b"t", b"k"]);
+    assert_eq!(
+        [&found.artifact, &found.from, &found.to, &found.cache_key],
+        [b"a", b"f", b"t", b"k"]
+    );
     assert_eq!([&found.user, &found.log_source], [b"u", b"l"]);
 
     let upload = UploadAction {
@@ -143,16 +221,36 @@ fn each_kind_of_action_is_decoded() {
         user: b"u".into(),
         log_source: b"l".into(),
     };
-    let found = action(r#"{"upload":{"artifact":"a","from":"f","to":"t","user":"u","log_source":"l"}}"#).unwrap();
-    assert_eq!(found, Action { upload_action: Some(upload), ..Action::default() });
+    let found =
+        action(r#"{"upload":{"artifact":"a","from":"f","to":"t","user":"u","log_source":"l"}}"#)
+            .unwrap();
+    assert_eq!(
+        found,
+        Action {
+            upload_action: Some(upload),
+            ..Action::default()
+        }
+    );
 
     let run = r#"{"run":{"path":"p","args":["a","",null],"dir":"d","env":[{"name":"N","value":"V"}],"user":"u",
         "resource_limits":{"nofile":0},"log_source":"l"}}"#;
     let found = action(run).unwrap().run_action.unwrap();
-    assert_eq!([&found.path[..], &found.dir, &found.user, &found.log_source], [b"p", b"d", b"u", b"l"]);
+    assert_eq!(
+        [&found.path[..], &found.dir, &found.user, &found.log_source],
+        [b"p", b"d", b"u", b"l"]
+    );
     assert_eq!(found.args, [b"a".to_vec(), vec![], vec![]]);
-    assert_eq!((&found.env[0].name[..], &found.env[0].value[..]), (&b"N"[..], &b"V"[..]));
-    assert_eq!(found.resource_limits, Some(ResourceLimits { nofile: Some(0), nproc: None }));
+    assert_eq!(
+        (&found.env[0].name[..], &found.env[0].value[..]),
+        (&b"N"[..], &b"V"[..])
+    );
+    assert_eq!(
+        found.resource_limits,
+        Some(ResourceLimits {
+            nofile: Some(0),
+            nproc: None
+        })
+    );
 
     let inner = r#"{"run":{"path":"p"}}"#;
     let run = action(inner).unwrap();
@@ -167,19 +265,43 @@ fn each_kind_of_action_is_decoded() {
         failure_message_prefix: b"f".into(),
         log_source: b"l".into(),
     };
-    assert_eq!(action(&emit).unwrap().emit_progress_action, Some(Box::new(emitted)));
-    let found = action(&format!(r#"{{"try":{{"action":{inner},"log_source":"l"}}}}"#)).unwrap().try_action.unwrap();
-    assert_eq!((found.action.as_deref(), &found.log_source[..]), (Some(&run), &b"l"[..]));
-    let found = action(&format!(r#"{{"timeout":{{"action":{inner},"timeout":2000000,"log_source":"l"}}}}"#)).unwrap();
+    assert_eq!(
+        action(&emit).unwrap().emit_progress_action,
+        Some(Box::new(emitted))
+    );
+    let found = action(&format!(
+        r#"{{"try":{{"action":{inner},"log_source":"l"}}}}"#
+    ))
+    .unwrap()
+    .try_action
+    .unwrap();
+    assert_eq!(
+        (found.action.as_deref(), &found.log_source[..]),
+        (Some(&run), &b"l"[..])
+    );
+    let found = action(&format!(
+        r#"{{"timeout":{{"action":{inner},"timeout":2000000,"log_source":"l"}}}}"#
+    ))
+    .unwrap();
     let found = found.timeout_action.unwrap();
-    assert_eq!((found.action.as_deref(), found.timeout_ms, found.deprecated_timeout_ns), (Some(&run), 2, 0));
+    assert_eq!(
+        (
+            found.action.as_deref(),
+            found.timeout_ms,
+            found.deprecated_timeout_ns
+        ),
+        (Some(&run), 2, 0)
+    );
 }
 
 #[test]
 fn lists_of_actions_are_decoded() {
     let list = |kind: &str| {
         let one = r#"{"run":{"path":"p"}}"#;
-        action(&format!(r#"{{"{kind}":{{"actions":[{one},{{"try":{{"action":{one}}}}}],"log_source":"l"}}}}"#)).unwrap()
+        action(&format!(
+            r#"{{"{kind}":{{"actions":[{one},{{"try":{{"action":{one}}}}}],"log_source":"l"}}}}"#
+        ))
+        .unwrap()
     };
     let run = action(r#"{"run":{"path":"p"}}"#).unwrap();
     let attempt = action(r#"{"try":{"action":{"run":{"path":"p"}}}}"#).unwrap();
@@ -187,8 +309,18 @@ fn lists_of_actions_are_decoded() {
     let parallel = list("parallel").parallel_action.unwrap();
     let serial = list("serial").serial_action.unwrap();
     let codependent = list("codependent").codependent_action.unwrap();
-    assert_eq!([&parallel.actions, &serial.actions, &codependent.actions], [&actions; 3]);
-    assert_eq!([&parallel.log_source, &serial.log_source, &codependent.log_source], [b"l"; 3]);
+    assert_eq!(
+        [&parallel.actions, &serial.actions, &codependent.actions],
+        [&actions; 3]
+    );
+    assert_eq!(
+        [
+            &parallel.log_source,
+            &serial.log_source,
+            &codependent.log_source
+        ],
+        [b"l"; 3]
+    );
 }
 
 #[test]
@@ -204,8 +336,20 @@ fn action_without_its_kind_is_an_error() {
     ] {
         assert_eq!(action(wrong), Err(RecordError::ActionKind), "{wrong}");
     }
-    assert_eq!(action("[]"), Err(RecordError::JsonMember { key: "action", expected: "an object" }));
-    assert_eq!(action(r#"{"run":[]}"#), Err(RecordError::JsonMember { key: "run", expected: "an object" }));
+    assert_eq!(
+        action("[]"),
+        Err(RecordError::JsonMember {
+            key: "action",
+            expected: "an object"
+        })
+    );
+    assert_eq!(
+        action(r#"{"run":[]}"#),
+        Err(RecordError::JsonMember {
+            key: "run",
+            expected: "an object"
+        })
+    );
 }
 
 #[test]
@@ -222,11 +366,20 @@ fn empty_parts_of_a_desired_lrp_may_be_null_or_absent() {
 
 #[test]
 fn routes_keep_their_json() {
-    let lrp = desired_lrp(r#"{"process_guid":"g","routes":{"cf-router":[ {"port": 1.50} ],"ssh":"x","nil":null}}"#);
-    let route = |key: &str, value: &str| RouteEntry { key: key.into(), value: value.into() };
+    let lrp = desired_lrp(
+        r#"{"process_guid":"g","routes":{"cf-router":[ {"port": 1.50} ],"ssh":"x","nil":null}}"#,
+    );
+    let route = |key: &str, value: &str| RouteEntry {
+        key: key.into(),
+        value: value.into(),
+    };
     assert_eq!(
         lrp.routes.unwrap().routes,
-        [route("cf-router", r#"[ {"port": 1.50} ]"#), route("ssh", "\"x\""), route("nil", "null")]
+        [
+            route("cf-router", r#"[ {"port": 1.50} ]"#),
+            route("ssh", "\"x\""),
+            route("nil", "null")
+        ]
     );
 }
 
@@ -240,9 +393,19 @@ fn whole_desired_lrp_is_split_without_loss() {
         "metrics_guid":"m"}"#,
     );
     let (scheduling_info, run_info) = split(lrp.clone());
-    let (key, resource) = (run_info.desired_lrp_key.unwrap(), scheduling_info.desired_lrp_resource.unwrap());
+    let (key, resource) = (
+        run_info.desired_lrp_key.unwrap(),
+        scheduling_info.desired_lrp_resource.unwrap(),
+    );
     assert_eq!(scheduling_info.desired_lrp_key, Some(key.clone()));
-    assert_eq!((scheduling_info.volume_placement, run_info.created_at, resource.max_pids), (None, 0, 0));
+    assert_eq!(
+        (
+            scheduling_info.volume_placement,
+            run_info.created_at,
+            resource.max_pids
+        ),
+        (None, 0, 0)
+    );
     let joined = DesiredLrp {
         process_guid: key.process_guid,
         domain: key.domain,

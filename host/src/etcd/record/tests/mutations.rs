@@ -1,5 +1,5 @@
-//! Random damage of the vectors: a damaged value is the record of its path or an error, never a panic; a damaged sealed value
-//! does not open.
+//! Random damage of the vectors: a damaged value is the record of its path or an error, never a
+//! panic; a damaged sealed value does not open.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -24,7 +24,8 @@ fn damage() -> impl Strategy<Value = Damage> {
     let place = any::<Index>;
     prop_oneof![
         (place(), any::<u8>()).prop_map(|(at, byte)| Damage::Replace(at, byte)),
-        (place(), prop::collection::vec(any::<u8>(), 1..8)).prop_map(|(at, bytes)| Damage::Insert(at, bytes)),
+        (place(), prop::collection::vec(any::<u8>(), 1..8))
+            .prop_map(|(at, bytes)| Damage::Insert(at, bytes)),
         (place(), 1..8_usize).prop_map(|(at, count)| Damage::Remove(at, count)),
         place().prop_map(Damage::Truncate),
         (place(), 1..64_usize).prop_map(|(at, count)| Damage::Repeat(at, count)),
@@ -56,7 +57,8 @@ fn apply(damage: &Damage, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Whether a record is of the kind that its path names, and has the guid, index or name that the path has.
+/// Whether a record is of the kind that its path names, and has the guid, index or name that the
+/// path has.
 fn belongs_to(record: &EtcdRecord, path: &str) -> bool {
     let is_of = |found: &[u8], guid: &str| found == guid.as_bytes();
     match (record, RecordKey::of(path)) {
@@ -67,15 +69,24 @@ fn belongs_to(record: &EtcdRecord, path: &str) -> bool {
         (EtcdRecord::DesiredLrp(lrp), RecordKey::DesiredLrp { process_guid }) => {
             is_of(&lrp.process_guid, &process_guid)
         }
-        (EtcdRecord::SchedulingInfo(info), RecordKey::SchedulingInfo { process_guid }) => {
-            info.desired_lrp_key.as_ref().is_some_and(|key| is_of(&key.process_guid, &process_guid))
-        }
-        (EtcdRecord::RunInfo(info), RecordKey::RunInfo { process_guid }) => {
-            info.desired_lrp_key.as_ref().is_some_and(|key| is_of(&key.process_guid, &process_guid))
-        }
+        (EtcdRecord::SchedulingInfo(info), RecordKey::SchedulingInfo { process_guid }) => info
+            .desired_lrp_key
+            .as_ref()
+            .is_some_and(|key| is_of(&key.process_guid, &process_guid)),
+        (EtcdRecord::RunInfo(info), RecordKey::RunInfo { process_guid }) => info
+            .desired_lrp_key
+            .as_ref()
+            .is_some_and(|key| is_of(&key.process_guid, &process_guid)),
         (
-            EtcdRecord::ActualLrp { lrp, evacuating: found },
-            RecordKey::ActualLrp { process_guid, index, evacuating },
+            EtcdRecord::ActualLrp {
+                lrp,
+                evacuating: found,
+            },
+            RecordKey::ActualLrp {
+                process_guid,
+                index,
+                evacuating,
+            },
         ) => {
             let key = lrp.actual_lrp_key.clone().unwrap_or_default();
             *found == evacuating && is_of(&key.process_guid, &process_guid) && key.index == index
@@ -106,7 +117,10 @@ fn is_sealed(value: &str) -> bool {
 
 /// The vectors whose values the keyring opens.
 fn readable() -> Vec<Vector> {
-    vectors().into_iter().filter(|vector| vector.decoded_hex != "unreadable").collect()
+    vectors()
+        .into_iter()
+        .filter(|vector| vector.decoded_hex != "unreadable")
+        .collect()
 }
 
 proptest! {

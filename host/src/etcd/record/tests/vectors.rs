@@ -1,16 +1,17 @@
 //! The vectors of `tests/vectors/etcd.tsv`: values of every form, and what they mean.
 
 use bbs_proto::models::{
-    Action, ActualLrp, ActualLrpInstanceKey, ActualLrpKey, ActualLrpNetInfo, DesiredLrp, DesiredLrpKey,
-    DesiredLrpResource, DesiredLrpRunInfo, DesiredLrpSchedulingInfo, DownloadAction, EnvironmentVariable,
-    ModificationTag, PortMapping, ProtoRoutes, ResourceLimits, RouteEntry, RunAction, SerialAction, Task,
-    TaskDefinition, TimeoutAction, VolumePlacement,
+    Action, ActualLrp, ActualLrpInstanceKey, ActualLrpKey, ActualLrpNetInfo, DesiredLrp,
+    DesiredLrpKey, DesiredLrpResource, DesiredLrpRunInfo, DesiredLrpSchedulingInfo, DownloadAction,
+    EnvironmentVariable, ModificationTag, PortMapping, ProtoRoutes, ResourceLimits, RouteEntry,
+    RunAction, SerialAction, Task, TaskDefinition, TimeoutAction, VolumePlacement,
 };
 
 use super::{decoded, keyring};
 use crate::etcd::record::value::plain;
 use crate::etcd::record::{
-    EtcdRecord, RecordError, RecordKey, RecordKind, StoreLayout, StoreVersion, VersionNode, judge, label,
+    EtcdRecord, RecordError, RecordKey, RecordKind, StoreLayout, StoreVersion, VersionNode, judge,
+    label,
 };
 
 pub(super) struct Vector {
@@ -23,13 +24,22 @@ pub(super) struct Vector {
 
 pub(super) fn vectors() -> Vec<Vector> {
     let mut lines = include_str!("../../../../../tests/vectors/etcd.tsv").lines();
-    assert_eq!(lines.next(), Some("case\tpath\tttl_s\tvalue_json\tdecoded_hex\tmeaning"));
+    assert_eq!(
+        lines.next(),
+        Some("case\tpath\tttl_s\tvalue_json\tdecoded_hex\tmeaning")
+    );
     let vector = |line: &str| {
-        let [case, path, _, value, decoded_hex, _] = line.split('\t').collect::<Vec<_>>()[..] else {
+        let [case, path, _, value, decoded_hex, _] = line.split('\t').collect::<Vec<_>>()[..]
+        else {
             panic!("not six columns: {line}");
         };
         let value = serde_json::from_str(value).unwrap();
-        Vector { case: case.into(), path: path.into(), value, decoded_hex: decoded_hex.into() }
+        Vector {
+            case: case.into(),
+            path: path.into(),
+            value,
+            decoded_hex: decoded_hex.into(),
+        }
     };
     lines.map(vector).collect()
 }
@@ -42,11 +52,23 @@ fn hex(bytes: &[u8]) -> String {
 fn vectors_decode_to_their_meaning() {
     let vectors = vectors();
     assert_eq!(vectors.len(), 20);
-    for Vector { case, path, value, decoded_hex } in vectors {
+    for Vector {
+        case,
+        path,
+        value,
+        decoded_hex,
+    } in vectors
+    {
         let found = plain(&value, &keyring());
         match decoded_hex.as_str() {
             "-" => assert_eq!(found.unwrap(), value.as_bytes(), "{case}"),
-            "unreadable" => assert_eq!(found, Err(RecordError::UnknownLabel { label: "lost".into() }), "{case}"),
+            "unreadable" => assert_eq!(
+                found,
+                Err(RecordError::UnknownLabel {
+                    label: "lost".into()
+                }),
+                "{case}"
+            ),
             plain => assert_eq!(hex(&found.unwrap()), plain, "{case}"),
         }
         let found = decoded(&path, &value);
@@ -61,9 +83,17 @@ fn vectors_decode_to_their_meaning() {
 fn labels_of_the_vectors_are_read_without_a_key() {
     let labels: Vec<_> = vectors()
         .iter()
-        .filter_map(|vector| Some((label(&vector.value).unwrap()?, RecordKey::of(&vector.path).kind())))
+        .filter_map(|vector| {
+            Some((
+                label(&vector.value).unwrap()?,
+                RecordKey::of(&vector.path).kind(),
+            ))
+        })
         .collect();
-    let labels: Vec<_> = labels.iter().map(|(label, kind)| (label.as_str(), *kind)).collect();
+    let labels: Vec<_> = labels
+        .iter()
+        .map(|(label, kind)| (label.as_str(), *kind))
+        .collect();
     assert_eq!(
         labels,
         [
@@ -80,11 +110,16 @@ fn labels_of_the_vectors_are_read_without_a_key() {
 }
 
 fn expected_version(case: &str) -> StoreVersion {
-    let split = |is_interrupted| StoreVersion::Readable { layout: StoreLayout::Split, is_interrupted };
+    let split = |is_interrupted| StoreVersion::Readable {
+        layout: StoreLayout::Split,
+        is_interrupted,
+    };
     match case {
         "version, released layout" => split(false),
         "version, interrupted migration" => split(true),
-        "version, already imported" => StoreVersion::AlreadyImported { current: 1_451_635_201 },
+        "version, already imported" => StoreVersion::AlreadyImported {
+            current: 1_451_635_201,
+        },
         _ => panic!("no version is expected of {case}"),
     }
 }
@@ -92,7 +127,10 @@ fn expected_version(case: &str) -> StoreVersion {
 fn expected(case: &str) -> Result<EtcdRecord, RecordError> {
     let version = |current, target| EtcdRecord::Version(VersionNode { current, target });
     let domain = |name: &str| EtcdRecord::Domain { name: name.into() };
-    let actual_lrp = |lrp, evacuating| EtcdRecord::ActualLrp { lrp: Box::new(lrp), evacuating };
+    let actual_lrp = |lrp, evacuating| EtcdRecord::ActualLrp {
+        lrp: Box::new(lrp),
+        evacuating,
+    };
     Ok(match case {
         "version, released layout" => version(1_451_635_200, 1_451_635_200),
         "version, interrupted migration" => version(1_442_529_338, 1_451_635_200),
@@ -104,10 +142,14 @@ fn expected(case: &str) -> Result<EtcdRecord, RecordError> {
         "whole desired LRP, base64 protobuf" => EtcdRecord::DesiredLrp(Box::new(pg_old2())),
         "scheduling info, encrypted" => EtcdRecord::SchedulingInfo(Box::new(scheduling_info_1())),
         "run info, encrypted, before 1451635200" => EtcdRecord::RunInfo(Box::new(run_info_1())),
-        "scheduling info, nothing optional" => EtcdRecord::SchedulingInfo(Box::new(scheduling_info_2())),
+        "scheduling info, nothing optional" => {
+            EtcdRecord::SchedulingInfo(Box::new(scheduling_info_2()))
+        }
         "run info, unencrypted, after 1451635200" => EtcdRecord::RunInfo(Box::new(run_info_2())),
         "run info, unknown key, no scheduling info" => {
-            return Err(RecordError::UnknownLabel { label: "lost".into() });
+            return Err(RecordError::UnknownLabel {
+                label: "lost".into(),
+            });
         }
         "actual LRP, running" => actual_lrp(running(), false),
         "actual LRP, evacuating" => actual_lrp(evacuating(), true),
@@ -121,28 +163,53 @@ fn expected(case: &str) -> Result<EtcdRecord, RecordError> {
 }
 
 fn run(run: RunAction) -> Action {
-    Action { run_action: Some(run), ..Action::default() }
+    Action {
+        run_action: Some(run),
+        ..Action::default()
+    }
 }
 
 fn run_of(path: &str, user: &str) -> RunAction {
-    RunAction { path: path.into(), user: user.into(), ..RunAction::default() }
+    RunAction {
+        path: path.into(),
+        user: user.into(),
+        ..RunAction::default()
+    }
 }
 
 fn timeout(ms: i64, action: Action) -> Action {
-    let timeout = TimeoutAction { action: Some(Box::new(action)), timeout_ms: ms, ..TimeoutAction::default() };
-    Action { timeout_action: Some(Box::new(timeout)), ..Action::default() }
+    let timeout = TimeoutAction {
+        action: Some(Box::new(action)),
+        timeout_ms: ms,
+        ..TimeoutAction::default()
+    };
+    Action {
+        timeout_action: Some(Box::new(timeout)),
+        ..Action::default()
+    }
 }
 
 fn variable(name: &str, value: &str) -> EnvironmentVariable {
-    EnvironmentVariable { name: name.into(), value: value.into() }
+    EnvironmentVariable {
+        name: name.into(),
+        value: value.into(),
+    }
 }
 
 fn tag(epoch: &str, index: u32) -> Option<ModificationTag> {
-    Some(ModificationTag { epoch: epoch.into(), index })
+    Some(ModificationTag {
+        epoch: epoch.into(),
+        index,
+    })
 }
 
 fn routes(value: &str) -> Option<ProtoRoutes> {
-    Some(ProtoRoutes { routes: vec![RouteEntry { key: b"cf-router".to_vec(), value: value.into() }] })
+    Some(ProtoRoutes {
+        routes: vec![RouteEntry {
+            key: b"cf-router".to_vec(),
+            value: value.into(),
+        }],
+    })
 }
 
 fn pg_old() -> DesiredLrp {
@@ -152,17 +219,29 @@ fn pg_old() -> DesiredLrp {
         user: b"vcap".to_vec(),
         ..DownloadAction::default()
     };
-    let download = Action { download_action: Some(download), ..Action::default() };
-    let serial = SerialAction { actions: vec![download], ..SerialAction::default() };
-    let app =
-        RunAction { args: vec![b"-v".to_vec()], env: vec![variable("PORT", "8080")], ..run_of("/bin/app", "vcap") };
+    let download = Action {
+        download_action: Some(download),
+        ..Action::default()
+    };
+    let serial = SerialAction {
+        actions: vec![download],
+        ..SerialAction::default()
+    };
+    let app = RunAction {
+        args: vec![b"-v".to_vec()],
+        env: vec![variable("PORT", "8080")],
+        ..run_of("/bin/app", "vcap")
+    };
     DesiredLrp {
         process_guid: b"pg-old".to_vec(),
         domain: b"cf-apps".to_vec(),
         root_fs: b"preloaded:cflinuxfs2".to_vec(),
         instances: 2,
         environment_variables: vec![variable("A", "1")],
-        setup: Some(Action { serial_action: Some(serial), ..Action::default() }),
+        setup: Some(Action {
+            serial_action: Some(serial),
+            ..Action::default()
+        }),
         action: Some(timeout(1500, run(app))),
         disk_mb: 1024,
         memory_mb: 256,
@@ -202,7 +281,11 @@ fn pg_old2() -> DesiredLrp {
 
 fn lrp_key(process_guid: &str, log_guid: &str) -> Option<DesiredLrpKey> {
     let (process_guid, log_guid) = (process_guid.into(), log_guid.into());
-    Some(DesiredLrpKey { process_guid, domain: b"cf-apps".to_vec(), log_guid })
+    Some(DesiredLrpKey {
+        process_guid,
+        domain: b"cf-apps".to_vec(),
+        log_guid,
+    })
 }
 
 fn scheduling_info_1() -> DesiredLrpSchedulingInfo {
@@ -218,7 +301,9 @@ fn scheduling_info_1() -> DesiredLrpSchedulingInfo {
         }),
         routes: routes(r#"[{"hostnames":["a.example.com"],"port":8080}]"#),
         modification_tag: tag("e-3", 3),
-        volume_placement: Some(VolumePlacement { driver_names: vec![b"local".to_vec()] }),
+        volume_placement: Some(VolumePlacement {
+            driver_names: vec![b"local".to_vec()],
+        }),
         placement_tags: vec![b"iso-1".to_vec()],
         ..DesiredLrpSchedulingInfo::default()
     }
@@ -266,7 +351,11 @@ fn run_info_2() -> DesiredLrpRunInfo {
 
 fn actual(process_guid: &str, index: i32, state: &str) -> ActualLrp {
     ActualLrp {
-        actual_lrp_key: Some(ActualLrpKey { process_guid: process_guid.into(), index, domain: b"cf-apps".to_vec() }),
+        actual_lrp_key: Some(ActualLrpKey {
+            process_guid: process_guid.into(),
+            index,
+            domain: b"cf-apps".to_vec(),
+        }),
         actual_lrp_instance_key: Some(ActualLrpInstanceKey::default()),
         actual_lrp_net_info: Some(ActualLrpNetInfo::default()),
         state: state.into(),
@@ -275,12 +364,23 @@ fn actual(process_guid: &str, index: i32, state: &str) -> ActualLrp {
 }
 
 fn placed(instance_guid: &str, cell_id: &str) -> Option<ActualLrpInstanceKey> {
-    Some(ActualLrpInstanceKey { instance_guid: instance_guid.into(), cell_id: cell_id.into() })
+    Some(ActualLrpInstanceKey {
+        instance_guid: instance_guid.into(),
+        cell_id: cell_id.into(),
+    })
 }
 
 fn net_info(address: &str, host_port: u32) -> Option<ActualLrpNetInfo> {
-    let ports = vec![PortMapping { container_port: 8080, host_port, ..PortMapping::default() }];
-    Some(ActualLrpNetInfo { address: address.into(), ports, ..ActualLrpNetInfo::default() })
+    let ports = vec![PortMapping {
+        container_port: 8080,
+        host_port,
+        ..PortMapping::default()
+    }];
+    Some(ActualLrpNetInfo {
+        address: address.into(),
+        ports,
+        ..ActualLrpNetInfo::default()
+    })
 }
 
 fn running() -> ActualLrp {
@@ -350,10 +450,16 @@ fn t_1() -> Task {
 }
 
 fn t_2() -> Task {
-    let limits = ResourceLimits { nofile: Some(1024), ..ResourceLimits::default() };
+    let limits = ResourceLimits {
+        nofile: Some(1024),
+        ..ResourceLimits::default()
+    };
     let definition = TaskDefinition {
         root_fs: b"preloaded:cflinuxfs2".to_vec(),
-        action: Some(run(RunAction { resource_limits: Some(limits), ..run_of("/bin/task", "root") })),
+        action: Some(run(RunAction {
+            resource_limits: Some(limits),
+            ..run_of("/bin/task", "root")
+        })),
         disk_mb: 512,
         memory_mb: 256,
         privileged: true,

@@ -1,5 +1,5 @@
-//! From any state of a slot and any present cells, convergence with an auctioneer that always places reaches a fixed point
-//! with exactly what is desired.
+//! From any state of a slot and any present cells, convergence with an auctioneer that always
+//! places reaches a fixed point with exactly what is desired.
 
 use proptest::prelude::*;
 
@@ -16,17 +16,34 @@ fn maybe_row(presence: Presence) -> impl Strategy<Value = Option<ActualLrp>> {
         Presence::Evacuating => &[State::Running],
         Presence::Suspect => &[State::Claimed, State::Running],
     };
-    let parts = (proptest::sample::select(states), proptest::sample::select(&CELLS[..]), 0..250, 0..200_i64);
+    let parts = (
+        proptest::sample::select(states),
+        proptest::sample::select(&CELLS[..]),
+        0..250,
+        0..200_i64,
+    );
     let some = parts.prop_map(move |(state, cell, crash_count, ago_s)| {
         let since_ns = NOW_NS - ago_s * SECOND_NS;
-        ActualLrp { crash_count, since_ns, ..row(state, presence, cell) }
+        ActualLrp {
+            crash_count,
+            since_ns,
+            ..row(state, presence, cell)
+        }
     });
     proptest::option::of(some)
 }
 
 fn any_slot() -> impl Strategy<Value = Slot> {
-    (maybe_row(Presence::Ordinary), maybe_row(Presence::Evacuating), maybe_row(Presence::Suspect))
-        .prop_map(|(ordinary, evacuating, suspect)| Slot { ordinary, evacuating, suspect })
+    (
+        maybe_row(Presence::Ordinary),
+        maybe_row(Presence::Evacuating),
+        maybe_row(Presence::Suspect),
+    )
+        .prop_map(|(ordinary, evacuating, suspect)| Slot {
+            ordinary,
+            evacuating,
+            suspect,
+        })
 }
 
 /// One run on a slot, with what cells and the auctioneer do in answer.
@@ -39,7 +56,10 @@ fn run(slot: &mut Slot, actions: &[SlotAction], present: &[&str], now_ns: i64) {
     }
     let place = actions.iter().any(|action| action.is_auctioned());
     if let (true, Some(cell), Some(row)) = (place, present.first(), slot.ordinary.as_mut()) {
-        row.set_instance(InstanceKey { instance_guid: b"new".to_vec(), cell_id: (*cell).into() });
+        row.set_instance(InstanceKey {
+            instance_guid: b"new".to_vec(),
+            cell_id: (*cell).into(),
+        });
         row.enter(State::Running, now_ns);
         slot.suspect = None;
         slot.evacuating = None;

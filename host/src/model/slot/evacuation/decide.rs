@@ -1,4 +1,5 @@
-//! Decides what happens to a running container on a cell that is being evacuated. A pure function of the slot.
+//! Decides what happens to a running container on a cell that is being evacuated. A pure function
+//! of the slot.
 
 use crate::model::actual_lrp::Presence;
 
@@ -62,11 +63,18 @@ pub(super) enum EvacuationStep {
 }
 
 pub(super) fn decide(situation: Situation) -> EvacuationStep {
-    let Situation { target, ordinary, has_evacuating, desired } = situation;
+    let Situation {
+        target,
+        ordinary,
+        has_evacuating,
+        desired,
+    } = situation;
     match (ordinary, desired) {
         (Ordinary::Absent | Ordinary::Settled, _) | (_, ReplacementChoice::No) => match target {
             ContainerRow::Evacuating => EvacuationStep::Remove(Presence::Evacuating),
-            ContainerRow::None | ContainerRow::Container(_) | ContainerRow::Other(_) => EvacuationStep::Leave,
+            ContainerRow::None | ContainerRow::Container(_) | ContainerRow::Other(_) => {
+                EvacuationStep::Leave
+            }
         },
         (
             Ordinary::SameContainer | Ordinary::Pending,
@@ -76,7 +84,9 @@ pub(super) fn decide(situation: Situation) -> EvacuationStep {
             ContainerRow::Container(Presence::Suspect) | ContainerRow::Other(Presence::Suspect) => {
                 EvacuationStep::Remove(Presence::Suspect)
             }
-            ContainerRow::Container(_) if desired == ReplacementChoice::RecreateNow => EvacuationStep::Unclaim,
+            ContainerRow::Container(_) if desired == ReplacementChoice::RecreateNow => {
+                EvacuationStep::Unclaim
+            }
             ContainerRow::Container(_) => EvacuationStep::Later,
             ContainerRow::None | ContainerRow::Other(_) => EvacuationStep::Leave,
         },
@@ -109,8 +119,19 @@ mod tests {
     ];
 
     /// By target, in the order of `TARGETS`.
-    fn steps(ordinary: Ordinary, has_evacuating: bool, desired: ReplacementChoice) -> [EvacuationStep; 6] {
-        TARGETS.map(|target| decide(Situation { target, ordinary, has_evacuating, desired }))
+    fn steps(
+        ordinary: Ordinary,
+        has_evacuating: bool,
+        desired: ReplacementChoice,
+    ) -> [EvacuationStep; 6] {
+        TARGETS.map(|target| {
+            decide(Situation {
+                target,
+                ordinary,
+                has_evacuating,
+                desired,
+            })
+        })
     }
 
     const EVACUATING_GOES: [EvacuationStep; 6] = [
@@ -127,7 +148,11 @@ mod tests {
         for ordinary in [Ordinary::Absent, Ordinary::Settled] {
             for desired in WANTED {
                 for has_evacuating in [false, true] {
-                    assert_eq!(steps(ordinary, has_evacuating, desired), EVACUATING_GOES, "{ordinary:?} {desired:?}");
+                    assert_eq!(
+                        steps(ordinary, has_evacuating, desired),
+                        EVACUATING_GOES,
+                        "{ordinary:?} {desired:?}"
+                    );
                 }
             }
         }
@@ -137,7 +162,11 @@ mod tests {
     fn undesired_instance_keeps_only_its_evacuating_row_to_remove() {
         for ordinary in [Ordinary::SameContainer, Ordinary::Pending] {
             for has_evacuating in [false, true] {
-                assert_eq!(steps(ordinary, has_evacuating, ReplacementChoice::No), EVACUATING_GOES, "{ordinary:?}");
+                assert_eq!(
+                    steps(ordinary, has_evacuating, ReplacementChoice::No),
+                    EVACUATING_GOES,
+                    "{ordinary:?}"
+                );
             }
         }
     }
@@ -159,7 +188,11 @@ mod tests {
                         EvacuationStep::Leave,
                         suspect_goes,
                     ];
-                    assert_eq!(steps(ordinary, has_evacuating, desired), expected, "{desired:?} {ordinary:?}");
+                    assert_eq!(
+                        steps(ordinary, has_evacuating, desired),
+                        expected,
+                        "{desired:?} {ordinary:?}"
+                    );
                 }
             }
         }
@@ -169,7 +202,10 @@ mod tests {
     fn rolling_instance_is_kept_until_another_runs() {
         let evacuating = EvacuationStep::MoveToEvacuating;
         for ordinary in [Ordinary::SameContainer, Ordinary::Pending] {
-            for (has_evacuating, unknown) in [(false, EvacuationStep::Describe), (true, EvacuationStep::Leave)] {
+            for (has_evacuating, unknown) in [
+                (false, EvacuationStep::Describe),
+                (true, EvacuationStep::Leave),
+            ] {
                 let expected = [
                     unknown,
                     EvacuationStep::Describe,

@@ -15,12 +15,18 @@ fn of(definition: &[u8], state: State, presence: Presence, name: &str) -> Actual
 }
 
 fn ordinary_of(definition: &[u8], state: State) -> Slot {
-    Slot { ordinary: Some(of(definition, state, Presence::Ordinary, "mine")), ..Slot::default() }
+    Slot {
+        ordinary: Some(of(definition, state, Presence::Ordinary, "mine")),
+        ..Slot::default()
+    }
 }
 
 /// The container of one definition, and an instance of another one that replaces it.
 fn replaced(old: &[u8], new: &[u8], state: State) -> Slot {
-    Slot { evacuating: Some(of(old, State::Running, Presence::Evacuating, "old")), ..ordinary_of(new, state) }
+    Slot {
+        evacuating: Some(of(old, State::Running, Presence::Evacuating, "old")),
+        ..ordinary_of(new, state)
+    }
 }
 
 #[test]
@@ -32,10 +38,20 @@ fn phase_follows_from_the_rows() {
         (State::Running, ReplacementPhase::Current),
         (State::Crashed, ReplacementPhase::Failing),
     ] {
-        assert_eq!(ordinary_of(NEW, state).phase(NEW, NOW_NS), phase, "{state:?}");
+        assert_eq!(
+            ordinary_of(NEW, state).phase(NEW, NOW_NS),
+            phase,
+            "{state:?}"
+        );
     }
-    assert_eq!(ordinary_of(OLD, State::Running).phase(NEW, NOW_NS), ReplacementPhase::Old);
-    assert_eq!(replaced(OLD, NEW, State::Running).phase(NEW, NOW_NS), ReplacementPhase::Replaced);
+    assert_eq!(
+        ordinary_of(OLD, State::Running).phase(NEW, NOW_NS),
+        ReplacementPhase::Old
+    );
+    assert_eq!(
+        replaced(OLD, NEW, State::Running).phase(NEW, NOW_NS),
+        ReplacementPhase::Replaced
+    );
     assert_eq!(
         replaced(NEW, NEW, State::Running).phase(NEW, NOW_NS),
         ReplacementPhase::Current,
@@ -46,8 +62,15 @@ fn phase_follows_from_the_rows() {
         assert_eq!(phase, ReplacementPhase::Reverting, "{state:?}");
     }
     let up = replaced(NEW, OLD, State::Running);
-    assert_eq!(up.phase(NEW, NOW_NS), ReplacementPhase::Old, "the container in the evacuating row may be stopping");
-    for change in [|row: &mut ActualLrp| row.routable = false, |row: &mut ActualLrp| row.crash_count = 3] {
+    assert_eq!(
+        up.phase(NEW, NOW_NS),
+        ReplacementPhase::Old,
+        "the container in the evacuating row may be stopping"
+    );
+    for change in [
+        |row: &mut ActualLrp| row.routable = false,
+        |row: &mut ActualLrp| row.crash_count = 3,
+    ] {
         let mut reverting = up.clone();
         change(reverting.ordinary.as_mut().unwrap());
         assert_eq!(reverting.phase(NEW, NOW_NS), ReplacementPhase::Reverting);
@@ -61,20 +84,44 @@ fn instance_that_is_not_routable_or_placed_or_certain_is_not_current() {
         change(slot.ordinary.as_mut().unwrap());
         slot.phase(NEW, NOW_NS)
     };
-    assert_eq!(with(State::Running, |row| row.routable = false), ReplacementPhase::Pending);
-    assert_eq!(with(State::Unclaimed, |row| row.placement_error = b"no room".to_vec()), ReplacementPhase::Failing);
-    assert_eq!(with(State::Unclaimed, |row| row.crash_count = 3), ReplacementPhase::Failing);
-    assert_eq!(with(State::Running, |row| row.crash_count = 3), ReplacementPhase::Failing);
-    assert_eq!(with(State::Running, |row| (row.crash_count, row.since_ns) = (3, 0)), ReplacementPhase::Current);
-    assert_eq!(with(State::Running, |row| row.definition_uncertain = true), ReplacementPhase::Old);
-    assert_eq!(with(State::Running, |row| row.state = b"LATER".to_vec()), ReplacementPhase::Old);
+    assert_eq!(
+        with(State::Running, |row| row.routable = false),
+        ReplacementPhase::Pending
+    );
+    assert_eq!(
+        with(State::Unclaimed, |row| row.placement_error =
+            b"no room".to_vec()),
+        ReplacementPhase::Failing
+    );
+    assert_eq!(
+        with(State::Unclaimed, |row| row.crash_count = 3),
+        ReplacementPhase::Failing
+    );
+    assert_eq!(
+        with(State::Running, |row| row.crash_count = 3),
+        ReplacementPhase::Failing
+    );
+    assert_eq!(
+        with(State::Running, |row| (row.crash_count, row.since_ns) =
+            (3, 0)),
+        ReplacementPhase::Current
+    );
+    assert_eq!(
+        with(State::Running, |row| row.definition_uncertain = true),
+        ReplacementPhase::Old
+    );
+    assert_eq!(
+        with(State::Running, |row| row.state = b"LATER".to_vec()),
+        ReplacementPhase::Old
+    );
 }
 
 #[test]
 fn waiting_instances_take_a_new_definition_at_once_and_claimed_ones_become_uncertain() {
     for state in [State::Unclaimed, State::Crashed] {
-        let (slot, ()) =
-            after(&ordinary_of(OLD, state), |slot| drop(slot.switch_definition(&OLD.to_vec(), &NEW.to_vec(), NOW_NS)));
+        let (slot, ()) = after(&ordinary_of(OLD, state), |slot| {
+            drop(slot.switch_definition(&OLD.to_vec(), &NEW.to_vec(), NOW_NS))
+        });
         let row = slot.ordinary.unwrap();
         assert_eq!(
             (&row.definition_id[..], row.state(), row.crash_count),
@@ -88,10 +135,15 @@ fn waiting_instances_take_a_new_definition_at_once_and_claimed_ones_become_uncer
             drop(slot.switch_definition(&OLD.to_vec(), &NEW.to_vec(), NOW_NS))
         });
         let row = slot.ordinary.unwrap();
-        assert_eq!((&row.definition_id[..], row.definition_uncertain), (definition, true));
+        assert_eq!(
+            (&row.definition_id[..], row.definition_uncertain),
+            (definition, true)
+        );
     }
     let running = replaced(OLD, NEW, State::Running);
-    let (slot, ()) = after(&running, |slot| drop(slot.switch_definition(&OLD.to_vec(), &OTHER.to_vec(), NOW_NS)));
+    let (slot, ()) = after(&running, |slot| {
+        drop(slot.switch_definition(&OLD.to_vec(), &OTHER.to_vec(), NOW_NS))
+    });
     assert_eq!(slot, running, "what runs is what was claimed");
 }
 
@@ -104,14 +156,22 @@ fn instance_of_the_current_definition_keeps_its_crashes() {
 
 #[test]
 fn old_container_becomes_the_evacuating_one_and_its_successor_waits() {
-    let (slot, began) = after(&ordinary_of(OLD, State::Running), |slot| slot.begin_replacement(&NEW.to_vec(), NOW_NS));
+    let (slot, began) = after(&ordinary_of(OLD, State::Running), |slot| {
+        slot.begin_replacement(&NEW.to_vec(), NOW_NS)
+    });
     assert_eq!(began, Ok(()));
-    let (old, new) = (slot.evacuating.clone().unwrap(), slot.ordinary.clone().unwrap());
+    let (old, new) = (
+        slot.evacuating.clone().unwrap(),
+        slot.ordinary.clone().unwrap(),
+    );
     assert_eq!(
         (old.presence(), old.state(), &old.definition_id[..]),
         (Some(Presence::Evacuating), Some(State::Running), OLD)
     );
-    assert_eq!((new.state(), &new.definition_id[..], new.crash_count), (Some(State::Unclaimed), NEW, 0));
+    assert_eq!(
+        (new.state(), &new.definition_id[..], new.crash_count),
+        (Some(State::Unclaimed), NEW, 0)
+    );
     assert!(slot.is_replaced(&instance("mine")) && !slot.is_replaced(&instance("other")));
     assert_eq!(slot.phase(NEW, NOW_NS), ReplacementPhase::Pending);
 }
@@ -119,21 +179,37 @@ fn old_container_becomes_the_evacuating_one_and_its_successor_waits() {
 #[test]
 fn late_calls_of_the_cell_of_a_replaced_container_change_nothing() {
     let pending = replaced(OLD, NEW, State::Unclaimed);
-    assert_eq!(after(&pending, |slot| slot.claim(&instance("old"), NOW_NS)), (pending.clone(), Ok(())));
-    assert_eq!(after(&pending, |slot| slot.start(&container("old"), Several, NOW_NS)), (pending.clone(), Ok(())));
+    assert_eq!(
+        after(&pending, |slot| slot.claim(&instance("old"), NOW_NS)),
+        (pending.clone(), Ok(()))
+    );
+    assert_eq!(
+        after(&pending, |slot| slot.start(
+            &container("old"),
+            Several,
+            NOW_NS
+        )),
+        (pending.clone(), Ok(()))
+    );
 }
 
 /// Its successor was removed with the desired LRP.
 #[test]
 fn heartbeat_of_a_replaced_container_without_a_successor_makes_it_the_managed_one() {
     for (is_uncertain, routable) in [(false, true), (true, true), (true, false)] {
-        let heartbeat = Container { routable, ..container("old") };
+        let heartbeat = Container {
+            routable,
+            ..container("old")
+        };
         let mut alone = replaced(OLD, NEW, State::Unclaimed);
         alone.ordinary = None;
         alone.evacuating.as_mut().unwrap().definition_uncertain = is_uncertain;
         let (slot, started) = after(&alone, |slot| slot.start(&heartbeat, Several, NOW_NS));
         let row = slot.ordinary.unwrap();
-        assert_eq!((started, &row.definition_id[..], row.definition_uncertain), (Ok(()), OLD, is_uncertain));
+        assert_eq!(
+            (started, &row.definition_id[..], row.definition_uncertain),
+            (Ok(()), OLD, is_uncertain)
+        );
         assert_eq!(slot.evacuating, None, "the same container");
     }
 }
@@ -143,36 +219,72 @@ fn heartbeat_of_a_replaced_container_without_a_successor_makes_it_the_managed_on
 fn container_that_claimed_nothing_takes_over_once_it_is_routable() {
     let mut slot = replaced(OLD, OLD, State::Claimed);
     slot.suspect = Some(of(OLD, State::Running, Presence::Suspect, "lost"));
-    let other = Container { routable: false, ..container("other") };
+    let other = Container {
+        routable: false,
+        ..container("other")
+    };
     let (started, result) = after(&slot, |slot| slot.start(&other, Several, NOW_NS));
-    assert_eq!((result, &started.evacuating, &started.suspect), (Ok(()), &slot.evacuating, &slot.suspect));
-    assert_eq!(started.ordinary.as_ref().unwrap().instance_key(), instance("other"));
+    assert_eq!(
+        (result, &started.evacuating, &started.suspect),
+        (Ok(()), &slot.evacuating, &slot.suspect)
+    );
+    assert_eq!(
+        started.ordinary.as_ref().unwrap().instance_key(),
+        instance("other")
+    );
 
-    let desired = Some(Desired { replacement: Replacement::Rolling, instances: 1, running: 1 });
-    let (_, evacuated) = after(&started, |slot| slot.evacuate_running(&container("old"), Several, desired, NOW_NS));
+    let desired = Some(Desired {
+        replacement: Replacement::Rolling,
+        instances: 1,
+        running: 1,
+    });
+    let (_, evacuated) = after(&started, |slot| {
+        slot.evacuate_running(&container("old"), Several, desired, NOW_NS)
+    });
     assert!(evacuated.unwrap().keeps_container);
-    assert_eq!(Slot { suspect: None, ..started.clone() }.phase(OLD, NOW_NS), ReplacementPhase::Reverting);
+    assert_eq!(
+        Slot {
+            suspect: None,
+            ..started.clone()
+        }
+        .phase(OLD, NOW_NS),
+        ReplacementPhase::Reverting
+    );
 
-    let routable = Container { routable: true, ..other };
+    let routable = Container {
+        routable: true,
+        ..other
+    };
     let (slot, _) = after(&started, |slot| slot.start(&routable, Several, NOW_NS));
     assert_eq!((slot.evacuating, slot.suspect), (None, None));
 
-    let mine = Container { routable: false, ..container("mine") };
-    let (slot, _) = after(&replaced(OLD, OLD, State::Claimed), |slot| slot.start(&mine, Several, NOW_NS));
+    let mine = Container {
+        routable: false,
+        ..container("mine")
+    };
+    let (slot, _) = after(&replaced(OLD, OLD, State::Claimed), |slot| {
+        slot.start(&mine, Several, NOW_NS)
+    });
     assert_eq!(slot.evacuating, None, "it claimed the instance");
 }
 
 #[test]
 fn only_an_old_container_that_runs_is_replaced() {
     for state in [State::Unclaimed, State::Claimed, State::Crashed] {
-        rejected(&ordinary_of(OLD, state), SlotError::NotFound, |slot| slot.begin_replacement(&NEW.to_vec(), NOW_NS));
+        rejected(&ordinary_of(OLD, state), SlotError::NotFound, |slot| {
+            slot.begin_replacement(&NEW.to_vec(), NOW_NS)
+        });
     }
-    rejected(&ordinary_of(NEW, State::Running), SlotError::NotFound, |slot| {
-        slot.begin_replacement(&NEW.to_vec(), NOW_NS)
-    });
-    rejected(&replaced(OLD, OLD, State::Running), SlotError::Exists, |slot| {
-        slot.begin_replacement(&NEW.to_vec(), NOW_NS)
-    });
+    rejected(
+        &ordinary_of(NEW, State::Running),
+        SlotError::NotFound,
+        |slot| slot.begin_replacement(&NEW.to_vec(), NOW_NS),
+    );
+    rejected(
+        &replaced(OLD, OLD, State::Running),
+        SlotError::Exists,
+        |slot| slot.begin_replacement(&NEW.to_vec(), NOW_NS),
+    );
 }
 
 #[test]
@@ -180,11 +292,16 @@ fn cancelled_replacement_puts_the_container_back_and_gives_up_its_successor() {
     for state in State::ALL {
         let mut pending = replaced(NEW, OLD, state);
         pending.ordinary.as_mut().unwrap().routable = false;
-        let (slot, given_up) = after(&pending, |slot| slot.revert_replacement(&NEW.to_vec(), NOW_NS));
+        let (slot, given_up) = after(&pending, |slot| {
+            slot.revert_replacement(&NEW.to_vec(), NOW_NS)
+        });
         let has_container = matches!(state, State::Claimed | State::Running);
         assert_eq!(given_up.unwrap().is_some(), has_container, "{state:?}");
         let row = slot.ordinary.as_ref().unwrap();
-        assert_eq!((row.presence(), &row.definition_id[..]), (Some(Presence::Ordinary), NEW));
+        assert_eq!(
+            (row.presence(), &row.definition_id[..]),
+            (Some(Presence::Ordinary), NEW)
+        );
         assert_eq!(
             (slot.evacuating.is_none(), slot.phase(NEW, NOW_NS)),
             (true, ReplacementPhase::Current),
@@ -192,7 +309,9 @@ fn cancelled_replacement_puts_the_container_back_and_gives_up_its_successor() {
         );
     }
     let up = replaced(NEW, OLD, State::Running);
-    rejected(&up, SlotError::NotFound, |slot| slot.revert_replacement(&NEW.to_vec(), NOW_NS));
+    rejected(&up, SlotError::NotFound, |slot| {
+        slot.revert_replacement(&NEW.to_vec(), NOW_NS)
+    });
 }
 
 /// The cell of a successor is gone before the replacement is cancelled, and returns.
@@ -200,8 +319,13 @@ fn cancelled_replacement_puts_the_container_back_and_gives_up_its_successor() {
 fn successor_on_a_cell_that_is_gone_does_not_displace_the_container_that_was_put_back() {
     for state in [State::Claimed, State::Running] {
         let lost = of(OLD, state, Presence::Suspect, "lost");
-        let pending = Slot { suspect: Some(lost), ..replaced(NEW, OLD, State::Unclaimed) };
-        let (slot, _) = after(&pending, |slot| slot.revert_replacement(&NEW.to_vec(), NOW_NS).unwrap());
+        let pending = Slot {
+            suspect: Some(lost),
+            ..replaced(NEW, OLD, State::Unclaimed)
+        };
+        let (slot, _) = after(&pending, |slot| {
+            slot.revert_replacement(&NEW.to_vec(), NOW_NS).unwrap()
+        });
         assert_eq!(slot.suspect, None, "{state:?}");
         rejected(&slot, SlotError::NotFound, Slot::promote);
     }
@@ -210,8 +334,8 @@ fn successor_on_a_cell_that_is_gone_does_not_displace_the_container_that_was_put
 /// A call about a slot whose container `old` is being replaced by `mine`.
 type ReplacementCall = fn(&mut Slot) -> Result<(), SlotError>;
 
-/// Slots whose current definition is [`NEW`]: the new instance waits, is claimed, is not routable, fails, or has replaced the
-/// old one; and the container of a cancelled replacement in the last.
+/// Slots whose current definition is [`NEW`]: the new instance waits, is claimed, is not routable,
+/// fails, or has replaced the old one; and the container of a cancelled replacement in the last.
 fn replacements() -> [Slot; 6] {
     let with = |mut slot: Slot, change: fn(&mut ActualLrp)| {
         change(slot.ordinary.as_mut().unwrap());
@@ -219,26 +343,45 @@ fn replacements() -> [Slot; 6] {
     };
     [
         replaced(OLD, NEW, State::Unclaimed),
-        with(replaced(OLD, NEW, State::Claimed), |row| row.routable = false),
-        with(replaced(OLD, NEW, State::Running), |row| row.routable = false),
-        with(replaced(OLD, NEW, State::Crashed), |row| row.crash_count = 3),
+        with(replaced(OLD, NEW, State::Claimed), |row| {
+            row.routable = false
+        }),
+        with(replaced(OLD, NEW, State::Running), |row| {
+            row.routable = false
+        }),
+        with(replaced(OLD, NEW, State::Crashed), |row| {
+            row.crash_count = 3
+        }),
         replaced(OLD, NEW, State::Running),
-        with(replaced(NEW, OLD, State::Running), |row| row.routable = false),
+        with(replaced(NEW, OLD, State::Running), |row| {
+            row.routable = false
+        }),
     ]
 }
 
-/// The phase, the state of the managed row, the evacuating container, and whether there is a suspect one.
+/// The phase, the state of the managed row, the evacuating container, and whether there is a
+/// suspect one.
 fn described(slot: &Slot) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let state = slot.ordinary.as_ref().map_or("-".into(), |row| text(&row.state));
-    let evacuating = slot.evacuating.as_ref().map_or(String::new(), |row| format!(" +{}", text(&row.instance_guid)));
+    let state = slot
+        .ordinary
+        .as_ref()
+        .map_or("-".into(), |row| text(&row.state));
+    let evacuating = slot.evacuating.as_ref().map_or(String::new(), |row| {
+        format!(" +{}", text(&row.instance_guid))
+    });
     let suspect = slot.suspect.as_ref().map_or("", |_| " +suspect");
     format!("{:?} {state}{evacuating}{suspect}", slot.phase(NEW, NOW_NS))
 }
 
 fn evacuate_running(slot: &mut Slot, name: &str) -> Result<(), SlotError> {
-    let desired = Some(Desired { replacement: Replacement::Rolling, instances: 1, running: 1 });
-    slot.evacuate_running(&container(name), Several, desired, NOW_NS).map(drop)
+    let desired = Some(Desired {
+        replacement: Replacement::Rolling,
+        instances: 1,
+        running: 1,
+    });
+    slot.evacuate_running(&container(name), Several, desired, NOW_NS)
+        .map(drop)
 }
 
 /// The result for each of [`replacements`].
@@ -256,31 +399,90 @@ fn calls_during_a_replacement() -> [(&'static str, ReplacementCall, [String; 6])
         "Old RUNNING",
     ]
     .map(yes);
-    let (waits, fails, reverts) = ("Pending UNCLAIMED +old", "Failing UNCLAIMED +old", "Reverting UNCLAIMED +old");
+    let (waits, fails, reverts) = (
+        "Pending UNCLAIMED +old",
+        "Failing UNCLAIMED +old",
+        "Reverting UNCLAIMED +old",
+    );
     let (gone, kept) = ("Empty - +old", replacements().map(|slot| described(&slot)));
     // The waiting and the crashed instance have no container.
-    let of_new = |result: &str, last: &str| [no(stops), yes(result), yes(result), no(stops), yes(result), yes(last)];
+    let of_new = |result: &str, last: &str| {
+        [
+            no(stops),
+            yes(result),
+            yes(result),
+            no(stops),
+            yes(result),
+            yes(last),
+        ]
+    };
     let fail = no(SlotError::CannotBeFailed);
     let [waiting, claimed, unroutable, failing, up, reverting] = kept;
-    let old_stays = [&waiting, &claimed, &unroutable, &failing, "Current RUNNING", &reverting].map(yes);
+    let old_stays = [
+        &waiting,
+        &claimed,
+        &unroutable,
+        &failing,
+        "Current RUNNING",
+        &reverting,
+    ]
+    .map(yes);
     // Only a routable one is kept, in place of the old container.
-    let new_moves = [&waiting, waits, waits, &failing, "Pending UNCLAIMED +mine", reverts].map(yes);
+    let new_moves = [
+        &waiting,
+        waits,
+        waits,
+        &failing,
+        "Pending UNCLAIMED +mine",
+        reverts,
+    ]
+    .map(yes);
     [
         (
             "fail",
             |slot| slot.fail(b"no room", NOW_NS),
-            [yes(fails), fail.clone(), fail.clone(), fail.clone(), fail.clone(), fail],
+            [
+                yes(fails),
+                fail.clone(),
+                fail.clone(),
+                fail.clone(),
+                fail.clone(),
+                fail,
+            ],
         ),
         ("remove", |slot| slot.remove(None), all(gone)),
-        ("remove old", |slot| slot.remove(Some(&instance("old"))), old_gone.clone()),
-        ("remove new", |slot| slot.remove(Some(&instance("mine"))), of_new(gone, gone)),
-        ("retire", |slot| slot.retire().map(drop), [yes(gone), claimed, unroutable, yes(gone), up, reverting]),
+        (
+            "remove old",
+            |slot| slot.remove(Some(&instance("old"))),
+            old_gone.clone(),
+        ),
+        (
+            "remove new",
+            |slot| slot.remove(Some(&instance("mine"))),
+            of_new(gone, gone),
+        ),
+        (
+            "retire",
+            |slot| slot.retire().map(drop),
+            [yes(gone), claimed, unroutable, yes(gone), up, reverting],
+        ),
         (
             "unclaim",
             |slot| slot.unclaim(Unclaim::Any, NOW_NS),
-            [no(unclaims), yes(waits), yes(waits), yes(fails), yes(waits), yes(reverts)],
+            [
+                no(unclaims),
+                yes(waits),
+                yes(waits),
+                yes(fails),
+                yes(waits),
+                yes(reverts),
+            ],
         ),
-        ("evacuate claimed old", |slot| slot.evacuate_claimed(&instance("old"), NOW_NS).map(drop), old_gone.clone()),
+        (
+            "evacuate claimed old",
+            |slot| slot.evacuate_claimed(&instance("old"), NOW_NS).map(drop),
+            old_gone.clone(),
+        ),
         (
             "evacuate claimed new",
             |slot| slot.evacuate_claimed(&instance("mine"), NOW_NS).map(drop),
@@ -288,18 +490,40 @@ fn calls_during_a_replacement() -> [(&'static str, ReplacementCall, [String; 6])
         ),
         (
             "evacuate crashed old",
-            |slot| slot.evacuate_crashed(&key(), &instance("old"), b"why", NOW_NS).map(drop),
+            |slot| {
+                slot.evacuate_crashed(&key(), &instance("old"), b"why", NOW_NS)
+                    .map(drop)
+            },
             old_gone.clone(),
         ),
         (
             "evacuate crashed new",
-            |slot| slot.evacuate_crashed(&key(), &instance("mine"), b"why", NOW_NS).map(drop),
+            |slot| {
+                slot.evacuate_crashed(&key(), &instance("mine"), b"why", NOW_NS)
+                    .map(drop)
+            },
             of_new(waits, reverts),
         ),
-        ("evacuate stopped old", |slot| slot.evacuate_stopped(&instance("old")).map(drop), old_gone),
-        ("evacuate stopped new", |slot| slot.evacuate_stopped(&instance("mine")).map(drop), of_new(gone, gone)),
-        ("evacuate running old", |slot| evacuate_running(slot, "old"), old_stays),
-        ("evacuate running new", |slot| evacuate_running(slot, "mine"), new_moves),
+        (
+            "evacuate stopped old",
+            |slot| slot.evacuate_stopped(&instance("old")).map(drop),
+            old_gone,
+        ),
+        (
+            "evacuate stopped new",
+            |slot| slot.evacuate_stopped(&instance("mine")).map(drop),
+            of_new(gone, gone),
+        ),
+        (
+            "evacuate running old",
+            |slot| evacuate_running(slot, "old"),
+            old_stays,
+        ),
+        (
+            "evacuate running new",
+            |slot| evacuate_running(slot, "mine"),
+            new_moves,
+        ),
         ("suspect", Slot::suspect, all("Empty - +old +suspect")),
     ]
 }

@@ -30,7 +30,9 @@ impl Transition {
         match self {
             Self::Claim(name) => slot.claim(&instance(name), now_ns),
             Self::Start(name) => slot.start(&container(name), Several, now_ns),
-            Self::Crash(name) => slot.crash(&key(), &instance(name), b"why", now_ns).map(drop),
+            Self::Crash(name) => slot
+                .crash(&key(), &instance(name), b"why", now_ns)
+                .map(drop),
             Self::Fail => slot.fail(b"no room", now_ns),
             Self::Remove(name) => slot.remove(name.map(instance).as_ref()),
             Self::Retire => slot.retire().map(drop),
@@ -39,11 +41,13 @@ impl Transition {
             Self::Suspect => slot.suspect(),
             Self::Promote => slot.promote(),
             Self::EvacuateClaimed(name) => slot.evacuate_claimed(&instance(name), now_ns).map(drop),
-            Self::EvacuateCrashed(name) => slot.evacuate_crashed(&key(), &instance(name), b"why", now_ns).map(drop),
+            Self::EvacuateCrashed(name) => slot
+                .evacuate_crashed(&key(), &instance(name), b"why", now_ns)
+                .map(drop),
             Self::EvacuateStopped(name) => slot.evacuate_stopped(&instance(name)).map(drop),
-            Self::EvacuateRunning(name, desired) => {
-                slot.evacuate_running(&container(name), Several, *desired, now_ns).map(drop)
-            }
+            Self::EvacuateRunning(name, desired) => slot
+                .evacuate_running(&container(name), Several, *desired, now_ns)
+                .map(drop),
             Self::RemoveEvacuating(name) => slot.remove_evacuating(&instance(name)),
         }
     }
@@ -52,12 +56,13 @@ impl Transition {
 fn calls() -> impl proptest::strategy::Strategy<Value = Vec<Transition>> {
     let name = || prop::sample::select(vec!["a", "b", "c"]);
     let replacement = prop::sample::select(vec![Replacement::Rolling, Replacement::Recreate]);
-    let desired =
-        prop::option::of((replacement, 0..3, 0..3_usize).prop_map(|(replacement, instances, running)| Desired {
+    let desired = prop::option::of((replacement, 0..3, 0..3_usize).prop_map(
+        |(replacement, instances, running)| Desired {
             replacement,
             instances,
             running,
-        }));
+        },
+    ));
     let call = prop_oneof![
         3 => name().prop_map(Transition::Claim),
         3 => name().prop_map(Transition::Start),
@@ -81,15 +86,23 @@ fn calls() -> impl proptest::strategy::Strategy<Value = Vec<Transition>> {
 /// Invariants of every row.
 fn assert_consistent(slot: &Slot) {
     for presence in Presence::ALL {
-        let Some(row) = slot.at(presence) else { continue };
+        let Some(row) = slot.at(presence) else {
+            continue;
+        };
         assert_eq!((row.presence(), row.key()), (Some(presence), key()));
         let has_container = match row.state().expect("a known state") {
             State::Unclaimed | State::Crashed => false,
             State::Claimed | State::Running => true,
         };
         assert_eq!(!row.instance_key().is_empty(), has_container, "{row:?}");
-        assert!(has_container || row.net_info == ActualLrpNetInfo::default(), "{row:?}");
-        assert!(presence != Presence::Evacuating || row.state() == Some(State::Running), "{row:?}");
+        assert!(
+            has_container || row.net_info == ActualLrpNetInfo::default(),
+            "{row:?}"
+        );
+        assert!(
+            presence != Presence::Evacuating || row.state() == Some(State::Running),
+            "{row:?}"
+        );
     }
 }
 

@@ -1,5 +1,6 @@
-//! A compiled component with the digest that binds it to its source and its engine. Owns the format in which it is stored in a
-//! file and passed between processes, and the only place where the host makes code of such bytes.
+//! A compiled component with the digest that binds it to its source and its engine. Owns the format
+//! in which it is stored in a file and passed between processes, and the only place where the host
+//! makes code of such bytes.
 
 use std::hash::{Hash, Hasher};
 
@@ -7,7 +8,8 @@ use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-/// Largest size of a sealed artifact: machine code takes several times the bytes of its component, which has at most 4 MiB.
+/// Largest size of a sealed artifact: machine code takes several times the bytes of its component,
+/// which has at most 4 MiB.
 pub(in crate::modules::sandbox) const ARTIFACT_BYTES: u64 = 128 << 20;
 
 /// The digest in front of an artifact.
@@ -24,7 +26,9 @@ pub(in crate::modules::sandbox) struct SealedArtifact(Vec<u8>);
 impl EngineFingerprint {
     pub(in crate::modules::sandbox) fn of(engine: &Engine) -> Self {
         let mut fingerprint = Fingerprint(Sha256::new());
-        engine.precompile_compatibility_hash().hash(&mut fingerprint);
+        engine
+            .precompile_compatibility_hash()
+            .hash(&mut fingerprint);
         Self(fingerprint.finish())
     }
 
@@ -44,7 +48,11 @@ impl EngineFingerprint {
 
 impl SealedArtifact {
     /// Seals what an engine compiled of the component with this digest.
-    pub(in crate::modules::sandbox) fn new(artifact: &[u8], digest: &str, engine: EngineFingerprint) -> Self {
+    pub(in crate::modules::sandbox) fn new(
+        artifact: &[u8],
+        digest: &str,
+        engine: EngineFingerprint,
+    ) -> Self {
         let mut sealed = engine.seal(digest, artifact).to_vec();
         sealed.extend_from_slice(artifact);
         Self(sealed)
@@ -59,12 +67,17 @@ impl SealedArtifact {
         &self.0
     }
 
-    /// Makes a component of the artifact, unless it is damaged, or was compiled of another component or for another engine.
+    /// Makes a component of the artifact, unless it is damaged, or was compiled of another
+    /// component or for another engine.
     ///
     /// # Safety
-    /// The bytes are those of a sealed artifact of [`Self::new`], or damaged ones: their origin is a process or a file that only
-    /// this user or root controls. The seal is no protection against an attacker.
-    #[allow(unsafe_code, reason = "compiled code, of an origin that the caller has checked")]
+    /// The bytes are those of a sealed artifact of [`Self::new`], or damaged ones: their origin is
+    /// a process or a file that only this user or root controls. The seal is no protection against
+    /// an attacker.
+    #[allow(
+        unsafe_code,
+        reason = "compiled code, of an origin that the caller has checked"
+    )]
     pub(in crate::modules::sandbox) unsafe fn load(
         &self,
         digest: &str,
@@ -77,8 +90,8 @@ impl SealedArtifact {
         if *stated != fingerprint.seal(digest, artifact) {
             return Err("its digest does not match".to_owned());
         }
-        // SAFETY: the caller vouches for the origin of the bytes; the seal shows that they are complete, and wasmtime itself
-        // rejects those of another version or with other settings.
+        // SAFETY: the caller vouches for the origin of the bytes; the seal shows that they are
+        // complete, and wasmtime itself rejects those of another version or with other settings.
         unsafe { Component::deserialize(engine, artifact) }.map_err(|error| format!("{error:#}"))
     }
 }
@@ -93,6 +106,10 @@ impl Hasher for Fingerprint {
 
     fn finish(&self) -> u64 {
         let digest = self.0.clone().finalize();
-        u64::from_le_bytes(digest[..8].try_into().expect("a sha256 is longer than eight bytes"))
+        u64::from_le_bytes(
+            digest[..8]
+                .try_into()
+                .expect("a sha256 is longer than eight bytes"),
+        )
     }
 }

@@ -15,7 +15,10 @@ struct Cache {
 
 impl Cache {
     fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), engine: Engine::default() }
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            engine: Engine::default(),
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -33,7 +36,10 @@ impl Cache {
     /// Stores the component under the digest `abc`.
     fn fill(&self, artifacts: &Artifacts) {
         let compiled = self.engine.precompile_component(EMPTY).unwrap();
-        artifacts.store(&SealedArtifact::new(&compiled, "abc", artifacts.engine), "abc");
+        artifacts.store(
+            &SealedArtifact::new(&compiled, "abc", artifacts.engine),
+            "abc",
+        );
     }
 
     /// Returns a cache with one artifact, and the path of its file.
@@ -78,8 +84,16 @@ fn folder_writable_by_others_is_not_used() {
         assert!(!cache.has(&artifacts), "{mode:o}");
         let error = artifacts.failure().unwrap();
         assert!(matches!(error, CacheError::Untrusted { .. }), "{error}");
-        assert!(error.to_string().contains("delete it, and the host creates it again"), "{error}");
-        let shipped = CacheFolders { own: Vec::new(), shipped: vec![cache.path()] };
+        assert!(
+            error
+                .to_string()
+                .contains("delete it, and the host creates it again"),
+            "{error}"
+        );
+        let shipped = CacheFolders {
+            own: Vec::new(),
+            shipped: vec![cache.path()],
+        };
         assert!(!cache.has(&cache.open_at(&shipped)), "{mode:o}");
     }
     set_mode(&cache.path(), 0o755);
@@ -110,7 +124,10 @@ fn link_to_a_folder_is_not_used() {
     let cache = Cache::new();
     std::os::unix::fs::symlink(cache.folder.path(), cache.path()).unwrap();
     let artifacts = cache.open();
-    assert!(matches!(artifacts.failure(), Some(CacheError::NoFolder { .. })), "{artifacts:?}");
+    assert!(
+        matches!(artifacts.failure(), Some(CacheError::NoFolder { .. })),
+        "{artifacts:?}"
+    );
     cache.fill(&artifacts);
     assert_eq!(std::fs::read_dir(cache.folder.path()).unwrap().count(), 1);
 }
@@ -123,7 +140,10 @@ fn without_a_usable_folder_nothing_is_stored_and_the_reason_is_reported() {
     cache.fill(&artifacts);
     assert!(!cache.has(&artifacts));
     let error = artifacts.failure().unwrap().to_string();
-    assert!(error.contains("name a folder that this user may write to"), "{error}");
+    assert!(
+        error.contains("name a folder that this user may write to"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -131,7 +151,10 @@ fn unusable_folder_is_replaced_by_the_next() {
     let cache = Cache::new();
     let blocked = cache.folder.path().join("file");
     std::fs::write(&blocked, "in the way").unwrap();
-    let artifacts = cache.open_at(&CacheFolders { own: vec![blocked, cache.path()], shipped: Vec::new() });
+    let artifacts = cache.open_at(&CacheFolders {
+        own: vec![blocked, cache.path()],
+        shipped: Vec::new(),
+    });
     cache.fill(&artifacts);
     assert!(artifacts.failure().is_none());
     assert!(cache.has(&cache.open()));
@@ -141,7 +164,10 @@ fn unusable_folder_is_replaced_by_the_next() {
 fn only_the_first_usable_folder_is_created() {
     let cache = Cache::new();
     let second = cache.folder.path().join("second");
-    cache.open_at(&CacheFolders { own: vec![cache.path(), second.clone()], shipped: Vec::new() });
+    cache.open_at(&CacheFolders {
+        own: vec![cache.path(), second.clone()],
+        shipped: Vec::new(),
+    });
     assert!(cache.path().is_dir() && !second.exists());
 }
 
@@ -149,8 +175,14 @@ fn only_the_first_usable_folder_is_created() {
 fn shipped_folder_is_never_written_to() {
     let shipped = Cache::new();
     let (_, file) = shipped.filled();
-    let own = Cache { folder: tempfile::tempdir().unwrap(), engine: shipped.engine.clone() };
-    let folders = CacheFolders { own: vec![own.path()], shipped: vec![shipped.path(), "/nonexistent/cache".into()] };
+    let own = Cache {
+        folder: tempfile::tempdir().unwrap(),
+        engine: shipped.engine.clone(),
+    };
+    let folders = CacheFolders {
+        own: vec![own.path()],
+        shipped: vec![shipped.path(), "/nonexistent/cache".into()],
+    };
     assert!(own.has(&own.open_at(&folders)));
     std::fs::remove_file(file).unwrap();
     let artifacts = own.open_at(&folders);
@@ -180,9 +212,13 @@ fn damaged_artifact_counts_as_absent_and_is_replaced() {
         bytes[at] ^= 1;
         bytes
     };
-    for damaged in
-        [vec![], whole[..20].to_vec(), whole[..whole.len() - 1].to_vec(), flipped(0), flipped(whole.len() - 1)]
-    {
+    for damaged in [
+        vec![],
+        whole[..20].to_vec(),
+        whole[..whole.len() - 1].to_vec(),
+        flipped(0),
+        flipped(whole.len() - 1),
+    ] {
         std::fs::write(&file, damaged).unwrap();
         assert!(!cache.has(&artifacts));
     }
@@ -196,7 +232,10 @@ fn damaged_artifact_does_not_hide_a_shipped_one() {
     let (_, file) = cache.filled();
     shipped.filled();
     std::fs::write(file, "cut short").unwrap();
-    let folders = CacheFolders { own: vec![cache.path()], shipped: vec![shipped.path()] };
+    let folders = CacheFolders {
+        own: vec![cache.path()],
+        shipped: vec![shipped.path()],
+    };
     assert!(cache.has(&cache.open_at(&folders)));
 }
 
@@ -216,7 +255,10 @@ fn artifact_of_another_engine_counts_as_absent() {
     let mut config = wasmtime::Config::new();
     config.epoch_interruption(true);
     let engine = Engine::new(&config).unwrap();
-    let other = Artifacts::open(&CacheFolders::at(cache.path()), EngineFingerprint::of(&engine));
+    let other = Artifacts::open(
+        &CacheFolders::at(cache.path()),
+        EngineFingerprint::of(&engine),
+    );
     let name = cache.path().join(other.engine.file_name("abc"));
     assert_ne!(name, file);
     std::fs::copy(file, name).unwrap();
@@ -230,7 +272,10 @@ fn deleted_cache_is_no_error() {
     std::fs::remove_dir_all(cache.path()).unwrap();
     assert!(!cache.has(&artifacts));
     cache.fill(&artifacts);
-    assert!(matches!(artifacts.failure(), Some(CacheError::Write { .. })), "{artifacts:?}");
+    assert!(
+        matches!(artifacts.failure(), Some(CacheError::Write { .. })),
+        "{artifacts:?}"
+    );
 }
 
 /// While several writers replace an artifact, every reader finds none or a complete one.
@@ -250,5 +295,9 @@ fn concurrent_writers_leave_complete_artifacts() {
             });
         }
     });
-    assert_eq!(std::fs::read_dir(cache.path()).unwrap().count(), 1, "no temporary file is left");
+    assert_eq!(
+        std::fs::read_dir(cache.path()).unwrap().count(),
+        1,
+        "no temporary file is left"
+    );
 }

@@ -5,15 +5,23 @@ use super::*;
 #[test]
 fn repositorys_sdk_is_found_from_within_it() {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    for (given, here) in [(None, workspace.join("host/src")), (Some(workspace.join("sdk")), "/".into())] {
+    for (given, here) in [
+        (None, workspace.join("host/src")),
+        (Some(workspace.join("sdk")), "/".into()),
+    ] {
         let sdk = Sdk::find_or_write(given.as_deref(), &here).unwrap();
         assert_eq!(
             (sdk.folder.as_path(), sdk.is_new),
-            (workspace.join("sdk").canonicalize().unwrap().as_path(), false)
+            (
+                workspace.join("sdk").canonicalize().unwrap().as_path(),
+                false
+            )
         );
         assert!(sdk.lock().unwrap().ends_with("../Cargo.lock"));
     }
-    let error = Sdk::find_or_write(Some(&workspace.join("host")), workspace).unwrap_err().to_string();
+    let error = Sdk::find_or_write(Some(&workspace.join("host")), workspace)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("is not the SDK's folder"), "{error}");
 }
 
@@ -33,7 +41,9 @@ fn sdk_is_written_once_outside_the_repository() {
 fn unrelated_folder_of_that_name_is_left_untouched() {
     let work = tempfile::tempdir().unwrap();
     std::fs::create_dir(work.path().join(FOLDER)).unwrap();
-    let error = Sdk::find_or_write(None, work.path()).unwrap_err().to_string();
+    let error = Sdk::find_or_write(None, work.path())
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("move it away"), "{error}");
 }
 
