@@ -40,7 +40,7 @@
 //!
 //! Dependencies never point up; `tests/suite/tidy/dependencies.rs` has the table. [`startup`] is
 //! the only place where all parts meet, [`database`] the only user of sqlx, [`modules`] of
-//! wasmtime, [`http`] of axum. [`model`], [`config`] and [`clock`] are leaves. [`cli`] has one file
+//! wasmtime, [`http`] of axum. `bbs_model`, [`config`] and [`clock`] are leaves. [`cli`] has one file
 //! per command.
 //!
 //! This crate is the executable's library. It is public for that executable, [`Cli`], and for the
@@ -75,7 +75,6 @@ mod log_sampling;
 mod logs;
 mod metrics;
 mod migrate;
-mod model;
 mod modules;
 mod pauses;
 mod printable;
@@ -95,3 +94,4 @@ pub use cli::{Cli, failed};
 pub use tls::choose_cryptography;
 
 use bbs_encryption as encryption;
+use bbs_model as model;

@@ -95,11 +95,6 @@ pub mod migrate {
     };
 }
 
-/// Entities and pure rules.
-pub mod model {
-    pub use crate::model::{TraceId, actual_lrp, change, desired_lrp, lrp_update, slot, task};
-}
-
 /// Catalog, sandbox and building of modules.
 pub mod modules {
     pub use crate::modules::{

@@ -12,9 +12,9 @@ use bbs::testing::clients::cells::CellsError;
 use bbs::testing::clients::reps::InstanceUpdate;
 use bbs::testing::clients::{ClientError, Clients};
 use bbs::testing::config::{self, ClientTls};
-use bbs::testing::model::TraceId;
-use bbs::testing::model::actual_lrp::{InstanceKey, LrpKey};
-use bbs::testing::model::task::Task;
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::{InstanceKey, LrpKey};
+use bbs_model::task::Task;
 use bbs_proto::models as proto;
 use serde_json::{Value, json};
 

@@ -6,12 +6,12 @@ mod order;
 use std::io;
 use std::net::SocketAddr;
 
-use bbs::testing::model::TraceId;
-use bbs::testing::model::actual_lrp::ActualLrp;
-use bbs::testing::model::change::{Cause, RecordChange};
-use bbs::testing::model::desired_lrp::DesiredLrp;
-use bbs::testing::model::slot::Slot;
-use bbs::testing::model::task::Task;
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::ActualLrp;
+use bbs_model::change::{Cause, RecordChange};
+use bbs_model::desired_lrp::DesiredLrp;
+use bbs_model::slot::Slot;
+use bbs_model::task::Task;
 use bbs_proto::models as proto;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;

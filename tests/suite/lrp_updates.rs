@@ -20,7 +20,7 @@ mod stops;
 use std::time::Instant;
 
 use bbs::testing::domain::Policy;
-use bbs::testing::model::lrp_update::Pace;
+use bbs_model::lrp_update::Pace;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;

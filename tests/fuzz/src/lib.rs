@@ -19,7 +19,6 @@ mod host {
     pub mod files;
     pub mod layout;
     pub mod lens;
-    pub mod model;
     pub mod printable;
     pub mod progress;
     pub mod protobuf;
@@ -30,9 +29,10 @@ mod host {
 }
 
 pub use bbs_encryption as encryption;
+pub use bbs_model as model;
 pub use generated::restore;
 pub use host::{
-    admin, causes, files, layout, lens, model, printable, progress, protobuf, reload, shutdown,
+    admin, causes, files, layout, lens, printable, progress, protobuf, reload, shutdown,
     signatures, throttle,
 };
 

@@ -1,10 +1,10 @@
 //! Calls of cells and the auctioneer about actual LRPs: claim, start, crash, fail, remove, retire.
 
 use bbs::testing::events::{Subscription, Topic};
-use bbs::testing::model::TraceId;
-use bbs::testing::model::actual_lrp::ActualLrp;
-use bbs::testing::model::change::{Cause, RecordChange};
-use bbs::testing::model::slot::Slot;
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::ActualLrp;
+use bbs_model::change::{Cause, RecordChange};
+use bbs_model::slot::Slot;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;

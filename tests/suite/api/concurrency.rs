@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use bbs::testing::model::change::RecordChange;
-use bbs::testing::model::slot::Slot;
+use bbs_model::change::RecordChange;
+use bbs_model::slot::Slot;
 use bbs_proto::models as proto;
 
 use super::actual_lrps::{
@@ -83,7 +83,7 @@ async fn concurrent_calls_publish_one_consistent_history(kind: Kind) {
     server.service.events().publish(RecordChange::DesiredLrp {
         before: None,
         after: None,
-        trace_id: bbs::testing::model::TraceId::NONE,
+        trace_id: bbs_model::TraceId::NONE,
     });
     let mut changes = 0;
     loop {

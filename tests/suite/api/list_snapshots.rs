@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bbs::testing::api::{Answer, Pages, Request};
-use bbs::testing::model::TraceId;
 use bbs::testing::modules::translate::Verb;
+use bbs_model::TraceId;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use tokio::sync::oneshot;

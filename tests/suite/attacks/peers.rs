@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bbs::testing::clients::Clients;
 use bbs::testing::config;
-use bbs::testing::model::task::Task;
+use bbs_model::task::Task;
 use bbs_proto::models as proto;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

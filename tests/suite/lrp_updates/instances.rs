@@ -1,7 +1,7 @@
 //! The instances during an update: replaced one after the other, halted, reverted.
 
 use bbs::testing::domain::convergence;
-use bbs::testing::model::lrp_update::MaxInFlight;
+use bbs_model::lrp_update::MaxInFlight;
 
 use super::*;
 use crate::api::actual_lrps::{CRASH, FAIL, REMOVE, crash, fail, instance, key, remove};

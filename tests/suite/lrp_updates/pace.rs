@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use bbs::testing::model::lrp_update::MaxInFlight;
+use bbs_model::lrp_update::MaxInFlight;
 
 use super::*;
 use crate::harness::layouts::on_each_layout;

@@ -42,8 +42,8 @@ fn every_sentence_of_the_specification_has_a_test() {
     assert!(!found.contains(&0), "sentences of {SECTIONS:?}: {found:?}");
 }
 
-/// Whether a path such as `lrp_updates::calls::name`, `bbs::model::desired_lrp::tests::name` for a
-/// unit test of the host, or `migration::name` for one of the module is that of a function which
+/// Whether a path such as `lrp_updates::calls::name`, `bbs_model::desired_lrp::tests::name` for
+/// a unit test of the model, or `migration::name` for one of the module is that of a function which
 /// runs as a test.
 fn is_test(test: &str) -> bool {
     let (module, name) = test.rsplit_once("::").expect("a path of a test");
@@ -52,13 +52,13 @@ fn is_test(test: &str) -> bool {
             .join(folder)
             .join(format!("{}.rs", module.replace("::", "/")))
     };
-    let file = match (module, module.strip_prefix("bbs::")) {
+    let file = match (module, module.strip_prefix("bbs_model::")) {
         ("migration", _) => file(
             "migrations-wasm/data/1795000010-lrp_definitions/src",
             "tests",
         ),
         (_, Some(unit)) => file(
-            "host/src",
+            "host/model/src",
             unit.strip_suffix("::tests")
                 .expect("unit tests are in a module `tests`"),
         ),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bbs::testing::model::lrp_update::MaxInFlight;
+use bbs_model::lrp_update::MaxInFlight;
 use bbs_proto::models::actual_lrp::Presence;
 
 use super::*;

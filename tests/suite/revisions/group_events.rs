@@ -1,10 +1,10 @@
 //! Group events against an oracle of Diego's rules: of generated changes of an instance's rows,
 //! over HTTP.
 
-use bbs::testing::model::TraceId;
-use bbs::testing::model::actual_lrp::{ActualLrp, Presence};
-use bbs::testing::model::change::{Cause, RecordChange};
-use bbs::testing::model::slot::Slot;
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::{ActualLrp, Presence};
+use bbs_model::change::{Cause, RecordChange};
+use bbs_model::slot::Slot;
 use fastrand::Rng;
 
 use super::*;

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use bbs::testing::model::TraceId;
-use bbs::testing::model::change::RecordChange;
-use bbs::testing::model::desired_lrp::DesiredLrp;
-use bbs::testing::model::task::Task;
 use bbs::testing::modules::TranslatorModule;
 use bbs::testing::modules::sandbox::{Limits, Sandbox};
 use bbs::testing::modules::translate::TranslatedEvent;
+use bbs_model::TraceId;
+use bbs_model::change::RecordChange;
+use bbs_model::desired_lrp::DesiredLrp;
+use bbs_model::task::Task;
 
 use super::generated::first_alternative;
 use super::*;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bbs::testing::domain::{Policy, convergence};
 use bbs::testing::events::{Subscription, Topic};
-use bbs::testing::model::change::RecordChange;
-use bbs::testing::model::task;
+use bbs_model::change::RecordChange;
+use bbs_model::task;
 use bbs_proto::models as proto;
 use bbs_proto::models::task::State;
 use serde_json::json;

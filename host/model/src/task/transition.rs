@@ -1,7 +1,7 @@
 //! The transitions of a task. Pure: a task and a call in, a task or an error out.
 
 use super::Task;
-use crate::model::Text;
+use crate::Text;
 
 const CANCELLED: &[u8] = b"task was cancelled";
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use bbs_proto::models::ActualLrpNetInfo;
 
 use super::{Slot, SlotError, rules};
-use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey, Presence, State};
-use crate::model::{ModificationTag, Text, restart};
+use crate::actual_lrp::{ActualLrp, InstanceKey, LrpKey, Presence, State};
+use crate::{ModificationTag, Text, restart};
 
 /// A running container, as its cell describes it.
 #[derive(Debug, Clone, Default, PartialEq)]

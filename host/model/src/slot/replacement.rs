@@ -10,8 +10,8 @@
 //! the same process guid.
 
 use super::{Slot, SlotError};
-use crate::model::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
-use crate::model::{Text, restart};
+use crate::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
+use crate::{Text, restart};
 
 /// How far the replacement of a slot is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

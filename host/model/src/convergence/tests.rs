@@ -3,7 +3,7 @@
 mod fixed_point;
 
 use super::*;
-use crate::model::actual_lrp::{InstanceKey, Presence};
+use crate::actual_lrp::{InstanceKey, Presence};
 
 pub(super) const NOW_NS: i64 = 1_800_000_000_000_000_000;
 pub(super) const SECOND_NS: i64 = 1_000_000_000;

@@ -4,7 +4,7 @@
 mod decide;
 
 use super::{Container, DefinitionCount, Slot, SlotError, Unclaim};
-use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey, Presence, State};
+use crate::actual_lrp::{ActualLrp, InstanceKey, LrpKey, Presence, State};
 use decide::{ContainerRow, EvacuationStep, Situation, decide};
 
 /// The update strategy of a desired LRP.

@@ -6,8 +6,8 @@ mod replacement;
 mod sequences;
 
 use super::*;
-use crate::model::ModificationTag;
-use crate::model::actual_lrp::{LrpKey, State};
+use crate::ModificationTag;
+use crate::actual_lrp::{LrpKey, State};
 use DefinitionCount::Several;
 use bbs_proto::models::ActualLrpNetInfo;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::model::actual_lrp::{ActualLrp, LrpKey, Presence, State};
+use crate::actual_lrp::{ActualLrp, LrpKey, Presence, State};
 
 const OLD: &[u8] = b"version-1";
 const NEW: &[u8] = b"version-2";

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::DesiredInstances;
-use crate::model::Text;
-use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
-use crate::model::tags::{DYNAMIC_INDEX, DYNAMIC_INSTANCE_GUID, MetricTags};
+use crate::Text;
+use crate::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
+use crate::tags::{DYNAMIC_INDEX, DYNAMIC_INSTANCE_GUID, MetricTags};
 
 /// An update for one container: its routes or its tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Push {
 }
 
 /// Compares as Diego does: equal length, and each name among the others.
-pub fn hostnames_differ(desired: &[Text], current: &[Text]) -> bool {
+pub(super) fn hostnames_differ(desired: &[Text], current: &[Text]) -> bool {
     desired.len() != current.len() || desired.iter().any(|name| !current.contains(name))
 }
 

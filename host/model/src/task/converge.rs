@@ -1,7 +1,7 @@
 //! Convergence of a task: the action that is due. Pure.
 
 use super::{Task, TaskState};
-use crate::model::cell::CellSet;
+use crate::cell::CellSet;
 
 const NOT_STARTED: &[u8] = b"not started within time limit";
 const CELL_GONE: &[u8] = b"cell disappeared before completion";

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::actual_lrp::InstanceKey;
+use crate::actual_lrp::InstanceKey;
 
 const CELLS: [&str; 3] = ["a", "b", "c"];
 /// Runs after which the fixed point is reached.

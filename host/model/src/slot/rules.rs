@@ -1,6 +1,6 @@
 //! The allowed state transitions, and the instance key that each requires.
 
-use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey, State};
+use crate::actual_lrp::{ActualLrp, InstanceKey, LrpKey, State};
 
 /// The instance key that a transition requires.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

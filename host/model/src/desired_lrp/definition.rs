@@ -7,8 +7,8 @@ use bbs_proto::models::DesiredLrpRunInfo;
 use uuid::Uuid;
 
 use super::{DesiredLrp, SchedulingInfo};
-use crate::model::tags::MetricTags;
-use crate::model::{ModificationTag, Text};
+use crate::tags::MetricTags;
+use crate::{ModificationTag, Text};
 
 /// A definition. Its id is unique for the process guid.
 /// The fields are those of [`DesiredLrp`].

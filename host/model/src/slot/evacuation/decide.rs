@@ -1,7 +1,7 @@
 //! Decides what happens to a running container on a cell that is being evacuated. A pure function
 //! of the slot.
 
-use crate::model::actual_lrp::Presence;
+use crate::actual_lrp::Presence;
 
 /// The row of the container in question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
