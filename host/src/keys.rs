@@ -21,6 +21,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Layout, Table};
 use serde::Serialize;
 
 use crate::clock::Clock;
@@ -28,8 +30,6 @@ use crate::database::schema::ReadBackError;
 use crate::database::{Database, DatabaseError, SqlError, schema};
 use crate::encryption::Keyring;
 use crate::encryption::header::label_of;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Layout, Table};
 use crate::lock::fence::FenceError;
 use crate::progress::Progress;
 use crate::throttle::Throttle;

@@ -22,12 +22,12 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bbs_lens::layout::manifest::DataVersion;
 use tokio::net::TcpListener;
 
 use crate::admin::{Control, RemainingClients};
 use crate::causes::with_causes;
 use crate::config::Config;
-use crate::layout::manifest::DataVersion;
 use crate::lock::HeldLock;
 use crate::logs::LevelHandle;
 use crate::progress::{ENDED, FAILED, Progress};

@@ -32,6 +32,7 @@ pub use record::RecordReadError;
 pub use transactions::{Reader, Writer};
 pub use unreadable::{EntityKind, Quarantine, QuarantineError, QuarantinedRow, UnreadableRow};
 
+use bbs_lens::layout::manifest::DataVersion;
 use tokio::sync::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore,
 };
@@ -40,7 +41,6 @@ use crate::causes::with_causes;
 use crate::clock::Clock;
 use crate::database::{self, Database, DatabaseError, Dialect, SqlError, Transaction};
 use crate::encryption::Keyring;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::{Fence, FenceError};
 use crate::log_sampling::is_sampled;
 use crate::rows::{self, RowsError};

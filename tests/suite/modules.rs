@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
+use bbs_lens::transform::Transform;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use bbs::testing::database::Dialect;
-use bbs::testing::layout::schema::Sealing;
 use bbs::testing::migrate::fault::{
     AFTER_CUT_OVER, AFTER_RENAMING, BEFORE_CLEAN_UP_COMMIT, QUARANTINE_POINTS,
 };
 use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::Sealing;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 

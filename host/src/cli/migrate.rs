@@ -8,6 +8,7 @@ mod steer;
 
 use std::path::{Path, PathBuf};
 
+use bbs_lens::layout::manifest::DataVersion;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::exit::Exit;
@@ -16,7 +17,6 @@ use super::output::OutputForm;
 use super::{confirm, output, progress};
 use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::database::{Address, Dialect};
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
 use crate::migrate::{self, Decision, GivenUp, Intent, RunOutcome};

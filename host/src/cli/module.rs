@@ -20,11 +20,11 @@ mod verify;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use bbs_lens::layout::manifest::DataVersion;
 use clap::{Args, Subcommand};
 
 use super::output::OutputForm;
 use crate::config::shared_module_cache;
-use crate::layout::manifest::DataVersion;
 use crate::modules::Insertions;
 use crate::modules::oci::OciArtifact;
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox, SandboxError};

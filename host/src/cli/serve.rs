@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use bbs_lens::layout::manifest::DataVersion;
 use clap::Args;
 
 use crate::config::{Config, Ignored, LogFormat, LogLevel, RaisedConnections};
-use crate::layout::manifest::DataVersion;
 use crate::logs::Logs;
 use crate::startup;
 

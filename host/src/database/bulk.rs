@@ -3,6 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use bbs_lens::layout::columns::ColumnData;
+use bbs_lens::layout::schema::{Column, ColumnType};
+use bbs_lens::layout::values::Value;
 use sea_query::{Alias, Expr, ExprTrait, InsertStatement};
 use sqlx::query::Query as SqlxQuery;
 use sqlx::{Arguments, AssertSqlSafe, Database as Sqlx, Encode, PgConnection, Type};
@@ -13,9 +16,6 @@ use super::errors::RowTooLarge;
 use super::statement::IntoStatement;
 use super::transaction::{Inner, within};
 use super::{Dialect, SqlError, Transaction};
-use crate::layout::columns::ColumnData;
-use crate::layout::schema::{Column, ColumnType};
-use crate::layout::values::Value;
 
 /// Bound parameters per statement: SQLite's limit, and that of MySQL's protocol.
 const MOST_VALUES_SQLITE: usize = 32_766;

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use bbs_lens::layout::schema::Layout;
 use bbs_proto::models::DesiredLrpSchedulingInfo;
 
 use super::rows::{self, ImportedRow};
@@ -11,7 +12,6 @@ use crate::database::Dialect;
 use crate::encryption::Keyring;
 use crate::etcd::Leaf;
 use crate::etcd::record::{self, EtcdRecord, RecordKey, RecordKind};
-use crate::layout::schema::Layout;
 
 /// What a leaf is for the import.
 #[derive(Debug)]

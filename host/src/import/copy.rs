@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use bbs_lens::layout::schema::Sealing;
+use bbs_lens::layout::values::{ColumnBuilder, Value};
 use bbs_proto::models::DesiredLrpSchedulingInfo;
 use futures_util::{StreamExt, pin_mut};
 use sea_query::{Alias, Expr, ExprTrait, Order, Query};
@@ -24,8 +26,6 @@ use crate::database::{SqlError, Transaction, bulk, of_few_lengths};
 use crate::etcd::Leaf;
 use crate::etcd::client::EtcdClient;
 use crate::etcd::record::RecordKind;
-use crate::layout::schema::Sealing;
-use crate::layout::values::{ColumnBuilder, Value};
 use crate::lock::fence::Fence;
 use crate::migrate::filling::{self, ExistingRows};
 use crate::migrate::{self, Context, ForeignRecord, IMPORT_RUN, MigrateError, fault};

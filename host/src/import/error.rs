@@ -1,9 +1,10 @@
 //! Why an import did not happen, and what to do about it.
 
+use bbs_lens::layout::manifest::DataVersion;
+
 use super::report::{ImportReport, LeftOut};
 use crate::database::{DatabaseError, SqlError, is_transient, is_unique_violation};
 use crate::etcd::client::EtcdError;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::FenceError;
 use crate::migrate::MigrateError;
 

@@ -1,6 +1,8 @@
 //! Records of etcd as rows of [`super::VERSION`]. Owns the mapping of fields to columns, and what a
 //! column cannot hold.
 
+use bbs_lens::layout::schema::{Layout, Sealing, Table};
+use bbs_lens::layout::values::ColumnBuilder;
 use bbs_proto::models::{
     ActualLrp, DesiredLrpRunInfo, DesiredLrpSchedulingInfo, ProtoRoutes, Task, task,
 };
@@ -8,8 +10,6 @@ use prost::Message;
 
 use crate::database::Dialect;
 use crate::encryption::Keyring;
-use crate::layout::schema::{Layout, Sealing, Table};
-use crate::layout::values::ColumnBuilder;
 use crate::model::actual_lrp::State;
 use crate::model::routes::Routes;
 use crate::model::{excerpt, tags};
@@ -240,7 +240,8 @@ pub(super) fn stored<'a>(
     let count = u32::try_from(rows.len()).expect("batches are bounded");
     let columns = table.columns.iter().map(|column| {
         let mut data = ColumnBuilder::new(column.kind.into());
-        let default = OwnedValue::from(crate::layout::values::Value::of(column.default.as_ref()));
+        let default =
+            OwnedValue::from(bbs_lens::layout::values::Value::of(column.default.as_ref()));
         for row in rows.clone() {
             let named = row.values.iter().find(|(name, _)| *name == column.name);
             match named.map_or(&default, |(_, value)| value) {

@@ -135,8 +135,9 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use bbs_lens::layout::schema::Sealing;
+
     use super::*;
-    use crate::layout::schema::Sealing;
 
     fn keys(active: &str) -> Arc<Keyring> {
         Arc::new(Keyring::new([("old", "first"), ("new", "second")], active).unwrap())

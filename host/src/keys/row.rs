@@ -1,9 +1,10 @@
 //! A row with sealed texts: its primary key and its re-sealed texts. Owns the three forms of the
 //! key: values for a statement, a name for messages, JSON for the cursor.
 
+use bbs_lens::layout::values::{Encoding, Value};
+
 use crate::database::{Row, SqlError};
 use crate::encryption::{EncryptionError, Keyring, header};
-use crate::layout::values::{Encoding, Value};
 
 use super::tables::SealedTable;
 
@@ -151,9 +152,10 @@ impl StaleRow {
 
 #[cfg(test)]
 mod tests {
+    use bbs_lens::layout::schema::Sealing;
+
     use super::super::tables::KeyColumn;
     use super::*;
-    use crate::layout::schema::Sealing;
 
     fn table() -> SealedTable {
         let column = |name: &str, encoding| KeyColumn {

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs_lens::layout::schema::Sealing;
 use futures_util::TryStreamExt;
 use sea_query::Order;
 use serde::Serialize;
@@ -17,7 +18,6 @@ use super::{KeysError, SealedScope, state, statement};
 use crate::database::{Database, Transaction, schema};
 use crate::encryption::header::{identity, label_of};
 use crate::encryption::{EncryptionError, Keyring};
-use crate::layout::schema::Sealing;
 
 /// Rows sampled at each end of a table. Cheap, and enough that single damaged records do not look
 /// like a wrong key.

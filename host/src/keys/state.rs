@@ -4,12 +4,13 @@
 
 use std::collections::BTreeSet;
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
+
 use super::KeysError;
 use super::row::RowKey;
 use super::tables::SealedTable;
 use crate::database::{SqlError, Transaction, schema, sql, upsert};
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Column, ColumnType, Sealing, Table};
 
 const LABEL: &str = "encryption_key_label";
 const ROTATION: &str = "bbs_key_rotation";

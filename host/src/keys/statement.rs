@@ -4,6 +4,7 @@
 
 use std::iter::repeat;
 
+use bbs_lens::layout::values::Encoding;
 use sea_query::{
     Alias, ArrayType, Asterisk, CaseStatement, CommonTableExpression, Cond, Expr, ExprTrait, Func,
     FunctionCall, Order, SelectStatement, UpdateStatement, Value, Values,
@@ -13,7 +14,6 @@ use super::row::{ResealedRow, RowKey, RowKeyPart};
 use super::tables::SealedTable;
 use crate::database::{Dialect, Sql, sql};
 use crate::encryption::header::{HEADER_LENGTH, LabelPrefixes};
-use crate::layout::values::Encoding;
 
 fn column(name: &str) -> Expr {
     Expr::col(Alias::new(name))

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::Retryable;
+use bbs_lens::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -21,7 +22,6 @@ use crate::database::{
     Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, end_holders_of_rows,
     first_write_advice, is_outage, is_read_only, is_transient, schema, sql,
 };
-use crate::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 use crate::pauses;
 
 /// Holds the token of the newest master: one row, in Galera one per concurrent transaction.

@@ -7,6 +7,10 @@ mod round_trip;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bbs_lens::layout::columns::RunArguments;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Column, Sealing, Table};
+use bbs_lens::{Arguments, ComposeError, Residue};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -14,10 +18,6 @@ use super::look::check_ends;
 use super::readable::check_keys;
 use super::state::{self, current_of};
 use super::{Context, LinePair, MigrateError, Work, found, partial_run, residue};
-use crate::layout::columns::RunArguments;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Column, Sealing, Table};
-use crate::lens::{Arguments, ComposeError, Residue};
 use crate::progress::Counted;
 use crate::rows::{self, KeyRange, Measure, RowsError, UnitBatch, UnitKey};
 use round_trip::{Loss, RoundTrip};

@@ -2,15 +2,15 @@
 //! copies are verified against. The copier keeps one sum for each table. Each write of a client
 //! adds a row of its own beside it, so that writers do not wait for the copier's row.
 
+use bbs_lens::Provenance;
+use bbs_lens::layout::schema::Sealing;
+use bbs_lens::layout::values::Value;
 use sha2::{Digest, Sha256};
 
 use super::MigrateError;
 use super::plan::TablePlan;
 use crate::database::{Row, SqlError, Transaction, sql, upsert};
 use crate::encryption::{EncryptionError, Keyring};
-use crate::layout::schema::Sealing;
-use crate::layout::values::Value;
-use crate::lens::Provenance;
 use crate::rows::digest::{from_hex, to_hex};
 use crate::rows::{BatchColumn, TableRows};
 

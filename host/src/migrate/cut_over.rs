@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 
 use backon::BackoffBuilder;
+use bbs_lens::layout::schema::Layout;
 
 use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
@@ -20,7 +21,6 @@ use super::{
 };
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, SqlError, Transaction, sql};
-use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
 use crate::pauses;
 use crate::progress::Wait;

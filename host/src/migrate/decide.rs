@@ -3,9 +3,8 @@
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 
+use bbs_lens::layout::manifest::DataVersion;
 use serde::Serialize;
-
-use crate::layout::manifest::DataVersion;
 
 /// The intent of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -4,15 +4,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bbs_lens::layout::history::LayoutError;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::{ComposeError, LensError};
+
 use crate::causes::with_causes;
 use crate::database::schema::{AttachedObject, ReadBackError};
 use crate::database::{
     DatabaseError, SqlError, is_not_at_once, is_outage, is_refused_row, is_transient,
 };
 use crate::encryption::EncryptionError;
-use crate::layout::history::LayoutError;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::lens::{ComposeError, LensError};
 use crate::lock::fence::FenceError;
 use crate::rows::{RowsError, Unstorable, residue};
 

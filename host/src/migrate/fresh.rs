@@ -6,13 +6,13 @@
 //! catalogs, since an older catalog is no safer for new records; and so does the key label, since
 //! no sealed record is left. Tables that are not of the catalog are left alone.
 
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::manifest::DataVersion;
 use sea_query::Cond;
 
 use super::own_tables::{self, APPLIED, QUARANTINE, RESIDUE};
 use super::{Context, MigrateError, SqlError, removal, state};
 use crate::database::{Transaction, schema, sql};
-use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::rows::residue;
 

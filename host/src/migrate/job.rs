@@ -5,6 +5,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bbs_lens::layout::history::Way;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Layout, Table};
+use bbs_lens::{Arguments, ComposeError, Lens, LensError, Residue};
 use tokio::sync::OnceCell;
 
 use sha2::{Digest, Sha256};
@@ -14,11 +19,6 @@ use super::state::{Phase, Underway};
 use super::{Context, MigrateError, RefusedUnits, Replay, Tuning, online, state, unit_locks};
 use crate::database::{Dialect, ServerKind, Transaction};
 use crate::encryption::Keyring;
-use crate::layout::history::Way;
-use crate::layout::line::Line;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Layout, Table};
-use crate::lens::{Arguments, ComposeError, Lens, LensError, Residue};
 use crate::log_sampling::LineLimit;
 use crate::rows::digest::to_hex;
 use crate::rows::{self, Place, RowsError, UnitBatch, WantedColumns};

@@ -7,6 +7,8 @@ mod dual_write;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use bbs_lens::layout::manifest::DataVersion;
+
 pub(super) use dual_write::CopyWriter;
 
 use super::copy::UnitBudget;
@@ -17,7 +19,6 @@ use super::{
     decided, fault, prepare, start_over, state, verify,
 };
 use crate::database::Dialect;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::store;
 

@@ -3,17 +3,17 @@
 
 use std::collections::BTreeSet;
 
+use bbs_lens::layout::history::{Leg, Way};
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
+use bbs_lens::transform::Transform;
+use bbs_lens::{Composed, Lens, Provenance};
 use serde::Serialize;
 
 use super::MigrateError;
 use crate::database::schema::{self, ColumnChange};
 use crate::database::{Dialect, ServerKind, SqlError};
 use crate::encryption::Keyring;
-use crate::layout::history::{Leg, Way};
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
-use crate::lens::transform::Transform;
-use crate::lens::{Composed, Lens, Provenance};
 use crate::rows::{BatchColumn, TableRows};
 
 /// How a table gets to the target.

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use bbs_lens::layout::schema::{Index, Table};
+
 use super::lock_waits::change_schema;
 use super::plan::{Strategy, TablePlan};
 use super::state::{self, Phase, Underway};
@@ -12,7 +14,6 @@ use super::{
 };
 use crate::database::schema::{self, TableOptions};
 use crate::database::{SqlError, Transaction};
-use crate::layout::schema::{Index, Table};
 use crate::lock::fence::Fence;
 
 fn failed(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {

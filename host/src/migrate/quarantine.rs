@@ -19,6 +19,9 @@ mod unreadable;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use bbs_lens::LensError;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Layout, Sealing, Table};
 use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
 
@@ -28,9 +31,6 @@ use super::state::{exists, signed};
 use super::{Context, MigrateError, RefusedUnits, Work, fault};
 use crate::database::{Row, SqlError, Transaction, of_few_lengths, upsert};
 use crate::encryption::Keyring;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Layout, Sealing, Table};
-use crate::lens::LensError;
 use crate::lock::fence::Fence;
 use crate::rows::digest::digest_of;
 use crate::rows::{self, ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeSet;
 
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Column, Layout, Table};
+use bbs_lens::layout::values::Encoding;
 use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 
 use super::state::exists;
 use super::{MigrateError, Work};
 use crate::database::{Dialect, SqlError, Transaction, is_denied, schema};
-use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Column, Layout, Table};
-use crate::layout::values::Encoding;
 use crate::rows::{RECORD_VERSION, key_columns};
 
 /// The most characters of a key in a message.

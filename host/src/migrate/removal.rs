@@ -3,11 +3,11 @@
 //! end. Owns the bounds, and the removal of rows; which rows are not needed any more is decided by
 //! the callers, and recorded before the first of them is removed.
 
+use bbs_lens::layout::schema::{ColumnType, Table};
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query};
 
 use super::MigrateError;
 use crate::database::{SqlError, Transaction};
-use crate::layout::schema::{ColumnType, Table};
 use crate::lock::fence::Fence;
 use crate::rows::text_length;
 

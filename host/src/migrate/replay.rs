@@ -4,16 +4,16 @@
 
 use std::path::{Path, PathBuf};
 
+use bbs_lens::layout::columns::{Batch, ColumnData, RunArguments, TableData};
+use bbs_lens::layout::manifest::{Access, DataVersion, Direction};
+use bbs_lens::layout::schema::Sealing;
+use bbs_lens::transform::{Transform, TransformError};
+use bbs_lens::{Arguments, LensError};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::encryption::{EncryptionError, Keyring};
 use crate::files;
-use crate::layout::columns::{Batch, ColumnData, RunArguments, TableData};
-use crate::layout::manifest::{Access, DataVersion, Direction};
-use crate::layout::schema::Sealing;
-use crate::lens::transform::{Transform, TransformError};
-use crate::lens::{Arguments, LensError};
 use crate::rows::digest::{digest_of, from_hex, to_hex};
 
 /// Largest size of a replay file. A unit has up to 16 MiB, and its bytes become hexadecimal digits

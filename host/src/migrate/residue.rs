@@ -3,16 +3,16 @@
 
 use std::collections::BTreeSet;
 
+use bbs_lens::LeftTable;
+use bbs_lens::layout::history::{Leg, Way};
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
 use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 
 use super::own_tables::{QUARANTINE, RESIDUE};
 use super::state::{self, exists, signed};
 use super::{Context, MigrateError, found, lines, removal};
 use crate::database::{Row, SqlError, Transaction};
-use crate::layout::history::{Leg, Way};
-use crate::layout::line::Line;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::lens::LeftTable;
 use crate::lock::fence::Fence;
 use crate::rows;
 use crate::rows::digest::digest_of;

@@ -3,6 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use bbs_lens::Arguments;
+use bbs_lens::layout::columns::RunArguments;
+use bbs_lens::layout::history::Leg;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Query};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -13,11 +18,6 @@ use super::own_tables::{self, APPLIED};
 use super::{Context, MigrateError, fault, layout_history, removal};
 use crate::database::schema::{self, exists as table_exists};
 use crate::database::{Row, SqlError, Transaction, sql, upsert};
-use crate::layout::columns::RunArguments;
-use crate::layout::history::Leg;
-use crate::layout::line::Line;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::lens::Arguments;
 use crate::lock::fence::Fence;
 use crate::rows::UnitKey;
 pub(super) use crate::rows::digest::signed;

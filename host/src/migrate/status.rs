@@ -3,6 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::Sealing;
+use bbs_lens::transform::Transform;
 use serde::Serialize;
 
 use super::decide::{Decision, Found, Intent, decide};
@@ -15,9 +18,6 @@ use super::{
     Context, LinePair, MigrateError, Work, found, layout_history, lines, quarantine, residue,
 };
 use crate::database::{Database, Transaction, schema};
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::Sealing;
-use crate::lens::transform::Transform;
 
 /// The rate of rows on a small machine, for an estimate before there is a measured rate.
 const COPIED_BYTES_PER_SECOND: u64 = 100 << 20;

@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use bbs_lens::Residue;
+
 use super::checksum::Checksum;
 use super::quarantine::RefusedUnit;
 use super::{Job, MigrateError, RefusedUnits};
 use crate::database::{SqlError, refusal};
-use crate::lens::Residue;
 use crate::rows::residue::{self, SealedEntry};
 use crate::rows::{self, Passage, Sifted, TableRows, UnitBatch, UnitKey};
 

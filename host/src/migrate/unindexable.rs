@@ -2,6 +2,7 @@
 //! after compression, and finds one that is larger only when it builds the index over all rows,
 //! without naming the row. Owns the search for their units.
 
+use bbs_lens::layout::schema::Index;
 use sea_query::{Alias, Expr, ExprTrait, Query};
 
 use super::plan::TablePlan;
@@ -10,7 +11,6 @@ use super::transform::TransformedBatch;
 use super::trial::TRIAL;
 use super::{Context, Job, MigrateError, RefusedUnits, copied_units, start_over};
 use crate::database::{Dialect, SqlError, is_refused_row, schema, sql};
-use crate::layout::schema::Index;
 use crate::lock::fence::Fence;
 use crate::rows::{self, UnitKey, text_length};
 

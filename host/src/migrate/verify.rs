@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use bbs_lens::Provenance;
+use bbs_lens::layout::values::ColumnBuilder;
 use futures_util::TryStreamExt;
 use futures_util::stream::BoxStream;
 use sea_query::{Alias, Expr, ExprTrait, JoinType, Query};
@@ -11,8 +13,6 @@ use super::checksum::{Checksum, written};
 use super::plan::{Strategy, TablePlan};
 use super::{Context, Job, MigrateError, quarantine, state};
 use crate::database::{Dialect, Row, SqlError, Transaction};
-use crate::layout::values::ColumnBuilder;
-use crate::lens::Provenance;
 use crate::progress::Counted;
 use crate::rows::{self, BatchColumn, TableRows};
 

@@ -5,12 +5,12 @@
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
 
+use bbs_lens::layout::manifest::Manifest;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::call::CallError;
 use super::translate::{TranslatedEvent, TranslatorManifest, Verb};
-use crate::layout::manifest::Manifest;
 use crate::printable::is_control;
 
 const NAME_BYTES: usize = 64;

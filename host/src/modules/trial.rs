@@ -2,16 +2,16 @@
 //! the same rows, in a fresh and in a reused instance. Owns the rows; the author's tests check that
 //! results are right.
 
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, TableData};
+use bbs_lens::layout::history::{LayoutHistory, directed_changes, name_before};
+use bbs_lens::layout::manifest::{Access, Direction};
+use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::transform::{Transform, TransformError};
 use serde::Serialize;
 
 use super::migration::MigrationModule;
 use super::text::ModuleText;
-use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, TableData};
-use crate::layout::history::{LayoutHistory, access, directed_changes};
-use crate::layout::manifest::{Access, Direction};
-use crate::layout::schema::{Column, ColumnType, Layout, Sealing};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::lens::transform::{Transform, TransformError};
 
 const UNITS: u32 = 32;
 
@@ -113,7 +113,7 @@ fn batch(module: &MigrationModule, direction: Direction, line: &LayoutHistory) -
     };
     let changes = directed_changes(before, manifest, direction);
     let tables = manifest.accesses(direction).iter().map(|access| {
-        let name = access::name_before(&changes, &access.table);
+        let name = name_before(&changes, &access.table);
         table(source, access, name.as_deref())
     });
     Batch {

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use bbs_lens::layout::columns::ColumnData;
+use bbs_lens::layout::schema::{Column, Layout, Literal, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+
 use super::{RowsError, UnitKey};
 use crate::encryption::{EncryptionError, Keyring};
-use crate::layout::columns::ColumnData;
-use crate::layout::schema::{Column, Layout, Literal, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
 #[cfg(test)]
 mod tests;

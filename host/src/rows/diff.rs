@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs_lens::layout::schema::{Column, Layout, Table};
+use bbs_lens::layout::values::Value;
+
 use super::batch::{BatchColumn, TableRows, UnitBatch, open};
 use crate::encryption::Keyring;
-use crate::layout::schema::{Column, Layout, Table};
-use crate::layout::values::Value;
 
 /// A difference: its table, its row's encoded primary key and its column. No column where a whole
 /// row was added or removed.

@@ -1,9 +1,8 @@
 //! The form of keys, digests and versions in the host's own tables: text of fixed length, or a
 //! number that every database has.
 
+use bbs_lens::layout::manifest::DataVersion;
 use sha2::{Digest, Sha256};
-
-use crate::layout::manifest::DataVersion;
 
 /// Versions are timestamps, well below the range of the sign.
 pub fn signed(version: DataVersion) -> i64 {

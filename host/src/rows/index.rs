@@ -7,13 +7,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use bbs_lens::layout::schema::Table;
+use bbs_lens::layout::values::Encoding;
 use sea_query::{Alias, CaseStatement, Expr, Query, SelectStatement};
 
 use super::key::{UnitKey, among, encodings, key_columns, within};
 use super::{RowsError, failed};
 use crate::database::{Dialect, SqlError, Transaction};
-use crate::layout::schema::Table;
-use crate::layout::values::Encoding;
 
 /// The keys of one statement on either side of a comparison; MySQL permits at most 65,535
 /// parameters.

@@ -5,13 +5,13 @@
 //! The order of keys and their equality are the database's (a collation need not compare bytes):
 //! `index` has the latter.
 
+use bbs_lens::UnitKeys;
+use bbs_lens::layout::schema::Table;
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use sea_query::{Alias, Expr, ExprTrait, SelectStatement};
 
 use super::digest::{from_hex, to_hex};
 use crate::database::{Dialect, Row, SqlError, of_few_lengths};
-use crate::layout::schema::Table;
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::lens::UnitKeys;
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyPart {

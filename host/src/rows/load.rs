@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use bbs_lens::layout::schema::{Column, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use futures_util::TryStreamExt;
 use sea_query::{Alias, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
 
@@ -12,8 +14,6 @@ use super::index::{Membership, UnitIndex};
 use super::key::{UnitKey, among, encodings, key_columns, within};
 use super::{Place, RowsError, failed};
 use crate::database::{Dialect, Row, Transaction};
-use crate::layout::schema::{Column, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
 /// The columns that are loaded of each table.
 pub type WantedColumns = BTreeMap<String, BTreeSet<String>>;

@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
+use bbs_lens::layout::manifest::DataVersion;
+
 use super::keys::is_lost;
 use super::{Prepared, StartupError};
 use crate::config::Config;
 use crate::keys::Unfinished;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::migrate::{Intent, Reason};
 use crate::shutdown::Shutdown;

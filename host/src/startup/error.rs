@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bbs_lens::layout::manifest::DataVersion;
+
 use crate::api;
 use crate::clients::ClientsError;
 use crate::clock::date_and_time;
@@ -13,7 +15,6 @@ use crate::encryption::KeyringError;
 use crate::http::AccessLogError;
 use crate::import::ImportError;
 use crate::keys::KeysError;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::FenceError;
 use crate::lock::{LockError, LockLost};
 use crate::logs::FATAL;

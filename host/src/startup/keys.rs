@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use backon::Retryable;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::Layout;
 
 use super::report::MetricsReporter;
 use super::{Prepared, StartupError};
 use crate::clock::SystemClock;
 use crate::keys::{self, KeysError, Rotated, SealedScope, Unfinished, WrongKey};
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
 use crate::migrate::{self, Found};
 use crate::pauses;

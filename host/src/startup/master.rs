@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bbs_lens::layout::manifest::DataVersion;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -19,7 +20,6 @@ use super::{Prepared, Served, StartupError, bind, periodic};
 use crate::config::MigrationMode;
 use crate::http::{self, Port};
 use crate::import::Due;
-use crate::layout::manifest::DataVersion;
 use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
 use crate::migrate::online::Start;

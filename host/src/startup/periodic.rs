@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use bbs_lens::layout::manifest::DataVersion;
 use tracing::Instrument;
 
 use super::StartupError;
@@ -12,7 +13,6 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::HealthCheck;
 use crate::database::{Database, DatabaseError, SqlError, sql, upsert};
 use crate::domain::{DomainError, Service, convergence};
-use crate::layout::manifest::DataVersion;
 use crate::modules::catalog::Catalog;
 
 /// Diego's table, present from the data version on that created it.

@@ -6,6 +6,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bbs_lens::Lens;
+use bbs_lens::layout::history::Way;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::transform::Transform;
 use tracing::Instrument;
 
 use super::StartupError;
@@ -21,11 +26,6 @@ use crate::domain::{Policy, Service};
 use crate::encryption::Keyring;
 use crate::events::Events;
 use crate::http::Gate;
-use crate::layout::history::Way;
-use crate::layout::line::Line;
-use crate::layout::manifest::DataVersion;
-use crate::lens::Lens;
-use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::metrics::{AdvancedRoutes, Measures, Metrics};
 use crate::migrate::{

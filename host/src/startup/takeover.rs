@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::transform::Transform;
+
 use super::error::OlderCatalog;
 use super::{Prepared, StartupError};
 use crate::config::Config;
 use crate::import::{Due, ImportError};
-use crate::layout::manifest::DataVersion;
-use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::lock::{HeldLock, LockError, LockPurpose, MasterLock};
 use crate::migrate::{self, Decision, Intent, Reason};

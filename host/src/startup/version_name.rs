@@ -3,10 +3,11 @@
 use std::convert::Infallible;
 use std::str::FromStr;
 
+use bbs_lens::layout::manifest::DataVersion;
+
 use super::StartupError;
 use super::takeover::check_version;
 use crate::config::Config;
-use crate::layout::manifest::DataVersion;
 use crate::modules::catalog::Catalog;
 use crate::modules::releases::{self, ReleaseError};
 

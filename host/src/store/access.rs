@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::Layout;
 use futures_util::future::BoxFuture;
 
 use super::lensed::Lenses;
 use super::{EntityTable, Quarantine, StoreError};
 use crate::database::{Database, DatabaseError, Dialect, Transaction};
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Layout;
 use crate::rows::residue::Places;
 use crate::rows::{Capacity, RECORD_VERSION, RecordVersions};
 

@@ -1,11 +1,11 @@
 //! The values that an entity writes into columns. Owns the checks of a value against its column's
 //! capacity and encoding.
 
+use bbs_lens::layout::schema::Sealing;
 use prost::Message;
 
 use super::{EntityTable, StoreError, Writer};
 use crate::database::Dialect;
-use crate::layout::schema::Sealing;
 use crate::model::bounds::WRITE_BYTES;
 use crate::model::excerpt;
 

@@ -14,16 +14,17 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use bbs_lens::layout::history::{LayoutHistory, Way};
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Layout, Table};
+use bbs_lens::transform::Transform;
+use bbs_lens::{Arguments, ComposeError, Lens, Provenance, Residue, ResidueEntry};
+
 pub(super) use write::LoadedUnits;
 
 use super::{NATIVE, StoreError, TABLES};
 use crate::database::{Transaction, refused_characters};
 use crate::encryption::Keyring;
-use crate::layout::history::{LayoutHistory, Way};
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Layout, Table};
-use crate::lens::transform::Transform;
-use crate::lens::{Arguments, ComposeError, Lens, Provenance, Residue, ResidueEntry};
 use crate::rows::{
     self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, Transformed, UnitBatch,
     UnitKey, WantedColumns, residue,

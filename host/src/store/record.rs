@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
 
+use bbs_lens::layout::schema::Sealing;
 use prost::Message;
 
 use super::{EntityTable, StoreError};
 use crate::database::{Row, SqlError};
 use crate::encryption::{EncryptionError, Keyring};
-use crate::layout::schema::Sealing;
 use crate::model::json::Malformed;
 use crate::model::{ModificationTag, Text};
 use crate::rows::RowsError;

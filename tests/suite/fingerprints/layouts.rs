@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bbs::testing::layout::schema::{Column, Table};
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
+use bbs_lens::layout::schema::{Column, Table};
+use bbs_lens::transform::Transform;
 
 use super::{FingerprintKind, Subject, fingerprint};
 use crate::harness::modules::{modules, sandbox};

@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
+use bbs_lens::transform::Transform;
 use clap::{Args, Subcommand};
 
 use super::{ShownArgs, existing};
 use crate::config::Config;
-use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::migrate::{self, Fate, QuarantineEntry, WriteMode};
 use crate::modules::Module;

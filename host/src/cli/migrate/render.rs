@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+
 use super::super::progress::line as progress_line;
 use crate::admin::Report;
 use crate::config::Config;
 use crate::keys::WrongKey;
-use crate::layout::manifest::{DataVersion, Direction};
 use crate::migrate::{
     Checked, Decision, Found, LayoutChange, LayoutStep, PartialRun, Plan, PlannedMigration,
     RunOutcome, Status, Strategy, TableChange, Trouble,

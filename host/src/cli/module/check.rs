@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::transform::Transform;
 use clap::Args;
 use serde::Serialize;
 
 use crate::cli::output::OutputForm;
-use crate::layout::manifest::DataVersion;
-use crate::lens::transform::Transform;
 use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::Sandbox;
 use crate::modules::translate::Translate;

@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
+use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
 use clap::Args;
 
 use crate::cli::output::OutputForm;
-use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::modules::translate::{AnswerForm, Method, TranslatorManifest};
 use crate::modules::{AnyManifest, Inspection};
 

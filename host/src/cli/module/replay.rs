@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
+use bbs_lens::layout::columns::ColumnData;
+use bbs_lens::layout::values::{Encoding, Value as ColumnValue};
+use bbs_lens::transform::Transform;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::cli::output::{self, OutputForm};
 use crate::config::Config;
 use crate::encryption::Keyring;
-use crate::layout::columns::ColumnData;
-use crate::layout::values::{Encoding, Value as ColumnValue};
-use crate::lens::transform::Transform;
 use crate::migrate::{Replay, ReplayTable, json_of_bytes};
 use crate::modules::sandbox::Sandbox;
 use crate::modules::{MigrationModule, Module};

@@ -4,8 +4,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bbs_lens::Residue;
+
 use crate::database::Transaction;
-use crate::lens::Residue;
 use crate::migrate::plan::Strategy;
 use crate::migrate::quarantine::RefusedUnit;
 use crate::migrate::transform::{ReadBatch, TransformedBatch};

@@ -3,15 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::QuarantineEntry;
 use crate::database::Dialect;
 use crate::encryption::Keyring;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Value};
 use crate::rows::digest::{from_hex, to_hex};
 use crate::rows::{self, BatchColumn, OwnedValue, TableRows, UnitBatch, UnitKey};
 

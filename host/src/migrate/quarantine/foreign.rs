@@ -1,9 +1,10 @@
 //! Records of another store in quarantine, which no table has a row for. They are never put back:
 //! the other store still has them.
 
+use bbs_lens::layout::manifest::DataVersion;
+
 use super::{QuarantineEntry, put_content};
 use crate::database::Transaction;
-use crate::layout::manifest::DataVersion;
 use crate::migrate::{Context, MigrateError};
 use crate::rows::UnitKey;
 

@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::transform::Transform;
+use bbs_lens::{LensError, TableGroup};
 use serde::Serialize;
 
 use super::settled::{SettledTransaction, WriteMode};
 use super::{FOREIGN, QuarantineEntry, entries, failed, kept, remove};
 use crate::database::is_unique_violation;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::lens::transform::Transform;
-use crate::lens::{LensError, TableGroup};
 use crate::lock::fence::Fence;
 use crate::migrate::lines::LinePair;
 use crate::migrate::state::{self, current_of};

@@ -1,13 +1,14 @@
 //! Repair of units in quarantine: their content as JSON, a corrected content in its place, and
 //! their removal for good. A corrected unit stays in quarantine until it is put back.
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Layout, Sealing, Table};
+
 use super::document::{QuarantineDocument, SealedValues};
 use super::settled::{SettledTransaction, WriteMode};
 use super::{FOREIGN, QuarantineContent, QuarantineEntry, entries, kept, put, remove, unit};
 use crate::database::Transaction;
 use crate::encryption::Keyring;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Layout, Sealing, Table};
 use crate::lock::fence::Fence;
 use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};

@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use bbs_lens::layout::schema::{Column, Layout, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+
 use crate::encryption::Keyring;
-use crate::layout::schema::{Column, Layout, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::rows::{BatchColumn, TableRows, UnitBatch, UnitKey};
 
 /// Encodes a batch of one unit as the database stores it: tables, each with its columns and then
@@ -131,10 +132,10 @@ fn integer(rest: &mut &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use bbs_lens::layout::schema::ColumnType;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::layout::schema::ColumnType;
 
     fn table() -> Table {
         let column = |name: &str, kind, sealing| Column {

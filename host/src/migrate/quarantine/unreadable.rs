@@ -3,14 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::Table;
+use bbs_lens::layout::values::Value;
 use futures_util::future::BoxFuture;
 use sea_query::{Expr, ExprTrait, Query};
 
 use super::{QUARANTINE, QuarantineEntry, failed, of, put};
 use crate::database::Transaction;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Table;
-use crate::layout::values::Value;
 use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};
 use crate::rows::{self, ByteLimits, Place, RowLock, TableRows, UnitKey};

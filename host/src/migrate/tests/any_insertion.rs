@@ -4,16 +4,16 @@
 
 use std::sync::Arc;
 
+use bbs_lens::layout::columns::{Batch, Outcome, RunArguments, Written};
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::manifest::{Access, Change, DataVersion, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Layout, Literal, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::transform::Transform;
 use proptest::prelude::*;
 
 use super::line::{self, access, column, defaulted, nullable};
 use super::world::TestEngine;
-use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
-use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::{Access, Change, DataVersion, Direction, Manifest};
-use crate::layout::schema::{Column, ColumnType, Index, Layout, Literal, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::lens::transform::Transform;
 use crate::migrate::{MigrateError, layout_history};
 
 const CASES: u32 = 48;

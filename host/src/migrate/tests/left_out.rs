@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, Written};
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::values::{Encoding, Value};
+
 use super::line::{self, all};
 use super::world::TestEngine;
-use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, Written};
-use crate::layout::manifest::{Direction, Manifest};
-use crate::layout::values::{Encoding, Value};
 use crate::migrate::*;
 
 /// Two units that migration 4 refuses, and one with a record that does not open.

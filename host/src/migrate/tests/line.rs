@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::layout::columns::{Batch, NEW_ROW, Outcome, RunArguments, Shape, Written};
-use crate::layout::manifest::{Access, Change, DataVersion, Direction, Manifest};
-use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::lens::transform::{Transform, TransformError};
+use bbs_lens::layout::columns::{Batch, NEW_ROW, Outcome, RunArguments, Shape, Written};
+use bbs_lens::layout::manifest::{Access, Change, DataVersion, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::transform::{Transform, TransformError};
 
 /// In the reason of a call that took long.
 pub(super) const SLOW: &str = "it ran longer";

@@ -4,11 +4,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use bbs_lens::layout::columns::{Batch, Outcome, RunArguments, Written};
+use bbs_lens::layout::history::Way;
+use bbs_lens::layout::manifest::{Direction, Manifest};
+
 use super::line::{self, all};
 use super::world::TestEngine;
-use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
-use crate::layout::history::Way;
-use crate::layout::manifest::{Direction, Manifest};
 use crate::migrate::*;
 
 /// The initial and minimum size of a batch.

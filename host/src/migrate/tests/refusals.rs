@@ -1,10 +1,11 @@
 //! What a migration refuses: each by name, and with nothing changed.
 
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Written};
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::values::{Encoding, Value};
+
 use super::line::{self, all};
 use super::world::{TestEngine, at_unit};
-use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Written};
-use crate::layout::manifest::{Direction, Manifest};
-use crate::layout::values::{Encoding, Value};
 use crate::migrate::*;
 
 #[tokio::test]
@@ -36,7 +37,7 @@ async fn unit_that_a_module_refuses_stops_the_migration_by_name() {
         let replay = world
             .context
             .keyring
-            .open(crate::layout::schema::Sealing::Sealed, &sealed)
+            .open(bbs_lens::layout::schema::Sealing::Sealed, &sealed)
             .unwrap();
         assert!(String::from_utf8(replay).unwrap().contains("app-00013"));
         assert!(

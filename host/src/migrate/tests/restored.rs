@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use bbs_lens::layout::columns::{Batch, NEW_ROW, Outcome, RunArguments, Shape, TableData, Written};
+use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
+use bbs_lens::layout::schema::{ColumnType, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+
 use super::line::{self, all};
 use super::world::TestEngine;
-use crate::layout::columns::{Batch, NEW_ROW, Outcome, RunArguments, Shape, TableData, Written};
-use crate::layout::manifest::{Access, Change, Direction, Manifest};
-use crate::layout::schema::{ColumnType, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::migrate::*;
 
 fn words_table() -> Table {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Layout, Sealing};
 use tempfile::TempDir;
 
 use super::line as migrations;
 use crate::database::{Address, Database, Dialect, Row, schema, sql};
 use crate::encryption::Keyring;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Layout, Sealing};
 use crate::lock::fence::Fence;
 use crate::migrate::copy::UnitBudget;
 use crate::migrate::{

@@ -1,15 +1,17 @@
 //! `diego:migration@0.1.0`, converted to the host's manifest and columns. Values are not inspected:
 //! columns cross unchanged in both directions.
 
+use bbs_lens::layout::columns::{
+    Batch, ColumnData, Outcome, Refusal, RunArguments, Shape, Written,
+};
+use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Store, StoreContextMut};
 
 use self::generated::diego::migration::log::Level as WireLevel;
 use self::generated::diego::migration::{columns as wire_columns, manifest as wire};
 use super::link_types;
-use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, Shape, Written};
-use crate::layout::manifest::{Access, Change, Direction, Manifest};
-use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 use crate::modules::instance::{InstanceState, Linked, LinkedBlocking};
 use crate::modules::log::GuestLogLevel;
 use crate::modules::text::ModuleText;

@@ -1,10 +1,11 @@
 //! The definitions of the columns that a migration writes, from the layouts before and after it;
 //! outcomes are validated against them.
 
-use crate::layout::history::LayoutHistory;
-use crate::layout::history::access::needed_by_new_rows;
-use crate::layout::manifest::{Access, Manifest};
-use crate::layout::schema::Layout;
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::history::needed_by_new_rows;
+use bbs_lens::layout::manifest::{Access, Manifest};
+use bbs_lens::layout::schema::Layout;
+
 use crate::modules::answer::{Definitions, WrittenColumns};
 use crate::modules::migration::WrittenDefinitions;
 

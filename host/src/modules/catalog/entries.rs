@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 
+use bbs_lens::layout::manifest::DataVersion;
 use serde::{Deserialize, Serialize};
 
 use super::CatalogError;
 use crate::files;
-use crate::layout::manifest::DataVersion;
 use crate::modules::text::ModuleText;
 use crate::modules::translate::ApiVersion;
 use crate::signatures::{SIGNATURE_FILE, is_catalog_name};

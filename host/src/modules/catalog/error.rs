@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use crate::layout::history::LayoutError;
-use crate::layout::manifest::DataVersion;
-use crate::lens::ComposeError;
+use bbs_lens::ComposeError;
+use bbs_lens::layout::history::LayoutError;
+use bbs_lens::layout::manifest::DataVersion;
+
 use crate::modules::module::ModuleError;
 use crate::modules::text::ModuleText;
 use crate::modules::translate::ApiVersion;

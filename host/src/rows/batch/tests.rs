@@ -1,7 +1,8 @@
 //! Batches of one table with a plain key and a sealed secret, three units of two, no and one row.
 
+use bbs_lens::layout::schema::ColumnType;
+
 use super::*;
-use crate::layout::schema::ColumnType;
 use crate::rows::diff::{differences, same};
 
 fn keyring() -> Keyring {

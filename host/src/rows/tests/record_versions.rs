@@ -1,7 +1,8 @@
 //! Which record version new rows get.
 
+use bbs_lens::layout::manifest::Access;
+
 use super::*;
-use crate::layout::manifest::Access;
 
 fn manifest(version: DataVersion, changes: Vec<Change>, writes: &[(&str, &[&str])]) -> Manifest {
     let access = |(table, writes): &(&str, &[&str])| Access {

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use bbs_lens::layout::columns::{Batch, Outcome, RunArguments, Shape, Written};
+use bbs_lens::layout::history::{LayoutHistory, Way};
+use bbs_lens::layout::manifest::{Access, Direction};
+use bbs_lens::transform::{Transform, TransformError};
+use bbs_lens::{Arguments, Lens, Residue};
+
 use super::*;
-use crate::layout::columns::{Batch, Outcome, RunArguments, Shape, Written};
-use crate::layout::history::{LayoutHistory, Way};
-use crate::layout::manifest::{Access, Direction};
-use crate::lens::transform::{Transform, TransformError};
-use crate::lens::{Arguments, Lens, Residue};
 
 /// Creates the tables.
 const FIRST: DataVersion = 1;

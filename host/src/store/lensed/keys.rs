@@ -3,11 +3,11 @@
 //! rows correspond one to one to native rows. They select units; the whole filter is evaluated on
 //! the native rows.
 
+use bbs_lens::Provenance;
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
 
 use super::Lenses;
 use crate::database::{Dialect, Transaction};
-use crate::lens::Provenance;
 use crate::rows::{text_length, unit_column};
 use crate::store::direct::within;
 use crate::store::filter::{Condition, Filter};

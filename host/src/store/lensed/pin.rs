@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 
+use bbs_lens::ResidueEntry;
+use bbs_lens::layout::values::Value;
+
 use super::{Lenses, failed};
 use crate::encryption::Keyring;
-use crate::layout::values::Value;
-use crate::lens::ResidueEntry;
 use crate::rows::{Difference, RowsError, UnitBatch, differences};
 use crate::store::StoreError;
 

@@ -4,11 +4,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bbs_lens::layout::schema::{Sealing, Table};
+use bbs_lens::layout::values::Value;
+
 use super::{Lenses, failed, keys};
 use crate::database::Transaction;
 use crate::encryption::Keyring;
-use crate::layout::schema::{Sealing, Table};
-use crate::layout::values::Value;
 use crate::rows::{RowsError, TableRows, UnitKey};
 use crate::store::filter::Filter;
 use crate::store::page::{Key, Listed, PageEnd, Range};

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bbs_lens::ResidueEntry;
+use bbs_lens::layout::schema::{Column, Sealing, Table};
+use bbs_lens::layout::values::{Encoding, Value};
+
 use super::read::{NativeRow, unreadable};
 use super::{Lenses, failed};
 use crate::database::is_unique_violation;
 use crate::encryption::Keyring;
-use crate::layout::schema::{Column, Sealing, Table};
-use crate::layout::values::{Encoding, Value};
-use crate::lens::ResidueEntry;
 use crate::rows::{
     self, ByteLimits, OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue,
 };

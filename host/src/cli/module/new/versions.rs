@@ -4,9 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
+use bbs_lens::layout::manifest::DataVersion;
 
 use crate::api::LINE_END;
-use crate::layout::manifest::DataVersion;
 use crate::modules::build::listed_crates;
 use crate::modules::catalog::{CATALOG_FILE, Catalog, CatalogEntry, CatalogError, CatalogPosition};
 use crate::modules::translate::ApiVersion;
