@@ -111,6 +111,7 @@ fn checked_out(root: &Path) -> Option<String> {
     for source in [
         "host/src",
         "host/encryption",
+        "host/lens",
         "sdk/client",
         "sdk/go-json",
         "sdk/src",

@@ -4,7 +4,8 @@
 //!
 //! # Model
 //!
-//! **Versions.** A *data version* is a timestamp that names a layout of the database ([`layout`]):
+//! **Versions.** A *data version* is a timestamp that names a layout of the database
+//! ([`bbs_lens::layout`]):
 //! tables, typed columns, keys, indexes. An *API version* is `major.minor` ([`api`]). A *catalog*
 //! is the ordered, digest-pinned list of modules of a folder ([`modules`]): migrations lead from
 //! one data version to the next, translators answer one API version in terms of the next.
@@ -14,7 +15,7 @@
 //! transforms, as a whole.
 //!
 //! **Lens.** A *lens* is the migrations between two data versions, composed and applied to units in
-//! memory, up or down ([`lens`]). Four uses share it:
+//! memory, up or down: the crate [`bbs_lens`]. Four uses share it:
 //!
 //! - migration: read at the source version, apply once, write at the target version ([`migrate`]);
 //! - reads during an online migration: original tables, through the lens;
@@ -34,8 +35,9 @@
 //! # Layers
 //!
 //! ```text
-//! startup → http → api → domain → store → rows → { encryption, lens, database, layout }
+//! startup → http → api → domain → store → rows → database
 //!         → keys → migrate → { store, rows, modules, lock }
+//! below all: the crates host/encryption → host/lens
 //! ```
 //!
 //! Dependencies never point up; `tests/suite/tidy/dependencies.rs` has the table. [`startup`] is
@@ -67,8 +69,6 @@ mod files;
 mod http;
 mod import;
 mod keys;
-mod layout;
-mod lens;
 mod lock;
 mod locket;
 mod log_sampling;
@@ -94,4 +94,5 @@ pub use cli::{Cli, failed};
 pub use tls::choose_cryptography;
 
 use bbs_encryption as encryption;
+use bbs_lens::{self as lens, layout};
 use bbs_model as model;

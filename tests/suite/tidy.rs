@@ -19,6 +19,13 @@ const LONGEST_FILE: usize = 700;
 const CONFINED: &[(&str, &[&str])] = &[
     ("axum", &["http", "startup"]),
     ("bbs_client", &["cli"]),
+    (
+        "bbs_lens",
+        &[
+            "cli", "database", "import", "keys", "lock", "migrate", "modules", "rows", "startup",
+            "store",
+        ],
+    ),
     ("hyper", &["http"]),
     ("minisign", &["signatures"]),
     ("oci_client", &["modules"]),

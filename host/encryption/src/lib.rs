@@ -1,5 +1,6 @@
 //! Encryption of columns in Diego's sealed format. Owns the format, the keyring and the cipher;
-//! independent of tables.
+//! independent of tables. How a column
+//! is stored, [`Sealing`], is a part of the layout, whose types are those of `bbs-lens`.
 //!
 //! A crate of its own, which is optimised in development builds too: the cipher is generic code,
 //! compiled where it is used, and takes a good part of the time of every test of a database.
@@ -11,31 +12,19 @@
 pub mod header;
 mod keyring;
 
+pub use bbs_lens::layout::schema::Sealing;
 pub use keyring::{Keyring, KeyringError};
 
 use aes_gcm::Nonce;
 use aes_gcm::aead::{Aead, AeadInOut};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
 
 const ENCODING_TAG: &[u8] = b"02";
 const NONCE_LENGTH: usize = 12;
 const TAG_LENGTH: usize = 16;
 /// Envelope format 2 (protobuf), version 0. Not checked when read, as in Diego.
 const ENVELOPE: [u8; 2] = [2, 0];
-
-/// How a text column is stored in the database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Sealing {
-    /// Unencrypted.
-    Plain,
-    /// Encrypted. Used for JSON.
-    Sealed,
-    /// Encrypted, behind Diego's two-byte envelope header. Used for protobuf messages.
-    Enveloped,
-}
 
 /// Why a sealed text cannot be opened.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::migration::MigrationModule;
 use super::text::ModuleText;
 use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, TableData};
-use crate::layout::history::{LayoutHistory, access, directed_changes};
+use crate::layout::history::{LayoutHistory, directed_changes, name_before};
 use crate::layout::manifest::{Access, Direction};
 use crate::layout::schema::{Column, ColumnType, Layout, Sealing};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
@@ -113,7 +113,7 @@ fn batch(module: &MigrationModule, direction: Direction, line: &LayoutHistory) -
     };
     let changes = directed_changes(before, manifest, direction);
     let tables = manifest.accesses(direction).iter().map(|access| {
-        let name = access::name_before(&changes, &access.table);
+        let name = name_before(&changes, &access.table);
         table(source, access, name.as_deref())
     });
     Batch {

@@ -5,7 +5,7 @@
 use std::sync::LazyLock;
 
 use bbs_fuzz::encryption::{Keyring, header};
-use bbs_fuzz::layout::schema::Sealing;
+use bbs_lens::layout::schema::Sealing;
 use libfuzzer_sys::fuzz_target;
 
 static KEYS: LazyLock<Keyring> =

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use bbs_fuzz::layout::values::Value;
+use bbs_lens::layout::values::Value;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

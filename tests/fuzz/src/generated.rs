@@ -4,18 +4,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use libfuzzer_sys::arbitrary::Unstructured;
-
-use crate::layout::columns::{
+use bbs_lens::budget::{BATCH_BYTES, BatchBudget};
+use bbs_lens::layout::columns::{
     Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written,
 };
-use crate::layout::history::{LayoutHistory, Way};
-use crate::layout::manifest::{Access, Change, Direction, Manifest};
-use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::lens::budget::{BATCH_BYTES, BatchBudget};
-use crate::lens::transform::{Transform, TransformError};
-use crate::lens::{Arguments, InputTable, Lens, LensInput, Residue, ResidueValue, Search};
+use bbs_lens::layout::history::{LayoutHistory, Way};
+use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::transform::{Transform, TransformError};
+use bbs_lens::{Arguments, InputTable, Lens, LensInput, Residue, ResidueValue, Search};
+use libfuzzer_sys::arbitrary::Unstructured;
+
 use crate::migrate::{Replay, ReplayTable};
 use crate::modules::catalog::{CatalogContent, CatalogEntry, CatalogPosition};
 use crate::modules::translate::{AnswerForm, ApiVersion, Method, TranslatorManifest, Verb};

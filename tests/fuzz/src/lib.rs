@@ -17,8 +17,6 @@ mod host {
     pub mod admin;
     pub mod causes;
     pub mod files;
-    pub mod layout;
-    pub mod lens;
     pub mod printable;
     pub mod progress;
     pub mod protobuf;
@@ -32,8 +30,8 @@ pub use bbs_encryption as encryption;
 pub use bbs_model as model;
 pub use generated::restore;
 pub use host::{
-    admin, causes, files, layout, lens, printable, progress, protobuf, reload, shutdown,
-    signatures, throttle,
+    admin, causes, files, printable, progress, protobuf, reload, shutdown, signatures,
+    throttle,
 };
 
 /// Reads a command of the admin socket from the bytes that a client sends.
@@ -94,8 +92,9 @@ pub mod modules {
     use std::path::Path;
     use std::sync::LazyLock;
 
+    use bbs_lens::layout::history::LayoutHistory;
+
     use crate::generated::Generator;
-    use crate::layout::history::LayoutHistory;
 
     mod answer;
     mod bundle;
@@ -264,7 +263,7 @@ pub mod modules {
         let Ok(layouts) = LayoutHistory::new(&manifests) else {
             return;
         };
-        let _ = crate::lens::check_composition(&layouts, &crate::generated::transforms(manifests));
+        let _ = bbs_lens::check_composition(&layouts, &crate::generated::transforms(manifests));
         let _ = rules::check_translator(&generator.translator());
     }
 

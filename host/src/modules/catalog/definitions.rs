@@ -2,7 +2,7 @@
 //! outcomes are validated against them.
 
 use crate::layout::history::LayoutHistory;
-use crate::layout::history::access::needed_by_new_rows;
+use crate::layout::history::needed_by_new_rows;
 use crate::layout::manifest::{Access, Manifest};
 use crate::layout::schema::Layout;
 use crate::modules::answer::{Definitions, WrittenColumns};

@@ -1,5 +1,18 @@
-//! The lens: the migrations on the way between two data versions, applied to units in memory.
-//! Owns composition and the bisection of failing batches; reads and writes no database.
+//! The engine of migrations: layouts of a database, and the migrations between two of them applied
+//! to units of rows in memory. The host uses it for migrations, and for reads and writes through a
+//! lens; the SDK's test kit, for the laws and golden cases of a module under test.
+//!
+//! Owns:
+//!
+//! - [`layout`]: tables and columns, manifests and their rules, the layout at each data version,
+//!   and rows as columns in Arrow's memory layout;
+//! - [`Lens`]: the migrations on the way between two data versions, composed, applied to batches of
+//!   units in either direction, with residue for what a step would lose, and the search for the
+//!   units at fault in a batch that fails;
+//! - [`transform`]: the interface to a migration's row function.
+//!
+//! Performs no input or output: databases, WebAssembly, encryption and the storage of residue are
+//! the host's.
 //!
 //! One walk over the steps serves planning and transforming alike: planning walks without rows and
 //! records which columns are read, so a plan cannot differ from what is done later.
@@ -12,6 +25,7 @@ mod digests;
 mod error;
 mod frame;
 mod last_change;
+pub mod layout;
 mod owners;
 mod residue;
 mod step;

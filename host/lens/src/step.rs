@@ -8,7 +8,7 @@ use super::bisect;
 use super::error::LensError;
 use super::transform::Transform;
 use crate::layout::history::Leg;
-use crate::layout::history::access::name_before;
+use crate::layout::history::name_before;
 use crate::layout::manifest::{Access, Change, DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Table};
 use crate::layout::values::Encoding;

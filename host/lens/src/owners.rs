@@ -10,7 +10,7 @@ use super::frame::Frame;
 use super::residue::ResidueEntry;
 use super::step::{DroppedTable, Step};
 use crate::layout::history::Leg;
-use crate::layout::history::access::name_before;
+use crate::layout::history::name_before;
 use crate::layout::manifest::Direction;
 use crate::layout::schema::Table;
 

@@ -15,7 +15,7 @@ use super::step::{Step, StepScope};
 use super::unit_keys::KeysBefore;
 use super::{Applied, Arguments, Search};
 use crate::layout::columns::{Batch, ColumnData, Outcome, Shape, TableData, Written};
-use crate::layout::history::access::name_before;
+use crate::layout::history::name_before;
 use crate::layout::manifest::{Access, Change, DataVersion, Direction};
 use crate::layout::values::Value;
 

@@ -13,7 +13,7 @@ use super::frame::{Frame, FrameTable};
 use super::step::{ColumnFate, DroppedTable, Step};
 use crate::layout::columns::ColumnData;
 use crate::layout::history::Leg;
-use crate::layout::history::access::name_before;
+use crate::layout::history::name_before;
 use crate::layout::manifest::{Access, DataVersion};
 use crate::layout::schema::{Column, RECORD_VERSION};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};

@@ -38,7 +38,7 @@ pub(super) fn check(before: &Layout, after: &Layout, manifest: &Manifest) -> Res
 }
 
 /// The name in the source layout of a table of the target layout; none if the changes create it.
-pub(crate) fn name_before(changes: &[Change], table: &str) -> Option<String> {
+pub fn name_before(changes: &[Change], table: &str) -> Option<String> {
     let mut name = table.to_owned();
     for change in changes.iter().rev() {
         match change {
@@ -165,7 +165,7 @@ fn check_access(
 
 /// The columns that an added row must write: those that are neither nullable nor have a default,
 /// and the partition key. Key columns come first.
-pub(crate) fn needed_by_new_rows(table: &Table) -> impl Iterator<Item = &Column> {
+pub fn needed_by_new_rows(table: &Table) -> impl Iterator<Item = &Column> {
     let is_partition = |column: &Column| table.partition_key.as_ref() == Some(&column.name);
     let is_key =
         move |column: &Column| is_partition(column) || table.primary_key.contains(&column.name);

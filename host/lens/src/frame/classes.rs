@@ -6,34 +6,34 @@ use super::{ChangePlace, Frame};
 
 impl Frame<'_> {
     /// Records that two tables share their units.
-    pub(in super::super) fn join(&mut self, one: &str, other: &str) {
+    pub(crate) fn join(&mut self, one: &str, other: &str) {
         self.join_class(one, self.table(other).class);
     }
 
     /// Records that a table shares the units of a class.
-    pub(in super::super) fn join_class(&mut self, table: &str, class: usize) {
+    pub(crate) fn join_class(&mut self, table: &str, class: usize) {
         let (one, other) = (self.find(self.table(table).class), self.find(class));
         self.classes[one] = other;
     }
 
-    pub(in super::super) fn find(&self, mut class: usize) -> usize {
+    pub(crate) fn find(&self, mut class: usize) -> usize {
         while self.classes[class] != class {
             class = self.classes[class];
         }
         class
     }
 
-    pub(in super::super) fn source_class(&self, table: &str) -> usize {
+    pub(crate) fn source_class(&self, table: &str) -> usize {
         self.find(self.source_classes[table])
     }
 
-    pub(in super::super) fn note(&mut self, step: usize, table: &str) {
+    pub(crate) fn note(&mut self, step: usize, table: &str) {
         self.notes
             .insert((step, table.to_owned()), self.table(table).class);
     }
 
     /// Records the group of every table, before a step and after it.
-    pub(in super::super) fn note_all(&mut self, step: usize) {
+    pub(crate) fn note_all(&mut self, step: usize) {
         let classes: Vec<_> = self
             .tables
             .iter()
@@ -45,11 +45,7 @@ impl Frame<'_> {
     }
 
     /// The tables of a class that a step noted.
-    pub(in super::super) fn noted_as(
-        &self,
-        step: usize,
-        class: usize,
-    ) -> impl Iterator<Item = &String> {
+    pub(crate) fn noted_as(&self, step: usize, class: usize) -> impl Iterator<Item = &String> {
         let of_step = self
             .notes
             .range((step, String::new())..)
@@ -60,32 +56,32 @@ impl Frame<'_> {
     }
 
     /// The class of the table that a change created.
-    pub(in super::super) fn created(&self, place: ChangePlace) -> usize {
+    pub(crate) fn created(&self, place: ChangePlace) -> usize {
         self.find(self.created[&place])
     }
 
     /// The class of a table that a step noted.
-    pub(in super::super) fn noted(&self, step: usize, table: &str) -> usize {
+    pub(crate) fn noted(&self, step: usize, table: &str) -> usize {
         self.find(self.notes[&(step, table.to_owned())])
     }
 
     /// Records that a step saves values of a table's units, under the table's name or, for those of
     /// a row function, an empty one.
-    pub(in super::super) fn note_saved(&mut self, step: usize, table: &str, name: &str) {
+    pub(crate) fn note_saved(&mut self, step: usize, table: &str, name: &str) {
         let class = self.table(table).class;
         self.losing.insert(class);
         self.saved.insert((step, name.to_owned()));
     }
 
     /// The names under which a step saves values.
-    pub(in super::super) fn saved(&self, step: usize) -> impl Iterator<Item = &String> {
+    pub(crate) fn saved(&self, step: usize) -> impl Iterator<Item = &String> {
         self.saved
             .iter()
             .filter(move |(of, _)| *of == step)
             .map(|(_, name)| name)
     }
 
-    pub(in super::super) fn losing(&self) -> BTreeSet<usize> {
+    pub(crate) fn losing(&self) -> BTreeSet<usize> {
         self.losing.iter().map(|&class| self.find(class)).collect()
     }
 }

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-pub use bbs_encryption::Sealing;
-
 /// The column that holds the version of the last migration whose row function has processed the
 /// record. Added by a migration of this project; Diego has no such column.
 pub const RECORD_VERSION: &str = "record_version";
@@ -111,6 +109,18 @@ impl ColumnType {
             Self::Varchar(_) | Self::Text | Self::MediumText | Self::LongText
         )
     }
+}
+
+/// How a text column is stored in the database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sealing {
+    /// Unencrypted.
+    Plain,
+    /// Encrypted. Used for JSON.
+    Sealed,
+    /// Encrypted, behind Diego's two-byte envelope header. Used for protobuf messages.
+    Enveloped,
 }
 
 /// The default of a column.

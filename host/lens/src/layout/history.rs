@@ -2,7 +2,7 @@
 //! the way down. Owns the rules that a manifest must satisfy before a row is read; executes
 //! nothing.
 
-pub(crate) mod access;
+mod access;
 mod additions;
 mod binding;
 mod change;
@@ -14,6 +14,7 @@ use super::line::Line;
 use super::manifest::{Change, DataVersion, Direction, Manifest};
 use super::schema::Layout;
 
+pub use access::{name_before, needed_by_new_rows};
 pub use additions::Additions;
 pub use way::{Leg, Way};
 

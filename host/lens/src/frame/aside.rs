@@ -14,12 +14,7 @@ pub(super) struct ColumnAside {
 
 impl Frame<'_> {
     /// Adds a table that a change creates: that which its migration has set aside, or a new one.
-    pub(in super::super) fn create(
-        &mut self,
-        place: ChangePlace,
-        version: DataVersion,
-        table: &Table,
-    ) {
+    pub(crate) fn create(&mut self, place: ChangePlace, version: DataVersion, table: &Table) {
         let returned = self.aside.remove(&(version, table.name.clone()));
         let created = returned
             .unwrap_or_else(|| self.start(table, |column| Content::Fill(column.default.clone())));
@@ -30,7 +25,7 @@ impl Frame<'_> {
     }
 
     /// Sets a table aside that a migration drops, until the way comes up through it again.
-    pub(in super::super) fn set_aside(&mut self, version: DataVersion, table: &str) {
+    pub(crate) fn set_aside(&mut self, version: DataVersion, table: &str) {
         if let Some(mut held) = self.tables.remove(table) {
             held.aside.extend(
                 held.leaving
@@ -42,7 +37,7 @@ impl Frame<'_> {
     }
 
     /// Sets a column aside that a migration has dropped, until the way comes up through it again.
-    pub(in super::super) fn set_column_aside(
+    pub(crate) fn set_column_aside(
         &mut self,
         version: DataVersion,
         table: &str,
@@ -54,7 +49,7 @@ impl Frame<'_> {
     }
 
     /// Returns a column that a migration has set aside; whether there is such a one.
-    pub(in super::super) fn return_column(
+    pub(crate) fn return_column(
         &mut self,
         version: DataVersion,
         table: &str,
