@@ -4,9 +4,10 @@
 
 mod rate;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use rate::Rate;
@@ -321,7 +322,7 @@ impl Progress {
     }
 
     fn lock(&self) -> MutexGuard<'_, ProgressState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

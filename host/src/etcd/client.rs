@@ -6,8 +6,7 @@ mod answer;
 mod error;
 mod request;
 
-use std::sync::Mutex;
-
+use parking_lot::Mutex;
 use reqwest::{Method, Response, StatusCode};
 use tokio::sync::mpsc;
 
@@ -183,10 +182,7 @@ impl EtcdClient {
     /// Checks that all answers are of one cluster.
     fn same_cluster(&self, answer: &Response) -> Result<String, EtcdError> {
         let found = header(answer, "X-Etcd-Cluster-Id")?;
-        let mut known = self
-            .cluster
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut known = self.cluster.lock();
         match &*known {
             Some(known) if *known != found => Err(EtcdError::OtherCluster {
                 member: request::shown(answer.url()),

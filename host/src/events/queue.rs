@@ -1,8 +1,9 @@
 //! The queue of a subscriber, bounded by the number of changes and by their bytes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
 use super::PublishedChange;
@@ -49,7 +50,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Queues a change. Returns false if the queue has ended, now if the subscriber is too slow.

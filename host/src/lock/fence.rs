@@ -10,10 +10,11 @@
 //! several rows instead, and raising updates all of them: of two transactions that update the same
 //! row, the cluster commits one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::Retryable;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -60,7 +61,7 @@ struct Shard {
 
 impl Shards {
     fn take(self: &Arc<Self>) -> Shard {
-        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let free = self.0.lock().pop();
         Shard {
             shards: Arc::clone(self),
             id: free.unwrap_or(1),
@@ -72,11 +73,7 @@ impl Shards {
 impl Drop for Shard {
     fn drop(&mut self) {
         if self.ours {
-            self.shards
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(self.id);
+            self.shards.0.lock().push(self.id);
         }
     }
 }

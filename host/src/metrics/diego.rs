@@ -8,9 +8,11 @@ mod readings;
 mod requests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 pub use points::{Point, Points, Quantity};
 pub(super) use prometheus::Diego;
@@ -222,17 +224,11 @@ impl Measures {
     }
 
     fn converged(&self) -> MutexGuard<'_, Converged> {
-        self.0
-            .converged
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.converged.lock()
     }
 
     fn task_ends(&self) -> MutexGuard<'_, BTreeMap<String, TaskMarks>> {
-        self.0
-            .task_ends
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.task_ends.lock()
     }
 }
 

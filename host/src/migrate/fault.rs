@@ -144,7 +144,8 @@ pub const AFTER_MARK_RECORDED: &str = "after-mark-recorded";
 #[cfg(any(feature = "fault", debug_assertions))]
 pub fn point(name: &'static str) {
     use std::collections::BTreeMap;
-    use std::sync::Mutex;
+
+    use parking_lot::Mutex;
 
     static PASSED: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
     let Ok(wanted) = std::env::var("BBS_FAULT") else {
@@ -173,9 +174,7 @@ pub fn point(name: &'static str) {
         return;
     }
     let passed = {
-        let mut passed = PASSED
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut passed = PASSED.lock();
         let passed = passed.entry(name).or_default();
         *passed += 1;
         *passed

@@ -5,7 +5,9 @@
 mod dual_write;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 pub(super) use dual_write::CopyWriter;
 
@@ -176,28 +178,19 @@ impl DualWrites {
     }
 
     fn suspect(&self, unit: GroupUnit) {
-        self.suspects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(unit);
+        self.suspects.lock().insert(unit);
     }
 
     fn is_suspect(&self, unit: &GroupUnit) -> bool {
-        self.suspects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(unit)
+        self.suspects.lock().contains(unit)
     }
 
     fn refused_by(&self, fault: MigrateError) {
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+        *self.refusal.lock() = Some(fault);
     }
 
     fn take_refusal(&self) -> Option<MigrateError> {
-        self.refusal
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.refusal.lock().take()
     }
 
     fn fault(&self) -> Result<(), MigrateError> {

@@ -2,9 +2,11 @@
 //! answers, and when the guest has to give way.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::translate::{NextAnswer, NextCall, TranslateError};
 
@@ -73,6 +75,6 @@ impl Exchange {
     }
 
     fn lock(&self) -> MutexGuard<'_, ExchangeState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

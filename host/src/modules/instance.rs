@@ -2,9 +2,10 @@
 //! instances are reused, failed ones discarded. Owns the state and the limits of an instance; a
 //! call that may wait for another one is in [`super::running`].
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use wasmtime::{ResourceLimiter, Store};
 
 use super::call::CallError;
@@ -153,10 +154,9 @@ impl<L: Linked> Instances<L> {
     /// [`CallError::Busy`] if that takes longer than `wait`.
     pub(super) fn take(&self, wait: Duration) -> Result<RunningSlot<'_, L>, CallError> {
         let most = self.most();
-        let (mut state, _) = self
-            .returned
-            .wait_timeout_while(self.lock(), wait, |state| state.running >= most)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        self.returned
+            .wait_while_for(&mut state, |state| state.running >= most, wait);
         if state.running >= most {
             return Err(CallError::Busy { instances: most });
         }
@@ -207,7 +207,7 @@ impl<L: Linked> Instances<L> {
     }
 
     fn lock(&self) -> MutexGuard<'_, InstancePool<L::Guest>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

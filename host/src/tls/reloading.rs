@@ -3,8 +3,9 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
 
 /// How often the files are checked for a replacement.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -60,7 +61,7 @@ impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
 
     /// The value made of the current files, or of the last ones that could be used.
     pub fn get(&self) -> T {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.loaded.lock();
         if loaded.checked_at.elapsed() >= CHECK_INTERVAL {
             loaded.checked_at = Instant::now();
             self.reload_if_changed(&mut loaded);

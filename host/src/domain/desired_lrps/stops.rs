@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::{StreamExt, stream};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::domain::Service;
 use crate::log_sampling::is_sampled;
@@ -74,7 +74,7 @@ enum Queued {
 
 impl Stops {
     fn waiting(&self) -> MutexGuard<'_, StopQueues> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn add(&self, cell_id: Text, container: StopRequest) -> Queued {
