@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::database::schema::{self, PhysicalTable};
-use crate::database::{Database, Dialect, SqlError};
+use crate::database::{Database, Dialect, StatementResult};
 use crate::encryption::Keyring;
 use crate::layout::history::{LayoutError, LayoutHistory};
 use crate::layout::manifest::{DataVersion, Direction};
@@ -219,7 +219,7 @@ pub async fn arguments(
         .map(|migration| migration.manifest().version);
     let known = known.filter(|version| versions.contains(version));
     let arguments = state::arguments(&mut tx, known, context.now_ns).await?;
-    tx.commit().await.map_err(sql("bbs_run_arguments"))?;
+    tx.commit().await.about("bbs_run_arguments")?;
     Ok(arguments)
 }
 
@@ -309,7 +309,7 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     if known != ran {
         let mut tx = fence.begin().await?;
         state::record_line(&mut tx, &ran).await?;
-        tx.commit().await.map_err(sql(own_tables::APPLIED))?;
+        tx.commit().await.about(own_tables::APPLIED)?;
     }
     let Some(underway) = underway else {
         return Ok(());
@@ -325,7 +325,7 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
             RunState::GivenUp,
         )
         .await?;
-        tx.commit().await.map_err(sql(own_tables::RUN))?;
+        tx.commit().await.about(own_tables::RUN)?;
     }
     cut_over::clean_up_or_postpone(context, fence).await
 }
@@ -431,13 +431,6 @@ fn same_schema(
             table: name.to_owned(),
             differences,
         })
-    }
-}
-
-fn sql(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
-    move |source| MigrateError::Sql {
-        what: what.to_owned(),
-        source,
     }
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use crate::causes::with_causes;
 use crate::database::schema::{AttachedObject, ReadBackError};
 use crate::database::{
-    DatabaseError, SqlError, is_not_at_once, is_outage, is_refused_row, is_transient,
+    DatabaseError, SqlError, StatementError, is_not_at_once, is_outage, is_refused_row,
+    is_transient,
 };
 use crate::encryption::EncryptionError;
 use crate::layout::history::LayoutError;
@@ -319,6 +320,12 @@ fn enumerated(versions: &[DataVersion]) -> String {
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+impl From<StatementError> for MigrateError {
+    fn from(StatementError { what, source }: StatementError) -> Self {
+        Self::Sql { what, source }
+    }
 }
 
 impl From<RowsError> for MigrateError {

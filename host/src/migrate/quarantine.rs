@@ -26,7 +26,7 @@ use super::own_tables::{self, QUARANTINE, QUARANTINE_PART};
 use super::removal::{self, Pieces};
 use super::state::{exists, signed};
 use super::{Context, MigrateError, RefusedUnits, Work, fault};
-use crate::database::{Row, SqlError, Transaction, of_few_lengths, upsert};
+use crate::database::{Row, StatementResult, Transaction, of_few_lengths, upsert};
 use crate::encryption::Keyring;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Layout, Sealing, Table};
@@ -43,13 +43,6 @@ pub use put_back::{Fate, retry};
 pub use repair::{delete, export, import};
 pub use settled::WriteMode;
 pub use unreadable::ServingQuarantine;
-
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: QUARANTINE.to_owned(),
-        source,
-    }
-}
 
 /// A unit in quarantine, without its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -331,10 +324,10 @@ async fn put_content(
     ];
     tx.execute(&upsert(QUARANTINE, place.clone(), values))
         .await
-        .map_err(failed)?;
+        .about(QUARANTINE)?;
     let mut delete = Query::delete();
     delete.from_table(QUARANTINE_PART).cond_where(of(entry));
-    tx.execute(&delete).await.map_err(failed)?;
+    tx.execute(&delete).await.about(QUARANTINE)?;
     for (number, part) in (1_i64..).zip(rest.chunks(PART_BYTES)) {
         let [digest, table, from] = place.clone();
         let key = [digest, table, from, ("part", number.into())];
@@ -344,7 +337,7 @@ async fn put_content(
             [("sealed", sealed(part).into())],
         ))
         .await
-        .map_err(failed)?;
+        .about(QUARANTINE)?;
     }
     Ok(())
 }
@@ -385,7 +378,7 @@ pub(super) async fn entries(tx: &mut Transaction) -> Result<Vec<QuarantineEntry>
         .order_by("unit_digest", Order::Asc);
     tx.fetch(&query)
         .await
-        .map_err(failed)?
+        .about(QUARANTINE)?
         .iter()
         .map(read)
         .collect()
@@ -395,12 +388,12 @@ fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
     let text = |at: usize| {
         row.text(at)
             .map(|text| text.unwrap_or_default().to_owned())
-            .map_err(failed)
+            .about(QUARANTINE)
     };
     let number = |at: usize| {
         row.integer(at)
             .map(Option::unwrap_or_default)
-            .map_err(failed)
+            .about(QUARANTINE)
     };
     let unit = text(0)?;
     let damaged = || MigrateError::DamagedQuarantine { unit: unit.clone() };
@@ -417,7 +410,7 @@ fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
         module: text(6)?,
         digest: text(7)?,
         reason: text(8)?,
-        replay: row.text(9).map_err(failed)?.map(str::to_owned),
+        replay: row.text(9).about(QUARANTINE)?.map(str::to_owned),
         rows: serde_json::from_str(&text(10)?).map_err(|_| damaged())?,
         at_ns: number(11)?,
         pending: number(12)? != 0,
@@ -445,22 +438,22 @@ async fn kept(
     let row = tx
         .fetch_optional(&query)
         .await
-        .map_err(failed)?
+        .about(QUARANTINE)?
         .ok_or_else(damaged)?;
     let key = row
         .text(0)
-        .map_err(failed)?
+        .about(QUARANTINE)?
         .and_then(UnitKey::from_text)
         .ok_or_else(damaged)?;
-    let mut sealed = vec![row.bytes(1).map_err(failed)?.unwrap_or_default().to_vec()];
+    let mut sealed = vec![row.bytes(1).about(QUARANTINE)?.unwrap_or_default().to_vec()];
     let mut query = Query::select();
     query
         .column("sealed")
         .from(QUARANTINE_PART)
         .cond_where(of(entry))
         .order_by("part", Order::Asc);
-    for row in tx.fetch(&query).await.map_err(failed)? {
-        sealed.push(row.bytes(0).map_err(failed)?.unwrap_or_default().to_vec());
+    for row in tx.fetch(&query).await.about(QUARANTINE)? {
+        sealed.push(row.bytes(0).about(QUARANTINE)?.unwrap_or_default().to_vec());
     }
     Ok(QuarantineContent { key, sealed })
 }
@@ -480,7 +473,7 @@ async fn remove(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<(), Mig
 
 /// Deletes entries with their parts.
 async fn deleted(tx: &mut Transaction, delete: &DeleteStatement) -> Result<(), MigrateError> {
-    if tx.execute(delete).await.map_err(failed)? == 0 {
+    if tx.execute(delete).await.about(QUARANTINE)? == 0 {
         return Ok(());
     }
     let key = ["unit_digest", "table_name", "from_version"];
@@ -489,7 +482,7 @@ async fn deleted(tx: &mut Transaction, delete: &DeleteStatement) -> Result<(), M
     parts
         .from_table(QUARANTINE_PART)
         .and_where(Expr::tuple(key.map(Expr::col)).not_in_subquery(entries));
-    tx.execute(&parts).await.map_err(failed)?;
+    tx.execute(&parts).await.about(QUARANTINE)?;
     Ok(())
 }
 
@@ -554,7 +547,7 @@ pub(super) async fn has_pending(tx: &mut Transaction) -> Result<bool, MigrateErr
         .cond_where(pending())
         .limit(1)
         .take();
-    Ok(tx.fetch_optional(&query).await.map_err(failed)?.is_some())
+    Ok(tx.fetch_optional(&query).await.about(QUARANTINE)?.is_some())
 }
 
 /// Settles the entries of a migration whose version is durable: their units are removed from
@@ -582,7 +575,7 @@ pub(super) async fn settle(fence: &Fence, tables: &[&Table]) -> Result<(), Migra
         let Some(last_entry) = entries
             .last_key(&mut tx, after.as_deref())
             .await
-            .map_err(failed)?
+            .about(QUARANTINE)?
         else {
             return Ok(());
         };
@@ -590,13 +583,13 @@ pub(super) async fn settle(fence: &Fence, tables: &[&Table]) -> Result<(), Migra
         let last_part = parts
             .last_key(&mut tx, after.as_deref())
             .await
-            .map_err(failed)?;
+            .about(QUARANTINE)?;
         let last = last_part
             .filter(|part| *part < last_entry)
             .unwrap_or(last_entry);
         settle_piece(&mut tx, tables, entries.rows(after.as_deref(), &last)).await?;
         fault::point(fault::BEFORE_SETTLED_PIECE);
-        tx.commit().await.map_err(failed)?;
+        tx.commit().await.about(QUARANTINE)?;
         fault::point(fault::AFTER_SETTLED_PIECE);
         assert!(
             after.is_none_or(|before| before < last),
@@ -616,8 +609,12 @@ async fn settle_piece(
         .columns(["unit", "unit_key", "row_counts"])
         .from(QUARANTINE)
         .cond_where(piece.clone());
-    for row in tx.fetch(&query).await.map_err(failed)? {
-        let text = |at: usize| row.text(at).map(Option::unwrap_or_default).map_err(failed);
+    for row in tx.fetch(&query).await.about(QUARANTINE)? {
+        let text = |at: usize| {
+            row.text(at)
+                .map(Option::unwrap_or_default)
+                .about(QUARANTINE)
+        };
         let damaged = || MigrateError::DamagedQuarantine {
             unit: text(0).unwrap_or_default().to_owned(),
         };
@@ -632,7 +629,7 @@ async fn settle_piece(
             delete
                 .from_table(Alias::new(&table.name))
                 .and_where(rows::is_unit(table, &key, tx.dialect()));
-            tx.execute(&delete).await.map_err(failed)?;
+            tx.execute(&delete).await.about(QUARANTINE)?;
         }
     }
     let mut update = Query::update();
@@ -640,5 +637,5 @@ async fn settle_piece(
         .table(QUARANTINE)
         .value("pending", false)
         .cond_where(piece);
-    tx.execute(&update).await.map(drop).map_err(failed)
+    Ok(tx.execute(&update).await.map(drop).about(QUARANTINE)?)
 }

@@ -6,7 +6,7 @@
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query};
 
 use super::MigrateError;
-use crate::database::{SqlError, Transaction};
+use crate::database::{SqlError, StatementResult, Transaction};
 use crate::layout::schema::{ColumnType, Table};
 use crate::lock::fence::Fence;
 use crate::rows::text_length;
@@ -34,7 +34,7 @@ pub(super) async fn remove(
         let Some(last) = pieces
             .last_key(&mut tx, after.as_deref())
             .await
-            .map_err(pieces.failed())?
+            .about(&table.name)?
         else {
             return Ok(());
         };
@@ -42,8 +42,8 @@ pub(super) async fn remove(
         delete
             .from_table(Alias::new(&table.name))
             .cond_where(pieces.rows(after.as_deref(), &last));
-        tx.execute(&delete).await.map_err(pieces.failed())?;
-        tx.commit().await.map_err(pieces.failed())?;
+        tx.execute(&delete).await.about(&table.name)?;
+        tx.commit().await.about(&table.name)?;
         assert!(
             after.is_none_or(|before| before != last),
             "each transaction removes rows of further keys"
@@ -60,11 +60,6 @@ pub(super) struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
-    fn failed(&self) -> impl FnOnce(SqlError) -> MigrateError {
-        let what = self.table.name.clone();
-        move |source| MigrateError::Sql { what, source }
-    }
-
     fn key(&self) -> Alias {
         Alias::new(&self.table.primary_key[0])
     }

@@ -4,7 +4,7 @@
 use sea_query::{Alias, Expr, Query, UnionType};
 
 use super::{MigrateError, Work};
-use crate::database::Transaction;
+use crate::database::{StatementResult, Transaction};
 use crate::rows::{UnitKey, key_columns, within};
 
 /// Counts the units of a group that have rows, up to one of them.
@@ -37,14 +37,10 @@ pub(super) async fn units(
     query
         .expr(Expr::cust("COUNT(*)"))
         .from_subquery(united, Alias::new("units"));
-    let failed = |source| MigrateError::Sql {
-        what: "the number of units".to_owned(),
-        source,
-    };
-    let row = tx.fetch_one(&query).await.map_err(failed)?;
+    let row = tx.fetch_one(&query).await.about("the number of units")?;
     Ok(row
         .integer(0)
-        .map_err(failed)?
+        .about("the number of units")?
         .unwrap_or_default()
         .unsigned_abs())
 }

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 
 use super::DualWrites;
 use crate::causes::with_causes;
-use crate::database::{SqlError, Transaction, sql};
+use crate::database::{StatementResult, Transaction, sql};
 use crate::migrate::checksum::{self, CopiedRows};
 use crate::migrate::plan::Strategy;
 use crate::migrate::quarantine::RefusedUnit;
@@ -204,53 +204,43 @@ impl CopyWriter {
     ) -> Result<(), MigrateError> {
         tx.execute(sql("SAVEPOINT bbs_unit"))
             .await
-            .map_err(failed)?;
+            .about("rows of a copy that follow a write")?;
         match self.write_unit(tx, group, keys, transformed).await {
             Err(MigrateError::RefusedRow { table, source }) => {
                 tx.execute(sql("ROLLBACK TO SAVEPOINT bbs_unit"))
                     .await
-                    .map_err(failed)?;
+                    .about("rows of a copy that follow a write")?;
                 let refused = transformed.refused_unit(&self.job, &keys[0], &table, &source);
                 self.write_unit(tx, group, keys, &TransformedBatch::of_refused(refused))
                     .await?;
             }
             written => written?,
         }
-        tx.execute(sql("RELEASE SAVEPOINT bbs_unit"))
+        Ok(tx
+            .execute(sql("RELEASE SAVEPOINT bbs_unit"))
             .await
             .map(drop)
-            .map_err(failed)
+            .about("rows of a copy that follow a write")?)
     }
 }
 
 /// Abandons the copies in a transaction that does not write to them, so that its commit always
 /// includes this. Another transaction may have done so before; that one may still be rolled back.
 async fn abandon_copies(tx: &mut Transaction) -> Result<(), MigrateError> {
-    let failed = |source| MigrateError::Sql {
-        what: "bbs_migration".to_owned(),
-        source,
-    };
     let begun = state::Phase::Begun.name();
     let rows = tx
         .fetch(sql("SELECT phase FROM bbs_migration"))
         .await
-        .map_err(failed)?;
+        .about("bbs_migration")?;
     for row in rows {
-        if row.text(0).map_err(failed)? == Some(begun) {
+        if row.text(0).about("bbs_migration")? == Some(begun) {
             return Ok(());
         }
     }
     tx.execute(sql("UPDATE bbs_migration SET phase = ?").bind(begun))
         .await
-        .map_err(failed)?;
+        .about("bbs_migration")?;
     Ok(())
-}
-
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: "rows of a copy that follow a write".to_owned(),
-        source,
-    }
 }
 
 impl store::DualWrite for CopyWriter {

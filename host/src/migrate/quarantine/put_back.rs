@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::settled::{SettledTransaction, WriteMode};
-use super::{FOREIGN, QuarantineEntry, entries, failed, kept, remove};
-use crate::database::is_unique_violation;
+use super::{FOREIGN, QUARANTINE, QuarantineEntry, entries, kept, remove};
+use crate::database::{StatementResult, is_unique_violation};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::transform::Transform;
 use crate::lens::{LensError, TableGroup};
@@ -265,7 +265,7 @@ async fn try_put_back(
                     table: name.clone(),
                 });
             }
-            done => done.map_err(failed)?,
+            done => done.about(QUARANTINE)?,
         }
     }
     residue::remove(tx, &entry.unit, residue::left_by(&work.lens.returning)).await?;
