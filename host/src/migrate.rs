@@ -1,5 +1,5 @@
-//! Migrations: decides what to do about the versions that were found, and does it. Owns the order
-//! of the steps, each of which is durable and safe to repeat; each step has a file of its own.
+//! Migrations: decides what to do about the versions that were found, and does it. The steps are in
+//! `steps`, and each of them has a file of its own.
 
 mod abort;
 mod catalog_serials;
@@ -34,6 +34,7 @@ mod runs;
 mod state;
 mod statements;
 mod status;
+mod steps;
 mod transform;
 mod trial;
 mod unindexable;
@@ -51,7 +52,7 @@ use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Database, Dialect, StatementResult};
 use crate::encryption::Keyring;
 use crate::layout::history::{LayoutError, LayoutHistory};
-use crate::layout::manifest::{DataVersion, Direction};
+use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Table;
 use crate::lens::Arguments;
 use crate::lens::transform::Transform;
@@ -75,7 +76,7 @@ pub use look::{check_way_back, look, reasons_against_rollback};
 pub use own_tables::{IMPORT, IMPORT_RUN, import_run, tables as own_tables};
 pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
-use prepare::{begin, prepare, start_over};
+use prepare::start_over;
 pub use quarantine::{
     Fate, ForeignRecord, QuarantineDocument, QuarantineEntry, SealedValues, ServingQuarantine,
     WriteMode, delete as delete_quarantined, export as export_quarantined,
@@ -256,11 +257,9 @@ pub async fn run_partially(
         Decision::Serve | Decision::Stay { .. } => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             let going_down = matches!(intent, Intent::Down { .. });
+            let job = begin(context, fence, (from, to), going_down).await?;
             let budget = Arc::new(UnitBudget::of(most));
-            let brought = bring_across(context, fence, (from, to), going_down, &budget).await;
-            let (job, complete) =
-                brought.map_err(|fault| fault.stopping(Direction::between(from, to), to))?;
-            if !complete {
+            if !steps::copy(context, fence, &job, &budget).await? {
                 return Ok(RunOutcome::Partial(
                     partial_run::counted(context, &job).await?,
                 ));
@@ -352,32 +351,20 @@ async fn undo_abandoned(
     cut_over::undo_ahead(context, fence, &work).await
 }
 
-/// Everything up to a finished copy, from where an earlier start stopped, or up to the limit of
-/// units.
-async fn bring_across(
+/// Begins a migration between two versions, or continues one that an earlier run began.
+async fn begin(
     context: &Context,
     fence: &Fence,
     (from, to): (DataVersion, DataVersion),
     going_down: bool,
-    budget: &Arc<UnitBudget>,
-) -> Result<(Arc<Job>, bool), MigrateError> {
+) -> Result<Arc<Job>, MigrateError> {
     let mut reader = context.database.read().await?;
     let lines = LinePair::here(context, &mut reader).await?;
     let way = lines.way(from, to);
     let restorable = residue::restorable(&mut reader, way).await?;
     drop(reader);
     let work = Work::new(context, way, restorable)?;
-    let (job, resumed) = begin(context, fence, work, going_down).await?;
-    if !resumed {
-        prepare(context, fence, &job, going_down).await?;
-    }
-    let complete = copy::copy(context, fence, &job, budget).await?;
-    if complete {
-        fault::point(fault::AFTER_COPY);
-        cut_over::build_indexes(context, fence, &job).await?;
-        cut_over::change_ahead(context, fence, &job).await?;
-    }
-    Ok((job, complete))
+    steps::begin(context, fence, work, going_down).await
 }
 
 /// Makes a finished copy real once it is verified.
@@ -387,15 +374,13 @@ async fn finish(
     job: &Arc<Job>,
     going_down: bool,
 ) -> Result<(), MigrateError> {
-    match verify::verify(context, job).await {
+    match steps::verify(context, job).await {
         Err(fault @ MigrateError::Verify { .. }) => {
             start_over(context, fence, job, going_down).await?;
             return Err(fault);
         }
         verified => verified?,
     }
-    fault::point(fault::AFTER_VERIFY);
-    examine::examine_again(context, job).await?;
     lock_waits::patiently(context, || cut_over::cut_over(context, fence, job)).await?;
     cut_over::check_names(context, job).await?;
     cut_over::clean_up_or_postpone(context, fence).await
