@@ -53,9 +53,8 @@ use tls::SERVER_FILES;
 
 /// Some editors write it at the beginning of a file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
-/// Names in the data folder.
+/// The name in the data folder.
 const ADMIN_SOCKET: &str = "admin.sock";
-const REPLAYS: &str = "replay";
 
 /// The parsed and validated configuration file. Absent keys have the defaults documented in
 /// `host/README.md`.
@@ -93,9 +92,6 @@ pub struct Config {
     pub accept_older_catalogs: Vec<String>,
     /// Folders for compiled modules, in order of preference; safe to delete at any time.
     pub module_caches: Vec<PathBuf>,
-    /// The folder for replay files: units that a migration could not transform, sealed, for the SDK
-    /// to run again.
-    pub replay_dir: PathBuf,
     /// The data version to migrate to, instead of the catalog's newest.
     pub pin_data_version: Option<u64>,
     /// The newest API version to serve, such as `0.10`.
@@ -366,7 +362,6 @@ impl Config {
             trusted_keys: TrustedKeys::default(),
             accept_older_catalogs: Vec::new(),
             module_caches: folders::module_caches(data_dir),
-            replay_dir: data_dir.join(REPLAYS),
             pin_data_version: None,
             pin_api_version: None,
             pin_release: None,
@@ -465,14 +460,6 @@ fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
             PathBuf::new()
         });
     let mut default = Config::smallest(database, modules_dir, &data_dir);
-    if let Some(replays) = earlier
-        .as_ref()
-        .map(|folder| folder.join(REPLAYS))
-        .filter(|folder| folder.is_dir())
-    {
-        // Its files are re-sealed when keys are rotated.
-        default.replay_dir = replays;
-    }
     let admin_socket = keys.path("admin_socket");
     if admin_socket.is_none() {
         default.earlier_admin_socket = earlier.map(|folder| folder.join(ADMIN_SOCKET));
@@ -500,7 +487,6 @@ fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
         module_caches: keys
             .path("module_cache_dir")
             .map_or(default.module_caches, |folder| vec![folder]),
-        replay_dir: keys.path("replay_dir").unwrap_or(default.replay_dir),
         pin_data_version: keys.take("pin_data_version"),
         pin_api_version: keys.text("pin_api_version"),
         pin_release: keys.text("pin_release"),

@@ -43,7 +43,6 @@ mod unit_locks;
 mod verify;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,7 +81,7 @@ pub use quarantine::{
     WriteMode, delete as delete_quarantined, export as export_quarantined,
     import as import_quarantined, json_of_bytes, keep_foreign, list as quarantined, retry,
 };
-pub use replay::{REPLAY_BYTES, REPLAY_UNFINISHED, Replay, ReplayTable};
+pub use replay::{Replay, ReplayInput, ReplayTable, replay};
 pub use runs::{MigrationRan, MigrationRun, RunState, Runner, migrations_ran, runs};
 use state::{Phase, Underway};
 pub use status::{Plan, PlannedMigration, Status, TableChange, is_between, plan, status};
@@ -106,9 +105,6 @@ pub struct Context {
     pub runner: Runner,
     /// The start of this run, in nanoseconds since 1970: the time in the history and of first uses.
     pub now_ns: i64,
-    /// The folder in which a unit that cannot be transformed is saved, sealed. Absent: units are
-    /// not saved.
-    pub replays: Option<PathBuf>,
     /// Bounds of batches and units.
     pub tuning: Tuning,
 }
@@ -146,7 +142,7 @@ pub struct Tuning {
 /// What a migration does with a unit that it cannot transform.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RefusedUnits {
-    /// Stops and names the unit.
+    /// Stops and names the unit, of which quarantine has a copy.
     #[default]
     Stop,
     /// Leaves the unit out and keeps it whole in quarantine until an operator puts it back.

@@ -38,7 +38,7 @@ pub struct Progress(Arc<Mutex<ProgressState>>);
 pub enum Counted {
     /// Units of a migration: all rows of one process guid, or of one task.
     Units,
-    /// Rows of tables, and replay files.
+    /// Rows of tables.
     Rows,
     /// Records of another store.
     Records,

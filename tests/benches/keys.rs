@@ -164,7 +164,6 @@ fn context(server: &Server, tables: Vec<SealedTable>) -> RotationContext {
         scope: SealedScope {
             data_version: fixture::VERSION,
             tables,
-            replays: None,
         },
         progress: server.progress.clone(),
         throttle: Throttle::default(),

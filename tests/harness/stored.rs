@@ -52,7 +52,6 @@ impl Stored {
             clock: Arc::new(bbs::testing::clock::SystemClock),
             runner: migrate::Runner::default(),
             now_ns: 1_800_000_000_000_000_000,
-            replays: None,
             // Small enough for the fixture to take several batches.
             tuning: Tuning {
                 batch_units: 60,

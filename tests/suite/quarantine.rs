@@ -1,13 +1,12 @@
-//! Units that a migration cannot transform: named in the error, saved for replay, quarantined,
-//! retried and restored.
+//! Units that a migration cannot transform: named in the error, replayed, quarantined, retried and
+//! restored.
 
 mod refused_rows;
 mod repair;
+mod stopped;
 mod unreadable;
 
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use bbs::testing::database::Dialect;
@@ -41,8 +40,7 @@ pub(super) const REASON: &str =
 impl Damaged {
     /// Damages the desired LRPs at these positions.
     pub(super) async fn at(kind: Kind, positions: &[usize]) -> Self {
-        let installation =
-            Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
+        let installation = Installation::new(&modules::modules_with_split(), kind);
         fixture::write_to(&installation.database).await;
         let stored = Stored::open(&installation.database, fixture::migrations()).await;
         let rows = stored.rows(VERSION).await;
@@ -79,15 +77,6 @@ impl Damaged {
         assert!(!output.status.success(), "bbs {arguments:?} succeeded");
         stderr_of(&output)
     }
-
-    pub(super) fn replay_file(&self) -> PathBuf {
-        let files = std::fs::read_dir(self.installation.folder().join("replay"))
-            .expect("a folder of replays");
-        files
-            .map(|file| file.unwrap().path())
-            .next()
-            .expect("a replay file")
-    }
 }
 
 fn stderr_of(output: &Output) -> String {
@@ -99,73 +88,6 @@ fn assert_contains(text: &str, parts: &[&str]) {
     parts
         .iter()
         .for_each(|part| assert!(text.contains(part), "{part:?} is not in:\n{text}"));
-}
-
-on_each_database!(failed_unit_can_be_replayed_without_the_database);
-async fn failed_unit_can_be_replayed_without_the_database(kind: Kind) {
-    let damaged = Damaged::at(kind, &[150]).await;
-    let unit = damaged.units[0].as_str();
-    let stopped = damaged.refused(&["migrate", "up"]);
-    let file = damaged.replay_file().display().to_string();
-    assert_contains(
-        &stopped,
-        &[&format!("unit {unit:?} cannot be migrated"), REASON, &file],
-    );
-    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(
-        (
-            mode(Path::new(&file)),
-            mode(&damaged.installation.folder().join("replay"))
-        ),
-        (0o600, 0o700)
-    );
-
-    let again = damaged.installation.run(&["module", "replay", &file]);
-    assert!(!again.status.success());
-    let shown = String::from_utf8_lossy(&again.stdout).into_owned();
-    assert_contains(
-        &shown,
-        &[
-            unit,
-            "1795000200-image-credentials, up",
-            "the one that failed",
-            "run_info (2 bytes)",
-        ],
-    );
-    assert_contains(
-        &stderr_of(&again),
-        &["the module still cannot transform the unit", REASON],
-    );
-
-    let golden: serde_json::Value = serde_json::from_str(
-        &damaged
-            .installation
-            .succeed(&["module", "replay", &file, "--golden"]),
-    )
-    .unwrap();
-    let expected = serde_json::json!({
-        "direction": "up",
-        "unit": { "immutable_desired_lrps": [{ "run_info": { "hex": "0a05" } }], "mutable_desired_lrps": [{}] },
-    });
-    assert_eq!(golden, expected);
-
-    let catalog = modules::modules_with_split();
-    let named = |name: &str| catalog.join(name).display().to_string();
-    let same = named("1795000200-image-credentials.wasm");
-    assert_contains(
-        &damaged.refused(&["module", "replay", &file, "--module", &same]),
-        &[REASON],
-    );
-    let other = named("1795000100-split-desired-lrps.wasm");
-    assert_contains(
-        &damaged.refused(&["module", "replay", &file, "--module", &other]),
-        &["is migration 1795000100, the replay file is of 1795000200-image-credentials"],
-    );
-    let translator = named("0.9-to-0.10.wasm");
-    assert_contains(
-        &damaged.refused(&["module", "replay", &file, "--module", &translator]),
-        &["is a translator"],
-    );
 }
 
 /// Goal: what the database would refuse is found before it is written, by unit and module. Method:
@@ -235,52 +157,6 @@ async fn names_of_units_are_printed_without_control_characters() {
         assert_contains(&shown, &["forged\\u{1b}[31m"]);
         assert!(!shown.contains('\u{1b}'), "{shown:?}");
     }
-}
-
-on_each_database!(invalid_replay_file_and_wrong_key_are_refused);
-async fn invalid_replay_file_and_wrong_key_are_refused(kind: Kind) {
-    let damaged = Damaged::at(kind, &[3]).await;
-    damaged.refused(&["migrate", "up"]);
-    let file = damaged.replay_file();
-    let replay = |file: &Path| damaged.refused(&["module", "replay", &file.display().to_string()]);
-    let missing = damaged.installation.folder().join("none.replay");
-    assert_contains(
-        &replay(&missing),
-        &[
-            "cannot read",
-            "none.replay; name a file of the host's `replay_dir`",
-        ],
-    );
-    let cases = [
-        (
-            fixture::keyring().seal(Sealing::Sealed, b"{}"),
-            "is not a replay file of this host's kind",
-        ),
-        (
-            b"no record".to_vec(),
-            "does not open; give the configuration of the host that wrote it",
-        ),
-    ];
-    for (content, expected) in cases {
-        let path = damaged.installation.folder().join("other.replay");
-        std::fs::write(&path, content).unwrap();
-        assert_contains(&replay(&path), &[expected]);
-    }
-    let keys = serde_json::json!({"other": "another passphrase"});
-    let elsewhere = Installation::new(&modules::modules(), kind)
-        .set("encryption_keys", keys)
-        .set("active_key_label", "other");
-    let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
-    assert_contains(
-        &stderr_of(&refused),
-        &["does not open", "key with label \"key-2024\" was not found"],
-    );
-    let elsewhere = Installation::new(&modules::modules(), kind);
-    let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
-    assert_contains(
-        &stderr_of(&refused),
-        &["have no migration 1795000200-image-credentials; name its file with --module"],
-    );
 }
 
 on_each_database!(plan_check_names_units_that_fail_the_round_trip_and_writes_nothing);
@@ -652,14 +528,8 @@ async fn key_rotation_includes_quarantined_units(kind: Kind) {
         "encryption_keys",
         serde_json::json!({"key-2026": "another passphrase"}),
     );
-    let file = std::fs::read_dir(installation.folder().join("replay"))
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
     assert_contains(
-        &stderr_of(&installation.run(&["module", "replay", &file.display().to_string()])),
+        &stderr_of(&installation.run(&["module", "replay", &units[0]])),
         &[REASON],
     );
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
@@ -700,8 +570,7 @@ async fn has(host: &Host, guid: &str) -> bool {
 
 on_each_database!(retry_with_the_missing_key_restores_a_unit_while_a_host_serves);
 async fn retry_with_the_missing_key_restores_a_unit_while_a_host_serves(kind: Kind) {
-    let installation =
-        Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
+    let installation = Installation::new(&modules::modules_with_split(), kind);
     fixture::write_to(&installation.database).await;
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let found = texts(

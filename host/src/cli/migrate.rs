@@ -21,6 +21,7 @@ use crate::lock::fence::Fence;
 use crate::logs::Logs;
 use crate::migrate::{self, Decision, GivenUp, Intent, RunOutcome};
 use crate::startup::{Prepared, StartupError, VersionName};
+pub(super) use quarantine::corrected;
 
 /// Show the state of a database, plan a migration, and run it.
 ///

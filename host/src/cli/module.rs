@@ -89,7 +89,7 @@ impl ModuleCommand {
             ModuleAction::Push(command) => command.run().await,
             ModuleAction::Pull(command) => command.run().await,
             ModuleAction::Reload(command) => command.run().await,
-            ModuleAction::Replay(command) => command.run(),
+            ModuleAction::Replay(command) => command.run().await,
             ModuleAction::Sign(command) => command.run(),
         }
     }

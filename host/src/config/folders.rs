@@ -48,12 +48,11 @@ fn module_folders(executable: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The folder for replay files, the admin socket and, where no other can be had, compiled modules.
+/// The folder for the admin socket and, where no other can be had, compiled modules.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DataFolder {
     pub(super) path: PathBuf,
-    /// The default until each host had a folder of its own. Hosts and files of that time may still
-    /// be there.
+    /// The default until each host had a folder of its own. A host of that time may still be there.
     pub(super) earlier: Option<PathBuf>,
 }
 

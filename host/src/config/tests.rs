@@ -83,14 +83,13 @@ fn smallest_file_has_defaults_beside_the_database() {
 
 #[test]
 fn folders_default_to_the_data_folder_and_can_be_set() {
-    let moved = read(&with(r#""data_dir":"/var/lib/bbs","replay_dir":"replays""#)).unwrap();
+    let moved = read(&with(r#""data_dir":"/var/lib/bbs""#)).unwrap();
     assert_eq!(
         moved.module_caches.last().unwrap(),
         Path::new("/var/lib/bbs/module-cache")
     );
     let named = read(&with(r#""module_cache_dir":"cache""#)).unwrap();
     assert_eq!(named.module_caches, [Path::new("/etc/bbs/cache")]);
-    assert_eq!(moved.replay_dir, Path::new("/etc/bbs/replays"));
 }
 
 /// A file that names a database of a server, and no folder.
@@ -106,13 +105,8 @@ fn hosts_of_one_folder_have_data_folders_of_their_own_and_none_beside_the_config
     };
     let [one, other] = ["one.json", "other.json"].map(|name| named(name, ON_A_SERVER));
     assert_ne!(one.admin_socket, other.admin_socket);
-    assert_ne!(one.replay_dir, other.replay_dir);
     for config in [&one, &other] {
-        for place in [
-            &config.admin_socket,
-            &config.replay_dir,
-            config.module_caches.last().unwrap(),
-        ] {
+        for place in [&config.admin_socket, config.module_caches.last().unwrap()] {
             assert!(
                 place.starts_with("/var/tmp") && !place.starts_with(folder.path()),
                 "{}",
@@ -127,7 +121,6 @@ fn hosts_of_one_folder_have_data_folders_of_their_own_and_none_beside_the_config
     let files = ["one.db", "other.db"].map(|name| SMALLEST.replace("data/bbs.db", name));
     let [one, other] = files.map(|json| named("files.json", &json));
     assert_ne!(one.admin_socket, other.admin_socket);
-    assert_ne!(one.replay_dir, other.replay_dir);
 }
 
 #[test]
@@ -148,10 +141,6 @@ fn earlier_places_beside_the_configuration_are_still_used() {
             config.admin_sockets().collect::<Vec<_>>(),
             [&config.admin_socket, &earlier]
         );
-        assert!(!config.replay_dir.starts_with(folder.path().join("replay")));
-        std::fs::create_dir(folder.path().join("replay")).unwrap();
-        assert_eq!(read(&json).replay_dir, folder.path().join("replay"));
-        std::fs::remove_dir(folder.path().join("replay")).unwrap();
         for named in [r#""data_dir":"d""#, r#""admin_socket":"d/admin.sock""#] {
             let named = read(&json.replace('}', &format!(",{named}}}")));
             assert_eq!(

@@ -31,12 +31,12 @@ const BATCH_TIME: Duration = Duration::from_millis(100);
 /// The target on SQLite, where every API write waits for the batch, not only writes to its rows.
 const BATCH_TIME_ALONE: Duration = Duration::from_millis(20);
 
-/// The result of a pass over a table or over the replay files.
+/// The result of a pass over a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RewriteSummary {
-    /// Rows or files written.
+    /// Rows written.
     pub rewritten: u64,
-    /// Rows or files that do not open and stay as they are.
+    /// Rows that do not open and stay as they are.
     pub unreadable: u64,
     /// The first of these, by place and key, with the reason.
     pub examples: Vec<String>,

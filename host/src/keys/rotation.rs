@@ -7,7 +7,7 @@ use super::rewrite::{self, RewriteSummary};
 use super::row::RowKey;
 use super::sample::wrong_keys;
 use super::state::{self, RotationState};
-use super::{KeysError, RotationContext, SealedScope, count, replays};
+use super::{KeysError, RotationContext, SealedScope, count};
 use crate::database::{Database, Transaction, schema};
 use crate::encryption::Keyring;
 use crate::lock::fence::Fence;
@@ -210,14 +210,13 @@ pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated,
 /// and writes nothing.
 ///
 /// # Errors
-/// If the database or a replay file cannot be read.
+/// If the database cannot be read.
 pub async fn survey(context: &RotationContext) -> Result<Rotated, KeysError> {
     let label = state::label(&mut context.database.read().await?).await?;
     let mut summary = RewriteSummary::default();
     for table in &context.scope.tables {
         summary.add(rewrite::survey_table(context, table).await?);
     }
-    summary.add(replays::survey(context.scope.replays.clone(), context.keyring.clone()).await?);
     let RewriteSummary {
         rewritten,
         unreadable,
@@ -232,7 +231,7 @@ pub async fn survey(context: &RotationContext) -> Result<Rotated, KeysError> {
     })
 }
 
-/// Rewrites every table, then every replay file.
+/// Rewrites every table.
 async fn pass(
     context: &RotationContext,
     fence: &Fence,
@@ -244,9 +243,6 @@ async fn pass(
             .add(rewrite::rewrite_table(context, fence, table, cursors.remove(&table.name)).await?);
         fault::point(fault::BETWEEN_ROTATED_TABLES);
     }
-    let files = replays::reseal(context.scope.replays.clone(), context.keyring.clone()).await?;
-    context.progress.advance(files.rewritten);
-    summary.add(files);
     let mut tx = fence.begin().await?;
     state::delete_cursors(&mut tx).await?;
     tx.commit()

@@ -307,7 +307,7 @@ async fn write_in_parts(
                     .transformed
                     .refused_unit(job, &batch.keys[0], &table, &source);
                 match job.refused_units {
-                    RefusedUnits::Stop => return Err(refused.error),
+                    RefusedUnits::Stop => return Err(refused.stop(of.0)),
                     RefusedUnits::Quarantine => waiting.push(batch.left_out(refused)),
                 }
             }

@@ -1,7 +1,6 @@
 //! What a migration can fail with, and what to do about each. Owns the words and which of them are
 //! worth another try.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::causes::with_causes;
@@ -15,7 +14,7 @@ use crate::layout::history::LayoutError;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::{ComposeError, LensError};
 use crate::lock::fence::FenceError;
-use crate::rows::{RowsError, Unstorable, residue};
+use crate::rows::{RowsError, UnitKey, Unstorable, residue};
 
 /// Why a migration, or a command about one, failed.
 #[derive(Debug, thiserror::Error)]
@@ -200,13 +199,9 @@ pub enum MigrateError {
         column: String,
         source: EncryptionError,
     },
-    #[error(
-        "unit {unit:?} cannot be migrated{}",
-        .replay.as_ref().map_or_else(String::new, |path| format!("; it is saved in {}", path.display()))
-    )]
+    #[error("unit {unit:?} cannot be migrated")]
     Unit {
         unit: String,
-        replay: Option<PathBuf>,
         source: Box<LensError>,
     },
     #[error("unit {unit:?} cannot be migrated")]
@@ -222,15 +217,25 @@ pub enum MigrateError {
         bytes: u64,
         limit: u64,
     },
+    /// A unit at which a migration has to stop.
+    #[error("{source}")]
+    Refused {
+        group: usize,
+        key: UnitKey,
+        source: Box<MigrateError>,
+    },
     #[error(
-        "the migration {direction} to {to} stopped at a unit; the tables are as they were. Repair the unit or the module, or \
+        "the migration {direction} to {to} stopped at a unit; the tables are as they were. {}Repair the unit or the module, or \
          remove the unit, and run it again; or leave the unit out: `{} --on-unreadable quarantine`; or give the migration up: \
          `bbs migrate abort`",
+        .unit.as_deref().map(where_shown).unwrap_or_default(),
         command(*.direction, *.to)
     )]
     Stopped {
         direction: Direction,
         to: DataVersion,
+        /// The name of the unit, if there is an entry of it in quarantine.
+        unit: Option<String>,
         source: Box<MigrateError>,
     },
     #[error("the migration to {to} is complete, so it cannot be given up; migrate the other way instead: `{}`", command(*.back, *.from))]
@@ -299,6 +304,18 @@ pub enum MigrateError {
     )]
     OtherChanges { version: DataVersion },
     #[error(
+        "the module given is migration {given}, and the unit failed at {version}-{module}; give a correction of that one"
+    )]
+    OtherMigration {
+        given: DataVersion,
+        version: DataVersion,
+        module: String,
+    },
+    #[error(
+        "no module failed on unit {unit:?}: {reason}; `bbs migrate quarantine show` has what to do"
+    )]
+    NoModuleFailed { unit: String, reason: String },
+    #[error(
         "a client's write cannot be taken to the tables that this migration fills, so it ends; nothing is lost"
     )]
     NotFollowed { source: Arc<MigrateError> },
@@ -361,6 +378,11 @@ impl From<RowsError> for MigrateError {
     }
 }
 
+/// The command that shows a unit at which a migration stopped.
+fn where_shown(unit: &str) -> String {
+    format!("`bbs migrate quarantine show {unit:?}` describes it. ")
+}
+
 /// The command that migrates to a version.
 pub fn command(direction: Direction, to: DataVersion) -> String {
     format!("bbs migrate {direction} --to {to}")
@@ -394,8 +416,14 @@ impl MigrateError {
         }
     }
 
-    /// Adds how a migration that stops at a unit can go on, if it does.
-    pub(super) fn stopping(self, direction: Direction, to: DataVersion) -> Self {
+    /// Adds how a migration that stops at a unit can go on, if it does. `unit` is its name, if there
+    /// is an entry of it in quarantine.
+    pub(super) fn stopping(
+        self,
+        direction: Direction,
+        to: DataVersion,
+        unit: Option<String>,
+    ) -> Self {
         match self {
             Self::Record { .. }
             | Self::Unit { .. }
@@ -403,6 +431,7 @@ impl MigrateError {
             | Self::UnitTooLarge { .. } => Self::Stopped {
                 direction,
                 to,
+                unit,
                 source: Box::new(self),
             },
             other => other,

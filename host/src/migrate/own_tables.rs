@@ -182,6 +182,7 @@ pub(super) fn quarantine() -> Table {
         sealing: Sealing::Sealed,
         ..column("sealed", TEXT)
     });
+    // Hosts of earlier releases, which may share the database, write a path into it.
     quarantine.columns.push(optional("replay", TEXT));
     quarantine
 }

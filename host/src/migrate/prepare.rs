@@ -27,6 +27,7 @@ pub(super) async fn begin(
     context.progress.enter("begin", work.describe(), None);
     let token = fence.token();
     let mut tx = fence.begin().await?;
+    quarantine::remove_stopped(&mut tx).await?;
     let found = state::underway(&mut tx).await?;
     let resumed = found.as_ref().is_some_and(|found| {
         found.phase == Phase::Copying
@@ -82,7 +83,7 @@ pub(super) async fn begin(
 /// Removes what was kept while rows were copied into tables that are gone. Nothing needs it any
 /// more, so it may be removed in transactions of its own, before the one that records a phase.
 async fn forget_copies(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    quarantine::forget_pending(fence).await?;
+    quarantine::forget_left_out(fence).await?;
     state::forget_copy_changes(fence).await?;
     residue::remove_useless(context, fence).await
 }

@@ -5,7 +5,8 @@
 //! A serving host keeps rows here that it cannot read (`unreadable.rs`).
 //!
 //! An entry is *pending* until the version of its migration is durable and its unit is in no table
-//! any more. A migration that is abandoned removes its pending entries.
+//! any more. A migration that is abandoned removes its pending entries. The entry of a unit at which
+//! a migration stopped (`stopped.rs`) is pending, too, and no row of it is left out.
 
 mod document;
 mod foreign;
@@ -13,11 +14,11 @@ mod limit;
 mod put_back;
 mod repair;
 mod settled;
+mod stopped;
 mod unit;
 mod unreadable;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
@@ -38,10 +39,12 @@ use crate::rows::{self, ByteLimits, RowLock, RowsError, TableRows, UnitBatch, Un
 pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
 use foreign::FOREIGN;
 pub use foreign::{ForeignRecord, keep_foreign};
-pub(super) use put_back::give_back;
 pub use put_back::{Fate, retry};
+pub(super) use put_back::{give_back, groups_of, reason, with};
+pub(super) use repair::unit_of;
 pub use repair::{delete, export, import};
 pub use settled::WriteMode;
+pub(super) use stopped::{remove_stopped, stopped};
 pub use unreadable::ServingQuarantine;
 
 /// A unit in quarantine, without its content.
@@ -61,12 +64,13 @@ pub struct QuarantineEntry {
     pub module: String,
     pub digest: String,
     pub reason: String,
-    pub replay: Option<String>,
-    /// By table.
+    /// By table, the rows that the migration leaves out.
     pub rows: BTreeMap<String, u64>,
     pub at_ns: i64,
-    /// Whether the migration that left it out is unfinished.
+    /// Whether the migration that left it out, or stopped at it, is unfinished.
     pub pending: bool,
+    /// Whether the migration stopped at it: all of it is in its tables.
+    pub stopped: bool,
 }
 
 /// The content of an entry.
@@ -106,10 +110,10 @@ impl QuarantineEntry {
             module: String::new(),
             digest: String::new(),
             reason: reason.to_owned(),
-            replay: None,
             rows: BTreeMap::new(),
             at_ns,
             pending: false,
+            stopped: false,
         }
     }
 
@@ -127,16 +131,26 @@ impl RefusedUnit {
     /// The first of them, if the operator did not choose quarantine.
     pub(super) fn all(
         work: &Work,
+        group: usize,
         oversized: Vec<(UnitKey, RowsError)>,
     ) -> Result<Vec<Self>, MigrateError> {
-        let refuse = |(key, error): (UnitKey, RowsError)| match work.refused_units {
-            RefusedUnits::Stop => Err(error.into()),
-            RefusedUnits::Quarantine => Ok(Self {
-                key,
-                error: error.into(),
-            }),
-        };
-        oversized.into_iter().map(refuse).collect()
+        let refused = oversized.into_iter().map(|(key, error)| Self {
+            key,
+            error: error.into(),
+        });
+        match work.refused_units {
+            RefusedUnits::Stop => refused.map(|unit| Err(unit.stop(group))).collect(),
+            RefusedUnits::Quarantine => Ok(refused.collect()),
+        }
+    }
+
+    /// The error of a migration that stops at the unit.
+    pub(super) fn stop(self, group: usize) -> MigrateError {
+        MigrateError::Refused {
+            group,
+            key: self.key,
+            source: Box::new(self.error),
+        }
     }
 }
 
@@ -152,30 +166,15 @@ pub(super) async fn store(
     refused: &[RefusedUnit],
     now_ns: i64,
 ) -> Result<(), MigrateError> {
-    let sources = &work.lens.groups[group].sources;
-    let wanted = rows::whole(work.sources(group));
     let mut last = None;
     for RefusedUnit { key, error } in refused {
-        let key = std::slice::from_ref(key);
-        let unit = rows::load(
-            tx,
-            &work.originals,
-            &wanted,
-            key,
-            RowLock::None,
-            ByteLimits::NONE,
-        )
-        .await?;
+        let unit = whole_unit(tx, work, group, key).await?;
         let rows = |(name, rows): (&String, &TableRows)| (name.clone(), rows.count() as u64);
-        let entry = entry(
-            work,
-            &sources[0],
-            &key[0],
-            error,
-            unit.tables.iter().map(rows).collect(),
-            now_ns,
-        );
-        put(tx, &work.keyring, &work.lens.source, &entry, &key[0], &unit).await?;
+        let entry = QuarantineEntry {
+            rows: unit.tables.iter().map(rows).collect(),
+            ..entry(work, group, key, error, now_ns)
+        };
+        put(tx, &work.keyring, &work.lens.source, &entry, key, &unit).await?;
         if let Some(left_out) = work.quarantine_lines.admit() {
             tracing::warn!(
                 unit = entry.unit,
@@ -193,12 +192,25 @@ pub(super) async fn store(
     }
 }
 
+/// A unit as the originals have it, whatever its size.
+async fn whole_unit(
+    tx: &mut Transaction,
+    work: &Work,
+    group: usize,
+    key: &UnitKey,
+) -> Result<UnitBatch, MigrateError> {
+    let wanted = rows::whole(work.sources(group));
+    let key = std::slice::from_ref(key);
+    let (lock, limits) = (RowLock::None, ByteLimits::NONE);
+    Ok(rows::load(tx, &work.originals, &wanted, key, lock, limits).await?)
+}
+
+/// A pending entry that has no row.
 fn entry(
     work: &Work,
-    table: &str,
+    group: usize,
     key: &UnitKey,
     error: &MigrateError,
-    rows: BTreeMap<String, u64>,
     now_ns: i64,
 ) -> QuarantineEntry {
     let first = work
@@ -208,7 +220,7 @@ fn entry(
         .map_or(work.to, |step| step.manifest().version);
     let mut entry = QuarantineEntry {
         unit: key.name(),
-        table: table.to_owned(),
+        table: work.lens.groups[group].sources[0].clone(),
         from: work.from,
         to: work.to,
         version: first,
@@ -216,20 +228,17 @@ fn entry(
         module: String::new(),
         digest: String::new(),
         reason: chain(error),
-        replay: None,
-        rows,
+        rows: BTreeMap::new(),
         at_ns: now_ns,
         pending: true,
+        stopped: false,
     };
     if let MigrateError::Unstorable { source, .. } = error {
         (entry.module, entry.version, entry.digest) =
             (source.module.clone(), source.version, source.digest.clone());
         entry.reason = source.to_string();
     }
-    if let MigrateError::Unit { replay, source, .. } = error {
-        entry.replay = replay
-            .as_ref()
-            .map(|path: &PathBuf| path.display().to_string());
+    if let MigrateError::Unit { source, .. } = error {
         match &**source {
             LensError::Unit {
                 module,
@@ -316,7 +325,6 @@ async fn put_content(
         ("module", entry.module.as_str().into()),
         ("digest", entry.digest.as_str().into()),
         ("reason", entry.reason.as_str().into()),
-        ("replay", entry.replay.clone().into()),
         ("row_counts", rows.into()),
         ("at_ns", entry.at_ns.into()),
         ("pending", entry.pending.into()),
@@ -342,7 +350,7 @@ async fn put_content(
     Ok(())
 }
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 12] = [
     "unit",
     "table_name",
     "from_version",
@@ -352,7 +360,6 @@ const COLUMNS: [&str; 13] = [
     "module",
     "digest",
     "reason",
-    "replay",
     "row_counts",
     "at_ns",
     "pending",
@@ -397,6 +404,8 @@ fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
     };
     let unit = text(0)?;
     let damaged = || MigrateError::DamagedQuarantine { unit: unit.clone() };
+    let rows: BTreeMap<String, u64> = serde_json::from_str(&text(9)?).map_err(|_| damaged())?;
+    let pending = number(11)? != 0;
     Ok(QuarantineEntry {
         table: text(1)?,
         from: number(2)?.unsigned_abs(),
@@ -410,10 +419,11 @@ fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
         module: text(6)?,
         digest: text(7)?,
         reason: text(8)?,
-        replay: row.text(9).about(QUARANTINE)?.map(str::to_owned),
-        rows: serde_json::from_str(&text(10)?).map_err(|_| damaged())?,
-        at_ns: number(11)?,
-        pending: number(12)? != 0,
+        at_ns: number(10)?,
+        // A unit that is left out has a count, if 0, for each table of its group.
+        stopped: pending && rows.is_empty(),
+        rows,
+        pending,
         unit,
     })
 }
@@ -518,25 +528,46 @@ pub(super) async fn forget(
     deleted(tx, &delete).await
 }
 
-/// Removes the entries of an abandoned migration: the units are still in their tables. The parts of
-/// an entry are removed before it, so that none is left behind if this is interrupted.
+/// Removes the entries of an abandoned migration: the units are still in their tables.
 pub(super) async fn forget_pending(fence: &Fence) -> Result<(), MigrateError> {
-    removal::remove(fence, &own_tables::quarantine_part(), parts_of_pending()).await?;
-    removal::remove(fence, &own_tables::quarantine(), pending()).await
+    remove_entries(fence, pending()).await
+}
+
+/// Removes the entries of units that an abandoned copy left out. The entry of a unit at which the
+/// migration stopped remains until the next run.
+pub(super) async fn forget_left_out(fence: &Fence) -> Result<(), MigrateError> {
+    remove_entries(fence, pending().add(stopped::is_stopped().not())).await
+}
+
+/// The parts of an entry are removed before it, so that none is left behind if this is interrupted.
+async fn remove_entries(fence: &Fence, entries: Cond) -> Result<(), MigrateError> {
+    let parts = parts_of(entries.clone());
+    removal::remove(fence, &own_tables::quarantine_part(), parts).await?;
+    removal::remove(fence, &own_tables::quarantine(), entries).await
 }
 
 fn pending() -> Cond {
     Cond::all().add(Expr::col("pending").eq(true))
 }
 
-fn parts_of_pending() -> Cond {
+fn parts_of(entries: Cond) -> Cond {
     let key = ["unit_digest", "table_name", "from_version"];
     let entries = Query::select()
         .columns(key)
         .from(QUARANTINE)
-        .cond_where(pending())
+        .cond_where(entries)
         .take();
     Cond::all().add(Expr::tuple(key.map(Expr::col)).in_subquery(entries))
+}
+
+/// Whether there is an entry in the place of this one.
+async fn is_present(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<bool, MigrateError> {
+    let query = Query::select()
+        .column("unit")
+        .from(QUARANTINE)
+        .cond_where(of(entry))
+        .take();
+    Ok(tx.fetch_optional(&query).await.about(QUARANTINE)?.is_some())
 }
 
 /// Whether a unit is in quarantine whose migration is not complete.
@@ -567,7 +598,7 @@ pub(super) async fn settle(fence: &Fence, tables: &[&Table]) -> Result<(), Migra
     };
     let parts = Pieces {
         table: &part_table,
-        condition: parts_of_pending(),
+        condition: parts_of(pending()),
     };
     let mut after = None;
     loop {

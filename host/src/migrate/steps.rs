@@ -5,7 +5,9 @@
 use std::sync::Arc;
 
 use super::copy::{self, UnitBudget};
-use super::{Context, Job, MigrateError, Work, cut_over, examine, fault, prepare, verify};
+use super::{
+    Context, Job, MigrateError, Work, cut_over, examine, fault, prepare, quarantine, verify,
+};
 use crate::lock::fence::Fence;
 
 /// Records the migration and creates the tables that rows are copied into, unless an earlier run
@@ -44,9 +46,10 @@ pub(super) async fn copy(
         cut_over::change_ahead(context, fence, job).await?;
         Ok(true)
     };
-    copied
-        .await
-        .map_err(|fault: MigrateError| fault.stopping(job.lens.direction, job.to))
+    match copied.await {
+        Err(fault) => Err(quarantine::stopped(context, fence, job, fault).await),
+        complete => complete,
+    }
 }
 
 /// Verifies finished copies, and that nothing is in the way of the cut-over by now.

@@ -54,7 +54,7 @@ pub(super) async fn leave_out(
                 if job.dual_writes.is_none() {
                     Box::pin(start_over(context, fence, job, job.to < job.from)).await?;
                 }
-                return Err(unit.error);
+                return Err(unit.stop(plan.group));
             }
         }
     }

@@ -352,7 +352,6 @@ impl Prepared {
                 release: env!("CARGO_PKG_VERSION").to_owned(),
             },
             now_ns: SystemClock.now_ns(),
-            replays: Some(self.config.replay_dir.clone()),
             tuning: self.tuning(),
         }
     }

@@ -1,7 +1,8 @@
 //! Repair of units in quarantine: exported, edited, imported, put back, and deleted.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};

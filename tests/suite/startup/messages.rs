@@ -130,11 +130,16 @@ async fn each_command_of_the_message_about_a_failed_unit_works_in_both_direction
             "quarantine",
         ];
         assert_eq!(commands(&checked), [quarantining], "{checked}");
+        let named = commands(&stopped);
+        let showing = ["migrate", "quarantine", "show", named[0][3]];
         assert_eq!(
-            commands(&stopped),
-            [&quarantining[..], &["migrate", "abort"]],
+            named,
+            [&showing[..], &quarantining, &["migrate", "abort"]],
             "{stopped}"
         );
+        let unit = showing[3].trim_matches('"');
+        let shown = installation.succeed(&["migrate", "quarantine", "show", unit]);
+        assert!(shown.contains("the migration stopped at it"), "{shown}");
 
         if way == "down" {
             let refused = fail(&installation, &["serve"]);

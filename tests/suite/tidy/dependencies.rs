@@ -98,7 +98,6 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "clock",
             "database",
-            "files",
             "layout",
             "lens",
             "lock",
@@ -134,7 +133,6 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "clock",
             "database",
-            "files",
             "layout",
             "lock",
             "migrate",

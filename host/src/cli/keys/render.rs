@@ -231,7 +231,7 @@ mod tests {
             }),
             places: vec![
                 counted("actual_lrps", &[("new", 120), ("old", 7)], 0),
-                counted("replay files", &[], 0),
+                counted("bbs_residue", &[], 0),
             ],
         }
     }
@@ -239,8 +239,7 @@ mod tests {
     #[test]
     fn status_shows_the_progress_of_a_rotation() {
         let text = status(&found(), &Rotated::default(), "bbs.db");
-        let table =
-            "                new  old\n  actual_lrps   120    7\n  replay files    0    0\n";
+        let table = "               new  old\n  actual_lrps  120    7\n  bbs_residue    0    0\n";
         for part in [
             "Label      none",
             "Rotation   to new: 120 rows rewritten, 40/s\n",

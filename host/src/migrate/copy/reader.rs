@@ -238,7 +238,7 @@ impl BatchReader {
         self.fitting = context
             .tuning
             .units_that_fit(rows.units.len(), loaded.bytes);
-        let refused = RefusedUnit::all(job, loaded.oversized.into_iter().collect())?;
+        let refused = RefusedUnit::all(job, group, loaded.oversized.into_iter().collect())?;
         found.units = rows
             .units
             .iter()

@@ -118,7 +118,7 @@ impl CopyWriter {
         .await
         {
             Err(fault @ RowsError::UnitTooLarge { .. }) => {
-                let refused = RefusedUnit::all(job, vec![(asked.clone(), fault)])?;
+                let refused = RefusedUnit::all(job, group, vec![(asked.clone(), fault)])?;
                 (
                     ReadBatch {
                         refused,

@@ -119,7 +119,14 @@ pub async fn retry(
     Ok(fates)
 }
 
-fn with(context: &Context, instead: Arc<dyn Transform>) -> Result<Context, MigrateError> {
+/// The same with another module for its version.
+///
+/// # Errors
+/// The catalog has no migration of the version, or one with other changes of the layout.
+pub(in crate::migrate) fn with(
+    context: &Context,
+    instead: Arc<dyn Transform>,
+) -> Result<Context, MigrateError> {
     let version = instead.manifest().version;
     let mut migrations = context.migrations.clone();
     let known = migrations
@@ -281,7 +288,7 @@ async fn try_put_back(
 
 /// The groups of the unit's tables. Those that the failed migration joined may be separate in this
 /// lens. `None` if the lens has none of the tables.
-fn groups_of(work: &Work, unit: &UnitBatch) -> Option<Vec<usize>> {
+pub(in crate::migrate) fn groups_of(work: &Work, unit: &UnitBatch) -> Option<Vec<usize>> {
     let has_a_table = |(_, group): &(usize, &TableGroup)| {
         group
             .sources
@@ -299,7 +306,8 @@ fn groups_of(work: &Work, unit: &UnitBatch) -> Option<Vec<usize>> {
     (!groups.is_empty()).then_some(groups)
 }
 
-fn reason(fault: &RowsError) -> String {
+/// The reason why a unit cannot be transformed, for its entry.
+pub(in crate::migrate) fn reason(fault: &RowsError) -> String {
     match fault {
         RowsError::Lens(fault) => match &**fault {
             LensError::Unit { reason, .. } | LensError::Step { reason, .. } => reason.clone(),

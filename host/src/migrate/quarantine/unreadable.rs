@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use futures_util::future::BoxFuture;
 use sea_query::{Expr, ExprTrait, Query};
 
-use super::{QUARANTINE, QuarantineEntry, of, put};
+use super::{QUARANTINE, QuarantineEntry, is_present, put};
 use crate::database::{StatementResult, Transaction};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Table;
@@ -127,15 +127,6 @@ fn is_at(table: &Table, rows: &TableRows, place: &[(&'static str, i64)]) -> Vec<
             .all(|(column, value)| rows.value(table, column, row) == Some(Value::Integer(*value)))
     };
     (0..rows.count()).map(has).collect()
-}
-
-async fn is_present(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<bool, MigrateError> {
-    let query = Query::select()
-        .column("unit")
-        .from(QUARANTINE)
-        .cond_where(of(entry))
-        .to_owned();
-    Ok(tx.fetch_optional(&query).await.about(QUARANTINE)?.is_some())
 }
 
 impl Quarantine for ServingQuarantine {

@@ -55,7 +55,6 @@ impl TestEngine {
                 release: "1.2.3".to_owned(),
             },
             now_ns: 1_795_000_000_000_000_000,
-            replays: Some(folder.path().join("replays")),
             tuning: Tuning::default(),
         };
         Self {
