@@ -128,20 +128,21 @@ impl Place {
 pub enum RowsError {
     #[error("cannot read or write the rows of {table}")]
     Rows { table: String, source: SqlError },
-    #[error("cannot read or write what was kept of records in bbs_residue")]
+    #[error("cannot read or write the residue of records in bbs_residue")]
     Residue(#[source] SqlError),
     #[error(
-        "bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept"
+        "bbs_residue has a damaged entry for unit {unit:?}; delete that row to continue without its residue"
     )]
     DamagedResidue { unit: String },
     #[error(
-        "what was kept of unit {unit:?} in bbs_residue does not open; add its key, or delete the entry"
+        "the residue of unit {unit:?} in bbs_residue cannot be decrypted; add its key to `encryption_keys`, or delete its rows there to \
+         continue without it"
     )]
     SealedResidue {
         unit: String,
         source: EncryptionError,
     },
-    #[error("what was kept of {units} units in bbs_residue has more than {limit} bytes")]
+    #[error("the residue of {units} units in bbs_residue has more than {limit} bytes")]
     ResidueTooLarge { units: usize, limit: usize },
     #[error("column {column} of table {table} does not open")]
     Sealed {

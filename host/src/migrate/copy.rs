@@ -261,13 +261,13 @@ async fn write_batches(
     if removed > 0 {
         tracing::warn!(
             removed,
-            "rows were removed by modules that declare it; a way back needs their residue"
+            "modules removed rows, as their manifests declare; a migration in the other direction restores them from residue"
         );
     }
     if stale > 0 {
         tracing::warn!(
             stale,
-            "kept values were not given back: their records have changed since they were kept"
+            "residue was discarded: the records that it was saved from have changed since"
         );
     }
     Ok(())

@@ -330,7 +330,7 @@ pub(super) async fn clean_up_or_postpone(
             tracing::error!(
                 name: "clean-up.postponed",
                 error = &fault as &dyn std::error::Error,
-                "what a migration replaced is not removed; remove what depends on it. A host that serves tries again"
+                "tables that a migration replaced are not removed; remove the objects that depend on them. A host that serves tries again"
             );
             Ok(())
         }

@@ -59,8 +59,7 @@ pub enum MigrateError {
     )]
     UnknownVersion { version: DataVersion },
     #[error(
-        "there is no version {version} in the catalog to go to; `bbs module check` of the modules directory lists those \
-         there are"
+        "the catalog has no version {version}; `bbs module check` of the modules directory lists its versions"
     )]
     UnknownTarget { version: DataVersion },
     #[error(
@@ -115,7 +114,7 @@ pub enum MigrateError {
     )]
     Unreadable { table: String, source: SqlError },
     #[error(
-        "column {column} of table {table} has a key of the storage class {class}, {value}, behind which no statement goes on. Nothing \
+        "column {column} of table {table} has a key of the storage class {class}, {value}, and the rows after it would not be read. Nothing \
          was written; correct it, for instance with `UPDATE {table} SET {column} = CAST({column} AS {usual}) WHERE \
          typeof({column}) = '{class}'`, then start again"
     )]
@@ -131,7 +130,7 @@ pub enum MigrateError {
     )]
     NotReversible { version: DataVersion, name: String },
     #[error(
-        "table {table} is not what its version says: {}. Put the table right, then start again",
+        "table {table} differs from the layout of its version: {}. Correct the table, then start again",
         .differences.join("; ")
     )]
     SchemaDiffers {
@@ -139,11 +138,12 @@ pub enum MigrateError {
         differences: Vec<String>,
     },
     #[error(
-        "a migration makes table {table}, but there is one with rows already; rename or empty it, then start again"
+        "a migration creates table {table}, but there is one with rows already; rename or empty it, then start again"
     )]
     TableInTheWay { table: String },
     #[error(
-        "a migration sets a table aside under the name {name}, which is in use. Nothing was written; rename what has it"
+        "a migration renames a table that it replaces to {name}, and another object has this name. Nothing was written; rename that \
+         object, then start again"
     )]
     NameInTheWay { name: String },
     #[error(
@@ -157,8 +157,8 @@ pub enum MigrateError {
         remedy: Option<String>,
     },
     #[error(
-        "a migration replaces table {table}, and the new one would not have {}. No table was changed; run what is in parentheses, \
-         start again, and make the objects anew afterwards if they are still needed",
+        "a migration replaces table {table}, and the new one would lack {}. No table was changed; run the statements in parentheses, \
+         start again, and create the objects again afterwards if they are still needed",
         .objects.iter().map(removed_by).collect::<Vec<_>>().join("; ")
     )]
     Attached {
@@ -166,7 +166,8 @@ pub enum MigrateError {
         objects: Vec<AttachedObject>,
     },
     #[error(
-        "table {table}, which an earlier migration left, has to be dropped before another one, and something depends on it: {}",
+        "table {table} remains from an earlier migration and has to be dropped before another one begins, but these depend on it: {}. \
+         Remove them, then start again",
         .objects.iter().map(removed_by).collect::<Vec<_>>().join("; ")
     )]
     AttachedToLeftover {
@@ -270,15 +271,17 @@ pub enum MigrateError {
     )]
     WrittenMeanwhile { table: String },
     #[error(
-        "the copy of table {table} is not what it has to be: {problem}. The originals are untouched and the copy is \
-         gone; start again to make a new one"
+        "the copy of table {table} failed its verification: {problem}. The original tables are intact, and the copy is removed; start \
+         again to copy anew"
     )]
     Verify { table: String, problem: String },
     #[error(
-        "bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept"
+        "bbs_residue has a damaged entry for unit {unit:?}; delete that row to continue without its residue"
     )]
     DamagedResidue { unit: String },
-    #[error("bbs_copy is damaged for group {group}; empty bbs_migration to copy anew")]
+    #[error(
+        "bbs_copy has a damaged cursor of table group {group}; empty bbs_migration to copy anew"
+    )]
     DamagedCursor { group: usize },
     #[error(
         "bbs_quarantine has a damaged entry for unit {unit:?}; restore the row from a backup, or delete it to give the \
@@ -286,11 +289,11 @@ pub enum MigrateError {
     )]
     DamagedQuarantine { unit: String },
     #[error(
-        "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are"
+        "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` lists its units"
     )]
     NotInQuarantine { unit: String },
     #[error(
-        "a migration is under way; units in quarantine go back, and are corrected or deleted, when it is over. `bbs migrate status` \
+        "a migration is under way; units in quarantine can be restored, corrected and deleted once it has ended. `bbs migrate status` \
          says how to finish it"
     )]
     QuarantineUnderway,
@@ -300,7 +303,7 @@ pub enum MigrateError {
     )]
     NotCorrected { unit: String, faults: Vec<String> },
     #[error(
-        "the module given for migration {version} changes the layout in another way; give a correction of that one"
+        "the module given for migration {version} declares other layout changes than the catalog's; give a correction of the catalog's"
     )]
     OtherChanges { version: DataVersion },
     #[error(
@@ -316,7 +319,8 @@ pub enum MigrateError {
     )]
     NoModuleFailed { unit: String, reason: String },
     #[error(
-        "a client's write cannot be taken to the tables that this migration fills, so it ends; nothing is lost"
+        "a client's write could not be applied to the copies, so the migration is abandoned; the original tables are intact, and the \
+         next start migrates again"
     )]
     NotFollowed { source: Arc<MigrateError> },
     #[error(

@@ -99,7 +99,7 @@ pub(super) async fn forget(context: &Context, fence: &Fence) -> Result<(), Migra
             tracing::warn!(
                 table,
                 entries,
-                "the database is begun anew: what was kept of its earlier records is removed"
+                "the database has no version and no rows, so entries of its former records are removed"
             );
         }
     }

@@ -125,7 +125,7 @@ async fn replay_without_the_unit_its_key_or_its_module_is_refused(kind: Kind) {
     let refused = elsewhere.run(&["module", "replay", unit]);
     assert_contains(
         &stderr_of(&refused),
-        &["there is no version 1795000200 in the catalog"],
+        &["the catalog has no version 1795000200"],
     );
     let keys = serde_json::json!({"other": "another passphrase"});
     let elsewhere = damaged

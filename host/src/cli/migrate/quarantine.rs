@@ -156,7 +156,7 @@ async fn show(
         .collect();
     if found.is_empty() {
         bail!(
-            "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are"
+            "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` lists its units"
         );
     }
     form.print(&found, || found.iter().map(long).collect::<String>())?;

@@ -90,7 +90,10 @@ impl CopyWriter {
     /// From now on only the originals are written.
     async fn give_up(&self, tx: &mut Transaction, fault: MigrateError) -> Result<(), MigrateError> {
         abandon_copies(tx).await?;
-        tracing::error!(reason = %with_causes(&fault), "a write cannot be taken to the copies of the migration under way, which ends");
+        tracing::error!(
+            reason = %with_causes(&fault),
+            "a client's write could not be applied to the copies, so the migration is abandoned; the next start migrates again"
+        );
         self.dual_writes().broken_by(fault);
         Ok(())
     }

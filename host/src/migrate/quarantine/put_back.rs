@@ -44,19 +44,21 @@ pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), Mi
     };
     for entry in waiting.iter().filter(is_back) {
         match put_back(context, fence, entry, current, WriteMode::Real).await? {
-            Fate::Returned => tracing::info!(unit = entry.unit, "a unit is back from quarantine"),
+            Fate::Returned => {
+                tracing::info!(unit = entry.unit, "a unit is restored from quarantine")
+            }
             Fate::Refused { reason } => {
                 tracing::warn!(
                     unit = entry.unit,
                     reason,
-                    "a unit stays in quarantine: it cannot be read at this version"
+                    "a unit remains in quarantine: it cannot be transformed to this version"
                 );
             }
             Fate::InTheWay { table } => {
                 tracing::warn!(
                     unit = entry.unit,
                     table,
-                    "a unit stays in quarantine: there is a newer one of its key"
+                    "a unit remains in quarantine: a table has a newer unit with its key"
                 );
             }
         }
@@ -119,7 +121,7 @@ pub async fn retry(
     Ok(fates)
 }
 
-/// The same with another module for its version.
+/// A context in which `instead` is the migration of its version.
 ///
 /// # Errors
 /// The catalog has no migration of the version, or one with other changes of the layout.
