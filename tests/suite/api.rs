@@ -6,6 +6,7 @@ pub(crate) mod answers;
 mod changes;
 mod concurrency;
 mod contention;
+mod crashes;
 mod damage;
 mod evacuation;
 mod framing;

@@ -6,9 +6,11 @@
 mod archive;
 mod auctions;
 mod calls;
+mod cancellations;
 mod contents;
 mod down;
 mod events;
+mod halts;
 mod hosts;
 mod instances;
 mod pace;
