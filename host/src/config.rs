@@ -58,7 +58,7 @@ const ADMIN_SOCKET: &str = "admin.sock";
 const REPLAYS: &str = "replay";
 
 /// The parsed and validated configuration file. Absent keys have the defaults documented in
-/// `host/README.md`.
+/// `host/OPERATING.md`.
 #[derive(Clone, PartialEq)]
 pub struct Config {
     pub listeners: Listeners,

@@ -1,6 +1,6 @@
 //! The host: a drop-in server for Diego's BBS whose schema migrations and API translators are
-//! sandboxed WebAssembly components. `README.md` beside this crate's manifest is the code map and
-//! the operator's guide.
+//! sandboxed WebAssembly components. `README.md` beside this crate's manifest is the code map,
+//! `OPERATING.md` the operator's guide.
 //!
 //! # Model
 //!
@@ -35,7 +35,8 @@
 //!
 //! ```text
 //! startup → http → api → domain → store → rows → { encryption, lens, database, layout }
-//!         → keys → migrate → { store, rows, modules, lock }
+//!         → keys → migrate → { store, rows, lens, lock }
+//!         → import → { etcd, migrate, rows }
 //! ```
 //!
 //! Dependencies never point up; `tests/suite/tidy/dependencies.rs` has the table. [`startup`] is
