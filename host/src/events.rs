@@ -128,7 +128,7 @@ impl PublishedChange {
             .sum();
         if bytes > self.bytes {
             self.renderings()
-                .retain(|(_, kept)| !Arc::ptr_eq(kept, &rendering));
+                .retain(|(_, known)| !Arc::ptr_eq(known, &rendering));
         }
         rendered
     }

@@ -30,9 +30,9 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct QueueState {
     waiting: VecDeque<Arc<PublishedChange>>,
-    /// Of the changes that wait, and of the one that is being sent.
+    /// Bytes of the changes that wait and of the one that is being sent.
     bytes: usize,
-    /// Of the one that is being sent.
+    /// Bytes of the change that is being sent.
     sending: usize,
     /// No further changes are queued.
     is_ended: bool,
