@@ -188,15 +188,15 @@ impl Fence {
     /// The database cannot be read.
     pub async fn of_master(database: &Database) -> Result<Self, FenceError> {
         let mut tx = database.read().await?;
-        let token = match schema::exists(&mut tx, FENCE_TABLE)
+        let token = if schema::exists(&mut tx, FENCE_TABLE)
             .await
             .map_err(FenceError::Read)?
         {
-            true => tx
-                .fetch_optional(sql("SELECT token FROM bbs_fence WHERE id = 1"))
+            tx.fetch_optional(sql("SELECT token FROM bbs_fence WHERE id = 1"))
                 .await
-                .map_err(FenceError::Read)?,
-            false => None,
+                .map_err(FenceError::Read)?
+        } else {
+            None
         };
         let token = token
             .map(|row| row.integer(0))
@@ -249,7 +249,8 @@ impl Fence {
         self.prove(self.0.database.write().await?).await
     }
 
-    /// The same, with a commit that does not wait for the disk: see [`Database::write_relaxed`].
+    /// Begins a writing transaction whose commit does not wait for the disk: see
+    /// [`Database::write_relaxed`].
     ///
     /// # Errors
     /// As of [`Self::begin`].
@@ -336,11 +337,12 @@ impl Fence {
         }
         let mut tx = self.begin_change().await?;
         for statement in statements {
-            let failed = |source| FenceError::Schema {
-                statement: statement.clone(),
-                source,
-            };
-            tx.execute(sql(statement.clone())).await.map_err(failed)?;
+            tx.execute(sql(statement.clone()))
+                .await
+                .map_err(|source| FenceError::Schema {
+                    statement: statement.clone(),
+                    source,
+                })?;
         }
         tx.commit().await.map_err(|source| FenceError::Schema {
             statement: "COMMIT".to_owned(),
@@ -415,6 +417,8 @@ async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError
         .await
         .map_err(FenceError::raising)?;
     let raised = tx
+        // Every row, so that it conflicts with each open transaction of the former master, whichever
+        // shard that one uses.
         .execute(sql("UPDATE bbs_fence SET token = token + 1"))
         .await
         .map_err(FenceError::raising)?;
@@ -436,6 +440,9 @@ async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError
         }
     }
     tx.commit().await.map_err(FenceError::raising)?;
+    // Zero is the token of a missing row: a master with it would pass the check of its
+    // transactions after the row was deleted.
+    assert!(token > 0, "a raised fence is above zero");
     Ok(token)
 }
 

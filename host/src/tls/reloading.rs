@@ -22,7 +22,7 @@ pub struct Reloading<T, E> {
 
 struct LoadedFiles<T> {
     made: T,
-    /// Of the files that were tried last, whether or not they could be used.
+    /// Stamps of the files that were tried last, whether or not they could be used.
     stamps: Stamps,
     checked_at: Instant,
 }
@@ -90,9 +90,11 @@ impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
 }
 
 fn stamps(files: &[PathBuf]) -> Stamps {
-    let stamp = |file: &PathBuf| {
-        let about = std::fs::metadata(file).ok()?;
-        Some((about.modified().ok()?, about.len()))
-    };
-    files.iter().map(stamp).collect()
+    files
+        .iter()
+        .map(|file| {
+            let about = std::fs::metadata(file).ok()?;
+            Some((about.modified().ok()?, about.len()))
+        })
+        .collect()
 }
