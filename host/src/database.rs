@@ -506,9 +506,10 @@ impl Inner {
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
         // A single statement without `BEGIN` has no transaction to count as a query.
         let query = (purpose != Purpose::Look).then(|| self.counters.begin());
-        let (waits, began) = (self.pools.is_exhausted(purpose), Instant::now());
+        let waits = self.pools.is_exhausted(purpose);
+        let began = Instant::now();
         let begun = self.pools.begin(purpose).await;
-        let (begun, kept) = match query {
+        let (begun, attachment) = match query {
             Some(query) => query.end(begun)?,
             None => begun?,
         };
@@ -517,7 +518,7 @@ impl Inner {
         }
         Ok(Transaction::new(
             begun,
-            kept,
+            attachment,
             &self.counters,
             &self.replacement,
             self.pools.statement_limits(),

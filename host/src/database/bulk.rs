@@ -177,6 +177,10 @@ async fn by_statements(
     while from < rows.count {
         let count = 1_usize << fitting(rows, from, most, tx.limits.rows).ilog2();
         let until = from + count;
+        debug_assert!(
+            until > from && count <= most,
+            "statements are bounded and go forward"
+        );
         if count == 1 {
             accepted(rows, from, tx.limits.packet)?;
         }
@@ -220,13 +224,12 @@ async fn by_statements(
 /// How many rows, starting at `from`, fit into one statement; at least one.
 fn fitting(rows: &Rows<'_>, from: usize, most: usize, most_bytes: usize) -> usize {
     let mut bytes = 0;
-    let fits = |row: &usize| {
-        bytes += row_bytes(rows, *row);
-        bytes <= most_bytes
-    };
     (from..rows.count)
         .take(most)
-        .take_while(fits)
+        .take_while(|row| {
+            bytes += row_bytes(rows, *row);
+            bytes <= most_bytes
+        })
         .count()
         .max(1)
 }
@@ -261,10 +264,8 @@ fn is_utf8(rows: &Rows<'_>, range: std::ops::Range<usize>) -> bool {
         .iter()
         .filter(|(column, _)| column.kind.is_text());
     texts.all(|(_, data)| {
-        let (start, end) = (
-            data.offsets[range.start] as usize,
-            data.offsets[range.end] as usize,
-        );
+        let start = data.offsets[range.start] as usize;
+        let end = data.offsets[range.end] as usize;
         // Validates all values in one pass; only then checks that no character spans two values.
         std::str::from_utf8(&data.values[start..end]).is_ok_and(|text| {
             range

@@ -198,9 +198,10 @@ pub fn is_refused_row(error: &SqlError) -> bool {
     // numbers of another length.
     let is_class =
         |code: &str| code.len() == 5 && (code.starts_with("22") || code.starts_with("23"));
-    let is_of_row = |code: &str| is_class(code) || code == POSTGRES_ROW_SIZE;
     !matches!(error.kind(), sqlx::error::ErrorKind::Other)
-        || error.code().is_some_and(|code| is_of_row(&code))
+        || error
+            .code()
+            .is_some_and(|code| is_class(&code) || code == POSTGRES_ROW_SIZE)
 }
 
 /// The flaw of a row that a statement was refused for ([`is_refused_row`]), without its values,

@@ -54,7 +54,7 @@ pub(super) struct Noted(Mutex<BTreeSet<(EntityKind, Key)>>);
 pub struct UnreadableRow {
     /// The columns of its primary key besides the unit's, with their values.
     pub place: Vec<(&'static str, i64)>,
-    /// What is wrong with it.
+    /// The reason why it cannot be read.
     pub source: RecordReadError,
 }
 
