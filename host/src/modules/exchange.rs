@@ -1,5 +1,5 @@
-//! What a running guest and the future that drives it share: calls of the next newer version, their
-//! answers, and when the guest has to give way.
+//! State that a running guest shares with the future that drives it: calls of the next newer
+//! version, their answers, and when the guest has to give way.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

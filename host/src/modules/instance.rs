@@ -151,7 +151,7 @@ impl<L: Linked> Instances<L> {
     ///
     /// # Errors
     /// [`CallError::Busy`] if that takes longer than `wait`.
-    pub(super) fn take(&self, wait: Duration) -> Result<RunningSlot<'_, L>, CallError> {
+    pub(super) fn take_slot(&self, wait: Duration) -> Result<RunningSlot<'_, L>, CallError> {
         let most = self.most();
         let (mut state, _) = self
             .returned
@@ -180,7 +180,7 @@ impl<L: Linked> Instances<L> {
     }
 
     /// The error of a failed call.
-    pub(super) fn failed(
+    pub(super) fn call_failed(
         &self,
         store: &Store<InstanceState>,
         error: &wasmtime::Error,
@@ -200,7 +200,7 @@ impl<L: Linked> Instances<L> {
         store: &Store<InstanceState>,
         error: &wasmtime::Error,
     ) -> CallError {
-        match self.failed(store, error) {
+        match self.call_failed(store, error) {
             CallError::Flaw { flaw } => CallError::Start { reason: flaw },
             bounded => bounded,
         }
@@ -239,7 +239,7 @@ impl<L: LinkedBlocking> Instances<L> {
         accept: impl FnOnce(R) -> Result<R, CallError>,
     ) -> Result<R, CallError> {
         let limits = self.sandbox.limits();
-        let mut slot = self.take(limits.instance_wait)?;
+        let mut slot = self.take_slot(limits.instance_wait)?;
         let mut instance = match slot.idle.take() {
             Some(instance) => instance,
             None => self.start()?,
@@ -250,7 +250,7 @@ impl<L: LinkedBlocking> Instances<L> {
             answer_bytes,
         );
         let answer = call(&instance.guest, &mut instance.store)
-            .map_err(|error| self.failed(&instance.store, &error))?;
+            .map_err(|error| self.call_failed(&instance.store, &error))?;
         let answer = accept(answer)?;
         slot.give_back(instance);
         Ok(answer)
