@@ -1,6 +1,6 @@
 //! Log sampling, so that the number of lines stays small whatever the number of events, which
 //! metrics and status report. Of similar events, either the first ten are logged, and then one each
-//! time their number has doubled; or a burst, and then so many each minute.
+//! time their number has doubled; or a burst, and then a number each minute.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

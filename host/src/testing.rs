@@ -1,5 +1,5 @@
-//! What the tests and benchmarks in `tests/` use of the host, by module. Everything else is
-//! private, so that the compiler reports what is no longer used.
+//! The items of the host that the tests and benchmarks in `tests/` use, by module. Everything else
+//! is private, so that the compiler reports what is no longer used.
 
 /// The admin socket's client.
 pub mod admin {

@@ -91,10 +91,8 @@ impl EtcdClient {
                 fault => Err(fault),
             };
         }
-        let (index, cluster_id) = (
-            header(&answer, "X-Etcd-Index")?,
-            self.same_cluster(&answer)?,
-        );
+        let index = header(&answer, "X-Etcd-Index")?;
+        let cluster_id = self.same_cluster(&answer)?;
         let member = request::shown(answer.url());
         let (into, chunks) = mpsc::channel(WAITING_CHUNKS);
         let parsing = tokio::task::spawn_blocking(move || parse_leaves(chunks, &leaves));
@@ -231,7 +229,8 @@ async fn leaf(answer: Response) -> Result<Leaf, EtcdError> {
 
 /// The error of an answer.
 async fn failed(answer: Response) -> EtcdError {
-    let (member, status) = (request::shown(answer.url()), answer.status().as_u16());
+    let member = request::shown(answer.url());
+    let status = answer.status().as_u16();
     let body = match small_body(answer).await {
         Ok(body) => body,
         Err(fault) => return fault,
