@@ -43,12 +43,14 @@ pub(crate) fn tag(key: &str, value: &str) -> proto::MetricTagEntry {
 }
 
 pub(crate) fn routes(entries: &[(&str, &str)]) -> proto::ProtoRoutes {
-    let entry = |(key, value): &(&str, &str)| proto::RouteEntry {
-        key: (*key).into(),
-        value: (*value).into(),
-    };
     proto::ProtoRoutes {
-        routes: entries.iter().map(entry).collect(),
+        routes: entries
+            .iter()
+            .map(|(key, value)| proto::RouteEntry {
+                key: (*key).into(),
+                value: (*value).into(),
+            })
+            .collect(),
     }
 }
 

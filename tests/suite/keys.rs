@@ -451,7 +451,8 @@ on_each_database!(rotation_never_overwrites_concurrent_writes);
 async fn rotation_never_overwrites_concurrent_writes(kind: Kind) {
     const ROWS: usize = 600;
     let case = RotationTest::new(kind, ROWS).await;
-    let (database, fence) = (case.database.clone(), case.fence.clone());
+    let database = case.database.clone();
+    let fence = case.fence.clone();
     let (stop, mut stopped) = tokio::sync::watch::channel(false);
     let writer = tokio::spawn(async move {
         let mut written = BTreeMap::new();

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use bbs::testing::api::{self, NativeVersion};
-use bbs::testing::modules::translate::{AnswerForm, Method, Verb};
+use bbs::testing::modules::translate::{AnswerForm, Verb};
 use bbs_proto::models::error::Type;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -101,18 +101,19 @@ fn routes_of_translators() -> Vec<ServedRoute> {
         .into_iter()
         .map(|translator| translator.manifest().clone());
     let methods = manifests.flat_map(|manifest| manifest.methods);
-    let route = |method: Method| {
-        let path = method.path_of_diego()?.to_owned();
-        let is_stream = matches!(method.answer, AnswerForm::Events(_));
-        Some(ServedRoute {
-            name: method.name,
-            verb: method.verb,
-            root: "/v1",
-            path,
-            is_stream,
+    methods
+        .filter_map(|method| {
+            let path = method.path_of_diego()?.to_owned();
+            let is_stream = matches!(method.answer, AnswerForm::Events(_));
+            Some(ServedRoute {
+                name: method.name,
+                verb: method.verb,
+                root: "/v1",
+                path,
+                is_stream,
+            })
         })
-    };
-    methods.filter_map(route).collect()
+        .collect()
 }
 
 /// All routes below Diego's root, and those that a newer version adds.
@@ -133,9 +134,8 @@ fn routes() -> &'static [ServedRoute] {
             }
         };
         let of_diego: Vec<_> = api::routes(NativeVersion::Diego).collect();
-        let is_added = |route: &api::Route| !of_diego.contains(route);
         let added = api::routes(NativeVersion::Definitions)
-            .filter(is_added)
+            .filter(|route| !of_diego.contains(route))
             .map(native("/v1.2"));
         of_diego
             .iter()
@@ -235,7 +235,7 @@ async fn malformed_body_is_rejected_by_every_route_that_reads_it(kind: Kind) {
     }
 }
 
-/// Of any request, in bytes.
+/// Largest body of any request, in bytes.
 const LARGEST_BODY: usize = 4 << 20;
 
 on_layouts_of_sqlite!(body_over_the_limit_is_rejected_by_every_route);
@@ -244,7 +244,8 @@ async fn body_over_the_limit_is_rejected_by_every_route(kind: Kind) {
     let length = LARGEST_BODY + 1;
     for route in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
-        let (verb, path) = (route.verb.name(), route.whole_path());
+        let verb = route.verb.name();
+        let path = route.whole_path();
         let head = format!("{verb} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
         connection.write_all(head.as_bytes()).await.unwrap();
         let expected = "HTTP/1.1 413 Payload Too Large\r\n";
@@ -285,7 +286,8 @@ async fn truncated_body_is_answered_by_every_route_as_diego_answers(kind: Kind) 
     let server = empty(kind).await;
     for route in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
-        let (verb, path) = (route.verb.name(), route.whole_path());
+        let verb = route.verb.name();
+        let path = route.whole_path();
         let head =
             format!("{verb} {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
         connection
@@ -295,15 +297,16 @@ async fn truncated_body_is_answered_by_every_route_as_diego_answers(kind: Kind) 
         let mut answer = Vec::new();
         connection.read_to_end(&mut answer).await.unwrap();
         let text = String::from_utf8_lossy(&answer);
-        let (status, part) = match route.is_stream {
-            true => (
+        let (status, part) = if route.is_stream {
+            (
                 "HTTP/1.1 500 Internal Server Error\r\n",
                 "content-length: 0",
-            ),
-            false => (
+            )
+        } else {
+            (
                 "HTTP/1.1 200 OK\r\n",
                 "the request failed for an unknown reason",
-            ),
+            )
         };
         assert!(
             text.starts_with(status) && text.contains(part),
@@ -322,7 +325,8 @@ async fn every_route_answers_503_before_and_after_mastership(kind: Kind) {
     .await;
     let assert_unavailable = async || {
         for route in routes() {
-            let (reply, key) = (route.send(&server, []).await, route.key());
+            let reply = route.send(&server, []).await;
+            let key = route.key();
             assert_eq!(
                 (reply.status, reply.header("content-type")),
                 (503, "application/json"),

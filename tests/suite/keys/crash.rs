@@ -129,10 +129,8 @@ async fn rotation_killed_at_any_crash_point_is_completed_by_the_next_run(kind: K
     for point in ROTATION_POINTS {
         for passage in killed_passages(kind) {
             let case = format!("{kind:?} {point}:{passage}");
-            let (database, replays) = (
-                start.test.copy(),
-                folder.path().join(format!("{point}-{passage}")),
-            );
+            let database = start.test.copy();
+            let replays = folder.path().join(format!("{point}-{passage}"));
             write_replays(&replays);
             let killed = run(&database, &replays, Some(&format!("{point}:{passage}")));
             assert!(

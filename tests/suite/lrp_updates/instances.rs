@@ -220,13 +220,15 @@ async fn container_of_a_removed_lrp_is_one_of_the_next(kind: Kind) {
         rows(&server).await,
         ["0/0 RUNNING old-0 ", "1/0 RUNNING old-1 "]
     );
-    let unnamed = |lrp: proto::ActualLrp| proto::ActualLrp {
-        desired_lrp_definition_id: Vec::new(),
-        ..lrp
-    };
     assert_eq!(
         images(&server).await,
-        before.into_iter().map(unnamed).collect::<Vec<_>>()
+        before
+            .into_iter()
+            .map(|lrp| proto::ActualLrp {
+                desired_lrp_definition_id: Vec::new(),
+                ..lrp
+            })
+            .collect::<Vec<_>>()
     );
     assert_eq!(call_error(&server, CRASH, &crash(1, "old-1")).await, None);
     assert_eq!(

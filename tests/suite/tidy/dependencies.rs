@@ -497,7 +497,8 @@ fn resolved(module: &Path, path: &[String], sources: &BTreeMap<Path, String>) ->
 }
 
 fn reaches(graph: &Graph, from: &str, to: &str) -> bool {
-    let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+    let mut seen = BTreeSet::new();
+    let mut next = vec![from];
     while let Some(name) = next.pop() {
         if name == to {
             return true;
