@@ -12,7 +12,7 @@ const LONGEST_FUNCTION: usize = 70;
 const LONGER: [(&str, &str); 10] = [
     ("history/access.rs", "check_access"),
     ("lens.rs", "compose"),
-    ("lens/walk.rs", "take"),
+    ("walk.rs", "take"),
     ("migrate/copy.rs", "write_batch"),
     ("migrate/layout_sql.rs", "cut_over"),
     ("migrate/status.rs", "plan"),
