@@ -100,7 +100,7 @@ impl DevCommand {
                 match SimulatedCells::new(served.address, self.cells) {
                     Ok(cells) => drop(tokio::spawn(cells.run())),
                     Err(error) => {
-                        drop(output::note(format_args!("cannot simulate cells: {error}")))
+                        let _ = output::note(format_args!("cannot simulate cells: {error}"));
                     }
                 }
             }
