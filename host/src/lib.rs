@@ -54,6 +54,7 @@
 
 mod admin;
 mod api;
+mod batches;
 mod causes;
 mod cli;
 mod clients;

@@ -449,18 +449,6 @@ pub struct Bounds {
     pub bytes: u64,
 }
 
-impl Bounds {
-    /// Leaves out what comes after the last unit of a batch of them.
-    pub fn end_with(&mut self, batch: &UnitBatch) {
-        let last = batch
-            .units
-            .last()
-            .and_then(|last| self.units.iter().position(|unit| unit == last));
-        let end = last.map_or(self.units.len(), |last| last + 1);
-        self.units.truncate(end);
-    }
-}
-
 /// What is read of the next units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {

@@ -48,6 +48,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("protobuf", &[]),
     ("log_sampling", &[]),
     ("pauses", &["causes", "progress"]),
+    ("batches", &["progress", "throttle"]),
     ("causes", &[]),
     ("printable", &[]),
     ("model", &[]),
@@ -111,6 +112,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "encryption",
             "store",
             "rows",
+            "batches",
         ],
     ),
     (
@@ -127,6 +129,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "progress",
             "rows",
             "pauses",
+            "batches",
         ],
     ),
     (
