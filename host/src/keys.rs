@@ -39,7 +39,7 @@ pub use sample::{WrongKey, wrong_keys};
 #[cfg(test)]
 pub use status::RotationStatus;
 pub use status::{KeysStatus, Unfinished, status, unfinished, verify};
-pub use tables::{KeyColumn, SealedTable};
+pub use tables::SealedTable;
 
 /// The parts that a rotation works with.
 #[derive(Debug, Clone)]

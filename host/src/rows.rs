@@ -18,6 +18,7 @@ pub mod digest;
 mod index;
 mod key;
 mod load;
+mod paging;
 pub mod residue;
 mod storable;
 mod transform;
@@ -36,11 +37,12 @@ pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
 pub use capacity::Capacity;
 pub use diff::{Difference, differences, matched, same};
 pub use index::{places_among, places_between, units_among, units_where};
-pub use key::{UnitKey, collation_class, is_unit, key_columns, operand, unit_column, within};
-pub use load::{
-    Bounds, ByteLimits, KeyRange, Measure, RowLock, WantedColumns, load, load_range, next_units,
-    text_length,
+pub use key::{
+    KeyColumn, UnitKey, collation_class, is_unit, key_columns, operand, unit_column, unit_key,
+    within,
 };
+pub use load::{ByteLimits, KeyRange, RowLock, WantedColumns, load, load_range};
+pub use paging::{Bounds, Measure, UnitPage, UnitSource, next_units, select_units, text_length};
 pub use storable::{Unstorable, flaws, refused_residue, refused_row};
 pub use transform::{Passage, Sifted, Transformed, halves, whole};
 pub use write::{copy_range, insert, replace};

@@ -57,9 +57,10 @@ pub mod http {
 /// Key rotation.
 pub mod keys {
     pub use crate::keys::{
-        KeyColumn, KeysError, LabelCounts, Rotated, RotationContext, SealedScope, SealedTable,
-        begin, check, rotate, status, verify,
+        KeysError, LabelCounts, Rotated, RotationContext, SealedScope, SealedTable, begin, check,
+        rotate, status, verify,
     };
+    pub use crate::rows::KeyColumn;
 }
 
 /// Layouts, manifests and columns.

@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 
 use super::rewrite::{self, RewriteSummary};
-use super::row::RowKey;
 use super::sample::wrong_keys;
 use super::state::{self, RotationState};
-use super::{KeysError, RotationContext, SealedScope, count, replays};
+use super::{KeysError, RotationContext, SealedScope, SealedTable, count, replays};
 use crate::database::{Database, Transaction, schema};
 use crate::encryption::Keyring;
 use crate::lock::fence::Fence;
 use crate::migrate::fault;
 use crate::progress::Counted;
+use crate::rows::UnitKey;
 
 /// The result of a rotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -236,7 +236,7 @@ pub async fn survey(context: &RotationContext) -> Result<Rotated, KeysError> {
 async fn pass(
     context: &RotationContext,
     fence: &Fence,
-    mut cursors: BTreeMap<String, RowKey>,
+    mut cursors: BTreeMap<String, UnitKey>,
 ) -> Result<RewriteSummary, KeysError> {
     let mut summary = RewriteSummary::default();
     for table in &context.scope.tables {
@@ -255,15 +255,13 @@ async fn pass(
     Ok(summary)
 }
 
-async fn cursors(context: &RotationContext) -> Result<BTreeMap<String, RowKey>, KeysError> {
+async fn cursors(context: &RotationContext) -> Result<BTreeMap<String, UnitKey>, KeysError> {
     let mut tx = context.database.read().await?;
     let cursors = state::cursors(&mut tx).await?;
-    let key = |table: &super::SealedTable| {
+    let key = |table: &SealedTable| {
         let cursor = cursors.iter().find(|cursor| cursor.table == table.name)?;
-        Some((
-            table.name.clone(),
-            RowKey::from_text(&cursor.last_key, table)?,
-        ))
+        let key = UnitKey::from_json(&cursor.last_key, &table.key)?;
+        Some((table.name.clone(), key))
     };
     Ok(context.scope.tables.iter().filter_map(key).collect())
 }

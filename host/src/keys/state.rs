@@ -5,11 +5,11 @@
 use std::collections::BTreeSet;
 
 use super::KeysError;
-use super::row::RowKey;
 use super::tables::SealedTable;
 use crate::database::{SqlError, Transaction, schema, sql, upsert};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Column, ColumnType, Sealing, Table};
+use crate::rows::UnitKey;
 
 const LABEL: &str = "encryption_key_label";
 const ROTATION: &str = "bbs_key_rotation";
@@ -193,14 +193,14 @@ pub(super) async fn write_underway(
 pub(super) async fn advance(
     tx: &mut Transaction,
     table: &SealedTable,
-    last: &RowKey,
+    last: &UnitKey,
     rewritten: u64,
     now_ns: i64,
 ) -> Result<(), KeysError> {
     let cursor = upsert(
         CURSOR,
         [("table_name", table.name.as_str().into())],
-        [("last_key", last.to_text().into())],
+        [("last_key", last.to_json(&table.key).into())],
     );
     tx.execute(&cursor).await.map_err(failed(CURSOR))?;
     let moved =

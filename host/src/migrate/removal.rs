@@ -3,13 +3,13 @@
 //! end. Owns the bounds, and the removal of rows; which rows are not needed any more is decided by
 //! the callers, and recorded before the first of them is removed.
 
-use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query};
+use sea_query::{Alias, Cond, Expr, ExprTrait, Query};
 
 use super::MigrateError;
 use crate::database::{SqlError, Transaction};
 use crate::layout::schema::{ColumnType, Table};
 use crate::lock::fence::Fence;
-use crate::rows::text_length;
+use crate::rows::{KeyColumn, UnitKey, UnitPage, UnitSource, select_units};
 
 /// The most keys whose rows are changed in one transaction.
 const MOST_KEYS: u64 = 500;
@@ -69,15 +69,13 @@ impl Pieces<'_> {
         Alias::new(&self.table.primary_key[0])
     }
 
-    /// The rows with later keys.
-    fn rows_after(&self, key: Option<&str>) -> Cond {
-        let rows = Cond::all().add(self.condition.clone());
-        rows.add_option(key.map(|key| Expr::col(self.key()).gt(key)))
-    }
-
     /// The rows of the piece that ends with a key.
     pub(super) fn rows(&self, after: Option<&str>, last: &str) -> Cond {
-        self.rows_after(after).add(Expr::col(self.key()).lte(last))
+        let key = || Expr::col(self.key());
+        Cond::all()
+            .add(self.condition.clone())
+            .add_option(after.map(|after| key().gt(after)))
+            .add(key().lte(last))
     }
 
     /// The last key of the next piece: as many keys as are within the bounds, and at least one.
@@ -92,19 +90,21 @@ impl Pieces<'_> {
             .columns
             .iter()
             .filter(|column| column.kind == ColumnType::LongText);
-        let bytes =
-            text_length(texts.map(|column| column.name.as_str())).unwrap_or_else(|| Expr::val(0));
-        let bytes = Expr::expr(Func::sum(bytes)).cast_as(Alias::new(tx.dialect().integer_cast()));
-        let mut query = Query::select();
-        query
-            .column(self.key())
-            .expr(bytes)
-            .from(Alias::new(&self.table.name))
-            .cond_where(self.rows_after(after));
-        query
-            .group_by_col(self.key())
-            .order_by(self.key(), Order::Asc)
-            .limit(MOST_KEYS);
+        let source = UnitSource {
+            name: &self.table.name,
+            key: KeyColumn::named(self.table, &self.table.primary_key[..1]),
+            has_single_rows: false,
+            texts: texts.map(|column| column.name.as_str()).collect(),
+            condition: self.condition.clone(),
+        };
+        let after = after.map(UnitKey::text);
+        let page = UnitPage {
+            after: after.as_ref(),
+            last: None,
+            most: MOST_KEYS,
+            is_measured: true,
+        };
+        let query = select_units(&[source], page, tx.dialect());
         let mut last = None;
         let mut sum = 0;
         for row in tx.fetch(&query).await? {

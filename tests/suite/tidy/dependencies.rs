@@ -145,6 +145,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "progress",
             "encryption",
             "pauses",
+            "batches",
+            "rows",
         ],
     ),
     (
