@@ -72,7 +72,7 @@ pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};
 use lines::LinePair;
 pub use lock_waits::holders as lock_holders;
 pub use look::{check_way_back, look, reasons_against_rollback};
-pub use own_tables::{IMPORT, IMPORT_RUN, import_run, tables as own_tables};
+pub use own_tables::{IMPORT, IMPORT_RUN, import_run, table as own_table, tables as own_tables};
 pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
 use prepare::{begin, prepare, start_over};

@@ -8,7 +8,8 @@ use super::KeysError;
 use super::tables::SealedTable;
 use crate::database::{SqlError, Transaction, schema, sql, upsert};
 use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Column, ColumnType, Sealing, Table};
+use crate::layout::schema::{ColumnType, Table};
+use crate::migrate::own_table;
 use crate::rows::UnitKey;
 
 const LABEL: &str = "encryption_key_label";
@@ -38,47 +39,23 @@ pub(super) struct Cursor {
     pub last_key: String,
 }
 
-fn column(name: &str, kind: ColumnType) -> Column {
-    Column {
-        name: name.to_owned(),
-        kind,
-        nullable: false,
-        default: None,
-        sealing: Sealing::Plain,
-    }
-}
-
-fn table(name: &str, columns: Vec<Column>) -> Table {
-    let primary_key = vec![columns[0].name.clone()];
-    Table {
-        name: name.to_owned(),
-        columns,
-        primary_key,
-        indexes: Vec::new(),
-        partition_key: None,
-    }
-}
-
 /// The host's own tables for a rotation.
 pub fn tables() -> [Table; 2] {
-    let number = |name| column(name, ColumnType::BigInteger);
-    let text = |name| column(name, ColumnType::LongText);
+    const NUMBER: ColumnType = ColumnType::BigInteger;
+    const TEXT: ColumnType = ColumnType::LongText;
     let rotation = [
-        number("id"),
-        text("label"),
-        text("labels"),
-        number("data_version"),
-        number("started_at_ns"),
-        number("moved_at_ns"),
-        number("rewritten"),
+        ("id", NUMBER),
+        ("label", TEXT),
+        ("labels", TEXT),
+        ("data_version", NUMBER),
+        ("started_at_ns", NUMBER),
+        ("moved_at_ns", NUMBER),
+        ("rewritten", NUMBER),
     ];
-    let cursor = [
-        column("table_name", ColumnType::Varchar(255)),
-        text("last_key"),
-    ];
+    let cursor = [("table_name", ColumnType::Varchar(255)), ("last_key", TEXT)];
     [
-        table(ROTATION, rotation.into()),
-        table(CURSOR, cursor.into()),
+        own_table(ROTATION, &["id"], &rotation),
+        own_table(CURSOR, &["table_name"], &cursor),
     ]
 }
 

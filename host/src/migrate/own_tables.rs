@@ -202,7 +202,8 @@ pub(super) fn quarantine_part() -> Table {
     part
 }
 
-fn table(name: &str, key: &[&str], columns: &[(&str, ColumnType)]) -> Table {
+/// A table without indexes, of plain columns that are never NULL.
+pub fn table(name: &str, key: &[&str], columns: &[(&str, ColumnType)]) -> Table {
     Table {
         name: name.to_owned(),
         columns: columns
