@@ -45,6 +45,12 @@ impl Rows<'_> {
 /// # Errors
 /// If a statement fails, or a value does not fit its column.
 pub async fn insert(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
+    debug_assert!(
+        rows.columns
+            .iter()
+            .all(|(column, data)| !column.kind.is_text() || data.offsets.len() == rows.count + 1),
+        "each column holds `count` values"
+    );
     // Counts as one query, however many statements it takes.
     let query = tx.query();
     query.end(match tx.dialect() {

@@ -409,10 +409,11 @@ impl<'a> Loading<'a> {
             Some(*sum)
         }));
         if self.places.is_sorted() {
-            return TableRows {
+            let rows = TableRows {
                 unit_offsets,
                 columns,
             };
+            return rows.checked(self.table);
         }
         let mut order: Vec<u32> = (0..).take(self.places.len()).collect();
         order.sort_by_key(|&row| self.places[row as usize]);

@@ -76,6 +76,7 @@ pub async fn next_units(
         }
         bounds.units.push(unit);
     }
+    debug_assert!(bounds.units.len() as u64 <= most, "a page is bounded");
     Ok(bounds)
 }
 
