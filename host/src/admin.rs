@@ -89,7 +89,7 @@ pub struct Host {
     pub control: Option<Control>,
 }
 
-/// What an operator may request of a host, but not of a command.
+/// Controls of a host that an operator may change over its socket. A command has none of them.
 #[derive(Debug, Clone)]
 pub struct Control {
     pub shutdown: Shutdown,

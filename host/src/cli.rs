@@ -174,12 +174,11 @@ fn error_text(error: &anyhow::Error) -> String {
 /// Sets the colours of the process to the value of `--color`, which may be anywhere in the
 /// arguments.
 fn choose_colors(arguments: &[OsString]) {
-    let is_after_option = |at: usize| at > 0 && arguments[at - 1] == "--color";
     let mut values = arguments.iter().enumerate().filter_map(|(at, argument)| {
         let argument = argument.to_str()?;
         argument
             .strip_prefix("--color=")
-            .or_else(|| is_after_option(at).then_some(argument))
+            .or_else(|| (at > 0 && arguments[at - 1] == "--color").then_some(argument))
     });
     // The parser reports a value that is none of these.
     let choice = match values
@@ -289,10 +288,8 @@ mod tests {
             lines[0].starts_with(concat!("bbs ", env!("CARGO_PKG_VERSION"), " (commit ")),
             "{text}"
         );
-        let (api, data) = (
-            crate::api::NATIVE.to_string(),
-            crate::store::NATIVE.to_string(),
-        );
+        let api = crate::api::NATIVE.to_string();
+        let data = crate::store::NATIVE.to_string();
         assert!(
             lines[1].contains(&api) && lines[2].contains(&data),
             "{text}"

@@ -58,7 +58,9 @@ const DAY_S: i64 = 24 * 60 * 60;
 pub fn date_and_time(seconds: i64) -> String {
     let (year, month, day) = date(seconds.div_euclid(DAY_S));
     let second = seconds.rem_euclid(DAY_S);
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let hour = second / 3600;
+    let minute = second / 60 % 60;
+    let second = second % 60;
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
@@ -68,7 +70,8 @@ fn date(days: i64) -> (i64, i64, i64) {
     const ERA: i64 = 400 * 365 + 97;
     // Days since 0000-03-01.
     let days = days + 719_468;
-    let (era, day_of_era) = (days.div_euclid(ERA), days.rem_euclid(ERA));
+    let era = days.div_euclid(ERA);
+    let day_of_era = days.rem_euclid(ERA);
     let year_of_era =
         (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);

@@ -53,12 +53,11 @@ use tls::SERVER_FILES;
 
 /// Some editors write it at the beginning of a file.
 const BYTE_ORDER_MARK: char = '\u{feff}';
-/// Names in the data folder.
+/// The name in the data folder.
 const ADMIN_SOCKET: &str = "admin.sock";
-const REPLAYS: &str = "replay";
 
 /// The parsed and validated configuration file. Absent keys have the defaults documented in
-/// `host/README.md`.
+/// `host/OPERATING.md`.
 #[derive(Clone, PartialEq)]
 pub struct Config {
     pub listeners: Listeners,
@@ -93,9 +92,6 @@ pub struct Config {
     pub accept_older_catalogs: Vec<String>,
     /// Folders for compiled modules, in order of preference; safe to delete at any time.
     pub module_caches: Vec<PathBuf>,
-    /// The folder for replay files: units that a migration could not transform, sealed, for the SDK
-    /// to run again.
-    pub replay_dir: PathBuf,
     /// The data version to migrate to, instead of the catalog's newest.
     pub pin_data_version: Option<u64>,
     /// The newest API version to serve, such as `0.10`.
@@ -366,7 +362,6 @@ impl Config {
             trusted_keys: TrustedKeys::default(),
             accept_older_catalogs: Vec::new(),
             module_caches: folders::module_caches(data_dir),
-            replay_dir: data_dir.join(REPLAYS),
             pin_data_version: None,
             pin_api_version: None,
             pin_release: None,
@@ -447,40 +442,10 @@ fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
         ignored: ignored_parameters,
         raised_connections,
     } = database.address(&mut keys, base, &lock);
-    let DataFolder {
-        path: data_dir,
-        earlier,
-    } = match keys.path("data_dir") {
-        Some(path) => DataFolder {
-            path,
-            earlier: None,
-        },
-        None => folders::data(&path, base, &database),
-    };
-    let modules_dir = keys
-        .path("modules_dir")
-        .map_or_else(folders::modules, Ok)
-        .unwrap_or_else(|fault| {
-            keys.fault(fault);
-            PathBuf::new()
-        });
-    let mut default = Config::smallest(database, modules_dir, &data_dir);
-    if let Some(replays) = earlier
-        .as_ref()
-        .map(|folder| folder.join(REPLAYS))
-        .filter(|folder| folder.is_dir())
-    {
-        // Its files are re-sealed when keys are rotated.
-        default.replay_dir = replays;
-    }
-    let admin_socket = keys.path("admin_socket");
-    if admin_socket.is_none() {
-        default.earlier_admin_socket = earlier.map(|folder| folder.join(ADMIN_SOCKET));
-    }
+    let default = default_config(database, &mut keys, &path, base);
     let mut config = Config {
         listeners: Listeners::read(&mut keys),
         is_bosh_job: folders::bosh(base).is_some(),
-        admin_socket: admin_socket.unwrap_or(default.admin_socket),
         lock,
         clients: ClientsConfig::read(&mut keys),
         tasks: Tasks::read(&mut keys),
@@ -500,7 +465,6 @@ fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
         module_caches: keys
             .path("module_cache_dir")
             .map_or(default.module_caches, |folder| vec![folder]),
-        replay_dir: keys.path("replay_dir").unwrap_or(default.replay_dir),
         pin_data_version: keys.take("pin_data_version"),
         pin_api_version: keys.text("pin_api_version"),
         pin_release: keys.text("pin_release"),
@@ -509,6 +473,45 @@ fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
         ..default
     };
     check_completeness(&config, &mut keys);
+    let faults = take_leftover(keys, &mut config);
+    config.ignored.unknown.extend(ignored_parameters);
+    ExaminedConfig {
+        config,
+        faults,
+        path,
+    }
+}
+
+/// The configuration of a file without any other keys, with the folders that `keys` name or else
+/// the default ones of the file at `path` in the folder `base`.
+fn default_config(database: Address, keys: &mut Keys, path: &Path, base: &Path) -> Config {
+    let DataFolder {
+        path: data_dir,
+        earlier,
+    } = match keys.path("data_dir") {
+        Some(path) => DataFolder {
+            path,
+            earlier: None,
+        },
+        None => folders::data(path, base, &database),
+    };
+    let modules_dir = keys
+        .path("modules_dir")
+        .map_or_else(folders::modules, Ok)
+        .unwrap_or_else(|fault| {
+            keys.fault(fault);
+            PathBuf::new()
+        });
+    let mut default = Config::smallest(database, modules_dir, &data_dir);
+    match keys.path("admin_socket") {
+        Some(socket) => default.admin_socket = socket,
+        None => default.earlier_admin_socket = earlier.map(|folder| folder.join(ADMIN_SOCKET)),
+    }
+    default
+}
+
+/// Enters the keys that no part has read as ignored ones, and returns all faults of the file.
+fn take_leftover(keys: Keys, config: &mut Config) -> Vec<ConfigError> {
     let Leftover {
         names,
         known: diegos,
@@ -518,38 +521,34 @@ fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
     let (known, unknown): (Vec<_>, Vec<_>) = names
         .into_iter()
         .partition(|key| WITHOUT_MEANING.contains(&&**key));
-    let misspelt = unknown.iter().filter_map(|written| {
+    faults.extend(unknown.iter().filter_map(|written| {
         Some(ConfigError::Misspelt {
             written: written.clone(),
             meant: names::resembled(written, names::OURS)?,
         })
-    });
-    faults.extend(misspelt);
+    }));
     config.ignored = Ignored {
         resembled: resembled(&unknown, &diegos),
         known,
         unknown,
     };
-    config.ignored.unknown.extend(ignored_parameters);
     config.beside_the_file = beside_the_file;
-    ExaminedConfig {
-        config,
-        faults,
-        path,
-    }
+    faults
 }
 
 /// The unknown keys that resemble a known one, with that key. Diego's BBS ignores them, so they are
 /// no faults.
 fn resembled(unknown: &[String], known: &BTreeSet<String>) -> BTreeMap<String, String> {
     let candidates = || known.iter().map(String::as_str).chain(WITHOUT_MEANING);
-    let similar = |written: &String| {
-        Some((
-            written.clone(),
-            names::resembled(written, candidates())?.to_owned(),
-        ))
-    };
-    unknown.iter().filter_map(similar).collect()
+    unknown
+        .iter()
+        .filter_map(|written| {
+            Some((
+                written.clone(),
+                names::resembled(written, candidates())?.to_owned(),
+            ))
+        })
+        .collect()
 }
 
 /// The fault does not have the value, unlike others: it may be a passphrase.
@@ -569,16 +568,15 @@ fn trusted_keys(keys: &mut Keys) -> TrustedKeys {
     let texts = keys
         .take::<BTreeMap<String, Option<Vec<Option<String>>>>>(key)
         .unwrap_or_default();
-    let of_catalog = |texts: Option<Vec<Option<String>>>| {
-        texts
-            .unwrap_or_default()
-            .into_iter()
-            .map(Option::unwrap_or_default)
-            .collect()
-    };
     let texts = texts
         .into_iter()
-        .map(|(name, texts)| (name, of_catalog(texts)))
+        .map(|(name, keys)| {
+            let keys = keys.unwrap_or_default();
+            (
+                name,
+                keys.into_iter().map(Option::unwrap_or_default).collect(),
+            )
+        })
         .collect();
     TrustedKeys::parse(texts).unwrap_or_else(|reason| {
         keys.fault(ConfigError::Catalogs { key, reason });

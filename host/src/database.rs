@@ -37,9 +37,9 @@ use sqlx::SqlitePool;
 pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
 pub use connection_check::ConnectionCheck;
 pub use errors::{
-    READ_ONLY, first_write_advice, is_denied, is_missing_table, is_not_at_once, is_outage,
-    is_read_only, is_refused_row, is_repeatable, is_transient, is_unique_violation,
-    message_of_server, refusal, refused_characters,
+    READ_ONLY, StatementError, StatementResult, first_write_advice, is_denied, is_missing_table,
+    is_not_at_once, is_outage, is_read_only, is_refused_row, is_repeatable, is_transient,
+    is_unique_violation, message_of_server, refusal, refused_characters,
 };
 pub use lock_holders::{end_holders_of_rows, lock_holders};
 pub use row::Row;
@@ -506,9 +506,10 @@ impl Inner {
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, SqlError> {
         // A single statement without `BEGIN` has no transaction to count as a query.
         let query = (purpose != Purpose::Look).then(|| self.counters.begin());
-        let (waits, began) = (self.pools.is_exhausted(purpose), Instant::now());
+        let waits = self.pools.is_exhausted(purpose);
+        let began = Instant::now();
         let begun = self.pools.begin(purpose).await;
-        let (begun, kept) = match query {
+        let (begun, attachment) = match query {
             Some(query) => query.end(begun)?,
             None => begun?,
         };
@@ -517,7 +518,7 @@ impl Inner {
         }
         Ok(Transaction::new(
             begun,
-            kept,
+            attachment,
             &self.counters,
             &self.replacement,
             self.pools.statement_limits(),

@@ -1,5 +1,5 @@
-//! What the service does: desired LRPs, actual LRPs, tasks, domains. Defines what calls mean and
-//! accept; independent of HTTP and of how records are stored.
+//! The operations of the service: desired LRPs, actual LRPs, tasks, domains. Defines what calls
+//! mean and accept; independent of HTTP and of how records are stored.
 
 pub mod actual_lrps;
 pub mod cells;

@@ -6,9 +6,10 @@ mod derive;
 mod queue;
 mod size;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OnceCell, watch};
 
 pub use derive::{Audience, Event};
@@ -128,15 +129,13 @@ impl PublishedChange {
             .sum();
         if bytes > self.bytes {
             self.renderings()
-                .retain(|(_, kept)| !Arc::ptr_eq(kept, &rendering));
+                .retain(|(_, known)| !Arc::ptr_eq(known, &rendering));
         }
         rendered
     }
 
     fn renderings(&self) -> MutexGuard<'_, Vec<(Arc<str>, Rendering)>> {
-        self.renderings
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.renderings.lock()
     }
 
     fn rendering(&self, stream: &Arc<str>) -> Rendering {
@@ -205,7 +204,7 @@ impl Events {
     }
 
     fn hub(&self) -> MutexGuard<'_, Hub> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

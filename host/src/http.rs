@@ -123,10 +123,8 @@ async fn handle(State(state): State<ApiState>, request: Request) -> Response {
         .unwrap_or_default()
         .to_owned();
     let trace = Trace::of(&trace_id);
-    let (id, span_id) = (
-        trace.as_ref().map(|trace| &*trace.id),
-        trace.as_ref().map(|trace| &*trace.span_id),
-    );
+    let id = trace.as_ref().map(|trace| &*trace.id);
+    let span_id = trace.as_ref().map(|trace| &*trace.span_id);
     let span = tracing::info_span!(
         "request",
         path = request.uri().path(),
@@ -137,7 +135,8 @@ async fn handle(State(state): State<ApiState>, request: Request) -> Response {
         .instrument(span)
         .await;
     let response = response.unwrap_or_else(IntoResponse::into_response);
-    let (status, spent) = (response.status().as_u16(), began.elapsed());
+    let status = response.status().as_u16();
+    let spent = began.elapsed();
     let guard = match response.extensions().get::<AnsweredMethod>() {
         // A stream is counted when it ends.
         Some(AnsweredMethod(CallTarget::Stream(_))) => return response,

@@ -7,7 +7,6 @@
 //! found nothing under other keys.
 
 mod count;
-mod replays;
 mod rewrite;
 mod rotation;
 mod row;
@@ -18,7 +17,6 @@ mod status;
 mod tables;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -39,7 +37,7 @@ pub use sample::{WrongKey, wrong_keys};
 #[cfg(test)]
 pub use status::RotationStatus;
 pub use status::{KeysStatus, Unfinished, status, unfinished, verify};
-pub use tables::{KeyColumn, SealedTable};
+pub use tables::SealedTable;
 
 /// The parts that a rotation works with.
 #[derive(Debug, Clone)]
@@ -48,7 +46,7 @@ pub struct RotationContext {
     pub database: Database,
     /// The active key, and every key that existing texts may be under.
     pub keyring: Arc<Keyring>,
-    /// The tables and files to rewrite.
+    /// The tables to rewrite.
     pub scope: SealedScope,
     /// Receives phases, counts and batches.
     pub progress: Progress,
@@ -62,7 +60,7 @@ pub struct RotationContext {
 /// text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct LabelCounts {
-    /// The name of a table, or `replay files`.
+    /// The name of a table.
     pub place: String,
     /// Texts by the label of their key.
     pub labels: BTreeMap<String, u64>,
@@ -98,8 +96,6 @@ pub struct SealedScope {
     pub data_version: DataVersion,
     /// The tables of the layout and of the host itself that have sealed columns.
     pub tables: Vec<SealedTable>,
-    /// The folder of replay files, if there is one.
-    pub replays: Option<PathBuf>,
 }
 
 impl SealedScope {
@@ -112,7 +108,6 @@ impl SealedScope {
         data_version: DataVersion,
         layout: &Layout,
         own: &[Table],
-        replays: Option<PathBuf>,
     ) -> Result<Self, KeysError> {
         let mut tables = Vec::new();
         let mut tx = database.read().await?;
@@ -127,7 +122,6 @@ impl SealedScope {
         Ok(Self {
             data_version,
             tables,
-            replays,
         })
     }
 }
@@ -158,11 +152,6 @@ pub enum KeysError {
         "cannot read or write {what} during key rotation; nothing is lost, start again to continue"
     )]
     Sql { what: String, source: SqlError },
-    #[error("cannot read or write the replay file {}; check its permissions, or remove it, then start again", .path.display())]
-    Replay {
-        path: PathBuf,
-        source: std::io::Error,
-    },
     #[error("bbs_key_rotation is damaged; empty it, and the rotation starts from the beginning")]
     DamagedRotation { source: serde_json::Error },
     #[error(transparent)]

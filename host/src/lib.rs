@@ -1,6 +1,6 @@
 //! The host: a drop-in server for Diego's BBS whose schema migrations and API translators are
-//! sandboxed WebAssembly components. `README.md` beside this crate's manifest is the code map and
-//! the operator's guide.
+//! sandboxed WebAssembly components. `README.md` beside this crate's manifest is the code map,
+//! `OPERATING.md` the operator's guide.
 //!
 //! # Model
 //!
@@ -36,8 +36,9 @@
 //!
 //! ```text
 //! startup → http → api → domain → store → rows → database
-//!         → keys → migrate → { store, rows, modules, lock }
-//! below all: the crates host/encryption → host/lens
+//!         → keys → migrate → { store, rows, lock }
+//!         → import → { etcd, migrate, rows }
+//! below all: the crates host/encryption, host/model and host/lens
 //! ```
 //!
 //! Dependencies never point up; `tests/suite/tidy/dependencies.rs` has the table. [`startup`] is
@@ -56,6 +57,7 @@
 
 mod admin;
 mod api;
+mod batches;
 mod causes;
 mod cli;
 mod clients;

@@ -26,7 +26,7 @@ use renewal::Renewal;
 /// How often a master checks that its lock file is still the one it locked.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the lock is taken for.
+/// The purpose of taking the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockPurpose {
     Serve,

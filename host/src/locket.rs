@@ -89,12 +89,11 @@ fn endpoint(locket: &config::LocketConfig) -> Result<Endpoint, ConnectError> {
         cert_file: locket.client_cert_file.clone(),
         key_file: locket.client_key_file.clone(),
     })?;
-    let malformed = |source| ConnectError::Address {
-        address: address.clone(),
-        source,
-    };
-    let mut endpoint =
-        Endpoint::from_shared(format!("https://{}", host_and_port(address))).map_err(malformed)?;
+    let mut endpoint = Endpoint::from_shared(format!("https://{}", host_and_port(address)))
+        .map_err(|source| ConnectError::Address {
+            address: address.clone(),
+            source,
+        })?;
     if let Some(time) = locket.keepalive_time {
         endpoint = endpoint
             .http2_keep_alive_interval(time)
@@ -103,14 +102,13 @@ fn endpoint(locket: &config::LocketConfig) -> Result<Endpoint, ConnectError> {
     if let Some(timeout) = locket.keepalive_timeout {
         endpoint = endpoint.keep_alive_timeout(timeout);
     }
-    let failed = |source| ConnectError::Connect {
-        address: address.clone(),
-        source,
-    };
     endpoint
         .connect_timeout(CONNECT_TIMEOUT)
         .tls_config(tls)
-        .map_err(failed)
+        .map_err(|source| ConnectError::Connect {
+            address: address.clone(),
+            source,
+        })
 }
 
 /// The host and port of an address in the notation of gRPC, which may begin with the scheme of a

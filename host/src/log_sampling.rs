@@ -1,9 +1,10 @@
 //! Log sampling, so that the number of lines stays small whatever the number of events, which
 //! metrics and status report. Of similar events, either the first ten are logged, and then one each
-//! time their number has doubled; or a burst, and then so many each minute.
+//! time their number has doubled; or a burst, and then a number each minute.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Enough to show what the events have in common.
 const FIRST: u64 = 10;
@@ -53,14 +54,11 @@ impl LineLimit {
 
     /// The number of events that were left out since the last line.
     pub fn left_out(&self) -> u64 {
-        self.state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .left_out
+        self.state.lock().left_out
     }
 
     fn admit_at(&self, now: Instant) -> Option<u64> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let passed =
             now.saturating_duration_since(state.until).as_nanos() / self.interval.as_nanos();
         let more = u32::try_from(passed).unwrap_or(u32::MAX);

@@ -22,7 +22,7 @@ use crate::throttle::Throttle;
 use older_versions::OlderVersions;
 
 pub use diego::{
-    AdvancedRoutes, LrpCounts, Measures, Point, Points, Quantity, TaskCounts, TaskMark,
+    AdvancedRoutes, CellTaskEvent, LrpCounts, Measures, Point, Points, Quantity, TaskCounts,
 };
 pub use exposition::Exposition;
 
@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn work_metrics_show_progress_and_why_it_waits() {
-        let (progress, throttle) = (Progress::default(), Throttle::new(Some(50)));
+        let progress = Progress::default();
+        let throttle = Throttle::new(Some(50));
         let metrics = Metrics::new(progress.clone(), throttle, Measures::default());
         progress.enter("copy", "up 1 to 2", Some(Counted::Units.total(10)));
         progress.batch_done(4, Duration::from_millis(250));

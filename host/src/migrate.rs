@@ -1,5 +1,5 @@
-//! Migrations: decides what to do about the versions that were found, and does it. Owns the order
-//! of the steps, each of which is durable and safe to repeat; each step has a file of its own.
+//! Migrations: decides what to do about the versions that were found, and does it. The steps are in
+//! `steps`, and each of them has a file of its own.
 
 mod abort;
 mod catalog_serials;
@@ -34,6 +34,7 @@ mod runs;
 mod state;
 mod statements;
 mod status;
+mod steps;
 mod transform;
 mod trial;
 mod unindexable;
@@ -42,16 +43,15 @@ mod unit_locks;
 mod verify;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::database::schema::{self, PhysicalTable};
-use crate::database::{Database, Dialect, SqlError};
+use crate::database::{Database, Dialect, StatementResult};
 use crate::encryption::Keyring;
 use crate::layout::history::{LayoutError, LayoutHistory};
-use crate::layout::manifest::{DataVersion, Direction};
+use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Table;
 use crate::lens::Arguments;
 use crate::lens::transform::Transform;
@@ -72,16 +72,16 @@ pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};
 use lines::LinePair;
 pub use lock_waits::holders as lock_holders;
 pub use look::{check_way_back, look, reasons_against_rollback};
-pub use own_tables::{IMPORT, IMPORT_RUN, import_run, tables as own_tables};
+pub use own_tables::{IMPORT, IMPORT_RUN, import_run, table as own_table, tables as own_tables};
 pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
-use prepare::{begin, prepare, start_over};
+use prepare::start_over;
 pub use quarantine::{
     Fate, ForeignRecord, QuarantineDocument, QuarantineEntry, SealedValues, ServingQuarantine,
     WriteMode, delete as delete_quarantined, export as export_quarantined,
     import as import_quarantined, json_of_bytes, keep_foreign, list as quarantined, retry,
 };
-pub use replay::{REPLAY_BYTES, REPLAY_UNFINISHED, Replay, ReplayTable};
+pub use replay::{Replay, ReplayInput, ReplayTable, replay};
 pub use runs::{MigrationRan, MigrationRun, RunState, Runner, migrations_ran, runs};
 use state::{Phase, Underway};
 pub use status::{Plan, PlannedMigration, Status, TableChange, is_between, plan, status};
@@ -105,9 +105,6 @@ pub struct Context {
     pub runner: Runner,
     /// The start of this run, in nanoseconds since 1970: the time in the history and of first uses.
     pub now_ns: i64,
-    /// The folder in which a unit that cannot be transformed is saved, sealed. Absent: units are
-    /// not saved.
-    pub replays: Option<PathBuf>,
     /// Bounds of batches and units.
     pub tuning: Tuning,
 }
@@ -145,7 +142,7 @@ pub struct Tuning {
 /// What a migration does with a unit that it cannot transform.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RefusedUnits {
-    /// Stops and names the unit.
+    /// Stops and names the unit, of which quarantine has a copy.
     #[default]
     Stop,
     /// Leaves the unit out and keeps it whole in quarantine until an operator puts it back.
@@ -219,7 +216,7 @@ pub async fn arguments(
         .map(|migration| migration.manifest().version);
     let known = known.filter(|version| versions.contains(version));
     let arguments = state::arguments(&mut tx, known, context.now_ns).await?;
-    tx.commit().await.map_err(sql("bbs_run_arguments"))?;
+    tx.commit().await.about("bbs_run_arguments")?;
     Ok(arguments)
 }
 
@@ -256,11 +253,9 @@ pub async fn run_partially(
         Decision::Serve | Decision::Stay { .. } => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
             let going_down = matches!(intent, Intent::Down { .. });
+            let job = begin(context, fence, (from, to), going_down).await?;
             let budget = Arc::new(UnitBudget::of(most));
-            let brought = bring_across(context, fence, (from, to), going_down, &budget).await;
-            let (job, complete) =
-                brought.map_err(|fault| fault.stopping(Direction::between(from, to), to))?;
-            if !complete {
+            if !steps::copy(context, fence, &job, &budget).await? {
                 return Ok(RunOutcome::Partial(
                     partial_run::counted(context, &job).await?,
                 ));
@@ -309,7 +304,7 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     if known != ran {
         let mut tx = fence.begin().await?;
         state::record_line(&mut tx, &ran).await?;
-        tx.commit().await.map_err(sql(own_tables::APPLIED))?;
+        tx.commit().await.about(own_tables::APPLIED)?;
     }
     let Some(underway) = underway else {
         return Ok(());
@@ -325,7 +320,7 @@ async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
             RunState::GivenUp,
         )
         .await?;
-        tx.commit().await.map_err(sql(own_tables::RUN))?;
+        tx.commit().await.about(own_tables::RUN)?;
     }
     cut_over::clean_up_or_postpone(context, fence).await
 }
@@ -352,32 +347,20 @@ async fn undo_abandoned(
     cut_over::undo_ahead(context, fence, &work).await
 }
 
-/// Everything up to a finished copy, from where an earlier start stopped, or up to the limit of
-/// units.
-async fn bring_across(
+/// Begins a migration between two versions, or continues one that an earlier run began.
+async fn begin(
     context: &Context,
     fence: &Fence,
     (from, to): (DataVersion, DataVersion),
     going_down: bool,
-    budget: &Arc<UnitBudget>,
-) -> Result<(Arc<Job>, bool), MigrateError> {
+) -> Result<Arc<Job>, MigrateError> {
     let mut reader = context.database.read().await?;
     let lines = LinePair::here(context, &mut reader).await?;
     let way = lines.way(from, to);
     let restorable = residue::restorable(&mut reader, way).await?;
     drop(reader);
     let work = Work::new(context, way, restorable)?;
-    let (job, resumed) = begin(context, fence, work, going_down).await?;
-    if !resumed {
-        prepare(context, fence, &job, going_down).await?;
-    }
-    let complete = copy::copy(context, fence, &job, budget).await?;
-    if complete {
-        fault::point(fault::AFTER_COPY);
-        cut_over::build_indexes(context, fence, &job).await?;
-        cut_over::change_ahead(context, fence, &job).await?;
-    }
-    Ok((job, complete))
+    steps::begin(context, fence, work, going_down).await
 }
 
 /// Makes a finished copy real once it is verified.
@@ -387,15 +370,13 @@ async fn finish(
     job: &Arc<Job>,
     going_down: bool,
 ) -> Result<(), MigrateError> {
-    match verify::verify(context, job).await {
+    match steps::verify(context, job).await {
         Err(fault @ MigrateError::Verify { .. }) => {
             start_over(context, fence, job, going_down).await?;
             return Err(fault);
         }
         verified => verified?,
     }
-    fault::point(fault::AFTER_VERIFY);
-    examine::examine_again(context, job).await?;
     lock_waits::patiently(context, || cut_over::cut_over(context, fence, job)).await?;
     cut_over::check_names(context, job).await?;
     cut_over::clean_up_or_postpone(context, fence).await
@@ -431,13 +412,6 @@ fn same_schema(
             table: name.to_owned(),
             differences,
         })
-    }
-}
-
-fn sql(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
-    move |source| MigrateError::Sql {
-        what: what.to_owned(),
-        source,
     }
 }
 

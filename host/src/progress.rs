@@ -4,9 +4,10 @@
 
 mod rate;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use rate::Rate;
@@ -31,13 +32,13 @@ const MOST_ENTERED: usize = 1000;
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<Mutex<ProgressState>>);
 
-/// What the numbers of a phase count: those done, their total and the rate.
+/// The unit in which a phase counts: the number done, the total and the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Counted {
     /// Units of a migration: all rows of one process guid, or of one task.
     Units,
-    /// Rows of tables, and replay files.
+    /// Rows of tables.
     Rows,
     /// Records of another store.
     Records,
@@ -135,7 +136,7 @@ pub struct Snapshot {
     pub phase: String,
     /// A description for people.
     pub detail: String,
-    /// What `done`, `total`, `units_per_second` and the rate limit of the phase count; absent in a
+    /// The unit of `done`, `total`, `units_per_second` and the rate limit of the phase; absent in a
     /// phase that counts nothing.
     #[serde(default)]
     pub counted: Option<Counted>,
@@ -166,7 +167,7 @@ pub struct Snapshot {
 /// Size and duration of the last batch that became durable.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct BatchTiming {
-    /// Those that the phase counts.
+    /// Size of the batch, in the unit of the phase.
     pub units: u64,
     pub seconds: f64,
 }
@@ -201,12 +202,12 @@ impl Progress {
     ) {
         let now = Instant::now();
         let mut state = self.lock();
-        let (retries, set_aside) = (state.retries, state.set_aside);
-        let (waiting, mut entered) = (
-            std::mem::take(&mut state.waiting),
-            std::mem::take(&mut state.entered),
-        );
-        let (phase, detail) = (phase.into(), detail.into());
+        let retries = state.retries;
+        let set_aside = state.set_aside;
+        let waiting = std::mem::take(&mut state.waiting);
+        let mut entered = std::mem::take(&mut state.entered);
+        let phase = phase.into();
+        let detail = detail.into();
         let is_repeated = entered
             .last()
             .is_some_and(|(last, of_last)| (last, of_last) == (&phase, &detail));
@@ -291,7 +292,7 @@ impl Progress {
             .amount
             .and_then(|amount| amount.total)
             .map(|total| total.max(state.done));
-        let left = total.map(|total| total - state.done);
+        let remaining = total.map(|total| total - state.done);
         let waiting = state.waiting.last().map(|(reason, then)| WaitStatus {
             reason: *reason,
             seconds: since(*then),
@@ -308,9 +309,9 @@ impl Progress {
             total,
             units_per_second: rate,
             eta_seconds: rate
-                .zip(left)
+                .zip(remaining)
                 .filter(|_| !stands_still)
-                .map(|(rate, left)| left as f64 / rate),
+                .map(|(rate, remaining)| remaining as f64 / rate),
             elapsed_seconds: state.began.map_or(0.0, since),
             batch: state.batch,
             checkpoint_age_seconds: state.checkpoint.map(since),
@@ -321,7 +322,7 @@ impl Progress {
     }
 
     fn lock(&self) -> MutexGuard<'_, ProgressState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -26,8 +26,8 @@ pub fn elements_of<M: Name>(message: &[u8]) -> Option<usize> {
     elements_in(shape_of::<M>(), message)
 }
 
-/// The same for a message of this shape. Linear in the length: it reads as the decoder does, which
-/// never goes back.
+/// Counts the elements of a message of this shape. Linear in the length: it reads as the decoder
+/// does, which never goes back.
 pub fn elements_in(shape: &MessageShape, mut message: &[u8]) -> Option<usize> {
     let mut sum = 0;
     // None where decoding fails.
@@ -92,7 +92,8 @@ struct Scan {
 }
 
 fn scan(mut rest: &[u8], depth: u32) -> Scan {
-    let (mut sum, mut most) = (0, 0);
+    let mut sum = 0;
+    let mut most = 0;
     while !rest.is_empty() && most.max(sum) <= MOST_ELEMENTS {
         match next(&mut rest, depth) {
             None => {

@@ -18,6 +18,7 @@ pub mod digest;
 mod index;
 mod key;
 mod load;
+mod paging;
 pub mod residue;
 mod storable;
 mod transform;
@@ -36,11 +37,12 @@ pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
 pub use capacity::Capacity;
 pub use diff::{Difference, differences, matched, same};
 pub use index::{places_among, places_between, units_among, units_where};
-pub use key::{UnitKey, collation_class, is_unit, key_columns, operand, unit_column, within};
-pub use load::{
-    Bounds, ByteLimits, KeyRange, Measure, RowLock, WantedColumns, load, load_range, next_units,
-    text_length,
+pub use key::{
+    KeyColumn, UnitKey, collation_class, is_unit, key_columns, operand, unit_column, unit_key,
+    within,
 };
+pub use load::{ByteLimits, KeyRange, RowLock, WantedColumns, load, load_range};
+pub use paging::{Bounds, Measure, UnitPage, UnitSource, next_units, select_units, text_length};
 pub use storable::{Unstorable, flaws, refused_residue, refused_row};
 pub use transform::{Passage, Sifted, Transformed, halves, whole};
 pub use write::{copy_range, insert, replace};
@@ -128,20 +130,21 @@ impl Place {
 pub enum RowsError {
     #[error("cannot read or write the rows of {table}")]
     Rows { table: String, source: SqlError },
-    #[error("cannot read or write what was kept of records in bbs_residue")]
+    #[error("cannot read or write the residue of records in bbs_residue")]
     Residue(#[source] SqlError),
     #[error(
-        "bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept"
+        "bbs_residue has a damaged entry for unit {unit:?}; delete that row to continue without its residue"
     )]
     DamagedResidue { unit: String },
     #[error(
-        "what was kept of unit {unit:?} in bbs_residue does not open; add its key, or delete the entry"
+        "the residue of unit {unit:?} in bbs_residue cannot be decrypted; add its key to `encryption_keys`, or delete its rows there to \
+         continue without it"
     )]
     SealedResidue {
         unit: String,
         source: EncryptionError,
     },
-    #[error("what was kept of {units} units in bbs_residue has more than {limit} bytes")]
+    #[error("the residue of {units} units in bbs_residue has more than {limit} bytes")]
     ResidueTooLarge { units: usize, limit: usize },
     #[error("column {column} of table {table} does not open")]
     Sealed {

@@ -48,7 +48,7 @@ pub enum TrustedKeyError {
     Key { name: String, position: usize },
 }
 
-/// What [`is_catalog_name`] accepts.
+/// The rule of [`is_catalog_name`], for messages.
 pub const NAME_RULE: &str = "write 1 to 64 lower-case letters, digits and `-`, beginning with a letter, as `name` in its catalog.toml";
 
 /// Why the signature of a catalog is not accepted.
@@ -219,7 +219,7 @@ impl TrustedKeys {
                 trusted,
             });
         }
-        let fits = |key| {
+        if !of_this_id.any(|key| {
             minisign::verify(
                 key,
                 &signature,
@@ -229,8 +229,7 @@ impl TrustedKeys {
                 false,
             )
             .is_ok()
-        };
-        if !of_this_id.any(fits) {
+        }) {
             return Err(SignatureError::Altered { name: owned(), id });
         }
         let serial = claimed

@@ -68,24 +68,23 @@ pub async fn serve(
     reload.listen().map_err(no_signals)?;
     tracing::info!(name: "starting", "starting");
     let has_served = AtomicBool::new(false);
-    let announce = |served: &Served| {
-        has_served.store(true, Ordering::Relaxed);
-        announce(served);
-    };
     let control = Control {
         shutdown: shutdown.clone(),
         reload,
     };
-    run(config, level, &control, reloads, announce)
-        .await
-        .map_err(|error| {
-            // What fails once the host was requested to end belongs to its end.
-            if has_served.load(Ordering::Relaxed) || shutdown.is_requested() {
-                HostFailure::Service(error)
-            } else {
-                HostFailure::Start(error)
-            }
-        })?;
+    run(config, level, &control, reloads, |served| {
+        has_served.store(true, Ordering::Relaxed);
+        announce(served);
+    })
+    .await
+    .map_err(|error| {
+        // What fails once the host was requested to end belongs to its end.
+        if has_served.load(Ordering::Relaxed) || shutdown.is_requested() {
+            HostFailure::Service(error)
+        } else {
+            HostFailure::Start(error)
+        }
+    })?;
     tracing::info!(name: "exited", "the host has ended as requested");
     Ok(())
 }

@@ -227,7 +227,7 @@ struct Inner {
     clock: Arc<dyn Clock>,
     access: Arc<RwLock<TableAccess>>,
     /// For readers that are kept while a client receives a list.
-    kept: Arc<Semaphore>,
+    kept_readers: Arc<Semaphore>,
     left_out: AtomicU64,
     unreadable: unreadable::Noted,
 }
@@ -242,7 +242,7 @@ pub struct KeptReader {
 #[derive(Debug)]
 pub struct Switch {
     access: OwnedRwLockWriteGuard<TableAccess>,
-    _kept: OwnedSemaphorePermit,
+    _permits: OwnedSemaphorePermit,
 }
 
 impl Deref for Switch {
@@ -282,7 +282,7 @@ impl Store {
         clock: Arc<dyn Clock>,
         access: TableAccess,
     ) -> Self {
-        let kept = Arc::new(Semaphore::new(most_kept(&database) as usize));
+        let kept_readers = Arc::new(Semaphore::new(most_kept(&database) as usize));
         let access = Arc::new(RwLock::new(access));
         Self(Arc::new(Inner {
             database,
@@ -290,7 +290,7 @@ impl Store {
             keyring,
             clock,
             access,
-            kept,
+            kept_readers,
             left_out: AtomicU64::new(0),
             unreadable: unreadable::Noted::default(),
         }))
@@ -300,26 +300,26 @@ impl Store {
     /// until the guard is dropped. For a cut-over, which replaces the tables and the way of access.
     /// First for the readers that are kept, during which others go on.
     pub async fn switch(&self) -> Switch {
-        let kept = Arc::clone(&self.0.kept)
+        let permits = Arc::clone(&self.0.kept_readers)
             .acquire_many_owned(most_kept(&self.0.database))
             .await;
         let access = Arc::clone(&self.0.access).write_owned().await;
         Switch {
             access,
-            _kept: kept.expect("the semaphore is never closed"),
+            _permits: permits.expect("the semaphore is never closed"),
         }
     }
 
     /// The right to keep a reader, if it is free.
     pub fn try_keep_reader(&self) -> Option<KeptReader> {
-        let permit = Arc::clone(&self.0.kept).try_acquire_owned().ok()?;
+        let permit = Arc::clone(&self.0.kept_readers).try_acquire_owned().ok()?;
         Some(KeptReader { _permit: permit })
     }
 
     /// Waits for the right to keep a reader. To be called without a reader, which others may need,
     /// or a switch.
     pub async fn keep_reader(&self) -> KeptReader {
-        let permit = Arc::clone(&self.0.kept).acquire_owned().await;
+        let permit = Arc::clone(&self.0.kept_readers).acquire_owned().await;
         KeptReader {
             _permit: permit.expect("the semaphore is never closed"),
         }
@@ -344,7 +344,8 @@ impl Store {
         self.0.left_out.load(Ordering::Relaxed)
     }
 
-    /// The same for any two keys of ASCII text that the database may treat as equal.
+    /// A form of a key that is equal for any two keys of ASCII text that the database may treat as
+    /// equal.
     pub fn lock_class<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
         match self.0.database.dialect() {
             Dialect::Sqlite | Dialect::Postgres => Cow::Borrowed(key),

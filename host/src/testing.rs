@@ -1,5 +1,5 @@
-//! What the tests and benchmarks in `tests/` use of the host, by module. Everything else is
-//! private, so that the compiler reports what is no longer used.
+//! The items of the host that the tests and benchmarks in `tests/` use, by module. Everything else
+//! is private, so that the compiler reports what is no longer used.
 
 /// The admin socket's client.
 pub mod admin {
@@ -57,9 +57,10 @@ pub mod http {
 /// Key rotation.
 pub mod keys {
     pub use crate::keys::{
-        KeyColumn, KeysError, LabelCounts, Rotated, RotationContext, SealedScope, SealedTable,
-        begin, check, rotate, status, verify,
+        KeysError, LabelCounts, Rotated, RotationContext, SealedScope, SealedTable, begin, check,
+        rotate, status, verify,
     };
+    pub use crate::rows::KeyColumn;
 }
 
 /// Layouts, manifests and columns.

@@ -44,7 +44,7 @@ pub enum TlsError {
         .path.display()
     )]
     OldVersion { path: PathBuf, version: u32 },
-    #[error("an authority in {} cannot be used; have it made again", .path.display())]
+    #[error("a CA certificate in {} is not valid; replace it by one in PEM format", .path.display())]
     Authority {
         path: PathBuf,
         source: rustls::Error,

@@ -1,6 +1,6 @@
 //! Compiles the .proto files, with every `string` as `bytes`: Go's clients neither check nor
 //! guarantee UTF-8, and one invalid field must not make a whole message unreadable. Generates also
-//! the shapes of the messages.
+//! the shapes of the messages, and the numbers of their fields.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,26 +23,35 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for file in &mut descriptors.file {
         file.message_type.iter_mut().for_each(strings_as_bytes);
     }
-    let shapes = Path::new(&std::env::var("OUT_DIR")?).join("shapes.rs");
-    std::fs::write(shapes, shapes_of(&descriptors))?;
+    let out = std::env::var("OUT_DIR")?;
+    let messages = messages_of(&descriptors);
+    std::fs::write(Path::new(&out).join("shapes.rs"), shapes_of(&messages))?;
+    std::fs::write(Path::new(&out).join("fields.rs"), fields_of(&messages))?;
     prost_build::Config::new()
         .enable_type_names()
         .compile_fds(descriptors)?;
     Ok(())
 }
 
-/// The source of a shape for each message: a static, and its entry in a list that is sorted by the
-/// full names.
-fn shapes_of(descriptors: &FileDescriptorSet) -> String {
+/// Messages by their full names, such as `.models.Task`.
+type Messages<'a> = BTreeMap<String, &'a DescriptorProto>;
+
+fn messages_of(descriptors: &FileDescriptorSet) -> Messages<'_> {
     let mut messages = BTreeMap::new();
     for file in &descriptors.file {
         file.message_type
             .iter()
             .for_each(|message| collect(message, &format!(".{}", file.package()), &mut messages));
     }
+    messages
+}
+
+/// The source of a shape for each message: a static, and its entry in a list that is sorted by the
+/// full names.
+fn shapes_of(messages: &Messages<'_>) -> String {
     let numbers: BTreeMap<&String, usize> = messages.keys().zip(0..).collect();
     let (mut statics, mut list) = (String::new(), String::new());
-    for (name, message) in &messages {
+    for (name, message) in messages {
         let number = numbers[name];
         let field = |field: &FieldDescriptorProto| match field.r#type() {
             Type::Bytes => Some(format!("({}, FieldShape::Text)", field.number())),
@@ -69,11 +78,54 @@ fn shapes_of(descriptors: &FileDescriptorSet) -> String {
     )
 }
 
-fn collect<'a>(
-    message: &'a DescriptorProto,
-    outer: &str,
-    messages: &mut BTreeMap<String, &'a DescriptorProto>,
-) {
+/// The source of a constant for each field, in a module for each message: those of Diego's at the
+/// root, others in a module for their package.
+fn fields_of(messages: &Messages<'_>) -> String {
+    let mut packages = BTreeMap::<&str, String>::new();
+    for (name, message) in messages {
+        let (package, name) = name[1..].split_once('.').expect("a message in a package");
+        let constants = message.field.iter().map(|field| {
+            let name = field.name().to_uppercase();
+            format!("    pub const {name}: u32 = {};\n", field.number())
+        });
+        *packages.entry(package).or_default() += &format!(
+            "pub mod {} {{\n{}}}\n",
+            snake_case(name),
+            constants.collect::<String>()
+        );
+    }
+    let modules = packages
+        .into_iter()
+        .map(|(package, modules)| match package {
+            "models" => modules,
+            _ => format!("pub mod {package} {{\n{modules}}}\n"),
+        });
+    modules.collect()
+}
+
+/// The name of a message as that of a module: `desired_lrps_request` for `DesiredLRPsRequest`.
+fn snake_case(name: &str) -> String {
+    let letters: Vec<char> = name.chars().filter(|letter| *letter != '.').collect();
+    let mut snake = String::new();
+    for (at, letter) in letters.iter().enumerate() {
+        let ends_abbreviation = match letters[at + 1..] {
+            // The plural of an abbreviation.
+            ['s'] => false,
+            ['s', next, ..] | [next, ..] => next.is_lowercase(),
+            [] => false,
+        };
+        let begins_word = at > 0
+            && letter.is_uppercase()
+            && (letters[at - 1].is_lowercase() || ends_abbreviation);
+        if begins_word {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+fn collect<'a>(message: &'a DescriptorProto, outer: &str, messages: &mut Messages<'a>) {
     let name = format!("{outer}.{}", message.name());
     message
         .nested_type

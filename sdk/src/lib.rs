@@ -26,6 +26,9 @@ pub mod wire;
 #[doc(hidden)]
 #[cfg(target_family = "wasm")]
 pub use glue::{migration as migration_glue, translator as translator_glue};
+/// The crate that derives the messages of [residue](Unit::decode_residue).
+pub use prost;
+
 pub use manifest::{Access, Direction, Manifest, Write};
 pub use migration::{Migration, Refused, Run};
 pub use schema::{Column, Index, Table};

@@ -1,28 +1,30 @@
 //! The trait that an author implements for a translator: the older API in terms of the next newer
 //! one. Independent of transport and paging: a call takes and returns bytes.
 
-/// A translator between two neighbouring versions of the API.
+/// A translator between two neighbouring versions of the API. Its manifest declares each method with
+/// its conversion; the other functions dispatch by that, and are implemented only by a translator
+/// whose methods are not known in advance.
 pub trait Translator {
     /// The declarations of the translator. Has to return the same value each time.
     fn manifest() -> TranslatorManifest;
 
-    /// Answers a method of the older API by calling the newer one once, several times, or not at
-    /// all.
+    /// Answers a method of the older API, by default [as it is declared](TranslatorManifest::call).
     ///
     /// # Errors
     /// If there is no answer; an error that the client should see is an ordinary response.
-    fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault>;
+    fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
+        Self::manifest().call(method, request, next)
+    }
 
     /// The events that subscribers of one of its [event streams](TranslatorManifest::event_stream)
-    /// receive for an operation, in order. Called once for all subscribers. By default the newer
-    /// API's.
+    /// receive for an operation, in order. Called once for all subscribers. By default [as they are
+    /// declared](TranslatorManifest::convert_events).
     ///
     /// # Errors
     /// If the operation cannot be translated. The streams of all subscribers of the method end, and
     /// they connect again.
     fn events(method: &str, operation: Operation) -> Result<Vec<Event>, Fault> {
-        let _ = method;
-        Ok(operation.events)
+        Self::manifest().convert_events(method, operation)
     }
 }
 
@@ -91,7 +93,7 @@ pub enum Verb {
 }
 
 /// What a method answers with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// One message.
     Message,
@@ -99,52 +101,85 @@ pub enum Answer {
     Pages,
     /// Server-sent events: those of this method of the newer version, through
     /// [`Translator::events`].
-    Events(String),
+    Events(&'static str),
+}
+
+/// A conversion of the request of an older method into that of the newer one.
+pub type ConvertRequest = fn(&[u8]) -> Result<Vec<u8>, Fault>;
+
+/// A conversion of the answer of a newer method, or of a page of it, into that of the older one.
+pub type ConvertAnswer = fn(Vec<u8>) -> Result<Vec<u8>, Fault>;
+
+/// A function that answers a request by calling the newer version once, several times, or not at
+/// all.
+pub type Handler = fn(&[u8], &dyn Next) -> Result<Vec<u8>, Fault>;
+
+/// A function that makes the older version's events of an operation, in order.
+pub type ConvertEvents = fn(Operation) -> Result<Vec<Event>, Fault>;
+
+/// A call of one method of the newer version.
+#[derive(Debug, Clone, Copy)]
+struct NewerCall {
+    method: &'static str,
+    /// `None` passes the request as it is.
+    request: Option<ConvertRequest>,
+    /// `None` returns the answer as it is.
+    answer: Option<ConvertAnswer>,
+}
+
+/// The way from a method to the newer version.
+#[derive(Debug, Clone, Copy)]
+enum Conversion {
+    Newer(NewerCall),
+    Handler(Handler),
+    /// `None` for the newer version's events as they are.
+    Events(Option<ConvertEvents>),
 }
 
 /// A method of the older API.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Method {
     /// The name, with the revision if there is one, such as `ListDesiredLRPs_0_9`.
-    pub name: String,
+    pub name: &'static str,
     /// The verb of its requests.
     pub verb: Verb,
     /// The path below the root of its version, such as `things/list` for `/v0.9/things/list`. With
     /// `/v1/` in front, it is answered without a version too, as Diego's clients call it.
-    pub path: String,
+    pub path: &'static str,
     /// What it answers with.
     pub answer: Answer,
+    conversion: Conversion,
 }
 
 /// The declarations of a translator.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct TranslatorManifest {
     /// The version that its clients use.
     pub serves: ApiVersion,
     /// The newer version in terms of which it is written; for a side shape, the same version.
     pub onto: ApiVersion,
     /// The name of the side shape that its clients use; `None` for a version of the line.
-    pub side: Option<String>,
+    pub side: Option<&'static str>,
     /// Lower-case words joined by `-`.
-    pub name: String,
+    pub name: &'static str,
     /// One line for operators.
-    pub summary: String,
+    pub summary: &'static str,
     /// The methods that it answers; all others pass through.
     pub methods: Vec<Method>,
     /// Methods of the newer version that clients of the older one do not have. The translator may
     /// call them.
-    pub hides: Vec<String>,
+    pub hides: Vec<&'static str>,
 }
 
 impl TranslatorManifest {
     /// A manifest without methods.
-    pub fn new(serves: ApiVersion, onto: ApiVersion, name: &str) -> Self {
+    pub fn new(serves: ApiVersion, onto: ApiVersion, name: &'static str) -> Self {
         Self {
             serves,
             onto,
             side: None,
-            name: name.to_owned(),
-            summary: String::new(),
+            name,
+            summary: "",
             methods: Vec::new(),
             hides: Vec::new(),
         }
@@ -152,48 +187,72 @@ impl TranslatorManifest {
 
     /// A manifest without methods of a side shape of a version: what a vendor's clients see, such
     /// as `/v1.1-acme/`. `side` is up to 16 lower-case letters and digits.
-    pub fn side(of: ApiVersion, side: &str, name: &str) -> Self {
+    pub fn side(of: ApiVersion, side: &'static str, name: &'static str) -> Self {
         Self {
-            side: Some(side.to_owned()),
+            side: Some(side),
             ..Self::new(of, of, name)
         }
     }
 
     /// Sets the one-line description for operators.
     #[must_use]
-    pub fn summary(mut self, line: &str) -> Self {
-        self.summary = line.to_owned();
-        self
+    pub fn summary(self, summary: &'static str) -> Self {
+        Self { summary, ..self }
     }
 
-    /// Adds a method that this translator answers at this [path](Method::path).
+    /// Adds a method that this translator answers at this [path](Method::path): without a further
+    /// declaration as the newer version's method of the same name does.
     #[must_use]
-    pub fn method(self, name: &str, path: &str) -> Self {
+    pub fn method(self, name: &'static str, path: &'static str) -> Self {
         self.with(name, path, Answer::Message)
     }
 
-    /// Adds a method that this translator answers with a list, one page at a time, at this
-    /// [path](Method::path).
+    /// Adds a [method](Self::method) that answers with a list, one page at a time.
     #[must_use]
-    pub fn paged_method(self, name: &str, path: &str) -> Self {
+    pub fn paged_method(self, name: &'static str, path: &'static str) -> Self {
         self.with(name, path, Answer::Pages)
     }
 
     /// Adds an event stream at this [path](Method::path): that of method `newer` of the newer
-    /// version, each operation through [`Translator::events`].
+    /// version, each operation through [`events`](Self::events).
     #[must_use]
-    pub fn event_stream(self, name: &str, path: &str, newer: &str) -> Self {
-        self.with(name, path, Answer::Events(newer.to_owned()))
+    pub fn event_stream(self, name: &'static str, path: &'static str, newer: &'static str) -> Self {
+        self.with(name, path, Answer::Events(newer))
     }
 
-    fn with(mut self, name: &str, path: &str, answer: Answer) -> Self {
+    fn with(mut self, name: &'static str, path: &'static str, answer: Answer) -> Self {
+        let conversion = if matches!(answer, Answer::Events(_)) {
+            Conversion::Events(None)
+        } else {
+            Conversion::Newer(NewerCall {
+                method: name,
+                request: None,
+                answer: None,
+            })
+        };
         self.methods.push(Method {
-            name: name.to_owned(),
+            name,
             verb: Verb::Post,
-            path: path.to_owned(),
+            path,
             answer,
+            conversion,
         });
         self
+    }
+
+    fn last(&mut self) -> &mut Method {
+        self.methods
+            .last_mut()
+            .expect("a declaration about a method follows that method")
+    }
+
+    fn newer(&mut self) -> &mut NewerCall {
+        match &mut self.last().conversion {
+            Conversion::Newer(call) => call,
+            Conversion::Handler(_) | Conversion::Events(_) => {
+                panic!("an event stream, or a method with a handler, calls no newer method")
+            }
+        }
     }
 
     /// The method added last is requested by `GET` instead of `POST`.
@@ -202,20 +261,131 @@ impl TranslatorManifest {
     /// If no method was added.
     #[must_use]
     pub fn by_get(mut self) -> Self {
-        self.methods
-            .last_mut()
-            .expect("`by_get` follows a method")
-            .verb = Verb::Get;
+        self.last().verb = Verb::Get;
+        self
+    }
+
+    /// The method added last calls `newer`, a method of the newer version, instead of the one of its
+    /// own name. [`request`](Self::request) and [`answer`](Self::answer) declare what differs
+    /// between the two.
+    ///
+    /// # Panics
+    /// If no method was added, or the last one is an event stream or has a handler.
+    #[must_use]
+    pub fn calls(mut self, newer: &'static str) -> Self {
+        self.newer().method = newer;
+        self
+    }
+
+    /// The method added last takes the place of `newer`: it [calls](Self::calls) that, and
+    /// [hides](Self::hides) it.
+    ///
+    /// # Panics
+    /// If no method was added, or the last one is an event stream or has a handler.
+    #[must_use]
+    pub fn as_newer(self, newer: &'static str) -> Self {
+        self.calls(newer).hides(newer)
+    }
+
+    /// Converts the request of the method added last before the newer one is called.
+    ///
+    /// # Panics
+    /// If no method was added, or the last one is an event stream or has a handler.
+    #[must_use]
+    pub fn request(mut self, convert: ConvertRequest) -> Self {
+        self.newer().request = Some(convert);
+        self
+    }
+
+    /// Converts the answer of the newer method into that of the method added last: each page, if it
+    /// answers with a list.
+    ///
+    /// # Panics
+    /// If no method was added, or the last one is an event stream or has a handler.
+    #[must_use]
+    pub fn answer(mut self, convert: ConvertAnswer) -> Self {
+        self.newer().answer = Some(convert);
+        self
+    }
+
+    /// Answers the method added last by a function that calls the newer version once, several times,
+    /// or not at all.
+    ///
+    /// # Panics
+    /// If no method was added, or the last one is an event stream.
+    #[must_use]
+    pub fn handler(mut self, handler: Handler) -> Self {
+        self.newer();
+        self.last().conversion = Conversion::Handler(handler);
+        self
+    }
+
+    /// Converts the operations of the event stream added last into the older version's events.
+    ///
+    /// # Panics
+    /// If no method was added, or the last one is no event stream.
+    #[must_use]
+    pub fn events(mut self, convert: ConvertEvents) -> Self {
+        match &mut self.last().conversion {
+            Conversion::Events(events) => *events = Some(convert),
+            Conversion::Newer(_) | Conversion::Handler(_) => {
+                panic!("`events` follows an event stream")
+            }
+        }
         self
     }
 
     /// Hides a method of the newer version from clients of the older one. The translator may call
     /// it.
     #[must_use]
-    pub fn hides(mut self, name: &str) -> Self {
-        self.hides.push(name.to_owned());
+    pub fn hides(mut self, name: &'static str) -> Self {
+        self.hides.push(name);
         self
     }
+
+    /// Answers a method as it is declared.
+    ///
+    /// # Errors
+    /// If the method is not declared, or only as an event stream; errors of its conversions and of
+    /// the newer version.
+    pub fn call(&self, method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
+        match self.declared(method)? {
+            Conversion::Newer(call) => {
+                let converted = call.request.map(|convert| convert(request)).transpose()?;
+                let answer = next.call(call.method, converted.as_deref().unwrap_or(request))?;
+                match call.answer {
+                    Some(convert) => convert(answer),
+                    None => Ok(answer),
+                }
+            }
+            Conversion::Handler(handler) => handler(request, next),
+            Conversion::Events(_) => Err(undeclared(method)),
+        }
+    }
+
+    /// The events of a stream for an operation, as the stream is declared.
+    ///
+    /// # Errors
+    /// If no event stream of this name is declared; errors of its conversion.
+    pub fn convert_events(&self, method: &str, operation: Operation) -> Result<Vec<Event>, Fault> {
+        match self.declared(method)? {
+            Conversion::Events(Some(convert)) => convert(operation),
+            Conversion::Events(None) => Ok(operation.events),
+            Conversion::Newer(_) | Conversion::Handler(_) => Err(undeclared(method)),
+        }
+    }
+
+    fn declared(&self, name: &str) -> Result<Conversion, Fault> {
+        self.methods
+            .iter()
+            .find(|method| method.name == name)
+            .map(|method| method.conversion)
+            .ok_or_else(|| undeclared(name))
+    }
+}
+
+fn undeclared(method: &str) -> Fault {
+    Fault::new(format!("{method} is not declared"))
 }
 
 /// An event as a subscriber receives it.
@@ -251,67 +421,4 @@ pub struct Operation {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Echo;
-
-    impl Translator for Echo {
-        fn manifest() -> TranslatorManifest {
-            TranslatorManifest::new(ApiVersion::new(0, 9), ApiVersion::new(0, 10), "echo")
-                .summary("Answers what it is asked")
-                .method("Echo_0_9", "echo")
-                .paged_method("List_0_9", "list")
-                .hides("Newer")
-        }
-
-        fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
-            match method {
-                "Echo_0_9" => next.call("Echo", request),
-                other => Err(Fault::new(format!("no method {other}"))),
-            }
-        }
-    }
-
-    #[test]
-    fn closure_is_a_next_version() {
-        let next = |method: &str, request: &[u8]| Ok([method.as_bytes(), request].concat());
-        assert_eq!(Echo::call("Echo_0_9", b"!", &next), Ok(b"Echo!".to_vec()));
-        assert_eq!(
-            Echo::call("Other", b"", &next),
-            Err(Fault::new("no method Other"))
-        );
-    }
-
-    #[test]
-    fn events_pass_through_by_default() {
-        let events = vec![Event {
-            name: "e".into(),
-            payload: vec![1],
-            cells: None,
-        }];
-        let operation = Operation {
-            changes: vec![],
-            events: events.clone(),
-        };
-        assert_eq!(Echo::events("Events", operation), Ok(events));
-    }
-
-    #[test]
-    fn get_is_of_the_method_added_last() {
-        let manifest = Echo::manifest()
-            .event_stream("Events_0_9", "events", "Events")
-            .by_get();
-        let methods: Vec<_> = manifest
-            .methods
-            .iter()
-            .map(|method| (method.verb, method.answer.clone()))
-            .collect();
-        let expected = [
-            (Verb::Post, Answer::Message),
-            (Verb::Post, Answer::Pages),
-            (Verb::Get, Answer::Events("Events".to_owned())),
-        ];
-        assert_eq!(methods, expected);
-    }
-}
+mod tests;

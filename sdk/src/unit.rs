@@ -6,6 +6,8 @@ pub(crate) mod draft;
 
 use std::cell::RefCell;
 
+use prost::Message;
+
 use self::draft::{Draft, Pending, Plan, Slot};
 use crate::columns::{ColumnValue, NEW_ROW};
 use crate::manifest::Direction;
@@ -139,6 +141,32 @@ impl<'b> Unit<'b> {
         }
         *self.left.borrow_mut() = Some(residue);
         Ok(())
+    }
+
+    /// The [residue](Self::residue) as a message.
+    ///
+    /// # Errors
+    /// If it cannot be decoded.
+    pub fn decode_residue<R: Message + Default>(&self) -> Result<Option<R>, Refused> {
+        let refused = |error: &dyn std::fmt::Display| {
+            Refused::new(format!("the residue cannot be read: {error}"))
+        };
+        let Some(residue) = self.found else {
+            return Ok(None);
+        };
+        // Names the byte at fault, which the decoder does not.
+        crate::wire::check(residue).map_err(|error| refused(&error))?;
+        R::decode(residue)
+            .map(Some)
+            .map_err(|error| refused(&error))
+    }
+
+    /// Sets a message as the [residue](Self::set_residue) for the opposite direction.
+    ///
+    /// # Errors
+    /// If the manifest does not declare residue.
+    pub fn encode_residue(&self, residue: &impl Message) -> Result<(), Refused> {
+        self.set_residue(residue.encode_to_vec())
     }
 
     fn table(&self, name: &str) -> Result<usize, Refused> {
@@ -336,6 +364,39 @@ impl<'u> Row<'u> {
     /// See [`Row`].
     pub fn set_null(&self, column: &str) -> Result<(), Refused> {
         self.set(column, None, |_| Pending::Null)
+    }
+
+    /// Writes a text column, or NULL to it.
+    ///
+    /// # Errors
+    /// See [`Row`].
+    pub fn set_bytes_or_null(&self, column: &str, value: Option<&[u8]>) -> Result<(), Refused> {
+        match value {
+            Some(value) => self.set_bytes(column, value),
+            None => self.set_null(column),
+        }
+    }
+
+    /// Writes an integer column of either width, or NULL to it.
+    ///
+    /// # Errors
+    /// See [`Row`].
+    pub fn set_integer_or_null(&self, column: &str, value: Option<i64>) -> Result<(), Refused> {
+        match value {
+            Some(value) => self.set_integer(column, value),
+            None => self.set_null(column),
+        }
+    }
+
+    /// Writes a boolean column, or NULL to it.
+    ///
+    /// # Errors
+    /// See [`Row`].
+    pub fn set_boolean_or_null(&self, column: &str, value: Option<bool>) -> Result<(), Refused> {
+        match value {
+            Some(value) => self.set_boolean(column, value),
+            None => self.set_null(column),
+        }
     }
 
     /// Removes the row.

@@ -272,6 +272,37 @@ pub fn get_all(message: &[u8], number: u32) -> Result<Vec<Field<'_>>, WireError>
         .collect())
 }
 
+/// Returns the value of a length-delimited field; empty if there is none, as in an encoded message
+/// that leaves out empty values.
+///
+/// # Errors
+/// If the message cannot be parsed, or the field has another wire type.
+pub fn get_bytes(message: &[u8], number: u32) -> Result<&[u8], WireError> {
+    get(message, number)?.map_or(Ok(b""), |field| field.bytes())
+}
+
+/// Returns the value of a varint field; 0 if there is none, as in an encoded message that leaves
+/// out zeros.
+///
+/// # Errors
+/// If the message cannot be parsed, or the field has another wire type.
+pub fn get_varint(message: &[u8], number: u32) -> Result<u64, WireError> {
+    get(message, number)?.map_or(Ok(0), |field| field.varint())
+}
+
+/// Returns an embedded message, concatenated if it occurs in several parts.
+///
+/// # Errors
+/// If the message cannot be parsed, or a part has another wire type.
+pub fn get_message(message: &[u8], number: u32) -> Result<Option<Vec<u8>>, WireError> {
+    let parts = get_all(message, number)?;
+    let mut whole = Vec::new();
+    for part in &parts {
+        whole.extend_from_slice(part.bytes()?);
+    }
+    Ok((!parts.is_empty()).then_some(whole))
+}
+
 /// Returns the message without the fields with this number.
 ///
 /// # Errors

@@ -91,8 +91,10 @@ async fn main() {
             }
         }
         if let Ok(url) = std::env::var("BBS_BENCH_URL") {
-            let file = |name| std::env::var_os(name).map(PathBuf::from);
-            let tls = tls_files(["BBS_BENCH_CA", "BBS_BENCH_CERT", "BBS_BENCH_KEY"].map(file));
+            let tls = tls_files(
+                ["BBS_BENCH_CA", "BBS_BENCH_CERT", "BBS_BENCH_KEY"]
+                    .map(|name| std::env::var_os(name).map(PathBuf::from)),
+            );
             let pid = std::env::var("BBS_BENCH_PID")
                 .ok()
                 .map(|pid| pid.parse().expect("BBS_BENCH_PID is a number"));
@@ -109,7 +111,8 @@ async fn main() {
 
 /// Measures this host as the other BBS is measured: with mutual TLS, Locket, and an auctioneer.
 async fn as_part_of_a_diego(kind: Kind, size: u64, clients: usize) {
-    let (server, diego) = (BenchServer::new(kind), StubDiego::start().await);
+    let server = BenchServer::new(kind);
+    let diego = StubDiego::start().await;
     let installation = diego.around(Installation::on(server.database(), &modules::modules()));
     let interval = std::env::var("BBS_BENCH_CONVERGE").unwrap_or_else(|_| "1h".to_owned());
     let installation = installation.set("converge_repeat_interval", interval);
@@ -225,7 +228,7 @@ impl Load {
         .await;
         let converged = AtomicU64::new(0);
         let count = &converged;
-        let gone = |at| async move {
+        self.many("remove instances", 0..rows, |at| async move {
             match self
                 .bbs
                 .error(
@@ -240,8 +243,8 @@ impl Load {
                 }
                 Some(error) => panic!("actual_lrps/remove: {error:?}"),
             }
-        };
-        self.many("remove instances", 0..rows, gone).await;
+        })
+        .await;
         let converged = converged.into_inner();
         if converged > 0 {
             println!("  {converged} of these had been removed by convergence");
@@ -254,7 +257,8 @@ impl Load {
         let mut times = Histogram::<u64>::new(3).expect("three digits");
         let count = of.end - of.start;
         self.bbs.forget_peak();
-        let (began, processor) = (Instant::now(), self.bbs.processor_seconds());
+        let began = Instant::now();
+        let processor = self.bbs.processor_seconds();
         let timed = stream::iter(of).map(|at| {
             let call = call(at);
             async {
@@ -280,7 +284,8 @@ impl Load {
         let processor = processor.map_or_else(String::new, |seconds| {
             format!("cpu {:>4.0} us   ", seconds / count as f64 * 1e6)
         });
-        let (p50, p99) = (at(0.5), at(0.99));
+        let p50 = at(0.5);
+        let p99 = at(0.99);
         println!(
             "  {what:<24}{rate:>9.0} /s   p50 {p50:>8.2} ms   p99 {p99:>8.2} ms   {processor}{}",
             self.bbs.peak()
@@ -290,7 +295,8 @@ impl Load {
     /// Times a list of all records, read as a stream to its end.
     async fn lists(&self, what: &str, method: &str) {
         self.bbs.forget_peak();
-        let (mut best, mut bytes) = (Duration::MAX, 0);
+        let mut best = Duration::MAX;
+        let mut bytes = 0;
         for _ in 0..WHOLE_LISTS {
             let began = Instant::now();
             bytes = self.bbs.list(method, Vec::new()).await;

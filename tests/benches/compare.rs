@@ -138,7 +138,7 @@ impl Build {
     }
 }
 
-/// What the slices of one kind of call took, of the other build and of this one.
+/// Times of the slices of one kind of call, of the other build and of this one.
 #[derive(Default)]
 struct Slices {
     of: [Vec<Spent>; 2],
@@ -150,7 +150,7 @@ struct Slices {
 #[derive(Debug, Clone, Copy)]
 struct Spent {
     time: f64,
-    /// Of the host's process, in user and kernel mode.
+    /// Processor time of the host's process, in user and kernel mode.
     processor: f64,
 }
 
@@ -380,7 +380,8 @@ async fn spent(bbs: &BenchClient, work: impl AsyncFnOnce()) -> Spent {
         bbs.processor_seconds()
             .expect("the processor time of the host can be read")
     };
-    let (began, before) = (Instant::now(), processor());
+    let began = Instant::now();
+    let before = processor();
     work().await;
     Spent {
         time: began.elapsed().as_secs_f64(),

@@ -96,7 +96,8 @@ fn load() {
 fn median(mut call: impl FnMut()) -> Duration {
     let mut rounds: Vec<Duration> = (0..ROUNDS)
         .map(|_| {
-            let (begin, mut calls) = (Instant::now(), 0);
+            let begin = Instant::now();
+            let mut calls = 0;
             while begin.elapsed() < ROUND {
                 call();
                 calls += 1;

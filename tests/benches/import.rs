@@ -36,7 +36,8 @@ async fn main() {
     let rows: u32 =
         std::env::var("BBS_BENCH_ROWS").map_or(200_000, |rows| rows.parse().expect("a number"));
     let etcd = Etcd::start().await;
-    let (version, mut written) = (stores::version(1_442_529_338, 1_442_529_338), 0);
+    let version = stores::version(1_442_529_338, 1_442_529_338);
+    let mut written = 0;
     for rows in [rows / 10, rows] {
         let began = Instant::now();
         etcd.put_all((written..rows).flat_map(leaves)).await;

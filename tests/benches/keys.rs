@@ -42,13 +42,15 @@ fn keys(active: &str) -> Keyring {
 }
 
 fn table(name: &str, key: &[(&str, Encoding)], columns: &[&str]) -> SealedTable {
-    let column = |(name, encoding): &(&str, Encoding)| KeyColumn {
-        name: (*name).to_owned(),
-        encoding: *encoding,
-    };
     SealedTable {
         name: name.to_owned(),
-        key: key.iter().map(column).collect(),
+        key: key
+            .iter()
+            .map(|(name, encoding)| KeyColumn {
+                name: (*name).to_owned(),
+                encoding: *encoding,
+            })
+            .collect(),
         columns: columns.iter().map(|name| (*name).to_owned()).collect(),
     }
 }
@@ -135,17 +137,16 @@ async fn measure(kind: Kind, rows: usize) {
 async fn own_update(server: &Server, table: &SealedTable) -> Duration {
     // SQLite has no REVERSE, and rewrites a row even if its values do not change.
     let sqlite = server.database.dialect() == Dialect::Sqlite;
-    let other = |name: &String| {
-        if sqlite {
-            format!("{name} = {name} || ''")
-        } else {
-            format!("{name} = REVERSE({name})")
-        }
-    };
     let sets = table
         .columns
         .iter()
-        .map(other)
+        .map(|name| {
+            if sqlite {
+                format!("{name} = {name} || ''")
+            } else {
+                format!("{name} = REVERSE({name})")
+            }
+        })
         .collect::<Vec<_>>()
         .join(", ");
     let began = Instant::now();
@@ -164,7 +165,6 @@ fn context(server: &Server, tables: Vec<SealedTable>) -> RotationContext {
         scope: SealedScope {
             data_version: fixture::VERSION,
             tables,
-            replays: None,
         },
         progress: server.progress.clone(),
         throttle: Throttle::default(),

@@ -112,7 +112,8 @@ async fn table(server: &BenchServer, catalog: &BenchCatalog, rows: u64, verbose:
         chain = again;
     }
     let layers = subject.migrate(catalog, &catalog.three, &versions).await;
-    let (kind, s) = (server.kind.name(), Duration::as_secs_f64);
+    let kind = server.kind.name();
+    let s = Duration::as_secs_f64;
     if verbose {
         println!("{kind}, {rows} desired LRPs, {} modules", versions.len());
         println!("  INSERT … SELECT    {:8.2} s", s(&own));
@@ -195,7 +196,8 @@ async fn definitions(server: &BenchServer, catalog: &BenchCatalog, rows: u64) {
     let mut own = subject.insert_select(catalog).await;
     let filled = subject.migrate(catalog, &[], &[catalog.newest]).await;
     own = own.min(subject.insert_select(catalog).await);
-    let (kind, s) = (server.kind.name(), Duration::as_secs_f64);
+    let kind = server.kind.name();
+    let s = Duration::as_secs_f64;
     println!("{kind}, {rows} desired LRPs with an instance each: ids of definitions");
     println!("  INSERT … SELECT    {:8.2} s", s(&own));
     println!(
@@ -239,7 +241,8 @@ async fn inserted(server: &BenchServer, catalog: &BenchCatalog, rows: u64) {
     };
     let above = faster(0, 2);
     let below = faster(1, 3);
-    let (kind, s) = (server.kind.name(), Duration::as_secs_f64);
+    let kind = server.kind.name();
+    let s = Duration::as_secs_f64;
     println!(
         "{kind}, {rows} desired LRPs with an instance each: a module that rewrites a column, and ids of definitions"
     );
@@ -261,9 +264,11 @@ async fn inserted(server: &BenchServer, catalog: &BenchCatalog, rows: u64) {
 
 /// Doubles the rows until the disk or [`PATIENCE`] is exhausted.
 async fn upward(server: &BenchServer, catalog: &BenchCatalog, from: u64) {
-    let (mut rows, mut measured) = (from, Vec::new());
+    let mut rows = from;
+    let mut measured = Vec::new();
     let why = loop {
-        let (needed, free) = (rows * 4_700 * SPACE, free_bytes());
+        let needed = rows * 4_700 * SPACE;
+        let free = free_bytes();
         if needed > free {
             break format!(
                 "the disk: {rows} records need {} GB, {} GB are free",
@@ -308,7 +313,8 @@ async fn chain(server: &BenchServer, catalog: &BenchCatalog, rows: u64) {
         seconds.push((length as f64, spent.whole.as_secs_f64()));
     }
     let kind = server.kind.name();
-    let (three, ten) = (seconds[2].1, seconds[9].1);
+    let three = seconds[2].1;
+    let ten = seconds[9].1;
     println!(
         "{kind}, {rows} records: a chain of ten {:.2} x a chain of three (bound 1.3)",
         ten / three

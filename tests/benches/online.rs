@@ -52,10 +52,8 @@ async fn main() {
                 .unwrap_or_else(|_| panic!("{name} is no number"))
         })
     };
-    let (rows, calls) = (
-        number("BBS_BENCH_ROWS", 200_000),
-        number("BBS_BENCH_CALLS", 250),
-    );
+    let rows = number("BBS_BENCH_ROWS", 200_000);
+    let calls = number("BBS_BENCH_CALLS", 250);
     let runs = number("BBS_BENCH_RUNS", 1);
     let settings = Settings {
         clients: 16,

@@ -195,7 +195,8 @@ impl Bench {
             .await;
         let desire = post("v1/desired_lrp/desire.r2");
         let start_route = post("v1/actual_lrps/start.r1");
-        let (desire, start_route) = (&desire, &start_route);
+        let desire = &desire;
+        let start_route = &start_route;
         let calls = stream::iter(0..self.rows).map(|at| async move {
             self.call(desire, requests::desire(at)).await;
             self.call(start_route, start(at)).await;

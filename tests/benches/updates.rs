@@ -39,7 +39,7 @@ use subject::{BenchServer, kinds};
 
 /// Calls at once.
 const CLIENTS: usize = 32;
-/// Of a rep.
+/// Interval at which a rep synchronises.
 const SYNC_INTERVAL: Duration = Duration::from_secs(30);
 
 #[tokio::main]
@@ -64,7 +64,7 @@ async fn main() {
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     lrps: usize,
-    /// Of each LRP.
+    /// Instances of each LRP.
     instances: usize,
     cells: usize,
 }
@@ -78,7 +78,9 @@ async fn measure(
     }: Scale,
 ) {
     let server = BenchServer::new(kind);
-    let (trust, locket, trace) = (Trust::new(), Locket::start(), Trace::default());
+    let trust = Trust::new();
+    let locket = Locket::start();
+    let trace = Trace::default();
     let auctioneer = Auctioneer::start(&trust);
     let in_flight = std::env::var("BBS_BENCH_IN_FLIGHT").unwrap_or_else(|_| "10%".to_owned());
     let installation = installation(&server.database(), &trust, &auctioneer, &locket)
@@ -116,7 +118,9 @@ async fn measure(
             of_reps(),
         ]
     };
-    let (began, before, events) = (Instant::now(), requests(), emitter.counts().1);
+    let began = Instant::now();
+    let before = requests();
+    let events = emitter.counts().1;
     each(&guids, async |guid| update(&client, guid).await).await;
     let answered = began.elapsed();
     while updating(&client).await > lrps {

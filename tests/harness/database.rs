@@ -389,7 +389,7 @@ fn try_administer(
 ) -> Result<Vec<String>, sqlx::Error> {
     let path = format!("{USER}:{PASSWORD}@{address}/{database}");
     // A separate thread and runtime: callers are inside a runtime or outside of one.
-    let work = move || {
+    std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -415,10 +415,9 @@ fn try_administer(
             }
             Ok(found)
         })
-    };
-    std::thread::spawn(work)
-        .join()
-        .expect("the statements run or fail")
+    })
+    .join()
+    .expect("the statements run or fail")
 }
 
 /// Copies a database table by table, with keys, indexes and rows: MySQL has no `CREATE DATABASE ...

@@ -341,14 +341,13 @@ fn owner(recipe: &Recipe) -> Option<(u32, u32)> {
         return None;
     }
     let users = std::fs::read_to_string("/etc/passwd").expect("the list of users");
-    let user = |name: &&str| {
+    let found = recipe.users.iter().find_map(|name| {
         let fields: Vec<_> = users
             .lines()
             .map(|line| line.split(':').collect::<Vec<_>>())
             .find(|line| line[0] == *name)?;
         Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?))
-    };
-    let found = recipe.users.iter().find_map(user);
+    });
     Some(
         found
             .unwrap_or_else(|| panic!("{} needs one of the users {:?}", recipe.name, recipe.users)),

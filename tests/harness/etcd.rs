@@ -56,7 +56,8 @@ fn initialise(folder: &Path, as_user: AsUser<'_>) {
     let mut made = Command::new("mkdir");
     as_user(made.arg(&data));
     output_of(&mut made);
-    let (authority, other) = (Authority::new("etcd"), Authority::new("another"));
+    let authority = Authority::new("etcd");
+    let other = Authority::new("another");
     authority.issue("etcd", VALID).write(&data, "server");
     authority.issue("bbs", VALID).write(&data, "client");
     authority.issue("bbs", EXPIRED).write(&data, "expired");
@@ -255,9 +256,8 @@ impl Etcd {
 
     /// Sets many leaves, in no order.
     pub async fn put_all(&self, leaves: impl IntoIterator<Item = (String, String)>) {
-        let put = async |(key, value): (String, String)| self.put(&key, &value, None).await;
         stream::iter(leaves)
-            .map(put)
+            .map(async |(key, value)| self.put(&key, &value, None).await)
             .buffer_unordered(WRITERS)
             .collect::<()>()
             .await;
@@ -283,7 +283,8 @@ impl Etcd {
     /// Every leaf with its value and the index of its last change, sorted.
     pub async fn everything(&self) -> Vec<(String, String, u64)> {
         let answer = self.answer("/?recursive=true&quorum=true").await;
-        let (mut waiting, mut leaves) = (vec![&answer["node"]], Vec::new());
+        let mut waiting = vec![&answer["node"]];
+        let mut leaves = Vec::new();
         while let Some(node) = waiting.pop() {
             waiting.extend(node["nodes"].as_array().into_iter().flatten());
             if let (Some(key), Some(value)) = (node["key"].as_str(), node["value"].as_str()) {

@@ -43,7 +43,7 @@ impl EventStream {
         Self::requested(super::http_client().post(url), cell_id).await
     }
 
-    /// The same for a stream that is requested by GET.
+    /// Opens a stream that is requested by GET.
     pub async fn get(url: String, cell_id: &str) -> Self {
         Self::requested(super::http_client().get(url), cell_id).await
     }

@@ -116,14 +116,14 @@ impl Cluster {
     }
 
     fn wait_for_size(&self, size: usize) {
-        let is_ready = || {
+        let is_complete = holds_within(PATIENCE, || {
             self.nodes
                 .iter()
                 .filter(|node| is_synced(node.address(), size))
                 .count()
                 == size
-        };
-        if !holds_within(PATIENCE, is_ready) {
+        });
+        if !is_complete {
             let logs: Vec<_> = self.nodes.iter().map(Engine::log).collect();
             panic!(
                 "the cluster does not reach {size} nodes: {}",

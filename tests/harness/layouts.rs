@@ -206,12 +206,16 @@ pub(super) fn spawn_copy(
     server: &Server,
     database: TestDatabase,
 ) {
-    let (online, fence) = (Arc::new(online), server.fence.clone());
+    let online = Arc::new(online);
+    let fence = server.fence.clone();
     let copied = tokio::spawn({
-        let (online, context, fence) = (Arc::clone(&online), context.clone(), fence.clone());
+        let online = Arc::clone(&online);
+        let context = context.clone();
+        let fence = fence.clone();
         async move { online.copy(&context, &fence).await }
     });
-    let (store, api) = (server.store.clone(), Arc::clone(&server.api));
+    let store = server.store.clone();
+    let api = Arc::clone(&server.api);
     let migration = RunningMigration {
         online,
         copied,

@@ -208,7 +208,8 @@ impl Load {
     /// Stops every client after its current call, and merges their reports and models.
     pub async fn stop(mut self) -> (Report, Model) {
         self.stop.send_replace(true);
-        let (mut report, mut model) = (Report::new(), Model::default());
+        let mut report = Report::new();
+        let mut model = Model::default();
         while let Some(client) = self.clients.join_next().await {
             let client = client.expect("a client does not panic");
             report.add(client.report);

@@ -230,7 +230,8 @@ impl ProxyState {
 
 fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
     let first = state.accepted.fetch_add(1, Ordering::SeqCst) % state.targets.len();
-    let (later, sooner) = (&state.targets[..first], &state.targets[first..]);
+    let later = &state.targets[..first];
+    let sooner = &state.targets[first..];
     let mut found = sooner.iter().chain(later).map(TcpStream::connect);
     let server = found
         .find_map(Result::ok)
@@ -245,36 +246,46 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
     }
     streams.extend([client.try_clone()?, server.try_clone()?]);
     drop(streams);
-    let (towards, away) = (Arc::clone(state), Arc::clone(state));
-    let (client_copy, server_copy) = (client.try_clone()?, server.try_clone()?);
+    let towards = Arc::clone(state);
+    let away = Arc::clone(state);
+    let client_copy = client.try_clone()?;
+    let server_copy = server.try_clone()?;
     std::thread::spawn(move || {
         let mut is_recognised = false;
-        let passes = |bytes: &mut [u8]| {
-            (towards.rewrite.to_target)(bytes);
-            is_recognised |= !towards.kept.is_empty()
-                && bytes
-                    .windows(towards.kept.len())
-                    .any(|part| part == towards.kept);
-            if towards.keeps_only.load(Ordering::SeqCst) && !is_recognised {
-                return Passage::Breaks;
-            }
-            if towards.passes(bytes.len()) {
-                Passage::Passes
-            } else {
-                Passage::CutsAll
-            }
-        };
-        pump(client_copy, server_copy, passes, &towards);
+        pump(
+            client_copy,
+            server_copy,
+            |bytes| {
+                (towards.rewrite.to_target)(bytes);
+                is_recognised |= !towards.kept.is_empty()
+                    && bytes
+                        .windows(towards.kept.len())
+                        .any(|part| part == towards.kept);
+                if towards.keeps_only.load(Ordering::SeqCst) && !is_recognised {
+                    return Passage::Breaks;
+                }
+                if towards.passes(bytes.len()) {
+                    Passage::Passes
+                } else {
+                    Passage::CutsAll
+                }
+            },
+            &towards,
+        );
     });
     std::thread::spawn(move || {
         let mut sent = 0;
-        let passes = |bytes: &mut [u8]| {
-            (away.rewrite.to_client)(sent, bytes);
-            sent += bytes.len();
-            away.wait_while_stalled();
-            Passage::Passes
-        };
-        pump(server, client, passes, &away);
+        pump(
+            server,
+            client,
+            |bytes| {
+                (away.rewrite.to_client)(sent, bytes);
+                sent += bytes.len();
+                away.wait_while_stalled();
+                Passage::Passes
+            },
+            &away,
+        );
     });
     Ok(())
 }

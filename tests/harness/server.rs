@@ -283,7 +283,8 @@ impl Server {
             request = request.header(*name, *value);
         }
         let response = request.send().await.unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
         Reply {
             status,
             headers,
@@ -341,16 +342,18 @@ async fn newest_layout(database: &TestDatabase, with_rows: bool) {
 /// The parts of the newest layout that the store reads: limits of text columns, and record
 /// versions.
 fn limits() -> Layout {
-    let column = |(name, kind): &(&str, ColumnType)| Column {
-        name: (*name).to_owned(),
-        kind: *kind,
-        nullable: true,
-        default: None,
-        sealing: Sealing::Plain,
-    };
     let table = |name: &str, columns: &[(&str, ColumnType)]| Table {
         name: name.to_owned(),
-        columns: columns.iter().map(column).collect(),
+        columns: columns
+            .iter()
+            .map(|(name, kind)| Column {
+                name: (*name).to_owned(),
+                kind: *kind,
+                nullable: true,
+                default: None,
+                sealing: Sealing::Plain,
+            })
+            .collect(),
         primary_key: Vec::new(),
         indexes: Vec::new(),
         partition_key: None,

@@ -52,7 +52,6 @@ impl Stored {
             clock: Arc::new(bbs::testing::clock::SystemClock),
             runner: migrate::Runner::default(),
             now_ns: 1_800_000_000_000_000_000,
-            replays: None,
             // Small enough for the fixture to take several batches.
             tuning: Tuning {
                 batch_units: 60,
@@ -151,19 +150,26 @@ impl Stored {
                 .iter()
                 .map(|column| column.name.as_str())
                 .collect();
-            let (columns, key) = (columns.join(", "), table.primary_key.join(", "));
+            let columns = columns.join(", ");
+            let key = table.primary_key.join(", ");
             let statement = format!("SELECT {columns} FROM {name} ORDER BY {key}");
             let rows = reader
                 .fetch(sql(statement))
                 .await
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
-            let read = |row: &Row| {
-                let columns = table.columns.iter().enumerate();
-                columns
-                    .map(|(at, column)| (column.name.clone(), self.text_of(row, at, column)))
-                    .collect()
-            };
-            all.insert(name.clone(), rows.iter().map(read).collect());
+            all.insert(
+                name.clone(),
+                rows.iter()
+                    .map(|row| {
+                        let columns = table.columns.iter().enumerate();
+                        columns
+                            .map(|(at, column)| {
+                                (column.name.clone(), self.text_of(row, at, column))
+                            })
+                            .collect()
+                    })
+                    .collect(),
+            );
         }
         all
     }

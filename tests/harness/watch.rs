@@ -123,7 +123,8 @@ impl Watch {
         let count = self.answers.borrow().count + 1;
         self.answers_after(count).await;
         self.task.abort();
-        let (peak, slowest) = (self.peak_memory_mb(), self.slowest_call());
+        let peak = self.peak_memory_mb();
+        let slowest = self.slowest_call();
         println!("peak memory {peak} MiB, slowest native call {slowest:?}");
         assert!(peak <= PEAK_MEMORY_MB, "peak memory {peak} MiB");
     }
@@ -149,12 +150,13 @@ pub fn children(pid: u32) -> Vec<u32> {
     let lists = threads
         .flatten()
         .flat_map(|thread| std::fs::read_to_string(thread.path().join("children")));
-    let pids = |list: String| {
-        list.split_whitespace()
-            .map(|pid| pid.parse().expect("a number"))
-            .collect::<Vec<_>>()
-    };
-    lists.flat_map(pids).collect()
+    lists
+        .flat_map(|list| {
+            list.split_whitespace()
+                .map(|pid| pid.parse().expect("a number"))
+                .collect::<Vec<_>>()
+        })
+        .collect()
 }
 
 /// Runs a command to its end, and asserts that it and the processes that it starts stayed below the

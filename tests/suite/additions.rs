@@ -1,6 +1,6 @@
-//! What the owner of a database made beside Diego's tables: a migration carries it over, or is
-//! refused before its first write with the statement that removes it. `host/ADDITIONS.md` says
-//! which of the two for each kind.
+//! Objects that the owner of a database made beside Diego's tables: a migration carries each over,
+//! or is refused before its first write with the statement that removes it. `host/ADDITIONS.md`
+//! says which of the two for each kind.
 
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Start};
@@ -39,7 +39,7 @@ fn newest(stored: &Stored) -> u64 {
 struct Object {
     /// The statements that make it.
     made: &'static [&'static str],
-    /// What the refusal calls it.
+    /// Its name in the refusal.
     description: &'static str,
 }
 
@@ -165,7 +165,7 @@ const POSTGRES: &[Object] = &[
     ),
 ];
 
-/// Of MariaDB and MySQL.
+/// Objects of MariaDB and MySQL.
 const MYSQL: &[Object] = &[
     object(
         &[
@@ -290,7 +290,8 @@ on_each_database!(object_that_would_be_lost_refuses_a_migration_until_it_is_remo
 /// statement that they name is all that is needed.
 async fn object_that_would_be_lost_refuses_a_migration_until_it_is_removed(kind: Kind) {
     let stored = with_fixture(kind).await;
-    let (newest, tables) = (newest(&stored), stored.tables().await);
+    let newest = newest(&stored);
+    let tables = stored.tables().await;
     let before = stored.rows(VERSION).await;
     for Object { made, description } in objects(kind) {
         for statement in *made {
@@ -317,10 +318,12 @@ async fn object_that_would_be_lost_refuses_a_migration_until_it_is_removed(kind:
             "{description}"
         );
     }
-    let own = |table: &&String| !table.starts_with("bbs_") || tables.contains(table);
     let after = stored.tables().await;
     assert_eq!(
-        after.iter().filter(own).collect::<Vec<_>>(),
+        after
+            .iter()
+            .filter(|table| !table.starts_with("bbs_") || tables.contains(table))
+            .collect::<Vec<_>>(),
         tables.iter().collect::<Vec<_>>()
     );
     assert_eq!(
@@ -477,10 +480,13 @@ async fn host_says_at_its_start_what_a_drain_would_meet() {
             .contains("a drain could not roll back")
     );
     let mut host = installation.serve();
-    let warned = |line: &String| {
-        line.contains("a drain could not roll back") && line.contains("DROP VIEW op_view")
-    };
-    assert!(host.output().iter().any(warned), "{:#?}", host.output());
+    assert!(
+        host.output().iter().any(|line| {
+            line.contains("a drain could not roll back") && line.contains("DROP VIEW op_view")
+        }),
+        "{:#?}",
+        host.output()
+    );
     stored.execute("DROP VIEW op_view").await;
     assert!(host.terminate().success());
     assert_eq!(installation.data_version(), VERSION);
@@ -490,7 +496,8 @@ on_each_mysql!(migration_that_is_given_up_leaves_nothing);
 /// Setup: a trigger that is made while rows are copied, which is found at the end of the copy.
 async fn migration_that_is_given_up_leaves_nothing(kind: Kind) {
     let stored = with_fixture(kind).await;
-    let (newest, before) = (newest(&stored), definitions(&stored).await);
+    let newest = newest(&stored);
+    let before = definitions(&stored).await;
     let fence = Fence::raise(&stored.context.database).await.unwrap();
     let Start::Follow(online) =
         online::start(&stored.context, &fence, Intent::Up { wanted: newest })
@@ -524,7 +531,8 @@ on_each_mysql!(cut_over_that_cannot_rename_takes_its_version_back);
 /// copy is complete.
 async fn cut_over_that_cannot_rename_takes_its_version_back(kind: Kind) {
     let stored = with_fixture(kind).await;
-    let (newest, before) = (newest(&stored), stored.rows(VERSION).await);
+    let newest = newest(&stored);
+    let before = stored.rows(VERSION).await;
     let fence = Fence::raise(&stored.context.database).await.unwrap();
     let Start::Follow(online) =
         online::start(&stored.context, &fence, Intent::Up { wanted: newest })

@@ -6,6 +6,7 @@ pub(crate) mod answers;
 mod changes;
 mod concurrency;
 mod contention;
+mod crashes;
 mod damage;
 mod evacuation;
 mod framing;
@@ -42,12 +43,14 @@ pub(crate) fn tag(key: &str, value: &str) -> proto::MetricTagEntry {
 }
 
 pub(crate) fn routes(entries: &[(&str, &str)]) -> proto::ProtoRoutes {
-    let entry = |(key, value): &(&str, &str)| proto::RouteEntry {
-        key: (*key).into(),
-        value: (*value).into(),
-    };
     proto::ProtoRoutes {
-        routes: entries.iter().map(entry).collect(),
+        routes: entries
+            .iter()
+            .map(|(key, value)| proto::RouteEntry {
+                key: (*key).into(),
+                value: (*value).into(),
+            })
+            .collect(),
     }
 }
 

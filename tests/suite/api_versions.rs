@@ -1,5 +1,5 @@
-//! What an operator sees and pins of the API: `bbs api versions`, and releases that stand for a
-//! data and an API version.
+//! The API as an operator sees and pins it: `bbs api versions`, and releases that stand for a data
+//! and an API version.
 
 use serde_json::Value;
 

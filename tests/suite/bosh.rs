@@ -166,7 +166,7 @@ fn properties_of_this_release_are_rendered() {
 }
 
 #[test]
-fn missing_and_wrong_properties_are_errors_that_name_the_property() {
+fn missing_properties_are_errors_that_name_the_property() {
     for path in [
         "diego.bbs.ca_cert",
         "diego.bbs.server_cert",
@@ -185,6 +185,10 @@ fn missing_and_wrong_properties_are_errors_that_name_the_property() {
             job.errors()
         );
     }
+}
+
+#[test]
+fn wrong_properties_are_errors_that_name_the_property() {
     for (path, value) in [
         ("diego.bbs.listen_addr", json!("bbs:8889")),
         ("diego.bbs.health_addr", json!("127.0.0.1")),
@@ -232,6 +236,18 @@ fn missing_and_wrong_properties_are_errors_that_name_the_property() {
             job.errors()
         );
     }
+    let job = RenderedJob::render("bbs", &with(all(), "diego.bbs.etcd.client_key", json!("")));
+    assert!(
+        job.errors()
+            .iter()
+            .any(|error| error.contains("diego.bbs.etcd.client_key")),
+        "{:?}",
+        job.errors()
+    );
+}
+
+#[test]
+fn keys_of_one_label_are_an_error() {
     let of_one_label =
         json!([{ "label": "a", "passphrase": "s1" }, { "label": "a", "passphrase": "s2" }]);
     let job = RenderedJob::render(
@@ -241,14 +257,10 @@ fn missing_and_wrong_properties_are_errors_that_name_the_property() {
     let is_named =
         |error: &&str| error.contains("diego.bbs.encryption_keys has two keys of one label: a, a");
     assert!(job.errors().iter().any(is_named), "{:?}", job.errors());
-    let job = RenderedJob::render("bbs", &with(all(), "diego.bbs.etcd.client_key", json!("")));
-    assert!(
-        job.errors()
-            .iter()
-            .any(|error| error.contains("diego.bbs.etcd.client_key")),
-        "{:?}",
-        job.errors()
-    );
+}
+
+#[test]
+fn wrong_properties_of_an_errand_are_errors_that_name_the_property() {
     for (properties, part) in [
         (
             json!({ "bbs_migrate": { "action": "drop" } }),

@@ -231,7 +231,8 @@ async fn request_without_an_answer_is_given_up_and_later_requests_succeed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn untrusted_and_unreachable_auctioneers_are_errors() {
-    let (trust, untrusted) = (Trust::new(), Trust::new());
+    let trust = Trust::new();
+    let untrusted = Trust::new();
     let auctioneer = StubServer::start(&trust);
     let url = auctioneer.url();
     let with_untrusted = clients(&untrusted, &url, true);
@@ -292,7 +293,8 @@ async fn rep_requests_use_https_and_name_one_container() {
     let trust = Trust::new();
     let rep = StubServer::start(&trust);
     let clients = clients(&trust, "https://127.0.0.1:1", true);
-    let (cell, (key, instance)) = (cell(&rep), instance());
+    let cell = cell(&rep);
+    let (key, instance) = instance();
     clients
         .reps
         .stop(&cell, &key, &instance, &TraceId::NONE)
@@ -352,7 +354,8 @@ async fn rep_requests_use_https_and_name_one_container() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rep_without_tls_gets_requests_unless_tls_is_required() {
-    let (trust, rep) = (Trust::new(), StubServer::start_plain());
+    let trust = Trust::new();
+    let rep = StubServer::start_plain();
     let clients = clients(&trust, "https://127.0.0.1:1", false);
     let (key, instance) = instance();
     let older = proto::CellPresence {
@@ -407,7 +410,8 @@ async fn update_to_an_older_rep_falls_back_to_routes_only() {
     let trust = Trust::new();
     let rep = StubServer::start(&trust);
     let clients = clients(&trust, "https://127.0.0.1:1", true);
-    let (cell, (key, instance)) = (cell(&rep), instance());
+    let cell = cell(&rep);
+    let (key, instance) = instance();
     let routes = Some(vec![b"a.internal".to_vec()]);
     let tags = Some(BTreeMap::from([(b"a".to_vec(), b"b".to_vec())]));
     let both = InstanceUpdate {
@@ -415,7 +419,10 @@ async fn update_to_an_older_rep_falls_back_to_routes_only() {
         metric_tags: tags.clone(),
     };
     let update = |update: InstanceUpdate| {
-        let (clients, cell, key, instance) = (&clients, &cell, &key, &instance);
+        let clients = &clients;
+        let cell = &cell;
+        let key = &key;
+        let instance = &instance;
         async move {
             clients
                 .reps
@@ -566,7 +573,8 @@ async fn invalid_client_configuration_is_an_error_that_names_the_key() {
         };
         Clients::new(&config, None, None).unwrap_err()
     };
-    let (address, tls) = ("https://127.0.0.1:1".to_owned(), trust.client_tls());
+    let address = "https://127.0.0.1:1".to_owned();
+    let tls = trust.client_tls();
     let error = rejected(config::AuctioneerConfig {
         address: "https://".to_owned(),
         tls: None,

@@ -163,9 +163,13 @@ async fn history_shows_each_migration_with_its_end_its_host_and_its_modules(kind
         .iter()
         .map(|run| (&run["direction"], &run["from"], &run["to"], &run["state"]))
         .collect();
-    let (up, down) = (json!("up"), json!("down"));
-    let (oldest, diegos, newest) = (json!(OLDEST), json!(VERSION), json!(NEWEST));
-    let (completed, given_up) = (json!("completed"), json!("given-up"));
+    let up = json!("up");
+    let down = json!("down");
+    let oldest = json!(OLDEST);
+    let diegos = json!(VERSION);
+    let newest = json!(NEWEST);
+    let completed = json!("completed");
+    let given_up = json!("given-up");
     assert_eq!(
         shown,
         [

@@ -97,7 +97,8 @@ impl ConsistencyTest {
         })
         .await;
         let random = Rng::with_seed(seed);
-        let (rows, history) = (Snapshot::default(), RecordHistory::default());
+        let rows = Snapshot::default();
+        let history = RecordHistory::default();
         let mut test = Self {
             server,
             neighbours,

@@ -140,12 +140,13 @@ async fn stops(test: &ConvergenceTest, count: usize) -> Vec<String> {
         .await
         .into_iter()
         .map(|request| request.path);
-    let name = |path: String| {
-        path.strip_prefix("/v1/lrps/p/instances/")?
-            .strip_suffix("/stop")
-            .map(str::to_owned)
-    };
-    let mut stopped: Vec<_> = asked.filter_map(name).collect();
+    let mut stopped: Vec<_> = asked
+        .filter_map(|path| {
+            path.strip_prefix("/v1/lrps/p/instances/")?
+                .strip_suffix("/stop")
+                .map(str::to_owned)
+        })
+        .collect();
     stopped.sort();
     stopped
 }

@@ -43,9 +43,10 @@ async fn migration_reaches_the_wanted_version() {
         fixture::migrations()
     };
     let stored = Stored::open(&TestDatabase::from_word(database), catalog).await;
-    match direction.starts_with("up") {
-        true => stored.up(version).await.unwrap(),
-        false => stored.down(version).await.unwrap(),
+    if direction.starts_with("up") {
+        stored.up(version).await.unwrap()
+    } else {
+        stored.down(version).await.unwrap()
     };
     assert_eq!(stored.version().await, version);
     stored.context.database.close().await;
@@ -98,7 +99,7 @@ pub(super) async fn inspect(database: &TestDatabase, version: u64) -> Rows {
     inspect_with(fixture::migrations(), database, version).await
 }
 
-/// The same with a catalog.
+/// Inspects the database with a catalog.
 async fn inspect_with(
     catalog: Vec<Arc<dyn Transform>>,
     database: &TestDatabase,

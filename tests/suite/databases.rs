@@ -23,7 +23,8 @@ async fn query(
     address: std::net::SocketAddr,
     statement: &str,
 ) -> sqlx::Result<Vec<String>> {
-    let (name, statement) = (database.name(), AssertSqlSafe(statement.to_owned()));
+    let name = database.name();
+    let statement = AssertSqlSafe(statement.to_owned());
     if database.kind.dialect() == Dialect::Mysql {
         let mut connection =
             MySqlConnection::connect(&format!("mysql://{USER}:{PASSWORD}@{address}/{name}"))
@@ -68,7 +69,8 @@ async fn acknowledged_writes_survive_a_server_crash(kind: Kind) {
 
 on_each_server!(test_databases_are_isolated_and_can_be_copied);
 async fn test_databases_are_isolated_and_can_be_copied(kind: Kind) {
-    let (one, other) = (TestDatabase::new(kind), TestDatabase::new(kind));
+    let one = TestDatabase::new(kind);
+    let other = TestDatabase::new(kind);
     let address = kind.engine().address();
     query(&one, address, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)")
         .await
@@ -90,7 +92,8 @@ async fn test_databases_are_isolated_and_can_be_copied(kind: Kind) {
 on_each_server!(text_comparison_follows_the_engines_collation);
 /// The engines order text differently from its bytes, and differ in whether case matters.
 async fn text_comparison_follows_the_engines_collation(kind: Kind) {
-    let (database, address) = (TestDatabase::new(kind), kind.engine().address());
+    let database = TestDatabase::new(kind);
+    let address = kind.engine().address();
     query(
         &database,
         address,
@@ -118,7 +121,8 @@ async fn text_comparison_follows_the_engines_collation(kind: Kind) {
 
 on_each_server!(proxy_can_be_cut_and_restored);
 async fn proxy_can_be_cut_and_restored(kind: Kind) {
-    let (database, proxy) = (TestDatabase::new(kind), Proxy::to(kind.engine().address()));
+    let database = TestDatabase::new(kind);
+    let proxy = Proxy::to(kind.engine().address());
     assert_eq!(
         query(&database, proxy.address(), "SELECT 'x'")
             .await
@@ -210,7 +214,8 @@ async fn abandoned_commit_is_completed_and_nothing_is_sent_after_it() {
     let place = notices.clone();
     let lines = tracing_subscriber::fmt::layer().with_writer(move || place.clone());
     let _subscriber = tracing::subscriber::set_default(tracing_subscriber::registry().with(lines));
-    let (mut rows, mut abandoned) = (0_i32, 0);
+    let mut rows = 0_i32;
+    let mut abandoned = 0;
     while abandoned < 10 {
         let mut tx = database.write().await.unwrap();
         tx.execute(sql("INSERT INTO abandoned VALUES (?)").bind(rows))

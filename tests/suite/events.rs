@@ -48,7 +48,8 @@ fn row(cell: &str, state: &str, index: i32) -> ActualLrp {
     } else {
         b"instance".to_vec()
     };
-    let (cell_id, state) = (cell.into(), state.into());
+    let cell_id = cell.into();
+    let state = state.into();
     ActualLrp {
         process_guid: b"guid".to_vec(),
         index,
@@ -155,7 +156,8 @@ async fn instance_changes_become_the_expected_events() {
     );
     assert_eq!(message.actual_lrp_key.unwrap().index, 3);
     assert_eq!(message.actual_lrp_instance_key.unwrap().cell_id, b"a");
-    let (before, after) = (message.before.unwrap(), message.after.unwrap());
+    let before = message.before.unwrap();
+    let after = message.after.unwrap();
     assert_eq!(
         (&before.state[..], &after.state[..]),
         (&b"UNCLAIMED"[..], &b"RUNNING"[..])
@@ -269,7 +271,8 @@ async fn stream_of_a_cell_contains_only_its_instances() {
         Some(row("", "UNCLAIMED", 1)),
         Some(row("there", "RUNNING", 1)),
     ));
-    let (after, trace_id) = (Some(Box::new(DesiredLrp::default())), TraceId::NONE);
+    let after = Some(Box::new(DesiredLrp::default()));
+    let trace_id = TraceId::NONE;
     events.publish(RecordChange::DesiredLrp {
         before: None,
         after,
@@ -282,8 +285,10 @@ async fn stream_of_a_cell_contains_only_its_instances() {
     server.gate.close();
     let names =
         |events: Vec<ReceivedEvent>| Vec::from_iter(events.into_iter().map(|event| event.name));
-    let (created, changed) = ("actual_lrp_instance_created", "actual_lrp_instance_changed");
-    let (desired, crashed) = ("desired_lrp_created", "actual_lrp_crashed");
+    let created = "actual_lrp_instance_created";
+    let changed = "actual_lrp_instance_changed";
+    let desired = "desired_lrp_created";
+    let crashed = "actual_lrp_crashed";
     assert_eq!(
         names(everything.rest().await),
         [created, changed, changed, desired, crashed, changed]
@@ -366,10 +371,8 @@ async fn closed_stream_is_unsubscribed_without_an_event() {
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_lock_ends_every_stream_cleanly_after_published_events() {
     let server = Server::empty(Kind::Sqlite).await;
-    let (tasks, lrps) = (
-        EventStream::open(server.url(TASKS), "").await,
-        EventStream::open(server.url(INSTANCES), "").await,
-    );
+    let tasks = EventStream::open(server.url(TASKS), "").await;
+    let lrps = EventStream::open(server.url(INSTANCES), "").await;
     server.service.events().publish(created(task("g")));
     server.gate.close();
     assert_eq!((tasks.rest().await.len(), lrps.rest().await.len()), (1, 0));

@@ -48,7 +48,8 @@ async fn undisturbed(
     direction: &str,
     version: u64,
 ) -> (Rows, u64) {
-    let (database, proxy) = (start.copy(), Proxy::to(server.address()));
+    let database = start.copy();
+    let proxy = Proxy::to(server.address());
     migrate(&database.through(proxy.address()), direction, version)
         .await
         .unwrap();
@@ -77,7 +78,8 @@ async fn connection_cut_at_any_point_loses_nothing(kind: Kind) {
     for (start, direction, version) in directions(at_newest(kind).await).await {
         let (wanted, sent) = undisturbed(&start, server, direction, version).await;
         for point in 0..POINTS_OF_FAULT {
-            let (database, proxy) = (start.copy(), Proxy::to(server.address()));
+            let database = start.copy();
+            let proxy = Proxy::to(server.address());
             proxy.cut_after(sent * point / POINTS_OF_FAULT);
             let cut = migrate(&database.through(proxy.address()), direction, version).await;
             assert!(proxy.is_cut() || cut.is_ok(), "{cut:?}");
@@ -99,7 +101,8 @@ async fn server_crash_at_any_point_loses_nothing(kind: Kind) {
     for (start, direction, version) in directions(start).await {
         let (wanted, sent) = undisturbed(&start, &server, direction, version).await;
         for point in 1..POINTS_OF_FAULT / 2 {
-            let (database, proxy) = (start.copy(), Arc::new(Proxy::to(server.address())));
+            let database = start.copy();
+            let proxy = Arc::new(Proxy::to(server.address()));
             let crash = crash_after(&server, &proxy, sent * point * 2 / POINTS_OF_FAULT);
             let crashed = migrate(&database.through(proxy.address()), direction, version).await;
             crash.join().expect("the server starts again");
@@ -118,7 +121,8 @@ fn crash_after(
     proxy: &Arc<Proxy>,
     bytes: u64,
 ) -> std::thread::JoinHandle<()> {
-    let (server, proxy) = (Arc::clone(server), Arc::clone(proxy));
+    let server = Arc::clone(server);
+    let proxy = Arc::clone(proxy);
     std::thread::spawn(move || {
         proxy.wait_for_sent(bytes);
         server.restart();
@@ -282,7 +286,8 @@ async fn full_disk_stops_a_migration_that_resumes_with_free_space(kind: Kind) {
         fixture::write_to(&start).await;
         migrate_to_newest(&start).await;
         let (start, direction, version) = &directions(start).await[way];
-        let (undisturbed, database) = (start.copy(), start.copy());
+        let undisturbed = start.copy();
+        let database = start.copy();
         migrate(&undisturbed, direction, *version).await.unwrap();
         let wanted = inspect(&undisturbed, *version).await;
         disk.fill(&database).await;
@@ -450,13 +455,15 @@ async fn module_replaced_after_a_crash_restarts_the_copy(kind: Kind) {
 
 /// The default migrations with another build of the one that splits metric tags.
 fn with_replaced_module() -> Vec<Arc<dyn Transform>> {
-    let replace = |migration: Arc<dyn Transform>| match migration.manifest().version {
-        Replaced::VERSION => Arc::new(Replaced {
-            replaced: migration,
-        }) as Arc<dyn Transform>,
-        _ => migration,
-    };
-    fixture::migrations().into_iter().map(replace).collect()
+    fixture::migrations()
+        .into_iter()
+        .map(|migration| match migration.manifest().version {
+            Replaced::VERSION => Arc::new(Replaced {
+                replaced: migration,
+            }) as Arc<dyn Transform>,
+            _ => migration,
+        })
+        .collect()
 }
 
 /// Behaves as the module that it replaces, except that `down` writes the same run info to every

@@ -14,7 +14,8 @@ const IDLE_LIMIT: Duration = Duration::from_secs(1);
 on_each_server!(raising_the_fence_waits_for_open_transactions);
 async fn raising_the_fence_waits_for_open_transactions(kind: Kind) {
     let test = TestDatabase::new(kind);
-    let (one, other) = (test.open().await, test.open().await);
+    let one = test.open().await;
+    let other = test.open().await;
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut tx = old.begin().await.unwrap();
@@ -57,10 +58,8 @@ async fn raising_the_fence_waits_for_open_transactions(kind: Kind) {
 async fn sessions_of_the_previous_master_are_ended_and_no_others() {
     let test = TestDatabase::new(Kind::Postgres);
     // Nothing but its successor ends its transaction.
-    let (one, other) = (
-        test.open_with_idle_limit(PATIENCE).await,
-        test.open_with_idle_limit(PATIENCE).await,
-    );
+    let one = test.open_with_idle_limit(PATIENCE).await;
+    let other = test.open_with_idle_limit(PATIENCE).await;
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut reader = one.read().await.unwrap();
@@ -92,10 +91,8 @@ async fn sessions_of_the_previous_master_are_ended_and_no_others() {
 on_each_server!(idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next);
 async fn idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next(kind: Kind) {
     let test = TestDatabase::new(kind);
-    let (one, other) = (
-        test.open_with_idle_limit(IDLE_LIMIT).await,
-        test.open().await,
-    );
+    let one = test.open_with_idle_limit(IDLE_LIMIT).await;
+    let other = test.open().await;
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut idle = old.begin().await.unwrap();
@@ -117,17 +114,16 @@ async fn idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next(kin
 on_each_server!(schema_change_waits_shortly_for_a_lock_and_rejects_stale_masters);
 async fn schema_change_waits_shortly_for_a_lock_and_rejects_stale_masters(kind: Kind) {
     let test = TestDatabase::new(kind);
-    let (one, other) = (
-        test.open_with_idle_limit(IDLE_LIMIT).await,
-        test.open_with_idle_limit(PATIENCE).await,
-    );
+    let one = test.open_with_idle_limit(IDLE_LIMIT).await;
+    let other = test.open_with_idle_limit(PATIENCE).await;
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut reader = other.read().await.unwrap();
     reader.fetch(sql("SELECT a FROM t")).await.unwrap();
     let change = ["ALTER TABLE t ADD COLUMN b INT".to_owned()];
     let changing = tokio::spawn({
-        let (old, change) = (old.clone(), change.clone());
+        let old = old.clone();
+        let change = change.clone();
         async move { old.change_schema(&change).await }
     });
     test.wait_for_lock_wait().await;

@@ -68,7 +68,7 @@ impl FingerprintKind {
     }
 }
 
-/// What has a fingerprint: its kind, the version and its name.
+/// An object with a fingerprint: its kind, version and name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Subject {
     kind: FingerprintKind,

@@ -53,10 +53,8 @@ async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
     let cluster = Cluster::start();
     let database = cluster.database();
     let [one, other] = [0, 1].map(|node| cluster.percona_node(node));
-    let (one, other) = (
-        database.through(one.address()).open().await,
-        database.through(other.address()).open().await,
-    );
+    let one = database.through(one.address()).open().await;
+    let other = database.through(other.address()).open().await;
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut open = Vec::new();
@@ -157,7 +155,8 @@ async fn column_that_is_not_added_at_once_is_left_to_the_operator() {
 async fn migration_completes_after_loss_of_node_and_balancer() {
     let cluster = Arc::new(Cluster::start());
     let database = at_newest(&cluster).await;
-    let (newest, oldest) = (inspect(&database, NEWEST).await, oldest_rows().await);
+    let newest = inspect(&database, NEWEST).await;
+    let oldest = oldest_rows().await;
     let balancer = Arc::new(cluster.balancer());
     let balanced = database.through(balancer.address());
     for (direction, version, node, wanted) in
@@ -195,7 +194,8 @@ fn crash_after(
     balancer: &Arc<Proxy>,
     bytes: u64,
 ) -> std::thread::JoinHandle<()> {
-    let (cluster, balancer) = (Arc::clone(cluster), Arc::clone(balancer));
+    let cluster = Arc::clone(cluster);
+    let balancer = Arc::clone(balancer);
     std::thread::spawn(move || {
         balancer.wait_for_sent(bytes);
         cluster.crash(node);

@@ -103,9 +103,10 @@ fn changelog_has_a_section_for_each_release_and_one_for_what_is_in_development()
         .iter()
         .filter(|release| !release.in_development)
     {
-        let has_release = |section: &&str| releases::minor_version(section) == Some(&*release.name);
         assert!(
-            found.iter().any(has_release),
+            found
+                .iter()
+                .any(|section| releases::minor_version(section) == Some(&*release.name)),
             "{} has no section: {found:?}",
             release.name
         );

@@ -19,7 +19,7 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 
 const NEWEST: u64 = 1_795_000_010;
-/// What the host sets the version of an imported store to.
+/// The version that the host sets for an imported store.
 const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223372036854775807}"#;
 
 /// An installation on an empty database that imports from a store.
@@ -78,7 +78,7 @@ async fn records(etcd: &Etcd) -> Vec<(String, String, u64)> {
         .collect()
 }
 
-/// What the lists of the API have, sorted, without what each database draws for itself.
+/// The lists of the API, sorted, without values that each database draws for itself.
 #[derive(Debug, Default, PartialEq)]
 struct Listed {
     desired: Vec<proto::DesiredLrp>,

@@ -146,15 +146,16 @@ impl ServerPair {
         let native = normalise(path, &self.native.post(path, body.clone()).await);
         let other = normalise(path, &self.other.post(path, body).await);
         if native != other {
-            let differs = |(at, (native, other)): (usize, (&str, &str))| {
-                (native != other)
-                    .then(|| format!("{path}, line {at}: {native} but through the lens {other}"))
-            };
-            let first = native
-                .lines()
-                .zip(other.lines())
-                .enumerate()
-                .find_map(differs);
+            let first =
+                native
+                    .lines()
+                    .zip(other.lines())
+                    .enumerate()
+                    .find_map(|(at, (native, other))| {
+                        (native != other).then(|| {
+                            format!("{path}, line {at}: {native} but through the lens {other}")
+                        })
+                    });
             panic!(
                 "{}",
                 first.unwrap_or_else(|| format!(
@@ -519,10 +520,10 @@ async fn split_tables_merge_into_the_records_written_through_them(kind: Kind) {
     for (table, rows) in &native {
         assert_eq!(merged[table].len(), rows.len(), "{table}");
         for (found, expected) in merged[table].iter().zip(rows) {
-            let differs = |name: &&String| {
-                !ignored.contains(&name.as_str()) && found[*name] != expected[*name]
-            };
-            let names: Vec<_> = expected.keys().filter(differs).collect();
+            let names: Vec<_> = expected
+                .keys()
+                .filter(|name| !ignored.contains(&name.as_str()) && found[*name] != expected[*name])
+                .collect();
             assert!(
                 names.is_empty(),
                 "{table}: {names:?} of {expected:?} came back as {found:?}"

@@ -42,10 +42,8 @@ pub(crate) async fn upsert_domain(address: SocketAddr, domain: &str) -> Result<(
         .send()
         .await
         .map_err(|error| error.to_string())?;
-    let (status, body) = (
-        response.status(),
-        response.bytes().await.map_err(|error| error.to_string())?,
-    );
+    let status = response.status();
+    let body = response.bytes().await.map_err(|error| error.to_string())?;
     let answer = proto::UpsertDomainResponse::decode(&body[..])
         .map_err(|_| format!("{status}: {body:?}"))?;
     match answer.error {
@@ -72,7 +70,8 @@ async fn domains(address: SocketAddr) -> Vec<String> {
 on_each_server!(master_frozen_beyond_its_lease_writes_nothing);
 async fn master_frozen_beyond_its_lease_writes_nothing(kind: Kind) {
     let database = TestDatabase::new(kind);
-    let (one, other) = (host(&database, "one"), host(&database, "other"));
+    let one = host(&database, "one");
+    let other = host(&database, "other");
     let frozen = one.serve();
     upsert_domain(frozen.address, "before").await.unwrap();
     let waiting = standby(&other);
@@ -137,7 +136,8 @@ on_each_database!(status_names_the_holder_of_the_lock_while_it_lives);
 /// its own.
 async fn status_names_the_holder_of_the_lock_while_it_lives(kind: Kind) {
     let database = TestDatabase::new(kind);
-    let (master, other) = (host(&database, "one").serve(), host(&database, "other"));
+    let master = host(&database, "one").serve();
+    let other = host(&database, "other");
     let holder = format!("one (pid {} on this machine)", master.pid());
     let (ended, texts) = tokio::task::spawn_blocking(move || {
         let status = || {

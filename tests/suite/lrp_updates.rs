@@ -6,9 +6,11 @@
 mod archive;
 mod auctions;
 mod calls;
+mod cancellations;
 mod contents;
 mod down;
 mod events;
+mod halts;
 mod hosts;
 mod instances;
 mod pace;
@@ -250,20 +252,24 @@ async fn ids(server: &Server) -> (String, String) {
 
 /// All rows, formatted as index, presence, state, container and definition.
 async fn rows(server: &Server) -> Vec<String> {
-    let row = |lrp: proto::ActualLrp| {
-        let (index, presence) = (lrp.actual_lrp_key.unwrap_or_default().index, lrp.presence);
-        let container = text(
-            &lrp.actual_lrp_instance_key
-                .unwrap_or_default()
-                .instance_guid,
-        );
-        format!(
-            "{index}/{presence} {} {container} {}",
-            text(&lrp.state),
-            text(&lrp.desired_lrp_definition_id)
-        )
-    };
-    images(server).await.into_iter().map(row).collect()
+    images(server)
+        .await
+        .into_iter()
+        .map(|lrp| {
+            let index = lrp.actual_lrp_key.unwrap_or_default().index;
+            let presence = lrp.presence;
+            let container = text(
+                &lrp.actual_lrp_instance_key
+                    .unwrap_or_default()
+                    .instance_guid,
+            );
+            format!(
+                "{index}/{presence} {} {container} {}",
+                text(&lrp.state),
+                text(&lrp.desired_lrp_definition_id)
+            )
+        })
+        .collect()
 }
 
 /// Waits until there are exactly these rows.

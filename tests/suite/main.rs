@@ -32,6 +32,7 @@ mod databases;
 mod deployment;
 mod dev;
 mod diego_changes;
+mod documented_schema;
 mod dual_write;
 mod end_to_end;
 mod events;

@@ -43,7 +43,8 @@ on_each_database!(a_fresh_database_equals_one_migrated_from_the_first_version);
 async fn a_fresh_database_equals_one_migrated_from_the_first_version(kind: Kind) {
     let fresh = empty(kind).await;
     let versions = versions(&fresh);
-    let (first, newest) = (versions[0], *versions.last().unwrap());
+    let first = versions[0];
+    let newest = *versions.last().unwrap();
     fresh.up(newest).await.unwrap();
     let stepped = empty(kind).await;
     for version in versions {
@@ -191,7 +192,8 @@ async fn rows_spelling_their_key_in_two_cases_migrate_down_and_up(kind: Kind) {
         "instance_index" => "instance_index + 1000".to_owned(),
         column => column.to_owned(),
     });
-    let (columns, values) = (columns.join(", "), values.collect::<Vec<_>>().join(", "));
+    let columns = columns.join(", ");
+    let values = values.collect::<Vec<_>>().join(", ");
     let again = format!(
         "INSERT INTO actual_lrps ({columns}) SELECT {values} FROM actual_lrps WHERE process_guid = '{guid}'"
     );

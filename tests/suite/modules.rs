@@ -1,18 +1,17 @@
 //! The commands of an operator for built modules: adds them to a modules directory, compiles them
 //! ahead of a start, and shares the compiled modules between hosts.
 
-use std::os::unix::fs::PermissionsExt;
+mod compiled;
+mod side_shapes;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
-use bbs_proto::models as proto;
-use bbs_proto::prost::Message;
 
 use crate::harness::database::Kind;
-use crate::harness::host::{Host, Installation};
-use crate::harness::http_client;
+use crate::harness::host::Installation;
 use crate::harness::modules::{
     copy_folder, guest, modules, modules_with_next_diego, modules_with_split, sandbox,
 };
@@ -105,6 +104,12 @@ impl Workbench {
             .for_each(|name| std::fs::remove_file(bench.modules().join(name)).unwrap());
         bench
     }
+}
+
+/// An installation with the workbench's modules and an empty cache folder.
+fn installation(bench: &Workbench) -> Installation {
+    Installation::new(&bench.modules(), Kind::Sqlite)
+        .set("module_cache_dir", bench.path("own").to_str().unwrap())
 }
 
 fn errors(output: &Output) -> String {
@@ -467,264 +472,4 @@ fn module_that_has_run_on_a_database_is_not_removed() {
         );
     }
     assert!(content(&bench.modules()) == before);
-}
-
-fn compile(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
-    let report = bench.succeed(&[&["compile", "modules"], arguments].concat());
-    let mut numbers = report
-        .split_whitespace()
-        .filter_map(|word| word.parse().ok());
-    (
-        numbers.next().expect("a number"),
-        numbers.next().expect("a second number"),
-    )
-}
-
-fn files_in(folder: &Path) -> Vec<PathBuf> {
-    content(folder).into_iter().map(|(file, _)| file).collect()
-}
-
-#[test]
-fn modules_are_compiled_once_and_a_truncated_artifact_again() {
-    let bench = Workbench::new();
-    let all = content(&modules())
-        .iter()
-        .filter(|(file, _)| file.extension().is_some_and(|e| e == "wasm"))
-        .count();
-    assert_eq!(compile(&bench, &[]), (all, 0));
-    assert_eq!(compile(&bench, &[]), (0, all));
-    let artifact = files_in(&bench.path("module-cache")).swap_remove(0);
-    let file = std::fs::File::options().write(true).open(artifact).unwrap();
-    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
-    assert_eq!(compile(&bench, &[]), (1, all - 1));
-}
-
-#[test]
-fn two_commands_fill_one_cache_concurrently() {
-    let bench = Workbench::new();
-    let children: Vec<_> = (0..2)
-        .map(|_| bench.command(&["compile", "modules"]).spawn().unwrap())
-        .collect();
-    for mut child in children {
-        assert!(child.wait().unwrap().success());
-    }
-    let (compiled, found) = compile(&bench, &[]);
-    assert_eq!(compiled, 0);
-    assert_eq!(files_in(&bench.path("module-cache")).len(), found);
-}
-
-#[test]
-fn unwritable_cache_is_an_error_of_the_compile_command() {
-    let bench = Workbench::new();
-    let words = [
-        "compiled modules cannot be kept",
-        "name a folder that this user may write to",
-    ];
-    bench.refused(&["compile", "modules", "--into", "/dev/null/cache"], &words);
-    let exposed = bench.path("exposed");
-    std::fs::create_dir(&exposed).unwrap();
-    std::fs::set_permissions(&exposed, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let words = [
-        "compiled modules cannot be kept",
-        "may be written to by other users",
-        "mode 777",
-    ];
-    bench.refused(&["compile", "modules", "--into", "exposed"], &words);
-}
-
-/// An installation with the workbench's modules and an empty cache folder.
-fn installation(bench: &Workbench) -> Installation {
-    Installation::new(&bench.modules(), Kind::Sqlite)
-        .set("module_cache_dir", bench.path("own").to_str().unwrap())
-}
-
-#[test]
-fn host_uses_what_was_compiled_beside_its_modules() {
-    let bench = Workbench::new();
-    compile(&bench, &[]);
-    drop(installation(&bench).serve());
-    assert_eq!(
-        files_in(&bench.path("own")),
-        Vec::<PathBuf>::new(),
-        "the host compiled modules"
-    );
-}
-
-#[test]
-fn host_does_not_use_compiled_modules_that_other_users_may_write() {
-    let bench = Workbench::new();
-    let (all, _) = compile(&bench, &[]);
-    std::fs::set_permissions(
-        bench.path("module-cache"),
-        std::fs::Permissions::from_mode(0o777),
-    )
-    .unwrap();
-    let mut host = installation(&bench).serve();
-    assert_eq!(
-        files_in(&bench.path("own")).len(),
-        all,
-        "every module is compiled again"
-    );
-    let log = host.output().join("\n");
-    assert!(
-        log.contains("a folder of compiled modules is not used") && log.contains("mode 777"),
-        "{log}"
-    );
-}
-
-#[test]
-fn host_without_a_cache_that_can_be_written_serves_and_warns_once() {
-    let bench = Workbench::new();
-    let mut host: Host = installation(&bench)
-        .set("module_cache_dir", "/dev/null/cache")
-        .serve();
-    let log = host.output().join("\n");
-    assert_eq!(
-        log.matches("compiled modules are not kept").count(),
-        1,
-        "{log}"
-    );
-}
-
-#[test]
-fn hosts_of_one_user_share_compiled_modules_without_being_configured() {
-    let bench = Workbench::new();
-    let shared = bench.path("home-cache");
-    let serve = || {
-        let data = bench.path("data").display().to_string();
-        let installation = Installation::new(&bench.modules(), Kind::Sqlite);
-        let installation = installation
-            .set("module_cache_dir", "")
-            .set("data_dir", data);
-        let mut command = installation.command(&["serve"]);
-        command
-            .env("XDG_CACHE_HOME", &shared)
-            .env_remove("CACHE_DIRECTORY");
-        drop(Host::start(command, "serving"));
-        bench.path("data/module-cache").exists()
-    };
-    assert!(
-        !serve(),
-        "the shared folder has precedence over the one in the data folder"
-    );
-    let first = content(&shared.join("bbs/modules"));
-    assert!(!first.is_empty());
-    assert!(!serve());
-    assert!(content(&shared.join("bbs/modules")) == first);
-}
-
-/// Goal: a revision comes and goes with its module, without another build of the host.
-#[tokio::test(flavor = "multi_thread")]
-async fn side_shape_is_served_while_its_module_is_in_the_folder() {
-    const FILE: &str = "1.2-acme-to-1.2.wasm";
-    let bench = Workbench::new();
-    assert!(
-        bench
-            .add(&guest("acme"))
-            .contains(&format!("{FILE}  added"))
-    );
-    let installation = Installation::new(&bench.modules(), Kind::Sqlite);
-    let statuses = async |host: &Host| {
-        let mut statuses = Vec::new();
-        for path in [
-            "v1.2-acme/domains/count",
-            "v1.2-acme/domains/list",
-            "v1.2-acme/cells/list.r1",
-            "v1/domains/count",
-        ] {
-            let reply = http_client()
-                .post(host.url(&format!("/{path}")))
-                .send()
-                .await
-                .unwrap();
-            let version = reply
-                .headers()
-                .get("x-diego-api-version")
-                .map(|version| version.to_str().unwrap().to_owned());
-            statuses.push((reply.status().as_u16(), version));
-        }
-        statuses
-    };
-    let acme = || (200, Some("1.2-acme".to_owned()));
-    let host = installation.serve();
-    let upsert = proto::UpsertDomainRequest {
-        domain: b"domain".to_vec(),
-        ttl: 0,
-    }
-    .encode_to_vec();
-    http_client()
-        .post(host.url("/v1/domains/upsert"))
-        .body(upsert)
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(
-        statuses(&host).await,
-        [acme(), acme(), (404, None), (404, None)]
-    );
-    let counted = http_client()
-        .post(host.url("/v1.2-acme/domains/count"))
-        .send()
-        .await
-        .unwrap();
-    assert_eq!(
-        counted.bytes().await.unwrap()[..],
-        [8, 1],
-        "field 1 is the number of domains"
-    );
-    assert!(
-        tokio::task::spawn_blocking(|| host.terminate())
-            .await
-            .unwrap()
-            .success()
-    );
-
-    let catalog = bench.modules().join("catalog.toml");
-    let text = std::fs::read_to_string(&catalog).unwrap();
-    let entries: Vec<_> = text
-        .split("[[module]]")
-        .filter(|entry| !entry.contains(FILE))
-        .collect();
-    std::fs::write(&catalog, entries.join("[[module]]")).unwrap();
-    std::fs::remove_file(bench.modules().join(FILE)).unwrap();
-    let host = installation.serve();
-    assert_eq!(
-        statuses(&host).await,
-        [(406, None), (406, None), (406, None), (404, None)]
-    );
-    assert!(
-        tokio::task::spawn_blocking(|| host.terminate())
-            .await
-            .unwrap()
-            .success()
-    );
-}
-
-#[test]
-fn side_shape_of_an_absent_version_is_refused() {
-    let bench = Workbench::without(&[
-        "1.0-to-1.1.wasm",
-        "0.12-to-1.0.wasm",
-        "0.11-to-0.12.wasm",
-        "0.10-to-0.11.wasm",
-        "0.9-to-0.10.wasm",
-    ]);
-    bench.add(&guest("acme"));
-    let other = Workbench::new();
-    let text = std::fs::read_to_string(other.modules().join("catalog.toml")).unwrap();
-    let digest = "0".repeat(64);
-    let entry = format!(
-        "[[module]]\nkind = \"translator\"\nfile = \"a.wasm\"\nsha256 = \"{digest}\"\nserves = \"0.5-acme\"\nonto = \"0.5\"\n"
-    );
-    std::fs::write(
-        other.modules().join("catalog.toml"),
-        format!("{text}\n{entry}"),
-    )
-    .unwrap();
-    let output = other.run(&["check", "modules"]);
-    assert!(
-        errors(&output).contains("a.wasm serves 0.5-acme, a side shape of API version 0.5"),
-        "{}",
-        errors(&output)
-    );
 }

@@ -186,8 +186,8 @@ const MUTATIONS: &[FileMutations] = &[
         tests: SIGNATURES,
         changes: &[
             (
-                "        if !of_this_id.any(fits) {",
-                "        if !of_this_id.any(|_| true) {",
+                "            .is_ok()\n        }) {",
+                "            .is_ok()\n                || true\n        }) {",
             ),
             (".filter(|key| KeyId::of_key(key) == id)", ""),
             (".filter(|bytes| bytes.len() == 64)", ""),
@@ -227,7 +227,7 @@ const MUTATIONS: &[FileMutations] = &[
     FileMutations {
         file: "modules/memory.rs",
         tests: SANDBOX,
-        changes: &[("!budget.take(more)", "{ budget.take(more); false }")],
+        changes: &[("!budget.reserve(more)", "{ budget.reserve(more); false }")],
     },
     FileMutations {
         file: "modules/instance.rs",

@@ -166,7 +166,7 @@ pub(crate) async fn sort_placement_tags(database: &TestDatabase) {
     stored.context.database.close().await;
 }
 
-/// What Diego's next release does at its start.
+/// Migrates as Diego's next release does at its start.
 async fn run_diegos_migration(stored: &Stored) {
     for column in [
         "gpu_limit INT NOT NULL DEFAULT 0",

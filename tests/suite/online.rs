@@ -170,7 +170,8 @@ async fn call_loses_no_conflict_with_a_change_of_a_copy(kind: Kind) {
     let is_changing = Arc::new(AtomicBool::new(true));
     let url = watch::channel(host.url("")).1;
     let clients = (0..CLIENTS).map(|client| {
-        let (caller, is_changing) = (Caller::new(url.clone()), Arc::clone(&is_changing));
+        let caller = Caller::new(url.clone());
+        let is_changing = Arc::clone(&is_changing);
         tokio::spawn(async move {
             let mut written = 0;
             while is_changing.load(Ordering::Relaxed) {

@@ -54,11 +54,11 @@ struct Executed {
 impl Executed {
     /// Statements of clients on Diego's tables, without values.
     fn is_counted(&self) -> bool {
-        let is_from = |table| {
-            self.statement.contains(&format!("FROM \"{table}\""))
-                || self.statement.contains(&format!("FROM `{table}`"))
-        };
-        self.statement.starts_with("SELECT") && TABLES.into_iter().any(is_from)
+        self.statement.starts_with("SELECT")
+            && TABLES.into_iter().any(|table| {
+                self.statement.contains(&format!("FROM \"{table}\""))
+                    || self.statement.contains(&format!("FROM `{table}`"))
+            })
     }
 
     /// Whether a condition on other columns than the key leaves rows out, so that all have to be
@@ -81,7 +81,7 @@ struct StatementLog<'a> {
 }
 
 impl StatementLog<'_> {
-    /// What the server has logged since the last call.
+    /// The statements that the server has logged since the last call.
     fn next(&mut self) -> Vec<Executed> {
         let file = match self.kind.dialect() {
             Dialect::Postgres => self.engine.folder().join("log"),
@@ -148,122 +148,150 @@ fn timed(entry: &str) -> Option<Executed> {
 /// A call, by its path and body.
 type CallMade = (&'static str, Vec<u8>);
 
+/// Records that are there, by which the calls look records up.
+struct PresentRecords {
+    process_guid: Vec<u8>,
+    index: i32,
+    desired_guid: Vec<u8>,
+    task_guid: Vec<u8>,
+    domain: Vec<u8>,
+    cell_id: Vec<u8>,
+}
+
+impl PresentRecords {
+    async fn read(database: &TestDatabase) -> Self {
+        let opened = database.open().await;
+        let one = async |query: &str| texts(&opened, query).await.remove(0).into_bytes();
+        let index = one("SELECT max(instance_index) FROM spare_actual_lrps WHERE process_guid = (SELECT max(process_guid) FROM spare_actual_lrps)").await;
+        let named = Self {
+            process_guid: one("SELECT max(process_guid) FROM spare_actual_lrps").await,
+            index: String::from_utf8(index).unwrap().parse().unwrap(),
+            desired_guid: one("SELECT max(process_guid) FROM spare_desired_lrps").await,
+            task_guid: one("SELECT max(guid) FROM spare_tasks").await,
+            domain: one("SELECT max(domain) FROM spare_desired_lrps").await,
+            cell_id: one("SELECT max(cell_id) FROM spare_actual_lrps").await,
+        };
+        opened.close().await;
+        named
+    }
+}
+
 /// Every list, with and without filters, and every look-up, of records that are there.
 async fn calls(database: &TestDatabase) -> Vec<CallMade> {
-    let opened = database.open().await;
-    let one = async |query: &str| texts(&opened, query).await.remove(0).into_bytes();
-    let process_guid = one("SELECT max(process_guid) FROM spare_actual_lrps").await;
-    let index = one("SELECT max(instance_index) FROM spare_actual_lrps WHERE process_guid = (SELECT max(process_guid) FROM spare_actual_lrps)").await;
-    let desired_guid = one("SELECT max(process_guid) FROM spare_desired_lrps").await;
-    let task_guid = one("SELECT max(guid) FROM spare_tasks").await;
-    let domain = one("SELECT max(domain) FROM spare_desired_lrps").await;
-    let cell_id = one("SELECT max(cell_id) FROM spare_actual_lrps").await;
-    opened.close().await;
-    let index = String::from_utf8(index).unwrap().parse().unwrap();
-    let desired = |filter: proto::DesiredLrPsRequest| filter.encode_to_vec();
-    let actual = |filter: proto::ActualLrPsRequest| filter.encode_to_vec();
+    let named = PresentRecords::read(database).await;
+    let mut calls = lists(&named);
+    calls.extend(look_ups(named));
+    calls
+}
+
+fn lists(named: &PresentRecords) -> Vec<CallMade> {
     let mut calls = Vec::new();
     for path in [
         "/v1/desired_lrps/list.r3",
         "/v1/desired_lrp_scheduling_infos/list",
         "/v1/desired_lrp_routing_infos/list",
     ] {
-        calls.push((path, desired(Default::default())));
-        calls.push((
-            path,
-            desired(proto::DesiredLrPsRequest {
-                domain: domain.clone(),
+        for filter in [
+            proto::DesiredLrPsRequest::default(),
+            proto::DesiredLrPsRequest {
+                domain: named.domain.clone(),
                 ..Default::default()
-            }),
-        ));
-        let process_guids = vec![
-            desired_guid.clone(),
-            process_guid.clone(),
-            b"absent".to_vec(),
-        ];
-        calls.push((
-            path,
-            desired(proto::DesiredLrPsRequest {
-                process_guids,
+            },
+            proto::DesiredLrPsRequest {
+                process_guids: vec![
+                    named.desired_guid.clone(),
+                    named.process_guid.clone(),
+                    b"absent".to_vec(),
+                ],
                 ..Default::default()
-            }),
-        ));
+            },
+        ] {
+            calls.push((path, filter.encode_to_vec()));
+        }
     }
     for filter in [
         proto::ActualLrPsRequest::default(),
         proto::ActualLrPsRequest {
-            domain: domain.clone(),
+            domain: named.domain.clone(),
             ..Default::default()
         },
         proto::ActualLrPsRequest {
-            cell_id: cell_id.clone(),
+            cell_id: named.cell_id.clone(),
             ..Default::default()
         },
         proto::ActualLrPsRequest {
-            process_guid: process_guid.clone(),
+            process_guid: named.process_guid.clone(),
             ..Default::default()
         },
     ] {
-        calls.push(("/v1/actual_lrps/list", actual(filter)));
+        calls.push(("/v1/actual_lrps/list", filter.encode_to_vec()));
     }
     calls.push((
         "/v1/actual_lrp_groups/list",
         proto::ActualLrpGroupsRequest::default().encode_to_vec(),
     ));
-    calls.push((
-        "/v1/tasks/list.r3",
-        proto::TasksRequest::default().encode_to_vec(),
-    ));
-    calls.push((
-        "/v1/tasks/list.r3",
+    for filter in [
+        proto::TasksRequest::default(),
         proto::TasksRequest {
-            cell_id,
+            cell_id: named.cell_id.clone(),
             ..Default::default()
-        }
-        .encode_to_vec(),
-    ));
-    let by_guid = proto::DesiredLrpByProcessGuidRequest {
-        process_guid: desired_guid.clone(),
+        },
+    ] {
+        calls.push(("/v1/tasks/list.r3", filter.encode_to_vec()));
     }
-    .encode_to_vec();
-    calls.push(("/v1/desired_lrps/get_by_process_guid.r3", by_guid.clone()));
-    calls.push((
-        "/v1/desired_lrp_scheduling_infos/get_by_process_guid",
-        by_guid,
-    ));
-    calls.push((
-        "/v1/tasks/get_by_task_guid.r3",
-        proto::TaskByGuidRequest {
-            task_guid: task_guid.clone(),
-        }
-        .encode_to_vec(),
-    ));
-    let key = Some(proto::ActualLrpKey {
+    calls
+}
+
+fn look_ups(named: PresentRecords) -> Vec<CallMade> {
+    let PresentRecords {
         process_guid,
         index,
-        domain: domain.clone(),
-    });
-    let started = proto::StartActualLrpRequest {
-        actual_lrp_key: key.clone(),
+        desired_guid,
+        task_guid,
+        domain,
+        ..
+    } = named;
+    let by_guid = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: desired_guid.clone(),
+    };
+    let task_by_guid = proto::TaskByGuidRequest {
+        task_guid: task_guid.clone(),
+    };
+    let start = proto::StartActualLrpRequest {
+        actual_lrp_key: Some(proto::ActualLrpKey {
+            process_guid,
+            index,
+            domain,
+        }),
         actual_lrp_instance_key: instance("plans"),
         actual_lrp_net_info: net_info("plans"),
         ..Default::default()
     };
-    calls.push(("/v1/actual_lrps/start.r1", started.encode_to_vec()));
-    let update = proto::DesiredLrpUpdate {
-        annotation: Some(b"plans".to_vec()),
-        ..Default::default()
-    };
     let update = proto::UpdateDesiredLrpRequest {
         process_guid: desired_guid,
-        update: Some(update),
+        update: Some(proto::DesiredLrpUpdate {
+            annotation: Some(b"plans".to_vec()),
+            ..Default::default()
+        }),
     };
-    calls.push(("/v1/desired_lrp/update", update.encode_to_vec()));
-    calls.push((
-        "/v1/tasks/cancel",
-        proto::TaskGuidRequest { task_guid }.encode_to_vec(),
-    ));
-    calls
+    let cancel = proto::TaskGuidRequest { task_guid };
+    vec![
+        (
+            "/v1/desired_lrps/get_by_process_guid.r3",
+            by_guid.encode_to_vec(),
+        ),
+        (
+            "/v1/desired_lrp_scheduling_infos/get_by_process_guid",
+            by_guid.encode_to_vec(),
+        ),
+        (
+            "/v1/tasks/get_by_task_guid.r3",
+            task_by_guid.encode_to_vec(),
+        ),
+        ("/v1/actual_lrps/start.r1", start.encode_to_vec()),
+        ("/v1/desired_lrp/update", update.encode_to_vec()),
+        ("/v1/tasks/cancel", cancel.encode_to_vec()),
+    ]
 }
 
 async fn make(host: &Host, calls: &[CallMade]) {

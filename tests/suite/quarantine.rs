@@ -1,13 +1,13 @@
-//! Units that a migration cannot transform: named in the error, saved for replay, quarantined,
-//! retried and restored.
+//! Units that a migration cannot transform: named in the error, replayed, quarantined, retried and
+//! restored.
 
+mod checks;
 mod refused_rows;
 mod repair;
+mod stopped;
 mod unreadable;
 
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
-use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use bbs::testing::database::Dialect;
@@ -41,8 +41,7 @@ pub(super) const REASON: &str =
 impl Damaged {
     /// Damages the desired LRPs at these positions.
     pub(super) async fn at(kind: Kind, positions: &[usize]) -> Self {
-        let installation =
-            Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
+        let installation = Installation::new(&modules::modules_with_split(), kind);
         fixture::write_to(&installation.database).await;
         let stored = Stored::open(&installation.database, fixture::migrations()).await;
         let rows = stored.rows(VERSION).await;
@@ -79,15 +78,6 @@ impl Damaged {
         assert!(!output.status.success(), "bbs {arguments:?} succeeded");
         stderr_of(&output)
     }
-
-    pub(super) fn replay_file(&self) -> PathBuf {
-        let files = std::fs::read_dir(self.installation.folder().join("replay"))
-            .expect("a folder of replays");
-        files
-            .map(|file| file.unwrap().path())
-            .next()
-            .expect("a replay file")
-    }
 }
 
 fn stderr_of(output: &Output) -> String {
@@ -99,73 +89,6 @@ fn assert_contains(text: &str, parts: &[&str]) {
     parts
         .iter()
         .for_each(|part| assert!(text.contains(part), "{part:?} is not in:\n{text}"));
-}
-
-on_each_database!(failed_unit_can_be_replayed_without_the_database);
-async fn failed_unit_can_be_replayed_without_the_database(kind: Kind) {
-    let damaged = Damaged::at(kind, &[150]).await;
-    let unit = damaged.units[0].as_str();
-    let stopped = damaged.refused(&["migrate", "up"]);
-    let file = damaged.replay_file().display().to_string();
-    assert_contains(
-        &stopped,
-        &[&format!("unit {unit:?} cannot be migrated"), REASON, &file],
-    );
-    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(
-        (
-            mode(Path::new(&file)),
-            mode(&damaged.installation.folder().join("replay"))
-        ),
-        (0o600, 0o700)
-    );
-
-    let again = damaged.installation.run(&["module", "replay", &file]);
-    assert!(!again.status.success());
-    let shown = String::from_utf8_lossy(&again.stdout).into_owned();
-    assert_contains(
-        &shown,
-        &[
-            unit,
-            "1795000200-image-credentials, up",
-            "the one that failed",
-            "run_info (2 bytes)",
-        ],
-    );
-    assert_contains(
-        &stderr_of(&again),
-        &["the module still cannot transform the unit", REASON],
-    );
-
-    let golden: serde_json::Value = serde_json::from_str(
-        &damaged
-            .installation
-            .succeed(&["module", "replay", &file, "--golden"]),
-    )
-    .unwrap();
-    let expected = serde_json::json!({
-        "direction": "up",
-        "unit": { "immutable_desired_lrps": [{ "run_info": { "hex": "0a05" } }], "mutable_desired_lrps": [{}] },
-    });
-    assert_eq!(golden, expected);
-
-    let catalog = modules::modules_with_split();
-    let named = |name: &str| catalog.join(name).display().to_string();
-    let same = named("1795000200-image-credentials.wasm");
-    assert_contains(
-        &damaged.refused(&["module", "replay", &file, "--module", &same]),
-        &[REASON],
-    );
-    let other = named("1795000100-split-desired-lrps.wasm");
-    assert_contains(
-        &damaged.refused(&["module", "replay", &file, "--module", &other]),
-        &["is migration 1795000100, the replay file is of 1795000200-image-credentials"],
-    );
-    let translator = named("0.9-to-0.10.wasm");
-    assert_contains(
-        &damaged.refused(&["module", "replay", &file, "--module", &translator]),
-        &["is a translator"],
-    );
 }
 
 /// Goal: what the database would refuse is found before it is written, by unit and module. Method:
@@ -281,109 +204,6 @@ async fn invalid_replay_file_and_wrong_key_are_refused(kind: Kind) {
         &stderr_of(&refused),
         &["have no migration 1795000200-image-credentials; name its file with --module"],
     );
-}
-
-on_each_database!(plan_check_names_units_that_fail_the_round_trip_and_writes_nothing);
-async fn plan_check_names_units_that_fail_the_round_trip_and_writes_nothing(kind: Kind) {
-    let damaged = Damaged::at(kind, &[3, 150]).await;
-    let before = damaged.content().await;
-    let output = damaged.installation.run(&["migrate", "plan", "--check"]);
-    assert!(!output.status.success());
-    assert_contains(
-        &stderr_of(&output),
-        &["2 units do not survive a migration to 1795000200 and back"],
-    );
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_contains(
-        &shown,
-        &[
-            "units to 1795000200 and back, in memory; nothing was written",
-            "1795000100  split-desired-lrps                  all 300 units round-trip",
-            "1795000200  image-credentials                   2 of 300 units do not round-trip",
-            &format!("up refuses it: {REASON}"),
-            &format!("{:?}", damaged.units[0]),
-        ],
-    );
-    assert!(
-        damaged.content().await == before,
-        "the check wrote to the database"
-    );
-}
-
-on_each_database!(record_of_a_version_without_a_module_ends_the_check);
-async fn record_of_a_version_without_a_module_ends_the_check(kind: Kind) {
-    let installation = Installation::new(&modules::modules_with_split(), kind);
-    fixture::write_to(&installation.database).await;
-    Installation::on(installation.database.clone(), &modules::modules())
-        .succeed(&["migrate", "up"]);
-    let unknown = "UPDATE tasks SET record_version = 42 WHERE guid IN (SELECT guid FROM (SELECT MIN(guid) AS guid FROM tasks) one)";
-    let database = installation.database.open().await;
-    execute(&database, unknown).await;
-    database.close().await;
-    for arguments in [&["migrate", "plan", "--check"][..], &["migrate", "up"]] {
-        let output = installation.run(arguments);
-        assert!(!output.status.success());
-        assert_contains(
-            &stderr_of(&output),
-            &[
-                "table tasks has records of version 42",
-                "Nothing was written",
-            ],
-        );
-    }
-}
-
-on_each_database!(default_modules_pass_the_round_trip_of_every_unit);
-async fn default_modules_pass_the_round_trip_of_every_unit(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
-    for to in ["1471030898", "1795000010"] {
-        let checked = installation.succeed(&["migrate", "plan", "--check", "--to", to, "--json"]);
-        let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
-        let migrations = checked["check"]["migrations"].as_array().unwrap();
-        assert!(
-            migrations.iter().all(|migration| migration["lost"] == 0),
-            "{checked:#}"
-        );
-        let split = migrations
-            .iter()
-            .find(|migration| migration["name"] == "split-metric-tags");
-        if let Some(split) = split {
-            assert_eq!(split["units"], 300);
-        }
-    }
-}
-
-on_each_database!(check_of_the_way_down_passes_where_the_way_back_restores_everything);
-/// Goal: the check before a rollback lists no unit that the real way down and up restores.
-async fn check_of_the_way_down_passes_where_the_way_back_restores_everything(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
-    installation.succeed(&["migrate", "up"]);
-    let stored = async || {
-        let stored = Stored::open(&installation.database, fixture::migrations()).await;
-        let rows = stored.rows(1_795_000_010).await;
-        stored.context.database.close().await;
-        rows
-    };
-    let before = stored().await;
-    assert!(
-        before["desired_lrps"]
-            .iter()
-            .all(|row| !row["record_version"].is_empty()),
-        "the records are stamped"
-    );
-    let version = VERSION.to_string();
-    let checked = installation.succeed(&["migrate", "plan", "--check", "--to", &version, "--json"]);
-    let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
-    let migrations = checked["check"]["migrations"].as_array().unwrap();
-    assert!(
-        !migrations.is_empty() && migrations.iter().all(|migration| migration["lost"] == 0),
-        "{checked:#}"
-    );
-    installation.succeed(&["migrate", "down", "--to", &version]);
-    installation.succeed(&["migrate", "up"]);
-    assert!(stored().await == before);
 }
 
 on_each_database!(failing_units_are_quarantined_shown_retried_and_restored);
@@ -652,14 +472,8 @@ async fn key_rotation_includes_quarantined_units(kind: Kind) {
         "encryption_keys",
         serde_json::json!({"key-2026": "another passphrase"}),
     );
-    let file = std::fs::read_dir(installation.folder().join("replay"))
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
     assert_contains(
-        &stderr_of(&installation.run(&["module", "replay", &file.display().to_string()])),
+        &stderr_of(&installation.run(&["module", "replay", &units[0]])),
         &[REASON],
     );
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
@@ -700,8 +514,7 @@ async fn has(host: &Host, guid: &str) -> bool {
 
 on_each_database!(retry_with_the_missing_key_restores_a_unit_while_a_host_serves);
 async fn retry_with_the_missing_key_restores_a_unit_while_a_host_serves(kind: Kind) {
-    let installation =
-        Installation::new(&modules::modules_with_split(), kind).set("replay_dir", "replay");
+    let installation = Installation::new(&modules::modules_with_split(), kind);
     fixture::write_to(&installation.database).await;
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let found = texts(

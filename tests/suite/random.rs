@@ -184,7 +184,8 @@ impl RandomRun {
                 self.host = standby.await.expect("the standby serves");
             }
             RandomFault::Migrate => {
-                let (down_host, up_host) = (self.installation(), self.installation());
+                let down_host = self.installation();
+                let up_host = self.installation();
                 assert!(block_in_place(|| self.host.terminate()).success());
                 // Completes a migration that an earlier fault interrupted.
                 block_in_place(|| down_host.succeed(&["migrate", "up"]));

@@ -91,10 +91,8 @@ impl Reloading {
     /// Reloads in vain: the command has these words, and the host serves the same records and
     /// versions as before.
     async fn refused(&mut self, words: &[&str]) {
-        let (before, version) = (
-            everything(&self.caller()).await.unwrap(),
-            self.version().await,
-        );
+        let before = everything(&self.caller()).await.unwrap();
+        let version = self.version().await;
         let output = self.reload().await.unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{errors}");
@@ -114,7 +112,8 @@ impl Reloading {
     /// Lists through the translator of the add-on, again and again.
     fn older_calls(&self) -> OlderCalls {
         let (stop, stopped) = watch::channel(false);
-        let (client, url) = (http_client(), self.host.url("/v0.8/instances/list"));
+        let client = http_client();
+        let url = self.host.url("/v0.8/instances/list");
         let body = proto::ActualLrPsRequest {
             cell_id: b"cell-4".to_vec(),
             ..Default::default()
@@ -183,7 +182,8 @@ async fn migration_of_an_add_on_runs_by_reload_and_no_call_fails(kind: Kind) {
     reloading.installation.succeed(&["migrate", "rate", RATE]);
     let before = Model::of(&reloading.caller()).await.unwrap();
     reloading.packages.install("colours", &migration_add_on());
-    let (installation, reload) = (Arc::clone(&reloading.installation), reloading.reloaded());
+    let installation = Arc::clone(&reloading.installation);
+    let reload = reloading.reloaded();
     let (outcome, printed) = tokio::join!(
         migration(
             &installation,

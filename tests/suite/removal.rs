@@ -121,13 +121,14 @@ impl Filled {
             values,
             ..
         } = self;
-        let row = |number: usize| {
-            let key = key(number);
-            let bytes: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
-            let unit_key = format!("03{:02x}00000000000000{bytes}", key.len());
-            format!("('{key}', {})", values.replace(UNIT_KEY, &unit_key))
-        };
-        let rows: Vec<_> = (0..rows).map(row).collect();
+        let rows: Vec<_> = (0..rows)
+            .map(|number| {
+                let key = key(number);
+                let bytes: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
+                let unit_key = format!("03{:02x}00000000000000{bytes}", key.len());
+                format!("('{key}', {})", values.replace(UNIT_KEY, &unit_key))
+            })
+            .collect();
         stored
             .execute(&format!(
                 "INSERT INTO {table} ({columns}) VALUES {}",
@@ -152,7 +153,8 @@ impl Filled {
 
     /// Makes a change of one row an error.
     async fn protect_from(&self, change: &str, stored: &Stored, key: &str) {
-        let (table, column) = (self.table, self.key);
+        let table = self.table;
+        let column = self.key;
         let statements = match stored.context.database.dialect() {
             Dialect::Sqlite => vec![format!(
                 "CREATE TRIGGER protected BEFORE {change} ON {table} WHEN OLD.{column} = '{key}' \
@@ -357,7 +359,8 @@ on_each_database!(units_in_quarantine_leave_their_tables_in_pieces);
 async fn units_in_quarantine_leave_their_tables_in_pieces(kind: Kind) {
     let stored = with_fixture(kind).await;
     stored.down(EARLIER_VERSION).await.unwrap();
-    let (domains, entries) = (domains(), quarantined_domains());
+    let domains = domains();
+    let entries = quarantined_domains();
     let unharmed = domains.count(&stored).await;
     let fence = Fence::raise(&stored.context.database).await.unwrap();
     let started = online::start(&stored.context, &fence, Intent::Up { wanted: VERSION })

@@ -117,7 +117,8 @@ fn groups_show_the_rows_that_diego_shows() {
         let groups = proto::ActualLrpGroupsResponse::decode(&answer[..])
             .unwrap()
             .actual_lrp_groups;
-        let (instance_slot, evacuating) = (instance(in_instance), instance(in_evacuating));
+        let instance_slot = instance(in_instance);
+        let evacuating = instance(in_evacuating);
         let expected = (!rows.is_empty()).then_some(proto::ActualLrpGroup {
             instance: instance_slot,
             evacuating,

@@ -3,359 +3,24 @@
 //! there.
 
 mod faults;
+mod listed;
 mod older;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 use bbs::testing::api::{self, NativeVersion};
-use bbs::testing::modules::translate::{AnswerForm, Method, Verb};
+use bbs::testing::modules::translate::{AnswerForm, Verb};
 use bbs_proto::models::error::Type;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use self::listed::{Body, ROUTES};
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::modules::translators;
 use crate::harness::server::{Options, Reply, Server};
 use crate::harness::workspace;
-
-/// For each route, by its [`ServedRoute::key`]: whether it reads its body, and the errors that are
-/// specific to it.
-const ROUTES: &[(&str, Body, &[&str])] = &[
-    ("ping", Body::Ignored, &[]),
-    ("cells/list.r1", Body::Ignored, &["UnknownError"]),
-    ("domains/list", Body::Ignored, &[]),
-    ("domains/upsert", Body::Read, &["InvalidRequest"]),
-    ("actual_lrps/list", Body::Read, &[]),
-    (
-        "actual_lrps/list_by_process_guids",
-        Body::Read,
-        &["InvalidRequest"],
-    ),
-    (
-        "actual_lrps/claim",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "ActualLRPCannotBeClaimed",
-            "Deserialize",
-        ],
-    ),
-    (
-        "actual_lrps/start.r1",
-        Body::Read,
-        &["InvalidRequest", "ActualLRPCannotBeStarted", "Deserialize"],
-    ),
-    (
-        "actual_lrps/crash",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "ActualLRPCannotBeCrashed",
-            "Deserialize",
-        ],
-    ),
-    (
-        "actual_lrps/fail",
-        Body::Read,
-        &["InvalidRequest", "ActualLRPCannotBeFailed", "Deserialize"],
-    ),
-    (
-        "actual_lrps/remove",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "actual_lrps/retire",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "Deserialize",
-            "UnknownError",
-        ],
-    ),
-    (
-        "actual_lrps/remove_evacuating",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "actual_lrps/evacuate_claimed",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "ActualLRPCannotBeUnclaimed",
-            "Deserialize",
-        ],
-    ),
-    (
-        "actual_lrps/evacuate_running.r1",
-        Body::Read,
-        &["InvalidRequest", "Deserialize"],
-    ),
-    (
-        "actual_lrps/evacuate_crashed",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "ActualLRPCannotBeCrashed",
-            "Deserialize",
-        ],
-    ),
-    (
-        "actual_lrps/evacuate_stopped",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    ("desired_lrp_scheduling_infos/list.r1", Body::Read, &[]),
-    (
-        "desired_lrp_scheduling_infos/get_by_process_guid.r1",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    ("desired_lrp_routing_infos/list", Body::Read, &[]),
-    ("desired_lrps/list.r3", Body::Read, &[]),
-    (
-        "desired_lrps/get_by_process_guid.r3",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "desired_lrp/desire.r2",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
-    (
-        "desired_lrp/update",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "Deserialize",
-            "UpdateInProgress",
-            "DefinitionExists",
-        ],
-    ),
-    (
-        "desired_lrp/cancel_update",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "Deserialize",
-            "NoUpdateInProgress",
-        ],
-    ),
-    (
-        "desired_lrp/rollback",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "Deserialize",
-            "UpdateInProgress",
-            "DefinitionNotFound",
-        ],
-    ),
-    (
-        "desired_lrp/update_status",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound"],
-    ),
-    (
-        "desired_lrp/definitions/list",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "desired_lrp/remove",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound"],
-    ),
-    ("tasks/list.r3", Body::Read, &[]),
-    (
-        "tasks/get_by_task_guid.r3",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "tasks/desire.r2",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
-    (
-        "tasks/start",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "InvalidStateTransition",
-            "Deserialize",
-        ],
-    ),
-    (
-        "tasks/cancel",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "InvalidStateTransition",
-            "Deserialize",
-            "UnknownError",
-        ],
-    ),
-    (
-        "tasks/reject",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "tasks/complete",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "InvalidStateTransition",
-            "RunningOnDifferentCell",
-            "Deserialize",
-        ],
-    ),
-    (
-        "tasks/resolving",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "InvalidStateTransition",
-            "Deserialize",
-        ],
-    ),
-    (
-        "tasks/delete",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "InvalidStateTransition",
-            "Deserialize",
-        ],
-    ),
-    ("events/tasks.r1", Body::Ignored, &["closed"]),
-    ("events/lrp_instances.r1", Body::Read, &["closed"]),
-    // Deprecated since there are definitions, and served by a translator.
-    ("desired_lrp_scheduling_infos/list", Body::Read, &[]),
-    (
-        "desired_lrp_scheduling_infos/get_by_process_guid",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    // Deprecated by Diego, and served by a translator.
-    ("actual_lrp_groups/list", Body::Read, &[]),
-    (
-        "actual_lrp_groups/list_by_process_guid",
-        Body::Read,
-        &["InvalidRequest"],
-    ),
-    (
-        "actual_lrp_groups/get_by_process_guid_and_index",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound"],
-    ),
-    (
-        "actual_lrps/start",
-        Body::Read,
-        &["InvalidRequest", "ActualLRPCannotBeStarted", "Deserialize"],
-    ),
-    (
-        "actual_lrps/evacuate_running",
-        Body::Read,
-        &["InvalidRequest", "Deserialize"],
-    ),
-    ("desired_lrps/list.r2", Body::Read, &[]),
-    (
-        "desired_lrps/get_by_process_guid.r2",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    ("tasks/list.r2", Body::Read, &[]),
-    (
-        "tasks/get_by_task_guid.r2",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "tasks/fail",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "InvalidStateTransition",
-            "Deserialize",
-        ],
-    ),
-    ("GET events.r1", Body::Read, &["closed"]),
-    ("GET events", Body::Read, &["closed"]),
-    ("events/lrp_instances", Body::Read, &["closed"]),
-    ("events/tasks", Body::Ignored, &["closed"]),
-    // Dropped by Diego in 2018, and served by two translators.
-    ("desired_lrps/list.r1", Body::Read, &[]),
-    (
-        "desired_lrps/get_by_process_guid.r1",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "desired_lrp/desire.r1",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
-    ("tasks/list.r1", Body::Read, &[]),
-    (
-        "tasks/get_by_task_guid.r1",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "tasks/desire.r1",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
-    ("GET cells/list.r1", Body::Ignored, &["UnknownError"]),
-    ("desired_lrps/list", Body::Read, &[]),
-    (
-        "desired_lrps/get_by_process_guid",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "desired_lrp/desire",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
-    ("tasks/list", Body::Read, &[]),
-    (
-        "GET tasks/get_by_task_guid",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "tasks/desire",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
-];
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Body {
-    Read,
-    Ignored,
-}
 
 /// Cases that are tested for every route.
 const CASES: [&str; 6] = [
@@ -436,18 +101,19 @@ fn routes_of_translators() -> Vec<ServedRoute> {
         .into_iter()
         .map(|translator| translator.manifest().clone());
     let methods = manifests.flat_map(|manifest| manifest.methods);
-    let route = |method: Method| {
-        let path = method.path_of_diego()?.to_owned();
-        let is_stream = matches!(method.answer, AnswerForm::Events(_));
-        Some(ServedRoute {
-            name: method.name,
-            verb: method.verb,
-            root: "/v1",
-            path,
-            is_stream,
+    methods
+        .filter_map(|method| {
+            let path = method.path_of_diego()?.to_owned();
+            let is_stream = matches!(method.answer, AnswerForm::Events(_));
+            Some(ServedRoute {
+                name: method.name,
+                verb: method.verb,
+                root: "/v1",
+                path,
+                is_stream,
+            })
         })
-    };
-    methods.filter_map(route).collect()
+        .collect()
 }
 
 /// All routes below Diego's root, and those that a newer version adds.
@@ -468,9 +134,8 @@ fn routes() -> &'static [ServedRoute] {
             }
         };
         let of_diego: Vec<_> = api::routes(NativeVersion::Diego).collect();
-        let is_added = |route: &api::Route| !of_diego.contains(route);
         let added = api::routes(NativeVersion::Definitions)
-            .filter(is_added)
+            .filter(|route| !of_diego.contains(route))
             .map(native("/v1.2"));
         of_diego
             .iter()
@@ -570,7 +235,7 @@ async fn malformed_body_is_rejected_by_every_route_that_reads_it(kind: Kind) {
     }
 }
 
-/// Of any request, in bytes.
+/// Largest body of any request, in bytes.
 const LARGEST_BODY: usize = 4 << 20;
 
 on_layouts_of_sqlite!(body_over_the_limit_is_rejected_by_every_route);
@@ -579,7 +244,8 @@ async fn body_over_the_limit_is_rejected_by_every_route(kind: Kind) {
     let length = LARGEST_BODY + 1;
     for route in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
-        let (verb, path) = (route.verb.name(), route.whole_path());
+        let verb = route.verb.name();
+        let path = route.whole_path();
         let head = format!("{verb} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
         connection.write_all(head.as_bytes()).await.unwrap();
         let expected = "HTTP/1.1 413 Payload Too Large\r\n";
@@ -620,7 +286,8 @@ async fn truncated_body_is_answered_by_every_route_as_diego_answers(kind: Kind) 
     let server = empty(kind).await;
     for route in routes() {
         let mut connection = TcpStream::connect(server.address).await.unwrap();
-        let (verb, path) = (route.verb.name(), route.whole_path());
+        let verb = route.verb.name();
+        let path = route.whole_path();
         let head =
             format!("{verb} {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
         connection
@@ -630,15 +297,16 @@ async fn truncated_body_is_answered_by_every_route_as_diego_answers(kind: Kind) 
         let mut answer = Vec::new();
         connection.read_to_end(&mut answer).await.unwrap();
         let text = String::from_utf8_lossy(&answer);
-        let (status, part) = match route.is_stream {
-            true => (
+        let (status, part) = if route.is_stream {
+            (
                 "HTTP/1.1 500 Internal Server Error\r\n",
                 "content-length: 0",
-            ),
-            false => (
+            )
+        } else {
+            (
                 "HTTP/1.1 200 OK\r\n",
                 "the request failed for an unknown reason",
-            ),
+            )
         };
         assert!(
             text.starts_with(status) && text.contains(part),
@@ -657,7 +325,8 @@ async fn every_route_answers_503_before_and_after_mastership(kind: Kind) {
     .await;
     let assert_unavailable = async || {
         for route in routes() {
-            let (reply, key) = (route.send(&server, []).await, route.key());
+            let reply = route.send(&server, []).await;
+            let key = route.key();
             assert_eq!(
                 (reply.status, reply.header("content-type")),
                 (503, "application/json"),

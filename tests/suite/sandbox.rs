@@ -433,7 +433,8 @@ fn compiled(file: &Path, compile: CompileLimits) -> String {
 #[test]
 fn processor_time_and_memory_of_the_compiler_are_limited() {
     let folder = tempfile::tempdir().unwrap();
-    let (file, limits) = (folder.path().join("slow.wasm"), CompileLimits::default());
+    let file = folder.path().join("slow.wasm");
+    let limits = CompileLimits::default();
     std::fs::write(&file, many_values()).unwrap();
     let error = compiled(
         &file,

@@ -165,7 +165,8 @@ on_each_database!(added_column_reads_back_like_a_created_one);
 async fn added_column_reads_back_like_a_created_one(kind: Kind) {
     let test = TestDatabase::new(kind);
     let database = test.open().await;
-    let (mut before, mut added) = (sample(), sample().columns.split_off(4));
+    let mut before = sample();
+    let mut added = sample().columns.split_off(4);
     before.columns.truncate(4);
     before.indexes.truncate(0);
     run(&database, creation(database.dialect(), &before)).await;
@@ -184,7 +185,8 @@ on_each_database!(replacement_table_takes_over_table_index_and_key_names);
 async fn replacement_table_takes_over_table_index_and_key_names(kind: Kind) {
     let test = TestDatabase::new(kind);
     let database = test.open().await;
-    let (dialect, table) = (database.dialect(), sample());
+    let dialect = database.dialect();
+    let table = sample();
     run(&database, creation(dialect, &table)).await;
     run(
         &database,
@@ -297,8 +299,10 @@ async fn schema_difference_is_described_in_sql_terms(kind: Kind) {
 
 on_each_server!(table_of_another_database_or_schema_is_not_seen);
 async fn table_of_another_database_or_schema_is_not_seen(kind: Kind) {
-    let (test, other) = (TestDatabase::new(kind), TestDatabase::new(kind));
-    let (database, elsewhere) = (test.open().await, other.open().await);
+    let test = TestDatabase::new(kind);
+    let other = TestDatabase::new(kind);
+    let database = test.open().await;
+    let elsewhere = other.open().await;
     run(&elsewhere, creation(elsewhere.dialect(), &sample())).await;
     if kind == Kind::Postgres {
         execute(

@@ -165,7 +165,8 @@ pub(super) const LISTS: [&str; 9] = [
 /// An encoded message without the fields that name definitions, whose ids are generated in each
 /// database. A group holds such messages.
 fn without_definitions(message: &[u8], is_group: bool) -> Vec<u8> {
-    let (mut rest, mut kept) = (message, Vec::new());
+    let mut rest = message;
+    let mut kept = Vec::new();
     while !rest.is_empty() {
         let whole = rest;
         let tag = decode_varint(&mut rest).unwrap();
@@ -202,7 +203,8 @@ pub(super) async fn listed(host: &Host, path: &str) -> Vec<Vec<u8>> {
         .unwrap();
     assert_eq!(reply.status(), 200, "{path}");
     let answer = reply.bytes().await.unwrap();
-    let (mut rest, mut elements) = (&answer[..], Vec::new());
+    let mut rest = &answer[..];
+    let mut elements = Vec::new();
     while !rest.is_empty() {
         assert_eq!(
             rest[0] & 7,
@@ -252,7 +254,8 @@ async fn an_unchanged_host_serves_every_version_of_the_api_from_split_tables(kin
     let split = Installation::new(&modules::modules_with_split(), kind);
     fixture::write_to(&whole.database).await;
     fixture::write_to(&split.database).await;
-    let (one, other) = (whole.serve(), split.serve());
+    let one = whole.serve();
+    let other = split.serve();
     assert_both_list_the_same(&one, &other).await;
     assert!(other.terminate().success());
     let status = split.succeed(&["migrate", "status"]);

@@ -29,7 +29,8 @@ pub(crate) fn definition() -> proto::TaskDefinition {
 }
 
 pub(crate) fn desire_request(guid: &str) -> proto::DesireTaskRequest {
-    let (task_guid, domain) = (guid.into(), b"domain".to_vec());
+    let task_guid = guid.into();
+    let domain = b"domain".to_vec();
     proto::DesireTaskRequest {
         task_definition: Some(definition()),
         task_guid,

@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod examples;
+mod functions;
 mod known_failures;
 mod language;
 mod named_commands;
@@ -216,9 +217,7 @@ fn top_level_holds_only_allowed_entries() {
 /// server, and clients that send at a rate or at an interval of their own.
 const SLEEPERS: [&str; 5] = ["mod.rs", "engine.rs", "watch.rs", "load", "diego"];
 
-/// A fixed time is too short on a slow machine and too long on a fast one. Unit tests sleep on a
-/// clock that is paused or that they move. Every request of the API, whose type implements
-/// `Validate`.
+/// Goal: a request type with a validation, which implements `Validate`, is also fuzzed.
 #[test]
 fn every_validated_request_is_fuzzed() {
     let target = read(&workspace().join("tests/fuzz/fuzz_targets/request.rs"));
@@ -228,15 +227,16 @@ fn every_validated_request_is_fuzzed() {
         line.strip_prefix("impl Validate for ")?
             .strip_suffix("Request {")
     });
-    let is_missing = |name: &&str| !target.contains(&format!("        {name}Request,\n"));
     assert_none(
         requests
-            .filter(is_missing)
+            .filter(|name| !target.contains(&format!("        {name}Request,\n")))
             .map(|name| format!("{name}Request is not in the fuzz target"))
             .collect(),
     );
 }
 
+/// A fixed time is too short on a slow machine and too long on a fast one. Unit tests sleep on a
+/// clock that is paused or that they move.
 #[test]
 fn tests_wait_for_conditions_and_not_for_a_time() {
     let (tests, harness) = (
@@ -270,11 +270,10 @@ fn tests_wait_for_conditions_and_not_for_a_time() {
         .iter()
         .flat_map(|top| rust_files(&workspace().join(top)))
     {
-        let (text, inside) = (
-            read(&path),
-            path.strip_prefix(workspace())
-                .expect("a file of the workspace"),
-        );
+        let text = read(&path);
+        let inside = path
+            .strip_prefix(workspace())
+            .expect("a file of the workspace");
         let is_test = inside.components().any(|part| {
             ["tests", "tests.rs"]
                 .iter()
@@ -285,10 +284,12 @@ fn tests_wait_for_conditions_and_not_for_a_time() {
         } else {
             text.split_once("#[cfg(test)]").map(|(_, tests)| tests)
         };
-        let sleeps = |tests: &&str| {
-            tests.contains(concat!("time::", "sleep")) && !tests.contains("start_paused = true")
-        };
-        if tests.filter(sleeps).is_some() {
+        if tests
+            .filter(|tests| {
+                tests.contains(concat!("time::", "sleep")) && !tests.contains("start_paused = true")
+            })
+            .is_some()
+        {
             problems.push(format!(
                 "{}: its tests sleep; use `start_paused`, or a `StoppedClock`",
                 path.display()

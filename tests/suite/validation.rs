@@ -22,15 +22,6 @@ fn validate<T: Message + Default + Validate>(
 /// Every request with fields, by Diego's name for it.
 const REQUESTS: &[(&str, ValidateBytes)] = &[
     (
-        "ActualLRPGroupByProcessGuidAndIndexRequest",
-        validate::<ActualLrpGroupByProcessGuidAndIndexRequest>,
-    ),
-    (
-        "ActualLRPGroupsByProcessGuidRequest",
-        validate::<ActualLrpGroupsByProcessGuidRequest>,
-    ),
-    ("ActualLRPGroupsRequest", validate::<ActualLrpGroupsRequest>),
-    (
         "ActualLRPsByProcessGuidsRequest",
         validate::<ActualLrPsByProcessGuidsRequest>,
     ),

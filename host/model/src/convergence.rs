@@ -68,7 +68,8 @@ pub enum SlotAction {
     Promote,
     /// The cell of the managed container is gone: it becomes suspect, and its replacement waits.
     Suspect,
-    /// The same, if there is a suspect container already.
+    /// The cell of the managed container is gone, and there is a suspect one already: the instance
+    /// waits.
     Unclaim,
     /// A waiting instance is stale, or a crashed one may restart.
     Start,
@@ -227,8 +228,8 @@ fn of_suspect(
     input: &ConvergenceInput<'_>,
 ) -> Option<SlotAction> {
     let row = slot.suspect.as_ref()?;
-    let runs = |row: &ActualLrp| row.state() == Some(State::Running);
-    let is_replaced = runs(row) && slot.ordinary.as_ref().is_some_and(ActualLrp::takes_over);
+    let is_replaced = row.state() == Some(State::Running)
+        && slot.ordinary.as_ref().is_some_and(ActualLrp::takes_over);
     let is_present = input.cells.has(&row.cell_id);
     let is_unwanted = match status {
         IndexStatus::Desired => false,

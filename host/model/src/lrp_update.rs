@@ -18,7 +18,7 @@ use super::slot::{Replacement, ReplacementPhase, Slot};
 /// An update under way.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UpdateRecord {
-    /// Of the desired LRP.
+    /// The process guid of the desired LRP.
     pub process_guid: Text,
     /// In nanoseconds since 1970.
     pub started_at_ns: i64,
@@ -47,7 +47,8 @@ impl UpdateTarget {
             Replacement::Rolling
         };
         let is_cancelled = update.is_some_and(|update| update.is_cancelled);
-        let (definition_id, instances) = (&self.definition_id, self.instances);
+        let definition_id = &self.definition_id;
+        let instances = self.instances;
         UpdatedLrp {
             definition_id,
             instances,
@@ -110,7 +111,7 @@ impl Default for Pace {
 pub enum MaxInFlight {
     /// At least 1.
     Instances(u32),
-    /// Of the desired number, rounded up.
+    /// A share of the desired number, rounded up.
     Percent(u32),
 }
 
@@ -200,10 +201,10 @@ pub struct UpdateProgress {
     pub current: usize,
     /// Run another one, replaced or not.
     pub old: usize,
-    /// Of the current definition, and not running or not routable yet.
+    /// Instances of the current definition that do not run or are not routable yet.
     pub pending: usize,
-    /// Of the current definition, and crashed too often, without a cell that takes them, or too
-    /// long not routable.
+    /// Instances of the current definition that crashed too often, find no cell, or are not
+    /// routable for too long.
     pub failing: usize,
 }
 
@@ -251,7 +252,8 @@ impl UpdateStatus {
         now_ns: i64,
     ) -> Self {
         let lrp = target.at(now_ns, pace, update.as_ref());
-        let (progress, halt) = (lrp.progress(slots), lrp.halt(slots));
+        let progress = lrp.progress(slots);
+        let halt = lrp.halt(slots);
         Self {
             target,
             update,
@@ -318,7 +320,8 @@ impl UpdatedLrp<'_> {
         index: i32,
         slot: &'s Slot,
     ) -> Option<(&'s ActualLrp, &'s ActualLrp)> {
-        let (old, new) = (slot.evacuating.as_ref()?, slot.ordinary.as_ref()?);
+        let old = slot.evacuating.as_ref()?;
+        let new = slot.ordinary.as_ref()?;
         let is_replaced = index < self.instances && self.phase(slot) == ReplacementPhase::Replaced;
         (is_replaced && old.routable && new.routable).then_some((old, new))
     }
@@ -334,12 +337,11 @@ impl UpdatedLrp<'_> {
     /// The places that this LRP has and that it needs next, among those of all.
     pub fn demand(&self, slots: &BTreeMap<i32, Box<Slot>>) -> PlaceDemand {
         let is_halted = self.progress(slots).is_halted();
-        let is_next = |slot: &Slot| {
-            self.phase(slot) == ReplacementPhase::Old && (!is_halted || self.passes_halt(slot))
-        };
         let next = slots
             .range(..self.instances.max(0))
-            .filter(|(_, slot)| is_next(slot))
+            .filter(|(_, slot)| {
+                self.phase(slot) == ReplacementPhase::Old && (!is_halted || self.passes_halt(slot))
+            })
             .count();
         let taken = if is_halted { 0 } else { self.in_flight(slots) };
         PlaceDemand {
@@ -398,8 +400,8 @@ impl UpdatedLrp<'_> {
     pub fn is_done(&self, slots: &BTreeMap<i32, Box<Slot>>) -> bool {
         let progress = self.progress(slots);
         let instances = usize::try_from(self.instances).unwrap_or(0);
-        let all_run = || progress.current == instances && self.in_flight(slots) == 0;
-        progress.old == 0 && (self.is_cancelled || all_run())
+        let all_run = progress.current == instances && self.in_flight(slots) == 0;
+        progress.old == 0 && (self.is_cancelled || all_run)
     }
 
     fn in_flight(&self, slots: &BTreeMap<i32, Box<Slot>>) -> usize {
@@ -431,12 +433,11 @@ impl UpdatedLrp<'_> {
     fn is_late(&self, slot: &Slot) -> bool {
         let runs_unroutable =
             |row: &&ActualLrp| row.state() == Some(State::Running) && !row.routable;
-        let runs_for = |row: &ActualLrp| self.now_ns.saturating_sub(row.since_ns);
         let limit_ns = i64::try_from(self.pace.routable_timeout.as_nanos()).unwrap_or(i64::MAX);
         slot.ordinary
             .as_ref()
             .filter(runs_unroutable)
-            .is_some_and(|row| runs_for(row) >= limit_ns)
+            .is_some_and(|row| self.now_ns.saturating_sub(row.since_ns) >= limit_ns)
     }
 
     /// Whether the managed container is one of a cancelled definition that receives no traffic, so
@@ -480,9 +481,10 @@ impl UpdatedLrp<'_> {
 /// to stop it already.
 fn surplus_container(slot: &Slot) -> UpdateAction {
     let is_routable = |row: &Option<ActualLrp>| row.as_ref().is_some_and(|row| row.routable);
-    match is_routable(&slot.evacuating) && !is_routable(&slot.ordinary) {
-        true => UpdateAction::StopFirst,
-        false => UpdateAction::StopReplaced,
+    if is_routable(&slot.evacuating) && !is_routable(&slot.ordinary) {
+        UpdateAction::StopFirst
+    } else {
+        UpdateAction::StopReplaced
     }
 }
 

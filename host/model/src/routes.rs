@@ -51,7 +51,8 @@ impl Routes {
         let mut entries = BTreeMap::new();
         let is_object = json::read(text, |scanner| {
             scanner.members(|name, scanner| {
-                let (name, value) = (name.decode().into(), scanner.value()?);
+                let name = name.decode().into();
+                let value = scanner.value()?;
                 if value != b"null" {
                     entries.insert(name, value.to_vec());
                 }

@@ -3,9 +3,10 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::JoinHandle;
 
 use super::{Host, RemainingClients, Socket};
@@ -79,5 +80,5 @@ async fn retry(path: PathBuf, host: Host, opened: Arc<Mutex<Option<Socket>>>) {
 }
 
 fn lock(socket: &Mutex<Option<Socket>>) -> MutexGuard<'_, Option<Socket>> {
-    socket.lock().unwrap_or_else(PoisonError::into_inner)
+    socket.lock()
 }

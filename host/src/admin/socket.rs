@@ -128,7 +128,8 @@ async fn serve(
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let (host, answering) = (host.clone(), answering.clone());
+                let host = host.clone();
+                let answering = answering.clone();
                 tokio::spawn(async move {
                     // A client that disconnects early is no fault of the host's.
                     let _ = answer(stream, owner, &host).await;
@@ -146,7 +147,7 @@ async fn serve(
 async fn answer(mut stream: UnixStream, owner: u32, host: &Host) -> io::Result<()> {
     let asker = stream.peer_cred()?.uid();
     if asker != owner && asker != 0 {
-        return say(
+        return send(
             &mut stream,
             &Reply::Refused("only the user that the host runs as may send commands".to_owned()),
         )
@@ -154,10 +155,10 @@ async fn answer(mut stream: UnixStream, owner: u32, host: &Host) -> io::Result<(
     }
     let command = match tokio::time::timeout(PATIENCE, Command::read(&mut stream)).await?? {
         Ok(command) => command,
-        Err(reason) => return say(&mut stream, &Reply::Refused(reason)).await,
+        Err(reason) => return send(&mut stream, &Reply::Refused(reason)).await,
     };
     let reply = host.execute(command).await;
-    say(&mut stream, &reply).await?;
+    send(&mut stream, &reply).await?;
     // What the client has been sent decides, and not what has happened since.
     let Reply::Report(Report {
         progress: mut last, ..
@@ -174,12 +175,12 @@ async fn answer(mut stream: UnixStream, owner: u32, host: &Host) -> io::Result<(
         tokio::time::sleep(WATCH_INTERVAL).await;
         let report = host.report();
         last = report.progress.clone();
-        say(&mut stream, &Reply::Report(report)).await?;
+        send(&mut stream, &Reply::Report(report)).await?;
     }
     Ok(())
 }
 
-async fn say(stream: &mut UnixStream, reply: &Reply) -> io::Result<()> {
+async fn send(stream: &mut UnixStream, reply: &Reply) -> io::Result<()> {
     let mut line = serde_json::to_vec(reply).expect("a reply is plain data");
     line.push(b'\n');
     stream.write_all(&line).await

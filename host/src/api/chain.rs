@@ -161,8 +161,9 @@ impl CallTarget {
             Self::Native { method, .. } => unrevised(method.registered().name).into(),
             Self::Stream(stream) => unrevised(stream.name()).to_owned().into(),
             Self::Translated { method, .. } => {
-                let is_newest = |name: &str| name != method && unrevised(name) == method;
-                let has_newer = METHODS.iter().any(|native| is_newest(native.name));
+                let has_newer = METHODS
+                    .iter()
+                    .any(|native| native.name != method && unrevised(native.name) == method);
                 if has_newer {
                     format!("{method}_r0").into()
                 } else {
@@ -180,7 +181,7 @@ const fn oldest_served(newest: ApiVersion) -> ApiVersion {
 }
 
 pub(super) struct TranslatorChain {
-    /// Those of the line, oldest first, and then those of side shapes.
+    /// The translators of Diego's versions, oldest first, and then those of side shapes.
     translators: Vec<Arc<dyn Translate>>,
     /// For each translator, what serves the version that it translates to.
     newer: Vec<ServedBy>,
@@ -240,7 +241,8 @@ impl TranslatorChain {
     /// Checks that the newer version has what a translator's manifest names of it.
     fn check_references(&self, step: usize) -> Result<(), ApiError> {
         let manifest = self.translators[step].manifest();
-        let (name, onto) = (&manifest.name, manifest.onto);
+        let name = &manifest.name;
+        let onto = manifest.onto;
         let newer = |name: &str| self.resolve(self.newer[step], Wanted::Name(name));
         if let Some(method) = manifest.hides.iter().find(|hidden| newer(hidden).is_none()) {
             return Err(ApiError::Hides {
@@ -283,11 +285,10 @@ impl TranslatorChain {
     /// The version of a client that names none: Diego's current one, or the newest one up to the
     /// pin.
     fn unnamed(&self) -> ApiVersion {
-        let of_diego = |version: &&ApiVersion| version.side.is_none() && **version <= LINE_END;
         *self
             .served
             .iter()
-            .rfind(of_diego)
+            .rfind(|version| version.side.is_none() && **version <= LINE_END)
             .expect("a version of the line is served")
     }
 
@@ -383,15 +384,11 @@ impl TranslatorChain {
                 ServedBy::Native(version) => break version,
             };
             let manifest = self.translators[step].manifest();
-            let is_wanted = |method: &&Method| {
-                wanted.is(
-                    &method.name,
-                    method.verb,
-                    Some(method.path_in_version()),
-                    &hidden,
-                )
-            };
-            if let Some(method) = manifest.methods.iter().find(is_wanted) {
+            let declared = manifest.methods.iter().find(|method| {
+                let path = method.path_in_version();
+                wanted.is(&method.name, method.verb, Some(path), &hidden)
+            });
+            if let Some(method) = declared {
                 return self.target(step, method);
             }
             hidden.extend(manifest.hides.iter().map(String::as_str));
@@ -461,11 +458,9 @@ fn newer(translators: &[Arc<dyn Translate>], step: usize) -> Result<ServedBy, Ap
             .map(|translator| translator.manifest().serves)
     };
     let manifest = translators[step].manifest();
-    let (name, onto, is_side) = (
-        manifest.name.clone(),
-        manifest.onto,
-        manifest.serves.side.is_some(),
-    );
+    let name = manifest.name.clone();
+    let onto = manifest.onto;
+    let is_side = manifest.serves.side.is_some();
     match version_at(step + 1).filter(|next| next.side.is_none() && !is_side) {
         Some(serves) if serves != onto => Err(ApiError::Gap { name, onto, serves }),
         Some(_) => Ok(ServedBy::Translator(step + 1)),
@@ -487,7 +482,7 @@ fn newer(translators: &[Arc<dyn Translate>], step: usize) -> Result<ServedBy, Ap
     }
 }
 
-/// What a method is looked up by.
+/// The key by which a method is looked up.
 #[derive(Debug, Clone, Copy)]
 enum Wanted<'a> {
     /// By a client. It does not see methods that a translator hides from it.

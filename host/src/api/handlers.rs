@@ -96,7 +96,7 @@ async fn try_answer(
                 get(service, page.reader(), method, call).await
             }
             None => {
-                let attempt = || async move {
+                retry(|| async move {
                     let store = service.store();
                     let mut reader = if method.needs_snapshot() {
                         store.reader().await?
@@ -104,8 +104,8 @@ async fn try_answer(
                         store.look().await?
                     };
                     get(service, &mut reader, method, call).await
-                };
-                retry(attempt).await
+                })
+                .await
             }
         },
         NativeMethod::List(method) => match page {

@@ -46,7 +46,7 @@ pub struct Pages {
     /// kept for too long.
     reader: Option<Reader>,
     /// Dropped after the transaction.
-    kept: Option<KeptReader>,
+    permit: Option<KeptReader>,
     /// When the transaction has to end.
     until: Instant,
     /// Partition keys on the next page. Fewer than usual where records are too large for a
@@ -72,20 +72,20 @@ impl Pages {
             ready: None,
             state: PageState::Done,
             reader: None,
-            kept: None,
+            permit: None,
             until: Instant::now() + LONGEST_LIST,
         };
         let mut first = pages.read(None).await;
         if pages.state != PageState::Done {
-            pages.kept = store.try_keep_reader();
-            if pages.kept.is_none() {
+            pages.permit = store.try_keep_reader();
+            if pages.permit.is_none() {
                 // Begins anew: a list that waits must not hold a connection.
                 pages.reader = None;
-                let kept = or_abandoned(&pages.request.abandoned, store.keep_reader());
-                let Ok(Ok(kept)) = timeout(LONGEST_WAIT, kept).await else {
+                let permit = or_abandoned(&pages.request.abandoned, store.keep_reader());
+                let Ok(Ok(permit)) = timeout(LONGEST_WAIT, permit).await else {
                     return Answer::Busy;
                 };
-                pages.kept = Some(kept);
+                pages.permit = Some(permit);
                 pages.until = Instant::now() + LONGEST_LIST;
                 first = pages.read(None).await;
             }
@@ -171,13 +171,14 @@ impl Pages {
 
     fn end_transaction(&mut self) {
         self.reader = None;
-        self.kept = None;
+        self.permit = None;
     }
 }
 
 /// Splits an encoded answer into the answer without its error field and the encoded error.
 fn split_error(answer: Vec<u8>) -> Result<(Vec<u8>, Option<Vec<u8>>), TranslateError> {
-    let (mut data, mut error) = (Vec::new(), Vec::new());
+    let mut data = Vec::new();
+    let mut error = Vec::new();
     // Up to here the answer is in one of the two.
     let mut copied = 0;
     let mut rest = &answer[..];

@@ -96,7 +96,7 @@ impl SharedPermits {
 
     /// Waits for a permit of the version of this rank. Its own first: one that waits takes none
     /// from newer versions.
-    async fn take(&self, rank: usize) -> Vec<SemaphorePermit<'_>> {
+    async fn acquire(&self, rank: usize) -> Vec<SemaphorePermit<'_>> {
         let mut taken = Vec::with_capacity(self.through.len() - rank);
         for permits in &self.through[rank..] {
             taken.push(
@@ -127,18 +127,18 @@ impl RunPermits {
         }
     }
 
-    async fn take(&self, rank: usize, request: &Request) -> Result<RunPermit<'_>, RunError> {
+    async fn acquire(&self, rank: usize, request: &Request) -> Result<RunPermit<'_>, RunError> {
         let permit = async {
             // First, so that a large request that waits takes no permit from small ones.
             let is_large = request.body.len() > LARGE_BODY;
             let large = if is_large {
-                self.large.take(rank).await
+                self.large.acquire(rank).await
             } else {
                 Vec::new()
             };
             RunPermit {
                 _large: large,
-                _run: self.runs.take(rank).await,
+                _run: self.runs.acquire(rank).await,
             }
         };
         let permit = timeout(WAIT, or_abandoned(&request.abandoned, permit)).await;
@@ -172,7 +172,7 @@ impl Api {
         let _permit = match &target {
             CallTarget::Native { .. } | CallTarget::Stream(_) => None,
             CallTarget::Translated { step, .. } => {
-                match self.permits.take(self.chain.rank(*step), request).await {
+                match self.permits.acquire(self.chain.rank(*step), request).await {
                     Ok(permit) => Some(permit),
                     Err(error) => return failed(Err(error)),
                 }
@@ -288,7 +288,7 @@ impl RunningChain<'_> {
             let progress = tokio::select! {
                 biased;
                 progress = resumed => progress?,
-                () = sleep_until(self.deadline) => return Err(self.failed(step, &format!("ran longer than {RUN_TIME:?}"))),
+                () = sleep_until(self.deadline) => return Err(self.call_failed(step, &format!("ran longer than {RUN_TIME:?}"))),
             };
             match progress {
                 CallProgress::Answered(answered) => {
@@ -299,7 +299,7 @@ impl RunningChain<'_> {
                 }
                 CallProgress::Next(_) if self.next_calls == NEXT_CALLS => {
                     let flaw = format!("called the next version more than {NEXT_CALLS} times");
-                    return Err(self.failed(step, &flaw));
+                    return Err(self.call_failed(step, &flaw));
                 }
                 CallProgress::Next(NextCall { method, request }) => {
                     self.next_calls += 1;
@@ -315,7 +315,7 @@ impl RunningChain<'_> {
         )))
     }
 
-    fn failed(&self, step: usize, flaw: &str) -> RunError {
+    fn call_failed(&self, step: usize, flaw: &str) -> RunError {
         let name = &self.api.chain.translator(step).manifest().name;
         let reason = format!(
             "translator {name:?} {flaw} for one request; it has to request more per call, and less in all"
@@ -335,16 +335,16 @@ mod tests {
     #[test]
     fn older_versions_leave_a_permit_for_each_newer_one() {
         let permits = SharedPermits::new(4, 3);
-        let mut taken: Vec<_> = std::iter::from_fn(|| permits.take(0).now_or_never()).collect();
+        let mut taken: Vec<_> = std::iter::from_fn(|| permits.acquire(0).now_or_never()).collect();
         assert_eq!(taken.len(), 2);
-        taken.extend(permits.take(1).now_or_never());
-        assert!(permits.take(1).now_or_never().is_none());
-        taken.extend(permits.take(2).now_or_never());
+        taken.extend(permits.acquire(1).now_or_never());
+        assert!(permits.acquire(1).now_or_never().is_none());
+        taken.extend(permits.acquire(2).now_or_never());
         assert_eq!(taken.len(), 4);
-        assert!(permits.take(2).now_or_never().is_none());
+        assert!(permits.acquire(2).now_or_never().is_none());
         taken.remove(0);
         assert!(
-            permits.take(2).now_or_never().is_some(),
+            permits.acquire(2).now_or_never().is_some(),
             "a newer one may have all"
         );
     }
@@ -353,7 +353,7 @@ mod tests {
     fn each_version_has_a_permit_where_there_are_few() {
         let permits = SharedPermits::new(1, 3);
         for rank in 0..3 {
-            assert!(permits.take(rank).now_or_never().is_some());
+            assert!(permits.acquire(rank).now_or_never().is_some());
         }
     }
 }

@@ -124,8 +124,12 @@ impl EventStream {
         loop {
             let Some((events, examined)) = &mut self.current else {
                 let change = self.subscription.next().await?;
-                let render = async || self.streams.render(&self.target, &change).await;
-                self.current = Some((change.rendered(&self.key, render).await?, 0));
+                let rendered = change
+                    .rendered(&self.key, async || {
+                        self.streams.render(&self.target, &change).await
+                    })
+                    .await?;
+                self.current = Some((rendered, 0));
                 continue;
             };
             let Some(event) = events.get(*examined) else {

@@ -77,7 +77,8 @@ pub(super) fn desired_lrp_from(lrp: proto::DesiredLrp) -> DesiredLrp {
 }
 
 pub(super) fn desired_lrp_to(lrp: DesiredLrp, version: NativeVersion) -> proto::DesiredLrp {
-    let (info, run) = (lrp.scheduling, lrp.run_info);
+    let info = lrp.scheduling;
+    let run = lrp.run_info;
     proto::DesiredLrp {
         process_guid: info.process_guid,
         domain: info.domain,
@@ -275,13 +276,16 @@ fn routes_to(routes: Option<Routes>) -> proto::ProtoRoutes {
 }
 
 fn metric_tags_from(entries: Vec<proto::MetricTagEntry>) -> MetricTags {
-    let tag = |value: proto::MetricTagValue| MetricTag {
-        fixed: value.r#static,
-        dynamic: value.dynamic,
-    };
     entries
         .into_iter()
-        .map(|entry| (entry.key, tag(entry.value.unwrap_or_default())))
+        .map(|entry| {
+            let value = entry.value.unwrap_or_default();
+            let tag = MetricTag {
+                fixed: value.r#static,
+                dynamic: value.dynamic,
+            };
+            (entry.key, tag)
+        })
         .collect()
 }
 

@@ -93,7 +93,8 @@ impl VersionsCommand {
         let (catalog, pin) = match &self.config {
             Some(config) => {
                 let mut config = Config::read(config)?;
-                let (folders, sandbox) = (config.module_folders()?, startup::sandbox(&config)?);
+                let folders = config.module_folders()?;
+                let sandbox = startup::sandbox(&config)?;
                 let catalog = startup::load_catalog(&folders, &config.trusted_keys, &sandbox)?;
                 startup::pin_release(&mut config, &catalog)?;
                 (catalog, config.pin_api_version)
@@ -140,17 +141,18 @@ fn native_summary(native: NativeVersion, served: &[ApiVersion]) -> VersionSummar
         NativeVersion::Diego => format!("/v1/{path}"),
         NativeVersion::Definitions => path.to_owned(),
     };
-    let method = |route: api::Route| MethodSummary {
-        name: route.name.to_owned(),
-        verb: Verb::Post,
-        path: path(route.path),
-    };
     VersionSummary {
         version: native.number(),
         served: served.contains(&native.number()),
         deprecated_until: None,
         module: None,
-        methods: routes(native).map(method).collect(),
+        methods: routes(native)
+            .map(|route| MethodSummary {
+                name: route.name.to_owned(),
+                verb: Verb::Post,
+                path: path(route.path),
+            })
+            .collect(),
         hides: Vec::new(),
     }
 }

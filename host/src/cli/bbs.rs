@@ -228,14 +228,15 @@ pub(super) fn columns(rows: &[Vec<String>]) -> String {
             .unwrap_or(0)
     };
     let widths: Vec<_> = (0..count).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row
-            .iter()
-            .zip(&widths)
-            .map(|(text, width)| format!("{text:width$}"));
-        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
+    rows.iter()
+        .map(|row| {
+            let cells = row
+                .iter()
+                .zip(&widths)
+                .map(|(text, width)| format!("{text:width$}"));
+            format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::config::ConfigError;
 use crate::logs::RedactError;
 use crate::startup::HostFailure;
 
-/// How a process ends. `host/README.md` has the same table.
+/// How a process ends. `host/OPERATING.md` has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     Success,

@@ -45,8 +45,8 @@ struct EtcdArguments {
     /// time.
     #[arg(long)]
     stale: bool,
-    /// What to do with a record that cannot be imported [default: `on_unreadable` of the
-    /// configuration, or stop]
+    /// Handling of a record that cannot be imported [default: `on_unreadable` of the configuration,
+    /// or stop]
     #[arg(long, value_name = "WHAT")]
     on_unreadable: Option<OnUnreadable>,
     #[command(flatten)]
@@ -65,9 +65,10 @@ impl ImportCommand {
         if let Some(on_unreadable) = arguments.on_unreadable {
             prepared.config.migration.on_unreadable = on_unreadable;
         }
-        match arguments.check {
-            true => check(&prepared, &arguments).await,
-            false => import(&prepared, &arguments).await,
+        if arguments.check {
+            check(&prepared, &arguments).await
+        } else {
+            import(&prepared, &arguments).await
         }
     }
 }

@@ -248,7 +248,7 @@ async fn call_newest<Q: Message, A: Answer>(
 }
 
 /// A failed call about one LRP.
-fn failed(error: CallError, process_guid: &str) -> anyhow::Error {
+fn call_failed(error: CallError, process_guid: &str) -> anyhow::Error {
     let guid = process_guid.escape_debug();
     let Some(kind) = error.kind() else {
         return explained(error);

@@ -21,6 +21,7 @@ use crate::lock::fence::Fence;
 use crate::logs::Logs;
 use crate::migrate::{self, Decision, GivenUp, Intent, RunOutcome};
 use crate::startup::{Prepared, StartupError, VersionName};
+pub(super) use quarantine::corrected;
 
 /// Show the state of a database, plan a migration, and run it.
 ///
@@ -134,8 +135,8 @@ struct Terms {
     /// continues, and so does `bbs serve`. 0 means all of them.
     #[arg(long, value_name = "N")]
     max_count: Option<u64>,
-    /// What to do with a unit that cannot be migrated [default: `on_unreadable` of the
-    /// configuration, or stop]
+    /// Handling of a unit that cannot be migrated [default: `on_unreadable` of the configuration,
+    /// or stop]
     #[arg(long, value_name = "WHAT")]
     on_unreadable: Option<OnUnreadable>,
     /// Show what it would do, as `bbs migrate plan --check` does, and write nothing.

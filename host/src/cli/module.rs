@@ -89,7 +89,7 @@ impl ModuleCommand {
             ModuleAction::Push(command) => command.run().await,
             ModuleAction::Pull(command) => command.run().await,
             ModuleAction::Reload(command) => command.run().await,
-            ModuleAction::Replay(command) => command.run(),
+            ModuleAction::Replay(command) => command.run().await,
             ModuleAction::Sign(command) => command.run(),
         }
     }
@@ -128,7 +128,8 @@ fn print_carried(
     place: impl Display,
     artifact: &OciArtifact,
 ) -> anyhow::Result<()> {
-    let (modules, digest) = (artifact.modules(), artifact.digest());
+    let modules = artifact.modules();
+    let digest = artifact.digest();
     let result = serde_json::json!({ "place": place.to_string(), "modules": modules, "digest": digest.to_string() });
     form.print(&result, || {
         format!("{place} has {modules} modules; {digest}\n")

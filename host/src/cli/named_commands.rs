@@ -90,27 +90,25 @@ fn named(text: &str) -> Vec<String> {
         line.strip_prefix("bbs ")
             .map(|_| line.split("  ").next().unwrap_or(line))
     });
-    let is_command = |command: &&str| {
-        command.split_whitespace().nth(1).is_some_and(|word| {
-            word.starts_with(['-', 'a', 'c', 'd', 'i', 'k', 'l', 'm', 's', 't'])
-        })
-    };
-    let one_command = |command: &str| {
-        let ends = [" | ", " > ", " && ", " # ", ", ", "\\n"];
-        let end = ends
-            .iter()
-            .filter_map(|end| command.find(end))
-            .min()
-            .unwrap_or(command.len());
-        command[..end]
-            .split_whitespace()
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
     in_backticks
         .chain(lines)
-        .filter(is_command)
-        .map(one_command)
+        .filter(|command| {
+            command.split_whitespace().nth(1).is_some_and(|word| {
+                word.starts_with(['-', 'a', 'c', 'd', 'i', 'k', 'l', 'm', 's', 't'])
+            })
+        })
+        .map(|command| {
+            let ends = [" | ", " > ", " && ", " # ", ", ", "\\n"];
+            let end = ends
+                .iter()
+                .filter_map(|end| command.find(end))
+                .min()
+                .unwrap_or(command.len());
+            command[..end]
+                .split_whitespace()
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
         .collect()
 }
 

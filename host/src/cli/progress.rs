@@ -215,15 +215,13 @@ impl Lines {
         // The last one goes on, and is printed with its counts.
         entered.pop();
         self.seen += entered.len();
-        let was_printed = |phase: &str, detail: &str| {
-            self.last
-                .as_ref()
-                .is_some_and(|last| last.state.starts_with(&format!("{phase} {detail} ")))
-        };
-        let unseen = entered
+        entered
             .iter()
-            .filter(|(phase, detail)| !was_printed(phase, detail));
-        unseen
+            .filter(|(phase, detail)| {
+                self.last
+                    .as_ref()
+                    .is_none_or(|last| !last.state.starts_with(&format!("{phase} {detail} ")))
+            })
             .map(|(phase, detail)| format!("{phase} {detail}").trim_end().to_owned())
             .collect()
     }
@@ -241,12 +239,13 @@ impl Lines {
                 if at.duration_since(last.at) < last.interval {
                     return None;
                 }
-                match last.counts == counts {
-                    true => (
+                if last.counts == counts {
+                    (
                         format!("{}, {} so far", line(now), span(now.elapsed_seconds)),
                         last.interval * 2,
-                    ),
-                    false => (line(now), (last.interval * 2).min(LONGEST_INTERVAL)),
+                    )
+                } else {
+                    (line(now), (last.interval * 2).min(LONGEST_INTERVAL))
                 }
             }
             Some(_) | None => (line(now), FIRST_INTERVAL),
@@ -358,16 +357,18 @@ mod tests {
     fn due_at(seconds: u64, step: u64) -> Vec<u64> {
         let progress = Progress::default();
         progress.enter("compile", "with cargo", Some(Counted::Modules.total(22)));
-        let (mut lines, begin) = (Lines::default(), Instant::now());
-        let is_due = |second: &u64| {
-            let mut now = progress.snapshot();
-            (now.done, now.elapsed_seconds) =
-                (second.checked_div(step).unwrap_or(0), *second as f64);
-            lines
-                .due(&now, begin + Duration::from_secs(*second))
-                .is_some()
-        };
-        (0..seconds).filter(is_due).collect()
+        let mut lines = Lines::default();
+        let begin = Instant::now();
+        (0..seconds)
+            .filter(|second| {
+                let mut now = progress.snapshot();
+                (now.done, now.elapsed_seconds) =
+                    (second.checked_div(step).unwrap_or(0), *second as f64);
+                lines
+                    .due(&now, begin + Duration::from_secs(*second))
+                    .is_some()
+            })
+            .collect()
     }
 
     #[test]
@@ -383,7 +384,8 @@ mod tests {
     #[test]
     fn repeated_line_shows_the_elapsed_time() {
         let progress = Progress::default();
-        let (mut lines, begin) = (Lines::default(), Instant::now());
+        let mut lines = Lines::default();
+        let begin = Instant::now();
         assert_eq!(
             lines.due(&progress.snapshot(), begin),
             None,
@@ -405,7 +407,8 @@ mod tests {
     #[test]
     fn new_phase_or_reason_for_waiting_is_printed_at_once() {
         let progress = Progress::default();
-        let (mut lines, begin) = (Lines::default(), Instant::now());
+        let mut lines = Lines::default();
+        let begin = Instant::now();
         progress.enter("compile", "", None);
         assert!(lines.due(&progress.snapshot(), begin).is_some());
         progress.enter("encode", "", None);

@@ -83,12 +83,11 @@ impl ReadyCommand {
 
 /// One request to the health port; the reason if the host is not ready.
 async fn request(client: &reqwest::Client, address: SocketAddr) -> Result<(), String> {
-    let unreachable = |_| format!("nothing answers at {address}; start a host, or look at its log");
     let answer = client
         .get(format!("http://{address}/ready"))
         .send()
         .await
-        .map_err(unreachable)?;
+        .map_err(|_| format!("nothing answers at {address}; start a host, or look at its log"))?;
     let status = answer.status();
     if status.is_success() {
         return Ok(());

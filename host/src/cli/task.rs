@@ -112,7 +112,7 @@ impl TaskCommand {
 }
 
 /// A failed call about one task.
-fn failed(error: CallError, task_guid: &str) -> anyhow::Error {
+fn call_failed(error: CallError, task_guid: &str) -> anyhow::Error {
     let guid = task_guid.escape_debug();
     match error.kind() {
         Some(Type::ResourceNotFound) => {
@@ -195,7 +195,7 @@ async fn show(
         .client()?
         .task(&request)
         .await
-        .map_err(|error| failed(error, &task_guid))?;
+        .map_err(|error| call_failed(error, &task_guid))?;
     let task = answer.task.unwrap_or_default();
     form.print(&json::to_value(&task), || details(&task))?;
     Ok(())
@@ -238,7 +238,7 @@ async fn desire(TaskFile { file, form, bbs }: TaskFile) -> anyhow::Result<()> {
     bbs.client()?
         .desire_task(&request)
         .await
-        .map_err(|error| failed(error, &guid))?;
+        .map_err(|error| call_failed(error, &guid))?;
     print(form, &guid, "is desired; `bbs task show` shows it")
 }
 
@@ -264,7 +264,7 @@ async fn cancel(
     bbs.client()?
         .cancel_task(&request)
         .await
-        .map_err(|error| failed(error, &task_guid))?;
+        .map_err(|error| call_failed(error, &task_guid))?;
     print(form, &task_guid, "is cancelled")
 }
 
@@ -292,11 +292,11 @@ async fn delete(
     client
         .resolving_task(&request)
         .await
-        .map_err(|error| failed(error, &task_guid))?;
+        .map_err(|error| call_failed(error, &task_guid))?;
     client
         .delete_task(&request)
         .await
-        .map_err(|error| failed(error, &task_guid))?;
+        .map_err(|error| call_failed(error, &task_guid))?;
     print(form, &task_guid, "is deleted")
 }
 

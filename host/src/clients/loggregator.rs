@@ -67,10 +67,8 @@ impl Loggregator {
     /// Connects when there is something to send, and reconnects as needed. Sending ends with the
     /// runtime.
     pub(super) fn new(config: &config::LoggregatorConfig) -> Result<Self, LoggregatorError> {
-        let (tls, address) = (
-            config.tls.clone(),
-            format!("{}:{}", config.api_host, config.api_port),
-        );
+        let tls = config.tls.clone();
+        let address = format!("{}:{}", config.api_host, config.api_port);
         let channel = Reloading::new(client::paths(&config.tls), move || {
             connect_later(&tls, &address)
         })?;
@@ -127,7 +125,8 @@ impl Agent {
         };
         let mut tags = self.tags();
         tags.extend(cell_id.map(|cell_id| ("cell-id".to_owned(), cell_id)));
-        let (source_id, instance_id) = (self.source_id.clone(), self.instance_id.clone());
+        let source_id = self.source_id.clone();
+        let instance_id = self.instance_id.clone();
         Envelope {
             timestamp: SystemClock.now_ns(),
             source_id,

@@ -188,7 +188,8 @@ async fn put(
     update: &InstanceUpdate,
     trace_id: &TraceId,
 ) -> Result<(), ClientError> {
-    let (process_guid, instance_guid) = (text(&key.process_guid), text(&instance.instance_guid));
+    let process_guid = text(&key.process_guid);
+    let instance_guid = text(&instance.instance_guid);
     let url = connections.url(
         cell,
         &[version, "lrps", &process_guid, "instances", &instance_guid],
@@ -223,16 +224,17 @@ fn outgoing<'a>(
 }
 
 fn update_json(key: &LrpKey, instance: &InstanceKey, update: &InstanceUpdate) -> Value {
-    let hostname = |route: &Text| json!({ "hostname": text(route) });
-    let routes = update
-        .internal_routes
-        .as_ref()
-        .map(|routes| routes.iter().map(hostname).collect::<Vec<_>>());
-    let tag = |(name, value): (&Text, &Text)| (text(name), text(value));
-    let tags = update
-        .metric_tags
-        .as_ref()
-        .map(|tags| tags.iter().map(tag).collect::<BTreeMap<_, _>>());
+    let routes = update.internal_routes.as_ref().map(|routes| {
+        routes
+            .iter()
+            .map(|route| json!({ "hostname": text(route) }))
+            .collect::<Vec<_>>()
+    });
+    let tags = update.metric_tags.as_ref().map(|tags| {
+        tags.iter()
+            .map(|(name, value)| (text(name), text(value)))
+            .collect::<BTreeMap<_, _>>()
+    });
     json!({
         "instance_guid": text(&instance.instance_guid),
         "process_guid": text(&key.process_guid),

@@ -129,11 +129,9 @@ impl Default for ClientsConfig {
 impl AuctioneerConfig {
     fn read(keys: &mut Keys) -> Option<Self> {
         let require_tls = keys.flag("auctioneer_require_tls");
-        let (cert, key, ca) = (
-            keys.file("auctioneer_client_cert"),
-            keys.file("auctioneer_client_key"),
-            keys.file("auctioneer_ca_cert"),
-        );
+        let cert = keys.file("auctioneer_client_cert");
+        let key = keys.file("auctioneer_client_key");
+        let ca = keys.file("auctioneer_ca_cert");
         let address = keys.text("auctioneer_address");
         let tls = if cert.is_none() && key.is_none() && ca.is_none() {
             None
@@ -184,10 +182,8 @@ impl LoggregatorConfig {
     /// that names neither an address nor a certificate configures no agent.
     fn read(keys: &mut Keys) -> Option<Self> {
         let is_on: Option<bool> = keys.take("loggregator_use_v2_api");
-        let (host, port) = (
-            keys.text("loggregator_api_host"),
-            keys.take("loggregator_api_port"),
-        );
+        let host = keys.text("loggregator_api_host");
+        let port = keys.take("loggregator_api_port");
         let port = port.filter(|port: &u16| *port > 0);
         let files = [
             keys.file("loggregator_ca_path"),

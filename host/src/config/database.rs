@@ -11,6 +11,7 @@ use super::keys::Keys;
 use super::{ConfigError, Lock};
 use crate::database::{Address, ClientCertificate, ConnectionLimits, Dialect, Server, Tls};
 
+const CONNECTION_STRING: &str = "database_connection_string";
 /// Upper bound of idle connections. Diego allows `max_idle_database_connections`; opening 200 at
 /// start would use up the connections of a whole server.
 const MOST_KEPT: u32 = 10;
@@ -59,7 +60,7 @@ impl DatabaseKeys {
     pub(super) fn read(keys: &mut Keys) -> Self {
         Self {
             driver: keys.text("database_driver"),
-            connection_string: keys.take("database_connection_string").map(Zeroizing::new),
+            connection_string: keys.take(CONNECTION_STRING).map(Zeroizing::new),
             ca_cert_file: keys.file("sql_ca_cert_file"),
             enable_identity_verification: keys.flag("sql_enable_identity_verification"),
             max_open_connections: keys.count("max_open_database_connections"),
@@ -95,92 +96,89 @@ impl DatabaseKeys {
         lock: &Lock,
     ) -> Result<ConfiguredAddress, ConfigError> {
         let driver = self.driver.as_deref().unwrap_or("sqlite");
-        let what = match driver {
+        let form = match driver {
             "sqlite" => "the path of the SQLite database file",
             "mysql" => "user:password@tcp(host:port)/schema",
             "postgres" => "postgres://user:password@host:port/schema",
             other => return Err(ConfigError::Driver(other.to_owned())),
         };
-        let key = "database_connection_string";
         let text = self
             .connection_string
             .as_ref()
             .map(|text| text.as_str())
-            .filter(|text| !text.trim().is_empty());
-        let text = text.ok_or(ConfigError::Missing { key, what })?;
-        let dialect = match driver {
-            "mysql" => Dialect::Mysql,
-            "postgres" => Dialect::Postgres,
-            _ if dsn::is_of_a_server(text) => {
-                let named =
-                    "\"postgres\" or \"mysql\", whose server `database_connection_string` names";
-                return Err(match self.driver {
-                    None => ConfigError::Missing {
-                        key: "database_driver",
-                        what: named,
-                    },
-                    Some(_) => ConfigError::ConnectionString {
-                        form: what,
-                        reason: DsnError::OtherDriver,
-                    },
-                });
+            .filter(|text| !text.trim().is_empty())
+            .ok_or(ConfigError::Missing {
+                key: CONNECTION_STRING,
+                what: form,
+            })?;
+        let refused = |reason| ConfigError::ConnectionString { form, reason };
+        match driver {
+            "mysql" => {
+                let dsn = dsn::mysql(text).map_err(refused)?;
+                Ok(self.server_address(Dialect::Mysql, dsn, keys, lock))
             }
-            _ if dsn::is_address_of_sqlite(text) => {
-                return Err(ConfigError::ConnectionString {
-                    form: what,
-                    reason: DsnError::PathWithScheme,
-                });
+            "postgres" => {
+                let dsn = dsn::postgres(text).map_err(refused)?;
+                Ok(self.server_address(Dialect::Postgres, dsn, keys, lock))
             }
-            _ => {
-                let address = Address::Sqlite(base.join(text));
-                return Ok(ConfiguredAddress {
-                    address,
-                    ignored: Vec::new(),
-                    raised_connections: None,
-                });
-            }
-        };
-        let parsed = if dialect == Dialect::Mysql {
-            dsn::mysql(text)
-        } else {
-            dsn::postgres(text)
-        };
-        let mut dsn =
-            parsed.map_err(|reason| ConfigError::ConnectionString { form: what, reason })?;
+            _ if dsn::is_of_a_server(text) => Err(if self.driver.is_some() {
+                refused(DsnError::OtherDriver)
+            } else {
+                ConfigError::Missing {
+                    key: "database_driver",
+                    what: "\"postgres\" or \"mysql\", whose server `database_connection_string` names",
+                }
+            }),
+            _ if dsn::is_address_of_sqlite(text) => Err(refused(DsnError::PathWithScheme)),
+            _ => Ok(ConfiguredAddress {
+                address: Address::Sqlite(base.join(text)),
+                ignored: Vec::new(),
+                raised_connections: None,
+            }),
+        }
+    }
+
+    /// The address of a server, with the parameters of the connection string that have no effect.
+    fn server_address(
+        &self,
+        dialect: Dialect,
+        mut dsn: Dsn,
+        keys: &mut Keys,
+        lock: &Lock,
+    ) -> ConfiguredAddress {
         if let Some(Tls::Verified {
             ca_file: Some(file),
             ..
         }) = &mut dsn.tls
         {
-            *file = keys.find(key, file);
+            *file = keys.find(CONNECTION_STRING, file);
         }
         if let Some(ClientCertificate {
             certificate,
             key: private,
         }) = &mut dsn.client_certificate
         {
-            *certificate = keys.find(key, certificate);
-            *private = keys.find(key, private);
+            *certificate = keys.find(CONNECTION_STRING, certificate);
+            *private = keys.find(CONNECTION_STRING, private);
         }
         let mut ignored: Vec<_> = dsn
             .ignored
             .iter()
-            .map(|name| format!("{key}: {name}"))
+            .map(|name| format!("{CONNECTION_STRING}: {name}"))
             .collect();
         if self.enable_identity_verification && self.ca_cert_file.is_none() {
             ignored.push("sql_enable_identity_verification: without sql_ca_cert_file".to_owned());
         }
         let used = self.connections(lock);
-        let too_few = self
+        let raised_connections = self
             .max_open_connections
-            .filter(|configured| *configured < used);
-        let raised_connections = too_few.map(|configured| RaisedConnections { configured, used });
-        let address = Address::Server(Box::new(self.server(dialect, dsn, lock)));
-        Ok(ConfiguredAddress {
-            address,
+            .filter(|configured| *configured < used)
+            .map(|configured| RaisedConnections { configured, used });
+        ConfiguredAddress {
+            address: Address::Server(Box::new(self.server(dialect, dsn, lock))),
             ignored,
             raised_connections,
-        })
+        }
     }
 
     fn server(&self, dialect: Dialect, dsn: Dsn, lock: &Lock) -> Server {

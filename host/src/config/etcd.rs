@@ -52,10 +52,10 @@ impl EtcdConfig {
             .unwrap_or(MOST_BYTES);
         let first = urls.first()?;
         let refused = |why| ConfigError::Refused { key: URLS, why };
-        let is_url = |url: &String| {
+        let are_urls = urls.iter().all(|url| {
             Url::parse(url).is_ok_and(|url| url.host_str().is_some() && url.path() == "/")
-        };
-        if !urls.iter().all(is_url) {
+        });
+        if !are_urls {
             keys.fault(refused(
                 "it is a list of URLs without a path, such as [\"https://etcd.service.cf.internal:4001\"]",
             ));
@@ -70,8 +70,8 @@ impl EtcdConfig {
             ));
         }
         let (cert, key, ca) = cert;
-        let tls = match is_secure {
-            true => Some(ClientTls {
+        let tls = if is_secure {
+            Some(ClientTls {
                 cert_file: keys.required(
                     cert,
                     "etcd_cert_file",
@@ -87,8 +87,9 @@ impl EtcdConfig {
                     "etcd_ca_file",
                     "the authority that signed the certificates of etcd's members",
                 ),
-            }),
-            false => None,
+            })
+        } else {
+            None
         };
         Some(Self {
             urls,

@@ -25,18 +25,14 @@ const SHARED: &str = "/var/tmp";
 pub fn modules() -> Result<PathBuf, ConfigError> {
     let executable = std::env::current_exe().unwrap_or_default();
     let places = module_folders(&executable);
-    let names = || {
-        places
+    let existing = places.iter().find(|place| place.is_dir()).cloned();
+    existing.ok_or_else(|| ConfigError::NoModules {
+        places: places
             .iter()
             .map(|place| place.display().to_string())
             .collect::<Vec<_>>()
-            .join(" or ")
-    };
-    places
-        .iter()
-        .find(|place| place.is_dir())
-        .cloned()
-        .ok_or_else(|| ConfigError::NoModules { places: names() })
+            .join(" or "),
+    })
 }
 
 fn module_folders(executable: &Path) -> Vec<PathBuf> {
@@ -48,12 +44,11 @@ fn module_folders(executable: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The folder for replay files, the admin socket and, where no other can be had, compiled modules.
+/// The folder for the admin socket and, where no other can be had, compiled modules.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct DataFolder {
     pub(super) path: PathBuf,
-    /// The default until each host had a folder of its own. Hosts and files of that time may still
-    /// be there.
+    /// The default until each host had a folder of its own. A host of that time may still be there.
     pub(super) earlier: Option<PathBuf>,
 }
 
@@ -133,15 +128,14 @@ fn shared_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
             .next()
             .filter(|folder| folder.is_absolute() && folder != Path::new("/"))
     };
-    let of_home = || {
-        folder("HOME")
-            .filter(|home| is_own(home))
-            .map(|home| home.join(".cache"))
-    };
     match folder("CACHE_DIRECTORY") {
         Some(service) => Some(service.join("modules")),
         None => folder("XDG_CACHE_HOME")
-            .or_else(of_home)
+            .or_else(|| {
+                folder("HOME")
+                    .filter(|home| is_own(home))
+                    .map(|home| home.join(".cache"))
+            })
             .map(|cache| cache.join("bbs/modules")),
     }
 }
@@ -183,11 +177,14 @@ pub enum ModuleFoldersError {
 pub(super) fn expand(own: &Path, patterns: &[PathBuf]) -> Result<Vec<PathBuf>, ModuleFoldersError> {
     let mut folders = vec![own.to_owned()];
     let mut add = |folder: PathBuf| {
-        let is_same = |other: &PathBuf| match (other.canonicalize(), folder.canonicalize()) {
-            (Ok(one), Ok(other)) => one == other,
-            _ => *other == folder,
-        };
-        if !folders.iter().any(is_same) {
+        let canonical = folder.canonicalize();
+        let is_known = folders
+            .iter()
+            .any(|other| match (other.canonicalize(), &canonical) {
+                (Ok(one), Ok(other)) => one == *other,
+                _ => *other == folder,
+            });
+        if !is_known {
             folders.push(folder);
         }
     };

@@ -28,7 +28,7 @@ pub(super) struct Folders {
 /// The keys that have not been read yet.
 pub(super) struct Keys {
     folders: Folders,
-    left: BTreeMap<String, Value>,
+    unread: BTreeMap<String, Value>,
     /// Unread keys of sections, as `section.key`.
     left_in_sections: Vec<String>,
     /// Names of the keys that were looked up; `section.key` within a section.
@@ -54,13 +54,13 @@ pub(super) struct Leftover {
 
 impl Keys {
     pub(super) fn new(object: Map<String, Value>, folders: Folders) -> Self {
-        let left = object
+        let unread = object
             .into_iter()
             .map(|(key, value)| (key.to_ascii_lowercase(), value))
             .collect();
         Self {
             folders,
-            left,
+            unread,
             left_in_sections: Vec::new(),
             known: BTreeSet::new(),
             given: BTreeSet::new(),
@@ -123,7 +123,7 @@ impl Keys {
         fault: impl FnOnce(&Value) -> ConfigError,
     ) -> Option<T> {
         self.known.insert(key.to_owned());
-        let value = self.left.remove(key).filter(|value| !value.is_null())?;
+        let value = self.unread.remove(key).filter(|value| !value.is_null())?;
         if value != "" {
             self.given.insert(key);
         }
@@ -159,10 +159,8 @@ impl Keys {
 
     /// Like [`Keys::file`], for a path that is part of a key's value.
     pub(super) fn find(&mut self, key: &str, path: &Path) -> PathBuf {
-        let (working, beside) = (
-            self.folders.working.join(path),
-            self.folders.file.join(path),
-        );
+        let working = self.folders.working.join(path);
+        let beside = self.folders.file.join(path);
         if working.exists() {
             return working;
         }
@@ -239,7 +237,11 @@ impl Keys {
     }
 
     pub(super) fn leftover(self) -> Leftover {
-        let mut names: Vec<_> = self.left.into_keys().chain(self.left_in_sections).collect();
+        let mut names: Vec<_> = self
+            .unread
+            .into_keys()
+            .chain(self.left_in_sections)
+            .collect();
         names.sort();
         Leftover {
             names,

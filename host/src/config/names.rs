@@ -4,7 +4,7 @@
 /// This project's keys. Diego's BBS ignores unknown keys, and so does this host, so a misspelt one
 /// would silently change behaviour: a host with `pin_data_versoin` would migrate the database that
 /// it was meant to leave alone.
-pub(super) const OURS: [&str; 30] = [
+pub(super) const OURS: [&str; 29] = [
     "accept_older_catalogs",
     "admin_socket",
     "convergence_report_interval",
@@ -28,7 +28,6 @@ pub(super) const OURS: [&str; 30] = [
     "pin_data_version",
     "pin_release",
     "quarantine_limit",
-    "replay_dir",
     "rollback_on_drain_to_version",
     "trusted_keys",
     "update_max_in_flight",
@@ -40,8 +39,8 @@ pub(super) const OURS: [&str; 30] = [
 /// Diego's keys that have no effect here: those that its own BBS ignores, those for other
 /// components (`loggregator_app_metric_exclusion_filter`), the one that logs repeated start reports
 /// of instances, which this host never logs, and those for a pool of connections to etcd, which is
-/// read over one.
-pub(super) const WITHOUT_MEANING: [&str; 9] = [
+/// read over one. And `replay_dir`, which hosts of this project had until 0.2.
+pub(super) const WITHOUT_MEANING: [&str; 10] = [
     "advertise_url",
     "cell_registrations_locket_enabled",
     "debug_lrp_start_heartbeats",
@@ -50,6 +49,7 @@ pub(super) const WITHOUT_MEANING: [&str; 9] = [
     "etcd_max_idle_conns_per_host",
     "locks_locket_enabled",
     "loggregator.loggregator_app_metric_exclusion_filter",
+    "replay_dir",
     "require_ssl",
 ];
 

@@ -18,7 +18,7 @@ use crate::layout::schema::{Column, ColumnType};
 use crate::layout::values::Value;
 
 /// Bound parameters per statement: SQLite's limit, and that of MySQL's protocol.
-const MOST_VALUES_SQLITE: usize = 32_766;
+pub const MOST_VALUES_SQLITE: usize = 32_766;
 const MOST_VALUES_MYSQL: usize = 65_535;
 const MOST_ROWS: usize = 256;
 /// Bytes of a `COPY` that are encoded before they are sent.
@@ -45,6 +45,12 @@ impl Rows<'_> {
 /// # Errors
 /// If a statement fails, or a value does not fit its column.
 pub async fn insert(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
+    debug_assert!(
+        rows.columns
+            .iter()
+            .all(|(column, data)| !column.kind.is_text() || data.offsets.len() == rows.count + 1),
+        "each column holds `count` values"
+    );
     // Counts as one query, however many statements it takes.
     let query = tx.query();
     query.end(match tx.dialect() {
@@ -170,13 +176,17 @@ async fn by_statements(
     rows: &Rows<'_>,
     most_values: usize,
 ) -> Result<(), SqlError> {
-    let most = (most_values / rows.columns.len().max(1)).clamp(1, MOST_ROWS);
-    // Counts are powers of two, so that few different statements have to be prepared.
+    let most = most_values / rows.columns.len().max(1);
     let mut texts: BTreeMap<(usize, bool), String> = BTreeMap::new();
     let mut from = 0;
     while from < rows.count {
-        let count = 1_usize << fitting(rows, from, most, tx.limits.rows).ilog2();
+        let bytes = (from..rows.count).map(|row| row_bytes(rows, row));
+        let count = rows_of_statement(bytes, most, tx.limits.rows);
         let until = from + count;
+        debug_assert!(
+            until > from && count <= most,
+            "statements are bounded and go forward"
+        );
         if count == 1 {
             accepted(rows, from, tx.limits.packet)?;
         }
@@ -217,18 +227,23 @@ async fn by_statements(
     Ok(())
 }
 
-/// How many rows, starting at `from`, fit into one statement; at least one.
-fn fitting(rows: &Rows<'_>, from: usize, most: usize, most_bytes: usize) -> usize {
-    let mut bytes = 0;
-    let fits = |row: &usize| {
-        bytes += row_bytes(rows, *row);
-        bytes <= most_bytes
-    };
-    (from..rows.count)
-        .take(most)
-        .take_while(fits)
-        .count()
-        .max(1)
+/// The number of the next rows, of these sizes, that one statement has: at least one, and at most
+/// what these bounds allow. A power of two, since the number is part of the statement's text: so few
+/// different statements have to be prepared.
+pub fn rows_of_statement(
+    bytes: impl Iterator<Item = usize>,
+    most: usize,
+    most_bytes: usize,
+) -> usize {
+    let sums = bytes.scan(0_usize, |sum, bytes| {
+        *sum = sum.saturating_add(bytes);
+        Some(*sum)
+    });
+    let fitting = sums
+        .take(most.clamp(1, MOST_ROWS))
+        .take_while(|sum| *sum <= most_bytes)
+        .count();
+    1 << fitting.max(1).ilog2()
 }
 
 /// The values of a row, in bytes.
@@ -261,10 +276,8 @@ fn is_utf8(rows: &Rows<'_>, range: std::ops::Range<usize>) -> bool {
         .iter()
         .filter(|(column, _)| column.kind.is_text());
     texts.all(|(_, data)| {
-        let (start, end) = (
-            data.offsets[range.start] as usize,
-            data.offsets[range.end] as usize,
-        );
+        let start = data.offsets[range.start] as usize;
+        let end = data.offsets[range.end] as usize;
         // Validates all values in one pass; only then checks that no character spans two values.
         std::str::from_utf8(&data.values[start..end]).is_ok_and(|text| {
             range

@@ -2,9 +2,37 @@
 //! from them is decided by callers.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::io::ErrorKind;
 
 use super::SqlError;
+
+/// The error of a statement, with the name of what the statement reads or writes.
+#[derive(Debug)]
+pub struct StatementError {
+    /// A table, or a description for people.
+    pub what: String,
+    /// The error.
+    pub source: SqlError,
+}
+
+/// The result of a statement, whose error can be named before it becomes that of a caller.
+pub trait StatementResult<T> {
+    /// Adds the name of what the statement reads or writes to its error.
+    ///
+    /// # Errors
+    /// That of the statement.
+    fn about(self, what: impl Display) -> Result<T, StatementError>;
+}
+
+impl<T> StatementResult<T> for Result<T, SqlError> {
+    fn about(self, what: impl Display) -> Result<T, StatementError> {
+        self.map_err(|source| StatementError {
+            what: what.to_string(),
+            source,
+        })
+    }
+}
 
 /// Errors of connections to a server that is not there.
 const PASSING: [ErrorKind; 7] = [
@@ -198,9 +226,10 @@ pub fn is_refused_row(error: &SqlError) -> bool {
     // numbers of another length.
     let is_class =
         |code: &str| code.len() == 5 && (code.starts_with("22") || code.starts_with("23"));
-    let is_of_row = |code: &str| is_class(code) || code == POSTGRES_ROW_SIZE;
     !matches!(error.kind(), sqlx::error::ErrorKind::Other)
-        || error.code().is_some_and(|code| is_of_row(&code))
+        || error
+            .code()
+            .is_some_and(|code| is_class(&code) || code == POSTGRES_ROW_SIZE)
 }
 
 /// The flaw of a row that a statement was refused for ([`is_refused_row`]), without its values,

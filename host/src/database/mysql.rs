@@ -374,9 +374,8 @@ impl Variables {
 
     pub(super) async fn read(connection: &mut MySqlConnection) -> Result<Self, SqlError> {
         let rows = connection.fetch_all(Self::QUERY).await?;
-        let variable = |row: &MySqlRow| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?));
         rows.iter()
-            .map(variable)
+            .map(|row| Ok((row.try_get_unchecked(0)?, row.try_get_unchecked(1)?)))
             .collect::<Result<_, SqlError>>()
             .map(Self)
     }

@@ -2,8 +2,9 @@
 //! others to connect, how long a caller tries to connect, and the log lines.
 
 use std::io;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::SqlError;
 use super::errors::is_full;
@@ -37,7 +38,7 @@ impl ConnectFailures {
 
 impl Outage {
     fn lock(&self) -> MutexGuard<'_, Option<ConnectFailures>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(super) fn reason(&self) -> Option<String> {

@@ -164,18 +164,18 @@ pub(super) async fn keeps_settings(pool: &SessionPool<PostgresDriver>) -> Result
     let Ok(Ok(mut other)) = timeout(LONGEST_WAIT, pool.session()).await else {
         return Ok(true);
     };
-    let [first, second] = [Uuid::new_v4(), Uuid::new_v4()].map(|mark| mark.to_string());
-    set_mark(one.connection(), &first).await?;
-    set_mark(other.connection(), &second).await?;
+    let [first, second] = [Uuid::new_v4(), Uuid::new_v4()].map(|value| value.to_string());
+    set_session_mark(one.connection(), &first).await?;
+    set_session_mark(other.connection(), &second).await?;
     let found = [
-        mark(one.connection()).await?,
-        mark(one.connection()).await?,
-        mark(other.connection()).await?,
+        session_mark(one.connection()).await?,
+        session_mark(one.connection()).await?,
+        session_mark(other.connection()).await?,
     ];
     Ok(found == [first.clone(), first, second])
 }
 
-async fn set_mark(connection: &mut PgConnection, value: &str) -> Result<(), SqlError> {
+async fn set_session_mark(connection: &mut PgConnection, value: &str) -> Result<(), SqlError> {
     let statement = format!("SELECT set_config('{MARK}', '{value}', false)");
     connection
         .execute(sqlx::raw_sql(AssertSqlSafe(statement)))
@@ -183,7 +183,7 @@ async fn set_mark(connection: &mut PgConnection, value: &str) -> Result<(), SqlE
         .map(drop)
 }
 
-async fn mark(connection: &mut PgConnection) -> Result<String, SqlError> {
+async fn session_mark(connection: &mut PgConnection) -> Result<String, SqlError> {
     let statement = format!("SELECT COALESCE(current_setting('{MARK}', true), '')");
     connection
         .fetch_one(sqlx::raw_sql(AssertSqlSafe(statement)))

@@ -3,8 +3,9 @@
 //! of the database, behind a proxy or after a change of its name's target, may lead to another one
 //! already. And after a change of a table, statements that sessions have prepared may be outdated.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::errors::{is_outdated, is_read_only, mysql_number};
 
@@ -22,7 +23,7 @@ impl SessionReplacement {
         if !is_read_only(error) && !is_outdated(error) && mysql_number(error) != Some(LEFT_GROUP) {
             return;
         }
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.0.lock();
         if noted.is_none_or(|at| at.elapsed() >= INTERVAL) {
             *noted = Some(Instant::now());
         }
@@ -30,7 +31,7 @@ impl SessionReplacement {
 
     /// Whether a connection of this age is from before then.
     pub(super) fn outdates(&self, age: Duration) -> bool {
-        let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let noted = self.0.lock();
         noted.is_some_and(|at| age > at.elapsed())
     }
 }

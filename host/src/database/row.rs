@@ -4,7 +4,7 @@
 use sqlx::mysql::MySqlRow;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{ColumnIndex, Decode, Postgres, Row as _, TypeInfo, ValueRef};
+use sqlx::{Decode, Postgres, Row as _, TypeInfo, ValueRef};
 
 use super::SqlError;
 use crate::layout::values::{Encoding, Value};
@@ -26,17 +26,12 @@ impl std::fmt::Debug for Row {
     }
 }
 
-/// A column of a row, by position or by name.
-pub trait At: ColumnIndex<SqliteRow> + ColumnIndex<PgRow> + ColumnIndex<MySqlRow> + Copy {}
-
-impl<T: ColumnIndex<SqliteRow> + ColumnIndex<PgRow> + ColumnIndex<MySqlRow> + Copy> At for T {}
-
 impl Row {
     /// Returns text as bytes, so that text that is not UTF-8 can be read; `None` for NULL.
     ///
     /// # Errors
     /// If there is no such column, or the database returned another type.
-    pub fn bytes(&self, at: impl At) -> Result<Option<&[u8]>, SqlError> {
+    pub fn bytes(&self, at: usize) -> Result<Option<&[u8]>, SqlError> {
         match self {
             Self::Sqlite(row) => row.try_get_unchecked(at),
             Self::Postgres(row) => row.try_get_unchecked(at),
@@ -48,7 +43,7 @@ impl Row {
     ///
     /// # Errors
     /// If there is no such column, or its value is not UTF-8.
-    pub fn text(&self, at: impl At) -> Result<Option<&str>, SqlError> {
+    pub fn text(&self, at: usize) -> Result<Option<&str>, SqlError> {
         let bytes = self.bytes(at)?;
         bytes
             .map(std::str::from_utf8)
@@ -60,7 +55,7 @@ impl Row {
     ///
     /// # Errors
     /// If there is no such column, or its value is not an integer.
-    pub fn integer(&self, at: impl At) -> Result<Option<i64>, SqlError> {
+    pub fn integer(&self, at: usize) -> Result<Option<i64>, SqlError> {
         match self {
             Self::Sqlite(row) => row.try_get_unchecked(at),
             Self::Postgres(row) => postgres_integer(row, at),
@@ -72,7 +67,7 @@ impl Row {
     ///
     /// # Errors
     /// If there is no such column, or its value is not an integer.
-    pub fn flag(&self, at: impl At) -> Result<Option<bool>, SqlError> {
+    pub fn flag(&self, at: usize) -> Result<Option<bool>, SqlError> {
         Ok(self.integer(at)?.map(|number| number != 0))
     }
 
@@ -99,7 +94,7 @@ impl Row {
     ///
     /// # Errors
     /// If there is no such column, or its value has another type.
-    pub fn value(&self, at: impl At, encoding: Encoding) -> Result<Value<'_>, SqlError> {
+    pub fn value(&self, at: usize, encoding: Encoding) -> Result<Value<'_>, SqlError> {
         Ok(match encoding {
             Encoding::Boolean => self.flag(at)?.map_or(Value::Null, Value::Boolean),
             Encoding::Integer => self.integer(at)?.map_or(Value::Null, Value::Integer),
@@ -110,7 +105,7 @@ impl Row {
 
 /// PostgreSQL's driver decodes an integer of any width, and any other value of at most eight bytes
 /// as if it were one.
-fn postgres_integer(row: &PgRow, at: impl At) -> Result<Option<i64>, SqlError> {
+fn postgres_integer(row: &PgRow, at: usize) -> Result<Option<i64>, SqlError> {
     let raw = row.try_get_raw(at)?;
     if raw.is_null() {
         return Ok(None);

@@ -280,8 +280,11 @@ pub fn rewrites_to_add<'a>(
     server: ServerKind,
     columns: impl IntoIterator<Item = &'a Column>,
 ) -> bool {
-    let is_expression = |column: &Column| column.default.is_some() && is_long_text(column.kind);
-    server.dialect == Dialect::Mysql && !server.is_mariadb && columns.into_iter().any(is_expression)
+    server.dialect == Dialect::Mysql
+        && !server.is_mariadb
+        && columns
+            .into_iter()
+            .any(|column| column.default.is_some() && is_long_text(column.kind))
 }
 
 fn is_long_text(kind: ColumnType) -> bool {
@@ -368,12 +371,15 @@ fn physical(dialect: Dialect, column: &Column) -> PhysicalColumn {
 
 /// The physical table that a layout's table should have.
 pub fn expected(dialect: Dialect, table: &Table) -> PhysicalTable {
-    let index = |index: &Index| PhysicalIndex {
-        name: index.name.clone(),
-        columns: index.columns.clone(),
-        unique: false,
-    };
-    let mut indexes: Vec<_> = table.indexes.iter().map(index).collect();
+    let mut indexes: Vec<_> = table
+        .indexes
+        .iter()
+        .map(|index| PhysicalIndex {
+            name: index.name.clone(),
+            columns: index.columns.clone(),
+            unique: false,
+        })
+        .collect();
     indexes.sort();
     let mut columns: Vec<_> = table
         .columns

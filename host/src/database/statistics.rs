@@ -110,7 +110,8 @@ impl Counters {
         most_in_flight: u64,
         longest_ns: u64,
     ) -> Statistics {
-        let (succeeded, failed) = (self.succeeded.load(Relaxed), self.failed.load(Relaxed));
+        let succeeded = self.succeeded.load(Relaxed);
+        let failed = self.failed.load(Relaxed);
         Statistics {
             open_connections,
             waits: self.waits.load(Relaxed),
@@ -204,7 +205,8 @@ mod tests {
     #[test]
     fn window_starts_with_the_queries_in_flight() {
         let counters = Arc::new(Counters::default());
-        let (one, two) = (counters.begin(), counters.begin());
+        let one = counters.begin();
+        let two = counters.begin();
         drop(two);
         assert_eq!(counters.end_window(0).most_in_flight, 2);
         assert_eq!(

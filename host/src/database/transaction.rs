@@ -26,7 +26,7 @@ use super::{Dialect, Row, SqlError};
 #[derive(Debug)]
 pub struct Transaction {
     pub(super) inner: Inner,
-    kept: Option<Attachment>,
+    attachment: Option<Attachment>,
     counters: Arc<Counters>,
     replacement: Arc<SessionReplacement>,
     pub(super) limits: StatementLimits,
@@ -128,7 +128,7 @@ fn at_end<T>(busy: Busy<'_>) -> impl Stream<Item = T> {
 impl Transaction {
     pub(super) fn new(
         inner: Inner,
-        kept: Option<Attachment>,
+        attachment: Option<Attachment>,
         counters: &Arc<Counters>,
         replacement: &Arc<SessionReplacement>,
         limits: StatementLimits,
@@ -136,7 +136,7 @@ impl Transaction {
         let open = counters.begin_transaction();
         Self {
             inner,
-            kept,
+            attachment,
             counters: Arc::clone(counters),
             replacement: Arc::clone(replacement),
             limits,
@@ -160,8 +160,8 @@ impl Transaction {
     }
 
     /// Holds a guard until the transaction ends.
-    pub fn keep(&mut self, kept: impl Any + Send + Sync) {
-        self.kept = Some(Box::new(kept));
+    pub fn keep(&mut self, attachment: impl Any + Send + Sync) {
+        self.attachment = Some(Box::new(attachment));
     }
 
     /// Limits each wait for a lock until the transaction ends, in milliseconds on PostgreSQL, in
@@ -234,7 +234,8 @@ impl Transaction {
         statement: impl IntoStatement,
     ) -> BoxStream<'_, Result<Row, SqlError>> {
         let Statement { text, values } = statement.into_statement(self.dialect());
-        let (text, values) = (AssertSqlSafe(text), SqlxValues(values));
+        let text = AssertSqlSafe(text);
+        let values = SqlxValues(values);
         // The caller may stop early: only an error counts as a failure.
         let mut query = self.query().trusted();
         let replacement = Arc::clone(&self.replacement);
@@ -325,7 +326,7 @@ impl Transaction {
         let query = self.query();
         let Self {
             inner,
-            kept,
+            attachment,
             replacement,
             open,
             ..
@@ -333,8 +334,8 @@ impl Transaction {
         let committed = query.end(match inner {
             Inner::Sqlite(tx) => tx.commit().await,
             Inner::Grouped(member) => member.commit().await,
-            Inner::Postgres(session) => Commit::of(*session, kept).await,
-            Inner::Mysql(session) => Commit::of(*session, kept).await,
+            Inner::Postgres(session) => Commit::of(*session, attachment).await,
+            Inner::Mysql(session) => Commit::of(*session, attachment).await,
             Inner::Lent => Err(SqlError::WorkerCrashed),
         });
         drop(open);
@@ -347,9 +348,9 @@ impl Transaction {
 struct Commit(Option<BoxFuture<'static, Result<(), SqlError>>>);
 
 impl Commit {
-    fn of(session: ServerSession<impl Driver>, kept: Option<Attachment>) -> Self {
+    fn of(session: ServerSession<impl Driver>, attachment: Option<Attachment>) -> Self {
         Self(Some(Box::pin(async move {
-            let _kept = kept;
+            let _attachment = attachment;
             session.commit().await
         })))
     }

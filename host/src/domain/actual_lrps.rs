@@ -71,12 +71,11 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
         // A replaced container without a row, whose report was sent before its cell was asked to
         // stop it: it will be gone, and must not take over from the container that receives the
         // traffic.
-        let is_ending = || {
-            service
+        if slot.presence_of(&container.instance).is_none()
+            && service
                 .update_hints()
                 .is_asked(&container.instance, store.now_ns())
-        };
-        if slot.presence_of(&container.instance).is_none() && is_ending() {
+        {
             return Err(SlotError::CannotBeStarted.into());
         }
         let definitions = match slot

@@ -15,7 +15,7 @@ pub use crate::metrics::{LrpCounts, TaskCounts};
 use crate::model::cell::CellSet;
 use lrps::Present;
 
-/// What a run found and did.
+/// Findings and actions of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counts {
     /// From the pass over desired LRPs and their instances.

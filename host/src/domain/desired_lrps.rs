@@ -128,12 +128,13 @@ pub async fn update(
         after,
         surplus,
         switched,
-    } = retry(|| change(service.store(), process_guid, update)).await?;
+    } = retry(|| change_desired_lrp(service.store(), process_guid, update)).await?;
     let Some(after) = after else { return Ok(()) };
     service.publish_desired_lrp(Some(before.clone()), Some(after.clone()), trace_id);
     let begun = switched.map(|switched| lrp_updates::announce_all(service, switched, trace_id));
     let running = instances::publish_removed(service, surplus, trace_id);
-    let (old, new) = (before.scheduling.instances, after.scheduling.instances);
+    let old = before.scheduling.instances;
+    let new = after.scheduling.instances;
     drop(lock);
     if let Some(begun) = begun {
         lrp_updates::finish(service, &after, begun, trace_id).await;
@@ -158,7 +159,7 @@ struct Updated {
 }
 
 /// The transaction of an update, without the instances that it adds.
-async fn change(
+async fn change_desired_lrp(
     store: &Store,
     process_guid: &[u8],
     update: &DesiredLrpUpdate,

@@ -43,12 +43,10 @@ pub async fn forget_expired(service: &Service) -> Result<Vec<Text>, DomainError>
     let store = service.store();
     let mut reader = store.reader().await?;
     let now_ns = reader.now_ns();
-    let (all, kept) = (
-        reader.domains(i64::MIN).await?,
-        reader.domains(now_ns).await?,
-    );
+    let all = reader.domains(i64::MIN).await?;
+    let fresh = reader.domains(now_ns).await?;
     drop(reader);
-    for domain in all.iter().filter(|domain| !kept.contains(domain)) {
+    for domain in all.iter().filter(|domain| !fresh.contains(domain)) {
         retry(|| async move {
             let mut writer = store.writer(domain).await?;
             writer.delete_expired_domain(domain, now_ns).await?;
@@ -56,7 +54,7 @@ pub async fn forget_expired(service: &Service) -> Result<Vec<Text>, DomainError>
         })
         .await?;
     }
-    Ok(kept)
+    Ok(fresh)
 }
 
 fn nearest_second(now_ns: i64) -> i64 {

@@ -36,7 +36,7 @@ pub async fn evacuate_claimed(
     key: &LrpKey,
     instance: &InstanceKey,
 ) -> EvacuationAnswer {
-    let evacuated = change(service, key, |slot, now_ns| {
+    let evacuated = evacuate_slot(service, key, |slot, now_ns| {
         slot.evacuate_claimed(instance, now_ns)
     })
     .await;
@@ -66,7 +66,7 @@ pub async fn evacuate_crashed(
     reason: &[u8],
 ) -> EvacuationAnswer {
     or_gone(
-        change(service, key, |slot, now_ns| {
+        evacuate_slot(service, key, |slot, now_ns| {
             slot.evacuate_crashed(key, instance, reason, now_ns)
         })
         .await,
@@ -79,7 +79,7 @@ pub async fn evacuate_stopped(
     key: &LrpKey,
     instance: &InstanceKey,
 ) -> EvacuationAnswer {
-    or_gone(change(service, key, |slot, _| slot.evacuate_stopped(instance)).await)
+    or_gone(evacuate_slot(service, key, |slot, _| slot.evacuate_stopped(instance)).await)
 }
 
 /// Removes the row of an evacuating container.
@@ -91,10 +91,10 @@ pub async fn remove_evacuating(
     key: &LrpKey,
     instance: &InstanceKey,
 ) -> Result<(), DomainError> {
-    change(service, key, |slot, _| slot.remove_evacuating(instance)).await
+    evacuate_slot(service, key, |slot, _| slot.remove_evacuating(instance)).await
 }
 
-async fn change<T: Send>(
+async fn evacuate_slot<T: Send>(
     service: &Service,
     key: &LrpKey,
     step: impl Fn(&mut Slot, i64) -> Result<T, SlotError> + Sync,

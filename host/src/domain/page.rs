@@ -120,6 +120,10 @@ impl Page {
 
     /// The records of a list that was read in this page's range. Fixes the end of the page.
     pub(super) fn records<T>(&mut self, listed: Listed<T>) -> Vec<T> {
+        debug_assert!(
+            listed.last.is_none() || listed.last != self.after,
+            "a page ends after the key at which it begins"
+        );
         self.end = PageBound::Fixed(listed.last);
         listed.records
     }

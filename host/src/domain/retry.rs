@@ -37,12 +37,14 @@ mod tests {
 
     /// Makes attempts that fail with `fault`. Returns the last error, and when each was made.
     async fn failing(fault: fn() -> DomainError) -> (DomainError, Vec<Duration>) {
-        let (begin, mut attempts) = (Instant::now(), Vec::new());
-        let attempt = || {
+        let begin = Instant::now();
+        let mut attempts = Vec::new();
+        let failed = retry(|| {
             attempts.push(begin.elapsed());
             ready(Err::<(), _>(fault()))
-        };
-        let failed = retry(attempt).await.unwrap_err();
+        })
+        .await
+        .unwrap_err();
         (failed, attempts)
     }
 

@@ -168,7 +168,8 @@ impl Service {
         after: Option<DesiredLrp>,
         trace_id: &TraceId,
     ) {
-        let (before, after) = (before.map(Box::new), after.map(Box::new));
+        let before = before.map(Box::new);
+        let after = after.map(Box::new);
         self.events().publish(RecordChange::DesiredLrp {
             before,
             after,

@@ -10,7 +10,7 @@ use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::causes::with_causes;
 use crate::clients::ClientError;
-use crate::metrics::TaskMark;
+use crate::metrics::CellTaskEvent;
 use crate::model::change::RecordChange;
 use crate::model::task::{End, Task, TaskError, TaskFilter, TaskState};
 use crate::model::{Text, TraceId};
@@ -76,10 +76,10 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
 pub async fn start(service: &Service, guid: &[u8], cell_id: &[u8]) -> Result<bool, DomainError> {
-    let changed = change(service, guid, |task, now_ns| task.start(cell_id, now_ns)).await?;
+    let changed = change_task(service, guid, |task, now_ns| task.start(cell_id, now_ns)).await?;
     let should_start = changed.after.is_some();
     if should_start {
-        service.measures().task(cell_id, TaskMark::Started);
+        service.measures().task(cell_id, CellTaskEvent::Started);
     }
     Ok(should_start)
 }
@@ -94,16 +94,16 @@ pub async fn complete(
     cell_id: &[u8],
     end: End,
 ) -> Result<(), DomainError> {
-    let changed = change(service, guid, |task, now_ns| {
+    let changed = change_task(service, guid, |task, now_ns| {
         task.complete(end.clone(), cell_id, now_ns).map(Some)
     })
     .await?;
     service.measures().task(
         cell_id,
         if end.failed {
-            TaskMark::Failed
+            CellTaskEvent::Failed
         } else {
-            TaskMark::Succeeded
+            CellTaskEvent::Succeeded
         },
     );
     submit(service, changed.after);
@@ -116,7 +116,7 @@ pub async fn complete(
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
 pub async fn cancel(service: &Service, guid: &[u8], trace_id: &TraceId) -> Result<(), DomainError> {
-    let changed = change(service, guid, |task, now_ns| task.cancel(now_ns).map(Some)).await?;
+    let changed = change_task(service, guid, |task, now_ns| task.cancel(now_ns).map(Some)).await?;
     submit(service, changed.after);
     let cell_id = changed.before.cell_id;
     if cell_id.is_empty() {
@@ -151,7 +151,7 @@ pub async fn cancel(service: &Service, guid: &[u8], trace_id: &TraceId) -> Resul
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
 pub async fn fail(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(), DomainError> {
-    let changed = change(service, guid, |task, now_ns| {
+    let changed = change_task(service, guid, |task, now_ns| {
         task.fail(reason, now_ns).map(Some)
     })
     .await?;
@@ -165,7 +165,7 @@ pub async fn fail(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(), D
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
 pub async fn reject(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(), DomainError> {
-    let changed = change(service, guid, |task, now_ns| {
+    let changed = change_task(service, guid, |task, now_ns| {
         task.reject(reason, now_ns).map(Some)
     })
     .await?;
@@ -180,7 +180,7 @@ pub async fn reject(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(),
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
 pub async fn resolve(service: &Service, guid: &[u8]) -> Result<(), DomainError> {
-    change(service, guid, |task, now_ns| task.resolve(now_ns).map(Some))
+    change_task(service, guid, |task, now_ns| task.resolve(now_ns).map(Some))
         .await
         .map(drop)
 }
@@ -204,7 +204,7 @@ pub(super) struct ChangedTask {
 
 /// Changes a task: reads it under its key lock, applies `call`, writes it and publishes its event.
 /// The only way to do so.
-pub(super) async fn change(
+pub(super) async fn change_task(
     service: &Service,
     guid: &[u8],
     call: impl Fn(&Task, i64) -> Result<Option<Task>, TaskError>,
@@ -222,7 +222,8 @@ pub(super) async fn change(
     })
     .await?;
     if let Some(after) = &changed.after {
-        let (before, after) = (Box::new(changed.before.clone()), Box::new(after.clone()));
+        let before = Box::new(changed.before.clone());
+        let after = Box::new(after.clone());
         service.events().publish(RecordChange::Task {
             before: Some(before),
             after: Some(after),

@@ -3,9 +3,9 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Service;
@@ -84,7 +84,7 @@ impl UpdateHints {
     }
 
     fn works(&self) -> MutexGuard<'_, HashMap<Text, UpdateWork>> {
-        self.by_guid.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_guid.lock()
     }
 
     /// Waits for a step of other desired LRPs to end, if there are too many.
@@ -180,7 +180,7 @@ impl UpdateHints {
     }
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<Text>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 
     /// How long a container still receives traffic beside its successor, at a time in nanoseconds
@@ -239,7 +239,7 @@ impl UpdateHints {
 
     /// Whether the cell of a container was asked to stop it a short time ago.
     pub(super) fn is_asked(&self, container: &InstanceKey, now_ns: i64) -> bool {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let asked = self.asked.lock();
         asked
             .get(container)
             .is_some_and(|asked_ns| is_recent(*asked_ns, now_ns))
@@ -247,7 +247,7 @@ impl UpdateHints {
 
     /// Notes that the cell of a container is asked to stop it.
     pub(super) fn note_asked(&self, container: InstanceKey, now_ns: i64) {
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.asked.lock();
         asked.retain(|_, asked_ns| is_recent(*asked_ns, now_ns));
         asked.insert(container, now_ns);
     }
@@ -263,17 +263,11 @@ impl UpdateHints {
     }
 
     pub(super) fn last_pruned(&self) -> Option<Key> {
-        self.last_pruned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.last_pruned.lock().clone()
     }
 
     pub(super) fn set_last_pruned(&self, last: Option<Key>) {
-        *self
-            .last_pruned
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = last;
+        *self.last_pruned.lock() = last;
     }
 
     /// Whether a task works on any process guid.

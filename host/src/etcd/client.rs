@@ -6,8 +6,7 @@ mod answer;
 mod error;
 mod request;
 
-use std::sync::Mutex;
-
+use parking_lot::Mutex;
 use reqwest::{Method, Response, StatusCode};
 use tokio::sync::mpsc;
 
@@ -91,10 +90,8 @@ impl EtcdClient {
                 fault => Err(fault),
             };
         }
-        let (index, cluster_id) = (
-            header(&answer, "X-Etcd-Index")?,
-            self.same_cluster(&answer)?,
-        );
+        let index = header(&answer, "X-Etcd-Index")?;
+        let cluster_id = self.same_cluster(&answer)?;
         let member = request::shown(answer.url());
         let (into, chunks) = mpsc::channel(WAITING_CHUNKS);
         let parsing = tokio::task::spawn_blocking(move || parse_leaves(chunks, &leaves));
@@ -183,10 +180,7 @@ impl EtcdClient {
     /// Checks that all answers are of one cluster.
     fn same_cluster(&self, answer: &Response) -> Result<String, EtcdError> {
         let found = header(answer, "X-Etcd-Cluster-Id")?;
-        let mut known = self
-            .cluster
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut known = self.cluster.lock();
         match &*known {
             Some(known) if *known != found => Err(EtcdError::OtherCluster {
                 member: request::shown(answer.url()),
@@ -231,7 +225,8 @@ async fn leaf(answer: Response) -> Result<Leaf, EtcdError> {
 
 /// The error of an answer.
 async fn failed(answer: Response) -> EtcdError {
-    let (member, status) = (request::shown(answer.url()), answer.status().as_u16());
+    let member = request::shown(answer.url());
+    let status = answer.status().as_u16();
     let body = match small_body(answer).await {
         Ok(body) => body,
         Err(fault) => return fault,

@@ -1,6 +1,6 @@
-//! What a leaf of the store is, and its content: Diego's records from their first JSON to the last
-//! protobuf, as messages of the present API. Pure. Checks that a record belongs to its path;
-//! validates nothing else.
+//! The leaves of the store, by path, and their contents: Diego's records from their first JSON to
+//! the last protobuf, as messages of the present API. Pure. Checks that a record belongs to its
+//! path; validates nothing else.
 
 mod conversion;
 mod error;

@@ -156,8 +156,8 @@ type Pair<'a> = (Option<&'a ActualLrp>, Option<&'a ActualLrp>);
 fn pairs<'a>(before: &'a Slot, after: &'a Slot) -> Vec<Pair<'a>> {
     let mut moves: Vec<(Presence, Presence)> = Vec::new();
     for from in Presence::ALL {
-        let free = |to: &Presence| moves.iter().all(|(_, taken)| taken != to);
-        if let Some(to) = moved_to(before, after, from).filter(free) {
+        let to = moved_to(before, after, from);
+        if let Some(to) = to.filter(|to| moves.iter().all(|(_, taken)| taken != to)) {
             moves.push((from, to));
         }
     }

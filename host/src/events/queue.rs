@@ -1,8 +1,9 @@
 //! The queue of a subscriber, bounded by the number of changes and by their bytes.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
 use super::PublishedChange;
@@ -30,9 +31,9 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct QueueState {
     waiting: VecDeque<Arc<PublishedChange>>,
-    /// Of the changes that wait, and of the one that is being sent.
+    /// Bytes of the changes that wait and of the one that is being sent.
     bytes: usize,
-    /// Of the one that is being sent.
+    /// Bytes of the change that is being sent.
     sending: usize,
     /// No further changes are queued.
     is_ended: bool,
@@ -49,7 +50,7 @@ impl Queue {
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Queues a change. Returns false if the queue has ended, now if the subscriber is too slow.

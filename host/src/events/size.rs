@@ -11,7 +11,7 @@ use crate::model::slot::Slot;
 use crate::model::task::Task;
 use crate::protobuf;
 
-/// What each record takes besides its texts.
+/// Memory of a record besides its texts.
 const RECORD: usize = 2 << 10;
 /// An action or sidecar, decoded.
 const ACTION: usize = 700;

@@ -77,7 +77,7 @@ struct RequestLog {
     count: AtomicU64,
 }
 
-/// The same routes, with every request logged.
+/// The routes of `router`, with every request logged.
 pub fn logged(router: Router, file: Option<AccessLog>) -> Router {
     let requests = Arc::new(RequestLog {
         file,

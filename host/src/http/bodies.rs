@@ -20,8 +20,8 @@ const UNCOUNTED: usize = 16 << 10;
 const INCOMPLETE_KIB: usize = 32 << 10;
 /// Memory of all calls that run or wait for the database, in KiB.
 const CALLS_KIB: usize = 144 << 10;
-/// The same of small calls, which so wait for no large one: those that take less than
-/// [`SMALL_CALL_KIB`], as nearly all do.
+/// Memory of small calls, in KiB. They have their own, so that they wait for no large one: calls
+/// that take less than [`SMALL_CALL_KIB`], as nearly all do.
 const SMALL_CALLS_KIB: usize = 48 << 10;
 const SMALL_CALL_KIB: u32 = 1 << 10;
 /// Log lines about rejected requests, at once and then each minute.

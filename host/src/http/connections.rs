@@ -3,10 +3,11 @@
 //! works on a request. Owns no socket.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -17,7 +18,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait until a connection that makes room has ended.
 const MAKING_ROOM: Duration = Duration::from_secs(1);
 
-/// What a connection waits for.
+/// The part of a request or answer that a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClientWait {
     /// The end of the TLS handshake.
@@ -89,7 +90,7 @@ pub(super) struct Connection {
 
 #[derive(Debug)]
 struct Waits {
-    /// What it waits for to read, and since when; `None` while a request is worked on.
+    /// The part that it waits for to read, and since when; `None` while a request is worked on.
     read: Option<(ClientWait, Instant)>,
     /// Since when nothing could be written.
     write: Option<Instant>,
@@ -123,7 +124,7 @@ impl Connections {
     }
 
     fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Connection>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// Registers a connection. Makes room if there are too many; `None` if every one is worked on.
@@ -235,7 +236,7 @@ impl Connection {
     }
 
     fn waits(&self) -> MutexGuard<'_, Waits> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waits.lock()
     }
 
     /// It waits for this from now on.
@@ -331,11 +332,11 @@ impl ConnectionHandle {
     /// with their clients.
     pub(super) fn begin_stream(&self) -> Option<OpenStream> {
         let most = (self.connections.most / 2).max(1);
-        let added = |streams| (streams < most).then_some(streams + 1);
-        let begun =
-            self.connections
-                .streams
-                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, added);
+        let begun = self.connections.streams.fetch_update(
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+            |streams| (streams < most).then_some(streams + 1),
+        );
         begun.is_ok().then(|| OpenStream(self.clone()))
     }
 }
@@ -365,7 +366,9 @@ mod tests {
         let connections = Connections::new("test", 3, WAIT_LIMITS);
         let [working, first, second] = [(); 3].map(|()| connections.admit());
         let (working, first, second) = tokio::join!(working, first, second);
-        let (working, first, second) = (working.unwrap(), first.unwrap(), second.unwrap());
+        let working = working.unwrap();
+        let first = first.unwrap();
+        let second = second.unwrap();
         working.connection.work();
         tokio::time::advance(Duration::from_millis(1)).await;
         first.connection.wait_for(ClientWait::Request);
@@ -424,10 +427,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn connections_that_wait_for_too_long_are_closed() {
         let connections = Connections::new("test", 3, WAIT_LIMITS);
-        let (shaking, idle) = (
-            connections.admit().await.unwrap(),
-            connections.admit().await.unwrap(),
-        );
+        let shaking = connections.admit().await.unwrap();
+        let idle = connections.admit().await.unwrap();
         idle.connection.wait_for(ClientWait::Request);
         let begin = Instant::now();
         for (waiting, limit) in [

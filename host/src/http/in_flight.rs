@@ -22,7 +22,7 @@ pub(super) struct InFlight(Arc<AtomicUsize>);
 struct InFlightRequest(Arc<AtomicUsize>);
 
 impl InFlight {
-    /// The same routes, with their requests counted.
+    /// The routes of `router`, with their requests counted.
     pub(super) fn counting(&self, router: Router) -> Router {
         router.layer(middleware::from_fn_with_state(self.clone(), count))
     }

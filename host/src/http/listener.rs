@@ -44,7 +44,7 @@ const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// The largest head of a request, in bytes, and what a connection reads ahead.
 const LARGEST_HEAD: usize = 64 << 10;
 
-/// What open connections do.
+/// The mode of the open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Serve,

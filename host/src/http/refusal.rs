@@ -90,7 +90,8 @@ impl IntoResponse for HttpError {
                     version.map(ToString::to_string).unwrap_or_default()
                 };
                 let newest = served.iter().rfind(|version| version.side.is_none());
-                let (oldest, newest) = (text(served.first()), text(newest));
+                let oldest = text(served.first());
+                let newest = text(newest);
                 let body = json!({
                     "error": self.to_string(),
                     "requested": version.to_string(),
@@ -215,10 +216,8 @@ mod tests {
     fn body_while_not_serving_has_a_sentence_for_people() {
         let progress = Progress::default();
         let shown = || sentence(&progress.snapshot(), 5);
-        let (begin, end) = (
-            "This host does not serve requests now: ",
-            ". Send the request again in 5 s.",
-        );
+        let begin = "This host does not serve requests now: ";
+        let end = ". Send the request again in 5 s.";
         assert_eq!(shown(), format!("{begin}it is starting{end}"));
         progress.enter("clean-up", "", None);
         assert_eq!(

@@ -24,10 +24,9 @@ impl Trace {
         let id = text.replace('-', "");
         let is_id =
             (1..=32).contains(&id.len()) && id.bytes().all(|digit| digit.is_ascii_hexdigit());
-        let fresh = || format!("{:016x}", uuid::Uuid::new_v4().as_u64_pair().1);
         is_id.then(|| Self {
             id: id.to_ascii_lowercase(),
-            span_id: fresh(),
+            span_id: format!("{:016x}", uuid::Uuid::new_v4().as_u64_pair().1),
         })
     }
 }
@@ -154,7 +153,8 @@ mod tests {
         for text in ["", "-", "xyz", "5bba2cb10d1f4b2c8f0b2a6ee6a1c8f30", "a b"] {
             assert_eq!(id(text), None, "{text:?}");
         }
-        let (one, other) = (Trace::of(uuid).unwrap(), Trace::of(uuid).unwrap());
+        let one = Trace::of(uuid).unwrap();
+        let other = Trace::of(uuid).unwrap();
         assert!(one.span_id != other.span_id && one.span_id.len() == 16);
     }
 }

@@ -44,10 +44,6 @@ pub(super) fn response(
     if let Some(open) = &open {
         tokio::spawn(close_when_cut(events.cut(), open.connection()));
     }
-    let next = |mut stream: CountedStream| async {
-        let event = stream.events.next().await?;
-        Some((Ok::<Bytes, Infallible>(event), stream))
-    };
     Response::builder()
         .status(StatusCode::OK)
         .header(header::CONTENT_TYPE, EVENT_STREAM)
@@ -60,7 +56,10 @@ pub(super) fn response(
                 metrics,
                 open,
             },
-            next,
+            |mut stream| async {
+                let event = stream.events.next().await?;
+                Some((Ok::<Bytes, Infallible>(event), stream))
+            },
         )))
         .expect("constant headers are valid")
 }

@@ -5,14 +5,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
 
 use bbs_proto::models::DesiredLrpSchedulingInfo;
 use futures_util::{StreamExt, pin_mut};
 use sea_query::{Alias, Expr, ExprTrait, Order, Query};
 
 use super::classify::{Class, Classified, Classifier};
-use super::fingerprint::FingerprintBuilder;
+use super::fingerprint::{FingerprintBuilder, StoreFingerprint};
 use super::report::ImportReport;
 use super::rows::{ImportedRow, stored};
 use super::state::{ImportPhase, ImportState, write};
@@ -20,6 +19,7 @@ use super::survey::{
     ALONE_RUN, ALONE_SCHEDULING, KeyOrder, Survey, classified, classifier, run_info_key,
 };
 use super::{ImportError, VERSION};
+use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
 use crate::database::{SqlError, Transaction, bulk, of_few_lengths};
 use crate::etcd::Leaf;
 use crate::etcd::client::EtcdClient;
@@ -34,7 +34,8 @@ use crate::progress::Counted;
 use crate::rows::{self, Measure};
 
 /// Leaves that one transaction writes, unless they have [`migrate::Tuning::batch_bytes`] before.
-const BATCH_LEAVES: usize = 2000;
+/// Whatever the time that it takes: no client waits for the tables that an import fills.
+const BATCH_LEAVES: u64 = 2000;
 /// Leaves that are looked up or deleted by one statement.
 const CHUNK: usize = 256;
 
@@ -104,6 +105,42 @@ fn runs(source: SqlError) -> ImportError {
     }
 }
 
+/// Reads the leaves of the store. Returns whether it still is what the survey saw.
+async fn read(
+    etcd: Arc<EtcdClient>,
+    classifier: Arc<Classifier>,
+    surveyed: StoreFingerprint,
+    batch_bytes: u64,
+    found: ReadBatches<Vec<Classified>>,
+) -> Result<bool, ImportError> {
+    let (mut fingerprint, mut order) = (FingerprintBuilder::default(), KeyOrder::default());
+    let (reading, batches) = classified(&etcd, &classifier);
+    pin_mut!(batches);
+    let mut is_at_end = false;
+    while !is_at_end {
+        let most = found.next_size().await;
+        let (mut leaves, mut bytes) = (Vec::new(), 0);
+        while (leaves.len() as u64) < most && bytes < batch_bytes {
+            let Some(batch) = batches.next().await else {
+                is_at_end = true;
+                break;
+            };
+            for leaf in batch? {
+                order.check(&leaf.leaf.key)?;
+                fingerprint.add(&leaf.leaf);
+                bytes += leaf.leaf.value.len() as u64;
+                leaves.push(leaf);
+            }
+        }
+        let count = leaves.len() as u64;
+        if !found.send(leaves, count).await {
+            return Ok(true);
+        }
+    }
+    let view = reading.await??;
+    Ok(fingerprint.is_unchanged_since(&surveyed, &view.cluster_id))
+}
+
 /// Fills the tables batch by batch.
 struct Filler<'a> {
     context: &'a Context,
@@ -123,47 +160,49 @@ struct BatchOutcome {
 
 impl Filler<'_> {
     async fn read(&mut self, etcd: &Arc<EtcdClient>, survey: &Survey) -> Result<(), ImportError> {
-        let progress = &self.context.progress;
-        progress.enter(
+        self.context.progress.enter(
             "import",
             "copying the records of etcd",
             Some(Counted::Records.total(survey.leaves())),
         );
-        let (mut fingerprint, mut order) = (FingerprintBuilder::default(), KeyOrder::default());
-        let view = {
-            let (reading, batches) = classified(etcd, &self.classifier);
-            pin_mut!(batches);
-            let (mut waiting, mut bytes) = (Vec::new(), 0);
-            while let Some(batch) = batches.next().await {
-                for leaf in batch? {
-                    order.check(&leaf.leaf.key)?;
-                    fingerprint.add(&leaf.leaf);
-                    bytes += leaf.leaf.value.len() as u64;
-                    waiting.push(leaf);
-                }
-                if waiting.len() >= BATCH_LEAVES || bytes >= self.context.tuning.batch_bytes {
-                    self.write(std::mem::take(&mut waiting)).await?;
-                    bytes = 0;
-                }
-            }
-            self.write(waiting).await?;
-            reading.await.map_err(|_| ImportError::Interrupted)??
+        let pace = BatchPace {
+            first: BATCH_LEAVES,
+            least: BATCH_LEAVES,
+            most: BATCH_LEAVES,
+            ..self.context.pace()
         };
-        if fingerprint.is_unchanged_since(&survey.fingerprint, &view.cluster_id) {
+        let (etcd, classifier) = (Arc::clone(etcd), Arc::clone(&self.classifier));
+        let surveyed = survey.fingerprint.clone();
+        let batch_bytes = self.context.tuning.batch_bytes;
+        let is_unchanged = batches::run(
+            pace,
+            |found| read(etcd, classifier, surveyed, batch_bytes, found),
+            |leaves| Ok(Worked::Done(leaves)),
+            |leaves| self.write(leaves),
+        )
+        .await?;
+        if is_unchanged {
             Ok(())
         } else {
             Err(ImportError::Changed)
         }
     }
 
-    /// Writes leaves in as many transactions as they need: a scheduling information brings a run
+    /// Writes each batch in as many transactions as it needs: a scheduling information brings a run
     /// information with it, which is in the database and may be much larger.
-    async fn write(&mut self, mut leaves: Vec<Classified>) -> Result<(), ImportError> {
-        let run_bytes = self.run_bytes(&leaves).await?;
-        while !leaves.is_empty() {
-            let rest = leaves.split_off(self.fitting(&leaves, &run_bytes));
-            self.write_batch(&leaves).await?;
-            leaves = rest;
+    async fn write(
+        &mut self,
+        mut batches: WorkedBatches<Vec<Classified>>,
+    ) -> Result<(), ImportError> {
+        while let Some(mut leaves) = batches.next().await {
+            let count = leaves.len() as u64;
+            let run_bytes = self.run_bytes(&leaves).await?;
+            while !leaves.is_empty() {
+                let rest = leaves.split_off(self.fitting(&leaves, &run_bytes));
+                self.write_batch(&leaves).await?;
+                leaves = rest;
+            }
+            batches.written(count);
         }
         Ok(())
     }
@@ -226,22 +265,15 @@ impl Filler<'_> {
     /// Writes a batch in one transaction, or, if the database takes two of its keys for the same,
     /// leaf by leaf.
     async fn write_batch(&mut self, leaves: &[Classified]) -> Result<(), ImportError> {
-        let throttle = &self.context.throttle;
-        throttle.ready(&self.context.progress).await;
-        throttle.take(leaves.len() as u64);
-        let began = Instant::now();
         match self.write_retrying(leaves).await {
             Err(fault) if fault.is_unique_violation() => {
                 for leaf in leaves {
                     self.write_alone(leaf).await?;
                 }
+                Ok(())
             }
-            written => written?,
+            written => written,
         }
-        self.context
-            .progress
-            .batch_done(leaves.len() as u64, began.elapsed());
-        Ok(())
     }
 
     async fn write_alone(&mut self, leaf: &Classified) -> Result<(), ImportError> {
@@ -263,9 +295,11 @@ impl Filler<'_> {
     }
 
     async fn write_retrying(&mut self, leaves: &[Classified]) -> Result<(), ImportError> {
-        let attempt = || self.write_once(leaves);
-        let outcome =
-            pauses::retry_batch(&self.context.progress, ImportError::is_transient, attempt).await?;
+        let written =
+            pauses::retry_batch(&self.context.progress, ImportError::is_transient, || {
+                self.write_once(leaves)
+            });
+        let outcome = written.await?;
         self.accept(outcome);
         Ok(())
     }
@@ -438,11 +472,13 @@ impl Filler<'_> {
     /// Keeps the run information whose scheduling information was not in the store.
     async fn keep_runs_alone(&mut self) -> Result<(), ImportError> {
         loop {
-            let attempt = || self.keep_next_runs_alone();
             let kept =
-                pauses::retry_batch(&self.context.progress, ImportError::is_transient, attempt)
-                    .await?;
-            let Some(outcome) = kept else { return Ok(()) };
+                pauses::retry_batch(&self.context.progress, ImportError::is_transient, || {
+                    self.keep_next_runs_alone()
+                });
+            let Some(outcome) = kept.await? else {
+                return Ok(());
+            };
             self.accept(outcome);
         }
     }

@@ -118,6 +118,12 @@ pub enum ImportError {
     DamagedRunInfo { guid: String },
 }
 
+impl From<tokio::task::JoinError> for ImportError {
+    fn from(_: tokio::task::JoinError) -> Self {
+        Self::Interrupted
+    }
+}
+
 impl ImportError {
     /// Whether the same transaction may succeed if it is done again from its start.
     pub(super) fn is_transient(&self) -> bool {

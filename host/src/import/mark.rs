@@ -65,6 +65,6 @@ async fn is_unchanged(etcd: &Arc<EtcdClient>, imported: &ImportState) -> Result<
         let batch: Vec<crate::etcd::Leaf> = batch;
         batch.iter().for_each(|leaf| fingerprint.add(leaf));
     }
-    let view = reading.await.map_err(|_| ImportError::Interrupted)??;
+    let view = reading.await??;
     Ok(fingerprint.is_unchanged_since(&imported.fingerprint, &view.cluster_id))
 }

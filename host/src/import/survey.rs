@@ -108,7 +108,7 @@ pub async fn survey(etcd: &Arc<EtcdClient>, context: &Context) -> Result<Survey,
             context.progress.advance(batch.len() as u64);
             batch.into_iter().try_for_each(|leaf| counting.add(leaf))?;
         }
-        reading.await.map_err(|_| ImportError::Interrupted)??
+        reading.await??
     };
     Ok(counting.finish(&view))
 }

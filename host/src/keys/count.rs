@@ -4,7 +4,7 @@
 use futures_util::TryStreamExt;
 
 use super::tables::SealedTable;
-use super::{KeysError, LabelCounts, SealedScope, replays, statement};
+use super::{KeysError, LabelCounts, SealedScope, statement};
 use crate::database::{Database, Transaction};
 use crate::encryption::header::LabelPrefixes;
 
@@ -24,7 +24,6 @@ pub(super) async fn by_label(
         let mut tx = database.read().await?;
         counted.push(in_table(&mut tx, table, expected, &prefixes).await?);
     }
-    counted.push(replays::count(scope.replays.clone()).await?);
     Ok(counted)
 }
 
@@ -66,7 +65,7 @@ async fn in_table(
     Ok(counted)
 }
 
-/// Counts the rows and files with a text that is not under the active key. 0 proves that the
+/// Counts the rows with a text that is not under the active key. 0 proves that the
 /// rotation is complete.
 pub(super) async fn stale(
     database: &Database,
@@ -74,7 +73,7 @@ pub(super) async fn stale(
     active: &str,
 ) -> Result<u64, KeysError> {
     let prefixes = LabelPrefixes::of(active);
-    let mut stale = replays::stale(scope.replays.clone(), active.to_owned()).await?;
+    let mut stale = 0;
     for table in &scope.tables {
         let mut tx = database.read().await?;
         let count = statement::count_stale(tx.dialect(), table, &prefixes);

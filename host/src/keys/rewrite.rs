@@ -1,42 +1,45 @@
 //! Rewrites the rows of a table whose texts are not under the active key, in the order of the
-//! primary key: a pipeline of reading, re-sealing and writing batches. Owns the batches, each a
-//! short fenced transaction that also moves the cursor; never overwrites what an API call has
-//! written in the meantime.
+//! primary key. Owns the batches, each a short fenced transaction that also moves the cursor; never
+//! overwrites what an API call has written in the meantime.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::TryStreamExt;
-use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::task::JoinError;
 
-use super::row::{ResealedRow, RowKey, StaleRow};
+use super::row::{ResealedRow, StaleRow, Unreadable};
 use super::tables::SealedTable;
 use super::{KeysError, RotationContext, state, statement};
+use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
 use crate::database::{Dialect, SqlError, is_transient};
 use crate::encryption::Keyring;
 use crate::encryption::header::LabelPrefixes;
+use crate::layout::values::Value;
 use crate::lock::fence::{Fence, FenceError};
 use crate::migrate::fault;
 use crate::pauses;
+use crate::progress::Progress;
+use crate::rows::UnitKey;
+use crate::throttle::Throttle;
 
 /// The most examples that are kept; the count includes all.
 const EXAMPLES: usize = 10;
-const FIRST_ROWS: usize = 250;
-const MOST_ROWS: usize = 4_000;
+const FIRST_ROWS: u64 = 250;
+const MOST_ROWS: u64 = 4_000;
 /// Bounds the memory of a batch; the last row may exceed it.
 const BATCH_BYTES: usize = 4 << 20;
-/// Target for the time to write a batch. Batches grow or shrink towards it.
+/// Target for the time to write a batch.
 const BATCH_TIME: Duration = Duration::from_millis(100);
 /// The target on SQLite, where every API write waits for the batch, not only writes to its rows.
 const BATCH_TIME_ALONE: Duration = Duration::from_millis(20);
 
-/// The result of a pass over a table or over the replay files.
+/// The result of a pass over a table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct RewriteSummary {
-    /// Rows or files written.
+    /// Rows written.
     pub rewritten: u64,
-    /// Rows or files that do not open and stay as they are.
+    /// Rows that do not open and stay as they are.
     pub unreadable: u64,
     /// The first of these, by place and key, with the reason.
     pub examples: Vec<String>,
@@ -58,10 +61,19 @@ impl RewriteSummary {
     }
 }
 
+impl From<JoinError> for KeysError {
+    fn from(_: JoinError) -> Self {
+        Self::Interrupted
+    }
+}
+
 /// A batch that is ready to be written.
 struct SealedBatch {
-    last: RowKey,
+    last: UnitKey,
+    /// The number of rows that were read.
+    read: u64,
     rows: Vec<ResealedRow>,
+    /// The rows that do not open, with the reason.
     unreadable: Vec<String>,
 }
 
@@ -70,21 +82,20 @@ pub(super) async fn rewrite_table(
     context: &RotationContext,
     fence: &Fence,
     table: &SealedTable,
-    after: Option<RowKey>,
+    after: Option<UnitKey>,
 ) -> Result<RewriteSummary, KeysError> {
-    let batch_rows = AtomicUsize::new(FIRST_ROWS);
-    let (to_seal, stale) = channel(1);
-    let (to_write, sealed) = channel(1);
-    // `join`, not `try_join`: if one stage fails, the others end by their closed channels, so that
-    // no connection is abandoned within a statement.
-    let (read, resealed, written) = tokio::join!(
-        read(context, table, after, &batch_rows, to_seal),
-        seal(&context.keyring, &table.name, stale, to_write),
-        write(context, fence, table, &batch_rows, sealed),
-    );
-    let summary = written?;
-    read.and(resealed)?;
-    Ok(summary)
+    let pace = BatchPace {
+        first: FIRST_ROWS,
+        least: 1,
+        most: MOST_ROWS,
+        time: match context.database.dialect() {
+            Dialect::Sqlite => BATCH_TIME_ALONE,
+            Dialect::Postgres | Dialect::Mysql => BATCH_TIME,
+        },
+        throttle: context.throttle.clone(),
+        progress: context.progress.clone(),
+    };
+    reseal_table(context, Some(fence), table, after, pace).await
 }
 
 /// Opens what [`rewrite_table`] would rewrite in a whole table, and writes nothing.
@@ -92,67 +103,74 @@ pub(super) async fn survey_table(
     context: &RotationContext,
     table: &SealedTable,
 ) -> Result<RewriteSummary, KeysError> {
-    let batch_rows = AtomicUsize::new(MOST_ROWS);
-    let (to_seal, stale) = channel(1);
-    let (to_count, mut sealed) = channel::<SealedBatch>(1);
-    let count = async {
-        let mut summary = RewriteSummary::default();
-        while let Some(batch) = sealed.recv().await {
-            summary.rewritten += batch.rows.len() as u64;
-            batch
-                .unreadable
-                .into_iter()
-                .for_each(|example| summary.skip(example));
-        }
-        summary
+    let pace = BatchPace {
+        first: MOST_ROWS,
+        least: MOST_ROWS,
+        most: MOST_ROWS,
+        time: BATCH_TIME,
+        throttle: Throttle::default(),
+        progress: Progress::default(),
     };
-    let (read, resealed, summary) = tokio::join!(
-        read(context, table, None, &batch_rows, to_seal),
-        seal(&context.keyring, &table.name, stale, to_count),
-        count,
-    );
-    read.and(resealed)?;
+    reseal_table(context, None, table, None, pace).await
+}
+
+/// Re-seals from a cursor to the end of the table, and writes it if there is a fence.
+async fn reseal_table(
+    context: &RotationContext,
+    fence: Option<&Fence>,
+    table: &SealedTable,
+    after: Option<UnitKey>,
+    pace: BatchPace,
+) -> Result<RewriteSummary, KeysError> {
+    let mut summary = RewriteSummary::default();
+    let (keyring, resealed) = (Arc::clone(&context.keyring), table.clone());
+    batches::run(
+        pace,
+        |found| read(context.clone(), table.clone(), after, found),
+        move |rows| Ok(Worked::Done(reseal(&keyring, &resealed, rows))),
+        |sealed| write(context, fence, table, sealed, &mut summary),
+    )
+    .await?;
     Ok(summary)
 }
 
 async fn read(
-    context: &RotationContext,
-    table: &SealedTable,
-    mut after: Option<RowKey>,
-    batch_rows: &AtomicUsize,
-    to_seal: Sender<Vec<StaleRow>>,
+    context: RotationContext,
+    table: SealedTable,
+    mut after: Option<UnitKey>,
+    found: ReadBatches<Vec<StaleRow>>,
 ) -> Result<(), KeysError> {
     let active = LabelPrefixes::of(context.keyring.active_label());
     loop {
-        let most_rows = usize::try_from(context.throttle.most_units()).unwrap_or(usize::MAX);
-        let most = batch_rows.load(Ordering::Relaxed).min(most_rows);
-        let (rows, ended) = fetch(context, table, &active, after.as_ref(), most).await?;
+        let most = found.next_size().await;
+        let rows = fetch(&context, &table, &active, after.as_ref(), most).await?;
         let Some(last) = rows.last() else {
             return Ok(());
         };
         if after.as_ref() == Some(&last.key) {
             // Such as a key of SQLite of another storage class, which comes after every key of its
             // column's.
-            let fault = format!("the keys do not ascend behind {}", last.key.name());
+            let fault = format!("the keys do not ascend behind {}", shown(&last.key, &table));
             return Err(KeysError::sql(&table.name)(SqlError::Decode(fault.into())));
         }
         after = Some(last.key.clone());
-        // The receiver is dropped only if a later stage has failed; that stage returns the error.
-        if to_seal.send(rows).await.is_err() || ended {
+        let count = rows.len() as u64;
+        // Without another query, which would scan the rest of the table once more.
+        let is_last = count < most && rows.iter().map(text_bytes).sum::<usize>() < BATCH_BYTES;
+        if !found.send(rows, count).await || is_last {
             return Ok(());
         }
     }
 }
 
-/// Reads the next rows, at most `most`, fewer if they exceed [`BATCH_BYTES`]. Also returns whether
-/// they are the last.
+/// Reads the next rows, at most `most`, fewer if they exceed [`BATCH_BYTES`].
 async fn fetch(
     context: &RotationContext,
     table: &SealedTable,
     active: &LabelPrefixes,
-    after: Option<&RowKey>,
-    most: usize,
-) -> Result<(Vec<StaleRow>, bool), KeysError> {
+    after: Option<&UnitKey>,
+    most: u64,
+) -> Result<Vec<StaleRow>, KeysError> {
     let failed = || KeysError::sql(&table.name);
     let mut tx = context.database.read().await?;
     let dialect = tx.dialect();
@@ -162,141 +180,114 @@ async fn fetch(
         let Some(row) = found.try_next().await.map_err(failed())? else {
             break;
         };
-        let key = RowKey::read(&row, table).map_err(failed())?;
+        let key = UnitKey::read_any(&row, &table.key).map_err(failed())?;
         let width = table.key.len();
         let text = |at: usize| row.bytes(width + at).map(|text| text.map(<[u8]>::to_vec));
         let texts = (0..table.columns.len())
             .map(text)
             .collect::<Result<Vec<_>, _>>()
             .map_err(failed())?;
-        bytes += texts.iter().flatten().map(Vec::len).sum::<usize>();
-        rows.push(StaleRow { key, texts });
+        let row = StaleRow { key, texts };
+        bytes += text_bytes(&row);
+        rows.push(row);
     }
-    let ended = bytes < BATCH_BYTES && rows.len() < most;
-    Ok((rows, ended))
+    debug_assert!(rows.len() as u64 <= most, "a batch is bounded");
+    Ok(rows)
 }
 
-async fn seal(
-    keyring: &Arc<Keyring>,
-    table: &str,
-    mut stale: Receiver<Vec<StaleRow>>,
-    to_write: Sender<SealedBatch>,
-) -> Result<(), KeysError> {
-    while let Some(rows) = stale.recv().await {
-        let keyring = Arc::clone(keyring);
-        let last = rows.last().expect("an empty batch is not sent").key.clone();
-        let resealed = tokio::task::spawn_blocking(move || {
-            rows.into_iter()
-                .map(|row| row.reseal(&keyring))
-                .collect::<Vec<_>>()
-        });
-        let mut sealed = SealedBatch {
-            last,
-            rows: Vec::new(),
-            unreadable: Vec::new(),
-        };
-        for row in resealed.await.map_err(|_| KeysError::Interrupted)? {
-            match row {
-                Ok(row) if row.changes.iter().all(Option::is_none) => {}
-                Ok(row) => sealed.rows.push(row),
-                Err(row) => {
-                    sealed
-                        .unreadable
-                        .push(format!("{table} {}: {}", row.key.name(), row.reason))
-                }
+fn text_bytes(row: &StaleRow) -> usize {
+    row.texts.iter().flatten().map(Vec::len).sum()
+}
+
+/// A key for messages: its values, separated by slashes.
+fn shown(key: &UnitKey, table: &SealedTable) -> String {
+    let value = |value: Value<'_>| match value {
+        Value::Boolean(flag) => flag.to_string(),
+        Value::Integer(number) => number.to_string(),
+        Value::Text(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Null => "NULL".to_owned(),
+    };
+    key.values(&table.key)
+        .map(value)
+        .collect::<Vec<_>>()
+        .join("/")
+}
+
+fn reseal(keyring: &Keyring, table: &SealedTable, rows: Vec<StaleRow>) -> SealedBatch {
+    let mut sealed = SealedBatch {
+        last: rows.last().expect("an empty batch is not sent").key.clone(),
+        read: rows.len() as u64,
+        rows: Vec::new(),
+        unreadable: Vec::new(),
+    };
+    for row in rows {
+        match row.reseal(keyring) {
+            Ok(row) if row.changes.iter().all(Option::is_none) => {}
+            Ok(row) => sealed.rows.push(row),
+            Err(Unreadable { key, reason }) => {
+                let key = shown(&key, table);
+                sealed
+                    .unreadable
+                    .push(format!("{} {key}: {reason}", table.name));
             }
         }
-        if to_write.send(sealed).await.is_err() {
-            return Ok(());
+    }
+    sealed
+}
+
+async fn write(
+    context: &RotationContext,
+    fence: Option<&Fence>,
+    table: &SealedTable,
+    mut sealed: WorkedBatches<SealedBatch>,
+    summary: &mut RewriteSummary,
+) -> Result<(), KeysError> {
+    let is_conflict = |fault: &KeysError| match fault {
+        KeysError::Sql { source, .. } | KeysError::Fence(FenceError::Read(source)) => {
+            is_transient(source)
+        }
+        _ => false,
+    };
+    while let Some(batch) = sealed.next().await {
+        summary.rewritten += match fence {
+            None => batch.rows.len() as u64,
+            Some(fence) => {
+                let attempt = || write_batch(context, fence, table, &batch);
+                pauses::retry_batch(&context.progress, is_conflict, attempt).await?
+            }
+        };
+        sealed.written(batch.read);
+        for example in batch.unreadable {
+            summary.skip(example);
         }
     }
     Ok(())
 }
 
-async fn write(
-    context: &RotationContext,
-    fence: &Fence,
-    table: &SealedTable,
-    batch_rows: &AtomicUsize,
-    mut sealed: Receiver<SealedBatch>,
-) -> Result<RewriteSummary, KeysError> {
-    let wanted = match context.database.dialect() {
-        Dialect::Sqlite => BATCH_TIME_ALONE,
-        Dialect::Postgres | Dialect::Mysql => BATCH_TIME,
-    };
-    let mut summary = RewriteSummary::default();
-    while let Some(batch) = sealed.recv().await {
-        context.throttle.ready(&context.progress).await;
-        context.throttle.take(batch.rows.len() as u64);
-        let began = Instant::now();
-        let rewritten = write_batch(context, fence, table, &batch).await?;
-        let spent = began.elapsed().max(Duration::from_millis(1));
-        let fitting = batch.rows.len().max(1) as f64 * wanted.as_secs_f64() / spent.as_secs_f64();
-        let now = batch_rows.load(Ordering::Relaxed);
-        // By a factor of two at most: one slow batch is weak evidence.
-        let next = (fitting as usize)
-            .clamp(now / 2, now * 2)
-            .clamp(1, MOST_ROWS);
-        batch_rows.store(next, Ordering::Relaxed);
-        summary.rewritten += rewritten;
-        context.progress.batch_done(batch.rows.len() as u64, spent);
-        batch
-            .unreadable
-            .into_iter()
-            .for_each(|example| summary.skip(example));
-    }
-    Ok(summary)
-}
-
-/// Writes rows and cursor in one transaction; retries on transient conflicts.
+/// Writes rows and cursor in one transaction. Returns the number of rows that were still as they
+/// were read.
 async fn write_batch(
     context: &RotationContext,
     fence: &Fence,
     table: &SealedTable,
     batch: &SealedBatch,
 ) -> Result<u64, KeysError> {
-    let is_transient = |fault: &KeysError| match fault {
-        KeysError::Sql { source, .. } | KeysError::Fence(FenceError::Read(source)) => {
-            is_transient(source)
-        }
-        _ => false,
-    };
-    pauses::retry_batch(&context.progress, is_transient, || {
-        try_write_batch(context, fence, table, batch)
-    })
-    .await
-}
-
-async fn try_write_batch(
-    context: &RotationContext,
-    fence: &Fence,
-    table: &SealedTable,
-    batch: &SealedBatch,
-) -> Result<u64, KeysError> {
+    let failed = || KeysError::sql(&table.name);
     let mut tx = fence.begin().await?;
     let dialect = tx.dialect();
     let mut rewritten = 0;
     if dialect == Dialect::Postgres {
         tx.fetch(statement::force_index_lookups())
             .await
-            .map_err(KeysError::sql(&table.name))?;
+            .map_err(failed())?;
     }
     for update in statement::updates(dialect, table, &batch.rows) {
-        rewritten += tx
-            .execute(&update)
-            .await
-            .map_err(KeysError::sql(&table.name))?;
+        rewritten += tx.execute(&update).await.map_err(failed())?;
     }
-    state::advance(
-        &mut tx,
-        table,
-        &batch.last,
-        rewritten,
-        context.clock.now_ns(),
-    )
-    .await?;
+    let now_ns = context.clock.now_ns();
+    state::advance(&mut tx, table, &batch.last, rewritten, now_ns).await?;
     fault::point(fault::BEFORE_ROTATION_BATCH);
-    tx.commit().await.map_err(KeysError::sql(&table.name))?;
+    tx.commit().await.map_err(failed())?;
     fault::point(fault::AFTER_ROTATION_BATCH);
     Ok(rewritten)
 }

@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 
 use super::rewrite::{self, RewriteSummary};
-use super::row::RowKey;
 use super::sample::wrong_keys;
 use super::state::{self, RotationState};
-use super::{KeysError, RotationContext, SealedScope, count, replays};
+use super::{KeysError, RotationContext, SealedScope, SealedTable, count};
 use crate::database::{Database, Transaction, schema};
 use crate::encryption::Keyring;
 use crate::lock::fence::Fence;
 use crate::migrate::fault;
 use crate::progress::Counted;
+use crate::rows::UnitKey;
 
 /// The result of a rotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -210,14 +210,13 @@ pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated,
 /// and writes nothing.
 ///
 /// # Errors
-/// If the database or a replay file cannot be read.
+/// If the database cannot be read.
 pub async fn survey(context: &RotationContext) -> Result<Rotated, KeysError> {
     let label = state::label(&mut context.database.read().await?).await?;
     let mut summary = RewriteSummary::default();
     for table in &context.scope.tables {
         summary.add(rewrite::survey_table(context, table).await?);
     }
-    summary.add(replays::survey(context.scope.replays.clone(), context.keyring.clone()).await?);
     let RewriteSummary {
         rewritten,
         unreadable,
@@ -232,11 +231,11 @@ pub async fn survey(context: &RotationContext) -> Result<Rotated, KeysError> {
     })
 }
 
-/// Rewrites every table, then every replay file.
+/// Rewrites every table.
 async fn pass(
     context: &RotationContext,
     fence: &Fence,
-    mut cursors: BTreeMap<String, RowKey>,
+    mut cursors: BTreeMap<String, UnitKey>,
 ) -> Result<RewriteSummary, KeysError> {
     let mut summary = RewriteSummary::default();
     for table in &context.scope.tables {
@@ -244,9 +243,6 @@ async fn pass(
             .add(rewrite::rewrite_table(context, fence, table, cursors.remove(&table.name)).await?);
         fault::point(fault::BETWEEN_ROTATED_TABLES);
     }
-    let files = replays::reseal(context.scope.replays.clone(), context.keyring.clone()).await?;
-    context.progress.advance(files.rewritten);
-    summary.add(files);
     let mut tx = fence.begin().await?;
     state::delete_cursors(&mut tx).await?;
     tx.commit()
@@ -255,15 +251,13 @@ async fn pass(
     Ok(summary)
 }
 
-async fn cursors(context: &RotationContext) -> Result<BTreeMap<String, RowKey>, KeysError> {
+async fn cursors(context: &RotationContext) -> Result<BTreeMap<String, UnitKey>, KeysError> {
     let mut tx = context.database.read().await?;
     let cursors = state::cursors(&mut tx).await?;
-    let key = |table: &super::SealedTable| {
+    let key = |table: &SealedTable| {
         let cursor = cursors.iter().find(|cursor| cursor.table == table.name)?;
-        Some((
-            table.name.clone(),
-            RowKey::from_text(&cursor.last_key, table)?,
-        ))
+        let key = UnitKey::from_json(&cursor.last_key, &table.key)?;
+        Some((table.name.clone(), key))
     };
     Ok(context.scope.tables.iter().filter_map(key).collect())
 }

@@ -5,11 +5,12 @@
 use std::collections::BTreeSet;
 
 use super::KeysError;
-use super::row::RowKey;
 use super::tables::SealedTable;
 use crate::database::{SqlError, Transaction, schema, sql, upsert};
 use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Column, ColumnType, Sealing, Table};
+use crate::layout::schema::{ColumnType, Table};
+use crate::migrate::own_table;
+use crate::rows::UnitKey;
 
 const LABEL: &str = "encryption_key_label";
 const ROTATION: &str = "bbs_key_rotation";
@@ -38,47 +39,23 @@ pub(super) struct Cursor {
     pub last_key: String,
 }
 
-fn column(name: &str, kind: ColumnType) -> Column {
-    Column {
-        name: name.to_owned(),
-        kind,
-        nullable: false,
-        default: None,
-        sealing: Sealing::Plain,
-    }
-}
-
-fn table(name: &str, columns: Vec<Column>) -> Table {
-    let primary_key = vec![columns[0].name.clone()];
-    Table {
-        name: name.to_owned(),
-        columns,
-        primary_key,
-        indexes: Vec::new(),
-        partition_key: None,
-    }
-}
-
 /// The host's own tables for a rotation.
 pub fn tables() -> [Table; 2] {
-    let number = |name| column(name, ColumnType::BigInteger);
-    let text = |name| column(name, ColumnType::LongText);
+    const NUMBER: ColumnType = ColumnType::BigInteger;
+    const TEXT: ColumnType = ColumnType::LongText;
     let rotation = [
-        number("id"),
-        text("label"),
-        text("labels"),
-        number("data_version"),
-        number("started_at_ns"),
-        number("moved_at_ns"),
-        number("rewritten"),
+        ("id", NUMBER),
+        ("label", TEXT),
+        ("labels", TEXT),
+        ("data_version", NUMBER),
+        ("started_at_ns", NUMBER),
+        ("moved_at_ns", NUMBER),
+        ("rewritten", NUMBER),
     ];
-    let cursor = [
-        column("table_name", ColumnType::Varchar(255)),
-        text("last_key"),
-    ];
+    let cursor = [("table_name", ColumnType::Varchar(255)), ("last_key", TEXT)];
     [
-        table(ROTATION, rotation.into()),
-        table(CURSOR, cursor.into()),
+        own_table(ROTATION, &["id"], &rotation),
+        own_table(CURSOR, &["table_name"], &cursor),
     ]
 }
 
@@ -193,14 +170,14 @@ pub(super) async fn write_underway(
 pub(super) async fn advance(
     tx: &mut Transaction,
     table: &SealedTable,
-    last: &RowKey,
+    last: &UnitKey,
     rewritten: u64,
     now_ns: i64,
 ) -> Result<(), KeysError> {
     let cursor = upsert(
         CURSOR,
         [("table_name", table.name.as_str().into())],
-        [("last_key", last.to_text().into())],
+        [("last_key", last.to_json(&table.key).into())],
     );
     tx.execute(&cursor).await.map_err(failed(CURSOR))?;
     let moved =

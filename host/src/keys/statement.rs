@@ -9,11 +9,13 @@ use sea_query::{
     FunctionCall, Order, SelectStatement, UpdateStatement, Value, Values,
 };
 
-use super::row::{ResealedRow, RowKey, RowKeyPart};
+use super::row::ResealedRow;
 use super::tables::SealedTable;
+use crate::database::bulk::{MOST_VALUES_SQLITE, rows_of_statement};
 use crate::database::{Dialect, Sql, sql};
 use crate::encryption::header::{HEADER_LENGTH, LabelPrefixes};
 use crate::layout::values::Encoding;
+use crate::rows::{UnitKey, within};
 
 fn column(name: &str) -> Expr {
     Expr::col(Alias::new(name))
@@ -89,8 +91,8 @@ pub(super) fn fetch_stale(
     dialect: Dialect,
     table: &SealedTable,
     active: &LabelPrefixes,
-    after: Option<&RowKey>,
-    most: usize,
+    after: Option<&UnitKey>,
+    most: u64,
 ) -> SelectStatement {
     let mut query = SelectStatement::new();
     let key = || table.key.iter().map(|column| Alias::new(&column.name));
@@ -99,12 +101,10 @@ pub(super) fn fetch_stale(
         .columns(table.columns.iter().map(Alias::new))
         .from(Alias::new(&table.name));
     query.cond_where(is_stale(dialect, table, active));
-    if let Some(after) = after {
-        query.and_where(is_after(dialect, table, after));
-    }
+    query.cond_where(within(&table.key, after, None, dialect));
     query
         .order_by_columns(key().map(|name| (name, Order::Asc)))
-        .limit(most as u64)
+        .limit(most)
         .take()
 }
 
@@ -119,49 +119,6 @@ pub(super) fn fetch_end(table: &SealedTable, order: &Order, most: usize) -> Sele
         .columns(table.columns.iter().map(Alias::new))
         .from(Alias::new(&table.name));
     query.order_by_columns(key).limit(most as u64).take()
-}
-
-/// Condition: `(a, b) > (x, y)`. Expanded for MySQL, which does not use an index for the row
-/// comparison.
-fn is_after(dialect: Dialect, table: &SealedTable, after: &RowKey) -> Expr {
-    let pairs = table
-        .key
-        .iter()
-        .zip(&after.0)
-        .map(|(key, part)| (column(&key.name), operand(dialect, part)));
-    if dialect != Dialect::Mysql {
-        let (columns, parts): (Vec<_>, Vec<_>) = pairs.unzip();
-        return Expr::tuple(columns).gt(Expr::tuple(parts));
-    }
-    let expanded = pairs
-        .rev()
-        .fold(None, |rest: Option<Expr>, (column, part)| {
-            let is_greater = column.clone().gt(part.clone());
-            Some(match rest {
-                Some(rest) => is_greater.or(column.eq(part).and(rest)),
-                None => is_greater,
-            })
-        });
-    expanded.expect("a key has columns")
-}
-
-fn operand(dialect: Dialect, part: &RowKeyPart) -> Expr {
-    match key_value(part) {
-        // Only SQLite stores text that is not UTF-8; bound as a blob it would equal no text.
-        value @ Value::Bytes(_) if dialect == Dialect::Sqlite => Expr::val(value).cast_as("TEXT"),
-        value => Expr::val(value),
-    }
-}
-
-/// Text that is not UTF-8 is bound as bytes.
-fn key_value(part: &RowKeyPart) -> Value {
-    match part {
-        RowKeyPart::Flag(flag) => (*flag).into(),
-        RowKeyPart::Number(number) => (*number).into(),
-        RowKeyPart::Text(bytes) => {
-            str::from_utf8(bytes).map_or_else(|_| bytes.as_slice().into(), Value::from)
-        }
-    }
 }
 
 /// Selects one row: for each column, the number of texts under each label, then the number of all
@@ -198,9 +155,6 @@ pub(super) fn fetch_others(
     query.and_where(under_none(dialect, name, known)).take()
 }
 
-/// SQLite's limit of bound values in a statement.
-const MOST_VALUES: usize = 32_766;
-const MOST_ROWS: usize = 256;
 /// Bounds the bytes bound to one statement.
 const STATEMENT_BYTES: usize = 1 << 20;
 
@@ -229,24 +183,18 @@ pub(super) fn updates<'a>(
     }
 }
 
-/// Splits rows into portions of a power of two: the number of rows is part of the statement's text,
-/// so that few different statements have to be prepared.
+/// The rows of each statement.
 fn portions<'a>(table: &SealedTable, rows: &'a [ResealedRow]) -> Vec<&'a [ResealedRow]> {
-    let most = (MOST_VALUES / (table.key.len() + 2 * table.columns.len())).clamp(1, MOST_ROWS);
+    let most = MOST_VALUES_SQLITE / (table.key.len() + 2 * table.columns.len());
     let (mut portions, mut rest) = (Vec::new(), rows);
     while !rest.is_empty() {
-        let mut bytes = 0;
-        let fits = |row: &&ResealedRow| {
-            bytes += row
-                .changes
-                .iter()
-                .flatten()
+        let bytes = rest.iter().map(|row| {
+            let changes = row.changes.iter().flatten();
+            changes
                 .map(|change| change.identity.len() + change.text.len())
-                .sum::<usize>();
-            bytes <= STATEMENT_BYTES
-        };
-        let fitting = rest.iter().take(most).take_while(fits).count().max(1);
-        let (portion, others) = rest.split_at(1 << fitting.ilog2());
+                .sum()
+        });
+        let (portion, others) = rest.split_at(rows_of_statement(bytes, most, STATEMENT_BYTES));
         portions.push(portion);
         rest = others;
     }
@@ -279,7 +227,8 @@ fn update_many(dialect: Dialect, table: &SealedTable, rows: &[ResealedRow]) -> U
         .table(Alias::new(&table.name))
         .from(JOINED);
     for (at, column) in table.key.iter().enumerate() {
-        // As in `operand`: the list of values has no place for a cast.
+        // Text that is not UTF-8 is bound as a blob, and the list of values has no place for a
+        // cast.
         let is_cast = dialect == Dialect::Sqlite && column.encoding == Encoding::Text;
         let part = if is_cast {
             joined('k', at).cast_as("TEXT")
@@ -310,7 +259,7 @@ fn joined_rows(
     let names: Vec<_> = keys
         .chain((0..table.columns.len()).flat_map(|at| [format!("o{at}"), format!("n{at}")]))
         .collect();
-    let rows = rows.iter().map(row_values);
+    let rows = rows.iter().map(|row| row_values(table, row));
     let mut joined = CommonTableExpression::new();
     if dialect == Dialect::Postgres {
         let encodings = table
@@ -337,14 +286,14 @@ fn joined_rows(
 
 /// Key, then the prefix of the old text and the new text of each column; both are empty for a text
 /// that stays as it is.
-fn row_values(row: &ResealedRow) -> Vec<Value> {
+fn row_values(table: &SealedTable, row: &ResealedRow) -> Vec<Value> {
     let texts = row.changes.iter().flat_map(|change| {
         change
             .as_ref()
             .map_or(["", ""], |change| [&change.identity, &change.text])
             .map(Value::from)
     });
-    row.key.0.iter().map(key_value).chain(texts).collect()
+    row.key.bound(&table.key).chain(texts).collect()
 }
 
 /// All values of a column have the encoding that they were read with.
@@ -365,8 +314,8 @@ fn array(encoding: Encoding, values: impl Iterator<Item = Value>) -> Expr {
 fn update_one(table: &SealedTable, row: &ResealedRow) -> UpdateStatement {
     let mut update = UpdateStatement::new();
     update.table(Alias::new(&table.name));
-    for (key, part) in table.key.iter().zip(&row.key.0) {
-        update.and_where(column(&key.name).eq(key_value(part)));
+    for (key, value) in table.key.iter().zip(row.key.bound(&table.key)) {
+        update.and_where(column(&key.name).eq(value));
     }
     for (name, change) in table.columns.iter().zip(&row.changes) {
         let Some(change) = change else { continue };
@@ -385,9 +334,9 @@ fn update_one(table: &SealedTable, row: &ResealedRow) -> UpdateStatement {
 #[cfg(test)]
 mod tests {
     use super::super::row::ResealedText;
-    use super::super::tables::KeyColumn;
     use super::*;
     use crate::database::IntoStatement;
+    use crate::rows::KeyColumn;
 
     const DIALECTS: [Dialect; 3] = [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql];
 
@@ -413,7 +362,7 @@ mod tests {
             text: text.into(),
         };
         ResealedRow {
-            key: RowKey(vec![RowKeyPart::Text(b"g".to_vec()), RowKeyPart::Number(1)]),
+            key: UnitKey::from_json(r#"["g",1]"#, &table().key).unwrap(),
             changes: vec![Some(change), None],
         }
     }

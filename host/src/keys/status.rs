@@ -27,7 +27,7 @@ pub struct KeysStatus {
     pub wrong: Vec<WrongKey>,
     /// The rotation that is under way.
     pub rotation: Option<RotationStatus>,
-    /// Counts of sealed texts by label, for each table and for the replay files.
+    /// Counts of sealed texts by label, for each table.
     pub places: Vec<LabelCounts>,
 }
 
@@ -94,7 +94,7 @@ pub async fn unfinished(
 /// Reports the state of the keys. Scans every sealed table.
 ///
 /// # Errors
-/// If the database or a replay file cannot be read.
+/// If the database cannot be read.
 pub async fn status(
     database: &Database,
     keyring: &Keyring,
@@ -150,7 +150,7 @@ pub struct Verified {
     pub is_known: bool,
     /// Why the key may not be removed, each with what to do.
     pub obstacles: Vec<String>,
-    /// Counts of sealed texts by label, for each table and for the replay files.
+    /// Counts of sealed texts by label, for each table.
     pub places: Vec<LabelCounts>,
 }
 
@@ -158,7 +158,7 @@ pub struct Verified {
 /// database has the label of another key.
 ///
 /// # Errors
-/// If the database or a replay file cannot be read.
+/// If the database cannot be read.
 pub async fn verify(
     database: &Database,
     keyring: &Keyring,

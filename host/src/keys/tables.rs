@@ -2,7 +2,7 @@
 //! own tables.
 
 use crate::layout::schema::{Layout, Sealing, Table};
-use crate::layout::values::Encoding;
+use crate::rows::KeyColumn;
 
 /// A table with sealed columns. Rows are addressed by the whole primary key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,15 +15,6 @@ pub struct SealedTable {
     pub columns: Vec<String>,
 }
 
-/// A column of a primary key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeyColumn {
-    /// The name in the database.
-    pub name: String,
-    /// The encoding of its values in cursors and statements.
-    pub encoding: Encoding,
-}
-
 impl SealedTable {
     /// None for a table without sealed columns.
     pub fn of(table: &Table) -> Option<Self> {
@@ -32,16 +23,9 @@ impl SealedTable {
             .iter()
             .filter(|column| column.sealing != Sealing::Plain);
         let columns: Vec<_> = sealed.map(|column| column.name.clone()).collect();
-        let key = table.primary_key.iter().map(|name| {
-            let column = table.column(name).expect("a key is made of columns");
-            KeyColumn {
-                name: name.clone(),
-                encoding: column.kind.into(),
-            }
-        });
         (!columns.is_empty()).then(|| Self {
             name: table.name.clone(),
-            key: key.collect(),
+            key: KeyColumn::named(table, &table.primary_key),
             columns,
         })
     }

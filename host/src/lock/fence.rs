@@ -10,10 +10,11 @@
 //! several rows instead, and raising updates all of them: of two transactions that update the same
 //! row, the cluster commits one.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::Retryable;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -60,7 +61,7 @@ struct Shard {
 
 impl Shards {
     fn take(self: &Arc<Self>) -> Shard {
-        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let free = self.0.lock().pop();
         Shard {
             shards: Arc::clone(self),
             id: free.unwrap_or(1),
@@ -72,11 +73,7 @@ impl Shards {
 impl Drop for Shard {
     fn drop(&mut self) {
         if self.ours {
-            self.shards
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(self.id);
+            self.shards.0.lock().push(self.id);
         }
     }
 }
@@ -188,15 +185,15 @@ impl Fence {
     /// The database cannot be read.
     pub async fn of_master(database: &Database) -> Result<Self, FenceError> {
         let mut tx = database.read().await?;
-        let token = match schema::exists(&mut tx, FENCE_TABLE)
+        let token = if schema::exists(&mut tx, FENCE_TABLE)
             .await
             .map_err(FenceError::Read)?
         {
-            true => tx
-                .fetch_optional(sql("SELECT token FROM bbs_fence WHERE id = 1"))
+            tx.fetch_optional(sql("SELECT token FROM bbs_fence WHERE id = 1"))
                 .await
-                .map_err(FenceError::Read)?,
-            false => None,
+                .map_err(FenceError::Read)?
+        } else {
+            None
         };
         let token = token
             .map(|row| row.integer(0))
@@ -249,7 +246,8 @@ impl Fence {
         self.prove(self.0.database.write().await?).await
     }
 
-    /// The same, with a commit that does not wait for the disk: see [`Database::write_relaxed`].
+    /// Begins a writing transaction whose commit does not wait for the disk: see
+    /// [`Database::write_relaxed`].
     ///
     /// # Errors
     /// As of [`Self::begin`].
@@ -336,11 +334,12 @@ impl Fence {
         }
         let mut tx = self.begin_change().await?;
         for statement in statements {
-            let failed = |source| FenceError::Schema {
-                statement: statement.clone(),
-                source,
-            };
-            tx.execute(sql(statement.clone())).await.map_err(failed)?;
+            tx.execute(sql(statement.clone()))
+                .await
+                .map_err(|source| FenceError::Schema {
+                    statement: statement.clone(),
+                    source,
+                })?;
         }
         tx.commit().await.map_err(|source| FenceError::Schema {
             statement: "COMMIT".to_owned(),
@@ -415,6 +414,8 @@ async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError
         .await
         .map_err(FenceError::raising)?;
     let raised = tx
+        // Every row, so that it conflicts with each open transaction of the former master, whichever
+        // shard that one uses.
         .execute(sql("UPDATE bbs_fence SET token = token + 1"))
         .await
         .map_err(FenceError::raising)?;
@@ -436,6 +437,9 @@ async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError
         }
     }
     tx.commit().await.map_err(FenceError::raising)?;
+    // Zero is the token of a missing row: a master with it would pass the check of its
+    // transactions after the row was deleted.
+    assert!(token > 0, "a raised fence is above zero");
     Ok(token)
 }
 

@@ -16,7 +16,7 @@ use super::renewal::{Expiring, Failure, Renewal};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
 use crate::database::{
-    Address, ConnectionCheck, ConnectionLimits, Database, DatabaseError, READ_ONLY, Row, Server,
+    Address, ConnectionCheck, ConnectionLimits, Database, DatabaseError, READ_ONLY, Server,
     SqlError, Transaction, first_write_advice, is_read_only, is_transient, is_unique_violation,
     schema, sql,
 };
@@ -177,12 +177,13 @@ impl Lease {
 
     async fn claim(&self) -> Result<Option<Claim>, LeaseError> {
         let mut tx = self.database.read().await?;
-        match schema::exists(&mut tx, LEASE_TABLE)
+        if schema::exists(&mut tx, LEASE_TABLE)
             .await
             .map_err(LeaseError::Table)?
         {
-            true => read(&mut tx).await.map_err(LeaseError::Table),
-            false => Ok(None),
+            read(&mut tx).await.map_err(LeaseError::Table)
+        } else {
+            Ok(None)
         }
     }
 
@@ -247,6 +248,8 @@ impl Lease {
 
     /// Takes the lease if it is free, or if its holder has not renewed it for its TTL.
     async fn look(&self, sighting: &mut Option<Sighting>) -> Result<Option<Renewal>, LeaseError> {
+        // Before the first statement: this host counts its lease from here, and others from when
+        // they see it, so a slow database only shortens it.
         let asked = self.clock.instant();
         let mut tx = self.database.write().await?;
         let claim = read(&mut tx).await.map_err(LeaseError::Table)?;
@@ -326,15 +329,15 @@ async fn read(tx: &mut Transaction) -> Result<Option<Claim>, SqlError> {
             "SELECT owner, token, beat, ttl_ms FROM bbs_lease WHERE id = 1",
         ))
         .await?;
-    let claim = |row: Row| {
+    row.map(|row| {
         Ok(Claim {
             owner: row.text(0)?.unwrap_or_default().to_owned(),
             token: row.integer(1)?.unwrap_or_default(),
             beat: row.integer(2)?.unwrap_or_default(),
             ttl_ms: row.integer(3)?.unwrap_or_default(),
         })
-    };
-    row.map(claim).transpose()
+    })
+    .transpose()
 }
 
 async fn insert(tx: &mut Transaction, next: &Claim) -> Result<bool, SqlError> {

@@ -89,8 +89,10 @@ async fn renew_until_lost<T: Expiring>(
     clock: &dyn Clock,
 ) -> LockLost {
     let ttl = lock.ttl();
-    let (interval, retry_interval) = (ttl / 3, ttl / 12);
-    let (mut deadline, mut next) = (asked + ttl, asked + interval);
+    let interval = ttl / 3;
+    let retry_interval = ttl / 12;
+    let mut deadline = asked + ttl;
+    let mut next = asked + interval;
     loop {
         clock.sleep_until(next.min(deadline)).await;
         let now = clock.instant();
@@ -107,6 +109,8 @@ async fn renew_until_lost<T: Expiring>(
         };
         match timeout(interval.min(deadline - now), renewed).await {
             Ok(Ok(None)) => {
+                // `now` is from before the request: others count from when they see the renewal.
+                debug_assert!(now + ttl >= deadline, "a renewal never shortens the lock");
                 deadline = now + ttl;
                 next = now + interval;
                 continue;

@@ -63,7 +63,7 @@ impl Lager {
         }
     }
 
-    fn say(&self, message: &str, severity: Severity, mut data: Map<String, Value>) {
+    fn write_line(&self, message: &str, severity: Severity, mut data: Map<String, Value>) {
         self.redactor.redact(&mut data);
         let line = LagerLine {
             now_ns: SystemClock.now_ns(),
@@ -142,11 +142,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
                     .into(),
             );
         }
-        self.say(&message, severity, data);
+        self.write_line(&message, severity, data);
         let left_out = self.lines.take_left_out();
         if left_out > 0 {
             let data = Map::from_iter([("left_out".to_owned(), left_out.into())]);
-            self.say("log.lines-left-out", Severity::Error, data);
+            self.write_line("log.lines-left-out", Severity::Error, data);
         }
     }
 }

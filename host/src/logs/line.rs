@@ -50,7 +50,9 @@ impl LagerLine<'_> {
             data,
         } = self;
         let message = format!("{source}.{message}");
-        let (source, message, data) = (json!(source), json!(message), Value::Object(data));
+        let source = json!(source);
+        let message = json!(message);
+        let data = Value::Object(data);
         match times {
             TimeFormat::UnixEpoch => format!(
                 "{{\"timestamp\":\"{}.{:09}\",\"source\":{source},\"message\":{message},\"log_level\":{},\"data\":{data}}}\n",
@@ -68,7 +70,8 @@ impl LagerLine<'_> {
 }
 
 fn rfc3339(now_ns: i64) -> String {
-    let (seconds, ns) = (now_ns.div_euclid(NS), now_ns.rem_euclid(NS));
+    let seconds = now_ns.div_euclid(NS);
+    let ns = now_ns.rem_euclid(NS);
     format!("{}.{ns:09}Z", date_and_time(seconds))
 }
 

@@ -8,9 +8,11 @@ mod readings;
 mod requests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 pub use points::{Point, Points, Quantity};
 pub(super) use prometheus::Diego;
@@ -36,7 +38,7 @@ struct Inner {
     migration: Once,
     encryption: Once,
     converged: Mutex<Converged>,
-    task_ends: Mutex<BTreeMap<String, TaskMarks>>,
+    tasks_by_cell: Mutex<BTreeMap<String, CellTasks>>,
 }
 
 /// A duration that is measured at most once; zero means not yet.
@@ -72,7 +74,7 @@ struct Converged {
     tasks_kicked: u64,
 }
 
-/// What a run of convergence found among the instances, and did. Counts managed instances unless
+/// The findings and actions of a run of convergence of instances. Counts managed instances unless
 /// stated otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LrpCounts {
@@ -110,7 +112,7 @@ pub struct LrpCounts {
     pub failed: u64,
 }
 
-/// What a run of convergence found among the tasks, and did.
+/// The findings and actions of a run of convergence of tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskCounts {
     /// Waiting for a cell.
@@ -127,16 +129,16 @@ pub struct TaskCounts {
     pub kicked: u64,
 }
 
-/// What happened to a task on its cell.
+/// A change of a task by its cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskMark {
+pub enum CellTaskEvent {
     Started,
     Succeeded,
     Failed,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct TaskMarks {
+struct CellTasks {
     started: u64,
     succeeded: u64,
     failed: u64,
@@ -145,7 +147,8 @@ struct TaskMarks {
 impl Measures {
     /// For a host with this database. The advanced routes are also counted and timed separately.
     pub fn new(database: Database, advanced: &AdvancedRoutes) -> Self {
-        let (database, requests) = (Some(database), RequestCounters::new(advanced));
+        let database = Some(database);
+        let requests = RequestCounters::new(advanced);
         Self(Arc::new(Inner {
             database,
             requests,
@@ -207,32 +210,26 @@ impl Measures {
     }
 
     /// Counts a task by cell. Ignores new cells above the bound: clients choose cell ids freely.
-    pub fn task(&self, cell_id: &[u8], mark: TaskMark) {
-        let mut ends = self.task_ends();
+    pub fn task(&self, cell_id: &[u8], event: CellTaskEvent) {
+        let mut by_cell = self.tasks_of_cells();
         let cell_id = String::from_utf8_lossy(cell_id).into_owned();
-        if ends.len() >= MAX_CELLS && !ends.contains_key(&cell_id) {
+        if by_cell.len() >= MAX_CELLS && !by_cell.contains_key(&cell_id) {
             return;
         }
-        let marks = ends.entry(cell_id).or_default();
-        match mark {
-            TaskMark::Started => marks.started += 1,
-            TaskMark::Succeeded => marks.succeeded += 1,
-            TaskMark::Failed => marks.failed += 1,
+        let tasks = by_cell.entry(cell_id).or_default();
+        match event {
+            CellTaskEvent::Started => tasks.started += 1,
+            CellTaskEvent::Succeeded => tasks.succeeded += 1,
+            CellTaskEvent::Failed => tasks.failed += 1,
         }
     }
 
     fn converged(&self) -> MutexGuard<'_, Converged> {
-        self.0
-            .converged
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.0.converged.lock()
     }
 
-    fn task_ends(&self) -> MutexGuard<'_, BTreeMap<String, TaskMarks>> {
-        self.0
-            .task_ends
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    fn tasks_of_cells(&self) -> MutexGuard<'_, BTreeMap<String, CellTasks>> {
+        self.0.tasks_by_cell.lock()
     }
 }
 

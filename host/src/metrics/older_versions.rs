@@ -3,8 +3,9 @@
 //! clients.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 
@@ -40,7 +41,7 @@ impl OlderVersions {
     }
 
     fn known<'a>(&self, client: &'a str) -> &'a str {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         if clients.contains(client) {
             return client;
         }

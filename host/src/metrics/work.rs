@@ -8,8 +8,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::progress::{Progress, Wait};
-use crate::throttle::Throttle;
+use crate::progress::{Progress, Snapshot, Wait};
+use crate::throttle::{Throttle, ThrottleSettings};
 
 const REASONS: [(&str, Wait); 4] = [
     ("lock", Wait::Lock),
@@ -32,92 +32,121 @@ impl WorkCollector {
 
 impl Collector for WorkCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let (now, wanted) = (self.progress.snapshot(), self.throttle.settings());
-        labelled(
-            &mut encoder,
-            "work_phase",
-            "What the host is doing",
-            "phase",
-            &[(&now.phase, 1)],
-        )?;
-        let counted = now.counted.map(|counted| (counted.to_string(), 1));
-        let help = "What the other numbers of this phase count: units of a migration, rows, records, modules or files";
-        labelled(&mut encoder, "work_counted", help, "of", counted.as_slice())?;
-        let help = "How many of what bbs_work_counted names are done in this phase";
-        gauge(&mut encoder, "work_done", help, Some(now.done))?;
-        gauge(
-            &mut encoder,
-            "work_total",
-            "How many of what bbs_work_counted names this phase has",
-            now.total,
-        )?;
-        let help = "Of what bbs_work_counted names, a second, over the last seconds";
-        gauge(&mut encoder, "work_per_second", help, now.units_per_second)?;
-        gauge(
-            &mut encoder,
-            "work_eta_seconds",
-            "Until this phase ends at the present rate",
-            now.eta_seconds,
-        )?;
-        gauge(
-            &mut encoder,
-            "work_elapsed_seconds",
-            "Since this phase began",
-            Some(now.elapsed_seconds),
-        )?;
-        gauge(
-            &mut encoder,
-            "work_batch_units",
-            "Of what bbs_work_counted names, in the last batch",
-            now.batch.map(|batch| batch.units),
-        )?;
-        gauge(
-            &mut encoder,
-            "work_batch_seconds",
-            "What writing it took",
-            now.batch.map(|batch| batch.seconds),
-        )?;
-        let age = now.checkpoint_age_seconds;
-        gauge(
-            &mut encoder,
-            "work_checkpoint_age_seconds",
-            "Since a batch was last made durable",
-            age,
-        )?;
-        counter(
-            &mut encoder,
-            "work_retries",
-            "Batches that were tried again",
-            now.retries,
-        )?;
-        counter(
-            &mut encoder,
-            "work_quarantined",
-            "Records put in quarantine",
-            now.quarantined,
-        )?;
-        let waiting = now.waiting.map(|waiting| waiting.reason);
-        let reasons = REASONS.map(|(name, reason)| (name, u32::from(waiting == Some(reason))));
-        labelled(
-            &mut encoder,
-            "work_waiting",
-            "Why the work waits, if it does",
-            "reason",
-            &reasons,
-        )?;
-        gauge(
-            &mut encoder,
-            "work_paused",
-            "1 if an operator paused the work",
-            Some(u32::from(wanted.paused)),
-        )?;
-        gauge(
-            &mut encoder,
-            "work_limit_per_second",
-            "Of what bbs_work_counted names, a second, that are allowed",
-            wanted.units_per_second,
-        )
+        let snapshot = self.progress.snapshot();
+        encode_phase(&mut encoder, &snapshot)?;
+        encode_batches(&mut encoder, &snapshot)?;
+        encode_waiting(&mut encoder, &snapshot, &self.throttle.settings())
     }
+}
+
+/// The phase, and how far it is.
+fn encode_phase(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
+    labelled(
+        encoder,
+        "work_phase",
+        "The phase of the host",
+        "phase",
+        &[(&now.phase, 1)],
+    )?;
+    let counted = now.counted.map(|counted| (counted.to_string(), 1));
+    labelled(
+        encoder,
+        "work_counted",
+        "The unit of the other numbers of this phase: units of a migration, rows, records, modules or files",
+        "of",
+        counted.as_slice(),
+    )?;
+    gauge(
+        encoder,
+        "work_done",
+        "How many of what bbs_work_counted names are done in this phase",
+        Some(now.done),
+    )?;
+    gauge(
+        encoder,
+        "work_total",
+        "How many of what bbs_work_counted names this phase has",
+        now.total,
+    )?;
+    gauge(
+        encoder,
+        "work_per_second",
+        "Rate in what bbs_work_counted names, over the last seconds",
+        now.units_per_second,
+    )?;
+    gauge(
+        encoder,
+        "work_eta_seconds",
+        "Until this phase ends at the present rate",
+        now.eta_seconds,
+    )?;
+    gauge(
+        encoder,
+        "work_elapsed_seconds",
+        "Since this phase began",
+        Some(now.elapsed_seconds),
+    )
+}
+
+fn encode_batches(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
+    gauge(
+        encoder,
+        "work_batch_units",
+        "Size of the last batch, in what bbs_work_counted names",
+        now.batch.map(|batch| batch.units),
+    )?;
+    gauge(
+        encoder,
+        "work_batch_seconds",
+        "Duration of writing the last batch",
+        now.batch.map(|batch| batch.seconds),
+    )?;
+    gauge(
+        encoder,
+        "work_checkpoint_age_seconds",
+        "Since a batch was last made durable",
+        now.checkpoint_age_seconds,
+    )?;
+    counter(
+        encoder,
+        "work_retries",
+        "Batches that were tried again",
+        now.retries,
+    )?;
+    counter(
+        encoder,
+        "work_quarantined",
+        "Records put in quarantine",
+        now.quarantined,
+    )
+}
+
+fn encode_waiting(
+    encoder: &mut DescriptorEncoder<'_>,
+    now: &Snapshot,
+    throttle: &ThrottleSettings,
+) -> fmt::Result {
+    let waiting = now.waiting.map(|waiting| waiting.reason);
+    let reasons = REASONS.map(|(name, reason)| (name, u32::from(waiting == Some(reason))));
+    labelled(
+        encoder,
+        "work_waiting",
+        "Why the work waits, if it does",
+        "reason",
+        &reasons,
+    )?;
+    gauge(
+        encoder,
+        "work_paused",
+        "1 if an operator paused the work",
+        Some(u32::from(throttle.paused)),
+    )?;
+    gauge(
+        encoder,
+        "work_limit_per_second",
+        "Highest rate that is allowed, in what bbs_work_counted names",
+        throttle.units_per_second,
+    )
 }
 
 fn gauge(

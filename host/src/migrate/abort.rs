@@ -4,7 +4,8 @@
 use serde::Serialize;
 
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, RunState, cut_over, residue, runs, sql, undo_abandoned};
+use super::{Context, MigrateError, RunState, cut_over, residue, runs, undo_abandoned};
+use crate::database::StatementResult;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lock::fence::Fence;
 
@@ -75,7 +76,7 @@ pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, 
     runs::end(&mut tx, context, found.from, found.to, RunState::GivenUp).await?;
     tx.commit()
         .await
-        .map_err(sql("the row `version` of configurations"))?;
+        .about("the row `version` of configurations")?;
     undo_abandoned(context, fence, &found).await?;
     residue::remove_useless(context, fence).await?;
     cut_over::clean_up_or_postpone(context, fence).await?;

@@ -7,16 +7,9 @@
 use std::collections::BTreeMap;
 
 use super::own_tables::{CATALOG_SERIAL, catalog_serial};
-use super::{MigrateError, SqlError, state};
-use crate::database::{Database, Transaction, schema, sql, upsert};
+use super::{MigrateError, state};
+use crate::database::{Database, StatementResult, Transaction, schema, sql, upsert};
 use crate::lock::fence::Fence;
-
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: CATALOG_SERIAL.to_owned(),
-        source,
-    }
-}
 
 /// The remembered serials, by the name of the catalog.
 ///
@@ -32,10 +25,14 @@ async fn read(tx: &mut Transaction) -> Result<BTreeMap<String, u64>, MigrateErro
         for row in tx
             .fetch(sql("SELECT name, serial FROM bbs_catalog_serial"))
             .await
-            .map_err(failed)?
+            .about(CATALOG_SERIAL)?
         {
-            let name = row.text(0).map_err(failed)?.unwrap_or_default().to_owned();
-            let serial = row.integer(1).map_err(failed)?.unwrap_or_default();
+            let name = row
+                .text(0)
+                .about(CATALOG_SERIAL)?
+                .unwrap_or_default()
+                .to_owned();
+            let serial = row.integer(1).about(CATALOG_SERIAL)?.unwrap_or_default();
             serials.insert(name, serial.unsigned_abs());
         }
     }
@@ -64,7 +61,7 @@ pub async fn remember_catalog_serials(
             [("name", (*name).into())],
             [("serial", state::signed(*serial).into())],
         );
-        tx.execute(&row).await.map_err(failed)?;
+        tx.execute(&row).await.about(CATALOG_SERIAL)?;
     }
-    tx.commit().await.map_err(failed)
+    Ok(tx.commit().await.about(CATALOG_SERIAL)?)
 }

@@ -14,16 +14,16 @@ use super::look::check_ends;
 use super::readable::check_keys;
 use super::state::{self, current_of};
 use super::{Context, LinePair, MigrateError, Work, found, partial_run, residue};
+use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
 use crate::layout::columns::RunArguments;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Sealing, Table};
 use crate::lens::{Arguments, ComposeError, Residue};
 use crate::progress::Counted;
-use crate::rows::{self, KeyRange, Measure, RowsError, UnitBatch, UnitKey};
+use crate::rows::{self, Bounds, KeyRange, Measure, RowsError, UnitBatch, UnitKey};
+use crate::throttle::Throttle;
 use round_trip::{Loss, RoundTrip};
 
-/// The first batch, before the size of a unit is known.
-const FIRST_BATCH: u64 = 100;
 /// The units that are named for one reason; the others are counted.
 const EXAMPLES: usize = 3;
 /// The different reasons that are reported for one migration; further ones are counted together.
@@ -138,7 +138,7 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     check_ends(context, &lines, from, to)?;
     let way = lines.way(from, to);
     let restorable = residue::restorable(&mut reader, way).await?;
-    let work = Work::new(context, way, restorable.clone())?;
+    let work = Arc::new(Work::new(context, way, restorable.clone())?);
     check_keys(&mut reader, &work, 0..work.lens.groups.len()).await?;
     let mut arguments = Arguments::new();
     for step in work.lens.steps() {
@@ -176,13 +176,10 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
             troubles: Troubles::default(),
         })
     });
-    let (steps, arguments) = (
-        steps.collect::<Result<_, ComposeError>>()?,
-        Arc::new(arguments),
-    );
     let mut walk = Walk {
-        steps,
-        arguments,
+        work: Arc::clone(&work),
+        steps: steps.collect::<Result<_, ComposeError>>()?,
+        arguments: Arc::new(arguments),
         unreadable: Troubles::default(),
         units: 0,
     };
@@ -192,9 +189,19 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
         .progress
         .enter("check", work.describe(), Some(Counted::Units.total(total)));
     for group in 0..work.lens.groups.len() {
-        walk.group(context, &work, group).await?;
+        let pace = BatchPace {
+            throttle: Throttle::default(),
+            ..context.pace()
+        };
+        batches::run(
+            pace,
+            |found| read_group(context.clone(), Arc::clone(&work), group, found),
+            |units| Ok(Worked::Done(units)),
+            |units| walk.take(units),
+        )
+        .await?;
     }
-    Ok(walk.finish(&work))
+    Ok(walk.finish())
 }
 
 fn unopened(work: &Work) -> BTreeMap<String, Vec<String>> {
@@ -223,7 +230,64 @@ fn unopened(work: &Work) -> BTreeMap<String, Vec<String>> {
         .collect()
 }
 
+/// Units with all their rows.
+struct WholeUnits {
+    batch: UnitBatch,
+    left: Residue,
+    /// A unit above the limit, which has no rows here.
+    oversized: Option<(UnitKey, RowsError)>,
+    /// The number of units.
+    count: u64,
+}
+
+/// Reads the units of a group.
+async fn read_group(
+    context: Context,
+    work: Arc<Work>,
+    group: usize,
+    found: ReadBatches<WholeUnits>,
+) -> Result<(), MigrateError> {
+    let (mut after, mut fitting) = (None, u64::MAX);
+    let sources = work.sources(group);
+    let wanted = rows::whole(sources.iter().copied());
+    let limits = context.tuning.limits();
+    loop {
+        let most = found.next_size().await.min(fitting);
+        let mut reader = context.database.read().await?;
+        let Bounds { units, .. } =
+            rows::next_units(&mut reader, &sources, after.as_ref(), most, Measure::Keys).await?;
+        if units.is_empty() {
+            return Ok(());
+        }
+        let range = KeyRange {
+            after: after.as_ref(),
+            units: &units,
+            is_shared: true,
+        };
+        let loaded = rows::load_range(&mut reader, &work.originals, &wanted, range, limits).await?;
+        let mut batch = loaded.batch;
+        fitting = context
+            .tuning
+            .units_that_fit(batch.units.len(), loaded.bytes);
+        let left = work.residue_of(&mut reader, &mut batch).await?;
+        // Its residue may have left only the first units in the batch.
+        after = batch.units.last().or(Some(&loaded.last)).cloned();
+        let count = batch.units.len() as u64 + u64::from(loaded.oversized.is_some());
+        let units = WholeUnits {
+            batch,
+            left,
+            oversized: loaded.oversized,
+            count,
+        };
+        if !found.send(units, count).await {
+            return Ok(());
+        }
+    }
+}
+
+/// The last stage: takes units through the migrations and back, and collects the results.
 struct Walk {
+    work: Arc<Work>,
     steps: Vec<CheckedStep>,
     arguments: Arc<Arguments>,
     unreadable: Troubles,
@@ -231,64 +295,31 @@ struct Walk {
 }
 
 impl Walk {
-    async fn group(
-        &mut self,
-        context: &Context,
-        work: &Work,
-        group: usize,
-    ) -> Result<(), MigrateError> {
-        let mut after: Option<UnitKey> = None;
-        let mut fitting = FIRST_BATCH;
-        let sources = work.sources(group);
-        let wanted = rows::whole(sources.iter().copied());
-        let limits = context.tuning.limits();
-        loop {
-            let mut reader = context.database.read().await?;
-            let units = rows::next_units(
-                &mut reader,
-                &sources,
-                after.as_ref(),
-                fitting,
-                Measure::Keys,
-            )
-            .await?
-            .units;
-            if units.is_empty() {
-                return Ok(());
-            }
-            let range = KeyRange {
-                after: after.as_ref(),
-                units: &units,
-                is_shared: true,
-            };
-            let loaded =
-                rows::load_range(&mut reader, &work.originals, &wanted, range, limits).await?;
-            let mut batch = loaded.batch;
-            fitting = context
-                .tuning
-                .units_that_fit(batch.units.len(), loaded.bytes)
-                .min(context.tuning.batch_units);
-            let left = work.residue_of(&mut reader, &mut batch).await?;
-            drop(reader);
-            let mut count = batch.units.len() as u64;
-            if let Some((unit, fault)) = loaded.oversized {
-                count += 1;
-                let reason = format!("above the limit of {} bytes for one unit", limits.unit);
+    /// Takes units through every migration.
+    async fn take(&mut self, mut batches: WorkedBatches<WholeUnits>) -> Result<(), MigrateError> {
+        while let Some(units) = batches.next().await {
+            if let Some((unit, fault)) = units.oversized {
+                let limit = self.work.tuning.unit_bytes;
+                let reason = format!("above the limit of {limit} bytes for one unit");
                 self.unreadable
                     .note(&reason, &unit.name(), Some(fault.to_string()));
             }
-            self.units += count;
-            // Its residue may have left only the first units in the batch.
-            after = batch.units.last().or(Some(&loaded.last)).cloned();
-            let (batch, left) = self.open(work, batch, left);
-            self.take(work, batch, left).await?;
-            context.progress.advance(count);
+            self.units += units.count;
+            let (batch, left) = self.open(units.batch, units.left);
+            // Each with the step from which on it is left to do.
+            let mut waiting = vec![(0, batch, left)];
+            while let Some((first, batch, left)) = waiting.pop() {
+                waiting.extend(self.take_from(first, batch, left).await?);
+            }
+            batches.written(units.count);
         }
+        Ok(())
     }
 
     /// Opens what the migrations read. Units of which such a record does not open are noted and
     /// left out.
-    fn open(&mut self, work: &Work, mut batch: UnitBatch, left: Residue) -> (UnitBatch, Residue) {
+    fn open(&mut self, mut batch: UnitBatch, left: Residue) -> (UnitBatch, Residue) {
+        let work = &self.work;
         let closed = batch.open(&work.lens.needed, &work.keyring);
         if closed.is_empty() {
             return (batch, left);
@@ -313,27 +344,11 @@ impl Walk {
         (batch.only(&work.lens.source, &others), left.only(&others))
     }
 
-    /// Takes units through every migration; a unit that one of them cannot transform is not given
-    /// to the next.
-    async fn take(
-        &mut self,
-        work: &Work,
-        batch: UnitBatch,
-        left: Residue,
-    ) -> Result<(), MigrateError> {
-        // What is left to do: from which step on, for which units.
-        let mut waiting = vec![(0, batch, left)];
-        while let Some((first, batch, left)) = waiting.pop() {
-            waiting.extend(self.take_from(work, first, batch, left).await?);
-        }
-        Ok(())
-    }
-
-    /// Takes units through the migrations from one on. Returns the halves of a batch that one of
-    /// them cannot transform at once.
+    /// Takes units through the migrations from one on; a unit that one of them cannot transform is
+    /// not given to the next. Returns the halves of a batch that one of them cannot transform at
+    /// once.
     async fn take_from(
         &mut self,
-        work: &Work,
         first: usize,
         mut batch: UnitBatch,
         mut left: Residue,
@@ -341,13 +356,12 @@ impl Walk {
         for (number, step) in self.steps.iter_mut().enumerate().skip(first) {
             let (round_trip, arguments) =
                 (Arc::clone(&step.round_trip), Arc::clone(&self.arguments));
-            let keyring = Arc::clone(&work.keyring);
+            let keyring = Arc::clone(&self.work.keyring);
             let (source, taken, unused) = tokio::task::spawn_blocking(move || {
                 let taken = round_trip.take(&batch, &left, &arguments, &keyring);
                 (batch, taken, left)
             })
-            .await
-            .map_err(|_| MigrateError::Interrupted)?;
+            .await?;
             let taken = match taken {
                 Ok(taken) => taken,
                 Err(fault) if fault.is_of_module() => return Err(fault.into()),
@@ -374,8 +388,8 @@ impl Walk {
         Ok(Vec::new())
     }
 
-    fn finish(self, work: &Work) -> Checked {
-        let (from, to, unopened) = (work.from, work.to, unopened(work));
+    fn finish(self) -> Checked {
+        let work = self.work;
         let migrations = self
             .steps
             .into_iter()
@@ -395,11 +409,11 @@ impl Walk {
             });
         let migrations = migrations.collect();
         Checked {
-            from,
-            to,
+            from: work.from,
+            to: work.to,
             units: self.units,
             unreadable: self.unreadable.finish(),
-            unopened,
+            unopened: unopened(&work),
             migrations,
         }
     }

@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::MigrateError;
 use super::plan::TablePlan;
-use crate::database::{Row, SqlError, Transaction, sql, upsert};
+use crate::database::{Row, StatementResult, Transaction, sql, upsert};
 use crate::encryption::{EncryptionError, Keyring};
 use crate::layout::schema::Sealing;
 use crate::layout::values::Value;
@@ -118,13 +118,6 @@ pub(super) struct CopiedRows {
     pub checksum: Checksum,
 }
 
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: "bbs_copy_table".to_owned(),
-        source,
-    }
-}
-
 fn signed(rows: u64) -> i64 {
     i64::try_from(rows).unwrap_or(i64::MAX)
 }
@@ -151,7 +144,7 @@ pub(super) async fn add(
         [("table_name", plan.table.name.as_str().into())],
         values,
     );
-    tx.execute(&row).await.map_err(failed)?;
+    tx.execute(&row).await.about("bbs_copy_table")?;
     Ok(())
 }
 
@@ -170,7 +163,7 @@ pub(super) async fn note(
             .bind(plan.table.name.as_str())
             .bind(signed(after.rows) - signed(before.rows))
             .bind(digest(change));
-    tx.execute(insert).await.map_err(failed)?;
+    tx.execute(insert).await.about("bbs_copy_table")?;
     Ok(())
 }
 
@@ -184,7 +177,7 @@ pub(super) async fn written(
     for row in tx
         .fetch(select.bind(plan.table.name.as_str()))
         .await
-        .map_err(failed)?
+        .about("bbs_copy_table")?
     {
         let (rows, checksum) = read(&row, plan)?;
         sum.rows = sum.rows.wrapping_add_signed(rows);
@@ -196,7 +189,7 @@ pub(super) async fn written(
 async fn copied(tx: &mut Transaction, plan: &TablePlan) -> Result<CopiedRows, MigrateError> {
     let select = sql("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?")
         .bind(plan.table.name.as_str());
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else {
+    let Some(row) = tx.fetch_optional(select).await.about("bbs_copy_table")? else {
         return Ok(CopiedRows::default());
     };
     let (rows, checksum) = read(&row, plan)?;
@@ -210,12 +203,12 @@ fn read(row: &Row, plan: &TablePlan) -> Result<(i64, Checksum), MigrateError> {
     let damaged = || MigrateError::DamagedCursor { group: plan.group };
     let digest = row
         .text(1)
-        .map_err(failed)?
+        .about("bbs_copy_table")?
         .and_then(from_hex)
         .and_then(|bytes| bytes.try_into().ok());
     let checksum = Checksum(u128::from_le_bytes(digest.ok_or_else(damaged)?));
     Ok((
-        row.integer(0).map_err(failed)?.unwrap_or_default(),
+        row.integer(0).about("bbs_copy_table")?.unwrap_or_default(),
         checksum,
     ))
 }

@@ -7,16 +7,9 @@ use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::{Strategy, TablePlan};
 use super::quarantine::{self, RefusedUnit};
 use super::{Context, Job, MigrateError};
-use crate::database::{SqlError, Transaction};
+use crate::database::{StatementResult, Transaction};
 use crate::lock::fence::Fence;
 use crate::rows::{self, ByteLimits, RowLock, UnitKey, WantedColumns, residue};
-
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: "rows of a copy".to_owned(),
-        source,
-    }
-}
 
 /// Removes a unit from a copy and returns its rows there. They are read with the lock with which
 /// they are changed: otherwise MySQL grants the transaction a weaker lock on the table first, and a
@@ -59,7 +52,7 @@ pub(super) async fn remove(
     delete
         .from_table(Alias::new(plan.staged(job.to)))
         .and_where(rows::is_unit(&plan.table, &keys[0], tx.dialect()));
-    tx.execute(&delete).await.map_err(failed)?;
+    tx.execute(&delete).await.about("rows of a copy")?;
     Ok(CopiedRows {
         rows: count,
         checksum,
@@ -90,7 +83,7 @@ pub(super) async fn leave_out(
     }
     residue::remove(&mut tx, &key.name(), residue::left_by(&job.lens.leaving)).await?;
     quarantine::store(&mut tx, job, group, &[refused], context.now_ns).await?;
-    tx.commit().await.map_err(failed)?;
+    tx.commit().await.about("rows of a copy")?;
     context.progress.quarantined(1);
     Ok(())
 }

@@ -2,33 +2,33 @@
 //! residue and the cursor are written in one fenced transaction, so a crash leaves whole batches
 //! only. Units that have rows come first, then those of which only residue is left.
 //!
-//! While one batch is written, the next is transformed and the one after it is read.
+//! The units of a group are read, transformed and written in batches, as [`crate::batches`] runs
+//! them.
 
 mod reader;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::task::{JoinError, spawn_blocking};
 
 use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::Strategy;
-use super::transform::{ReadBatch, TransformedBatch, transform};
+use super::transform::{TransformedBatch, transform};
 use super::{
     Context, Job, MigrateError, PartialRun, RefusedUnits, fault, partial_run, quarantine, state,
 };
+use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
 use crate::database::{SqlError, refusal, upsert};
 use crate::lock::fence::Fence;
 use crate::pauses;
 use crate::progress::Counted;
 use crate::rows::{self, residue};
-use reader::{BatchReader, CopyBatch, Pass};
+use reader::{BatchReader, CopyBatch, GroupPass, Pass};
 
 /// Initial and minimum batch size; below it the fixed cost of a transaction dominates.
 const FIRST_BATCH: u64 = 100;
-/// Batches that wait between two stages: with one in each stage, at most five are in memory.
-const WAITING: usize = 1;
+
 fn failed(source: SqlError) -> MigrateError {
     MigrateError::Sql {
         what: "bbs_copy".to_owned(),
@@ -76,8 +76,8 @@ pub(super) async fn copy(
     context.progress.resume_at(migrated);
     for group in 0..job.lens.groups.len() {
         for pass in passes(job, group) {
-            let complete = copy_group(context, fence, job, (group, pass), budget).await?;
-            if !complete {
+            let of = GroupPass { group, pass };
+            if !copy_units(context, fence, job, of, budget).await? {
                 return Ok(false);
             }
         }
@@ -95,7 +95,7 @@ fn passes(job: &Job, group: usize) -> impl Iterator<Item = Pass> + use<> {
 }
 
 /// The number under which the cursor of a pass is stored.
-fn cursor_number(job: &Job, (group, pass): (usize, Pass)) -> usize {
+fn cursor_number(job: &Job, GroupPass { group, pass }: GroupPass) -> usize {
     match pass {
         Pass::ResidueOnly if !job.lens.groups[group].sources.is_empty() => {
             job.lens.groups.len() + group
@@ -104,106 +104,87 @@ fn cursor_number(job: &Job, (group, pass): (usize, Pass)) -> usize {
     }
 }
 
-async fn copy_group(
+impl From<JoinError> for MigrateError {
+    fn from(_: JoinError) -> Self {
+        Self::Interrupted
+    }
+}
+
+impl Context {
+    /// The pace of batches of units.
+    pub fn pace(&self) -> BatchPace {
+        let most = self.tuning.batch_units;
+        BatchPace {
+            first: FIRST_BATCH,
+            least: FIRST_BATCH.min(most),
+            most,
+            time: self.tuning.batch_time,
+            throttle: self.throttle.clone(),
+            progress: self.progress.clone(),
+        }
+    }
+}
+
+/// Copies the units of one pass behind its cursor. Returns whether all of them are copied;
+/// otherwise the budget is spent.
+async fn copy_units(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,
-    (group, pass): (usize, Pass),
+    of: GroupPass,
     budget: &Arc<UnitBudget>,
 ) -> Result<bool, MigrateError> {
-    let number = cursor_number(job, (group, pass));
-    let after = state::cursor(context, number).await?;
-    let size = Arc::new(AtomicU64::new(FIRST_BATCH));
-    let (to_transform, from_read) = mpsc::channel(WAITING);
-    let (to_write, from_transform) = mpsc::channel(WAITING);
-    let reader = BatchReader::new(context.clone(), Arc::clone(job), group, pass, after);
-    // In tasks of their own, so that one core decodes rows while another encodes them.
-    let read = tokio::spawn(read_batches(
-        reader,
-        context.clone(),
-        Arc::clone(budget),
-        Arc::clone(&size),
-        to_transform,
-    ));
-    let transformed = tokio::spawn(transform_batches(
-        Arc::clone(job),
-        group,
-        from_read,
-        to_write,
-    ));
-    // Each stage runs to its end whatever happens to the others: no statement is abandoned on a
-    // connection. A stage that fails or is cancelled drops its channel, which ends the others; the
-    // error of the last stage is the most specific.
-    let written = write_batches(context, fence, job, (group, pass), from_transform, &size).await;
-    let interrupted = |_| MigrateError::Interrupted;
-    let (read, transformed) = (
-        read.await.map_err(interrupted),
-        transformed.await.map_err(interrupted),
-    );
-    written.and(transformed?).and(read?)
+    let after = state::cursor(context, cursor_number(job, of)).await?;
+    let reader = BatchReader::new(context.clone(), Arc::clone(job), of, after);
+    let worker = Arc::clone(job);
+    batches::run(
+        context.pace(),
+        |found| read_batches(reader, Arc::clone(budget), found),
+        move |batch| transform_batch(&worker, of.group, batch),
+        |transformed| write_batches(context, fence, job, of, transformed),
+    )
+    .await
 }
 
 /// The first stage. Returns whether everything was read; otherwise the budget is spent.
 async fn read_batches(
     mut reader: BatchReader,
-    context: Context,
     budget: Arc<UnitBudget>,
-    size: Arc<AtomicU64>,
-    to_transform: mpsc::Sender<(CopyBatch, Option<ReadBatch>)>,
+    found: ReadBatches<CopyBatch>,
 ) -> Result<bool, MigrateError> {
     loop {
-        context.throttle.ready(&context.progress).await;
-        let most = size
-            .load(Ordering::Relaxed)
-            .min(context.throttle.most_units());
-        let most = budget.most(most);
+        let most = budget.most(found.next_size().await);
         // One unit is read beyond the budget, to see whether any is left.
-        let Some((batch, read)) = reader.next(most.max(1)).await? else {
+        let Some(batch) = reader.next(most.max(1)).await? else {
             return Ok(true);
         };
         if most == 0 {
             return Ok(false);
         }
-        budget.spend(batch.units());
-        context.throttle.take(batch.units());
-        if to_transform.send((batch, read)).await.is_err() {
+        let units = batch.units();
+        debug_assert!(units <= most, "a batch is bounded");
+        budget.spend(units);
+        if !found.send(batch, units).await {
             return Ok(true);
         }
     }
 }
 
-async fn transform_batches(
-    job: Arc<Job>,
+fn transform_batch(
+    job: &Job,
     group: usize,
-    mut from_read: mpsc::Receiver<(CopyBatch, Option<ReadBatch>)>,
-    to_write: mpsc::Sender<CopyBatch>,
-) -> Result<(), MigrateError> {
-    while let Some((batch, read)) = from_read.recv().await {
-        // In the order of their keys, the next one last.
-        let mut waiting = vec![(batch, read)];
-        while let Some((mut batch, read)) = waiting.pop() {
-            if let Some(mut read) = read {
-                let worker = Arc::clone(&job);
-                let work = move || {
-                    transform(&worker, group, &mut read).map(|transformed| (transformed, read))
-                };
-                let done = tokio::task::spawn_blocking(work).await;
-                let (transformed, read) = done.map_err(|_| MigrateError::Interrupted)??;
-                let Some(transformed) = transformed else {
-                    let [front, back] = read.halves(&job);
-                    let end = front.rows.units.last().expect("half of several units");
-                    let (first, second) = batch.divided_after(end);
-                    waiting.extend([(second, Some(back)), (first, Some(front))]);
-                    continue;
-                };
-                batch.transformed = transformed;
-            }
-            if to_write.send(batch).await.is_err() {
-                return Ok(());
-            }
+    mut batch: CopyBatch,
+) -> Result<Worked<CopyBatch, CopyBatch>, MigrateError> {
+    let Some(mut read) = batch.read.take() else {
+        return Ok(Worked::Done(batch));
+    };
+    Ok(match transform(job, group, &mut read)? {
+        Some(transformed) => {
+            batch.transformed = transformed;
+            Worked::Done(batch)
         }
-    }
-    Ok(())
+        None => Worked::Divided(batch.divided(job, &read)),
+    })
 }
 
 /// Counts of units and rows that were not copied as they were.
@@ -220,56 +201,51 @@ impl Deviations {
         self.stale += batch.stale;
         self.removed += batch.removed;
     }
+
+    /// Once for a pass and not for each batch, so that the log does not grow with the table.
+    fn log(&self) {
+        let Self {
+            left_out,
+            stale,
+            removed,
+        } = *self;
+        if left_out > 0 {
+            tracing::warn!(
+                left_out,
+                "units went into quarantine; `bbs migrate quarantine list` names them"
+            );
+        }
+        if removed > 0 {
+            tracing::warn!(
+                removed,
+                "modules removed rows, as their manifests declare; a migration in the other direction restores them from residue"
+            );
+        }
+        if stale > 0 {
+            tracing::warn!(
+                stale,
+                "residue was discarded: the records that it was saved from have changed since"
+            );
+        }
+    }
 }
 
-/// The last stage: writes batch after batch, and sets the size of the next by the time that each
-/// takes.
+/// The last stage.
 async fn write_batches(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,
-    of: (usize, Pass),
-    mut batches: mpsc::Receiver<CopyBatch>,
-    size: &AtomicU64,
+    of: GroupPass,
+    mut transformed: WorkedBatches<CopyBatch>,
 ) -> Result<(), MigrateError> {
     let mut deviations = Deviations::default();
-    while let Some(batch) = batches.recv().await {
-        let units = batch.units();
-        let left_out = deviations.left_out;
-        let began = Instant::now();
+    while let Some(batch) = transformed.next().await {
+        let (units, left_out) = (batch.units(), deviations.left_out);
         write_in_parts(context, fence, job, of, batch, &mut deviations).await?;
-        let spent = began.elapsed().max(Duration::from_micros(1));
-        context.progress.batch_done(units, spent);
+        transformed.written(units);
         context.progress.quarantined(deviations.left_out - left_out);
-        let ratio = (context.tuning.batch_time.as_secs_f64() / spent.as_secs_f64()).clamp(0.5, 2.0);
-        let next = (units as f64 * ratio) as u64;
-        let most = context.tuning.batch_units;
-        size.store(next.clamp(FIRST_BATCH.min(most), most), Ordering::Relaxed);
     }
-    let Deviations {
-        left_out,
-        stale,
-        removed,
-    } = deviations;
-    // Once and not for each batch, so that the log does not grow with the table.
-    if left_out > 0 {
-        tracing::warn!(
-            left_out,
-            "units went into quarantine; `bbs migrate quarantine list` names them"
-        );
-    }
-    if removed > 0 {
-        tracing::warn!(
-            removed,
-            "rows were removed by modules that declare it; a way back needs their residue"
-        );
-    }
-    if stale > 0 {
-        tracing::warn!(
-            stale,
-            "kept values were not given back: their records have changed since they were kept"
-        );
-    }
+    deviations.log();
     Ok(())
 }
 
@@ -279,7 +255,7 @@ async fn write_in_parts(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,
-    of: (usize, Pass),
+    of: GroupPass,
     batch: CopyBatch,
     deviations: &mut Deviations,
 ) -> Result<(), MigrateError> {
@@ -295,8 +271,7 @@ async fn write_in_parts(
                     "the database refuses a row of a batch, which is divided"
                 );
                 let worker = Arc::clone(job);
-                let halves = tokio::task::spawn_blocking(move || batch.halves(&worker)).await;
-                let (first, second) = halves.map_err(|_| MigrateError::Interrupted)??;
+                let [first, second] = spawn_blocking(move || batch.halves(&worker)).await??;
                 waiting.extend([second, first]);
             }
             // A unit that is left out has no row of a copy.
@@ -307,7 +282,7 @@ async fn write_in_parts(
                     .transformed
                     .refused_unit(job, &batch.keys[0], &table, &source);
                 match job.refused_units {
-                    RefusedUnits::Stop => return Err(refused.error),
+                    RefusedUnits::Stop => return Err(refused.stop(of.group)),
                     RefusedUnits::Quarantine => waiting.push(batch.left_out(refused)),
                 }
             }
@@ -324,7 +299,7 @@ async fn write_batch(
     context: &Context,
     fence: &Fence,
     job: &Job,
-    (group, pass): (usize, Pass),
+    of: GroupPass,
     batch: &CopyBatch,
 ) -> Result<(), MigrateError> {
     job.check_copies()?;
@@ -334,10 +309,10 @@ async fn write_batch(
     for plan in job
         .plans
         .iter()
-        .filter(|plan| plan.group == group && plan.strategy == Strategy::Copy)
+        .filter(|plan| plan.group == of.group && plan.strategy == Strategy::Copy)
     {
         if plan.by_range() {
-            if pass == Pass::ResidueOnly {
+            if of.pass == Pass::ResidueOnly {
                 continue;
             }
             let source = &job.lens.source.tables[&plan.sources[0]];
@@ -374,12 +349,12 @@ async fn write_batch(
     quarantine::store(
         &mut tx,
         job,
-        group,
+        of.group,
         &batch.transformed.refused,
         context.now_ns,
     )
     .await?;
-    let number = cursor_number(job, (group, pass)) as i64;
+    let number = cursor_number(job, of) as i64;
     let cursor = upsert(
         "bbs_copy",
         [("group_number", number.into())],

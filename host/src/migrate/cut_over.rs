@@ -19,16 +19,11 @@ use super::{
     statements, unindexable,
 };
 use crate::database::schema::{self, PhysicalTable};
-use crate::database::{Dialect, SqlError, Transaction, sql};
+use crate::database::{Dialect, StatementResult, Transaction, sql};
 use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
 use crate::pauses;
 use crate::progress::Wait;
-
-fn failed(what: &str) -> impl FnOnce(SqlError) -> MigrateError {
-    let what = what.to_owned();
-    move |source| MigrateError::Sql { what, source }
-}
 
 /// Builds the indexes of the copies that they do not have yet before the names change, where that
 /// can be done ahead.
@@ -142,7 +137,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
     run(&mut tx, "what belongs to the replaced tables", belongings).await?;
     record(context, &mut tx, job, Phase::CleaningUp).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
-    tx.commit().await.map_err(failed("the cut-over"))?;
+    tx.commit().await.about("the cut-over")?;
     fault::point(fault::AFTER_CUT_OVER);
     Ok(())
 }
@@ -160,7 +155,7 @@ async fn belongings(tx: &mut Transaction, job: &Job) -> Result<Vec<String>, Migr
             continue;
         };
         let of_table = schema::belongings(tx, replaced, &plan.table, &plan.staged(job.to)).await;
-        statements.extend(of_table.map_err(failed("what belongs to the replaced tables"))?);
+        statements.extend(of_table.about("what belongs to the replaced tables")?);
     }
     Ok(statements)
 }
@@ -171,7 +166,7 @@ async fn run(
     statements: Vec<String>,
 ) -> Result<(), MigrateError> {
     for statement in statements {
-        tx.execute(sql(statement)).await.map_err(failed(table))?;
+        tx.execute(sql(statement)).await.about(table)?;
     }
     Ok(())
 }
@@ -258,7 +253,7 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
     let history = state::last_of_history(&mut tx).await?;
     record(context, &mut tx, job, Phase::Renaming).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
-    tx.commit().await.map_err(failed("the cut-over"))?;
+    tx.commit().await.about("the cut-over")?;
     fault::point(fault::AFTER_CUT_OVER);
     match complete(context, fence).await {
         Err(fault @ MigrateError::Fence(FenceError::Schema { .. })) => {
@@ -279,7 +274,7 @@ async fn take_back(fence: &Fence, job: &Job, history: i64) -> Result<(), Migrate
     state::write_version(&mut tx, job.from, job.to).await?;
     job.write_phase(&mut tx, job.to < job.from, Phase::Copying)
         .await?;
-    tx.commit().await.map_err(failed("the cut-over"))
+    Ok(tx.commit().await.about("the cut-over")?)
 }
 
 /// Reads the schema back after the names have changed, where that is not part of the transaction:
@@ -335,7 +330,7 @@ pub(super) async fn clean_up_or_postpone(
             tracing::error!(
                 name: "clean-up.postponed",
                 error = &fault as &dyn std::error::Error,
-                "what a migration replaced is not removed; remove what depends on it. A host that serves tries again"
+                "tables that a migration replaced are not removed; remove the objects that depend on them. A host that serves tries again"
             );
             Ok(())
         }
@@ -391,7 +386,7 @@ async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> 
         },
     )
     .await?;
-    tx.commit().await.map_err(failed("bbs_migration"))
+    Ok(tx.commit().await.about("bbs_migration")?)
 }
 
 /// The tables whose names have to change, as the database shows them: all or none of them.
@@ -431,7 +426,7 @@ async fn created(
 ) -> Result<Vec<String>, MigrateError> {
     let options = schema::options_beside(tx, &plan.beside(&work.lens))
         .await
-        .map_err(failed(&plan.table.name))?;
+        .about(&plan.table.name)?;
     Ok(statements::table_and_indexes(work.dialect, plan, &options))
 }
 
@@ -490,7 +485,7 @@ pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), Mig
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
     fault::point(fault::BEFORE_CLEAN_UP_COMMIT);
-    tx.commit().await.map_err(failed("bbs_migration"))?;
+    tx.commit().await.about("bbs_migration")?;
     fault::point(fault::AFTER_CLEAN_UP);
     Ok(())
 }

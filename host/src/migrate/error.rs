@@ -1,20 +1,20 @@
 //! What a migration can fail with, and what to do about each. Owns the words and which of them are
 //! worth another try.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::causes::with_causes;
 use crate::database::schema::{AttachedObject, ReadBackError};
 use crate::database::{
-    DatabaseError, SqlError, is_not_at_once, is_outage, is_refused_row, is_transient,
+    DatabaseError, SqlError, StatementError, is_not_at_once, is_outage, is_refused_row,
+    is_transient,
 };
 use crate::encryption::EncryptionError;
 use crate::layout::history::LayoutError;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::{ComposeError, LensError};
 use crate::lock::fence::FenceError;
-use crate::rows::{RowsError, Unstorable, residue};
+use crate::rows::{RowsError, UnitKey, Unstorable, residue};
 
 /// Why a migration, or a command about one, failed.
 #[derive(Debug, thiserror::Error)]
@@ -59,8 +59,7 @@ pub enum MigrateError {
     )]
     UnknownVersion { version: DataVersion },
     #[error(
-        "there is no version {version} in the catalog to go to; `bbs module check` of the modules directory lists those \
-         there are"
+        "the catalog has no version {version}; `bbs module check` of the modules directory lists its versions"
     )]
     UnknownTarget { version: DataVersion },
     #[error(
@@ -115,7 +114,7 @@ pub enum MigrateError {
     )]
     Unreadable { table: String, source: SqlError },
     #[error(
-        "column {column} of table {table} has a key of the storage class {class}, {value}, behind which no statement goes on. Nothing \
+        "column {column} of table {table} has a key of the storage class {class}, {value}, and the rows after it would not be read. Nothing \
          was written; correct it, for instance with `UPDATE {table} SET {column} = CAST({column} AS {usual}) WHERE \
          typeof({column}) = '{class}'`, then start again"
     )]
@@ -131,7 +130,7 @@ pub enum MigrateError {
     )]
     NotReversible { version: DataVersion, name: String },
     #[error(
-        "table {table} is not what its version says: {}. Put the table right, then start again",
+        "table {table} differs from the layout of its version: {}. Correct the table, then start again",
         .differences.join("; ")
     )]
     SchemaDiffers {
@@ -139,11 +138,12 @@ pub enum MigrateError {
         differences: Vec<String>,
     },
     #[error(
-        "a migration makes table {table}, but there is one with rows already; rename or empty it, then start again"
+        "a migration creates table {table}, but there is one with rows already; rename or empty it, then start again"
     )]
     TableInTheWay { table: String },
     #[error(
-        "a migration sets a table aside under the name {name}, which is in use. Nothing was written; rename what has it"
+        "a migration renames a table that it replaces to {name}, and another object has this name. Nothing was written; rename that \
+         object, then start again"
     )]
     NameInTheWay { name: String },
     #[error(
@@ -157,8 +157,8 @@ pub enum MigrateError {
         remedy: Option<String>,
     },
     #[error(
-        "a migration replaces table {table}, and the new one would not have {}. No table was changed; run what is in parentheses, \
-         start again, and make the objects anew afterwards if they are still needed",
+        "a migration replaces table {table}, and the new one would lack {}. No table was changed; run the statements in parentheses, \
+         start again, and create the objects again afterwards if they are still needed",
         .objects.iter().map(removed_by).collect::<Vec<_>>().join("; ")
     )]
     Attached {
@@ -166,7 +166,8 @@ pub enum MigrateError {
         objects: Vec<AttachedObject>,
     },
     #[error(
-        "table {table}, which an earlier migration left, has to be dropped before another one, and something depends on it: {}",
+        "table {table} remains from an earlier migration and has to be dropped before another one begins, but these depend on it: {}. \
+         Remove them, then start again",
         .objects.iter().map(removed_by).collect::<Vec<_>>().join("; ")
     )]
     AttachedToLeftover {
@@ -199,13 +200,9 @@ pub enum MigrateError {
         column: String,
         source: EncryptionError,
     },
-    #[error(
-        "unit {unit:?} cannot be migrated{}",
-        .replay.as_ref().map_or_else(String::new, |path| format!("; it is saved in {}", path.display()))
-    )]
+    #[error("unit {unit:?} cannot be migrated")]
     Unit {
         unit: String,
-        replay: Option<PathBuf>,
         source: Box<LensError>,
     },
     #[error("unit {unit:?} cannot be migrated")]
@@ -221,15 +218,25 @@ pub enum MigrateError {
         bytes: u64,
         limit: u64,
     },
+    /// A unit at which a migration has to stop.
+    #[error("{source}")]
+    Refused {
+        group: usize,
+        key: UnitKey,
+        source: Box<MigrateError>,
+    },
     #[error(
-        "the migration {direction} to {to} stopped at a unit; the tables are as they were. Repair the unit or the module, or \
+        "the migration {direction} to {to} stopped at a unit; the tables are as they were. {}Repair the unit or the module, or \
          remove the unit, and run it again; or leave the unit out: `{} --on-unreadable quarantine`; or give the migration up: \
          `bbs migrate abort`",
+        .unit.as_deref().map(where_shown).unwrap_or_default(),
         command(*.direction, *.to)
     )]
     Stopped {
         direction: Direction,
         to: DataVersion,
+        /// The name of the unit, if there is an entry of it in quarantine.
+        unit: Option<String>,
         source: Box<MigrateError>,
     },
     #[error("the migration to {to} is complete, so it cannot be given up; migrate the other way instead: `{}`", command(*.back, *.from))]
@@ -264,15 +271,17 @@ pub enum MigrateError {
     )]
     WrittenMeanwhile { table: String },
     #[error(
-        "the copy of table {table} is not what it has to be: {problem}. The originals are untouched and the copy is \
-         gone; start again to make a new one"
+        "the copy of table {table} failed its verification: {problem}. The original tables are intact, and the copy is removed; start \
+         again to copy anew"
     )]
     Verify { table: String, problem: String },
     #[error(
-        "bbs_residue has a damaged entry for unit {unit:?}; delete it to go on without what it kept"
+        "bbs_residue has a damaged entry for unit {unit:?}; delete that row to continue without its residue"
     )]
     DamagedResidue { unit: String },
-    #[error("bbs_copy is damaged for group {group}; empty bbs_migration to copy anew")]
+    #[error(
+        "bbs_copy has a damaged cursor of table group {group}; empty bbs_migration to copy anew"
+    )]
     DamagedCursor { group: usize },
     #[error(
         "bbs_quarantine has a damaged entry for unit {unit:?}; restore the row from a backup, or delete it to give the \
@@ -280,11 +289,11 @@ pub enum MigrateError {
     )]
     DamagedQuarantine { unit: String },
     #[error(
-        "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are"
+        "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` lists its units"
     )]
     NotInQuarantine { unit: String },
     #[error(
-        "a migration is under way; units in quarantine go back, and are corrected or deleted, when it is over. `bbs migrate status` \
+        "a migration is under way; units in quarantine can be restored, corrected and deleted once it has ended. `bbs migrate status` \
          says how to finish it"
     )]
     QuarantineUnderway,
@@ -294,11 +303,24 @@ pub enum MigrateError {
     )]
     NotCorrected { unit: String, faults: Vec<String> },
     #[error(
-        "the module given for migration {version} changes the layout in another way; give a correction of that one"
+        "the module given for migration {version} declares other layout changes than the catalog's; give a correction of the catalog's"
     )]
     OtherChanges { version: DataVersion },
     #[error(
-        "a client's write cannot be taken to the tables that this migration fills, so it ends; nothing is lost"
+        "the module given is migration {given}, and the unit failed at {version}-{module}; give a correction of that one"
+    )]
+    OtherMigration {
+        given: DataVersion,
+        version: DataVersion,
+        module: String,
+    },
+    #[error(
+        "no module failed on unit {unit:?}: {reason}; `bbs migrate quarantine show` has what to do"
+    )]
+    NoModuleFailed { unit: String, reason: String },
+    #[error(
+        "a client's write could not be applied to the copies, so the migration is abandoned; the original tables are intact, and the \
+         next start migrates again"
     )]
     NotFollowed { source: Arc<MigrateError> },
     #[error(
@@ -319,6 +341,12 @@ fn enumerated(versions: &[DataVersion]) -> String {
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(", ")
+}
+
+impl From<StatementError> for MigrateError {
+    fn from(StatementError { what, source }: StatementError) -> Self {
+        Self::Sql { what, source }
+    }
 }
 
 impl From<RowsError> for MigrateError {
@@ -354,6 +382,11 @@ impl From<RowsError> for MigrateError {
     }
 }
 
+/// The command that shows a unit at which a migration stopped.
+fn where_shown(unit: &str) -> String {
+    format!("`bbs migrate quarantine show {unit:?}` describes it. ")
+}
+
 /// The command that migrates to a version.
 pub fn command(direction: Direction, to: DataVersion) -> String {
     format!("bbs migrate {direction} --to {to}")
@@ -387,8 +420,14 @@ impl MigrateError {
         }
     }
 
-    /// Adds how a migration that stops at a unit can go on, if it does.
-    pub(super) fn stopping(self, direction: Direction, to: DataVersion) -> Self {
+    /// Adds how a migration that stops at a unit can go on, if it does. `unit` is its name, if there
+    /// is an entry of it in quarantine.
+    pub(super) fn stopping(
+        self,
+        direction: Direction,
+        to: DataVersion,
+        unit: Option<String>,
+    ) -> Self {
         match self {
             Self::Record { .. }
             | Self::Unit { .. }
@@ -396,6 +435,7 @@ impl MigrateError {
             | Self::UnitTooLarge { .. } => Self::Stopped {
                 direction,
                 to,
+                unit,
                 source: Box::new(self),
             },
             other => other,

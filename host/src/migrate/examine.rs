@@ -7,7 +7,7 @@ use super::plan::{Strategy, replaced};
 use super::readable::{check_keys, check_readable, check_record_versions};
 use super::{Context, LinePair, MigrateError, Work, fresh, same_schema, state};
 use crate::database::schema::{self, AttachedObject, PhysicalTable};
-use crate::database::{Dialect, SqlError, Transaction};
+use crate::database::{Dialect, StatementResult, Transaction};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Column, Index, Table};
@@ -175,7 +175,7 @@ async fn in_the_way(
 ) -> Result<(), MigrateError> {
     let recorded = state::side_tables(tx).await?;
     for name in &recorded {
-        let objects = schema::attached(tx, name).await.map_err(failed(name))?;
+        let objects = schema::attached(tx, name).await.about(in_catalog(name))?;
         if !objects.is_empty() {
             reasons.push(MigrateError::AttachedToLeftover {
                 table: name.clone(),
@@ -203,7 +203,7 @@ async fn in_the_way(
         if !recorded.contains(&aside)
             && schema::relation(tx, &aside)
                 .await
-                .map_err(failed(&aside))?
+                .about(in_catalog(&aside))?
                 .is_some()
         {
             reasons.push(MigrateError::NameInTheWay { name: aside });
@@ -230,7 +230,7 @@ pub(super) async fn hanging(
         let objects = if replaced.contains(table) {
             lost_with(tx, lines, work, table).await?
         } else if work.widens(table) {
-            let mut objects = schema::attached(tx, table).await.map_err(failed(table))?;
+            let mut objects = schema::attached(tx, table).await.about(in_catalog(table))?;
             objects.retain(|object| object.blocks_widening);
             objects
         } else {
@@ -244,7 +244,7 @@ pub(super) async fn hanging(
         }
         let rights = schema::missing_rights(tx, table)
             .await
-            .map_err(failed(table))?;
+            .about(in_catalog(table))?;
         if !rights.is_empty() {
             reasons.push(MigrateError::MissingRights {
                 table: table.clone(),
@@ -265,7 +265,7 @@ async fn lost_with(
     let Some(found) = schema::read_back(tx, table).await? else {
         return Ok(Vec::new());
     };
-    let mut objects = schema::attached(tx, table).await.map_err(failed(table))?;
+    let mut objects = schema::attached(tx, table).await.about(in_catalog(table))?;
     let dialect = tx.dialect();
     let Some(source) = work.lens.source.tables.get(table) else {
         return Ok(objects);
@@ -298,7 +298,7 @@ async fn lost_with(
     Ok(objects)
 }
 
-fn failed(table: &str) -> impl FnOnce(SqlError) -> MigrateError + use<> {
-    let what = format!("what the catalog of the server says of {table}");
-    move |source| MigrateError::Sql { what, source }
+/// The description of what the server's catalog has about a table.
+fn in_catalog(table: &str) -> String {
+    format!("what the catalog of the server says of {table}")
 }

@@ -65,13 +65,12 @@ pub const BEFORE_SETTLED_PIECE: &str = "before-settled-piece";
 pub const AFTER_SETTLED_PIECE: &str = "after-settled-piece";
 
 /// Every point of a key rotation, in the order in which it passes them.
-pub const ROTATION_POINTS: [&str; 9] = [
+pub const ROTATION_POINTS: [&str; 8] = [
     BEFORE_ROTATION,
     AFTER_ROTATION_BEGIN,
     BEFORE_ROTATION_BATCH,
     AFTER_ROTATION_BATCH,
     BETWEEN_ROTATED_TABLES,
-    WITHIN_REPLAY_FILE,
     AFTER_ROTATION_PROOF,
     BEFORE_LABEL_COMMIT,
     AFTER_LABEL,
@@ -87,8 +86,6 @@ pub const BEFORE_ROTATION_BATCH: &str = "before-rotation-batch";
 pub const AFTER_ROTATION_BATCH: &str = "after-rotation-batch";
 /// The last batch of a table is committed; passed once for each table.
 pub const BETWEEN_ROTATED_TABLES: &str = "between-rotated-tables";
-/// A re-sealed replay file is on the disk under a temporary name, beside the old one.
-pub const WITHIN_REPLAY_FILE: &str = "within-replay-file";
 /// A scan has found nothing under other keys; the label is not written.
 pub const AFTER_ROTATION_PROOF: &str = "after-rotation-proof";
 /// The transaction that writes the active key's label is not committed.
@@ -144,7 +141,8 @@ pub const AFTER_MARK_RECORDED: &str = "after-mark-recorded";
 #[cfg(any(feature = "fault", debug_assertions))]
 pub fn point(name: &'static str) {
     use std::collections::BTreeMap;
-    use std::sync::Mutex;
+
+    use parking_lot::Mutex;
 
     static PASSED: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
     let Ok(wanted) = std::env::var("BBS_FAULT") else {
@@ -173,9 +171,7 @@ pub fn point(name: &'static str) {
         return;
     }
     let passed = {
-        let mut passed = PASSED
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut passed = PASSED.lock();
         let passed = passed.entry(name).or_default();
         *passed += 1;
         *passed

@@ -3,8 +3,8 @@
 //! before; the rows are the caller's.
 
 use super::lock_waits::change_schema;
-use super::{Context, MigrateError, fresh, layout_history, sql, state};
-use crate::database::{Transaction, schema, upsert};
+use super::{Context, MigrateError, fresh, layout_history, state};
+use crate::database::{StatementResult, Transaction, schema, upsert};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Layout;
 use crate::lock::fence::Fence;
@@ -111,7 +111,7 @@ pub async fn declare(
         );
         tx.execute(&row)
             .await
-            .map_err(sql("the key label in `configurations`"))?;
+            .about("the key label in `configurations`")?;
     }
     state::write_version(tx, version, version).await
 }

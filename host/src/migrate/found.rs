@@ -3,7 +3,7 @@
 
 use super::decide::Found;
 use super::{MigrateError, runs, state};
-use crate::database::{Database, SqlError, Transaction, sql};
+use crate::database::{Database, SqlError, StatementResult, Transaction, sql};
 use crate::layout::manifest::DataVersion;
 
 /// What the database says of its version. Reads only.
@@ -60,7 +60,7 @@ async fn came_down(tx: &mut Transaction, current: DataVersion) -> Result<bool, M
         return Ok(false);
     }
     let select = sql("SELECT version, direction FROM bbs_history ORDER BY seq DESC LIMIT 1");
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else {
+    let Some(row) = tx.fetch_optional(select).await.about("bbs_history")? else {
         return Ok(false);
     };
     let read = || -> Result<_, SqlError> {
@@ -69,13 +69,6 @@ async fn came_down(tx: &mut Transaction, current: DataVersion) -> Result<bool, M
             row.text(1)? == Some("down"),
         ))
     };
-    let (version, is_down) = read().map_err(failed)?;
+    let (version, is_down) = read().about("bbs_history")?;
     Ok(is_down && version.unsigned_abs() > current)
-}
-
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: "bbs_history".to_owned(),
-        source,
-    }
 }

@@ -9,8 +9,8 @@
 use sea_query::Cond;
 
 use super::own_tables::{self, APPLIED, QUARANTINE, RESIDUE};
-use super::{Context, MigrateError, SqlError, removal, state};
-use crate::database::{Transaction, schema, sql};
+use super::{Context, MigrateError, removal, state};
+use crate::database::{StatementResult, Transaction, schema, sql};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
@@ -99,7 +99,7 @@ pub(super) async fn forget(context: &Context, fence: &Fence) -> Result<(), Migra
             tracing::warn!(
                 table,
                 entries,
-                "the database is begun anew: what was kept of its earlier records is removed"
+                "the database has no version and no rows, so entries of its former records are removed"
             );
         }
     }
@@ -117,14 +117,7 @@ pub(super) async fn forget(context: &Context, fence: &Fence) -> Result<(), Migra
     for table in FORGOTTEN {
         tx.execute(sql(format!("DELETE FROM {table}")))
             .await
-            .map_err(failed(table))?;
+            .about(table)?;
     }
-    tx.commit().await.map_err(failed("bbs_history"))
-}
-
-fn failed(table: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
-    move |source| MigrateError::Sql {
-        what: table.to_owned(),
-        source,
-    }
+    Ok(tx.commit().await.about("bbs_history")?)
 }

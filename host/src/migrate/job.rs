@@ -2,7 +2,6 @@
 //! database ([`Job`]). Owns what its steps share; decides nothing.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::OnceCell;
@@ -11,14 +10,14 @@ use sha2::{Digest, Sha256};
 
 use super::plan::{self, Strategy, TablePlan};
 use super::state::{Phase, Underway};
-use super::{Context, MigrateError, RefusedUnits, Replay, Tuning, online, state, unit_locks};
+use super::{Context, MigrateError, RefusedUnits, Tuning, online, state, unit_locks};
 use crate::database::{Dialect, ServerKind, Transaction};
 use crate::encryption::Keyring;
 use crate::layout::history::Way;
 use crate::layout::line::Line;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Layout, Table};
-use crate::lens::{Arguments, ComposeError, Lens, LensError, Residue};
+use crate::lens::{Arguments, ComposeError, Lens, Residue};
 use crate::log_sampling::LineLimit;
 use crate::rows::digest::to_hex;
 use crate::rows::{self, Place, RowsError, UnitBatch, WantedColumns};
@@ -39,7 +38,6 @@ pub(super) struct Work {
     /// By group, the columns that are read: what the lens needs, and what passes it unread.
     pub(super) wanted: Vec<WantedColumns>,
     pub(super) keyring: Arc<Keyring>,
-    pub(super) replays: Option<PathBuf>,
     pub(super) refused_units: RefusedUnits,
     pub(super) server: ServerKind,
     pub(super) dialect: Dialect,
@@ -113,7 +111,6 @@ impl Work {
             lens,
             plans,
             keyring: Arc::clone(&context.keyring),
-            replays: context.replays.clone(),
             refused_units: context.tuning.refused_units,
             ran: way.layouts(Direction::Down).line().up_to(from),
             passed: way.passed().cloned().collect(),
@@ -298,51 +295,25 @@ impl Job {
         state::write_side_tables(tx, &self.side_tables()).await
     }
 
-    /// Names the unit that cannot be transformed, and saves it where a module failed.
+    /// Names the unit that cannot be transformed.
     pub(super) fn at_fault(&self, fault: RowsError, unit: String) -> MigrateError {
-        let fault = match fault {
-            RowsError::Lens(fault) if !fault.is_of_module() => fault,
+        match fault {
+            RowsError::Lens(source) if !source.is_of_module() => {
+                MigrateError::Unit { unit, source }
+            }
             RowsError::Sealed {
                 table,
                 column,
                 source,
-            } => {
-                return MigrateError::Record {
-                    unit,
-                    table,
-                    column,
-                    source,
-                };
-            }
-            RowsError::Unstorable(source) => return MigrateError::Unstorable { unit, source },
-            fault => return fault.into(),
-        };
-        let replay = self
-            .replays
-            .as_ref()
-            .and_then(|folder| self.replay(&unit, &fault)?.save(folder, &self.keyring));
-        MigrateError::Unit {
-            unit,
-            replay,
-            source: fault,
+            } => MigrateError::Record {
+                unit,
+                table,
+                column,
+                source,
+            },
+            RowsError::Unstorable(source) => MigrateError::Unstorable { unit, source },
+            fault => fault.into(),
         }
-    }
-
-    fn replay(&self, unit: &str, fault: &LensError) -> Option<Replay> {
-        let LensError::Unit {
-            version, direction, ..
-        } = fault
-        else {
-            return None;
-        };
-        let mut steps = self.lens.steps();
-        let step = steps.find(|step| step.manifest().version == *version)?;
-        Replay::of(
-            &self.arguments,
-            step.manifest().accesses(*direction),
-            unit,
-            fault,
-        )
     }
 }
 

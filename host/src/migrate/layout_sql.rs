@@ -7,7 +7,7 @@ use super::look::check_ends;
 use super::plan::{self, Strategy, TablePlan, replaced};
 use super::{Context, LinePair, MigrateError, found, residue, state, statements};
 use crate::database::schema::{self, PhysicalTable, TableOptions};
-use crate::database::{Dialect, ServerKind, SqlError, Transaction};
+use crate::database::{Dialect, ServerKind, SqlError, StatementResult, Transaction};
 use crate::layout::manifest::DataVersion;
 use crate::lens::Lens;
 
@@ -148,11 +148,6 @@ pub async fn layout_sql(
     Ok(changes)
 }
 
-fn failed(table: &str) -> impl FnOnce(SqlError) -> MigrateError {
-    let what = table.to_owned();
-    move |source| MigrateError::Sql { what, source }
-}
-
 async fn copies(
     target: &mut Target<'_>,
     lens: &Lens,
@@ -163,10 +158,7 @@ async fn copies(
     let (mut created, mut indexed) = (Vec::new(), Vec::new());
     for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
         let (name, staged) = (&plan.table.name, plan.staged(to));
-        let options = target
-            .options(lens, plan, &staged)
-            .await
-            .map_err(failed(name))?;
+        let options = target.options(lens, plan, &staged).await.about(name)?;
         let of_step = |step, statements| LayoutChange {
             step,
             table: Some(name.clone()),
@@ -223,17 +215,11 @@ async fn cut_over(
                     .unwrap_or_default()
             }
             Strategy::Create => {
-                let options = target
-                    .options(lens, plan, name)
-                    .await
-                    .map_err(failed(name))?;
+                let options = target.options(lens, plan, name).await.about(name)?;
                 statements::table_and_indexes(dialect, plan, &options)
             }
             Strategy::Copy => {
-                let statements = target
-                    .belongings(lens, plan, &staged)
-                    .await
-                    .map_err(failed(name))?;
+                let statements = target.belongings(lens, plan, &staged).await.about(name)?;
                 belongings.push(LayoutChange {
                     step: LayoutStep::CutOver,
                     table: Some(name.clone()),

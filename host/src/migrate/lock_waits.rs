@@ -2,8 +2,6 @@
 //! for a second only, since calls of clients wait behind it; it is tried again after pauses that
 //! grow. Owns what an operator learns meanwhile.
 
-use std::sync::Mutex;
-
 use backon::Retryable;
 
 use super::{Context, MigrateError};
@@ -47,11 +45,10 @@ pub(super) async fn patiently<T, A>(
 where
     A: Future<Output = Result<T, MigrateError>>,
 {
-    let waiting = Mutex::new(None);
+    let mut waiting = None;
     let done = attempt.retry(pauses::of_locks(context.tuning.lock_timeout)).when(MigrateError::is_transient).notify(|fault, pause| {
-        let mut waiting = waiting.lock().expect("no attempt panics");
         if waiting.is_none() {
-            *waiting = Some(context.progress.wait(Wait::Lock));
+            waiting = Some(context.progress.wait(Wait::Lock));
             tracing::warn!(name: "migration-waits-for-lock", reason = %with_causes(&fault), ?pause, "another client holds a lock; trying again");
         }
     });

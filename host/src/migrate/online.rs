@@ -1,20 +1,22 @@
 //! A migration while the host serves. The originals are authoritative until the cut-over: reads
-//! come from them, and writes go to them and to the copies in one transaction. Owns the order of
-//! the steps; serving, and giving the store access to the tables, is the caller's.
+//! come from them, and writes go to them and to the copies in one transaction. Owns the state that
+//! the copier shares with these writes; serving, and giving the store access to the tables, is the
+//! caller's.
 
 mod dual_write;
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 pub(super) use dual_write::CopyWriter;
 
 use super::copy::UnitBudget;
-use super::examine::examine_again;
 use super::unit_locks::{GroupUnit, UnitLocks};
 use super::{
-    Context, Decision, Intent, Job, LinePair, MigrateError, Phase, Work, begin, copy, cut_over,
-    decided, fault, prepare, start_over, state, verify,
+    Context, Decision, Intent, Job, LinePair, MigrateError, Phase, Work, cut_over, decided,
+    start_over, state, steps,
 };
 use crate::database::Dialect;
 use crate::layout::manifest::DataVersion;
@@ -56,10 +58,7 @@ pub async fn start(
     let going_down = matches!(intent, Intent::Down { .. });
     let lines = LinePair::here(context, &mut context.database.read().await?).await?;
     let work = Work::with_dual_writes(context, lines.way(from, to))?;
-    let (job, resumed) = begin(context, fence, work, going_down).await?;
-    if !resumed {
-        prepare(context, fence, &job, going_down).await?;
-    }
+    let job = steps::begin(context, fence, work, going_down).await?;
     let copy_writer = Arc::new(CopyWriter::new(Arc::clone(&job)));
     Ok(Start::Follow(Online { job, copy_writer }))
 }
@@ -86,14 +85,8 @@ impl Online {
     /// As [`super::run`]; [`MigrateError::NotFollowed`] once a write of a client could not be
     /// applied to the copies.
     pub async fn copy(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        let copied = copy::copy(context, fence, &self.job, &Arc::new(UnitBudget::of(None))).await;
-        copied.map_err(|fault| fault.stopping(self.job.lens.direction, self.job.to))?;
-        fault::point(fault::AFTER_COPY);
-        cut_over::build_indexes(context, fence, &self.job).await?;
-        cut_over::change_ahead(context, fence, &self.job).await?;
-        verify::verify(context, &self.job).await?;
-        fault::point(fault::AFTER_VERIFY);
-        examine_again(context, &self.job).await?;
+        steps::copy(context, fence, &self.job, &Arc::new(UnitBudget::of(None))).await?;
+        steps::verify(context, &self.job).await?;
         self.job.check_copies()
     }
 
@@ -176,28 +169,19 @@ impl DualWrites {
     }
 
     fn suspect(&self, unit: GroupUnit) {
-        self.suspects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(unit);
+        self.suspects.lock().insert(unit);
     }
 
     fn is_suspect(&self, unit: &GroupUnit) -> bool {
-        self.suspects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .contains(unit)
+        self.suspects.lock().contains(unit)
     }
 
     fn refused_by(&self, fault: MigrateError) {
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+        *self.refusal.lock() = Some(fault);
     }
 
     fn take_refusal(&self) -> Option<MigrateError> {
-        self.refusal
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take()
+        self.refusal.lock().take()
     }
 
     fn fault(&self) -> Result<(), MigrateError> {

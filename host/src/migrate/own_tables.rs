@@ -182,6 +182,7 @@ pub(super) fn quarantine() -> Table {
         sealing: Sealing::Sealed,
         ..column("sealed", TEXT)
     });
+    // Hosts of earlier releases, which may share the database, write a path into it.
     quarantine.columns.push(optional("replay", TEXT));
     quarantine
 }
@@ -202,7 +203,8 @@ pub(super) fn quarantine_part() -> Table {
     part
 }
 
-fn table(name: &str, key: &[&str], columns: &[(&str, ColumnType)]) -> Table {
+/// A table without indexes, of plain columns that are never NULL.
+pub fn table(name: &str, key: &[&str], columns: &[(&str, ColumnType)]) -> Table {
     Table {
         name: name.to_owned(),
         columns: columns

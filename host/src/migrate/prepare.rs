@@ -11,16 +11,9 @@ use super::{
     runs, same_schema,
 };
 use crate::database::schema::{self, TableOptions};
-use crate::database::{SqlError, Transaction};
+use crate::database::{StatementResult, Transaction};
 use crate::layout::schema::{Index, Table};
 use crate::lock::fence::Fence;
-
-fn failed(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
-    move |source| MigrateError::Sql {
-        what: what.to_owned(),
-        source,
-    }
-}
 
 /// Records the target. The second value says whether an earlier copy is resumed: only one of the
 /// same modules, and only if no other host has held the lock since, which might have written to the
@@ -34,6 +27,7 @@ pub(super) async fn begin(
     context.progress.enter("begin", work.describe(), None);
     let token = fence.token();
     let mut tx = fence.begin().await?;
+    quarantine::remove_stopped(&mut tx).await?;
     let found = state::underway(&mut tx).await?;
     let resumed = found.as_ref().is_some_and(|found| {
         found.phase == Phase::Copying
@@ -52,7 +46,7 @@ pub(super) async fn begin(
         )
         .await?;
     }
-    tx.commit().await.map_err(failed("bbs_migration"))?;
+    tx.commit().await.about("bbs_migration")?;
     if !resumed {
         state::drop_leftovers(context, fence).await?;
         forget_copies(context, fence).await?;
@@ -81,7 +75,7 @@ pub(super) async fn begin(
     fault::point(fault::BEFORE_BEGIN);
     tx.commit()
         .await
-        .map_err(failed("the row `version` of configurations"))?;
+        .about("the row `version` of configurations")?;
     fault::point(fault::AFTER_BEGIN);
     Ok((Arc::new(job), resumed))
 }
@@ -89,7 +83,7 @@ pub(super) async fn begin(
 /// Removes what was kept while rows were copied into tables that are gone. Nothing needs it any
 /// more, so it may be removed in transactions of its own, before the one that records a phase.
 async fn forget_copies(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    quarantine::forget_pending(fence).await?;
+    quarantine::forget_left_out(fence).await?;
     state::forget_copy_changes(fence).await?;
     residue::remove_useless(context, fence).await
 }
@@ -154,7 +148,7 @@ pub(super) async fn prepare(
     }
     job.write_phase(&mut tx, going_down, Phase::Copying).await?;
     fault::point(fault::BEFORE_PREPARE);
-    tx.commit().await.map_err(failed("the new tables"))?;
+    tx.commit().await.about("the new tables")?;
     fault::point(fault::AFTER_PREPARE);
     Ok(())
 }
@@ -180,7 +174,7 @@ async fn options(
         Some(replaced) => schema::options(tx, replaced, staged).await,
         None => schema::options_beside(tx, &plan.beside(&job.lens)).await,
     };
-    options.map_err(failed("the options of a table"))
+    Ok(options.about("the options of a table")?)
 }
 
 /// An empty table of the same name is dropped; one with rows is an error.
@@ -207,7 +201,7 @@ pub(super) async fn start_over(
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
     job.write_phase(&mut tx, going_down, Phase::Begun).await?;
-    tx.commit().await.map_err(failed("bbs_migration"))?;
+    tx.commit().await.about("bbs_migration")?;
     forget_copies(context, fence).await?;
     state::drop_leftovers(context, fence).await?;
     cut_over::undo_ahead(context, fence, job).await

@@ -5,7 +5,8 @@
 //! A serving host keeps rows here that it cannot read (`unreadable.rs`).
 //!
 //! An entry is *pending* until the version of its migration is durable and its unit is in no table
-//! any more. A migration that is abandoned removes its pending entries.
+//! any more. A migration that is abandoned removes its pending entries. The entry of a unit at which
+//! a migration stopped (`stopped.rs`) is pending, too, and no row of it is left out.
 
 mod document;
 mod foreign;
@@ -13,11 +14,11 @@ mod limit;
 mod put_back;
 mod repair;
 mod settled;
+mod stopped;
 mod unit;
 mod unreadable;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
@@ -26,7 +27,7 @@ use super::own_tables::{self, QUARANTINE, QUARANTINE_PART};
 use super::removal::{self, Pieces};
 use super::state::{exists, signed};
 use super::{Context, MigrateError, RefusedUnits, Work, fault};
-use crate::database::{Row, SqlError, Transaction, of_few_lengths, upsert};
+use crate::database::{Row, StatementResult, Transaction, of_few_lengths, upsert};
 use crate::encryption::Keyring;
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Layout, Sealing, Table};
@@ -38,18 +39,13 @@ use crate::rows::{self, ByteLimits, RowLock, RowsError, TableRows, UnitBatch, Un
 pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
 use foreign::FOREIGN;
 pub use foreign::{ForeignRecord, keep_foreign};
-pub(super) use put_back::give_back;
 pub use put_back::{Fate, retry};
+pub(super) use put_back::{give_back, groups_of, reason, with};
+pub(super) use repair::unit_of;
 pub use repair::{delete, export, import};
 pub use settled::WriteMode;
+pub(super) use stopped::{remove_stopped, stopped};
 pub use unreadable::ServingQuarantine;
-
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: QUARANTINE.to_owned(),
-        source,
-    }
-}
 
 /// A unit in quarantine, without its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -68,12 +64,13 @@ pub struct QuarantineEntry {
     pub module: String,
     pub digest: String,
     pub reason: String,
-    pub replay: Option<String>,
-    /// By table.
+    /// By table, the rows that the migration leaves out.
     pub rows: BTreeMap<String, u64>,
     pub at_ns: i64,
-    /// Whether the migration that left it out is unfinished.
+    /// Whether the migration that left it out, or stopped at it, is unfinished.
     pub pending: bool,
+    /// Whether the migration stopped at it: all of it is in its tables.
+    pub stopped: bool,
 }
 
 /// The content of an entry.
@@ -113,10 +110,10 @@ impl QuarantineEntry {
             module: String::new(),
             digest: String::new(),
             reason: reason.to_owned(),
-            replay: None,
             rows: BTreeMap::new(),
             at_ns,
             pending: false,
+            stopped: false,
         }
     }
 
@@ -134,16 +131,26 @@ impl RefusedUnit {
     /// The first of them, if the operator did not choose quarantine.
     pub(super) fn all(
         work: &Work,
+        group: usize,
         oversized: Vec<(UnitKey, RowsError)>,
     ) -> Result<Vec<Self>, MigrateError> {
-        let refuse = |(key, error): (UnitKey, RowsError)| match work.refused_units {
-            RefusedUnits::Stop => Err(error.into()),
-            RefusedUnits::Quarantine => Ok(Self {
-                key,
-                error: error.into(),
-            }),
-        };
-        oversized.into_iter().map(refuse).collect()
+        let refused = oversized.into_iter().map(|(key, error)| Self {
+            key,
+            error: error.into(),
+        });
+        match work.refused_units {
+            RefusedUnits::Stop => refused.map(|unit| Err(unit.stop(group))).collect(),
+            RefusedUnits::Quarantine => Ok(refused.collect()),
+        }
+    }
+
+    /// The error of a migration that stops at the unit.
+    pub(super) fn stop(self, group: usize) -> MigrateError {
+        MigrateError::Refused {
+            group,
+            key: self.key,
+            source: Box::new(self.error),
+        }
     }
 }
 
@@ -159,30 +166,15 @@ pub(super) async fn store(
     refused: &[RefusedUnit],
     now_ns: i64,
 ) -> Result<(), MigrateError> {
-    let sources = &work.lens.groups[group].sources;
-    let wanted = rows::whole(work.sources(group));
     let mut last = None;
     for RefusedUnit { key, error } in refused {
-        let key = std::slice::from_ref(key);
-        let unit = rows::load(
-            tx,
-            &work.originals,
-            &wanted,
-            key,
-            RowLock::None,
-            ByteLimits::NONE,
-        )
-        .await?;
+        let unit = whole_unit(tx, work, group, key).await?;
         let rows = |(name, rows): (&String, &TableRows)| (name.clone(), rows.count() as u64);
-        let entry = entry(
-            work,
-            &sources[0],
-            &key[0],
-            error,
-            unit.tables.iter().map(rows).collect(),
-            now_ns,
-        );
-        put(tx, &work.keyring, &work.lens.source, &entry, &key[0], &unit).await?;
+        let entry = QuarantineEntry {
+            rows: unit.tables.iter().map(rows).collect(),
+            ..entry(work, group, key, error, now_ns)
+        };
+        put(tx, &work.keyring, &work.lens.source, &entry, key, &unit).await?;
         if let Some(left_out) = work.quarantine_lines.admit() {
             tracing::warn!(
                 unit = entry.unit,
@@ -200,12 +192,25 @@ pub(super) async fn store(
     }
 }
 
+/// A unit as the originals have it, whatever its size.
+async fn whole_unit(
+    tx: &mut Transaction,
+    work: &Work,
+    group: usize,
+    key: &UnitKey,
+) -> Result<UnitBatch, MigrateError> {
+    let wanted = rows::whole(work.sources(group));
+    let key = std::slice::from_ref(key);
+    let (lock, limits) = (RowLock::None, ByteLimits::NONE);
+    Ok(rows::load(tx, &work.originals, &wanted, key, lock, limits).await?)
+}
+
+/// A pending entry that has no row.
 fn entry(
     work: &Work,
-    table: &str,
+    group: usize,
     key: &UnitKey,
     error: &MigrateError,
-    rows: BTreeMap<String, u64>,
     now_ns: i64,
 ) -> QuarantineEntry {
     let first = work
@@ -215,7 +220,7 @@ fn entry(
         .map_or(work.to, |step| step.manifest().version);
     let mut entry = QuarantineEntry {
         unit: key.name(),
-        table: table.to_owned(),
+        table: work.lens.groups[group].sources[0].clone(),
         from: work.from,
         to: work.to,
         version: first,
@@ -223,20 +228,17 @@ fn entry(
         module: String::new(),
         digest: String::new(),
         reason: chain(error),
-        replay: None,
-        rows,
+        rows: BTreeMap::new(),
         at_ns: now_ns,
         pending: true,
+        stopped: false,
     };
     if let MigrateError::Unstorable { source, .. } = error {
         (entry.module, entry.version, entry.digest) =
             (source.module.clone(), source.version, source.digest.clone());
         entry.reason = source.to_string();
     }
-    if let MigrateError::Unit { replay, source, .. } = error {
-        entry.replay = replay
-            .as_ref()
-            .map(|path: &PathBuf| path.display().to_string());
+    if let MigrateError::Unit { source, .. } = error {
         match &**source {
             LensError::Unit {
                 module,
@@ -323,7 +325,6 @@ async fn put_content(
         ("module", entry.module.as_str().into()),
         ("digest", entry.digest.as_str().into()),
         ("reason", entry.reason.as_str().into()),
-        ("replay", entry.replay.clone().into()),
         ("row_counts", rows.into()),
         ("at_ns", entry.at_ns.into()),
         ("pending", entry.pending.into()),
@@ -331,10 +332,10 @@ async fn put_content(
     ];
     tx.execute(&upsert(QUARANTINE, place.clone(), values))
         .await
-        .map_err(failed)?;
+        .about(QUARANTINE)?;
     let mut delete = Query::delete();
     delete.from_table(QUARANTINE_PART).cond_where(of(entry));
-    tx.execute(&delete).await.map_err(failed)?;
+    tx.execute(&delete).await.about(QUARANTINE)?;
     for (number, part) in (1_i64..).zip(rest.chunks(PART_BYTES)) {
         let [digest, table, from] = place.clone();
         let key = [digest, table, from, ("part", number.into())];
@@ -344,12 +345,12 @@ async fn put_content(
             [("sealed", sealed(part).into())],
         ))
         .await
-        .map_err(failed)?;
+        .about(QUARANTINE)?;
     }
     Ok(())
 }
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 12] = [
     "unit",
     "table_name",
     "from_version",
@@ -359,7 +360,6 @@ const COLUMNS: [&str; 13] = [
     "module",
     "digest",
     "reason",
-    "replay",
     "row_counts",
     "at_ns",
     "pending",
@@ -385,7 +385,7 @@ pub(super) async fn entries(tx: &mut Transaction) -> Result<Vec<QuarantineEntry>
         .order_by("unit_digest", Order::Asc);
     tx.fetch(&query)
         .await
-        .map_err(failed)?
+        .about(QUARANTINE)?
         .iter()
         .map(read)
         .collect()
@@ -395,15 +395,17 @@ fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
     let text = |at: usize| {
         row.text(at)
             .map(|text| text.unwrap_or_default().to_owned())
-            .map_err(failed)
+            .about(QUARANTINE)
     };
     let number = |at: usize| {
         row.integer(at)
             .map(Option::unwrap_or_default)
-            .map_err(failed)
+            .about(QUARANTINE)
     };
     let unit = text(0)?;
     let damaged = || MigrateError::DamagedQuarantine { unit: unit.clone() };
+    let rows: BTreeMap<String, u64> = serde_json::from_str(&text(9)?).map_err(|_| damaged())?;
+    let pending = number(11)? != 0;
     Ok(QuarantineEntry {
         table: text(1)?,
         from: number(2)?.unsigned_abs(),
@@ -417,10 +419,11 @@ fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
         module: text(6)?,
         digest: text(7)?,
         reason: text(8)?,
-        replay: row.text(9).map_err(failed)?.map(str::to_owned),
-        rows: serde_json::from_str(&text(10)?).map_err(|_| damaged())?,
-        at_ns: number(11)?,
-        pending: number(12)? != 0,
+        at_ns: number(10)?,
+        // A unit that is left out has a count, if 0, for each table of its group.
+        stopped: pending && rows.is_empty(),
+        rows,
+        pending,
         unit,
     })
 }
@@ -445,22 +448,22 @@ async fn kept(
     let row = tx
         .fetch_optional(&query)
         .await
-        .map_err(failed)?
+        .about(QUARANTINE)?
         .ok_or_else(damaged)?;
     let key = row
         .text(0)
-        .map_err(failed)?
+        .about(QUARANTINE)?
         .and_then(UnitKey::from_text)
         .ok_or_else(damaged)?;
-    let mut sealed = vec![row.bytes(1).map_err(failed)?.unwrap_or_default().to_vec()];
+    let mut sealed = vec![row.bytes(1).about(QUARANTINE)?.unwrap_or_default().to_vec()];
     let mut query = Query::select();
     query
         .column("sealed")
         .from(QUARANTINE_PART)
         .cond_where(of(entry))
         .order_by("part", Order::Asc);
-    for row in tx.fetch(&query).await.map_err(failed)? {
-        sealed.push(row.bytes(0).map_err(failed)?.unwrap_or_default().to_vec());
+    for row in tx.fetch(&query).await.about(QUARANTINE)? {
+        sealed.push(row.bytes(0).about(QUARANTINE)?.unwrap_or_default().to_vec());
     }
     Ok(QuarantineContent { key, sealed })
 }
@@ -480,7 +483,7 @@ async fn remove(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<(), Mig
 
 /// Deletes entries with their parts.
 async fn deleted(tx: &mut Transaction, delete: &DeleteStatement) -> Result<(), MigrateError> {
-    if tx.execute(delete).await.map_err(failed)? == 0 {
+    if tx.execute(delete).await.about(QUARANTINE)? == 0 {
         return Ok(());
     }
     let key = ["unit_digest", "table_name", "from_version"];
@@ -489,7 +492,7 @@ async fn deleted(tx: &mut Transaction, delete: &DeleteStatement) -> Result<(), M
     parts
         .from_table(QUARANTINE_PART)
         .and_where(Expr::tuple(key.map(Expr::col)).not_in_subquery(entries));
-    tx.execute(&parts).await.map_err(failed)?;
+    tx.execute(&parts).await.about(QUARANTINE)?;
     Ok(())
 }
 
@@ -525,25 +528,46 @@ pub(super) async fn forget(
     deleted(tx, &delete).await
 }
 
-/// Removes the entries of an abandoned migration: the units are still in their tables. The parts of
-/// an entry are removed before it, so that none is left behind if this is interrupted.
+/// Removes the entries of an abandoned migration: the units are still in their tables.
 pub(super) async fn forget_pending(fence: &Fence) -> Result<(), MigrateError> {
-    removal::remove(fence, &own_tables::quarantine_part(), parts_of_pending()).await?;
-    removal::remove(fence, &own_tables::quarantine(), pending()).await
+    remove_entries(fence, pending()).await
+}
+
+/// Removes the entries of units that an abandoned copy left out. The entry of a unit at which the
+/// migration stopped remains until the next run.
+pub(super) async fn forget_left_out(fence: &Fence) -> Result<(), MigrateError> {
+    remove_entries(fence, pending().add(stopped::is_stopped().not())).await
+}
+
+/// The parts of an entry are removed before it, so that none is left behind if this is interrupted.
+async fn remove_entries(fence: &Fence, entries: Cond) -> Result<(), MigrateError> {
+    let parts = parts_of(entries.clone());
+    removal::remove(fence, &own_tables::quarantine_part(), parts).await?;
+    removal::remove(fence, &own_tables::quarantine(), entries).await
 }
 
 fn pending() -> Cond {
     Cond::all().add(Expr::col("pending").eq(true))
 }
 
-fn parts_of_pending() -> Cond {
+fn parts_of(entries: Cond) -> Cond {
     let key = ["unit_digest", "table_name", "from_version"];
     let entries = Query::select()
         .columns(key)
         .from(QUARANTINE)
-        .cond_where(pending())
+        .cond_where(entries)
         .take();
     Cond::all().add(Expr::tuple(key.map(Expr::col)).in_subquery(entries))
+}
+
+/// Whether there is an entry in the place of this one.
+async fn is_present(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<bool, MigrateError> {
+    let query = Query::select()
+        .column("unit")
+        .from(QUARANTINE)
+        .cond_where(of(entry))
+        .take();
+    Ok(tx.fetch_optional(&query).await.about(QUARANTINE)?.is_some())
 }
 
 /// Whether a unit is in quarantine whose migration is not complete.
@@ -554,7 +578,7 @@ pub(super) async fn has_pending(tx: &mut Transaction) -> Result<bool, MigrateErr
         .cond_where(pending())
         .limit(1)
         .take();
-    Ok(tx.fetch_optional(&query).await.map_err(failed)?.is_some())
+    Ok(tx.fetch_optional(&query).await.about(QUARANTINE)?.is_some())
 }
 
 /// Settles the entries of a migration whose version is durable: their units are removed from
@@ -574,7 +598,7 @@ pub(super) async fn settle(fence: &Fence, tables: &[&Table]) -> Result<(), Migra
     };
     let parts = Pieces {
         table: &part_table,
-        condition: parts_of_pending(),
+        condition: parts_of(pending()),
     };
     let mut after = None;
     loop {
@@ -582,7 +606,7 @@ pub(super) async fn settle(fence: &Fence, tables: &[&Table]) -> Result<(), Migra
         let Some(last_entry) = entries
             .last_key(&mut tx, after.as_deref())
             .await
-            .map_err(failed)?
+            .about(QUARANTINE)?
         else {
             return Ok(());
         };
@@ -590,13 +614,13 @@ pub(super) async fn settle(fence: &Fence, tables: &[&Table]) -> Result<(), Migra
         let last_part = parts
             .last_key(&mut tx, after.as_deref())
             .await
-            .map_err(failed)?;
+            .about(QUARANTINE)?;
         let last = last_part
             .filter(|part| *part < last_entry)
             .unwrap_or(last_entry);
         settle_piece(&mut tx, tables, entries.rows(after.as_deref(), &last)).await?;
         fault::point(fault::BEFORE_SETTLED_PIECE);
-        tx.commit().await.map_err(failed)?;
+        tx.commit().await.about(QUARANTINE)?;
         fault::point(fault::AFTER_SETTLED_PIECE);
         assert!(
             after.is_none_or(|before| before < last),
@@ -616,8 +640,12 @@ async fn settle_piece(
         .columns(["unit", "unit_key", "row_counts"])
         .from(QUARANTINE)
         .cond_where(piece.clone());
-    for row in tx.fetch(&query).await.map_err(failed)? {
-        let text = |at: usize| row.text(at).map(Option::unwrap_or_default).map_err(failed);
+    for row in tx.fetch(&query).await.about(QUARANTINE)? {
+        let text = |at: usize| {
+            row.text(at)
+                .map(Option::unwrap_or_default)
+                .about(QUARANTINE)
+        };
         let damaged = || MigrateError::DamagedQuarantine {
             unit: text(0).unwrap_or_default().to_owned(),
         };
@@ -632,7 +660,7 @@ async fn settle_piece(
             delete
                 .from_table(Alias::new(&table.name))
                 .and_where(rows::is_unit(table, &key, tx.dialect()));
-            tx.execute(&delete).await.map_err(failed)?;
+            tx.execute(&delete).await.about(QUARANTINE)?;
         }
     }
     let mut update = Query::update();
@@ -640,5 +668,5 @@ async fn settle_piece(
         .table(QUARANTINE)
         .value("pending", false)
         .cond_where(piece);
-    tx.execute(&update).await.map(drop).map_err(failed)
+    Ok(tx.execute(&update).await.map(drop).about(QUARANTINE)?)
 }

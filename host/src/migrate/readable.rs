@@ -7,7 +7,7 @@ use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 
 use super::state::exists;
 use super::{MigrateError, Work};
-use crate::database::{Dialect, SqlError, Transaction, is_denied, schema};
+use crate::database::{Dialect, StatementResult, Transaction, is_denied, schema};
 use crate::layout::history::LayoutHistory;
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Column, Layout, Table};
@@ -108,10 +108,6 @@ pub(super) async fn check_keys(
 }
 
 async fn check_key(tx: &mut Transaction, table: &Table, name: &str) -> Result<(), MigrateError> {
-    let failed = |source: SqlError| MigrateError::Sql {
-        what: table.name.clone(),
-        source,
-    };
     let column = table
         .column(name)
         .expect("a key is of columns of the table");
@@ -131,11 +127,11 @@ async fn check_key(tx: &mut Transaction, table: &Table, name: &str) -> Result<()
         .from(Alias::new(&table.name))
         .and_where(Expr::expr(class()).ne(usual.to_lowercase()))
         .limit(1);
-    let Some(row) = tx.fetch_optional(&query).await.map_err(failed)? else {
+    let Some(row) = tx.fetch_optional(&query).await.about(&table.name)? else {
         return Ok(());
     };
     let text = |at: usize| {
-        let bytes = row.bytes(at).map_err(failed)?.unwrap_or_default();
+        let bytes = row.bytes(at).about(&table.name)?.unwrap_or_default();
         Ok::<_, MigrateError>(String::from_utf8_lossy(bytes).replace(char::is_control, "?"))
     };
     let (class, value) = (text(0)?, text(1)?);
@@ -168,21 +164,20 @@ async fn record_versions(
     tx: &mut Transaction,
     table: &str,
 ) -> Result<BTreeSet<DataVersion>, MigrateError> {
-    let failed = |source: SqlError| MigrateError::Sql {
-        what: format!("{RECORD_VERSION} of {table}"),
-        source,
-    };
     let mut query = Query::select();
     query
         .distinct()
         .expr(Expr::col(Alias::new(RECORD_VERSION)))
         .from(Alias::new(table));
-    let rows = tx.fetch(&query).await.map_err(failed)?;
+    let rows = tx
+        .fetch(&query)
+        .await
+        .about(format_args!("{RECORD_VERSION} of {table}"))?;
     let versions = rows
         .iter()
         .map(|row| row.integer(0))
         .collect::<Result<Vec<_>, _>>()
-        .map_err(failed)?;
+        .about(format_args!("{RECORD_VERSION} of {table}"))?;
     Ok(versions
         .into_iter()
         .flatten()

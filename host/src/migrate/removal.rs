@@ -3,13 +3,13 @@
 //! end. Owns the bounds, and the removal of rows; which rows are not needed any more is decided by
 //! the callers, and recorded before the first of them is removed.
 
-use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query};
+use sea_query::{Alias, Cond, Expr, ExprTrait, Query};
 
 use super::MigrateError;
-use crate::database::{SqlError, Transaction};
+use crate::database::{SqlError, StatementResult, Transaction};
 use crate::layout::schema::{ColumnType, Table};
 use crate::lock::fence::Fence;
-use crate::rows::text_length;
+use crate::rows::{KeyColumn, UnitKey, UnitPage, UnitSource, select_units};
 
 /// The most keys whose rows are changed in one transaction.
 const MOST_KEYS: u64 = 500;
@@ -34,7 +34,7 @@ pub(super) async fn remove(
         let Some(last) = pieces
             .last_key(&mut tx, after.as_deref())
             .await
-            .map_err(pieces.failed())?
+            .about(&table.name)?
         else {
             return Ok(());
         };
@@ -42,8 +42,8 @@ pub(super) async fn remove(
         delete
             .from_table(Alias::new(&table.name))
             .cond_where(pieces.rows(after.as_deref(), &last));
-        tx.execute(&delete).await.map_err(pieces.failed())?;
-        tx.commit().await.map_err(pieces.failed())?;
+        tx.execute(&delete).await.about(&table.name)?;
+        tx.commit().await.about(&table.name)?;
         assert!(
             after.is_none_or(|before| before != last),
             "each transaction removes rows of further keys"
@@ -60,24 +60,17 @@ pub(super) struct Pieces<'a> {
 }
 
 impl Pieces<'_> {
-    fn failed(&self) -> impl FnOnce(SqlError) -> MigrateError {
-        let what = self.table.name.clone();
-        move |source| MigrateError::Sql { what, source }
-    }
-
     fn key(&self) -> Alias {
         Alias::new(&self.table.primary_key[0])
     }
 
-    /// The rows with later keys.
-    fn rows_after(&self, key: Option<&str>) -> Cond {
-        let rows = Cond::all().add(self.condition.clone());
-        rows.add_option(key.map(|key| Expr::col(self.key()).gt(key)))
-    }
-
     /// The rows of the piece that ends with a key.
     pub(super) fn rows(&self, after: Option<&str>, last: &str) -> Cond {
-        self.rows_after(after).add(Expr::col(self.key()).lte(last))
+        let key = || Expr::col(self.key());
+        Cond::all()
+            .add(self.condition.clone())
+            .add_option(after.map(|after| key().gt(after)))
+            .add(key().lte(last))
     }
 
     /// The last key of the next piece: as many keys as are within the bounds, and at least one.
@@ -92,19 +85,21 @@ impl Pieces<'_> {
             .columns
             .iter()
             .filter(|column| column.kind == ColumnType::LongText);
-        let bytes =
-            text_length(texts.map(|column| column.name.as_str())).unwrap_or_else(|| Expr::val(0));
-        let bytes = Expr::expr(Func::sum(bytes)).cast_as(Alias::new(tx.dialect().integer_cast()));
-        let mut query = Query::select();
-        query
-            .column(self.key())
-            .expr(bytes)
-            .from(Alias::new(&self.table.name))
-            .cond_where(self.rows_after(after));
-        query
-            .group_by_col(self.key())
-            .order_by(self.key(), Order::Asc)
-            .limit(MOST_KEYS);
+        let source = UnitSource {
+            name: &self.table.name,
+            key: KeyColumn::named(self.table, &self.table.primary_key[..1]),
+            has_single_rows: false,
+            texts: texts.map(|column| column.name.as_str()).collect(),
+            condition: self.condition.clone(),
+        };
+        let after = after.map(UnitKey::text);
+        let page = UnitPage {
+            after: after.as_ref(),
+            last: None,
+            most: MOST_KEYS,
+            is_measured: true,
+        };
+        let query = select_units(&[source], page, tx.dialect());
         let mut last = None;
         let mut sum = 0;
         for row in tx.fetch(&query).await? {

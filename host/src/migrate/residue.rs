@@ -8,7 +8,7 @@ use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 use super::own_tables::{QUARANTINE, RESIDUE};
 use super::state::{self, exists, signed};
 use super::{Context, MigrateError, found, lines, removal};
-use crate::database::{Row, SqlError, Transaction};
+use crate::database::{Row, SqlError, StatementResult, Transaction};
 use crate::layout::history::{Leg, Way};
 use crate::layout::line::Line;
 use crate::layout::manifest::{DataVersion, Direction};
@@ -17,13 +17,6 @@ use crate::lock::fence::Fence;
 use crate::rows;
 use crate::rows::digest::digest_of;
 use crate::rows::residue::left_by;
-
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: RESIDUE.to_owned(),
-        source,
-    }
-}
 
 /// The versions and tables for which these migrations have left residue.
 pub(super) async fn present(
@@ -45,13 +38,14 @@ pub(super) async fn present(
             row.text(1)?.unwrap_or_default().to_owned(),
         ))
     };
-    tx.fetch(&query)
+    Ok(tx
+        .fetch(&query)
         .await
-        .map_err(failed)?
+        .about(RESIDUE)?
         .iter()
         .map(read)
         .collect::<Result<_, _>>()
-        .map_err(failed)
+        .about(RESIDUE)?)
 }
 
 /// The residue that a migration gives back. None in a database that is begun anew: its residue
@@ -87,12 +81,13 @@ pub(super) async fn units_of(
     if let Some(after) = after {
         query.and_where(Expr::col("unit_digest").gt(digest_of(after.as_bytes())));
     }
-    let rows = tx.fetch(&query).await.map_err(failed)?;
+    let rows = tx.fetch(&query).await.about(RESIDUE)?;
     let unit = |row: &Row| Ok(row.text(1)?.unwrap_or_default().to_owned());
-    rows.iter()
+    Ok(rows
+        .iter()
         .map(unit)
         .collect::<Result<_, _>>()
-        .map_err(failed)
+        .about(RESIDUE)?)
 }
 
 /// The residue that no migration of a database can give back on which these ran: what they saved on

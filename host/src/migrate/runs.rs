@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::own_tables::RUN;
 use super::state::{exists, signed};
 use super::{Context, MigrateError};
-use crate::database::{Row, SqlError, Transaction, sql};
+use crate::database::{Row, SqlError, StatementResult, Transaction, sql};
 use crate::layout::manifest::{DataVersion, Direction};
 
 /// The most characters of a host's name and of a release that are stored.
@@ -87,13 +87,6 @@ pub struct MigrationRan {
     pub at_ns: i64,
 }
 
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: RUN.to_owned(),
-        source,
-    }
-}
-
 /// Records that a migration begins. One between the same versions that has not ended goes on
 /// instead.
 pub(super) async fn begin(
@@ -109,13 +102,13 @@ pub(super) async fn begin(
         .bind(context.clock.now_ns());
     tx.execute(others.bind(signed(from)).bind(signed(to)))
         .await
-        .map_err(failed)?;
+        .about(RUN)?;
     let open = tx
         .fetch_optional(sql(
             "SELECT run FROM bbs_migration_run WHERE ended_at_ns IS NULL",
         ))
         .await;
-    if open.map_err(failed)?.is_none() {
+    if open.about(RUN)?.is_none() {
         insert(tx, context, from, to).await?;
     }
     Ok(())
@@ -130,8 +123,8 @@ async fn insert(
     let last = tx
         .fetch_one(sql("SELECT MAX(run) FROM bbs_migration_run"))
         .await
-        .map_err(failed)?;
-    let number = last.integer(0).map_err(failed)?.unwrap_or_default() + 1;
+        .about(RUN)?;
+    let number = last.integer(0).about(RUN)?.unwrap_or_default() + 1;
     let insert = sql(
         "INSERT INTO bbs_migration_run (run, from_version, to_version, state, began_at_ns, ended_at_ns, host, release_name) \
          VALUES (?, ?, ?, ?, ?, NULL, ?, ?)",
@@ -145,7 +138,7 @@ async fn insert(
         .bind(context.now_ns)
         .bind(stored(&context.runner.host))
         .bind(stored(&context.runner.release));
-    tx.execute(insert).await.map_err(failed)?;
+    tx.execute(insert).await.about(RUN)?;
     Ok(())
 }
 
@@ -171,7 +164,7 @@ pub(super) async fn end(
     let update = update
         .bind(stored(&context.runner.host))
         .bind(stored(&context.runner.release));
-    tx.execute(update).await.map_err(failed)?;
+    tx.execute(update).await.about(RUN)?;
     Ok(())
 }
 
@@ -187,13 +180,13 @@ pub(super) async fn last_led_down_to(
         "SELECT from_version, to_version FROM bbs_migration_run WHERE state = ? ORDER BY run DESC LIMIT 1",
     );
     let select = select.bind(RunState::Completed.name());
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else {
+    let Some(row) = tx.fetch_optional(select).await.about(RUN)? else {
         return Ok(false);
     };
     let read = |at: usize| {
         row.integer(at)
             .map(|number| number.unwrap_or_default().unsigned_abs())
-            .map_err(failed)
+            .about(RUN)
     };
     let (from, to) = (read(0)?, read(1)?);
     Ok(to == version && Direction::between(from, to) == Direction::Down)
@@ -204,12 +197,12 @@ pub(super) async fn reopen_last(tx: &mut Transaction) -> Result<(), MigrateError
     let last = tx
         .fetch_one(sql("SELECT MAX(run) FROM bbs_migration_run"))
         .await
-        .map_err(failed)?;
-    let number = last.integer(0).map_err(failed)?.unwrap_or_default();
+        .about(RUN)?;
+    let number = last.integer(0).about(RUN)?.unwrap_or_default();
     let update = sql("UPDATE bbs_migration_run SET state = ?, ended_at_ns = NULL WHERE run = ?");
     tx.execute(update.bind(RunState::Unfinished.name()).bind(number))
         .await
-        .map_err(failed)?;
+        .about(RUN)?;
     Ok(())
 }
 
@@ -225,11 +218,8 @@ pub async fn runs(context: &Context) -> Result<Vec<MigrationRun>, MigrateError> 
     let select = sql(
         "SELECT run, from_version, to_version, state, began_at_ns, ended_at_ns, host, release_name FROM bbs_migration_run ORDER BY run",
     );
-    let rows = reader.fetch(select).await.map_err(failed)?;
-    rows.iter()
-        .map(read)
-        .collect::<Result<_, _>>()
-        .map_err(failed)
+    let rows = reader.fetch(select).await.about(RUN)?;
+    Ok(rows.iter().map(read).collect::<Result<_, _>>().about(RUN)?)
 }
 
 fn read(row: &Row) -> Result<MigrationRun, SqlError> {
@@ -263,10 +253,6 @@ fn read(row: &Row) -> Result<MigrationRun, SqlError> {
 /// The database cannot be read.
 pub async fn migrations_ran(context: &Context) -> Result<Vec<MigrationRan>, MigrateError> {
     const TABLE: &str = "bbs_history";
-    let failed = |source| MigrateError::Sql {
-        what: TABLE.to_owned(),
-        source,
-    };
     let mut reader = context.database.read().await?;
     if !exists(&mut reader, TABLE).await? {
         return Ok(Vec::new());
@@ -274,7 +260,7 @@ pub async fn migrations_ran(context: &Context) -> Result<Vec<MigrationRan>, Migr
     let rows = reader.fetch(sql(
         "SELECT version, direction, name, digest, ran_at_ns FROM bbs_history ORDER BY seq",
     ));
-    let rows = rows.await.map_err(failed)?;
+    let rows = rows.await.about(TABLE)?;
     let ran = |row: &Row| -> Result<_, SqlError> {
         let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
         let version = row.integer(0)?.unwrap_or_default().unsigned_abs();
@@ -287,8 +273,9 @@ pub async fn migrations_ran(context: &Context) -> Result<Vec<MigrationRan>, Migr
             at_ns,
         })
     };
-    rows.iter()
+    Ok(rows
+        .iter()
         .map(ran)
         .collect::<Result<_, _>>()
-        .map_err(failed)
+        .about(TABLE)?)
 }

@@ -12,7 +12,7 @@ use super::lock_waits::change_schema;
 use super::own_tables::{self, APPLIED};
 use super::{Context, MigrateError, fault, layout_history, removal};
 use crate::database::schema::{self, exists as table_exists};
-use crate::database::{Row, SqlError, Transaction, sql, upsert};
+use crate::database::{Row, SqlError, StatementResult, Transaction, sql, upsert};
 use crate::layout::columns::RunArguments;
 use crate::layout::history::Leg;
 use crate::layout::line::Line;
@@ -106,17 +106,8 @@ pub(super) struct Underway {
     pub phase: Phase,
 }
 
-fn failed(what: &'static str) -> impl FnOnce(SqlError) -> MigrateError {
-    move |source| MigrateError::Sql {
-        what: what.to_owned(),
-        source,
-    }
-}
-
 pub(super) async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, MigrateError> {
-    table_exists(tx, table)
-        .await
-        .map_err(failed("the list of tables"))
+    Ok(table_exists(tx, table).await.about("the list of tables")?)
 }
 
 /// The refusal of what has the name of a table and is none that the host could work with.
@@ -126,7 +117,7 @@ pub(super) async fn not_a_table(
 ) -> Result<Option<MigrateError>, MigrateError> {
     let found = schema::relation(tx, name)
         .await
-        .map_err(failed("the list of tables"))?;
+        .about("the list of tables")?;
     let found = found.filter(|found| !found.is_plain_table);
     Ok(found.map(|found| MigrateError::NotATable {
         name: name.to_owned(),
@@ -142,7 +133,7 @@ pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<()
     let tables: Vec<_> = layouts.table_names().into_iter().collect();
     let options = schema::options_beside(&mut reader, &tables)
         .await
-        .map_err(failed("the list of tables"))?;
+        .about("the list of tables")?;
     let mut statements = Vec::new();
     for table in own_tables::tables() {
         if !exists(&mut reader, &table.name).await? {
@@ -187,14 +178,11 @@ async fn configuration(
     let row = tx
         .fetch_optional(sql("SELECT value FROM configurations WHERE id = ?").bind(id))
         .await;
-    let Some(row) = row.map_err(failed(TABLE))? else {
+    let Some(row) = row.about(TABLE)? else {
         return Ok(None);
     };
     Ok(Some(
-        row.text(0)
-            .map_err(failed(TABLE))?
-            .unwrap_or_default()
-            .to_owned(),
+        row.text(0).about(TABLE)?.unwrap_or_default().to_owned(),
     ))
 }
 
@@ -203,13 +191,10 @@ pub(super) async fn count(tx: &mut Transaction, table: &str) -> Result<i64, Migr
     query
         .expr(sea_query::Expr::cust("COUNT(*)"))
         .from(sea_query::Alias::new(table));
-    let row = tx
-        .fetch_one(&query)
-        .await
-        .map_err(failed("the number of rows"))?;
+    let row = tx.fetch_one(&query).await.about("the number of rows")?;
     Ok(row
         .integer(0)
-        .map_err(failed("the number of rows"))?
+        .about("the number of rows")?
         .unwrap_or_default())
 }
 
@@ -230,7 +215,7 @@ pub(super) async fn write_version(
     );
     tx.execute(&row)
         .await
-        .map_err(failed("the row `version` of configurations"))?;
+        .about("the row `version` of configurations")?;
     Ok(())
 }
 
@@ -242,7 +227,7 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, M
     let select = sql(
         "SELECT from_version, to_version, going_down, fingerprint, token, phase FROM bbs_migration WHERE id = 1",
     );
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed(TABLE))? else {
+    let Some(row) = tx.fetch_optional(select).await.about(TABLE)? else {
         return Ok(None);
     };
     let version = |at: usize| {
@@ -261,7 +246,7 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, M
         };
         Ok((underway, text(5)?))
     };
-    let (underway, phase) = read().map_err(failed(TABLE))?;
+    let (underway, phase) = read().about(TABLE)?;
     let phase = Phase::ALL
         .into_iter()
         .find(|known| known.name() == phase)
@@ -288,7 +273,7 @@ pub(super) async fn write_underway(
     ];
     tx.execute(&upsert("bbs_migration", [("id", 1_i64.into())], values))
         .await
-        .map_err(failed("bbs_migration"))?;
+        .about("bbs_migration")?;
     Ok(())
 }
 
@@ -301,9 +286,7 @@ pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateE
         "DELETE FROM bbs_copy",
         "DELETE FROM bbs_copy_table",
     ] {
-        tx.execute(sql(statement))
-            .await
-            .map_err(failed("bbs_migration"))?;
+        tx.execute(sql(statement)).await.about("bbs_migration")?;
     }
     Ok(())
 }
@@ -321,13 +304,10 @@ pub(super) async fn cursor(
     const TABLE: &str = "bbs_copy";
     let mut reader = context.database.read().await?;
     let select = sql("SELECT last_key FROM bbs_copy WHERE group_number = ?").bind(pass as i64);
-    let Some(row) = reader.fetch_optional(select).await.map_err(failed(TABLE))? else {
+    let Some(row) = reader.fetch_optional(select).await.about(TABLE)? else {
         return Ok(None);
     };
-    let key = row
-        .text(0)
-        .map_err(failed(TABLE))?
-        .and_then(UnitKey::from_text);
+    let key = row.text(0).about(TABLE)?.and_then(UnitKey::from_text);
     key.ok_or(MigrateError::DamagedCursor { group: pass })
         .map(Some)
 }
@@ -341,7 +321,7 @@ pub(super) async fn write_side_tables(
 ) -> Result<(), MigrateError> {
     tx.execute(sql("DELETE FROM bbs_side_table"))
         .await
-        .map_err(failed(SIDE_TABLES))?;
+        .about(SIDE_TABLES)?;
     let mut insert = Query::insert();
     insert
         .into_table(Alias::new(SIDE_TABLES))
@@ -350,7 +330,7 @@ pub(super) async fn write_side_tables(
         insert.values_panic([name.as_str().into()]);
     }
     if !names.is_empty() {
-        tx.execute(&insert).await.map_err(failed(SIDE_TABLES))?;
+        tx.execute(&insert).await.about(SIDE_TABLES)?;
     }
     Ok(())
 }
@@ -395,11 +375,12 @@ pub(super) async fn side_tables(tx: &mut Transaction) -> Result<Vec<String>, Mig
         ))
         .await;
     let name = |row: &Row| Ok(row.text(0)?.unwrap_or_default().to_owned());
-    rows.map_err(failed(SIDE_TABLES))?
+    Ok(rows
+        .about(SIDE_TABLES)?
         .iter()
         .map(name)
         .collect::<Result<_, _>>()
-        .map_err(failed(SIDE_TABLES))
+        .about(SIDE_TABLES)?)
 }
 
 /// The last run of each version that is applied: the digest of its module.
@@ -415,7 +396,7 @@ pub(super) async fn applied(
         ))
         .await;
     let mut applied = BTreeMap::new();
-    for row in rows.map_err(failed("bbs_history"))? {
+    for row in rows.about("bbs_history")? {
         let read = || -> Result<_, SqlError> {
             let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
             Ok((
@@ -424,7 +405,7 @@ pub(super) async fn applied(
                 text(2)?,
             ))
         };
-        let (version, direction, digest) = read().map_err(failed("bbs_history"))?;
+        let (version, direction, digest) = read().about("bbs_history")?;
         match direction.as_str() {
             "down" => drop(applied.remove(&version)),
             _ => drop(applied.insert(version, digest)),
@@ -441,26 +422,27 @@ pub(super) async fn recorded_line(tx: &mut Transaction) -> Result<Line, MigrateE
     let rows = tx
         .fetch(sql("SELECT version FROM bbs_applied_version"))
         .await
-        .map_err(failed(APPLIED))?;
+        .about(APPLIED)?;
     let version = |row: &Row| Ok(row.integer(0)?.unwrap_or_default().unsigned_abs());
-    rows.iter()
+    Ok(rows
+        .iter()
         .map(version)
         .collect::<Result<_, _>>()
-        .map_err(failed(APPLIED))
+        .about(APPLIED)?)
 }
 
 /// Records the migrations that have run on the database from now on.
 pub(super) async fn record_line(tx: &mut Transaction, line: &Line) -> Result<(), MigrateError> {
     tx.execute(sql("DELETE FROM bbs_applied_version"))
         .await
-        .map_err(failed(APPLIED))?;
+        .about(APPLIED)?;
     let mut insert = Query::insert();
     insert.into_table(APPLIED).columns(["version"]);
     for version in line.versions() {
         insert.values_panic([signed(version).into()]);
     }
     if *line != Line::default() {
-        tx.execute(&insert).await.map_err(failed(APPLIED))?;
+        tx.execute(&insert).await.about(APPLIED)?;
     }
     Ok(())
 }
@@ -503,11 +485,12 @@ pub(super) async fn history(tx: &mut Transaction) -> Result<Vec<HistoryLine>, Mi
             at_ns: row.integer(2)?.unwrap_or_default(),
         })
     };
-    rows.map_err(failed("bbs_history"))?
+    Ok(rows
+        .about("bbs_history")?
         .iter()
         .map(read)
         .collect::<Result<_, _>>()
-        .map_err(failed("bbs_history"))
+        .about("bbs_history")?)
 }
 
 /// The number of the last line of the history; 0 if it is empty.
@@ -515,11 +498,8 @@ pub(super) async fn last_of_history(tx: &mut Transaction) -> Result<i64, Migrate
     let last = tx
         .fetch_one(sql("SELECT MAX(seq) FROM bbs_history"))
         .await
-        .map_err(failed("bbs_history"))?;
-    Ok(last
-        .integer(0)
-        .map_err(failed("bbs_history"))?
-        .unwrap_or_default())
+        .about("bbs_history")?;
+    Ok(last.integer(0).about("bbs_history")?.unwrap_or_default())
 }
 
 /// Removes the lines of the history after one.
@@ -529,7 +509,7 @@ pub(super) async fn forget_history_after(
 ) -> Result<(), MigrateError> {
     tx.execute(sql("DELETE FROM bbs_history WHERE seq > ?").bind(last))
         .await
-        .map_err(failed("bbs_history"))?;
+        .about("bbs_history")?;
     Ok(())
 }
 
@@ -548,7 +528,7 @@ pub(super) async fn write_history(tx: &mut Transaction, ran: &Ran<'_>) -> Result
         .bind(ran.at_ns)
         .bind(ran.arguments.started_at_ns)
         .bind(ran.arguments.namespace.to_string());
-    tx.execute(insert).await.map_err(failed("bbs_history"))?;
+    tx.execute(insert).await.about("bbs_history")?;
     Ok(())
 }
 
@@ -584,7 +564,7 @@ async fn run_arguments(
         .bind(signed(version))
         .bind(drawn.started_at_ns)
         .bind(drawn.namespace.to_string());
-    tx.execute(insert).await.map_err(failed(RUN_ARGUMENTS))?;
+    tx.execute(insert).await.about(RUN_ARGUMENTS)?;
     Ok(drawn)
 }
 
@@ -598,22 +578,16 @@ pub(super) async fn known_arguments(
     }
     let select = sql("SELECT started_at_ns, namespace FROM bbs_run_arguments WHERE version = ?")
         .bind(signed(version));
-    let found = tx
-        .fetch_optional(select)
-        .await
-        .map_err(failed(RUN_ARGUMENTS))?;
+    let found = tx.fetch_optional(select).await.about(RUN_ARGUMENTS)?;
     let Some(row) = found else { return Ok(None) };
     let namespace = row
         .text(1)
-        .map_err(failed(RUN_ARGUMENTS))?
+        .about(RUN_ARGUMENTS)?
         .unwrap_or_default()
         .to_owned();
     let namespace =
         Uuid::parse_str(&namespace).map_err(|_| MigrateError::Namespace { version, namespace })?;
-    let started_at_ns = row
-        .integer(0)
-        .map_err(failed(RUN_ARGUMENTS))?
-        .unwrap_or_default();
+    let started_at_ns = row.integer(0).about(RUN_ARGUMENTS)?.unwrap_or_default();
     Ok(Some(RunArguments {
         started_at_ns,
         namespace,
@@ -646,13 +620,10 @@ pub(super) async fn text_bytes(
     };
     let sum = Expr::expr(Func::sum(bytes)).cast_as(Alias::new(tx.dialect().integer_cast()));
     let query = Query::select().expr(sum).from(Alias::new(table)).take();
-    let row = tx
-        .fetch_one(&query)
-        .await
-        .map_err(failed("lengths of text"))?;
+    let row = tx.fetch_one(&query).await.about("lengths of text")?;
     Ok(row
         .integer(0)
-        .map_err(failed("lengths of text"))?
+        .about("lengths of text")?
         .unwrap_or_default()
         .unsigned_abs())
 }

@@ -186,7 +186,8 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
         true => state::count(&mut reader, RESIDUE).await?.unsigned_abs(),
         false => 0,
     };
-    let quarantined = quarantine::entries(&mut reader).await?.len() as u64;
+    let entries = quarantine::entries(&mut reader).await?;
+    let quarantined = entries.iter().filter(|entry| !entry.stopped).count() as u64;
     Ok(Status {
         newest: layouts.newest(),
         decision: decide(&found, intent).explained(|version| layouts.at(version).is_some()),

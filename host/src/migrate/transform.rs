@@ -169,7 +169,7 @@ pub(super) fn transform(
                 ..Sifted::default()
             }),
             Err((_, fault)) if fault.is_of_several_units() => Err(fault),
-            Err(refused) => return Err(at_fault(refused).error),
+            Err(refused) => return Err(at_fault(refused).stop(group)),
         },
     };
     let sifted = match sifted {

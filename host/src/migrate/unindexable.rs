@@ -9,7 +9,7 @@ use super::quarantine::RefusedUnit;
 use super::transform::TransformedBatch;
 use super::trial::TRIAL;
 use super::{Context, Job, MigrateError, RefusedUnits, copied_units, start_over};
-use crate::database::{Dialect, SqlError, is_refused_row, schema, sql};
+use crate::database::{Dialect, StatementResult, is_refused_row, schema, sql};
 use crate::layout::schema::Index;
 use crate::lock::fence::Fence;
 use crate::rows::{self, UnitKey, text_length};
@@ -54,7 +54,7 @@ pub(super) async fn leave_out(
                 if job.dual_writes.is_none() {
                     Box::pin(start_over(context, fence, job, job.to < job.from)).await?;
                 }
-                return Err(unit.error);
+                return Err(unit.stop(plan.group));
             }
         }
     }
@@ -68,15 +68,13 @@ async fn find(
     job: &Job,
     plan: &TablePlan,
 ) -> Result<Vec<RefusedUnit>, MigrateError> {
-    let failed = |source: SqlError| MigrateError::Sql {
-        what: format!("the indexes of {}", plan.table.name),
-        source,
-    };
     let staged = plan.staged(job.to);
     let mut tx = fence.begin_change().await?;
     let like =
         format!("CREATE TABLE {TRIAL} (LIKE \"{staged}\" INCLUDING STORAGE INCLUDING COMPRESSION)");
-    tx.execute(sql(like)).await.map_err(failed)?;
+    tx.execute(sql(like))
+        .await
+        .about(format_args!("the indexes of {}", plan.table.name))?;
     for (number, index) in plan.table.indexes.iter().enumerate() {
         let index = Index {
             name: format!("{TRIAL}_{number}"),
@@ -84,13 +82,13 @@ async fn find(
         };
         tx.execute(sql(schema::create_index(Dialect::Postgres, TRIAL, &index)))
             .await
-            .map_err(failed)?;
+            .about(format_args!("the indexes of {}", plan.table.name))?;
     }
     let mut refused = Vec::new();
     for key in units_in_question(&mut tx, plan, &staged).await? {
         tx.execute(sql("SAVEPOINT bbs_unit"))
             .await
-            .map_err(failed)?;
+            .about(format_args!("the indexes of {}", plan.table.name))?;
         let mut select = Query::select();
         select.exprs(
             plan.table
@@ -120,11 +118,13 @@ async fn find(
                     &source,
                 ));
             }
-            written => written.map(drop).map_err(failed)?,
+            written => written
+                .map(drop)
+                .about(format_args!("the indexes of {}", plan.table.name))?,
         }
         tx.execute(sql("ROLLBACK TO SAVEPOINT bbs_unit"))
             .await
-            .map_err(failed)?;
+            .about(format_args!("the indexes of {}", plan.table.name))?;
     }
     Ok(refused)
 }

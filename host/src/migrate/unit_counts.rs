@@ -4,8 +4,8 @@
 use sea_query::{Alias, Expr, Query, UnionType};
 
 use super::{MigrateError, Work};
-use crate::database::Transaction;
-use crate::rows::{UnitKey, key_columns, within};
+use crate::database::{StatementResult, Transaction};
+use crate::rows::{UnitKey, unit_key, within};
 
 /// Counts the units of a group that have rows, up to one of them.
 pub(super) async fn units(
@@ -16,16 +16,16 @@ pub(super) async fn units(
 ) -> Result<u64, MigrateError> {
     let keys = work.lens.groups[group].sources.iter().map(|name| {
         let table = &work.lens.source.tables[name];
-        let key = key_columns(table);
+        let key = unit_key(table);
         let mut query = Query::select();
         for (at, column) in key.iter().enumerate() {
             query.expr_as(
-                Expr::col(Alias::new(column)),
+                Expr::col(Alias::new(&column.name)),
                 Alias::new(format!("key{at}")),
             );
         }
         query.distinct().from(Alias::new(name));
-        within(&mut query, &key, None, through, work.dialect);
+        query.cond_where(within(&key, None, through, work.dialect));
         query
     });
     let united = keys.reduce(|mut one, other| {
@@ -37,14 +37,10 @@ pub(super) async fn units(
     query
         .expr(Expr::cust("COUNT(*)"))
         .from_subquery(united, Alias::new("units"));
-    let failed = |source| MigrateError::Sql {
-        what: "the number of units".to_owned(),
-        source,
-    };
-    let row = tx.fetch_one(&query).await.map_err(failed)?;
+    let row = tx.fetch_one(&query).await.about("the number of units")?;
     Ok(row
         .integer(0)
-        .map_err(failed)?
+        .about("the number of units")?
         .unwrap_or_default()
         .unsigned_abs())
 }

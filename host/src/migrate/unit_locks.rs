@@ -4,8 +4,9 @@
 //! were made, so clients that keep taking units of a batch do not starve it.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
 
 use crate::rows::UnitKey;
@@ -137,7 +138,7 @@ impl UnitLocks {
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues> {
-        self.0.queues.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.queues.lock()
     }
 }
 
@@ -285,13 +286,13 @@ mod tests {
                     let held = locks.take(units.clone()).await;
                     for unit in &units {
                         assert!(
-                            inside.lock().unwrap().insert(unit.clone()),
+                            inside.lock().insert(unit.clone()),
                             "two hands hold {unit:?}"
                         );
                     }
                     tokio::task::yield_now().await;
                     for unit in &units {
-                        inside.lock().unwrap().remove(unit);
+                        inside.lock().remove(unit);
                     }
                     drop(held);
                 }

@@ -10,7 +10,7 @@ use sea_query::{Alias, Expr, ExprTrait, JoinType, Query};
 use super::checksum::{Checksum, written};
 use super::plan::{Strategy, TablePlan};
 use super::{Context, Job, MigrateError, quarantine, state};
-use crate::database::{Dialect, Row, SqlError, Transaction};
+use crate::database::{Dialect, Row, SqlError, StatementResult, Transaction};
 use crate::layout::values::ColumnBuilder;
 use crate::lens::Provenance;
 use crate::progress::Counted;
@@ -59,16 +59,11 @@ fn copies(job: &Job) -> impl Iterator<Item = &TablePlan> {
         .filter(|plan| plan.strategy == Strategy::Copy)
 }
 
-fn failed(plan: &TablePlan, problem: String) -> MigrateError {
+fn mismatch(plan: &TablePlan, problem: String) -> MigrateError {
     MigrateError::Verify {
         table: plan.table.name.clone(),
         problem,
     }
-}
-
-fn unreadable(plan: &TablePlan) -> impl FnOnce(SqlError) -> MigrateError {
-    let what = format!("the copy of {}", plan.table.name);
-    move |source| MigrateError::Sql { what, source }
 }
 
 /// Checks that the rows that were written are there and no others; where the lens keeps the number
@@ -81,7 +76,7 @@ async fn counts_agree(
     let stored = state::count(tx, &plan.staged(job.to)).await?;
     let written = written(tx, plan).await?.rows;
     if stored.unsigned_abs() != written {
-        return Err(failed(
+        return Err(mismatch(
             plan,
             format!("{written} rows were written, {stored} are there"),
         ));
@@ -95,7 +90,7 @@ async fn counts_agree(
             let problem = format!(
                 "the original has {source} rows, the copy {stored}, the quarantine {left_out}"
             );
-            return Err(failed(plan, problem));
+            return Err(mismatch(plan, problem));
         }
     }
     Ok(())
@@ -164,14 +159,17 @@ async fn unopened_agree(
             same_key.expect("a table has a key"),
         )
         .and_where(differs);
-    let row = tx.fetch_one(&query).await.map_err(unreadable(plan))?;
+    let row = tx
+        .fetch_one(&query)
+        .await
+        .about(format_args!("the copy of {}", plan.table.name))?;
     match row
         .integer(0)
-        .map_err(unreadable(plan))?
+        .about(format_args!("the copy of {}", plan.table.name))?
         .unwrap_or_default()
     {
         0 => Ok(()),
-        rows => Err(failed(
+        rows => Err(mismatch(
             plan,
             format!("{rows} rows are not what the original has"),
         )),
@@ -231,7 +229,7 @@ async fn digests_agree(
     if sum == wanted.checksum {
         Ok(())
     } else {
-        Err(failed(
+        Err(mismatch(
             plan,
             "its digest is not that of what the modules gave".to_owned(),
         ))
@@ -251,12 +249,15 @@ async fn some_rows(
     let (mut count, mut bytes) = (0, 0);
     while count < ROWS
         && bytes < BYTES
-        && let Some(row) = rows.try_next().await.map_err(unreadable(plan))?
+        && let Some(row) = rows
+            .try_next()
+            .await
+            .about(format_args!("the copy of {}", plan.table.name))?
     {
         for (at, ((column, _), builder)) in columns.iter().zip(&mut builders).enumerate() {
             let value = row
                 .value(at, column.kind.into())
-                .map_err(unreadable(plan))?;
+                .about(format_args!("the copy of {}", plan.table.name))?;
             bytes += value.text_bytes();
             builder.push(value);
         }

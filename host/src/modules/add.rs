@@ -13,6 +13,7 @@ use super::module::{ModuleError, ModuleSource};
 use super::placement::{self, BelowFirst, Insertions};
 use super::sandbox::{ComponentError, Sandbox};
 use crate::files;
+use crate::layout::line::Line;
 use crate::signatures::TrustedKeys;
 
 /// Why modules were not added; the folder is unchanged.
@@ -66,7 +67,7 @@ pub struct Added {
     pub entries: Vec<CatalogEntry>,
     /// The migrations that were added below others.
     pub insertions: Insertions,
-    /// What became of the signature of the catalog.
+    /// The fate of the signature of the catalog.
     pub signature: PreviousSignature,
 }
 
@@ -114,43 +115,20 @@ fn add_to(
     // Two commands that read the same catalog would each write one without the other's module.
     let folder = File::open(into).map_err(failed)?;
     folder.lock().map_err(failed)?;
-    let before = match into.join(CATALOG_FILE).exists() {
-        true => catalog::read(into).map_err(AddError::Before)?,
-        false => CatalogContent::default(),
+    let before = if into.join(CATALOG_FILE).exists() {
+        catalog::read(into).map_err(AddError::Before)?
+    } else {
+        CatalogContent::default()
     };
     let base_line = Catalog::line_of(base).map_err(AddError::Before)?;
-    let mut candidates = files
-        .iter()
-        .map(|file| Candidate::read(file, into, sandbox))
-        .collect::<Result<Vec<_>, _>>()?;
-    candidates.sort_by_key(|candidate| candidate.entry.position.order());
-    let entries = before.entries.clone();
     let mut result = Added {
         added: Vec::new(),
         present: Vec::new(),
-        entries,
+        entries: before.entries.clone(),
         insertions: Insertions::default(),
         signature: PreviousSignature::Unaffected,
     };
-    let mut new = Vec::new();
-    for candidate in candidates {
-        if let Some(listed) = same_version(&result.entries, &candidate)? {
-            result.present.push(listed);
-            continue;
-        }
-        refuse_taken_name(into, &candidate)?;
-        let merged = placement::merge(
-            result.entries,
-            [candidate.entry.clone()].into_iter(),
-            &base_line,
-        );
-        result.entries = merged.map_err(|source| AddError::BelowFirst {
-            file: candidate.file.clone(),
-            source,
-        })?;
-        result.added.push(candidate.entry.file.clone());
-        new.push(candidate);
-    }
+    let new = place_candidates(files, into, &base_line, sandbox, &mut result)?;
     if new.is_empty() {
         return Ok(result);
     }
@@ -173,6 +151,42 @@ fn add_to(
     }
     result.signature = written.map_err(failed)?;
     Ok(result)
+}
+
+/// Enters the modules of `files` into the result, in the order of their versions, and returns those
+/// that the folder does not have yet.
+fn place_candidates(
+    files: &[PathBuf],
+    into: &Path,
+    base_line: &Line,
+    sandbox: &Arc<Sandbox>,
+    result: &mut Added,
+) -> Result<Vec<Candidate>, AddError> {
+    let mut candidates = files
+        .iter()
+        .map(|file| Candidate::read(file, into, sandbox))
+        .collect::<Result<Vec<_>, _>>()?;
+    candidates.sort_by_key(|candidate| candidate.entry.position.order());
+    let mut new = Vec::new();
+    for candidate in candidates {
+        if let Some(listed) = same_version(&result.entries, &candidate)? {
+            result.present.push(listed);
+            continue;
+        }
+        refuse_taken_name(into, &candidate)?;
+        let merged = placement::merge(
+            std::mem::take(&mut result.entries),
+            [candidate.entry.clone()].into_iter(),
+            base_line,
+        );
+        result.entries = merged.map_err(|source| AddError::BelowFirst {
+            file: candidate.file.clone(),
+            source,
+        })?;
+        result.added.push(candidate.entry.file.clone());
+        new.push(candidate);
+    }
+    Ok(new)
 }
 
 impl Candidate {
@@ -204,14 +218,15 @@ fn refuse_taken_name(into: &Path, candidate: &Candidate) -> Result<(), AddError>
         source,
     } = candidate;
     let target = into.join(&entry.file);
-    match target.exists()
+    if target.exists()
         && !files::read(&target, source.bytes.len() as u64).is_ok_and(|found| found == source.bytes)
     {
-        true => Err(AddError::NameTaken {
+        Err(AddError::NameTaken {
             file: file.clone(),
             name: entry.file.clone(),
-        }),
-        false => Ok(()),
+        })
+    } else {
+        Ok(())
     }
 }
 

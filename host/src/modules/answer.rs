@@ -17,7 +17,7 @@ pub(super) struct Definitions {
     pub(super) missing: Option<String>,
 }
 
-/// What a manifest declares besides its accesses.
+/// Declarations of a manifest besides its accesses.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Declared {
     pub(super) leaves_residue: bool,

@@ -6,7 +6,7 @@ mod compile;
 mod sources;
 mod toolchain;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::progress::{Counted, Progress};
 pub use self::sources::{SourceError, crates_of, listed_crates};
 pub use self::toolchain::TargetError;
 
-/// What to do with other modules in the folder.
+/// Handling of other modules in the folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Others {
     /// Keep them; replace only those of the same version.
@@ -41,7 +41,7 @@ pub struct BuildRequest {
     pub crates: Vec<PathBuf>,
     /// The folder of modules; created if absent.
     pub into: PathBuf,
-    /// What to do with other modules in that folder.
+    /// Handling of other modules in that folder.
     pub others: Others,
     /// A list of releases to copy into that folder.
     pub releases: Option<PathBuf>,
@@ -153,7 +153,7 @@ pub struct BuiltFolder {
     pub entries: Vec<CatalogEntry>,
     /// The migrations that were added below others.
     pub insertions: Insertions,
-    /// What became of the signature of the catalog.
+    /// The fate of the signature of the catalog.
     pub signature: PreviousSignature,
 }
 
@@ -185,18 +185,7 @@ pub fn build(
         source,
     };
     std::fs::create_dir_all(into).map_err(failed)?;
-    let before = match into.join(CATALOG_FILE).exists() {
-        true => Catalog::entries(into, base)
-            .and_then(|_| catalog::read(into))
-            .or_else(|error| {
-                if *others == Others::Drop {
-                    Ok(CatalogContent::default())
-                } else {
-                    Err(error)
-                }
-            })?,
-        false => CatalogContent::default(),
-    };
+    let before = content_before(into, base, *others)?;
     let base_line = Catalog::line_of(base)?;
     let built = built(crates, into, sandbox, progress)?;
     let entries = match others {
@@ -217,24 +206,11 @@ pub fn build(
     for Built { entry, component } in &built {
         placement::put(into, entry, component).map_err(failed)?;
     }
-    let mut after = CatalogContent {
+    let after = CatalogContent {
         entries: entries.clone(),
         ..before.clone()
     };
-    let list = releases
-        .as_ref()
-        .map(|path| files::read(path, files::TEXT_BYTES))
-        .transpose()
-        .map_err(failed)?;
-    if let Some(list) = &list {
-        after.releases = after
-            .releases
-            .filter(|digest| *digest == sandbox::digest(list));
-    }
-    let signature = catalog::write(into, &after).map_err(failed)?;
-    if let Some(list) = &list {
-        std::fs::write(into.join(RELEASES_FILE), list).map_err(failed)?;
-    }
+    let signature = write_catalog(into, after, releases.as_deref()).map_err(failed)?;
     for gone in before
         .entries
         .iter()
@@ -252,6 +228,41 @@ pub fn build(
     })
 }
 
+/// The catalog of the folder before the build. One that cannot be read counts as empty if the
+/// build drops its other modules anyway.
+fn content_before(
+    into: &Path,
+    base: &[PathBuf],
+    others: Others,
+) -> Result<CatalogContent, CatalogError> {
+    if !into.join(CATALOG_FILE).exists() {
+        return Ok(CatalogContent::default());
+    }
+    match Catalog::entries(into, base).and_then(|_| catalog::read(into)) {
+        Err(_) if others == Others::Drop => Ok(CatalogContent::default()),
+        read => read,
+    }
+}
+
+/// Writes the catalog, and beside it the list of releases if the build has one. Another list than
+/// the signed one is no longer pinned.
+fn write_catalog(
+    into: &Path,
+    mut content: CatalogContent,
+    releases: Option<&Path>,
+) -> io::Result<PreviousSignature> {
+    let Some(path) = releases else {
+        return catalog::write(into, &content);
+    };
+    let list = files::read(path, files::TEXT_BYTES)?;
+    content.releases = content
+        .releases
+        .filter(|digest| *digest == sandbox::digest(&list));
+    let signature = catalog::write(into, &content)?;
+    std::fs::write(into.join(RELEASES_FILE), list)?;
+    Ok(signature)
+}
+
 /// Refuses a change or the absence of a module that is listed.
 fn refuse_changes(before: &[CatalogEntry], after: &[CatalogEntry]) -> Result<(), BuildError> {
     for CatalogEntry {
@@ -260,11 +271,13 @@ fn refuse_changes(before: &[CatalogEntry], after: &[CatalogEntry]) -> Result<(),
         position,
     } in before
     {
-        let (file, position_name) = (file.clone(), position.to_string());
+        let file = file.clone();
+        let position_name = position.to_string();
         match after.iter().find(|entry| entry.position.is_same(*position)) {
             Some(built) if built.sha256 == *sha256 => {}
             Some(built) => {
-                let (listed, built) = (sha256.clone(), built.file.clone());
+                let listed = sha256.clone();
+                let built = built.file.clone();
                 return Err(BuildError::Replaces {
                     file,
                     position: position_name,
@@ -293,11 +306,10 @@ pub fn entries(
     sandbox: &Arc<Sandbox>,
     progress: &Progress,
 ) -> Result<Vec<CatalogEntry>, BuildError> {
-    let failed = |source| BuildError::Write {
+    let scratch = tempfile::tempdir().map_err(|source| BuildError::Write {
         folder: std::env::temp_dir(),
         source,
-    };
-    let scratch = tempfile::tempdir().map_err(failed)?;
+    })?;
     let built = built(crates, scratch.path(), sandbox, progress)?;
     Ok(built.into_iter().map(|built| built.entry).collect())
 }
@@ -334,13 +346,13 @@ pub fn components(crates: &[PathBuf], progress: &Progress) -> Result<Vec<Vec<u8>
 }
 
 fn encode(crate_folder: &Path, library: &Path) -> Result<Vec<u8>, BuildError> {
-    let component = || {
+    let encode = || {
         ComponentEncoder::default()
             .validate(true)
             .module(&std::fs::read(library)?)?
             .encode()
     };
-    component().map_err(|reason| BuildError::Encode {
+    encode().map_err(|reason| BuildError::Encode {
         crate_folder: crate_folder.to_owned(),
         reason: format!("{reason:#}"),
     })
@@ -358,14 +370,13 @@ fn describe(
         folder: scratch.to_owned(),
         source,
     };
-    let unusable = |source| BuildError::Module {
-        crate_folder: crate_folder.to_owned(),
-        source,
-    };
     let mut file = tempfile::NamedTempFile::new_in(scratch).map_err(failed)?;
     file.write_all(&component).map_err(failed)?;
     let sha256 = sandbox::digest(&component);
-    let module = Module::open(file.path(), sandbox).map_err(unusable)?;
+    let module = Module::open(file.path(), sandbox).map_err(|source| BuildError::Module {
+        crate_folder: crate_folder.to_owned(),
+        source,
+    })?;
     Ok(Built {
         entry: CatalogEntry::of(&module, sha256),
         component,

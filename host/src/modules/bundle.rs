@@ -114,10 +114,8 @@ pub(super) fn write_tar(artifact: &OciArtifact, file: &mut dyn Write) -> io::Res
         artifact_type: None,
         annotations: None,
     };
-    let (index, layout) = (
-        serde_json::to_vec(&index)?,
-        format!("{{\"imageLayoutVersion\":\"{LAYOUT_VERSION}\"}}"),
-    );
+    let index = serde_json::to_vec(&index)?;
+    let layout = format!("{{\"imageLayoutVersion\":\"{LAYOUT_VERSION}\"}}");
     let mut entries = BTreeMap::from([
         (LAYOUT_FILE.to_owned(), layout.as_bytes()),
         (INDEX_FILE.to_owned(), &index),
@@ -259,14 +257,14 @@ impl Bundle<'_> {
                 &format!("lists {} artifacts, not one", index.manifests.len()),
             ));
         };
-        let manifest = self.take(&blob_entry(&listed.digest))?;
+        let manifest = self.take_entry(&blob_entry(&listed.digest))?;
         if i64::try_from(manifest.len()) != Ok(listed.size) {
             return Err(self.refused(INDEX_FILE, "lists the manifest with another size"));
         }
         let manifest = OciManifest::parse(manifest).map_err(unusable)?;
         let mut contents = BTreeMap::new();
         for digest in manifest.digests() {
-            let content = self.take(&blob_entry(&digest))?;
+            let content = self.take_entry(&blob_entry(&digest))?;
             contents.insert(digest, content);
         }
         if let Some(extra) = self.entries.keys().next() {
@@ -275,14 +273,14 @@ impl Bundle<'_> {
         OciArtifact::new(manifest, contents).map_err(unusable)
     }
 
-    fn take(&mut self, name: &str) -> Result<Vec<u8>, BundleError> {
+    fn take_entry(&mut self, name: &str) -> Result<Vec<u8>, BundleError> {
         self.entries
             .remove(name)
             .ok_or_else(|| self.refused(name, "is missing"))
     }
 
     fn json<T: serde::de::DeserializeOwned>(&mut self, name: &str) -> Result<T, BundleError> {
-        let content = self.take(name)?;
+        let content = self.take_entry(name)?;
         serde_json::from_slice(&content)
             .map_err(|error| self.refused(name, &format!("is not valid: {error}")))
     }

@@ -61,7 +61,8 @@ impl CatalogEntry {
                 )
             }
             Module::Translator(module) => {
-                let (serves, onto) = (module.manifest().serves, module.manifest().onto);
+                let serves = module.manifest().serves;
+                let onto = module.manifest().onto;
                 (
                     format!("{serves}-to-{onto}.wasm"),
                     CatalogPosition::Translator { serves, onto },
@@ -124,15 +125,16 @@ impl Catalog {
             by_folder: digests.collect(),
             are_required: !keys.is_empty(),
         };
-        let (mut migrations, mut translators) = (Vec::new(), Vec::new());
-        let mut kept = 0;
+        let mut migrations = Vec::new();
+        let mut translators = Vec::new();
+        let mut reused = 0;
         for ListedModule { folder, entry } in &merge::merge(listed)? {
             let source = read_listed(folder, entry, sandbox)?;
             // What a migration may write depends on those before it.
             let same = self
                 .migrations
-                .get(kept)
-                .filter(|same| kept == migrations.len() && same.digest() == source.digest);
+                .get(reused)
+                .filter(|same| reused == migrations.len() && same.digest() == source.digest);
             let module = match (
                 same,
                 self.translators
@@ -143,7 +145,7 @@ impl Catalog {
                 (None, Some(same)) => Module::Translator(Arc::clone(same)),
                 (None, None) => source.load(sandbox)?,
             };
-            kept += usize::from(same.is_some());
+            reused += usize::from(same.is_some());
             check_manifest(&module, entry)?;
             match module {
                 Module::Migration(module) => migrations.push(module),
@@ -151,7 +153,7 @@ impl Catalog {
             }
         }
         let line = LayoutHistory::new(migrations.iter().map(|module| module.manifest()))?;
-        for module in &migrations[kept..] {
+        for module in &migrations[reused..] {
             module.expect(definitions::columns(&line, module.manifest()));
         }
         let transforms: Vec<_> = migrations
@@ -277,8 +279,11 @@ impl Catalog {
     /// # Errors
     /// [`CatalogError::ApiEnd`] if it does not.
     pub fn ends_in(&self, native: ApiVersion) -> Result<(), CatalogError> {
-        let is_of_line = |module: &&Arc<TranslatorModule>| module.manifest().serves.side.is_none();
-        match self.translators.iter().rfind(is_of_line) {
+        match self
+            .translators
+            .iter()
+            .rfind(|module| module.manifest().serves.side.is_none())
+        {
             Some(last) if last.manifest().onto != native => Err(CatalogError::ApiEnd {
                 file: last.file().to_owned(),
                 onto: last.manifest().onto,
@@ -292,7 +297,8 @@ impl Catalog {
 /// The catalog of a folder, which lists every module there. With any trusted key, its signature is
 /// verified, over the same bytes that are parsed.
 fn listed(folder: &Path, keys: &TrustedKeys) -> Result<ListedCatalog, CatalogError> {
-    let (path, text) = (folder.join(CATALOG_FILE), entries::read_text(folder)?);
+    let path = folder.join(CATALOG_FILE);
+    let text = entries::read_text(folder)?;
     let CatalogContent {
         name,
         serial,
@@ -345,7 +351,8 @@ pub(super) fn check_sequence(
     base: &[PathBuf],
 ) -> Result<(), CatalogError> {
     let mut catalogs = unverified(base)?;
-    let (folder, entries) = (folder.to_owned(), entries.to_owned());
+    let folder = folder.to_owned();
+    let entries = entries.to_owned();
     catalogs.push(ListedCatalog {
         folder,
         name: None,
@@ -394,7 +401,8 @@ fn read_listed(
             ComponentError::Read { source, .. }
                 if source.kind() == std::io::ErrorKind::NotFound =>
             {
-                let (file, position) = (entry.file.clone(), entry.position.to_string());
+                let file = entry.file.clone();
+                let position = entry.position.to_string();
                 CatalogError::Missing {
                     folder: folder.to_owned(),
                     file,
@@ -422,7 +430,8 @@ fn check_manifest(module: &Module, entry: &CatalogEntry) -> Result<(), CatalogEr
             (matches, format!("migration {version}"))
         }
         (Module::Translator(module), position) => {
-            let (serves, onto) = (module.manifest().serves, module.manifest().onto);
+            let serves = module.manifest().serves;
+            let onto = module.manifest().onto;
             (
                 position == CatalogPosition::Translator { serves, onto },
                 format!("translator {serves} to {onto}"),
@@ -430,7 +439,8 @@ fn check_manifest(module: &Module, entry: &CatalogEntry) -> Result<(), CatalogEr
         }
     };
     if !matches {
-        let (file, listed) = (entry.file.clone(), entry.position.to_string());
+        let file = entry.file.clone();
+        let listed = entry.position.to_string();
         return Err(CatalogError::ManifestMismatch {
             file,
             listed,

@@ -1,10 +1,12 @@
-//! What a running guest and the future that drives it share: calls of the next newer version, their
-//! answers, and when the guest has to give way.
+//! State that a running guest shares with the future that drives it: calls of the next newer
+//! version, their answers, and when the guest has to give way.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::translate::{NextAnswer, NextCall, TranslateError};
 
@@ -73,6 +75,6 @@ impl Exchange {
     }
 
     fn lock(&self) -> MutexGuard<'_, ExchangeState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

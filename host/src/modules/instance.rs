@@ -2,9 +2,10 @@
 //! instances are reused, failed ones discarded. Owns the state and the limits of an instance; a
 //! call that may wait for another one is in [`super::running`].
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use wasmtime::{ResourceLimiter, Store};
 
 use super::call::CallError;
@@ -151,12 +152,11 @@ impl<L: Linked> Instances<L> {
     ///
     /// # Errors
     /// [`CallError::Busy`] if that takes longer than `wait`.
-    pub(super) fn take(&self, wait: Duration) -> Result<RunningSlot<'_, L>, CallError> {
+    pub(super) fn take_slot(&self, wait: Duration) -> Result<RunningSlot<'_, L>, CallError> {
         let most = self.most();
-        let (mut state, _) = self
-            .returned
-            .wait_timeout_while(self.lock(), wait, |state| state.running >= most)
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        self.returned
+            .wait_while_for(&mut state, |state| state.running >= most, wait);
         if state.running >= most {
             return Err(CallError::Busy { instances: most });
         }
@@ -180,7 +180,7 @@ impl<L: Linked> Instances<L> {
     }
 
     /// The error of a failed call.
-    pub(super) fn failed(
+    pub(super) fn call_failed(
         &self,
         store: &Store<InstanceState>,
         error: &wasmtime::Error,
@@ -200,14 +200,14 @@ impl<L: Linked> Instances<L> {
         store: &Store<InstanceState>,
         error: &wasmtime::Error,
     ) -> CallError {
-        match self.failed(store, error) {
+        match self.call_failed(store, error) {
             CallError::Flaw { flaw } => CallError::Start { reason: flaw },
             bounded => bounded,
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, InstancePool<L::Guest>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 
@@ -239,7 +239,7 @@ impl<L: LinkedBlocking> Instances<L> {
         accept: impl FnOnce(R) -> Result<R, CallError>,
     ) -> Result<R, CallError> {
         let limits = self.sandbox.limits();
-        let mut slot = self.take(limits.instance_wait)?;
+        let mut slot = self.take_slot(limits.instance_wait)?;
         let mut instance = match slot.idle.take() {
             Some(instance) => instance,
             None => self.start()?,
@@ -250,7 +250,7 @@ impl<L: LinkedBlocking> Instances<L> {
             answer_bytes,
         );
         let answer = call(&instance.guest, &mut instance.store)
-            .map_err(|error| self.failed(&instance.store, &error))?;
+            .map_err(|error| self.call_failed(&instance.store, &error))?;
         let answer = accept(answer)?;
         slot.give_back(instance);
         Ok(answer)

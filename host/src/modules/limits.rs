@@ -7,7 +7,7 @@ use std::time::Duration;
 pub struct Limits {
     /// Largest size of a component's file.
     pub component_bytes: u64,
-    /// What the compiler is given.
+    /// Bounds of the code that the compiler is given.
     pub code: CodeLimits,
     /// Bounds of the process that compiles.
     pub compile: CompileLimits,

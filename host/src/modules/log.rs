@@ -22,11 +22,12 @@ pub(super) enum GuestLogLevel {
 const BURST: u32 = 1_000;
 const LINES_PER_MINUTE: u32 = 10;
 
-/// The same for failures of calls, each of which a client causes.
+/// Limits of lines about failed calls, each of which a client causes.
 const FAILURE_BURST: u32 = 100;
 const FAILURES_PER_MINUTE: u32 = 10;
 
-/// What all instances of a module log; an instance that is discarded leaves the limits as they are.
+/// The log of all instances of a module; an instance that is discarded leaves the limits as they
+/// are.
 pub(super) struct ModuleLog {
     module: Arc<str>,
     lines: LineLimit,
@@ -43,7 +44,7 @@ impl ModuleLog {
     }
 
     /// Logs that a call of a translator failed.
-    pub(super) fn failed(&self, method: &str, error: &CallError) {
+    pub(super) fn write_failure(&self, method: &str, error: &CallError) {
         let Some(left_out) = self.failures.admit() else {
             return;
         };
@@ -94,7 +95,7 @@ impl Drop for ModuleLog {
 pub(super) struct LogBudget {
     log: Arc<ModuleLog>,
     lines: u32,
-    left: u32,
+    remaining: u32,
     line_bytes: usize,
     /// The last warning of this call, also if it is not written.
     warning: Option<ModuleText>,
@@ -105,7 +106,7 @@ impl LogBudget {
         Self {
             log: Arc::clone(log),
             lines: limits.log_lines,
-            left: limits.log_lines,
+            remaining: limits.log_lines,
             line_bytes: limits.log_line_bytes,
             warning: None,
         }
@@ -116,7 +117,7 @@ impl LogBudget {
     }
 
     pub(super) fn refill(&mut self) {
-        self.left = self.lines;
+        self.remaining = self.lines;
         self.warning = None;
     }
 
@@ -125,14 +126,14 @@ impl LogBudget {
         if level == GuestLogLevel::Warn {
             self.warning = Some(ModuleText::reason(message));
         }
-        let Some(left) = self.left.checked_sub(1) else {
+        let Some(remaining) = self.remaining.checked_sub(1) else {
             return;
         };
-        self.left = left;
+        self.remaining = remaining;
         let written = self
             .log
             .write(level, &ModuleText::cut(message, self.line_bytes));
-        if written && left == 0 {
+        if written && remaining == 0 {
             tracing::warn!(
                 module = &*self.log.module,
                 "this module has logged {} lines in one call; the rest of the call's lines are dropped",

@@ -35,10 +35,11 @@ impl MemoryBudget {
         }
     }
 
-    fn take(&self, bytes: usize) -> bool {
-        let enough = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
+    fn reserve(&self, bytes: usize) -> bool {
         self.used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enough)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(bytes).filter(|used| *used <= self.limit)
+            })
             .is_ok()
     }
 }
@@ -51,7 +52,7 @@ impl MemoryShare {
         if self
             .budget
             .as_ref()
-            .is_some_and(|budget| !budget.take(more))
+            .is_some_and(|budget| !budget.reserve(more))
         {
             return false;
         }
@@ -83,7 +84,8 @@ mod tests {
     #[test]
     fn shares_together_stay_within_the_budget() {
         let budget = MemoryBudget::new(100);
-        let (mut first, mut second) = (budget.share(), budget.share());
+        let mut first = budget.share();
+        let mut second = budget.share();
         assert!(first.grow_to(60) && second.grow_to(40));
         assert!(!second.grow_to(41), "the budget is used up");
         assert!(second.grow_to(40), "nothing more is needed");
@@ -97,7 +99,8 @@ mod tests {
     #[test]
     fn instance_is_kept_while_half_of_the_budget_is_left() {
         let budget = MemoryBudget::new(100);
-        let (mut small, mut other) = (budget.share(), budget.share());
+        let mut small = budget.share();
+        let mut other = budget.share();
         assert!(small.grow_to(10) && other.grow_to(40));
         assert!(small.may_idle(10) && !small.may_idle(9));
         assert!(other.grow_to(41));

@@ -98,7 +98,8 @@ impl ModuleSource {
     }
 
     pub(super) fn load(&self, sandbox: &Arc<Sandbox>) -> Result<Module, ModuleError> {
-        let (file, digest) = (&self.file, self.digest.as_str());
+        let file = &self.file;
+        let digest = self.digest.as_str();
         let named = || (file.to_string(), digest.to_owned());
         let component = sandbox.compile(&self.path, &self.bytes, digest)?;
         let contract = contract::recognise(sandbox.engine(), &component).map_err(|source| {

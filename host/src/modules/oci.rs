@@ -319,10 +319,8 @@ impl OciArtifact {
                 })?;
             let found = digest(content);
             if found != *listed || content.len() as u64 != *size {
-                let (found, listed) = (
-                    format!("{} bytes of {found}", content.len()),
-                    format!("{size} bytes of {listed}"),
-                );
+                let found = format!("{} bytes of {found}", content.len());
+                let listed = format!("{size} bytes of {listed}");
                 return Err(ArtifactError::Altered {
                     file: file.clone(),
                     found,
@@ -389,7 +387,7 @@ impl OciArtifact {
         &self.manifest.bytes
     }
 
-    /// What the manifest refers to, by digest: the contents of the layers and the empty
+    /// The blobs that the manifest refers to, by digest: the contents of the layers and the empty
     /// configuration.
     pub(super) fn blobs(&self) -> impl Iterator<Item = (String, &[u8])> {
         let content = |digest: &String| self.contents.get(digest).map_or(EMPTY, Vec::as_slice);

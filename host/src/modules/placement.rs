@@ -61,7 +61,7 @@ impl Insertions {
             .map_or(&[], |inserted| &inserted.below)
     }
 
-    /// Those of the versions `after` that are not in `before`.
+    /// The insertions among the versions `after` that are not in `before`.
     pub(super) fn between(before: &Line, after: &Line) -> Self {
         let below = |version| before.versions().filter(|other| *other > version).collect();
         let migrations: Vec<_> = before
@@ -131,6 +131,7 @@ pub(super) fn chain(mut entries: Vec<CatalogEntry>, base: &Line) -> Vec<CatalogE
     let mut before = None;
     for entry in &mut entries {
         if let CatalogPosition::Migration { version, follows } = &mut entry.position {
+            debug_assert!(before < Some(*version), "versions of a catalog ascend");
             let of_base = base.versions().rfind(|other| *other < *version);
             *follows = before.replace(*version).max(of_base);
         }

@@ -285,10 +285,8 @@ impl RegistryConnection {
 }
 
 fn failure(reference: &ArtifactReference, error: OciDistributionError) -> RegistryError {
-    let (registry, repository) = (
-        reference.0.registry().to_owned(),
-        reference.0.repository().to_owned(),
-    );
+    let registry = reference.0.registry().to_owned();
+    let repository = reference.0.repository().to_owned();
     let reason = match &error {
         OciDistributionError::RequestError(error) => ModuleText::of_error(error),
         // The text of the others has that of their sources.

@@ -19,7 +19,7 @@ pub const RELEASES_FILE: &str = "releases.toml";
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Release {
-    /// What operators call it.
+    /// The name that operators use.
     pub name: String,
     /// The data version that it works with.
     pub data: DataVersion,
@@ -65,7 +65,7 @@ struct ReleasesFile {
 /// The digests of lists of releases, from the catalogs beside them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReleaseDigests {
-    /// Of the catalogs that pin one.
+    /// The digests that catalogs pin, by folder.
     pub by_folder: BTreeMap<PathBuf, String>,
     /// Whether a list that is not pinned is refused: the catalogs are signed.
     pub are_required: bool,
@@ -145,14 +145,13 @@ pub fn minor_version(version: &str) -> Option<&str> {
         .match_indices('.')
         .nth(1)
         .map(|(dot, _)| (&version[..dot], &version[dot + 1..]))?;
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let patch = patch
         .split_once(['-', '+'])
         .map_or(patch, |(number, _)| number);
     minor
         .split('.')
         .chain([patch])
-        .all(is_number)
+        .all(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()))
         .then_some(minor)
 }
 

@@ -42,7 +42,7 @@ pub struct Removed {
     pub entry: CatalogEntry,
     /// The number of modules that are left.
     pub modules: usize,
-    /// What became of the signature of the catalog.
+    /// The fate of the signature of the catalog.
     pub signature: PreviousSignature,
 }
 

@@ -16,10 +16,10 @@ use crate::printable::is_control;
 const NAME_BYTES: usize = 64;
 const SUMMARY_BYTES: usize = 200;
 const EVENT_NAME_BYTES: usize = 100;
-/// Of a manifest as `bbs module inspect` prints it, without white space. That of the migration
-/// which creates Diego's tables has 8 KiB.
+/// Largest size of a manifest as `bbs module inspect` prints it, without white space. That of the
+/// migration which creates Diego's tables has 8 KiB.
 const MANIFEST_BYTES: usize = 256 << 10;
-/// Of names of tables, columns, indexes and methods, and of paths.
+/// Longest name of a table, column, index or method, and longest path, in bytes.
 const TEXT_BYTES: usize = 200;
 
 /// Why a manifest is invalid.
@@ -71,7 +71,8 @@ pub(super) fn check_translator(manifest: &TranslatorManifest) -> Result<(), Mani
     check_name(&manifest.name)?;
     check_summary(&manifest.summary)?;
     check_texts(&serde_json::to_value(manifest).expect("a manifest is plain data"))?;
-    let (serves, onto) = (manifest.serves, manifest.onto);
+    let serves = manifest.serves;
+    let onto = manifest.onto;
     let is_ordered = if serves.side.is_some() {
         serves.of_line() == onto
     } else {
@@ -83,7 +84,8 @@ pub(super) fn check_translator(manifest: &TranslatorManifest) -> Result<(), Mani
             onto: manifest.onto.to_string(),
         });
     }
-    let (mut seen, mut routes) = (BTreeSet::new(), BTreeSet::new());
+    let mut seen = BTreeSet::new();
+    let mut routes = BTreeSet::new();
     for method in &manifest.methods {
         if method.name.is_empty() || method.path.is_empty() || !seen.insert(&method.name) {
             return Err(ManifestError::Method {
@@ -143,13 +145,13 @@ fn check_size(manifest: &impl Serialize) -> Result<(), ManifestError> {
 }
 
 fn check_name(name: &str) -> Result<(), ManifestError> {
-    let word = |word: &str| {
+    let is_of_words = name.split('-').all(|word| {
         !word.is_empty()
             && word
                 .bytes()
                 .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-    };
-    if name.len() > NAME_BYTES || !name.split('-').all(word) {
+    });
+    if name.len() > NAME_BYTES || !is_of_words {
         return Err(ManifestError::Name {
             name: name.chars().take(NAME_BYTES + 1).collect(),
         });

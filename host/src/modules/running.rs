@@ -27,7 +27,8 @@ const SHORT_CALL: Duration = Duration::from_millis(10);
 /// used up.
 pub(super) fn interrupt_between_slices(store: &mut Store<InstanceState>, clock: CallClock) {
     store.epoch_deadline_callback(move |store| {
-        let (slice, now) = (store.data().exchange.slice(), clock.now());
+        let slice = store.data().exchange.slice();
+        let now = clock.now();
         Ok(match slice {
             Some(Slice { call_end, .. }) if call_end <= now => {
                 clock.count_overrun();
@@ -39,7 +40,7 @@ pub(super) fn interrupt_between_slices(store: &mut Store<InstanceState>, clock: 
     });
 }
 
-/// What a running call has come to.
+/// The state at which a running call has stopped.
 pub(super) enum GuestProgress<T> {
     Next(NextCall),
     Ended(Result<T, CallError>),
@@ -75,15 +76,16 @@ impl<'a, T> RunningGuest<'a, T> {
         loop {
             // For each slice of a long call, so that such calls together leave threads to all
             // others.
-            let slice = match self.ran < SHORT_CALL {
-                true => None,
-                false => Some(
+            let slice = if self.ran < SHORT_CALL {
+                None
+            } else {
+                Some(
                     self.sandbox
                         .long_calls()
                         .acquire()
                         .await
                         .expect("the semaphore is never closed"),
-                ),
+                )
             };
             if let Poll::Ready(ended) = poll_fn(|cx| Poll::Ready(self.run_slice(cx))).await {
                 return GuestProgress::Ended(ended);

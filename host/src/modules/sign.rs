@@ -63,7 +63,7 @@ pub enum SignError {
     },
 }
 
-/// What a catalog was signed as.
+/// A catalog after it was signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedCatalog {
     /// Its name.
@@ -109,36 +109,8 @@ pub fn sign(
             folder: folder.to_owned(),
         });
     }
-    let name = match (name, content.name) {
-        (Some(name), _) if !is_catalog_name(name) => {
-            return Err(SignError::Name {
-                name: name.to_owned(),
-            });
-        }
-        (Some(name), Some(has)) if has != name => {
-            return Err(SignError::OtherName {
-                folder: folder.to_owned(),
-                has,
-            });
-        }
-        (Some(name), _) => name.to_owned(),
-        (None, Some(name)) => name,
-        (None, None) => {
-            return Err(SignError::NoName {
-                folder: folder.to_owned(),
-            });
-        }
-    };
-    let serial = match content.serial {
-        Some(serial) if serial >= i64::MAX.unsigned_abs() => {
-            return Err(SignError::LastSerial {
-                folder: folder.to_owned(),
-                serial,
-            });
-        }
-        Some(serial) => now.max(serial + 1),
-        None => now,
-    };
+    let name = signed_name(folder, name, content.name)?;
+    let serial = next_serial(folder, content.serial, now)?;
     content.releases = releases_digest(folder, content.releases)?;
     content.name = Some(name.clone());
     content.serial = Some(serial);
@@ -157,6 +129,42 @@ pub fn sign(
     })
 }
 
+/// The name of the catalog: `named`, or else the one that it has.
+fn signed_name(
+    folder: &Path,
+    named: Option<&str>,
+    has: Option<String>,
+) -> Result<String, SignError> {
+    match (named, has) {
+        (Some(name), _) if !is_catalog_name(name) => Err(SignError::Name {
+            name: name.to_owned(),
+        }),
+        (Some(name), Some(has)) if has != name => Err(SignError::OtherName {
+            folder: folder.to_owned(),
+            has,
+        }),
+        (Some(name), _) => Ok(name.to_owned()),
+        (None, Some(has)) => Ok(has),
+        (None, None) => Err(SignError::NoName {
+            folder: folder.to_owned(),
+        }),
+    }
+}
+
+/// The serial of the next signature. It only rises: hosts refuse a catalog whose serial is below
+/// the highest that their database remembers.
+fn next_serial(folder: &Path, previous: Option<u64>, now: u64) -> Result<u64, SignError> {
+    match previous {
+        Some(serial) if serial >= i64::MAX.unsigned_abs() => Err(SignError::LastSerial {
+            folder: folder.to_owned(),
+            serial,
+        }),
+        // A clock that was set back must not lower it.
+        Some(serial) => Ok(now.max(serial + 1)),
+        None => Ok(now),
+    }
+}
+
 /// The digest of the folder's list of releases, which has to be the one that is pinned already.
 fn releases_digest(folder: &Path, pinned: Option<String>) -> Result<Option<String>, SignError> {
     let found = match files::read_text(&folder.join(RELEASES_FILE)) {
@@ -169,10 +177,11 @@ fn releases_digest(folder: &Path, pinned: Option<String>) -> Result<Option<Strin
             });
         }
     };
-    match pinned.is_some() && pinned != found {
-        true => Err(SignError::Releases {
+    if pinned.is_some() && pinned != found {
+        Err(SignError::Releases {
             folder: folder.to_owned(),
-        }),
-        false => Ok(found),
+        })
+    } else {
+        Ok(found)
     }
 }

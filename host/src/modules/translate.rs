@@ -174,7 +174,7 @@ impl Verb {
     }
 }
 
-/// What a method answers with.
+/// The form of the answer of a method.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerForm {
@@ -196,7 +196,7 @@ pub struct Method {
     /// The path below the root of the version, such as `desired_lrps/list`. With `/v1/` in front,
     /// it is answered without a version too, as Diego's clients call it.
     pub path: String,
-    /// What it answers with.
+    /// The form of its answer.
     pub answer: AnswerForm,
 }
 
@@ -270,7 +270,7 @@ pub struct NextCall {
 /// The encoded answer to a call.
 pub type NextAnswer = Result<Vec<u8>, TranslateError>;
 
-/// What a running call has come to.
+/// The state at which a running call has stopped.
 #[derive(Debug)]
 pub enum CallProgress {
     /// It waits for the answer to a call of the next newer version.

@@ -85,7 +85,7 @@ impl TranslatorModule {
         answer
             .and_then(|answer| answer.map_err(|reason| CallError::Fault { reason }))
             .map_err(|error| {
-                self.instances.log().failed(method, &error);
+                self.instances.log().write_failure(method, &error);
                 let exceeds_limits =
                     matches!(error, CallError::Memory { .. } | CallError::Answer { .. });
                 let reason = format!(
@@ -110,7 +110,8 @@ impl Translate for TranslatorModule {
     }
 
     fn call(&self, method: &str, request: Bytes) -> Box<dyn TranslatedCall + '_> {
-        let (method, called) = (method.to_owned(), method.to_owned());
+        let called = method.to_owned();
+        let method = method.to_owned();
         let guest = running(
             &self.instances,
             true,
@@ -131,7 +132,9 @@ impl Translate for TranslatorModule {
         changes: &Arc<[ChangedRecord]>,
         newer: Vec<TranslatedEvent>,
     ) -> BoxFuture<'_, Result<Vec<TranslatedEvent>, TranslateError>> {
-        let (method, called, changes) = (method.to_owned(), method.to_owned(), Arc::clone(changes));
+        let called = method.to_owned();
+        let method = method.to_owned();
+        let changes = Arc::clone(changes);
         let guest = running(
             &self.instances,
             false,
@@ -182,7 +185,7 @@ fn running<'a, R: Send + 'a>(
     let guest = async move {
         // Calls wait before they begin, in the chain: one that waited here would keep what the
         // chain holds.
-        let mut slot = instances.take(Duration::ZERO)?;
+        let mut slot = instances.take_slot(Duration::ZERO)?;
         let mut instance = match slot.idle.take() {
             Some(mut instance) => {
                 instance.store.data_mut().exchange = connected;
@@ -192,7 +195,7 @@ fn running<'a, R: Send + 'a>(
         };
         begin(&mut instance.store, 1, answer_bytes);
         let answer = call(&instance.guest, &mut instance.store).await;
-        let answer = answer.map_err(|error| instances.failed(&instance.store, &error))?;
+        let answer = answer.map_err(|error| instances.call_failed(&instance.store, &error))?;
         let answer = accept(answer)?;
         slot.give_back(instance);
         Ok(answer)

@@ -64,11 +64,10 @@ fn refuses_all(batch: &Batch, refused: &[Refusal]) -> bool {
             .iter()
             .any(|table| table.unit_offsets[unit] < table.unit_offsets[unit + 1])
     };
-    let is_refused = |unit: u32| refused.iter().any(|refusal| refusal.unit == unit);
     let any_rows = (0..UNITS).any(has_rows);
     (0..UNITS)
         .filter(|&unit| has_rows(unit) || !any_rows)
-        .all(is_refused)
+        .all(|unit| refused.iter().any(|refusal| refusal.unit == unit))
 }
 
 fn same_answers(
@@ -134,10 +133,9 @@ fn table(source: &Layout, access: &Access, name: Option<&str>) -> TableData {
         .partition_key
         .as_ref()
         .is_some_and(|key| table.primary_key == [key.clone()]);
-    let rows_of = |unit: u32| if alone { 1 } else { unit % 4 };
     let unit_offsets: Vec<u32> = std::iter::once(0)
         .chain((0..UNITS).scan(0, |rows, unit| {
-            *rows += rows_of(unit);
+            *rows += if alone { 1 } else { unit % 4 };
             Some(*rows)
         }))
         .collect();

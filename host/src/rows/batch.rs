@@ -230,10 +230,25 @@ impl TableRows {
             let data = values.data.pick(encoding(table, name), rows, Value::Null);
             (name.clone(), BatchColumn::new(data, values.sealing))
         });
-        Self {
+        let picked = Self {
             unit_offsets,
             columns: columns.collect(),
+        };
+        picked.checked(table)
+    }
+
+    /// The rows as they are, with their shape checked in tests: a fault in it would give units rows
+    /// of others.
+    pub(super) fn checked(self, table: &Table) -> Self {
+        debug_assert_eq!(self.unit_offsets.first(), Some(&0), "offsets begin at 0");
+        debug_assert!(self.unit_offsets.is_sorted(), "offsets ascend");
+        for (name, values) in &self.columns {
+            debug_assert!(
+                has_rows(&values.data, encoding(table, name), self.count()),
+                "{name} has a value for each row"
+            );
         }
+        self
     }
 }
 
@@ -307,6 +322,14 @@ impl UnitBatch {
             }
         }
         closed
+    }
+}
+
+fn has_rows(data: &ColumnData, encoding: Encoding, rows: usize) -> bool {
+    match encoding {
+        Encoding::Text => data.offsets.len() == rows + 1,
+        Encoding::Integer => data.values.len() == 8 * rows,
+        Encoding::Boolean => data.values.len() == rows.div_ceil(8),
     }
 }
 

@@ -9,11 +9,10 @@ use std::collections::{HashMap, HashSet};
 
 use sea_query::{Alias, CaseStatement, Expr, Query, SelectStatement};
 
-use super::key::{UnitKey, among, encodings, key_columns, within};
+use super::key::{KeyColumn, UnitKey, among, unit_key, within};
 use super::{RowsError, failed};
 use crate::database::{Dialect, SqlError, Transaction};
 use crate::layout::schema::Table;
-use crate::layout::values::Encoding;
 
 /// The keys of one statement on either side of a comparison; MySQL permits at most 65,535
 /// parameters.
@@ -79,7 +78,7 @@ impl<'a> UnitIndex<'a> {
         &mut self,
         tx: &mut Transaction,
         table: &str,
-        (key, encodings): (&[String], &[Encoding]),
+        key: &[KeyColumn],
         unknown: HashSet<UnitKey>,
     ) -> Result<(), SqlError> {
         let unknown: Vec<_> = unknown.into_iter().collect();
@@ -104,13 +103,13 @@ impl<'a> UnitIndex<'a> {
                 });
                 let mut query = Query::select();
                 query
-                    .exprs(key.iter().map(|name| Expr::col(Alias::new(name))))
+                    .columns(key.iter().map(KeyColumn::alias))
                     .expr(case)
                     .from(Alias::new(table))
                     .and_where(among(key, spellings, tx.dialect()));
                 for row in tx.fetch(&query).await? {
                     if let Some(place) = row.integer(key.len())? {
-                        found.insert(UnitKey::read(&row, encodings)?, place as usize);
+                        found.insert(UnitKey::read(&row, key)?, place as usize);
                     }
                 }
             }
@@ -138,13 +137,7 @@ pub async fn places_between(
     units: &[UnitKey],
 ) -> Result<HashSet<usize>, RowsError> {
     let mut query = Query::select();
-    within(
-        &mut query,
-        &key_columns(table),
-        after,
-        units.last(),
-        tx.dialect(),
-    );
+    query.cond_where(within(&unit_key(table), after, units.last(), tx.dialect()));
     let found = distinct_units(tx, table, name, query).await?;
     places_of(tx, table, name, units, &found).await
 }
@@ -178,10 +171,8 @@ async fn places_of(
         .cloned()
         .collect::<HashSet<_>>();
     if !unknown.is_empty() {
-        let key = key_columns(table);
-        let encodings = encodings(table, &key);
         index
-            .learn(tx, name, (&key, &encodings), unknown)
+            .learn(tx, name, &unit_key(table), unknown)
             .await
             .map_err(failed(name))?;
     }
@@ -203,7 +194,7 @@ pub async fn units_among(
     units: &[UnitKey],
 ) -> Result<Vec<UnitKey>, RowsError> {
     let mut query = Query::select();
-    query.and_where(among(&key_columns(table), units, tx.dialect()));
+    query.and_where(among(&unit_key(table), units, tx.dialect()));
     distinct_units(tx, table, name, query).await
 }
 
@@ -228,15 +219,14 @@ async fn distinct_units(
     name: &str,
     mut query: SelectStatement,
 ) -> Result<Vec<UnitKey>, RowsError> {
-    let key = key_columns(table);
-    let encodings = encodings(table, &key);
+    let key = unit_key(table);
     query
         .distinct()
-        .exprs(key.iter().map(|name| Expr::col(Alias::new(name))))
+        .columns(key.iter().map(KeyColumn::alias))
         .from(Alias::new(name));
     let rows = tx.fetch(&query).await.map_err(failed(name))?;
     rows.iter()
-        .map(|row| UnitKey::read(row, &encodings))
+        .map(|row| UnitKey::read(row, &key))
         .collect::<Result<_, _>>()
         .map_err(failed(name))
 }

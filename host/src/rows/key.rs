@@ -1,11 +1,11 @@
 //! The key of a unit: the value of the partition key, or the primary key of a table that has none.
-//! Owns its name in messages and in the residue table, its form in a cursor, and the SQL conditions
-//! that select units.
+//! Owns its name in messages and in the residue table, its forms in cursors, and the SQL conditions
+//! that select units. Key rotation addresses rows by the same keys, with the whole primary key.
 //!
 //! The order of keys and their equality are the database's (a collation need not compare bytes):
 //! `index` has the latter.
 
-use sea_query::{Alias, Expr, ExprTrait, SelectStatement};
+use sea_query::{Alias, BinOper, Cond, Expr, ExprTrait, Value as SqlValue};
 
 use super::digest::{from_hex, to_hex};
 use crate::database::{Dialect, Row, SqlError, of_few_lengths};
@@ -13,13 +13,77 @@ use crate::layout::schema::Table;
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::lens::UnitKeys;
 
+/// A column of a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyColumn {
+    /// The name in the database.
+    pub name: String,
+    /// The encoding of its values.
+    pub encoding: Encoding,
+}
+
+impl KeyColumn {
+    /// A column of text, such as a process guid.
+    pub fn text(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            encoding: Encoding::Text,
+        }
+    }
+
+    /// Columns of a table, by their names.
+    ///
+    /// # Panics
+    /// If the table lacks one of them.
+    pub fn named(table: &Table, names: &[String]) -> Vec<Self> {
+        let column = |name: &String| Self {
+            name: name.clone(),
+            encoding: table
+                .column(name)
+                .expect("a key is of columns of the table")
+                .kind
+                .into(),
+        };
+        names.iter().map(column).collect()
+    }
+
+    pub(super) fn alias(&self) -> Alias {
+        Alias::new(&self.name)
+    }
+
+    fn expr(&self) -> Expr {
+        Expr::col(self.alias())
+    }
+}
+
+/// A value of a key column. Booleans are the integers 0 and 1, as in the cursors and names that
+/// databases have: [`UnitKey::values`] has them as their column has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyPart {
     Integer(i64),
     Text(Vec<u8>),
 }
 
-/// One part for each of [`key_columns`].
+impl KeyPart {
+    /// None for NULL.
+    fn of(value: Value<'_>) -> Option<Self> {
+        match value {
+            Value::Integer(number) => Some(Self::Integer(number)),
+            Value::Boolean(flag) => Some(Self::Integer(i64::from(flag))),
+            Value::Text(text) => Some(Self::Text(text.to_vec())),
+            Value::Null => None,
+        }
+    }
+
+    fn value(&self) -> Value<'_> {
+        match self {
+            Self::Integer(number) => Value::Integer(*number),
+            Self::Text(text) => Value::Text(text),
+        }
+    }
+}
+
+/// One part for each column of a key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnitKey(Vec<KeyPart>);
 
@@ -37,51 +101,73 @@ impl UnitKey {
         }
     }
 
-    /// The same key with each text changed.
-    #[must_use]
-    fn map_text(&self, change: impl Fn(&[u8]) -> Vec<u8>) -> Self {
-        let change = |part: &KeyPart| match part {
-            KeyPart::Integer(number) => KeyPart::Integer(*number),
-            KeyPart::Text(text) => KeyPart::Text(change(text)),
-        };
-        Self(self.0.iter().map(change).collect())
-    }
-
     /// The same for any two keys of ASCII text that a collation may treat as equal: collations
     /// ignore case, accents, widths and much else, but distinguish ASCII digits, of which guids
     /// have many. None if a text is not ASCII, which a collation may treat as equal to any other.
     pub fn collation_class(&self) -> Option<Self> {
-        let is_ascii = |part: &KeyPart| {
-            matches!(part, KeyPart::Integer(_))
-                || matches!(part, KeyPart::Text(text) if text.is_ascii())
+        let class = |part: &KeyPart| match part {
+            KeyPart::Integer(_) => Some(part.clone()),
+            KeyPart::Text(text) => text
+                .is_ascii()
+                .then(|| KeyPart::Text(collation_class(text))),
         };
-        self.0
-            .iter()
-            .all(is_ascii)
-            .then(|| self.map_text(collation_class))
+        self.0.iter().map(class).collect::<Option<_>>().map(Self)
     }
 
-    /// The first columns of a row, one for each encoding.
-    pub(super) fn read(row: &Row, encodings: &[Encoding]) -> Result<Self, SqlError> {
-        let part = |(at, encoding): (usize, &Encoding)| {
-            if let Some(class) = row.foreign_class(at, *encoding)? {
+    /// The first columns of a row.
+    pub(super) fn read(row: &Row, key: &[KeyColumn]) -> Result<Self, SqlError> {
+        let part = |(at, column): (usize, &KeyColumn)| {
+            if let Some(class) = row.foreign_class(at, column.encoding)? {
                 return Err(SqlError::Decode(
                     format!("a key of the storage class {class}").into(),
                 ));
             }
-            match row.value(at, *encoding)? {
-                Value::Integer(number) => Ok(KeyPart::Integer(number)),
-                Value::Boolean(value) => Ok(KeyPart::Integer(i64::from(value))),
-                Value::Text(text) => Ok(KeyPart::Text(text.to_vec())),
-                Value::Null => Err(SqlError::Decode("a key that is NULL".into())),
-            }
+            KeyPart::of(row.value(at, column.encoding)?)
+                .ok_or_else(|| SqlError::Decode("a key that is NULL".into()))
         };
-        encodings
-            .iter()
+        key.iter()
             .enumerate()
             .map(part)
             .collect::<Result<_, _>>()
             .map(Self)
+    }
+
+    /// The first columns of a row that may have any key that SQLite permits: also of another
+    /// storage class than its column, and NULL, which is read as an empty text. No statement finds
+    /// a row by NULL, so none changes it.
+    pub fn read_any(row: &Row, key: &[KeyColumn]) -> Result<Self, SqlError> {
+        let part = |(at, column): (usize, &KeyColumn)| {
+            let part = KeyPart::of(row.value(at, column.encoding)?);
+            Ok(part.unwrap_or(KeyPart::Text(Vec::new())))
+        };
+        key.iter()
+            .enumerate()
+            .map(part)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// The values of the key's columns.
+    pub fn values<'a>(&'a self, key: &'a [KeyColumn]) -> impl Iterator<Item = Value<'a>> {
+        self.0.iter().zip(key).map(|(part, column)| match part {
+            KeyPart::Integer(number) if column.encoding == Encoding::Boolean => {
+                Value::Boolean(*number != 0)
+            }
+            part => part.value(),
+        })
+    }
+
+    /// The values of the key's columns, as statements bind them. Text that is not UTF-8 is bound as
+    /// bytes.
+    pub fn bound<'a>(&'a self, key: &'a [KeyColumn]) -> impl Iterator<Item = SqlValue> {
+        self.values(key).map(|value| match value {
+            Value::Boolean(flag) => flag.into(),
+            Value::Integer(number) => number.into(),
+            Value::Text(text) => {
+                std::str::from_utf8(text).map_or_else(|_| text.into(), SqlValue::from)
+            }
+            Value::Null => unreachable!("no part of a key is NULL"),
+        })
     }
 
     /// Whether it may come after a key in the order of the database. Only SQLite's is known, which
@@ -113,10 +199,7 @@ impl UnitKey {
     pub fn to_text(&self) -> String {
         let mut bytes = Vec::new();
         for part in &self.0 {
-            match part {
-                KeyPart::Integer(number) => Value::Integer(*number).encode(&mut bytes),
-                KeyPart::Text(text) => Value::Text(text).encode(&mut bytes),
-            }
+            part.value().encode(&mut bytes);
         }
         to_hex(&bytes)
     }
@@ -128,34 +211,69 @@ impl UnitKey {
         let mut parts = Vec::new();
         while !rest.is_empty() {
             let (value, after) = Value::decode(rest)?;
-            parts.push(match value {
-                Value::Integer(number) => KeyPart::Integer(number),
-                Value::Text(text) => KeyPart::Text(text.to_vec()),
-                Value::Null | Value::Boolean(_) => return None,
-            });
+            parts.push(KeyPart::of(value)?);
             rest = after;
         }
         Some(Self(parts))
     }
 
-    /// None where the database can hold no such key.
-    fn operand(&self, dialect: Dialect) -> Option<Expr> {
-        let part = |part: &KeyPart| match part {
-            KeyPart::Integer(number) => Some(Expr::val(*number)),
-            KeyPart::Text(text) => operand(text, dialect),
+    /// The key as the cursor of a key rotation stores it, which operators read: a JSON array; text
+    /// that is not UTF-8 is an array of bytes.
+    pub fn to_json(&self, key: &[KeyColumn]) -> String {
+        let part = |value: Value<'_>| match value {
+            Value::Boolean(flag) => serde_json::json!(flag),
+            Value::Integer(number) => serde_json::json!(number),
+            Value::Text(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => serde_json::json!(text),
+                Err(_) => serde_json::json!(bytes),
+            },
+            Value::Null => serde_json::Value::Null,
         };
-        self.0.iter().map(part).collect::<Option<_>>().map(tuple)
+        serde_json::Value::Array(self.values(key).map(part).collect()).to_string()
     }
 
-    /// Of a key that was read from the database.
-    fn held(&self, dialect: Dialect) -> Expr {
-        let part = |part: &KeyPart| match part {
-            KeyPart::Integer(number) => Expr::val(*number),
-            KeyPart::Text(text) => {
-                operand(text, dialect).unwrap_or_else(|| Expr::val(text.as_slice()))
-            }
+    /// Reads what [`UnitKey::to_json`] returned. None if it does not match the columns: the cursor
+    /// was written for another key.
+    pub fn from_json(text: &str, key: &[KeyColumn]) -> Option<Self> {
+        let parts: Vec<serde_json::Value> = serde_json::from_str(text).ok()?;
+        let part = |(part, column): (serde_json::Value, &KeyColumn)| match column.encoding {
+            Encoding::Boolean => part.as_bool().map(|flag| KeyPart::Integer(i64::from(flag))),
+            Encoding::Integer => part.as_i64().map(KeyPart::Integer),
+            Encoding::Text => match part {
+                serde_json::Value::String(text) => Some(KeyPart::Text(text.into_bytes())),
+                bytes => serde_json::from_value(bytes).ok().map(KeyPart::Text),
+            },
         };
-        tuple(self.0.iter().map(part).collect())
+        if parts.len() != key.len() {
+            return None;
+        }
+        let parts: Option<_> = parts.into_iter().zip(key).map(part).collect();
+        parts.map(Self)
+    }
+
+    /// The operands of conditions on a key that was read from the database.
+    fn operands(&self, key: &[KeyColumn], dialect: Dialect) -> Vec<Expr> {
+        debug_assert_eq!(self.0.len(), key.len(), "one part for each column");
+        let operand = |value| match value {
+            // Only SQLite stores text that is not UTF-8; bound as a blob it would equal no text.
+            SqlValue::Bytes(_) if dialect == Dialect::Sqlite => {
+                Expr::val(value).cast_as(Alias::new("TEXT"))
+            }
+            value => Expr::val(value),
+        };
+        self.bound(key).map(operand).collect()
+    }
+
+    /// None where the database can hold no such key.
+    fn operand(&self, key: &[KeyColumn], dialect: Dialect) -> Option<Expr> {
+        let is_storable = |part: &KeyPart| match part {
+            KeyPart::Integer(_) => true,
+            KeyPart::Text(text) => operand(text, dialect).is_some(),
+        };
+        self.0
+            .iter()
+            .all(is_storable)
+            .then(|| tuple(self.operands(key, dialect)))
     }
 }
 
@@ -206,16 +324,9 @@ pub fn unit_column(table: &Table) -> Option<&str> {
     }
 }
 
-pub(super) fn encodings(table: &Table, key: &[String]) -> Vec<Encoding> {
-    key.iter()
-        .map(|name| {
-            table
-                .column(name)
-                .expect("a key is of columns of the table")
-                .kind
-                .into()
-        })
-        .collect()
+/// The columns by which the rows of a table are grouped into units, with their encodings.
+pub fn unit_key(table: &Table) -> Vec<KeyColumn> {
+    KeyColumn::named(table, &key_columns(table))
 }
 
 /// A text, which need not be UTF-8, as a value of a statement. None where the database can hold no
@@ -229,13 +340,8 @@ pub fn operand(text: &[u8], dialect: Dialect) -> Option<Expr> {
     }
 }
 
-fn columns(names: &[String]) -> Expr {
-    tuple(
-        names
-            .iter()
-            .map(|name| Expr::col(Alias::new(name)))
-            .collect(),
-    )
+fn columns(key: &[KeyColumn]) -> Vec<Expr> {
+    key.iter().map(KeyColumn::expr).collect()
 }
 
 fn tuple(mut parts: Vec<Expr>) -> Expr {
@@ -247,38 +353,55 @@ fn tuple(mut parts: Vec<Expr>) -> Expr {
 }
 
 /// The rows of these units. Each key is a value of the statement, so callers bound their number.
-pub fn among(key: &[String], units: &[UnitKey], dialect: Dialect) -> Expr {
+pub fn among(key: &[KeyColumn], units: &[UnitKey], dialect: Dialect) -> Expr {
     let mut operands: Vec<_> = units
         .iter()
-        .filter_map(|unit| unit.operand(dialect))
+        .filter_map(|unit| unit.operand(key, dialect))
         .collect();
     match operands.len() {
         0 => Expr::cust("1 = 0"),
-        1 => columns(key).eq(operands.remove(0)),
-        _ => columns(key).is_in(of_few_lengths(operands)),
+        1 => tuple(columns(key)).eq(operands.remove(0)),
+        _ => tuple(columns(key)).is_in(of_few_lengths(operands)),
     }
 }
 
 /// The rows of one unit.
 pub fn is_unit(table: &Table, unit: &UnitKey, dialect: Dialect) -> Expr {
-    among(&key_columns(table), std::slice::from_ref(unit), dialect)
+    among(&unit_key(table), std::slice::from_ref(unit), dialect)
 }
 
-/// Restricts a query to `key > after AND key <= last`, each where given. Both keys were read from
-/// this database.
+/// Condition: `key > after AND key <= last`, each where given. Both keys were read from this
+/// database.
 pub fn within(
-    query: &mut SelectStatement,
-    key: &[String],
+    key: &[KeyColumn],
     after: Option<&UnitKey>,
     last: Option<&UnitKey>,
     dialect: Dialect,
-) {
-    if let Some(after) = after {
-        query.and_where(columns(key).gt(after.held(dialect)));
+) -> Cond {
+    let after = after.map(|after| compared(key, BinOper::GreaterThan, after, dialect));
+    let last = last.map(|last| compared(key, BinOper::SmallerThanOrEqual, last, dialect));
+    Cond::all().add_option(after).add_option(last)
+}
+
+/// Condition: `(a, b) > (x, y)`, or another comparison.
+fn compared(key: &[KeyColumn], comparison: BinOper, bound: &UnitKey, dialect: Dialect) -> Expr {
+    let operands = bound.operands(key, dialect);
+    if dialect != Dialect::Mysql {
+        return tuple(columns(key)).binary(comparison, tuple(operands));
     }
-    if let Some(last) = last {
-        query.and_where(columns(key).lte(last.held(dialect)));
-    }
+    // MySQL uses no index for the comparison of rows, but for what it stands for:
+    // `a > x OR (a = x AND b > y)`. The last column alone may be equal.
+    let strict = match comparison {
+        BinOper::SmallerThanOrEqual => BinOper::SmallerThan,
+        strict => strict,
+    };
+    let mut pairs = columns(key).into_iter().zip(operands).rev();
+    let (column, operand) = pairs.next().expect("a key has columns");
+    let last = column.binary(comparison, operand);
+    pairs.fold(last, |rest, (column, operand)| {
+        let differs = column.clone().binary(strict, operand.clone());
+        differs.or(column.eq(operand).and(rest))
+    })
 }
 
 #[cfg(test)]
@@ -297,6 +420,78 @@ mod tests {
         assert_eq!(UnitKey::from_text("0"), None);
         assert_eq!(UnitKey::from_text("zz"), None);
         assert_eq!(UnitKey::from_text("00"), None, "no key is NULL");
+    }
+
+    fn mixed_key() -> [KeyColumn; 3] {
+        [
+            ("guid", Encoding::Text),
+            ("slot", Encoding::Integer),
+            ("gone", Encoding::Boolean),
+        ]
+        .map(|(name, encoding)| KeyColumn {
+            name: name.to_owned(),
+            encoding,
+        })
+    }
+
+    #[test]
+    fn rotation_cursor_round_trips_through_its_text() {
+        for text in [
+            b"gr\xc3\xb6\xc3\x9fe/\"".to_vec(),
+            vec![0xff, 0],
+            Vec::new(),
+        ] {
+            let parts = [
+                KeyPart::Text(text),
+                KeyPart::Integer(-3),
+                KeyPart::Integer(1),
+            ];
+            let key = UnitKey(parts.into());
+            let json = key.to_json(&mixed_key());
+            assert!(json.ends_with(",-3,true]"), "{json}");
+            assert_eq!(UnitKey::from_json(&json, &mixed_key()), Some(key));
+        }
+    }
+
+    #[test]
+    fn rotation_cursor_of_another_key_is_none() {
+        for text in [
+            "",
+            "7",
+            "[]",
+            r#"["a"]"#,
+            r#"["a","b",true]"#,
+            r#"[1,2,true]"#,
+            r#"["a",1,1]"#,
+            r#"["a",1,true,2]"#,
+            r#"[[256],1,true]"#,
+        ] {
+            assert_eq!(UnitKey::from_json(text, &mixed_key()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn range_of_several_columns_is_expanded_on_mysql_alone() {
+        let bound = UnitKey(vec![
+            KeyPart::Text("g".into()),
+            KeyPart::Integer(1),
+            KeyPart::Integer(0),
+        ]);
+        let condition = |dialect| {
+            let mut query = sea_query::Query::select();
+            query.cond_where(within(&mixed_key(), Some(&bound), Some(&bound), dialect));
+            query.to_string(sea_query::MysqlQueryBuilder)
+        };
+        for dialect in [Dialect::Sqlite, Dialect::Postgres] {
+            let rows = "(`guid`, `slot`, `gone`) > ('g', 1, FALSE) \
+                 AND (`guid`, `slot`, `gone`) <= ('g', 1, FALSE)";
+            assert!(condition(dialect).contains(rows), "{}", condition(dialect));
+        }
+        let expanded = "(`guid` > 'g' OR (`guid` = 'g' AND (`slot` > 1 OR (`slot` = 1 \
+             AND `gone` > FALSE)))) AND (`guid` < 'g' OR (`guid` = 'g' AND (`slot` < 1 OR \
+             (`slot` = 1 AND `gone` <= FALSE))))";
+        let found = condition(Dialect::Mysql);
+        assert!(found.contains(expanded), "{found}");
     }
 
     #[test]

@@ -1,19 +1,18 @@
-//! Reading units: which come next, by their keys alone, and their rows as columns, as they are
-//! stored. There are two loaders: a range of units in the order of their keys, bounded in bytes,
-//! and units that are listed.
+//! Reading the rows of units as columns, as they are stored. There are two loaders: a range of units
+//! in the order of their keys, bounded in bytes, and units that are listed.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use futures_util::TryStreamExt;
-use sea_query::{Alias, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
+use sea_query::{Alias, Order, Query, SelectStatement};
 
 use super::batch::{BatchColumn, TableRows, UnitBatch};
 use super::index::{Membership, UnitIndex};
-use super::key::{UnitKey, among, encodings, key_columns, within};
+use super::key::{KeyColumn, UnitKey, among, unit_key, within};
 use super::{Place, RowsError, failed};
-use crate::database::{Dialect, Row, Transaction};
+use crate::database::{Row, Transaction};
 use crate::layout::schema::{Column, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
+use crate::layout::values::{ColumnBuilder, Value};
 
 /// The columns that are loaded of each table.
 pub type WantedColumns = BTreeMap<String, BTreeSet<String>>;
@@ -206,8 +205,7 @@ pub async fn load(
 struct Loading<'a> {
     name: &'a str,
     table: &'a Table,
-    key: Vec<String>,
-    encodings: Vec<Encoding>,
+    key: Vec<KeyColumn>,
     wanted: Vec<&'a Column>,
     builders: Vec<ColumnBuilder>,
     /// The unit of each row, in the order in which they came.
@@ -231,20 +229,16 @@ impl<'a> Loading<'a> {
             .iter()
             .map(|column| ColumnBuilder::new(column.kind.into()))
             .collect();
-        let key = key_columns(table);
-        let encodings = encodings(table, &key);
-        let (name, places, unknown) = (place.name(name), Vec::new(), HashSet::new());
         Self {
-            name,
+            name: place.name(name),
             table,
-            key,
-            encodings,
+            key: unit_key(table),
             wanted,
             builders,
-            places,
+            places: Vec::new(),
             latest: None,
             bytes: 0,
-            unknown,
+            unknown: HashSet::new(),
         }
     }
 
@@ -260,7 +254,7 @@ impl<'a> Loading<'a> {
         }
         let unknown = std::mem::take(&mut self.unknown);
         index
-            .learn(tx, self.name, (&self.key, &self.encodings), unknown)
+            .learn(tx, self.name, &self.key, unknown)
             .await
             .map_err(failed(self.name))?;
         Ok(true)
@@ -269,12 +263,8 @@ impl<'a> Loading<'a> {
     fn select(&self) -> SelectStatement {
         let mut query = Query::select();
         query
-            .exprs(self.key.iter().map(|name| Expr::col(Alias::new(name))))
-            .exprs(
-                self.wanted
-                    .iter()
-                    .map(|column| Expr::col(Alias::new(&column.name))),
-            )
+            .columns(self.key.iter().map(KeyColumn::alias))
+            .columns(self.wanted.iter().map(|column| Alias::new(&column.name)))
             .from(Alias::new(self.name));
         query
     }
@@ -292,20 +282,20 @@ impl<'a> Loading<'a> {
             .table
             .primary_key
             .iter()
-            .filter(|name| !self.key.contains(name));
-        for name in self.key.iter().chain(rest) {
-            query.order_by(Alias::new(name), Order::Asc);
+            .filter(|name| self.key.iter().all(|column| column.name != **name))
+            .map(Alias::new);
+        for name in self.key.iter().map(KeyColumn::alias).chain(rest) {
+            query.order_by(name, Order::Asc);
         }
-        within(
-            &mut query,
+        query.cond_where(within(
             &self.key,
             range.after,
             range.units.last(),
             tx.dialect(),
-        );
+        ));
         let mut stream = tx.stream(&query);
         while let Some(row) = stream.try_next().await.map_err(failed(self.name))? {
-            let unit = UnitKey::read(&row, &self.encodings).map_err(failed(self.name))?;
+            let unit = UnitKey::read(&row, &self.key).map_err(failed(self.name))?;
             let latest = self.latest;
             let is_next =
                 |place| latest.is_none_or(|latest| latest <= place) && place < range.units.len();
@@ -351,7 +341,7 @@ impl<'a> Loading<'a> {
         let mut first = None;
         let mut stream = tx.stream(&query);
         while let Some(row) = stream.try_next().await.map_err(failed(self.name))? {
-            let unit = UnitKey::read(&row, &self.encodings).map_err(failed(self.name))?;
+            let unit = UnitKey::read(&row, &self.key).map_err(failed(self.name))?;
             let place = if units.len() == 1 {
                 Membership::Unit(0)
             } else {
@@ -374,7 +364,7 @@ impl<'a> Loading<'a> {
 
     /// Adds a row, unless its unit is above its limit.
     fn push(&mut self, row: &Row, place: usize, budget: &mut Budget<'_>) -> Result<(), RowsError> {
-        let first = self.encodings.len();
+        let first = self.key.len();
         let value = |at: usize, column: &Column| {
             row.value(first + at, column.kind.into())
                 .map_err(failed(self.name))
@@ -419,10 +409,11 @@ impl<'a> Loading<'a> {
             Some(*sum)
         }));
         if self.places.is_sorted() {
-            return TableRows {
+            let rows = TableRows {
                 unit_offsets,
                 columns,
             };
+            return rows.checked(self.table);
         }
         let mut order: Vec<u32> = (0..).take(self.places.len()).collect();
         order.sort_by_key(|&row| self.places[row as usize]);
@@ -439,178 +430,4 @@ fn bytes_of(value: Value<'_>) -> u64 {
         Value::Text(text) => text.len() as u64,
         Value::Null | Value::Boolean(_) | Value::Integer(_) => 8,
     }
-}
-
-/// The unit keys of one batch, in order.
-#[derive(Debug, Clone, Default)]
-pub struct Bounds {
-    pub units: Vec<UnitKey>,
-    /// The bytes of the rows' text. Zero unless [`Measure::Bytes`] was asked for.
-    pub bytes: u64,
-}
-
-impl Bounds {
-    /// Leaves out what comes after the last unit of a batch of them.
-    pub fn end_with(&mut self, batch: &UnitBatch) {
-        let last = batch
-            .units
-            .last()
-            .and_then(|last| self.units.iter().position(|unit| unit == last));
-        let end = last.map_or(self.units.len(), |last| last + 1);
-        self.units.truncate(end);
-    }
-}
-
-/// What is read of the next units.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Measure {
-    /// Their keys.
-    Keys,
-    /// Also the bytes of their text, for as many units as have at most so many together, at least
-    /// one. The database has to read the rows for that.
-    Bytes { most: u64 },
-}
-
-/// The next units over all tables, at most `most` of them. [`Measure::Keys`] reads keys alone: for
-/// anything else the database would have to read the rows, which are not in the order of keys.
-///
-/// # Errors
-/// The database fails, a key is NULL or, in SQLite, of another storage class than its column
-/// ([`RowsError::Unordered`] or [`RowsError::Rows`]): no page of units begins where another began.
-pub async fn next_units(
-    tx: &mut Transaction,
-    tables: &[&Table],
-    after: Option<&UnitKey>,
-    most: u64,
-    measure: Measure,
-) -> Result<Bounds, RowsError> {
-    let [first, ..] = tables else {
-        return Ok(Bounds::default());
-    };
-    let key = key_columns(first);
-    let encodings = encodings(first, &key);
-    let dialect = tx.dialect();
-    let query = units_of_all(tables, after, most, measure, dialect);
-    let mut bounds = Bounds::default();
-    let mut rows = tx.stream(&query);
-    while let Some(row) = rows.try_next().await.map_err(failed(&first.name))? {
-        let number = |at: usize| {
-            row.integer(at)
-                .map(|number| number.unwrap_or_default().unsigned_abs())
-        };
-        if let Measure::Bytes { most } = measure {
-            let bytes = number(key.len()).map_err(failed(&first.name))?;
-            if !bounds.units.is_empty() && bounds.bytes.saturating_add(bytes) > most {
-                break;
-            }
-            bounds.bytes += bytes;
-        }
-        let unit = UnitKey::read(&row, &encodings).map_err(failed(&first.name))?;
-        if let Some(before) = bounds.units.last().or(after)
-            && !unit.comes_after(before, dialect)
-        {
-            return Err(RowsError::Unordered {
-                table: first.name.clone(),
-                key: before.name(),
-                next: unit.name(),
-            });
-        }
-        bounds.units.push(unit);
-    }
-    Ok(bounds)
-}
-
-const UNIT_BYTES: &str = "unit_bytes";
-
-/// The first units of some tables, in the order of units.
-fn units_of_all(
-    tables: &[&Table],
-    after: Option<&UnitKey>,
-    most: u64,
-    measure: Measure,
-    dialect: Dialect,
-) -> SelectStatement {
-    const KEY: &str = "key";
-    if let [table] = tables {
-        return units_of(table, after, most, measure, dialect);
-    }
-    let key = key_columns(tables[0]);
-    let name = |at: usize| Alias::new(format!("{KEY}{at}"));
-    let mut all = tables.iter().enumerate().map(|(place, table)| {
-        // A limit inside of a union has to be wrapped for SQLite.
-        let inner = units_of(table, after, most, measure, dialect);
-        Query::select()
-            .expr(Expr::cust("*"))
-            .from_subquery(inner, Alias::new(format!("units{place}")))
-            .take()
-    });
-    let mut union = all.next().expect("one table at least");
-    for one in all {
-        union.union(UnionType::All, one);
-    }
-    let sum = |of: &str| {
-        Expr::expr(Func::sum(Expr::col(Alias::new(of)))).cast_as(Alias::new(dialect.integer_cast()))
-    };
-    let mut query = Query::select();
-    for at in 0..key.len() {
-        query
-            .column(name(at))
-            .group_by_col(name(at))
-            .order_by(name(at), Order::Asc);
-    }
-    if measure != Measure::Keys {
-        query.expr(sum(UNIT_BYTES));
-    }
-    query
-        .from_subquery(union, Alias::new("units"))
-        .limit(most)
-        .take()
-}
-
-fn units_of(
-    table: &Table,
-    after: Option<&UnitKey>,
-    most: u64,
-    measure: Measure,
-    dialect: Dialect,
-) -> SelectStatement {
-    let key = key_columns(table);
-    let mut query = Query::select();
-    for (at, name) in key.iter().enumerate() {
-        query.expr_as(Expr::col(Alias::new(name)), Alias::new(format!("key{at}")));
-        query.order_by(Alias::new(name), Order::Asc);
-    }
-    let texts = table
-        .columns
-        .iter()
-        .filter(|column| column.kind.is_text())
-        .map(|column| column.name.as_str());
-    let bytes = text_length(texts).unwrap_or(Expr::val(0));
-    let bytes = if key == table.primary_key {
-        // A unit is one row: without a GROUP BY the walk along the key can stop at the limit.
-        bytes
-    } else {
-        for name in &key {
-            query.group_by_col(Alias::new(name));
-        }
-        Expr::expr(Func::sum(bytes))
-    };
-    if measure != Measure::Keys {
-        query.expr_as(
-            bytes.cast_as(Alias::new(dialect.integer_cast())),
-            Alias::new(UNIT_BYTES),
-        );
-    }
-    query.from(Alias::new(&table.name)).limit(most);
-    within(&mut query, &key, after, None, dialect);
-    query
-}
-
-/// The length of a row's text in these columns, in bytes. None without columns.
-pub fn text_length<'a>(columns: impl Iterator<Item = &'a str>) -> Option<Expr> {
-    let length = |column: &str| {
-        let length = Func::cust(Alias::new("octet_length")).arg(Expr::col(Alias::new(column)));
-        Expr::expr(Func::coalesce([Expr::expr(length), Expr::val(0)]))
-    };
-    columns.map(length).reduce(|sum, length| sum.add(length))
 }

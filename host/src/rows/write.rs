@@ -5,7 +5,7 @@ use sea_query::{Alias, Cond, Expr, ExprTrait, Order, Query};
 
 use super::batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
 use super::diff::{Matched, matched, same};
-use super::key::{UnitKey, is_unit, key_columns, operand, within};
+use super::key::{UnitKey, is_unit, operand, unit_key, within};
 use super::{Capacity, Place, RECORD_VERSION, RowsError};
 use crate::database::{Dialect, SqlError, Transaction, bulk, schema};
 use crate::encryption::Keyring;
@@ -263,14 +263,12 @@ pub async fn copy_range<'a>(
         });
     }
     select.from(Alias::new(&source.name));
-    let key = key_columns(source);
-    within(&mut select, &key, after, Some(last), tx.dialect());
+    let key = unit_key(source);
+    select.cond_where(within(&key, after, Some(last), tx.dialect()));
     for unit in but_for {
         select.and_where(is_unit(source, unit, tx.dialect()).not());
     }
-    for name in &key {
-        select.order_by(Alias::new(name), Order::Asc);
-    }
+    select.order_by_columns(key.iter().map(|column| (column.alias(), Order::Asc)));
     let names = columns.iter().map(|(column, _)| Alias::new(&column.name));
     let mut insert = Query::insert();
     insert

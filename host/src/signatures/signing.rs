@@ -112,22 +112,22 @@ impl SecretKeyFile {
             path: self.path.clone(),
             source,
         };
-        let secret = match self.is_encrypted() {
-            true => {
-                let password = password.map(|password| password.to_string());
-                SecretKeyBox::from(self.text.to_string())
-                    .into_secret_key(password)
-                    .map_err(locked)?
-            }
+        let secret = if self.is_encrypted() {
+            let password = password.map(|password| password.to_string());
+            SecretKeyBox::from(self.text.to_string())
+                .into_secret_key(password)
+                .map_err(locked)?
+        } else {
             // Not opened by the crate, which expects a checksum: `minisign -G -W` leaves that
             // empty.
-            false => self.key,
+            self.key
         };
         let public = PublicKey::from_secret_key(&secret).map_err(locked)?;
         let key = SigningKey { secret, public };
-        match key.can_be_verified() {
-            true => Ok(key),
-            false => Err(SigningKeyError::Damaged { path: self.path }),
+        if key.can_be_verified() {
+            Ok(key)
+        } else {
+            Err(SigningKeyError::Damaged { path: self.path })
         }
     }
 }

@@ -93,7 +93,8 @@ fn trusted_key_that_cannot_be_used_is_refused_with_its_place() {
 
 #[test]
 fn only_a_trusted_key_of_this_name_is_accepted() {
-    let (trusted, other) = (pair(), pair());
+    let trusted = pair();
+    let other = pair();
     let keys = trusting(&[&other, &trusted]);
     let signature = signed(&trusted, CONTENT);
     let verify = |keys: &TrustedKeys, claimed| keys.verify_text(signature.as_bytes(), claimed);

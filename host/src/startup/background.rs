@@ -1,4 +1,4 @@
-//! What a master does beside answering calls: the online migration, then a key rotation, and
+//! The work of a master beside answering calls: the online migration, then a key rotation, and
 //! reloads of the modules. Owns what may change without a restart: translators serve at once, and a
 //! newer migration begins as an online one; if anything is wrong, nothing changes.
 
@@ -29,8 +29,8 @@ use crate::store::Store;
 const SHORT_WORK: Duration = Duration::from_secs(5);
 
 impl Prepared {
-    /// The same parts with the modules that the folders have now. Changes nothing; compiles new
-    /// modules on another thread.
+    /// A copy with the modules that the folders have now. Changes nothing; compiles new modules on
+    /// another thread.
     async fn with_reloaded_modules(&self) -> Result<Self, StartupError> {
         let catalog = load(&self.config, &self.sandbox, &self.catalog).await?;
         check_versions(&self.config, &catalog)?;
@@ -80,7 +80,7 @@ impl Prepared {
     }
 }
 
-/// What a master serves with, and what stays the same over reloads.
+/// The parts with which a master serves; they stay the same over reloads.
 pub(super) struct Serving<'a> {
     pub(super) fence: &'a Fence,
     pub(super) report: &'a MetricsReporter,

@@ -19,7 +19,7 @@ use crate::pauses;
 /// Pause before the first attempt to mark etcd while the API is served.
 const MARK_DELAY: Duration = Duration::from_secs(1);
 
-/// What a start has to do about an import, and the import that has begun.
+/// The import that is due at a start, and the one that has begun.
 #[derive(Debug)]
 pub(super) struct ImportStatus {
     pub(super) due: Due,
@@ -30,10 +30,8 @@ impl Prepared {
     /// Reads only the database.
     pub(super) async fn import_status(&self) -> Result<ImportStatus, StartupError> {
         let state = import::state(&self.database).await?;
-        let (phase, found) = (
-            state.as_ref().map(|state| state.phase),
-            migrate::found(&self.database).await?,
-        );
+        let phase = state.as_ref().map(|state| state.phase);
+        let found = migrate::found(&self.database).await?;
         Ok(ImportStatus {
             due: import::due(&found, phase, self.config.etcd.is_some()),
             state,
@@ -49,7 +47,7 @@ impl Prepared {
         Ok(Arc::new(EtcdClient::new(config)?))
     }
 
-    /// What an import would do. Reads etcd and writes nothing.
+    /// Reports the effect of an import. Reads etcd and writes nothing.
     ///
     /// # Errors
     /// The store cannot be read as a whole, or may not be imported; with the report in the second
@@ -78,7 +76,8 @@ impl Prepared {
         if status.due != Due::Import {
             return Ok(status);
         }
-        let (etcd, context) = (self.etcd()?, self.context());
+        let etcd = self.etcd()?;
+        let context = self.context();
         tracing::info!(name: "import.began", "importing the records of etcd into this empty database");
         let survey = import::survey(&etcd, &context).await?;
         survey.may_import(context.tuning.refused_units, stale)?;

@@ -47,15 +47,7 @@ impl Prepared {
         version: DataVersion,
         layout: &Layout,
     ) -> Result<SealedScope, StartupError> {
-        let replays = Some(self.config.replay_dir.clone());
-        Ok(SealedScope::find(
-            &self.database,
-            version,
-            layout,
-            &migrate::own_tables(),
-            replays,
-        )
-        .await?)
+        Ok(SealedScope::find(&self.database, version, layout, &migrate::own_tables()).await?)
     }
 
     fn keys_context(&self, scope: SealedScope) -> keys::RotationContext {
@@ -149,7 +141,7 @@ impl Prepared {
     /// key, and writes nothing.
     ///
     /// # Errors
-    /// If the database or a replay file cannot be read.
+    /// If the database cannot be read.
     pub async fn survey_rotation(&self) -> Result<Rotated, StartupError> {
         Ok(keys::survey(&self.keys_context(self.sealed_as_found().await?)).await?)
     }

@@ -9,7 +9,8 @@ use crate::http::{self, AccessLog, Health, Port};
 use crate::logs::LevelHandle;
 use crate::tls::Certificates;
 
-/// What the API needs, read before any wait, so that a fault in it is reported at once.
+/// Files and connections that the API needs, opened before any wait, so that a fault in it is
+/// reported at once.
 #[derive(Debug)]
 pub(super) struct Front {
     pub(super) certificates: Option<Certificates>,
@@ -85,7 +86,8 @@ pub(super) async fn open_first(
     level: &LevelHandle,
     open_files: OpenFiles,
 ) -> Result<Health, StartupError> {
-    let (health, most_connections) = (Health::default(), open_files.other());
+    let health = Health::default();
+    let most_connections = open_files.other();
     if let Some(address) = config.listeners.debug {
         let port = Port {
             name: "debug",

@@ -31,7 +31,7 @@ use crate::shutdown::Shutdown;
 /// Interval at which a host that does not serve yet logs its progress.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What the stage of the master is given by the stages before it.
+/// Inputs of the master stage.
 pub(super) struct MasterStage<'a> {
     pub(super) front: &'a Front,
     pub(super) open_files: OpenFiles,
@@ -63,7 +63,8 @@ impl MasterStage<'_> {
             name: "server.listening",
             %address, "listening; every request is answered 503 until the database is ready"
         );
-        let (gate, progress) = (prepared.gate.clone(), prepared.progress.clone());
+        let gate = prepared.gate.clone();
+        let progress = prepared.progress.clone();
         let (end_server, server_stop) = watch::channel(false);
         let server = self.start_server(prepared, listener, server_stop);
 
@@ -75,13 +76,8 @@ impl MasterStage<'_> {
         };
         progress.enter("fence", "taking over from the previous master", None);
         let work = async {
-            let taken_over = async {
-                prepared.may_serve().await?;
-                prepared.warn_of_rollback().await?;
-                prepared.raise_fence().await
-            };
             let fence = tokio::select! {
-                fence = taken_over => fence?,
+                fence = take_over(prepared) => fence?,
                 // A database that does not answer must not keep the lock from the next master.
                 () = shutdown.reach(2) => return drain::cut_short(prepared, shutdown),
             };
@@ -149,6 +145,13 @@ impl MasterStage<'_> {
     }
 }
 
+/// Examines the database under the lock and raises the fence.
+async fn take_over(prepared: &Prepared) -> Result<Fence, StartupError> {
+    prepared.may_serve().await?;
+    prepared.warn_of_rollback().await?;
+    prepared.raise_fence().await
+}
+
 /// Migrates and serves. Returns only on failure, if a table is gone, or if it finished a rollback
 /// that an earlier host had begun.
 async fn work_and_serve(
@@ -159,38 +162,24 @@ async fn work_and_serve(
     address: SocketAddr,
     announce: impl FnOnce(&Served),
 ) -> Result<(), StartupError> {
-    let (report, began) = (MetricsReporter::new(prepared, front), Instant::now());
+    let report = MetricsReporter::new(prepared, front);
+    let began = Instant::now();
     let import = prepared.import_if_due(fence, false).await?;
     // What was imported is served, and a mark in etcd ends the older BBS, once the migration has
     // succeeded.
     let is_new = import.due == Due::Unmarked { served: false };
-    let started = match prepared.config.migration.mode {
-        MigrationMode::Online if !is_new => prepared.begin_to(fence).await,
-        _ => prepared
-            .bring_to(fence, prepared.intent())
-            .await
-            .map(Start::Done),
+    let Some(started) = begin_migration(prepared, fence, is_new).await? else {
+        return Ok(());
     };
     let (online, data_version) = match started {
-        // This host, or one with the same setting, was ended during its rollback.
-        Err(StartupError::ShutDown(Reason::GoingDown { to }))
-            if prepared.config.migration.rollback_on_drain_to == Some(to) =>
-        {
-            tracing::info!(
-                to,
-                "an earlier host had begun a rollback; this host has finished it and ends"
-            );
-            return Ok(());
-        }
-        Ok(Start::Done(decision)) => {
+        Start::Done(decision) => {
             finished_migrations(&report, began);
             (None, version_after(prepared, &decision))
         }
-        Ok(Start::Follow(online)) => {
+        Start::Follow(online) => {
             let from = online.from();
             (Some(online), from)
         }
-        Err(fault) => return Err(fault),
     };
     let unmarked = prepared.mark_import(fence, import).await?;
     let store = match &online {
@@ -233,6 +222,35 @@ async fn work_and_serve(
             tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and its supervisor may start it again");
             Ok(())
         }
+    }
+}
+
+/// Migrates, or begins an online migration; a database that was just imported is migrated offline.
+/// `None` if this completed a rollback that an earlier host had begun.
+async fn begin_migration(
+    prepared: &Prepared,
+    fence: &Fence,
+    is_new: bool,
+) -> Result<Option<Start>, StartupError> {
+    let started = match prepared.config.migration.mode {
+        MigrationMode::Online if !is_new => prepared.begin_to(fence).await,
+        _ => prepared
+            .bring_to(fence, prepared.intent())
+            .await
+            .map(Start::Done),
+    };
+    match started {
+        // This host, or one with the same setting, was ended during its rollback.
+        Err(StartupError::ShutDown(Reason::GoingDown { to }))
+            if prepared.config.migration.rollback_on_drain_to == Some(to) =>
+        {
+            tracing::info!(
+                to,
+                "an earlier host had begun a rollback; this host has finished it and ends"
+            );
+            Ok(None)
+        }
+        started => started.map(Some),
     }
 }
 

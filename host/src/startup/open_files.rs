@@ -65,10 +65,10 @@ impl OpenFiles {
     }
 
     fn share(self, database: usize) -> usize {
-        let left = self
+        let available = self
             .0
             .saturating_sub(3 * self.other() + OWN_FILES + database);
-        (left / 4 * 3).max(self.0 / 4).min(MOST_API)
+        (available / 4 * 3).max(self.0 / 4).min(MOST_API)
     }
 }
 

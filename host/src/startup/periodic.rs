@@ -1,4 +1,4 @@
-//! What a master repeats while it serves: convergence, and the health check of the database, which
+//! The periodic work of a serving master: convergence, and the health check of the database, which
 //! writes a row and reads it back. Owns when failed checks end the host.
 
 use std::convert::Infallible;

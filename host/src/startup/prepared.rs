@@ -130,11 +130,9 @@ pub(super) async fn load(
     before: &Arc<Catalog>,
 ) -> Result<Catalog, StartupError> {
     let folders = config.module_folders()?;
-    let (before, keys, loading) = (
-        Arc::clone(before),
-        config.trusted_keys.clone(),
-        Arc::clone(sandbox),
-    );
+    let before = Arc::clone(before);
+    let keys = config.trusted_keys.clone();
+    let loading = Arc::clone(sandbox);
     // On another thread: compiling takes seconds, during which signals and health checks are
     // handled.
     let loaded =
@@ -196,10 +194,8 @@ pub fn pin_release(config: &mut Config, catalog: &Catalog) -> Result<(), Startup
 /// Checks that the catalog has every data version of the configuration, and the API every API
 /// version.
 pub(super) fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), StartupError> {
-    let (pin, back_to) = (
-        config.pin_data_version,
-        config.migration.rollback_on_drain_to,
-    );
+    let pin = config.pin_data_version;
+    let back_to = config.migration.rollback_on_drain_to;
     for (what, version) in [
         ("`pin_data_version`", pin),
         ("`rollback_on_drain_to_version`", back_to),
@@ -272,10 +268,8 @@ impl Prepared {
             .transpose()?;
         let database = Database::open(&config.database).await?;
         database.check_sessions().await?;
-        let (progress, throttle) = (
-            Progress::default(),
-            Throttle::new(config.migration.units_per_second),
-        );
+        let progress = Progress::default();
+        let throttle = Throttle::new(config.migration.units_per_second);
         let advanced = &config.clients.advanced_metrics;
         let advanced = AdvancedRoutes {
             counted: advanced.request_count.clone(),
@@ -352,7 +346,6 @@ impl Prepared {
                 release: env!("CARGO_PKG_VERSION").to_owned(),
             },
             now_ns: SystemClock.now_ns(),
-            replays: Some(self.config.replay_dir.clone()),
             tuning: self.tuning(),
         }
     }
@@ -360,13 +353,12 @@ impl Prepared {
     /// The name of this host in the history of migrations: its configured one, or that of the
     /// machine.
     fn host_name(&self) -> String {
-        let machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
         let name = self
             .config
             .lock
             .uuid
             .clone()
-            .or_else(machine)
+            .or_else(|| std::fs::read_to_string("/proc/sys/kernel/hostname").ok())
             .unwrap_or_else(|| "unknown".to_owned());
         name.trim().to_owned()
     }
@@ -404,7 +396,8 @@ impl Prepared {
     /// Opens the admin socket of this process, as soon as that is possible. Without `control` the
     /// process is a command.
     pub async fn open_admin(&self, control: Option<&admin::Control>) -> admin::Endpoint {
-        let (progress, throttle) = (self.progress.clone(), self.throttle.clone());
+        let progress = self.progress.clone();
+        let throttle = self.throttle.clone();
         let host = admin::Host {
             progress,
             throttle,
@@ -450,7 +443,8 @@ impl Prepared {
         };
         self.begin_rotation(fence).await?;
         if let Decision::Begin { from, to } | Decision::Continue { from, to } = &decision {
-            let (current_version, target_version) = (from, to);
+            let current_version = from;
+            let target_version = to;
             tracing::info!(name: "migration-manager.completed-migration", current_version, target_version, "migrated");
         }
         Ok(RunOutcome::Done(decision))
@@ -526,7 +520,8 @@ impl Prepared {
     }
 
     pub(super) fn store(&self, fence: &Fence, access: TableAccess) -> Store {
-        let (keyring, clock) = (Arc::clone(&self.keyring), Arc::new(SystemClock));
+        let keyring = Arc::clone(&self.keyring);
+        let clock = Arc::new(SystemClock);
         Store::new(self.database.clone(), fence.clone(), keyring, clock, access)
     }
 

@@ -77,9 +77,10 @@ impl Prepared {
 
     /// The remembered serials; none are read for catalogs that are not verified.
     async fn remembered_serials(&self) -> Result<BTreeMap<String, u64>, StartupError> {
-        match self.catalog.serials().is_empty() {
-            true => Ok(BTreeMap::new()),
-            false => Ok(migrate::catalog_serials(&self.database).await?),
+        if self.catalog.serials().is_empty() {
+            Ok(BTreeMap::new())
+        } else {
+            Ok(migrate::catalog_serials(&self.database).await?)
         }
     }
 

@@ -30,7 +30,7 @@ pub struct TableAccess {
     pub(super) quarantine: Option<Arc<dyn Quarantine>>,
 }
 
-/// What carries out the operations of readers and writers.
+/// The implementation of the operations of readers and writers.
 #[derive(Debug, Default)]
 pub(super) enum Backend {
     /// The native tables are the stored ones: each operation is a statement.
@@ -113,8 +113,8 @@ impl TableAccess {
         }
     }
 
-    /// What carries out the operations on a native table; `None` if the stored layout does not have
-    /// it. Then it is empty.
+    /// The implementation of the operations on a native table; `None` if the stored layout does not
+    /// have it. Then it is empty.
     pub(super) fn backend_of(&self, table: EntityTable) -> Option<&Backend> {
         match &self.backend {
             Backend::Lensed(lenses) if !lenses.holds(table.name) => None,

@@ -21,7 +21,7 @@ pub(super) enum ColumnValue {
 /// The written columns of one row.
 pub(super) type ColumnValues = Vec<(&'static str, ColumnValue)>;
 
-/// What an insertion does if a row with the same primary key exists.
+/// The effect of an insertion if a row with the same primary key exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Conflict {
     /// The whole insertion fails with [`StoreError::Exists`].
@@ -79,10 +79,8 @@ pub(super) fn check_size(table: EntityTable, values: &ColumnValues) -> Result<()
         // Stored as base64.
         ColumnValue::Sealed(_, plain) => plain.len().div_ceil(3) * 4,
     };
-    let (bytes, limit) = (
-        values.iter().map(|(_, value)| bytes(value)).sum(),
-        WRITE_BYTES,
-    );
+    let bytes = values.iter().map(|(_, value)| bytes(value)).sum();
+    let limit = WRITE_BYTES;
     if bytes > limit {
         Err(StoreError::TooLarge {
             table: table.name,

@@ -13,7 +13,10 @@ use super::record::{Projection, SelectedRow};
 use super::{EntityTable, Session, Store, StoreError, failed};
 use crate::database::{Dialect, Row, SqlError, Transaction};
 use crate::encryption::Keyring;
-use crate::rows::{RowLock, UnitKey, operand, residue, text_length};
+use crate::rows::{
+    KeyColumn, RowLock, UnitKey, UnitPage, UnitSource, operand, residue, select_units, text_length,
+    within,
+};
 
 /// The readable records of a range.
 pub(super) async fn list<T>(
@@ -135,17 +138,55 @@ fn select(
         .columns(columns.iter().map(|column| Alias::new(*column)))
         .from(Alias::new(table.name))
         .cond_where(filter.to_sql(dialect))
-        .cond_where(within(table.key, range, dialect))
+        .cond_where(in_range(table.key, range, dialect))
         .order_by(Alias::new(table.key), Order::Asc)
         .to_owned()
 }
 
-pub(super) fn within(key: &str, range: &Range, dialect: Dialect) -> Cond {
-    let key = || Expr::col(Alias::new(key));
-    let bound = |at: &Option<Key>| at.as_ref().and_then(|at| operand(at, dialect));
-    let after = bound(&range.after).map(|after| key().gt(after));
-    let through = bound(&range.through).map(|through| key().lte(through));
-    Cond::all().add_option(after).add_option(through)
+/// Condition: the key is in a range.
+fn in_range(key: &str, range: &Range, dialect: Dialect) -> Cond {
+    let [after, last] = bounds(range, dialect);
+    within(
+        &[KeyColumn::text(key)],
+        after.as_ref(),
+        last.as_ref(),
+        dialect,
+    )
+}
+
+/// The bounds of a range. One that the database can hold no key of is left out: clients name the key
+/// after which a page begins.
+fn bounds(range: &Range, dialect: Dialect) -> [Option<UnitKey>; 2] {
+    [&range.after, &range.through].map(|key| {
+        let key = key.as_ref().filter(|key| operand(key, dialect).is_some());
+        key.cloned().map(UnitKey::text)
+    })
+}
+
+/// The keys of the next units of a range, at most `most`, each with the size of its text in bytes.
+pub(super) async fn next_keys(
+    tx: &mut Transaction,
+    sources: &[UnitSource<'_>],
+    range: &Range,
+    most: u32,
+    what: &'static str,
+) -> Result<Vec<(Key, u64)>, StoreError> {
+    let dialect = tx.dialect();
+    let [after, last] = bounds(range, dialect);
+    let page = UnitPage {
+        after: after.as_ref(),
+        last: last.as_ref(),
+        most: most.into(),
+        is_measured: true,
+    };
+    let rows = tx.fetch(&select_units(sources, page, dialect)).await;
+    let key = |row: &Row| {
+        let key = row.bytes(0)?.unwrap_or_default().to_vec();
+        Ok((key, row.integer(1)?.unwrap_or_default().unsigned_abs()))
+    };
+    let rows = rows.map_err(failed(what))?;
+    let keys: Result<_, SqlError> = rows.iter().map(key).collect();
+    keys.map_err(failed(what))
 }
 
 /// The rows of a page after a key, and its last key unless the page is the last. The rows are
@@ -303,32 +344,19 @@ pub(super) async fn page_end(
     after: Option<&Key>,
     units: u32,
 ) -> Result<Option<Key>, StoreError> {
-    const WHAT: &str = "find the end of a page";
-    let dialect = tx.dialect();
     let beyond = Range {
         after: after.cloned(),
         ..Range::default()
     };
-    let size = text_length(table.heavy.iter().copied()).unwrap_or(Expr::val(0));
-    let select = Query::select()
-        .column(Alias::new(table.key))
-        .expr(Expr::from(Func::sum(size)).cast_as(Alias::new(dialect.integer_cast())))
-        .from(Alias::new(table.name))
-        .cond_where(filter.to_sql(dialect))
-        .cond_where(within(table.key, &beyond, dialect))
-        .group_by_col(Alias::new(table.key))
-        .order_by(Alias::new(table.key), Order::Asc)
-        .limit(units.into())
-        .to_owned();
-    let mut end = PageEnd::new(units);
-    for row in tx.fetch(&select).await.map_err(failed(WHAT))? {
-        let key = row.bytes(0).map_err(failed(WHAT))?.unwrap_or_default();
-        let size = row.integer(1).map_err(failed(WHAT))?.unwrap_or(0);
-        if end.reached_by(size.unsigned_abs()) {
-            return Ok(Some(key.to_vec()));
-        }
-    }
-    Ok(None)
+    let source = UnitSource {
+        name: table.name,
+        key: vec![KeyColumn::text(table.key)],
+        has_single_rows: table.primary_key == [table.key],
+        texts: table.heavy.to_vec(),
+        condition: filter.to_sql(tx.dialect()),
+    };
+    let found = next_keys(tx, &[source], &beyond, units, "find the end of a page").await?;
+    Ok(PageEnd::new(units).find(found))
 }
 
 /// Inserts rows with the same columns. `stamp` is a column that each of them gets besides, with its

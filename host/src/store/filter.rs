@@ -209,10 +209,9 @@ fn like_one_of(column: Expr, patterns: &[String], dialect: Dialect) -> Expr {
                 "? COLLATE utf8mb4_bin",
                 [Expr::cust_with_exprs("CONVERT(? USING utf8mb4)", [column])],
             );
-            let like = |pattern: &String| exact.clone().like(prefix_pattern(pattern));
             of_few_lengths(patterns.to_vec())
                 .iter()
-                .map(like)
+                .map(|pattern| exact.clone().like(prefix_pattern(pattern)))
                 .reduce(|one, other| one.or(other))
                 .unwrap_or_else(never)
         }

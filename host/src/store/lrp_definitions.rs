@@ -78,15 +78,16 @@ const UPDATE: Projection<UpdateRecord> =
 /// When a definition was last active.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DefinitionAge {
-    /// Of the desired LRP.
+    /// The process guid of the desired LRP.
     pub process_guid: Text,
-    /// Of the definition.
+    /// The id of the definition.
     pub id: Text,
     /// In nanoseconds since 1970; `None` while it is the previous one.
     pub last_active_ns: Option<i64>,
 }
 
-/// Those that are not the current one are stored, also while an update replaces the previous one.
+/// Definitions other than the current one are stored, also while an update replaces the previous
+/// one.
 fn count(others: &[Result<DefinitionAge, StoreError>]) -> DefinitionCount {
     if others.is_empty() {
         DefinitionCount::One

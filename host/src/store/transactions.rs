@@ -56,7 +56,8 @@ impl Reader {
         after: Option<&Key>,
         units: u32,
     ) -> Result<Option<Key>, StoreError> {
-        let (tx, all) = (&mut self.session.tx, Filter::everything());
+        let tx = &mut self.session.tx;
+        let all = Filter::everything();
         match &self.access.backend {
             Backend::Direct => direct::page_end(tx, table, &all, after, units).await,
             Backend::Lensed(lenses) => lenses.page_end(tx, table, &all, after, units).await,
@@ -159,7 +160,8 @@ impl Writer {
         held: Option<Box<dyn Send + Sync>>,
         tx: Transaction,
     ) -> Self {
-        let (session, units) = (Session { store, tx }, LoadedUnits::default());
+        let session = Session { store, tx };
+        let units = LoadedUnits::default();
         Self {
             access,
             session,
@@ -227,7 +229,8 @@ impl Writer {
         key: &[u8],
         filter: Filter,
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
-        let (session, what) = (&mut self.session, "get records to change them");
+        let session = &mut self.session;
+        let what = "get records to change them";
         match self.access.backend_of(projection.table) {
             None => Ok(Vec::new()),
             Some(Backend::Direct) => {

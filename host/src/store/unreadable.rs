@@ -3,9 +3,9 @@
 //! migrations.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 
 use super::access::TableAccess;
 use super::filter::Filter;
@@ -54,7 +54,7 @@ pub(super) struct Noted(Mutex<BTreeSet<(EntityKind, Key)>>);
 pub struct UnreadableRow {
     /// The columns of its primary key besides the unit's, with their values.
     pub place: Vec<(&'static str, i64)>,
-    /// What is wrong with it.
+    /// The reason why it cannot be read.
     pub source: RecordReadError,
 }
 
@@ -125,12 +125,7 @@ impl Store {
         else {
             return;
         };
-        let mut noted = self
-            .0
-            .unreadable
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut noted = self.0.unreadable.0.lock();
         if noted.len() < MOST_NOTED {
             noted.insert((kind, key.to_vec()));
         }
@@ -144,14 +139,7 @@ impl Store {
 
     /// The records noted since the last call.
     pub fn take_unreadable(&self) -> BTreeSet<(EntityKind, Key)> {
-        std::mem::take(
-            &mut *self
-                .0
-                .unreadable
-                .0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        )
+        std::mem::take(&mut *self.0.unreadable.0.lock())
     }
 }
 

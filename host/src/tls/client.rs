@@ -63,8 +63,8 @@ pub fn plain(client: ClientBuilder) -> reqwest::Result<Client> {
     client.tls_certs_only([]).build()
 }
 
-/// The same for gRPC. Validates the files first, because tonic reads them only when it connects and
-/// reports little.
+/// The configuration of a gRPC client. Validates the files first, because tonic reads them only
+/// when it connects and reports little.
 ///
 /// # Errors
 /// As of [`config`].

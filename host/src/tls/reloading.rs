@@ -3,8 +3,9 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
 
 /// How often the files are checked for a replacement.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -22,7 +23,7 @@ pub struct Reloading<T, E> {
 
 struct LoadedFiles<T> {
     made: T,
-    /// Of the files that were tried last, whether or not they could be used.
+    /// Stamps of the files that were tried last, whether or not they could be used.
     stamps: Stamps,
     checked_at: Instant,
 }
@@ -60,7 +61,7 @@ impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
 
     /// The value made of the current files, or of the last ones that could be used.
     pub fn get(&self) -> T {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = self.loaded.lock();
         if loaded.checked_at.elapsed() >= CHECK_INTERVAL {
             loaded.checked_at = Instant::now();
             self.reload_if_changed(&mut loaded);
@@ -90,9 +91,11 @@ impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
 }
 
 fn stamps(files: &[PathBuf]) -> Stamps {
-    let stamp = |file: &PathBuf| {
-        let about = std::fs::metadata(file).ok()?;
-        Some((about.modified().ok()?, about.len()))
-    };
-    files.iter().map(stamp).collect()
+    files
+        .iter()
+        .map(|file| {
+            let about = std::fs::metadata(file).ok()?;
+            Some((about.modified().ok()?, about.len()))
+        })
+        .collect()
 }

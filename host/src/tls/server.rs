@@ -63,7 +63,8 @@ impl Certificates {
     pub async fn watch(mut self) {
         // A file is replaced before the others, so unusable contents are logged only when found
         // twice.
-        let (mut unusable_once, mut rejected) = (Vec::new(), Vec::new());
+        let mut unusable_once = Vec::new();
+        let mut rejected = Vec::new();
         loop {
             tokio::time::sleep(WATCH_INTERVAL).await;
             // A file may be absent while it is being replaced.
@@ -105,10 +106,9 @@ fn server_config(files: &ServerTls, read: &[Vec<u8>]) -> Result<ServerConfig, Tl
     let key = key(&files.key_file, &read[1])?;
     let roots = authorities(&files.ca_file, &read[2])?;
     let mut provider = rustls::crypto::ring::default_provider();
-    let is_allowed = |suite: &rustls::SupportedCipherSuite| {
-        suite.tls13().is_some() || TLS12_SUITES.contains(&suite.suite())
-    };
-    provider.cipher_suites.retain(is_allowed);
+    provider
+        .cipher_suites
+        .retain(|suite| suite.tls13().is_some() || TLS12_SUITES.contains(&suite.suite()));
     let provider = Arc::new(provider);
     let verifier =
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
@@ -157,11 +157,13 @@ fn check_time(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), TlsEr
         X509Certificate::from_der(certificate).map_err(|_| TlsError::NotACertificate {
             path: path.to_owned(),
         })?;
-    let (valid, now_s) = (parsed.validity(), SystemClock.now_ns() / NS_PER_S);
+    let valid = parsed.validity();
+    let now_s = SystemClock.now_ns() / NS_PER_S;
     if valid.not_before.timestamp() <= now_s && now_s <= valid.not_after.timestamp() {
         return Ok(());
     }
-    let (from, to) = (valid.not_before.to_string(), valid.not_after.to_string());
+    let from = valid.not_before.to_string();
+    let to = valid.not_after.to_string();
     Err(TlsError::NotNow {
         path: path.to_owned(),
         from,

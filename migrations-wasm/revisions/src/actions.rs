@@ -1,23 +1,18 @@
 //! Trees of actions: downloads before an action, and timeouts in two units.
 
+use bbs_proto::fields::action::{
+    CODEPENDENT_ACTION as CODEPENDENT, DOWNLOAD_ACTION as DOWNLOAD,
+    EMIT_PROGRESS_ACTION as EMIT_PROGRESS, PARALLEL_ACTION as PARALLEL, SERIAL_ACTION as SERIAL,
+    TIMEOUT_ACTION as TIMEOUT, TRY_ACTION as TRY,
+};
+use bbs_proto::fields::serial_action;
+use bbs_proto::fields::timeout_action::{DEPRECATED_TIMEOUT_NS, TIMEOUT_MS};
 use bbs_proto::models::{CachedDependency, DownloadAction};
 use bbs_sdk::wire::{self, Field, Value, WireError};
 use prost::Message;
 
-/// Field numbers of an action's alternatives.
-const DOWNLOAD: u32 = 1;
-const TIMEOUT: u32 = 4;
-const EMIT_PROGRESS: u32 = 5;
-const TRY: u32 = 6;
-const PARALLEL: u32 = 7;
-const SERIAL: u32 = 8;
-const CODEPENDENT: u32 = 9;
-/// The field of the actions inside another one.
-const ACTIONS: u32 = 1;
-
-/// Field numbers of a timeout.
-const DEPRECATED_TIMEOUT_NS: u32 = 2;
-const TIMEOUT_MS: u32 = 4;
+/// The field of the actions inside another one, in all alternatives that have some.
+const ACTIONS: u32 = serial_action::ACTIONS;
 
 const NS_PER_MS: i64 = 1_000_000;
 
@@ -164,7 +159,7 @@ pub fn unwrapped_with_timeouts_in_ns(action: &[u8]) -> Result<Option<Vec<u8>>, W
     let content = first.bytes()?;
     let edited = match first.number {
         EMIT_PROGRESS | TRY => {
-            let inner = wire::get(content, ACTIONS)?.map_or(Ok(&b""[..]), |inner| inner.bytes())?;
+            let inner = wire::get_bytes(content, ACTIONS)?;
             return Ok(Some(
                 unwrapped_with_timeouts_in_ns(inner)?.unwrap_or_else(|| inner.to_vec()),
             ));
@@ -180,7 +175,7 @@ pub fn unwrapped_with_timeouts_in_ns(action: &[u8]) -> Result<Option<Vec<u8>>, W
 }
 
 fn in_ns(timeout: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    let timeout_ns = number(timeout, TIMEOUT_MS)?.wrapping_mul(NS_PER_MS);
+    let timeout_ns = (wire::get_varint(timeout, TIMEOUT_MS)? as i64).wrapping_mul(NS_PER_MS);
     wire::replace(
         timeout,
         DEPRECATED_TIMEOUT_NS,
@@ -198,7 +193,7 @@ fn in_ns(timeout: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
 pub fn with_timeouts_in_ms(action: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
     edit_timeouts(action, &|timeout| {
         let inner = edit_actions(timeout, &with_timeouts_in_ms)?;
-        let timeout_ns = number(timeout, DEPRECATED_TIMEOUT_NS)?;
+        let timeout_ns = wire::get_varint(timeout, DEPRECATED_TIMEOUT_NS)? as i64;
         if timeout_ns == 0 {
             return Ok(inner);
         }
@@ -229,10 +224,6 @@ fn edit_actions(alternative: &[u8], edit: Edit<'_>) -> Result<Option<Vec<u8>>, W
             Ok(None)
         }
     })
-}
-
-fn number(message: &[u8], number: u32) -> Result<i64, WireError> {
-    wire::get(message, number)?.map_or(Ok(0), |field| field.varint().map(|value| value as i64))
 }
 
 fn actions(actions: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {

@@ -1,21 +1,21 @@
 //! Desired LRPs in the form of Diego's first revisions.
 
+use bbs_proto::fields::desired_lrp::{
+    ACTION, CACHED_DEPENDENCIES as DEPENDENCIES, DEPRECATED_START_TIMEOUT_S, LEGACY_DOWNLOAD_USER,
+    MONITOR, SETUP, START_TIMEOUT_MS,
+};
 use bbs_sdk::wire::{self, Value, WireError};
 
 use crate::Convert;
 use crate::actions::Downloaded;
 
-/// Field numbers of its actions: setup, action and monitor.
-pub const ACTIONS: [u32; 3] = [6, 7, 9];
-/// The field of its start timeout in seconds.
-pub const START_TIMEOUT_S: u32 = 8;
-/// The field of its start timeout in milliseconds.
-pub const START_TIMEOUT_MS: u32 = 27;
+/// Field numbers of its actions.
+pub const ACTIONS: [u32; 3] = [SETUP, ACTION, MONITOR];
 /// Its cached dependencies, which are downloaded before its setup action.
 pub const CACHED_DEPENDENCIES: Downloaded = Downloaded {
-    files: 22,
-    action: 6,
-    legacy_download_user: 23,
+    files: DEPENDENCIES,
+    action: SETUP,
+    legacy_download_user: LEGACY_DOWNLOAD_USER,
 };
 
 /// Converts the actions, and writes the start timeout in seconds too. `None` if it stays as it is.
@@ -24,15 +24,15 @@ pub const CACHED_DEPENDENCIES: Downloaded = Downloaded {
 /// If the message cannot be parsed.
 pub fn in_old_units(lrp: &[u8], action: Convert) -> Result<Option<Vec<u8>>, WireError> {
     let edited = each_action(lrp, action)?;
-    let timeout_ms = wire::get(lrp, START_TIMEOUT_MS)?.map_or(Ok(0), |field| field.varint())?;
+    let timeout_ms = wire::get_varint(lrp, START_TIMEOUT_MS)?;
     // As Diego's BBS cut it to 32 bits.
     let timeout_s = u64::from(timeout_ms as u32 / 1_000);
-    if timeout_s == 0 && wire::get(lrp, START_TIMEOUT_S)?.is_none() {
+    if timeout_s == 0 && wire::get(lrp, DEPRECATED_START_TIMEOUT_S)?.is_none() {
         return Ok(edited);
     }
     wire::replace(
         edited.as_deref().unwrap_or(lrp),
-        START_TIMEOUT_S,
+        DEPRECATED_START_TIMEOUT_S,
         Value::Varint(timeout_s),
     )
     .map(Some)

@@ -5,22 +5,19 @@
 pub mod actions;
 pub mod desired_lrps;
 
+use bbs_proto::fields::{desire_lrp_request, desired_lrps_response};
 use bbs_proto::models::error::Type;
 use bbs_proto::models::{Error, MetricTagEntry, MetricTagValue};
+use bbs_sdk::Fault;
 use bbs_sdk::wire::{self, Value, WireError};
 use prost::Message;
 
-/// The field of the error in an answer.
-pub const ERROR: u32 = 1;
-/// The field of the objects in an answer.
-pub const OBJECTS: u32 = 2;
-/// The field of the object in a request to desire one.
-const DESIRED: u32 = 1;
-
-/// Field numbers of a desired LRP.
-const PROCESS_GUID: u32 = 1;
-const METRICS_GUID: u32 = 18;
-const METRIC_TAGS: u32 = 35;
+/// The field of the error, in all answers.
+pub use desired_lrps_response::ERROR;
+/// The field of the objects, in all answers that have some.
+pub const OBJECTS: u32 = desired_lrps_response::DESIRED_LRPS;
+/// The field of the object, in both requests to desire one.
+const DESIRED: u32 = desire_lrp_request::DESIRED_LRP;
 
 /// A conversion of a message; `None` if it stays as it is.
 pub type Convert = fn(&[u8]) -> Result<Option<Vec<u8>>, WireError>;
@@ -43,7 +40,7 @@ pub fn each(message: &[u8], number: u32, convert: Convert) -> Result<Option<Vec<
 ///
 /// # Errors
 /// If the answer cannot be parsed.
-pub fn answer(answer: Vec<u8>, convert: Convert) -> Result<Vec<u8>, WireError> {
+pub fn answer(answer: Vec<u8>, convert: Convert) -> Result<Vec<u8>, Fault> {
     Ok(each(&answer, OBJECTS, convert)?.unwrap_or(answer))
 }
 
@@ -52,7 +49,7 @@ pub fn answer(answer: Vec<u8>, convert: Convert) -> Result<Vec<u8>, WireError> {
 ///
 /// # Errors
 /// If the answer cannot be parsed.
-pub fn complete_answer(newer: Vec<u8>, convert: Convert) -> Result<Vec<u8>, WireError> {
+pub fn complete_answer(newer: Vec<u8>, convert: Convert) -> Result<Vec<u8>, Fault> {
     if wire::get(&newer, ERROR)?.is_some() {
         Ok(newer)
     } else {
@@ -86,13 +83,14 @@ pub fn request(request: &[u8], convert: Convert) -> Vec<u8> {
 /// # Errors
 /// If the message cannot be parsed.
 pub fn with_metric_tag(mut lrp: Vec<u8>) -> Result<Vec<u8>, WireError> {
+    use bbs_proto::fields::desired_lrp::{METRIC_TAGS, METRICS_GUID, PROCESS_GUID};
+
     if wire::get(&lrp, METRIC_TAGS)?.is_some() {
         return Ok(lrp);
     }
-    let text = |number| wire::get(&lrp, number)?.map_or(Ok(&b""[..]), |field| field.bytes());
-    let metrics_guid = text(METRICS_GUID)?;
+    let metrics_guid = wire::get_bytes(&lrp, METRICS_GUID)?;
     let source_id = if metrics_guid.is_empty() {
-        text(PROCESS_GUID)?
+        wire::get_bytes(&lrp, PROCESS_GUID)?
     } else {
         metrics_guid
     };

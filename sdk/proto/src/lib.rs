@@ -26,6 +26,12 @@ pub mod v0_10 {
     include!(concat!(env!("OUT_DIR"), "/v0_10.rs"));
 }
 
+/// The numbers of the fields of each message, for work on encoded messages:
+/// `fields::desired_lrp::VOLUME_MOUNTS`.
+pub mod fields {
+    include!(concat!(env!("OUT_DIR"), "/fields.rs"));
+}
+
 mod definition;
 pub mod shapes;
 

@@ -1,5 +1,6 @@
 //! Messages against the bytes that Diego's encoder writes for the same values.
 
+use crate::fields;
 use crate::models::*;
 use prost::Message;
 
@@ -124,4 +125,13 @@ fn unknown_enum_values_round_trip() {
             .dynamic,
         77
     );
+}
+
+#[test]
+fn field_numbers_are_those_of_the_descriptors() {
+    assert_eq!(fields::desired_lrp::VOLUME_MOUNTS, 25);
+    assert_eq!(fields::desired_lrps_response::DESIRED_LRPS, 2);
+    assert_eq!(fields::actual_lrp_instance_changed_event::AFTER, 4);
+    assert_eq!(fields::tcp_check::PORT, 1);
+    assert_eq!(fields::v0_10::mutable_desired_lrp::ANNOTATION, 4);
 }

@@ -122,35 +122,26 @@ fn manifest(manifest: TranslatorManifest) -> wire::Manifest {
     wire::Manifest {
         serves: version(manifest.serves),
         onto: version(manifest.onto),
-        side: manifest.side,
-        name: manifest.name,
-        summary: manifest.summary,
+        side: manifest.side.map(str::to_owned),
+        name: manifest.name.to_owned(),
+        summary: manifest.summary.to_owned(),
         methods: manifest.methods.into_iter().map(method).collect(),
-        hides: manifest.hides,
+        hides: manifest.hides.into_iter().map(str::to_owned).collect(),
     }
 }
 
-fn method(
-    Method {
-        name,
-        verb,
-        path,
-        answer,
-    }: Method,
-) -> wire::Method {
-    let verb = match verb {
-        Verb::Post => wire::Verb::Post,
-        Verb::Get => wire::Verb::Get,
-    };
-    let answer = match answer {
-        Answer::Message => wire::Answer::Message,
-        Answer::Pages => wire::Answer::Pages,
-        Answer::Events(newer) => wire::Answer::Events(newer),
-    };
+fn method(method: Method) -> wire::Method {
     wire::Method {
-        name,
-        verb,
-        path,
-        answer,
+        name: method.name.to_owned(),
+        verb: match method.verb {
+            Verb::Post => wire::Verb::Post,
+            Verb::Get => wire::Verb::Get,
+        },
+        path: method.path.to_owned(),
+        answer: match method.answer {
+            Answer::Message => wire::Answer::Message,
+            Answer::Pages => wire::Answer::Pages,
+            Answer::Events(newer) => wire::Answer::Events(newer.to_owned()),
+        },
     }
 }

@@ -194,6 +194,77 @@ fn residue_is_passed_per_unit() {
 }
 
 #[test]
+fn residue_is_a_message() {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Count {
+        #[prost(uint64, required, tag = "1")]
+        count: u64,
+    }
+    upwards!(
+        Counts,
+        Access::to("t").reads(["x"]).writes(["x"]),
+        |_, unit| {
+            let Count { count } = unit.decode_residue()?.unwrap_or_default();
+            unit.encode_residue(&Count { count: count + 1 })
+        }
+    );
+    let mut given = batch(&[0, 1, 2, 3], vec![texts(&["a", "b", "c"])]);
+    given.residue = vec![
+        None,
+        Some(b"\x08\x04\x10\x05".to_vec()),
+        Some(b"\x08".to_vec()),
+    ];
+    let outcome = up::<Counts>(&given).expect("an outcome");
+    assert_eq!(
+        outcome.residue,
+        [Some(b"\x08\x01".to_vec()), Some(b"\x08\x05".to_vec()), None]
+    );
+    let truncated =
+        "the residue cannot be read: the protobuf message ends inside a field, at byte 1";
+    assert_eq!(outcome.refused[0].reason, truncated);
+    given.residue[2] = Some(b"\x0a\x00".to_vec());
+    let refused = up::<Counts>(&given).expect("an outcome").refused;
+    assert!(
+        refused[0]
+            .reason
+            .starts_with("the residue cannot be read: "),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn optional_values_are_written_or_null() {
+    upwards!(
+        Optional,
+        Access::to("t").reads(["x"]).writes([
+            Write::text("a"),
+            Write::integer("b"),
+            Write::boolean("c")
+        ]),
+        |_, unit| {
+            for row in unit.rows("t")? {
+                let value = row.bytes_or_null("x")?;
+                row.set_bytes_or_null("a", value)?;
+                row.set_integer_or_null("b", value.map(|_| 2))?;
+                row.set_boolean_or_null("c", value.map(|_| true))?;
+            }
+            Ok(())
+        }
+    );
+    let given = column(&[ColumnValue::Text(b""), ColumnValue::Null]);
+    let outcome = up::<Optional>(&batch(&[0, 2], vec![given])).expect("an outcome");
+    let columns = &outcome.tables[0].columns;
+    let written = [
+        ColumnValue::Text(b""),
+        ColumnValue::Integer(2),
+        ColumnValue::Boolean(true),
+    ];
+    for (column, value) in columns.iter().zip(written) {
+        assert_eq!(values(column, 2), [value, ColumnValue::Null]);
+    }
+}
+
+#[test]
 fn reshaping_access_removes_and_adds_rows() {
     upwards!(
         Reshapes,

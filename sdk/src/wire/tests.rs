@@ -240,3 +240,16 @@ fn wire_type_mismatch_names_both_types() {
     assert_eq!(field.text(), Err(WireError::NotUtf8 { number: 2 }));
     assert!(field.varint().is_err());
 }
+
+#[test]
+fn absent_values_are_empty_and_parts_of_a_message_are_joined() {
+    let message = b"\x0a\x01a\x10\x05\x0a\x02bc";
+    assert_eq!(get_bytes(message, 1), Ok(&b"bc"[..]));
+    assert_eq!(get_bytes(message, 3), Ok(&b""[..]));
+    assert_eq!(get_varint(message, 2), Ok(5));
+    assert_eq!(get_varint(message, 3), Ok(0));
+    assert_eq!(get_message(message, 1), Ok(Some(b"abc".to_vec())));
+    assert_eq!(get_message(message, 3), Ok(None));
+    assert!(get_bytes(message, 2).is_err() && get_message(message, 2).is_err());
+    assert!(get_varint(message, 1).is_err());
+}

@@ -9,7 +9,7 @@ use crate::harness::host::Host;
 /// A BBS that is measured: this host or another one.
 pub struct BenchClient {
     client: Client,
-    /// Of its process, if that can be measured.
+    /// Id of its process, if that can be measured.
     pid: Option<u32>,
 }
 
@@ -67,8 +67,8 @@ impl BenchClient {
             .error
     }
 
-    /// What the process has spent in user and kernel mode. Less noisy than rates where clients and
-    /// database share the processors.
+    /// Seconds that the process has spent in user and kernel mode. Less noisy than rates where
+    /// clients and database share the processors.
     pub fn processor_seconds(&self) -> Option<f64> {
         // Linux counts them in hundredths of a second. The name of the program, in parentheses, may
         // contain spaces.

@@ -49,15 +49,16 @@ pub fn keep_fresh() -> Vec<u8> {
 }
 
 pub fn desire(at: u64) -> Vec<u8> {
-    let variable = |number: usize| proto::EnvironmentVariable {
-        name: format!("VARIABLE_{number}").into(),
-        value: noise(at * ENVIRONMENT as u64 + number as u64, 110),
-    };
     let run = proto::RunAction {
         path: b"/tmp/lifecycle/launcher".to_vec(),
         args: vec![b"app".to_vec(), Vec::new(), noise(at, 200)],
         user: b"vcap".to_vec(),
-        env: (0..ENVIRONMENT).map(variable).collect(),
+        env: (0..ENVIRONMENT)
+            .map(|number| proto::EnvironmentVariable {
+                name: format!("VARIABLE_{number}").into(),
+                value: noise(at * ENVIRONMENT as u64 + number as u64, 110),
+            })
+            .collect(),
         ..Default::default()
     };
     let route = format!("[{{\"hostnames\":[\"app-{at}.apps.example.com\"],\"port\":8080}}]");

@@ -34,7 +34,8 @@ pub struct StubDiego {
 
 impl StubDiego {
     pub async fn start() -> Self {
-        let (locket, auctioned) = (Locket::start(), Arc::<AtomicU64>::default());
+        let locket = Locket::start();
+        let auctioned = Arc::<AtomicU64>::default();
         for cell in 0..CELLS {
             let id = cell_id(cell);
             let presence = json!({ "cell_id": id, "rep_url": "https://127.0.0.1:1", "zone": "z1" });

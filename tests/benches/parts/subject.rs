@@ -61,8 +61,8 @@ impl BenchCatalog {
             .manifest()
             .version;
         let sandbox = modules::sandbox();
-        let guest = |name| modules::migration(name, &sandbox) as Arc<dyn Transform>;
-        let three = ["bench-annotation", "bench-log-guid", "bench-run-info"].map(guest);
+        let three = ["bench-annotation", "bench-log-guid", "bench-run-info"]
+            .map(|name| modules::migration(name, &sandbox) as Arc<dyn Transform>);
         Self {
             base,
             newest,
@@ -136,14 +136,16 @@ impl Transform for Renumbered {
 pub fn kinds() -> Vec<Kind> {
     let names = std::env::var("BBS_BENCH_DATABASES")
         .unwrap_or_else(|_| "sqlite,postgres,mariadb".to_owned());
-    let kind = |name: &str| {
-        Kind::named(name).unwrap_or_else(|| {
+    names
+        .split(',')
+        .map(|name| {
+            Kind::named(name).unwrap_or_else(|| {
             panic!(
                 "BBS_BENCH_DATABASES has {name:?}; it may have sqlite, postgres, mariadb and mysql"
             )
         })
-    };
-    names.split(',').map(kind).collect()
+        })
+        .collect()
 }
 
 /// The server of one kind that the databases are created on; none for SQLite.
@@ -175,7 +177,7 @@ impl BenchServer {
 pub struct Subject {
     pub database: TestDatabase,
     pub rows: u64,
-    /// Of its data.
+    /// The version of its data.
     version: u64,
     /// The tables with rows.
     tables: &'static [&'static str],
@@ -199,7 +201,7 @@ impl Subject {
         Self::fill_at(server, catalog, rows, catalog.newest, &[TABLE]).await
     }
 
-    /// The same at another version, with an instance of each desired LRP.
+    /// Fills the database at another version, with an instance of each desired LRP.
     pub async fn fill_with_instances(
         server: &BenchServer,
         catalog: &BenchCatalog,
@@ -302,10 +304,8 @@ impl Subject {
         let dialect = stored.context.database.dialect();
         let mut statements = Vec::new();
         for name in self.tables {
-            let (table, copy) = (
-                stored.layout(self.version).tables[*name].clone(),
-                format!("copy_of_{name}"),
-            );
+            let table = stored.layout(self.version).tables[*name].clone();
+            let copy = format!("copy_of_{name}");
             statements.push(schema::create_table(dialect, &table, &copy));
             statements.push(format!("INSERT INTO {copy} SELECT * FROM {name}"));
             let renamed = |index: &Index| Index {

@@ -16,7 +16,6 @@ use bbs_lens::transform::{Transform, TransformError};
 use bbs_lens::{Arguments, InputTable, Lens, LensInput, Residue, ResidueValue, Search};
 use libfuzzer_sys::arbitrary::Unstructured;
 
-use crate::migrate::{Replay, ReplayTable};
 use crate::modules::catalog::{CatalogContent, CatalogEntry, CatalogPosition};
 use crate::modules::translate::{AnswerForm, ApiVersion, Method, TranslatorManifest, Verb};
 
@@ -195,15 +194,6 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Data of any form.
-    fn data(&mut self) -> ColumnData {
-        ColumnData {
-            validity: self.bytes(),
-            offsets: self.list(Self::number),
-            values: self.bytes(),
-        }
-    }
-
     /// Units of one access, as a host gives them to a module.
     pub fn batch(&mut self) -> Batch {
         let mut unit_offsets = vec![0_u32];
@@ -244,32 +234,6 @@ impl<'a> Generator<'a> {
             serial: self.flag().then(|| self.0.arbitrary().unwrap_or_default()),
             releases: self.flag().then(|| self.name()),
             entries: self.list(entry),
-        }
-    }
-
-    pub fn replay(&mut self) -> Replay {
-        let table = |own: &mut Self| ReplayTable {
-            name: own.name(),
-            rows: own.number(),
-            columns: own.list(|own| (own.name(), own.data())),
-        };
-        Replay {
-            module: self.name(),
-            version: self.0.arbitrary().unwrap_or_default(),
-            digest: self.name(),
-            direction: if self.flag() {
-                Direction::Up
-            } else {
-                Direction::Down
-            },
-            reason: self.name(),
-            unit: String::from_utf8_lossy(&self.bytes()).into_owned(),
-            run: RunArguments {
-                started_at_ns: self.0.arbitrary().unwrap_or_default(),
-                namespace: uuid::Uuid::from_u128(self.0.arbitrary().unwrap_or_default()),
-            },
-            tables: self.list(table),
-            residue: self.flag().then(|| self.bytes()),
         }
     }
 

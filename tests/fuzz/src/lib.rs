@@ -63,29 +63,6 @@ pub mod rows {
     pub mod digest;
 }
 
-#[path = "../../../host/src/migrate"]
-pub mod migrate {
-    mod replay;
-
-    pub use replay::{Replay, ReplayTable};
-
-    /// Decodes a unit that a migration saved, as it is before it is sealed: the bytes, and a unit
-    /// made of them.
-    pub fn read_replay(bytes: &[u8]) {
-        for unit in [
-            Replay::decode(bytes),
-            Some(crate::generated::Generator::new(bytes).replay()),
-        ] {
-            let Some(unit) = unit else { continue };
-            assert_eq!(
-                Replay::decode(&unit.encode()),
-                Some(unit),
-                "a round trip changes nothing"
-            );
-        }
-    }
-}
-
 #[path = "../../../host/src/modules"]
 pub mod modules {
     use std::collections::BTreeMap;

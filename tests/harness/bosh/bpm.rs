@@ -71,7 +71,8 @@ impl BpmWorld {
         // On the executable's file system, so that hard links work.
         let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
         let database = TestDatabase::new(kind);
-        let (authority, locket) = (Authority::new("Diego's"), Locket::start());
+        let authority = Authority::new("Diego's");
+        let locket = Locket::start();
         let properties = properties(&database, &authority);
         let world = Self {
             folder,
@@ -253,7 +254,7 @@ impl BpmWorld {
         )
     }
 
-    /// What monit does on `monit stop bbs`.
+    /// Stops the job as `monit stop bbs` does.
     pub fn bpm_stop(&self) -> Output {
         self.run("/var/vcap/jobs/bpm/bin/bpm", &["stop", "bbs"])
     }

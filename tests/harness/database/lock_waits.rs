@@ -105,8 +105,13 @@ fn waiting_transactions(status: &str, name: &str) -> i64 {
         .split_once("LIST OF TRANSACTIONS")
         .expect("the status lists transactions");
     let table = format!("table `{name}`.");
-    let waits = |line: &&str| line.contains(&table) && line.trim_end().ends_with("waiting");
-    i64::try_from(transactions.lines().filter(waits).count()).expect("there are few")
+    i64::try_from(
+        transactions
+            .lines()
+            .filter(|line| line.contains(&table) && line.trim_end().ends_with("waiting"))
+            .count(),
+    )
+    .expect("there are few")
 }
 
 /// A lock for which a session of this test waits in vain, so that a test knows when the server's
@@ -123,10 +128,8 @@ impl LockTimeout {
     /// Uses a database of its own, on a server with a lock timeout.
     pub async fn on(kind: Kind, server: SocketAddr) -> Self {
         let test_database = TestDatabase::on(kind, server);
-        let (holder, waiter) = (
-            test_database.open_with_idle_limit(PATIENCE * 2).await,
-            test_database.open().await,
-        );
+        let holder = test_database.open_with_idle_limit(PATIENCE * 2).await;
+        let waiter = test_database.open().await;
         execute(&waiter, "CREATE TABLE held (a INT PRIMARY KEY)").await;
         execute(&waiter, "INSERT INTO held (a) VALUES (1)").await;
         Self {

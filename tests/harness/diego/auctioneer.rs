@@ -92,10 +92,8 @@ impl Auction {
 
     async fn place(&self, start: LrpStart) {
         for index in start.indices {
-            let (process_guid, domain) = (
-                start.process_guid.clone().into_bytes(),
-                start.domain.clone().into_bytes(),
-            );
+            let process_guid = start.process_guid.clone().into_bytes();
+            let domain = start.domain.clone().into_bytes();
             if let Some(cell) = self.best(Cell::load) {
                 cell.place(Placed {
                     process_guid,

@@ -67,7 +67,8 @@ impl BbsClient {
         request: &impl Message,
     ) -> (A, Option<Refusal>, bool) {
         let body = request.encode_to_vec();
-        let (mut retried, began) = (false, Instant::now());
+        let mut retried = false;
+        let began = Instant::now();
         loop {
             if let Some(mut answer) = self.attempt::<A>(path, body.clone()).await {
                 let refusal = answer.take_error();

@@ -18,7 +18,7 @@ const CLIENTS: u64 = 6;
 pub const DOMAIN: &[u8] = b"cf-apps";
 const METRIC_TAG: &[u8] = b"build";
 
-/// What the clients do.
+/// The work of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
     /// Desire, scale, change, redefine and remove LRPs of 0 to 3 instances.
@@ -491,7 +491,7 @@ impl Wanted {
     }
 }
 
-/// What the containers of a definition execute.
+/// The program of the containers of a definition.
 fn program(action: Option<&proto::Action>) -> Text {
     action
         .and_then(|action| action.run_action.clone())

@@ -180,10 +180,9 @@ pub fn row(lrp: &proto::ActualLrp) -> InstanceRow {
 
 impl Display for InstanceRow {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        let ((_, index, presence), [instance_guid, state]) = (
-            &self.place,
-            [&self.instance_guid, &self.state].map(|text| String::from_utf8_lossy(text)),
-        );
+        let (_, index, presence) = &self.place;
+        let [instance_guid, state] =
+            [&self.instance_guid, &self.state].map(|text| String::from_utf8_lossy(text));
         let routable = if self.routable {
             "routable"
         } else {
@@ -210,7 +209,8 @@ impl RoutingTable {
                     .message::<proto::ActualLrpInstanceCreatedEvent>()
                     .actual_lrp
                     .unwrap_or_default();
-                let (row, version) = (row(&lrp), Version::of_event(lrp.modification_tag));
+                let row = row(&lrp);
+                let version = Version::of_event(lrp.modification_tag);
                 if !self.is_ahead(&row.place, &version) {
                     self.put(row, version);
                 }
@@ -221,7 +221,8 @@ impl RoutingTable {
                     .message::<proto::ActualLrpInstanceRemovedEvent>()
                     .actual_lrp
                     .unwrap_or_default();
-                let (gone, version) = (row(&lrp), Version::of_event(lrp.modification_tag));
+                let gone = row(&lrp);
+                let version = Version::of_event(lrp.modification_tag);
                 if self.is_ahead(&gone.place, &version) {
                     return;
                 }
@@ -268,10 +269,8 @@ impl RoutingTable {
     fn change(&mut self, event: proto::ActualLrpInstanceChangedEvent) {
         let key = event.actual_lrp_key.unwrap_or_default();
         let instance = event.actual_lrp_instance_key.unwrap_or_default();
-        let (before, after) = (
-            event.before.unwrap_or_default(),
-            event.after.unwrap_or_default(),
-        );
+        let before = event.before.unwrap_or_default();
+        let after = event.after.unwrap_or_default();
         let version = Version::of_event(after.modification_tag);
         let place = (key.process_guid.clone(), key.index, after.presence);
         if self.is_ahead(&place, &version) {

@@ -126,8 +126,9 @@ impl FaultSwitch {
 
 fn endless_body(answer: UnfinishedAnswer) -> Body {
     const CHUNK: &[u8] = &[b' '; 16 << 10];
-    let chunk = async |answer| Some((Ok::<_, std::io::Error>(Bytes::from_static(CHUNK)), answer));
-    Body::from_stream(stream::unfold(answer, chunk))
+    Body::from_stream(stream::unfold(answer, async |answer| {
+        Some((Ok::<_, std::io::Error>(Bytes::from_static(CHUNK)), answer))
+    }))
 }
 
 /// A body that fails after its first byte, so that the connection breaks within the response.

@@ -51,12 +51,11 @@ pub fn outages(steps: &[Step]) -> Vec<Outage> {
                     .entry(&change.process_guid)
                     .or_default()
                     .change(change, &faulted);
-                let outage = |is_explained| Outage {
+                found.extend(is_explained.map(|is_explained| Outage {
                     step,
                     process_guid: change.process_guid.clone(),
                     is_explained,
-                };
-                found.extend(is_explained.map(outage));
+                }));
             }
         }
     }
@@ -81,14 +80,15 @@ impl LrpTraffic {
         if before.is_empty() || !self.routable.is_empty() {
             return None;
         }
-        let is_explained = |lost: &&Text| {
-            faulted.contains(lost)
-                || self
-                    .stopping
-                    .get(*lost)
-                    .is_some_and(|lost_another| *lost_another)
-        };
-        Some(lost.iter().all(is_explained) || !change.by_event && !taken.is_empty())
+        Some(
+            lost.iter().all(|lost| {
+                faulted.contains(lost)
+                    || self
+                        .stopping
+                        .get(*lost)
+                        .is_some_and(|lost_another| *lost_another)
+            }) || !change.by_event && !taken.is_empty(),
+        )
     }
 }
 
@@ -115,7 +115,8 @@ mod tests {
     }
 
     fn change(routable: &[&str], by_event: bool) -> Step {
-        let (process_guid, description) = (b"app".to_vec(), String::new());
+        let process_guid = b"app".to_vec();
+        let description = String::new();
         Step::Change(LrpChange {
             process_guid,
             description,

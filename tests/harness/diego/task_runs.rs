@@ -51,13 +51,11 @@ impl TaskRuns {
                 1 => ("polled", Completion::Polled),
                 _ => (ENDLESS, Completion::Cancelled),
             };
-            let (task, bbs) = (
-                TaskRun {
-                    guid: format!("{name}-{number}"),
-                    completion,
-                },
-                bbs.clone(),
-            );
+            let task = TaskRun {
+                guid: format!("{name}-{number}"),
+                completion,
+            };
+            let bbs = bbs.clone();
             if matches!(task.completion, Completion::Callback(_)) {
                 self.with_callback.push(task.guid.clone());
             }

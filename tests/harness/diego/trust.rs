@@ -59,7 +59,7 @@ impl Trust {
         ["ca.crt", "component.crt", "component.key"].map(|name| self.path(name))
     }
 
-    /// The same paths as the host's configuration of a TLS client.
+    /// The paths as the host's configuration of a TLS client.
     pub fn client_tls(&self) -> ClientTls {
         let [ca_file, cert_file, key_file] = self.files();
         ClientTls {

@@ -55,7 +55,7 @@ impl Caller {
         }
     }
 
-    /// The same client speaking an API version, such as `v1.2`.
+    /// A copy of the client that speaks an API version, such as `v1.2`.
     pub fn speaking(&self, version: &'static str) -> Self {
         Self {
             version,
@@ -106,7 +106,7 @@ impl Caller {
         self.submit(method, request.encode_to_vec()).await
     }
 
-    /// The same with an encoded request. Every answer has its error in the same field.
+    /// Makes a call with an encoded request. Every answer has its error in the same field.
     pub async fn submit(&self, method: &str, request: Vec<u8>) -> Result<(), Failure> {
         let answer: proto::DesiredLrpLifecycleResponse = self.answer(method, request).await?;
         refused(answer.error)

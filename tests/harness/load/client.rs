@@ -54,7 +54,9 @@ impl LoadClient {
     ) -> Self {
         let mut calls = Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let random = calls.fork();
-        let (created, under_way, report) = (0, String::new(), Report::new());
+        let created = 0;
+        let under_way = String::new();
+        let report = Report::new();
         Self {
             number,
             caller,
@@ -330,10 +332,6 @@ fn desired(guid: Guid, random: &mut Rng) -> proto::DesiredLrp {
         r#static: guid.clone(),
         ..Default::default()
     };
-    let variable = |number: usize| proto::EnvironmentVariable {
-        name: format!("VARIABLE_{number}").into_bytes(),
-        value: vec![b'v'; 60],
-    };
     proto::DesiredLrp {
         metrics_guid: guid.clone(),
         metric_tags: vec![proto::MetricTagEntry {
@@ -347,7 +345,12 @@ fn desired(guid: Guid, random: &mut Rng) -> proto::DesiredLrp {
         memory_mb: 256,
         disk_mb: 1024,
         annotation: format!("annotation {}", random.u32(..)).into_bytes(),
-        environment_variables: (0..random.usize(0..30)).map(variable).collect(),
+        environment_variables: (0..random.usize(0..30))
+            .map(|number| proto::EnvironmentVariable {
+                name: format!("VARIABLE_{number}").into_bytes(),
+                value: vec![b'v'; 60],
+            })
+            .collect(),
         routes: Some(routes(random)),
         action: Some(proto::Action {
             run_action: Some(run),

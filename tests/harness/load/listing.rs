@@ -76,7 +76,8 @@ async fn read(
             proto::DesiredLrPsRequest::default().encode_to_vec(),
         )
         .await?;
-    let (mut listing, mut splitter) = (Listing::default(), Splitter::default());
+    let mut listing = Listing::default();
+    let mut splitter = Splitter::default();
     while let Some(chunk) = response.chunk().await.map_err(Failure::transport)? {
         splitter.buffer.extend_from_slice(&chunk);
         while let Some((field, bytes)) = splitter.next()? {

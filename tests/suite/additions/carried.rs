@@ -1,5 +1,5 @@
-//! What a migration carries over, up and down: the server's own catalog says the same of the tables
-//! before and after.
+//! Objects that a migration carries over, up and down: the server's own catalog says the same of
+//! the tables before and after.
 
 use super::{newest, with_fixture};
 use crate::harness::database::{Kind, on_each_database, on_each_server, texts};
@@ -33,7 +33,7 @@ const POSTGRES_PROPERTIES: &str = "
         LEFT JOIN pg_description d ON d.objoid = i.oid WHERE i.relname LIKE 'op_%' OR i.relname LIKE '%domain_idx'
     ORDER BY 1";
 
-/// What belongs to the tables of MariaDB and MySQL themselves; privileges and views belong to their
+/// Properties of the tables of MariaDB and MySQL themselves; privileges and views belong to their
 /// names.
 const MYSQL_PROPERTIES: &str = "
     SELECT CONCAT_WS(' ', table_name, row_format, table_collation, table_comment,
@@ -73,7 +73,8 @@ async fn belongings_of_postgresql_are_carried_over(stored: Stored) {
     let name = texts(&stored.context.database, "SELECT current_database()::text")
         .await
         .remove(0);
-    let (group, reader) = (format!("{name}_group"), format!("{name}_reader"));
+    let group = format!("{name}_group");
+    let reader = format!("{name}_reader");
     for statement in [
         format!("CREATE ROLE {group}"),
         format!("CREATE ROLE {reader}"),

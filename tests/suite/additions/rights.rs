@@ -18,7 +18,7 @@ async fn with_fixture(kind: Kind) -> TestDatabase {
     database
 }
 
-/// The same database, opened as another user.
+/// Opens the database as another user.
 async fn opened_as(database: &TestDatabase, user: &str) -> Stored {
     let Address::Server(mut server) = database.address() else {
         panic!("a file has no users")
@@ -42,9 +42,13 @@ async fn user_that_may_not_drop_tables_is_refused_before_a_write(kind: Kind) {
     ] {
         assert!(refusal.contains(words), "{words}: {refusal}");
     }
-    let own = |table: &&String| !table.starts_with("bbs_") || table.starts_with("bbs_trial");
     assert_eq!(
-        stored.tables().await.iter().filter(own).collect::<Vec<_>>(),
+        stored
+            .tables()
+            .await
+            .iter()
+            .filter(|table| !table.starts_with("bbs_") || table.starts_with("bbs_trial"))
+            .collect::<Vec<_>>(),
         before.iter().collect::<Vec<_>>()
     );
     assert_eq!(stored.version().await, VERSION);

@@ -2,7 +2,6 @@
 
 use bbs::testing::events::{Subscription, Topic};
 use bbs_model::TraceId;
-use bbs_model::actual_lrp::ActualLrp;
 use bbs_model::change::{Cause, RecordChange};
 use bbs_model::slot::Slot;
 use bbs_proto::models as proto;
@@ -21,7 +20,7 @@ pub(crate) const FAIL: &str = "/v1/actual_lrps/fail";
 pub(crate) const REMOVE: &str = "/v1/actual_lrps/remove";
 pub(crate) const RETIRE: &str = "/v1/actual_lrps/retire";
 
-const SECOND: i64 = 1_000_000_000;
+pub(super) const SECOND: i64 = 1_000_000_000;
 
 pub(crate) fn key(index: i32) -> Option<proto::ActualLrpKey> {
     Some(proto::ActualLrpKey {
@@ -123,7 +122,7 @@ pub(crate) fn not_found() -> Option<(Type, String)> {
     ))
 }
 
-fn cannot(kind: Type, verb: &str) -> Option<(Type, String)> {
+pub(super) fn cannot(kind: Type, verb: &str) -> Option<(Type, String)> {
     Some((kind, format!("cannot {verb} actual LRP")))
 }
 
@@ -165,15 +164,17 @@ pub(crate) fn subscribe(server: &Server) -> Subscription {
 pub(crate) async fn published(server: &Server, subscription: &mut Subscription) -> Vec<String> {
     fn text(slot: &Slot) -> String {
         let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-        let row = |row: &ActualLrp| {
-            format!(
-                "{}:{}:{}",
-                row.presence,
-                text(&row.state),
-                text(&row.instance_guid)
-            )
-        };
-        slot.rows().map(row).collect::<Vec<_>>().join("+")
+        slot.rows()
+            .map(|row| {
+                format!(
+                    "{}:{}:{}",
+                    row.presence,
+                    text(&row.state),
+                    text(&row.instance_guid)
+                )
+            })
+            .collect::<Vec<_>>()
+            .join("+")
     }
     // Changes are published before a call is answered, so this marker follows all of them.
     server.service.events().publish(RecordChange::DesiredLrp {
@@ -383,101 +384,6 @@ async fn calls_that_do_not_fit_the_state_are_rejected(kind: Kind) {
     );
 }
 
-on_layouts_of_sqlite!(first_two_crashes_restart_at_once_and_the_third_waits);
-async fn first_two_crashes_restart_at_once_and_the_third_waits(kind: Kind) {
-    let server = with_two_unclaimed(kind).await;
-    let mut subscription = subscribe(&server);
-    for (count, state) in [(1, "UNCLAIMED"), (2, "UNCLAIMED"), (3, "CRASHED")] {
-        assert_eq!(call_error(&server, START, &start(0, "a")).await, None);
-        let running = images(&server).await.remove(0);
-        assert_eq!(call_error(&server, CRASH, &crash(0, "a")).await, None);
-        let crashed = images(&server).await.remove(0);
-        let mut expected = proto::ActualLrp {
-            state: state.into(),
-            actual_lrp_instance_key: Some(Default::default()),
-            actual_lrp_net_info: Some(Default::default()),
-            crash_count: count,
-            crash_reason: b"it crashed".to_vec(),
-            ..running
-        };
-        expected.modification_tag.as_mut().unwrap().index += 1;
-        assert_eq!(crashed, expected);
-    }
-    let expected = [
-        "0:UNCLAIMED: -> 0:RUNNING:a",
-        "0:RUNNING:a -> 0:UNCLAIMED: crash",
-        "0:UNCLAIMED: -> 0:RUNNING:a",
-        "0:RUNNING:a -> 0:UNCLAIMED: crash",
-        "0:UNCLAIMED: -> 0:RUNNING:a",
-        "0:RUNNING:a -> 0:CRASHED: crash",
-    ];
-    assert_eq!(published(&server, &mut subscription).await, expected);
-    assert_eq!(
-        call_error(&server, CRASH, &crash(0, "a")).await,
-        cannot(Type::ActualLrpCannotBeCrashed, "crash")
-    );
-    assert_eq!(
-        call_error(&server, START, &start(0, "a")).await,
-        cannot(Type::ActualLrpCannotBeStarted, "start")
-    );
-    // After a long enough run the crash count starts again at one.
-    assert_eq!(call_error(&server, START, &start(1, "b")).await, None);
-    server
-        .sql("UPDATE actual_lrps SET crash_count = 100 WHERE instance_index = 1")
-        .await;
-    server.clock.set(NOW_NS + SECOND + 300 * SECOND + 1);
-    assert_eq!(call_error(&server, CRASH, &crash(1, "b")).await, None);
-    assert_eq!(images(&server).await[1].crash_count, 1);
-}
-
-on_layouts_of_sqlite!(crash_of_an_undesired_instance_is_stored_and_answered_with_not_found);
-async fn crash_of_an_undesired_instance_is_stored_and_answered_with_not_found(kind: Kind) {
-    let server = Server::empty(kind).await;
-    call_error(&server, START, &start(0, "a")).await;
-    assert_eq!(
-        call_error(&server, CRASH, &crash(0, "a")).await,
-        not_found()
-    );
-    assert_eq!(rows(&server).await, ["0/0/UNCLAIMED//1"]);
-}
-
-on_layouts_of_sqlite!(crash_reason_is_stored_truncated_and_published_whole);
-async fn crash_reason_is_stored_truncated_and_published_whole(kind: Kind) {
-    let server = with_two_unclaimed(kind).await;
-    let long = "é".repeat(3000);
-    for (given, kept) in [
-        (&b"\xff\xfe"[..], "\u{fffd}\u{fffd}".to_owned()),
-        (long.as_bytes(), format!("{}(truncated)", "é".repeat(506))),
-    ] {
-        call_error(&server, START, &start(0, "a")).await;
-        let mut subscription = server.service.events().subscribe(Topic::Lrps).unwrap();
-        let request = proto::CrashActualLrpRequest {
-            error_message: given.to_vec(),
-            ..crash(0, "a")
-        };
-        assert_eq!(call_error(&server, CRASH, &request).await, None);
-        assert_eq!(
-            String::from_utf8(images(&server).await[0].crash_reason.clone()).unwrap(),
-            kept
-        );
-        let next = subscription.next().await.unwrap();
-        let RecordChange::Slot { after, .. } = &next.change else {
-            panic!("a slot changed")
-        };
-        assert_eq!(after.ordinary.as_ref().unwrap().crash_reason, given);
-    }
-    let request = proto::FailActualLrpRequest {
-        error_message: long.into(),
-        ..fail(1)
-    };
-    assert_eq!(call_error(&server, FAIL, &request).await, None);
-    assert!(
-        images(&server).await[1]
-            .placement_error
-            .ends_with(b"(truncated)")
-    );
-}
-
 on_layouts_of_sqlite!(removal_deletes_only_the_named_instance);
 async fn removal_deletes_only_the_named_instance(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
@@ -555,22 +461,6 @@ async fn suspect_container_keeps_its_row_until_another_runs(kind: Kind) {
     assert_eq!(rows(&server).await, ["0/0/RUNNING/new/1"]);
     let expected = ["0:UNCLAIMED:+1:RUNNING:old+2:RUNNING:lost -> 0:RUNNING:new"];
     assert_eq!(published(&server, &mut subscription).await, expected);
-}
-
-on_layouts_of_sqlite!(crash_of_a_suspect_container_deletes_its_row);
-async fn crash_of_a_suspect_container_deletes_its_row(kind: Kind) {
-    let server = with_two_unclaimed(kind).await;
-    call_error(&server, START, &start(0, "lost")).await;
-    server
-        .sql("UPDATE actual_lrps SET presence = 2 WHERE instance_index = 0")
-        .await;
-    let mut subscription = subscribe(&server);
-    assert_eq!(call_error(&server, CRASH, &crash(0, "lost")).await, None);
-    assert_eq!(rows(&server).await, ["1/0/UNCLAIMED//0"]);
-    assert_eq!(
-        published(&server, &mut subscription).await,
-        ["2:RUNNING:lost ->  crash"]
-    );
 }
 
 on_layouts_of_sqlite!(requests_are_validated_before_the_database_is_read);
@@ -680,7 +570,8 @@ async fn concurrent_claim_and_crash_are_serialized(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     call_error(&server, CLAIM, &claim(0, "a")).await;
     let mut subscription = subscribe(&server);
-    let (crash, claim) = (crash(0, "a"), claim(0, "b"));
+    let crash = crash(0, "a");
+    let claim = claim(0, "b");
     let (crashed, claimed) = tokio::join!(
         call_error(&server, CRASH, &crash),
         call_error(&server, CLAIM, &claim)

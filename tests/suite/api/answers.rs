@@ -121,10 +121,8 @@ fn elements(call: &str, answer: &[u8]) -> Vec<Vec<u8>> {
 async fn assert_as_recorded(lists: &[(&str, &str)], post: impl AsyncFn(&str, Vec<u8>) -> Vec<u8>) {
     for (call, path) in lists {
         let (request, expected) = fixture::expected(call);
-        let (found, expected) = (
-            elements(call, &post(path, request).await),
-            elements(call, &expected),
-        );
+        let found = elements(call, &post(path, request).await);
+        let expected = elements(call, &expected);
         assert!(!expected.is_empty(), "{call}");
         assert_eq!(found.len(), expected.len(), "{call}");
         for (found, expected) in found.iter().zip(&expected) {
@@ -138,17 +136,20 @@ async fn assert_as_recorded(lists: &[(&str, &str)], post: impl AsyncFn(&str, Vec
 /// Asserts that a host answers with every recorded list.
 pub(crate) async fn answers_as_diego_did(address: SocketAddr) {
     let client = crate::harness::http_client();
-    let post = async |path: &str, request: Vec<u8>| {
-        let response = client
-            .post(format!("http://{address}{path}"))
-            .body(request)
-            .send()
-            .await
-            .unwrap();
-        assert_eq!(response.status(), 200, "{path}");
-        response.bytes().await.unwrap().to_vec()
-    };
-    assert_as_recorded(&[&CURRENT[..], &DEPRECATED].concat(), post).await;
+    assert_as_recorded(
+        &[&CURRENT[..], &DEPRECATED].concat(),
+        async |path, request| {
+            let response = client
+                .post(format!("http://{address}{path}"))
+                .body(request)
+                .send()
+                .await
+                .unwrap();
+            assert_eq!(response.status(), 200, "{path}");
+            response.bytes().await.unwrap().to_vec()
+        },
+    )
+    .await;
 }
 
 async fn post(server: &Server, path: &str, request: Vec<u8>) -> Vec<u8> {

@@ -23,7 +23,8 @@ const INDICES: i32 = 2;
 async fn random_call(server: &Server, random: &mut fastrand::Rng) {
     let index = random.i32(0..INDICES);
     let name = ["a", "b", "c"][random.usize(0..3)];
-    let (actual_lrp_key, actual_lrp_instance_key) = (key(index), instance(name));
+    let actual_lrp_key = key(index);
+    let actual_lrp_instance_key = instance(name);
     match random.u32(0..12) {
         0 | 1 => drop(call_error(server, CLAIM, &claim(index, name)).await),
         2..=5 => drop(call_error(server, START, &start(index, name)).await),
@@ -72,7 +73,8 @@ async fn concurrent_calls_publish_one_consistent_history(kind: Kind) {
     let mut subscription = subscribe(&server);
     let mut known = slots(&server).await;
     let cells = (0..CELLS).map(|seed| {
-        let (server, mut random) = (&server, fastrand::Rng::with_seed(seed));
+        let server = &server;
+        let mut random = fastrand::Rng::with_seed(seed);
         async move {
             for _ in 0..CALLS {
                 random_call(server, &mut random).await;

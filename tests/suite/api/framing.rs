@@ -85,7 +85,7 @@ async fn unknown_paths_are_answered_with_404(kind: Kind) {
     }
 }
 
-/// Of a request that has only a name and a number, in bytes.
+/// Largest body of a request that has only a name and a number, in bytes.
 const LARGEST_BODY: usize = 256 << 10;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -146,7 +146,8 @@ async fn new_instances_are_requested_from_the_auctioneer(kind: Kind) {
             "VolumeDrivers": ["nfs", "nfs"], "RootFs": "preloaded:cflinuxfs4", "MemoryMB": 256, "DiskMB": 1024,
             "MaxPids": 100,
         }]);
-        let (method, path) = ("POST".to_owned(), "/v1/lrps".to_owned());
+        let method = "POST".to_owned();
+        let path = "/v1/lrps".to_owned();
         [ReceivedRequest {
             method,
             path,

@@ -14,7 +14,7 @@ use crate::harness::modules;
 use crate::harness::watch::Watch;
 
 const DESIRE: &str = "/v1/desired_lrp/desire.r2";
-/// Of clients that send at the same time.
+/// Number of clients that send at the same time.
 const CLIENTS: usize = 24;
 /// Bodies of 3 MiB for which there is memory while they are incomplete.
 const INCOMPLETE: usize = 10;

@@ -19,7 +19,7 @@ use crate::harness::watch::{Watch, children, run_within_memory};
 /// The version of a hostile migration.
 const VERSION: u64 = 1_795_000_070;
 
-/// What the program says of a component.
+/// The output of `bbs module inspect` for a component.
 async fn inspected(component: &[u8]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("bomb.wasm");
@@ -57,11 +57,9 @@ fn functions(
     results: usize,
     bodies: impl IntoIterator<Item = Function>,
 ) -> Vec<u8> {
-    let (mut types, mut declared, mut code) = (
-        TypeSection::new(),
-        FunctionSection::new(),
-        CodeSection::new(),
-    );
+    let mut types = TypeSection::new();
+    let mut declared = FunctionSection::new();
+    let mut code = CodeSection::new();
     types
         .ty()
         .function(vec![ValType::I32; parameters], vec![ValType::I32; results]);
@@ -199,8 +197,9 @@ async fn reload_that_costs_too_much_to_compile_leaves_no_work_behind() {
         &values_over_branches(4_000, 2_000),
         true,
     );
-    let reload = move || installation.run(&["module", "reload"]);
-    let output = tokio::task::spawn_blocking(reload).await.unwrap();
+    let output = tokio::task::spawn_blocking(move || installation.run(&["module", "reload"]))
+        .await
+        .unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(

@@ -57,7 +57,9 @@ fn assert_is_answered(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_connections_than_files_silence_no_port() {
-    let (health, metrics, debug) = (free_address(), free_address(), free_address());
+    let health = free_address();
+    let metrics = free_address();
+    let debug = free_address();
     let installation = Installation::new(&modules::modules(), Kind::Sqlite)
         .set("health_address", health.to_string())
         .set("metrics_address", metrics.to_string())

@@ -114,7 +114,8 @@ async fn key_of_another_storage_class_is_refused_by_name() {
         execute(&opened, statement).await;
         opened.close().await;
     };
-    let (check, up) = (&["migrate", "plan", "--check"][..], &["migrate", "up"][..]);
+    let check = &["migrate", "plan", "--check"][..];
+    let up = &["migrate", "up"][..];
     let down = &["migrate", "down", "--yes", "--to", "1698182853"][..];
     // Tables that a migration does not read by their keys keep it from nothing.
     for (table, column, commands) in [

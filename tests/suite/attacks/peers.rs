@@ -17,10 +17,10 @@ use crate::harness::{PATIENCE, pause, until};
 /// The host's `communication_timeout` where it has to end a call.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What sockets hold that the host does not read, and what it reads.
+/// Bytes that sockets hold without the host reading them, and those that it reads.
 const MOST_SENT: u64 = 32 << 20;
 
-/// What a receiver sends, again and again, after a beginning.
+/// An answer whose second part a receiver sends again and again.
 struct Answer {
     beginning: &'static str,
     repeated: &'static [u8],
@@ -41,7 +41,8 @@ impl EndlessReceiver {
             .await
             .expect("there are free ports");
         let url = format!("http://{}/", listener.local_addr().expect("it is bound"));
-        let (sent, closed) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let sent = Arc::<AtomicU64>::default();
+        let closed = Arc::<AtomicU64>::default();
         let receiver = Self {
             url,
             sent: Arc::clone(&sent),

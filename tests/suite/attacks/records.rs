@@ -92,10 +92,8 @@ async fn instances_whose_guids_the_database_treats_as_equal_migrate(kind: Kind) 
     for (index, guid) in (0..).zip(GUIDS) {
         begin(&host, guid, index).await;
     }
-    let (before, of_case_a) = (
-        instances(&host, ANY).await,
-        instances(&host, "CaseA").await.len(),
-    );
+    let before = instances(&host, ANY).await;
+    let of_case_a = instances(&host, "CaseA").await.len();
     assert_eq!(
         (before.len(), of_case_a),
         (
@@ -230,8 +228,11 @@ async fn lists(host: &Host) -> [Vec<String>; 4] {
         let answer: proto::DesiredLrPsResponse =
             host.call(path, &proto::DesiredLrPsRequest::default()).await;
         assert_eq!(answer.error, None, "{path}");
-        let text = |lrp: &proto::DesiredLrp| String::from_utf8(lrp.process_guid.clone()).unwrap();
-        let mut listed: Vec<_> = answer.desired_lrps.iter().map(text).collect();
+        let mut listed: Vec<_> = answer
+            .desired_lrps
+            .iter()
+            .map(|lrp| String::from_utf8(lrp.process_guid.clone()).unwrap())
+            .collect();
         listed.sort();
         guids.push(listed);
     }
@@ -370,10 +371,8 @@ async fn record_too_large_for_modules_is_left_out_alone() {
     stored.context.database.close().await;
 
     let watch = Watch::on(&host);
-    let (all, others) = (
-        ["a", "huge", "z"].map(str::to_owned).to_vec(),
-        ["a", "z"].map(str::to_owned).to_vec(),
-    );
+    let all = ["a", "huge", "z"].map(str::to_owned).to_vec();
+    let others = ["a", "z"].map(str::to_owned).to_vec();
     assert_eq!(
         lists(&host).await,
         [others, all.clone(), all.clone(), all.clone()]

@@ -11,7 +11,7 @@ use crate::harness::watch::run_within_memory;
 /// The bytes of an answer, if the client reads all of them.
 const ANSWER_BYTES: usize = 1 << 30;
 
-/// What a registry sends without end.
+/// The part of an answer that a registry sends without end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Endless {
     Manifest,

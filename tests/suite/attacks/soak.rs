@@ -194,10 +194,8 @@ async fn loaded(
         seed,
     };
     let mut load = Load::start(caller, model, &Aim::default(), settings);
-    let (before, wanted) = (
-        *calls.borrow(),
-        (time.as_secs_f64() * CALLS_PER_SECOND) as u64,
-    );
+    let before = *calls.borrow();
+    let wanted = (time.as_secs_f64() * CALLS_PER_SECOND) as u64;
     while load.made() < wanted {
         load.calls(1).await;
         calls.send_replace(before + load.made());

@@ -47,7 +47,8 @@ async fn subscribed(address: SocketAddr, verb_and_path: &str) -> TcpStream {
 /// Reads a stream and counts its events with this name, without parsing them.
 async fn count_events(connection: TcpStream, name: &str, received: watch::Sender<usize>) {
     let start = format!("event: {name}");
-    let (mut connection, mut line) = (BufReader::new(connection), Vec::new());
+    let mut connection = BufReader::new(connection);
+    let mut line = Vec::new();
     while connection
         .read_until(b'\n', &mut line)
         .await

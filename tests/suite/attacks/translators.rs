@@ -85,12 +85,10 @@ async fn large_records_of_an_old_version_do_not_delay_its_lists() {
             environment_variables: vec![variable],
             ..lrp(&format!("guid-{at}"))
         };
-        let (server, request) = (
-            Arc::clone(&server),
-            proto::DesireLrpRequest {
-                desired_lrp: Some(lrp),
-            },
-        );
+        let server = Arc::clone(&server);
+        let request = proto::DesireLrpRequest {
+            desired_lrp: Some(lrp),
+        };
         flood.spawn(async move {
             server
                 .post("/v1/desired_lrp/desire.r1", request.encode_to_vec())

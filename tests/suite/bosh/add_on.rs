@@ -106,7 +106,8 @@ fn release_of_a_new_module_brings_it_to_a_running_host_that_migrates_to_it() {
 
     let packages = tempfile::tempdir().unwrap();
     let installation = installation(packages.path());
-    let (mut host, before) = (installation.serve(), contents(&modules()));
+    let mut host = installation.serve();
+    let before = contents(&modules());
     let newest = installation.data_version();
 
     install(&release, NAME, packages.path());

@@ -171,8 +171,13 @@ async fn stop_without_a_drain_ends_in_time_and_does_not_go_back(kind: Kind) {
             "a folder of compiled modules is not used",
             "a compiled module is not used",
         ];
-        let is_failure = |line: &&String| failures.iter().any(|failure| line.contains(failure));
-        assert_eq!(again.output().iter().find(is_failure), None);
+        assert_eq!(
+            again
+                .output()
+                .iter()
+                .find(|line| failures.iter().any(|failure| line.contains(failure))),
+            None
+        );
         assert_eq!(compiled(&world), before);
         succeeded(&world.bpm_stop());
         assert_eq!(again.wait().code(), Some(0));
@@ -301,7 +306,8 @@ on_each_server!(stop_while_the_database_does_not_answer_releases_the_lock_before
 /// Goal: a host whose database does not answer leaves the lock to the next master before bpm kills
 /// it.
 async fn stop_while_the_database_does_not_answer_releases_the_lock_before_the_kill(kind: Kind) {
-    let (proxy, world) = (Proxy::to(kind.engine().address()), BpmWorld::new(kind));
+    let proxy = Proxy::to(kind.engine().address());
+    let world = BpmWorld::new(kind);
     let through = world.database.through(proxy.address()).properties();
     let (world, mut host) = deploy(world.set("sql", through), 0).await;
     proxy.stall();
@@ -343,7 +349,8 @@ async fn post_start_fails_if_another_process_has_the_port_of_the_api() {
         .expect("a free port");
     tokio::spawn(async { axum::serve(health, axum::Router::new().fallback(|| async {})).await });
     let api = world.address("listen_addr");
-    let (ip, port) = (api.ip().to_string(), api.port().to_string());
+    let ip = api.ip().to_string();
+    let port = api.port().to_string();
     let script = move || world.run("sh", &["-c", POST_START_BESIDE, "beside", &ip, &port]);
     let output = tokio::task::spawn_blocking(script)
         .await

@@ -54,7 +54,7 @@ fn loaded_folder_equals_the_saved_one() {
     );
 }
 
-/// The same command without a network.
+/// The command without a network.
 fn offline(command: &Command) -> Command {
     let mut offline = Command::new("unshare");
     offline
@@ -343,7 +343,8 @@ impl TestBundle {
 
     /// Changes the manifest; the index refers to the changed one.
     fn change_manifest(&mut self, change: impl FnOnce(&mut Value)) {
-        let (entry, mut manifest) = (self.manifest_entry(), self.manifest());
+        let entry = self.manifest_entry();
+        let mut manifest = self.manifest();
         change(&mut manifest);
         let bytes = serde_json::to_vec(&manifest).unwrap();
         let mut index = self.json("index.json");
@@ -443,12 +444,9 @@ fn bundle_with_other_blobs_than_its_manifest_is_refused() {
     );
     let twice = |bundle: &mut TestBundle| bundle.0.push(bundle.0[0].clone());
     assert_refused(&site, twice, &["is there twice"]);
-    let shorter = |bundle: &mut TestBundle| {
-        bundle.change_manifest(|manifest| manifest["layers"][5]["size"] = json!(7))
-    };
     assert_refused(
         &site,
-        shorter,
+        |bundle| bundle.change_manifest(|manifest| manifest["layers"][5]["size"] = json!(7)),
         &["was altered or cut short", "lists 7 bytes"],
     );
     for part in ["oci-layout", "index.json"] {
@@ -522,21 +520,25 @@ fn entries_that_are_no_files_of_a_layout_are_refused() {
 #[test]
 fn artifact_of_another_kind_or_version_is_refused() {
     let site = Site::new();
-    let other = |bundle: &mut TestBundle| {
-        bundle.change_manifest(|manifest| manifest["artifactType"] = json!("x/image"))
-    };
-    assert_refused(&site, other, &["\"x/image\"", "bbs module bundle save"]);
+    assert_refused(
+        &site,
+        |bundle| bundle.change_manifest(|manifest| manifest["artifactType"] = json!("x/image")),
+        &["\"x/image\"", "bbs module bundle save"],
+    );
     let layout = |bundle: &mut TestBundle| {
         bundle.entry("oci-layout").bytes = b"{\"imageLayoutVersion\":\"2.0.0\"}".to_vec()
     };
     assert_refused(&site, layout, &["oci-layout", "is of version \"2.0.0\""]);
-    let two = |bundle: &mut TestBundle| {
-        let mut index = bundle.json("index.json");
-        let first = index["manifests"][0].clone();
-        index["manifests"].as_array_mut().unwrap().push(first);
-        bundle.entry("index.json").bytes = serde_json::to_vec(&index).unwrap();
-    };
-    assert_refused(&site, two, &["index.json", "lists 2 artifacts"]);
+    assert_refused(
+        &site,
+        |bundle| {
+            let mut index = bundle.json("index.json");
+            let first = index["manifests"][0].clone();
+            index["manifests"].as_array_mut().unwrap().push(first);
+            bundle.entry("index.json").bytes = serde_json::to_vec(&index).unwrap();
+        },
+        &["index.json", "lists 2 artifacts"],
+    );
 }
 
 #[test]
@@ -552,77 +554,80 @@ fn file_names_that_no_folder_of_modules_has_are_refused() {
         "catalog.toml/",
         "Catalog.toml",
     ] {
-        let rename = |bundle: &mut TestBundle| {
-            bundle.change_manifest(|m| m["layers"][5]["annotations"][TITLE] = json!(name))
-        };
         assert_refused(
             &site,
-            rename,
+            |bundle| bundle.change_manifest(|m| m["layers"][5]["annotations"][TITLE] = json!(name)),
             &[&format!("{name:?}"), "no file of a folder of modules"],
         );
     }
-    let unnamed = |bundle: &mut TestBundle| {
-        bundle.change_manifest(|m| {
-            drop(
-                m["layers"][5]
-                    .as_object_mut()
-                    .unwrap()
-                    .remove("annotations"),
-            )
-        })
-    };
-    assert_refused(&site, unnamed, &["a layer without a file name"]);
-    let twice = |bundle: &mut TestBundle| {
-        bundle.change_manifest(|m| {
-            m["layers"][5]["annotations"] = m["layers"][4]["annotations"].clone()
-        })
-    };
-    assert_refused(&site, twice, &["two layers for"]);
+    assert_refused(
+        &site,
+        |bundle| {
+            bundle.change_manifest(|m| {
+                drop(
+                    m["layers"][5]
+                        .as_object_mut()
+                        .unwrap()
+                        .remove("annotations"),
+                )
+            })
+        },
+        &["a layer without a file name"],
+    );
+    assert_refused(
+        &site,
+        |bundle| {
+            bundle.change_manifest(|m| {
+                m["layers"][5]["annotations"] = m["layers"][4]["annotations"].clone()
+            })
+        },
+        &["two layers for"],
+    );
     for digest in ["sha256:../../_catalog", "sha512:00", "", &"0".repeat(64)] {
-        let other = |bundle: &mut TestBundle| {
-            bundle.change_manifest(|m| m["layers"][5]["digest"] = json!(digest))
-        };
         assert_refused(
             &site,
-            other,
+            |bundle| bundle.change_manifest(|m| m["layers"][5]["digest"] = json!(digest)),
             &[&format!("{digest:?}, which is no sha256 digest")],
         );
     }
-    let large = |bundle: &mut TestBundle| {
-        bundle.change_manifest(|m| m["layers"][5]["size"] = json!(5 << 20))
-    };
-    assert_refused(&site, large, &["is larger than"]);
+    assert_refused(
+        &site,
+        |bundle| bundle.change_manifest(|m| m["layers"][5]["size"] = json!(5 << 20)),
+        &["is larger than"],
+    );
 }
 
 #[test]
 fn modules_that_are_not_those_of_the_catalog_are_refused() {
     let site = Site::new();
-    let unlisted = |catalog: String| catalog.rsplit_once("[[module]]").unwrap().0.to_owned();
     assert_refused(
         &site,
-        |bundle| bundle.change_catalog(unlisted),
+        |bundle| {
+            bundle.change_catalog(|catalog| catalog.rsplit_once("[[module]]").unwrap().0.to_owned())
+        },
         &["which its catalog does not list"],
     );
-    let other = |catalog: String| {
-        let (before, after) = catalog.split_once("sha256 = \"").unwrap();
-        format!("{before}sha256 = \"{}{}", "0".repeat(64), &after[64..])
-    };
     assert_refused(
         &site,
-        |bundle| bundle.change_catalog(other),
+        |bundle| {
+            bundle.change_catalog(|catalog| {
+                let (before, after) = catalog.split_once("sha256 = \"").unwrap();
+                format!("{before}sha256 = \"{}{}", "0".repeat(64), &after[64..])
+            })
+        },
         &["with another sha256", &"0".repeat(64)],
     );
-    let no_module = |bundle: &mut TestBundle| {
-        let layer = bundle.manifest()["layers"][5].clone();
-        bundle
-            .0
-            .retain(|entry| entry.name != blob(layer["digest"].as_str().unwrap()));
-        bundle
-            .change_manifest(|manifest| drop(manifest["layers"].as_array_mut().unwrap().remove(5)));
-    };
     assert_refused(
         &site,
-        no_module,
+        |bundle| {
+            let layer = bundle.manifest()["layers"][5].clone();
+            bundle
+                .0
+                .retain(|entry| entry.name != blob(layer["digest"].as_str().unwrap()));
+            bundle.change_manifest(|manifest| {
+                drop(manifest["layers"].as_array_mut().unwrap().remove(5))
+            });
+        },
         &["its catalog lists", "which the artifact does not have"],
     );
     assert_refused(
@@ -631,16 +636,18 @@ fn modules_that_are_not_those_of_the_catalog_are_refused() {
         &["catalog.toml is not a catalog"],
     );
     // Not quoted, so that no bundle controls the terminal or fills the log.
-    let hostile = |_| format!("\u{1b}[31m{}", "x".repeat(5000));
     assert_refused(
         &site,
-        |bundle| bundle.change_catalog(hostile),
+        |bundle| bundle.change_catalog(|_| format!("\u{1b}[31m{}", "x".repeat(5000))),
         &["catalog.toml is not a catalog (line 1: "],
     );
-    let renamed = |bundle: &mut TestBundle| {
-        bundle.change_manifest(|manifest| {
-            manifest["layers"][0]["annotations"][TITLE] = json!("catalog.toml.minisig")
-        });
-    };
-    assert_refused(&site, renamed, &["it has no catalog.toml"]);
+    assert_refused(
+        &site,
+        |bundle| {
+            bundle.change_manifest(|manifest| {
+                manifest["layers"][0]["annotations"][TITLE] = json!("catalog.toml.minisig")
+            });
+        },
+        &["it has no catalog.toml"],
+    );
 }

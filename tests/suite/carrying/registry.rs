@@ -21,7 +21,8 @@ fn pushed(site: &Site, registry: &Registry) -> (String, String) {
 
 #[test]
 fn pushed_folder_is_pulled_by_tag_and_by_digest() {
-    let (site, registry) = (Site::new(), Registry::start());
+    let site = Site::new();
+    let registry = Registry::start();
     let (reference, digest) = pushed(&site, &registry);
     let repository = reference.strip_suffix(":1.0").unwrap();
     let saved = site.succeed("bundle save modules modules.tar");
@@ -53,7 +54,8 @@ fn pushed_folder_is_pulled_by_tag_and_by_digest() {
 
 #[test]
 fn digest_pins_the_artifact_after_its_tag_has_moved() {
-    let (site, registry) = (Site::new(), Registry::start());
+    let site = Site::new();
+    let registry = Registry::start();
     let (reference, digest) = pushed(&site, &registry);
     std::fs::write(
         site.path("modules/catalog.toml.minisig"),
@@ -73,7 +75,8 @@ fn digest_pins_the_artifact_after_its_tag_has_moved() {
 
 #[test]
 fn artifact_that_the_registry_does_not_have_is_an_error() {
-    let (site, registry) = (Site::new(), Registry::start());
+    let site = Site::new();
+    let registry = Registry::start();
     let (reference, _) = pushed(&site, &registry);
     let pinned = format!("{reference}@sha256:{}", "0".repeat(64));
     let other_tag = reference.replace(":1.0", ":2.0");
@@ -98,7 +101,8 @@ fn registry_that_cannot_be_reached_is_an_error() {
 
 #[test]
 fn account_is_read_from_the_environment() {
-    let (site, registry) = (Site::new(), Registry::start());
+    let site = Site::new();
+    let registry = Registry::start();
     let (reference, _) = pushed(&site, &registry);
     let pull = || site.command(&format!("pull {reference} {OPTIONS}"));
     let words = ["denies access to diego/modules", "BBS_REGISTRY_USERNAME"];
@@ -131,7 +135,8 @@ fn account_is_read_from_the_environment() {
 
 #[test]
 fn certificate_of_the_registry_is_verified() {
-    let (site, registry) = (Site::new(), Registry::start_with_tls());
+    let site = Site::new();
+    let registry = Registry::start_with_tls();
     let reference = format!("oci://{}/diego/modules:1.0", registry.address());
     site.refused(
         &format!("push modules {reference}"),
@@ -160,7 +165,8 @@ fn certificate_of_the_registry_is_verified() {
 
 #[test]
 fn content_that_the_registry_has_altered_is_refused() {
-    let (site, registry) = (Site::new(), Registry::start());
+    let site = Site::new();
+    let registry = Registry::start();
     let (reference, digest) = pushed(&site, &registry);
     let manifest: serde_json::Value =
         serde_json::from_slice(&std::fs::read(registry.blob(&digest)).unwrap()).unwrap();

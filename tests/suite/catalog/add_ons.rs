@@ -64,7 +64,8 @@ fn catalogs_are_merged_along_the_versions_that_they_follow() {
         "0.9-to-0.10.wasm",
         "serves = \"0.9\"\nonto = \"0.10\"",
     );
-    let (host, add_on) = (host(), add_on());
+    let host = host();
+    let add_on = add_on();
     for folders in [[&host, &add_on, &translator], [&translator, &add_on, &host]] {
         let catalog = merge(&folders).unwrap_or_else(|error| panic!("{}", chain(&error)));
         let versions: Vec<_> = catalog
@@ -105,10 +106,8 @@ fn two_modules_of_one_version_are_refused_with_both_names() {
         ],
     );
     let serves = "serves = \"0.9\"\nonto = \"0.10\"";
-    let (one, other) = (
-        listed("one.wasm", serves),
-        Folder::new().with("chatty-translator", "two.wasm", serves),
-    );
+    let one = listed("one.wasm", serves);
+    let other = Folder::new().with("chatty-translator", "two.wasm", serves);
     refused(
         &[&host(), &one, &other],
         &[(1, "one.wasm"), (2, "two.wasm")],
@@ -211,10 +210,8 @@ fn commands_for_an_add_on_name_the_migrations_above_it() {
         );
         String::from_utf8(output.stdout).unwrap()
     };
-    let (source, base) = (
-        workspace().join(SORTED_TAGS_SOURCE).display().to_string(),
-        modules().display().to_string(),
-    );
+    let source = workspace().join(SORTED_TAGS_SOURCE).display().to_string();
+    let base = modules().display().to_string();
     let built = run(&["build", &source, "--into", "add-on", "--base", &base]);
     let check = [
         "check",

@@ -31,13 +31,15 @@ fn checked(folder: &Path, only: &[&str]) -> Vec<(String, usize)> {
         String::from_utf8_lossy(&output.stderr)
     );
     let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
-    let finding = |finding: &Value| {
-        (
-            finding["file"].as_str().unwrap().to_owned(),
-            finding["trials"].as_array().unwrap().len(),
-        )
-    };
-    findings.iter().map(finding).collect()
+    findings
+        .iter()
+        .map(|finding| {
+            (
+                finding["file"].as_str().unwrap().to_owned(),
+                finding["trials"].as_array().unwrap().len(),
+            )
+        })
+        .collect()
 }
 
 #[test]

@@ -161,10 +161,8 @@ async fn changes_are_requests_of_diegos_api() {
     let folder = tempfile::tempdir().unwrap();
     // As `cfdot desired-lrp` printed it.
     let shown = json::to_value(&desired_lrps()[0]);
-    let (lrp, task) = (
-        folder.path().join("lrp.json"),
-        folder.path().join("task.json"),
-    );
+    let lrp = folder.path().join("lrp.json");
+    let task = folder.path().join("task.json");
     std::fs::write(&lrp, shown.to_string()).unwrap();
     let tasks = models::TasksResponse::decode(&expected("tasks_list.r3").1[..])
         .unwrap()

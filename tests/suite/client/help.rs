@@ -30,7 +30,8 @@ fn shown_file(arguments: &[&str]) -> String {
 fn files_in_the_help_can_be_used_as_they_stand() {
     let installation = Installation::new(&modules(), Kind::Sqlite);
     let host = installation.serve();
-    let (url, folder) = (host.url(""), tempfile::tempdir().unwrap());
+    let url = host.url("");
+    let folder = tempfile::tempdir().unwrap();
     let written = |name: &str, arguments: &[&str]| {
         let path = folder.path().join(name);
         std::fs::write(&path, shown_file(arguments)).unwrap();

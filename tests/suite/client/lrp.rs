@@ -31,14 +31,17 @@ fn text(path: &Path) -> &str {
 
 /// The lines of a table without its heads, each as its columns.
 fn rows(table: &str) -> Vec<Vec<String>> {
-    let columns = |line: &str| {
-        line.split("  ")
-            .map(str::trim)
-            .filter(|text| !text.is_empty())
-            .map(str::to_owned)
-            .collect()
-    };
-    table.lines().skip(1).map(columns).collect()
+    table
+        .lines()
+        .skip(1)
+        .map(|line| {
+            line.split("  ")
+                .map(str::trim)
+                .filter(|text| !text.is_empty())
+                .map(str::to_owned)
+                .collect()
+        })
+        .collect()
 }
 
 #[test]
@@ -46,18 +49,32 @@ fn lrp_is_created_scaled_updated_halted_cancelled_rolled_back_and_removed() {
     let folder = tempfile::tempdir().unwrap();
     let mut host = dev(folder.path(), 3);
     let url = host.url("");
-    assert!(succeed(&url, &["lrp", "list"]).contains("`bbs lrp desire --help`"));
-    let desired = succeed(&url, &["lrp", "desire", text(&example("hello.yaml"))]);
+    create_and_scale(&url, &mut host);
+    update_to_the_end(&url);
+    update_until_it_halts(&url);
+    cancel_and_roll_back(&url);
+    assert_eq!(
+        json(&url, &["lrp", "remove", "hello", "--yes"]),
+        json!({ "process_guid": "hello" })
+    );
+    host.wait_for_line(|line| line.ends_with("instance 0 of hello stopped"));
+    assert_eq!(json(&url, &["lrp", "list"]), json!([]));
+}
+
+/// Desires the LRP `hello`, and scales it to three instances.
+fn create_and_scale(url: &str, host: &mut Host) {
+    assert!(succeed(url, &["lrp", "list"]).contains("`bbs lrp desire --help`"));
+    let desired = succeed(url, &["lrp", "desire", text(&example("hello.yaml"))]);
     assert_eq!(
         desired,
         "hello is desired with 1 instance; `bbs lrp show hello` shows it\n"
     );
     assert_eq!(
-        json(&url, &["lrp", "scale", "hello", "3"]),
+        json(url, &["lrp", "scale", "hello", "3"]),
         json!({ "process_guid": "hello", "instances": 3 })
     );
     host.wait_for_line(|line| line.ends_with("instance 2 of hello runs"));
-    let list = rows(&succeed(&url, &["lrp", "list", "--domain", "dev"]));
+    let list = rows(&succeed(url, &["lrp", "list", "--domain", "dev"]));
     assert_eq!(
         list,
         [[
@@ -69,8 +86,8 @@ fn lrp_is_created_scaled_updated_halted_cancelled_rolled_back_and_removed() {
             "preloaded:cflinuxfs4"
         ]]
     );
-    assert_eq!(json(&url, &["lrp", "list", "--domain", "other"]), json!([]));
-    let shown = succeed(&url, &["lrp", "show", "hello"]);
+    assert_eq!(json(url, &["lrp", "list", "--domain", "other"]), json!([]));
+    let shown = succeed(url, &["lrp", "show", "hello"]);
     for part in [
         "Instances    3 desired, 3 run\n",
         "Definition   version-1\n",
@@ -79,26 +96,29 @@ fn lrp_is_created_scaled_updated_halted_cancelled_rolled_back_and_removed() {
     ] {
         assert!(shown.contains(part), "{part:?} is not in {shown}");
     }
-    let lrp = json(&url, &["lrp", "show", "hello"]);
+    let lrp = json(url, &["lrp", "show", "hello"]);
     assert_eq!(
         (&lrp["definition_id"], &lrp["instances"]),
         (&json!("version-1"), &json!(3))
     );
-    let instances = json(&url, &["lrp", "instances", "hello", "--cell", "dev-cell-1"]);
+    let instances = json(url, &["lrp", "instances", "hello", "--cell", "dev-cell-1"]);
     assert_eq!(
         (&instances[0]["cell_id"], &instances[0]["state"]),
         (&json!("dev-cell-1"), &json!("RUNNING"))
     );
+}
 
+/// Updates it to a definition whose instances run.
+fn update_to_the_end(url: &str) {
     let begun = succeed(
-        &url,
+        url,
         &["lrp", "update", "hello", text(&example("version-2.yaml"))],
     );
     assert_eq!(
         begun,
         "the update of hello to the definition version-2 has begun; `bbs lrp watch hello` shows it\n"
     );
-    let watched = succeed(&url, &["lrp", "watch", "hello"]);
+    let watched = succeed(url, &["lrp", "watch", "hello"]);
     assert!(
         watched.starts_with("hello: to the definition version-2: "),
         "{watched}"
@@ -118,17 +138,20 @@ fn lrp_is_created_scaled_updated_halted_cancelled_rolled_back_and_removed() {
             "{index}: {watched}"
         );
     }
-    let status = succeed(&url, &["lrp", "status", "hello"]);
+    let status = succeed(url, &["lrp", "status", "hello"]);
     assert_eq!(
         status,
         "Definition  version-2\nUpdate      none is under way\nInstances   3 of 3 run it\n"
     );
+}
 
+/// Updates it to a definition whose instances crash.
+fn update_until_it_halts(url: &str) {
     succeed(
-        &url,
+        url,
         &["lrp", "update", "hello", text(&example("version-3.yaml"))],
     );
-    let halted = command(&url, &["lrp", "watch", "hello"]).output().unwrap();
+    let halted = command(url, &["lrp", "watch", "hello"]).output().unwrap();
     assert_eq!(halted.status.code(), Some(1));
     let error = errors(&halted);
     assert!(
@@ -139,7 +162,7 @@ fn lrp_is_created_scaled_updated_halted_cancelled_rolled_back_and_removed() {
         error.contains("exit status 1") && error.contains("`bbs lrp cancel hello`"),
         "{error}"
     );
-    let status = json(&url, &["lrp", "status", "hello"]);
+    let status = json(url, &["lrp", "status", "hello"]);
     assert_eq!(
         (
             &status["running_previous"],
@@ -147,9 +170,9 @@ fn lrp_is_created_scaled_updated_halted_cancelled_rolled_back_and_removed() {
         ),
         (&json!(3), &json!("version-2"))
     );
-    assert!(succeed(&url, &["lrp", "status", "hello"]).contains("\nHalted      since "));
+    assert!(succeed(url, &["lrp", "status", "hello"]).contains("\nHalted      since "));
     let refused = command(
-        &url,
+        url,
         &["lrp", "update", "hello", text(&example("version-2.yaml"))],
     )
     .output()
@@ -159,23 +182,26 @@ fn lrp_is_created_scaled_updated_halted_cancelled_rolled_back_and_removed() {
         "{}",
         errors(&refused)
     );
+}
 
-    let cancelled = succeed(&url, &["lrp", "cancel", "hello"]);
+/// Cancels that update, and rolls back to the first definition.
+fn cancel_and_roll_back(url: &str) {
+    let cancelled = succeed(url, &["lrp", "cancel", "hello"]);
     assert!(
         cancelled.contains("the definition version-2"),
         "{cancelled}"
     );
     assert!(
-        succeed(&url, &["lrp", "watch", "hello"])
+        succeed(url, &["lrp", "watch", "hello"])
             .contains("all 3 instances run the definition version-2\n")
     );
-    let definitions = rows(&succeed(&url, &["lrp", "definitions", "hello"]));
+    let definitions = rows(&succeed(url, &["lrp", "definitions", "hello"]));
     let ids: Vec<_> = definitions.iter().map(|row| (&*row[0], &*row[1])).collect();
     assert!(
         ids.contains(&("version-2", "current")) && ids.contains(&("version-1", "archived")),
         "{ids:?}"
     );
-    let archived = json(&url, &["lrp", "definitions", "hello"]);
+    let archived = json(url, &["lrp", "definitions", "hello"]);
     let of_first = archived
         .as_array()
         .unwrap()
@@ -185,18 +211,11 @@ fn lrp_is_created_scaled_updated_halted_cancelled_rolled_back_and_removed() {
         of_first.unwrap()["definition"]["action"]["run"]["path"],
         "/bin/true"
     );
-    succeed(&url, &["lrp", "rollback", "hello", "version-1"]);
+    succeed(url, &["lrp", "rollback", "hello", "version-1"]);
     assert!(
-        succeed(&url, &["lrp", "watch", "hello"])
+        succeed(url, &["lrp", "watch", "hello"])
             .contains("all 3 instances run the definition version-1\n")
     );
-
-    assert_eq!(
-        json(&url, &["lrp", "remove", "hello", "--yes"]),
-        json!({ "process_guid": "hello" })
-    );
-    host.wait_for_line(|line| line.ends_with("instance 0 of hello stopped"));
-    assert_eq!(json(&url, &["lrp", "list"]), json!([]));
 }
 
 /// Goal: a program can follow an update.

@@ -20,7 +20,8 @@ fn fail(url: &str, arguments: &[&str], code: i32) -> String {
 fn mistakes_are_answered_with_what_to_do() {
     let installation = Installation::new(&modules(), Kind::Sqlite);
     let host = installation.serve();
-    let (url, folder) = (host.url(""), tempfile::tempdir().unwrap());
+    let url = host.url("");
+    let folder = tempfile::tempdir().unwrap();
     let written = |name: &str, text: &str| {
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();

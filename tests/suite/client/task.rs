@@ -13,7 +13,8 @@ const TASK: &str = "task_guid: hello\ndomain: dev\nrootfs: preloaded:cflinuxfs4\
 fn task_is_created_cancelled_and_deleted() {
     let installation = Installation::new(&modules(), Kind::Sqlite);
     let host = installation.serve();
-    let (url, folder) = (host.url(""), tempfile::tempdir().unwrap());
+    let url = host.url("");
+    let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("task.yaml");
     std::fs::write(&file, TASK).unwrap();
     let file = file.to_str().unwrap();

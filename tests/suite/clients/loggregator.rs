@@ -18,10 +18,8 @@ struct Installed {
 
 impl Installed {
     fn new() -> Self {
-        let (folder, authority) = (
-            tempfile::tempdir().unwrap(),
-            Authority::new("Loggregator's"),
-        );
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new("Loggregator's");
         let installed = Self { folder, authority };
         installed.write(&installed.authority);
         installed
@@ -68,15 +66,16 @@ impl Installed {
 }
 
 fn points(name: &str, count: usize) -> Vec<Point> {
-    let point = |value| Point {
-        name: name.to_owned(),
-        quantity: Quantity::Gauge {
-            value: value as f64,
-            unit: "Metric",
-        },
-        cell_id: None,
-    };
-    (0..count).map(point).collect()
+    (0..count)
+        .map(|value| Point {
+            name: name.to_owned(),
+            quantity: Quantity::Gauge {
+                value: value as f64,
+                unit: "Metric",
+            },
+            cell_id: None,
+        })
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

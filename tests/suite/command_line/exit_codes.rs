@@ -26,8 +26,9 @@ fn table_of_the_documents_is_that_of_the_program() {
         .split_once("Exit codes:\n")
         .unwrap_or_else(|| panic!("no table in {help}"));
     let in_program = table.split_whitespace().collect::<Vec<_>>().join(" ");
-    let readme = std::fs::read_to_string(workspace().join("host/README.md")).expect("the document");
-    let (_, section) = readme
+    let guide =
+        std::fs::read_to_string(workspace().join("host/OPERATING.md")).expect("the document");
+    let (_, section) = guide
         .split_once("\n## Exit codes\n")
         .expect("the document has a section");
     let row = Regex::new(r"(?m)^\| (\d+) \| (.+) \|$").unwrap();

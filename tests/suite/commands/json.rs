@@ -120,7 +120,8 @@ async fn migrations_and_rotations_have_their_results_as_json() {
 #[test]
 fn commands_of_modules_have_their_results_as_json() {
     let work = tempfile::tempdir().unwrap();
-    let (folder, host) = (work.path(), modules());
+    let folder = work.path();
+    let host = modules();
     let newest = "1795000010-lrp-definitions.wasm";
     std::fs::create_dir(folder.join("copy")).unwrap();
     for file in std::fs::read_dir(&host)
@@ -174,7 +175,8 @@ fn commands_of_modules_have_their_results_as_json() {
 #[test]
 fn modules_are_built_and_verified_with_results_as_json() {
     let work = tempfile::tempdir().unwrap();
-    let (folder, base) = (work.path(), modules().display().to_string());
+    let folder = work.path();
+    let base = modules().display().to_string();
     let source = |name: &str| {
         workspace()
             .join("sdk/examples")
@@ -182,7 +184,8 @@ fn modules_are_built_and_verified_with_results_as_json() {
             .display()
             .to_string()
     };
-    let (add_on, other) = (source("add-colour"), source("api-0-8"));
+    let add_on = source("add-colour");
+    let other = source("api-0-8");
     let built = in_folder(
         folder,
         &[
@@ -196,7 +199,8 @@ fn modules_are_built_and_verified_with_results_as_json() {
     let [module] = &built["modules"].as_array().unwrap()[..] else {
         panic!("{built}")
     };
-    let (file, sha256) = (&module["file"], &module["sha256"]);
+    let file = &module["file"];
+    let sha256 = &module["sha256"];
     assert!(
         folder.join("built").join(file.as_str().unwrap()).is_file(),
         "{built}"
@@ -265,7 +269,8 @@ fn modules_are_signed_with_the_result_as_json() {
 
 #[test]
 fn modules_are_pushed_and_pulled_with_results_as_json() {
-    let (work, registry) = (tempfile::tempdir().unwrap(), Registry::start());
+    let work = tempfile::tempdir().unwrap();
+    let registry = Registry::start();
     let folder = work.path();
     copy_folder(&modules(), &folder.join("modules"));
     let reference = format!("oci://{}/diego/modules:1.0", registry.address());
@@ -294,7 +299,6 @@ fn modules_are_pushed_and_pulled_with_results_as_json() {
 async fn unit_is_replayed_with_the_result_as_json() {
     let damaged = Damaged::at(Kind::Sqlite, &[150]).await;
     damaged.refused(&["migrate", "up"]);
-    let file = damaged.replay_file().display().to_string();
     let failed = json!({
         "unit": damaged.units[0],
         "version": 1_795_000_200_u64,
@@ -309,7 +313,7 @@ async fn unit_is_replayed_with_the_result_as_json() {
         .display()
         .to_string();
     for module in [&[][..], &["--module", &same]] {
-        let replay = [&["module", "replay", &file], module].concat();
+        let replay = [&["module", "replay", &*damaged.units[0]], module].concat();
         assert_eq!(
             of(&damaged.installation, &replay),
             (failed.clone(), Some(1))

@@ -50,10 +50,9 @@ fn changes(installation: &Installation, arguments: &[&str]) -> Vec<Value> {
 }
 
 fn statements(changes: &[Value]) -> Vec<String> {
-    let of_change = |change: &Value| change["statements"].as_array().unwrap().clone();
     changes
         .iter()
-        .flat_map(of_change)
+        .flat_map(|change| change["statements"].as_array().unwrap().clone())
         .map(|statement| statement.as_str().unwrap().to_owned())
         .collect()
 }

@@ -178,7 +178,8 @@ impl ContainerRef {
     }
 
     fn key(&self) -> Option<proto::ActualLrpKey> {
-        let (process_guid, domain) = (self.guid.clone().into(), self.domain.clone().into());
+        let process_guid = self.guid.clone().into();
+        let domain = self.domain.clone().into();
         Some(proto::ActualLrpKey {
             process_guid,
             index: self.index,
@@ -187,7 +188,8 @@ impl ContainerRef {
     }
 
     fn instance_key(&self) -> Option<proto::ActualLrpInstanceKey> {
-        let (instance_guid, cell_id) = (self.instance.clone().into(), self.cell.clone().into());
+        let instance_guid = self.instance.clone().into();
+        let cell_id = self.cell.clone().into();
         Some(proto::ActualLrpInstanceKey {
             instance_guid,
             cell_id,
@@ -371,9 +373,12 @@ impl InstanceCall {
         test: &ConsistencyTest,
         container: &ContainerRef,
     ) -> Option<Type> {
-        let (path, errors) = (self.path(), self.errors());
-        let (actual_lrp_key, actual_lrp_instance_key) = (container.key(), container.instance_key());
-        let (process_guid, index) = (container.guid.clone().into(), container.index);
+        let path = self.path();
+        let errors = self.errors();
+        let actual_lrp_key = container.key();
+        let actual_lrp_instance_key = container.instance_key();
+        let process_guid = container.guid.clone().into();
+        let index = container.index;
         let error_message = b"why".to_vec();
         match self {
             Self::Claim => {
@@ -483,7 +488,8 @@ impl TaskCall {
             Self::Complete => {
                 let (failed, failure_reason) =
                     (cell == CELLS[0], if cell == CELLS[0] { "why" } else { "" });
-                let (failure_reason, result) = (failure_reason.into(), b"result".to_vec());
+                let failure_reason = failure_reason.into();
+                let result = b"result".to_vec();
                 let request = proto::CompleteTaskRequest {
                     task_guid,
                     cell_id,

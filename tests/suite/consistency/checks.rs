@@ -79,11 +79,14 @@ impl RecordHistory {
 }
 
 fn one_of_each_presence(rows: &Snapshot) {
-    let place = |row: &proto::ActualLrp| {
-        let key = row.actual_lrp_key.clone().expect("every row has a key");
-        (key.process_guid, key.index, row.presence)
-    };
-    let mut places: Vec<_> = rows.actual.iter().map(place).collect();
+    let mut places: Vec<_> = rows
+        .actual
+        .iter()
+        .map(|row| {
+            let key = row.actual_lrp_key.clone().expect("every row has a key");
+            (key.process_guid, key.index, row.presence)
+        })
+        .collect();
     places.sort();
     let all = places.len();
     places.dedup();

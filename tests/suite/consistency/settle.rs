@@ -66,7 +66,8 @@ async fn place(test: &mut ConsistencyTest, run: usize, asked: &[ReceivedRequest]
             let text = |name: &str| start[name].as_str().expect("text").to_owned();
             for index in start["indices"].as_array().expect("indices") {
                 let index = i32::try_from(index.as_i64().expect("a number")).expect("an index");
-                let (guid, domain) = (text("process_guid"), text("domain"));
+                let guid = text("process_guid");
+                let domain = text("domain");
                 let instance = format!("run-{run}-{guid}-{index}");
                 let container = ContainerRef {
                     guid,

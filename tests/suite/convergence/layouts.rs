@@ -125,7 +125,8 @@ async fn container_becomes_suspect_when_its_cell_leaves_and_ordinary_when_it_ret
         None
     );
     start(&server, 1, "b").await;
-    let (a, b) = (cell("a"), cell("b"));
+    let a = cell("a");
+    let b = cell("b");
     let mut subscription = subscribe(&server);
     assert_converged(&converge(&server, &[&a, &b], &mut subscription).await);
 

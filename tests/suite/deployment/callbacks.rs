@@ -44,7 +44,8 @@ async fn callbacks_unfinished_at_termination_are_posted_by_the_next_host(kind: K
     let host = deployment.serve().await;
     receiver.reply_next(&[StubReply::Never]);
     for guid in GUIDS {
-        let (task_guid, cell_id) = (guid.as_bytes().to_vec(), b"cell".to_vec());
+        let task_guid = guid.as_bytes().to_vec();
+        let cell_id = b"cell".to_vec();
         let completion_callback_url = format!("{}/{guid}", receiver.url()).into();
         let task_definition = Some(proto::TaskDefinition {
             completion_callback_url,

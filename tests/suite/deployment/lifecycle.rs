@@ -108,7 +108,8 @@ async fn second_signal_ends_the_host_without_waiting_for_requests() {
 
 /// A deployment whose database can be stalled.
 fn through_a_proxy(kind: Kind) -> (Proxy, Deployment) {
-    let (proxy, deployment) = (Proxy::to(kind.engine().address()), Deployment::new(kind));
+    let proxy = Proxy::to(kind.engine().address());
+    let deployment = Deployment::new(kind);
     let through = deployment.database.through(proxy.address()).configuration();
     (
         proxy,

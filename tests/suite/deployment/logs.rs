@@ -89,13 +89,15 @@ async fn each_run_of_convergence_begins_and_ends_once_in_the_log() {
     let lines = lines(host).await;
     let session = "bbs.executing-convergence.";
     let lines_of = |part: &str| -> Vec<&Value> {
-        let is_of = |line: &&Value| {
-            line["message"]
-                .as_str()
-                .unwrap()
-                .starts_with(&format!("{session}{part}-"))
-        };
-        lines.iter().filter(is_of).collect()
+        lines
+            .iter()
+            .filter(|line| {
+                line["message"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with(&format!("{session}{part}-"))
+            })
+            .collect()
     };
     for part in ["converge-lrps", "converge-tasks"] {
         for (at, line) in lines_of(part).iter().enumerate() {
@@ -208,7 +210,8 @@ async fn access_log_names_the_client_of_each_request() {
 async fn log_level_can_be_changed_while_the_host_runs() {
     let deployment = Deployment::new(Kind::Sqlite).without("access_log_path");
     let host = deployment.serve().await;
-    let (client, plain) = (deployment.client(), reqwest::Client::new());
+    let client = deployment.client();
+    let plain = reqwest::Client::new();
     let debug = |path: &str| plain.put(format!("http://{}{path}", deployment.debug));
     assert!(ping(&client, host.address).await.unwrap());
     for (level, status) in [("nonsense", 200), ("DEBUG", 200)] {

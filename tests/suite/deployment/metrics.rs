@@ -40,21 +40,23 @@ fn table() -> Vec<MetricRow> {
         lines.next(),
         Some("name\tkind\tunit\twhen\ttags\tprometheus")
     );
-    let row = |line: &'static str| {
-        let [name, kind, unit, when, tags, prometheus] = line.split('\t').collect::<Vec<_>>()[..]
-        else {
-            panic!("not a row: {line}")
-        };
-        MetricRow {
-            name,
-            kind,
-            unit,
-            when,
-            tags,
-            prometheus,
-        }
-    };
-    lines.map(row).collect()
+    lines
+        .map(|line| {
+            let [name, kind, unit, when, tags, prometheus] =
+                line.split('\t').collect::<Vec<_>>()[..]
+            else {
+                panic!("not a row: {line}")
+            };
+            MetricRow {
+                name,
+                kind,
+                unit,
+                when,
+                tags,
+                prometheus,
+            }
+        })
+        .collect()
 }
 
 /// A deployment that sends all metrics to this agent at short intervals.
@@ -104,7 +106,8 @@ async fn create_records(deployment: &Deployment, host: &Host) {
         None
     );
     for guid in ["task-1", "task-2"] {
-        let (task_guid, domain) = (guid.into(), b"cf-apps".to_vec());
+        let task_guid = guid.into();
+        let domain = b"cf-apps".to_vec();
         let request = proto::DesireTaskRequest {
             task_definition: Some(definition()),
             task_guid,
@@ -180,11 +183,14 @@ async fn last_value(agent: &Loggregator, name: &str, wanted: f64) {
 }
 
 fn added(agent: &Loggregator, name: &str) -> u64 {
-    let of = |envelope: &Envelope| match &envelope.message {
-        Some(EnvelopeMessage::Counter(counter)) => counter.delta,
-        other => panic!("{name} is no counter but {other:?}"),
-    };
-    agent.envelopes_of(name).iter().map(of).sum()
+    agent
+        .envelopes_of(name)
+        .iter()
+        .map(|envelope| match &envelope.message {
+            Some(EnvelopeMessage::Counter(counter)) => counter.delta,
+            other => panic!("{name} is no counter but {other:?}"),
+        })
+        .sum()
 }
 
 on_each_database!(every_metric_of_diego_is_sent_under_its_name);

@@ -179,11 +179,11 @@ async fn certificates_for_the_auctioneer_are_reloaded() {
     let (deployment, folder) = deployment(keys, &good);
     let deployment = deployment.set("auctioneer_address", auctioneer.url());
     let (host, mut client) = serve(&deployment).await;
-    let call = async || {
+    assert_reloaded(host, &folder, &good, async || {
         client.desire("").await;
         !auctioneer.take_requests().is_empty()
-    };
-    assert_reloaded(host, &folder, &good, call).await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,14 +198,14 @@ async fn certificates_for_reps_are_reloaded() {
         &json!({ "cell_id": "cell-a", "rep_url": rep.url() }).to_string(),
     );
     let (host, mut client) = serve(&deployment).await;
-    let call = async || {
+    assert_reloaded(host, &folder, &good, async || {
         let task_guid = client.start("").await;
         client
             .task_call("tasks/cancel", &proto::TaskGuidRequest { task_guid })
             .await;
         !rep.take_requests().is_empty()
-    };
-    assert_reloaded(host, &folder, &good, call).await;
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,14 +218,14 @@ async fn certificates_for_locket_are_reloaded() {
     ];
     let (deployment, folder) = deployment(keys, &good);
     let (host, client) = serve(&deployment).await;
-    let call = async || {
+    assert_reloaded(host, &folder, &good, async || {
         client
             .post::<proto::CellsResponse>("cells/list.r1", &())
             .await
             .error
             .is_none()
-    };
-    assert_reloaded(host, &folder, &good, call).await;
+    })
+    .await;
     assert!(
         deployment.locket.holder().is_some(),
         "the lock has a separate connection"

@@ -42,12 +42,15 @@ async fn events_of_each_task_follow_the_order_of_its_changes(kind: Kind) {
     const GUIDS: [&[u8]; 3] = [b"a", b"b", b"c"];
     let server = Server::empty(kind).await;
     let listener = EventStream::open(server.url(TASKS), "").await;
-    let writer = |seed: u64| {
-        let (server, mut random) = (&server, fastrand::Rng::with_seed(seed));
+    join_all((0..6).map(|seed| {
+        let server = &server;
+        let mut random = fastrand::Rng::with_seed(seed);
         async move {
             for _ in 0..40 {
                 let task_guid = GUIDS[random.usize(..GUIDS.len())].to_vec();
-                let (domain, cell_id, guid) = (b"d".to_vec(), b"cell".to_vec(), task_guid.clone());
+                let domain = b"d".to_vec();
+                let cell_id = b"cell".to_vec();
+                let guid = task_guid.clone();
                 let (rejection_reason, task_definition) =
                     (b"why".to_vec(), Some(crate::tasks::definition()));
                 let by_guid = proto::TaskGuidRequest { task_guid: guid };
@@ -81,8 +84,8 @@ async fn events_of_each_task_follow_the_order_of_its_changes(kind: Kind) {
                 };
             }
         }
-    };
-    join_all((0..6).map(writer)).await;
+    }))
+    .await;
     server.gate.end_streams();
     let events = listener.rest().await;
     assert!(events.len() > 20, "{} events", events.len());
@@ -173,10 +176,8 @@ fn route(endpoints: &mut Endpoints, event: &ReceivedEvent) {
         ),
         "actual_lrp_instance_changed" => {
             let mut changed: proto::ActualLrpInstanceChangedEvent = event.message();
-            let (before, after) = (
-                changed.before.take().unwrap(),
-                changed.after.take().unwrap(),
-            );
+            let before = changed.before.take().unwrap();
+            let after = changed.after.take().unwrap();
             (
                 Some(ObservedInstance::info(&changed, before)),
                 Some(ObservedInstance::info(&changed, after)),
@@ -203,7 +204,8 @@ async fn random_call(server: &Server, random: &mut fastrand::Rng) {
         index,
         domain: b"domain".to_vec(),
     });
-    let (instance_guid, cell_id) = (format!("{container}{index}").into_bytes(), container.into());
+    let instance_guid = format!("{container}{index}").into_bytes();
+    let cell_id = container.into();
     let actual_lrp_instance_key = Some(proto::ActualLrpInstanceKey {
         instance_guid,
         cell_id,
@@ -258,15 +260,16 @@ async fn routing_table_built_from_events_equals_the_running_containers(kind: Kin
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     let listener = EventStream::open(server.url(INSTANCES), "").await;
-    let writer = |seed: u64| {
-        let (server, mut random) = (&server, fastrand::Rng::with_seed(seed));
+    join_all((0..4).map(|seed| {
+        let server = &server;
+        let mut random = fastrand::Rng::with_seed(seed);
         async move {
             for _ in 0..50 {
                 random_call(server, &mut random).await;
             }
         }
-    };
-    join_all((0..4).map(writer)).await;
+    }))
+    .await;
     server.gate.end_streams();
     let events = listener.rest().await;
     assert!(events.len() > 20, "{} events", events.len());

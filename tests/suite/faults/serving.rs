@@ -44,7 +44,7 @@ impl Serving {
         serving
     }
 
-    /// The same with another character set of its tables, and no session from before.
+    /// The host restarted with another character set of its tables, and no session from before.
     async fn restarted_with(self, characters: &str) -> Self {
         assert!(self.host.terminate().success());
         let database = self.database.open().await;
@@ -172,7 +172,8 @@ async fn characters_that_a_schema_cannot_hold_keep_no_record_from_its_next_state
             "{characters}"
         );
 
-        let (task_guid, cell_id) = (b"task".to_vec(), b"cell".to_vec());
+        let task_guid = b"task".to_vec();
+        let cell_id = b"cell".to_vec();
         serving
             .succeed("/v1/tasks/desire.r2", &desire_request("task"))
             .await;

@@ -82,7 +82,9 @@ fn each_property_of_a_table_changes_its_fingerprint() {
         table
     }));
     // A type, a default and an encryption that the first column does not have.
-    let (plain, integer, sealed) = (other("guid"), other("created_at"), other("task_definition"));
+    let plain = other("guid");
+    let integer = other("created_at");
+    let sealed = other("task_definition");
     for (kind, default, sealing) in [
         (integer.kind, plain.default.clone(), plain.sealing),
         (plain.kind, integer.default.clone(), plain.sealing),

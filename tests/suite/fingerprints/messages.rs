@@ -87,7 +87,8 @@ struct Reachable {
 
 /// The messages, those in their fields, and so on.
 fn reachable(roots: Vec<MessageDescriptor>, below: u32) -> Reachable {
-    let (mut found, mut seen) = (Reachable::default(), BTreeSet::new());
+    let mut found = Reachable::default();
+    let mut seen = BTreeSet::new();
     let mut open = roots;
     while let Some(message) = open.pop() {
         if !seen.insert(message.full_name().to_owned()) {

@@ -26,14 +26,14 @@ const AT_THE_MARK: [&str; 2] = [AFTER_MARK, AFTER_MARK_RECORDED];
 async fn store() -> (Etcd, String) {
     let etcd = Etcd::start().await;
     stores::write(&etcd, StoreLayout::Milliseconds).await;
-    let task = |number: u32| {
+    etcd.put_all((0..TASKS).map(|number| {
         let guid = format!("many-{number:05}");
         (
             format!("/v1/task/{guid}"),
             encoded(&stores::task(&guid, 1, StoreLayout::Milliseconds)),
         )
-    };
-    etcd.put_all((0..TASKS).map(task)).await;
+    }))
+    .await;
     let version = etcd.get("/version").await.expect("it was written");
     (etcd, version)
 }

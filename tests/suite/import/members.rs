@@ -198,7 +198,8 @@ fn answering(answers: Vec<Vec<u8>>) -> SocketAddr {
         let last = answers.last().cloned().unwrap_or_default();
         let mut answers = answers.into_iter();
         for mut stream in listener.incoming().map_while(Result::ok) {
-            let (mut request, mut byte) = (Vec::new(), [0]);
+            let mut request = Vec::new();
+            let mut byte = [0];
             while !request.ends_with(b"\r\n\r\n")
                 && stream.read(&mut byte).is_ok_and(|read| read > 0)
             {
@@ -264,17 +265,14 @@ async fn answer_that_is_cut_off_changes_nothing() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn answers_that_etcd_does_not_give_are_refused() {
-    let whole = store(&[("/v1/domain/a", "")]);
+/// Answers of a member, and a part of the error that refuses them.
+type RefusedAnswers = (Vec<Vec<u8>>, &'static str);
+
+fn answers_with_an_error() -> Vec<RefusedAnswers> {
     let error = |code: u64, message: &str| {
         json!({ "errorCode": code, "message": message, "cause": "", "index": 7 }).to_string()
     };
-    let other = ETCD.replace("c1", "c2");
-    let node = |node: Value| {
-        json!({ "action": "get", "node": { "dir": true, "nodes": [node] } }).to_string()
-    };
-    for (answers, expected) in [
+    vec![
         (
             vec![answer(
                 "404 Not Found",
@@ -311,6 +309,16 @@ async fn answers_that_etcd_does_not_give_are_refused() {
             vec![answer("502 Bad Gateway", "", "<html>")],
             "answers with the status 502",
         ),
+    ]
+}
+
+fn malformed_answers() -> Vec<RefusedAnswers> {
+    let whole = store(&[("/v1/domain/a", "")]);
+    let other = ETCD.replace("c1", "c2");
+    let node = |node: Value| {
+        json!({ "action": "get", "node": { "dir": true, "nodes": [node] } }).to_string()
+    };
+    vec![
         (
             vec![answer("200 OK", "X-Etcd-Cluster-Id: c1\r\n", &whole)],
             "no header X-Etcd-Index",
@@ -368,7 +376,15 @@ async fn answers_that_etcd_does_not_give_are_refused() {
             )],
             "the expiration of /a is no time",
         ),
-    ] {
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_that_etcd_does_not_give_are_refused() {
+    for (answers, expected) in answers_with_an_error()
+        .into_iter()
+        .chain(malformed_answers())
+    {
         let installation = at(answering(answers));
         let text = fail(&installation, &["import", "etcd"]);
         assert!(text.contains(expected), "{expected}: {text}");

@@ -1,5 +1,5 @@
-//! What is refused, by which message, and that nothing is changed then: neither in the store nor in
-//! the database.
+//! Refused imports and their messages. Nothing is changed then: neither in the store nor in the
+//! database.
 
 use std::process::{Child, Stdio};
 

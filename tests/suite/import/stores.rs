@@ -202,7 +202,8 @@ pub fn run_info(guid: &str, layout: StoreLayout) -> DesiredLrpRunInfo {
 
 /// A whole desired LRP of the first layouts.
 pub fn whole(guid: &str, layout: StoreLayout) -> proto::DesiredLrp {
-    let (info, run) = (scheduling(guid), run_info(guid, layout));
+    let info = scheduling(guid);
+    let run = run_info(guid, layout);
     let resource = info.desired_lrp_resource.expect("it has one");
     proto::DesiredLrp {
         process_guid: guid.into(),
@@ -338,14 +339,10 @@ fn json_lrp(guid: &str) -> serde_json::Value {
 
 fn json_instance(lrp: &ActualLrp) -> serde_json::Value {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
-    let (key, instance) = (
-        lrp.actual_lrp_key.clone().expect("a key"),
-        lrp.actual_lrp_instance_key.clone(),
-    );
-    let (instance, net) = (
-        instance.unwrap_or_default(),
-        lrp.actual_lrp_net_info.clone().unwrap_or_default(),
-    );
+    let key = lrp.actual_lrp_key.clone().expect("a key");
+    let instance = lrp.actual_lrp_instance_key.clone();
+    let instance = instance.unwrap_or_default();
+    let net = lrp.actual_lrp_net_info.clone().unwrap_or_default();
     let ports = net
         .ports
         .iter()
@@ -386,7 +383,8 @@ pub fn deployment(layout: StoreLayout) -> Vec<Written> {
         ));
     }
     for guid in ["web", "worker"] {
-        let (info, run) = (scheduling(guid), run_info(guid, layout));
+        let info = scheduling(guid);
+        let run = run_info(guid, layout);
         match layout {
             StoreLayout::Receptor | StoreLayout::Json => {
                 leaves.push((format!("/v1/desired/{guid}"), json_lrp(guid).to_string()));

@@ -13,14 +13,15 @@ fn vectors() -> Vec<(String, Option<u64>, String)> {
     let lines = include_str!("../../vectors/etcd.tsv").lines().skip(1);
     let fields = lines.map(|line| line.split('\t').collect::<Vec<_>>());
     let records = fields.filter(|fields| fields[1] != "/version");
-    let vector = |fields: Vec<&str>| {
-        (
-            fields[1].to_owned(),
-            fields[2].parse().ok(),
-            serde_json::from_str(fields[3]).expect("a text"),
-        )
-    };
-    records.map(vector).collect()
+    records
+        .map(|fields| {
+            (
+                fields[1].to_owned(),
+                fields[2].parse().ok(),
+                serde_json::from_str(fields[3]).expect("a text"),
+            )
+        })
+        .collect()
 }
 
 async fn store(version: i64) -> Etcd {

@@ -29,10 +29,8 @@ fn expected() -> Listed {
     };
     let instance = |guid, index, state, cell| {
         let lrp = stores::instance(guid, index, state, cell);
-        let (key, net_info) = (
-            lrp.actual_lrp_instance_key.clone(),
-            lrp.actual_lrp_net_info.clone(),
-        );
+        let key = lrp.actual_lrp_instance_key.clone();
+        let net_info = lrp.actual_lrp_net_info.clone();
         proto::ActualLrp {
             // Always there, as in Diego's answers.
             actual_lrp_instance_key: Some(key.unwrap_or_default()),

@@ -28,7 +28,6 @@ async fn residue_is_resealed_and_restored_with_the_new_key_alone(kind: Kind) {
             OLDEST,
             &stored.layout(OLDEST),
             &bbs::testing::migrate::own_tables(),
-            None,
         )
         .await
         .unwrap(),

@@ -1,4 +1,4 @@
-//! The same tests with Locket's lock, which Diego's BBS uses too.
+//! The tests of the lock with Locket's lock, which Diego's BBS uses too.
 
 use serde_json::Value;
 
@@ -27,11 +27,10 @@ async fn end(host: Host) -> String {
 
 on_each_database!(one_host_holds_the_lock_and_releases_it_at_termination);
 async fn one_host_holds_the_lock_and_releases_it_at_termination(kind: Kind) {
-    let (locket, database) = (Locket::start(), TestDatabase::new(kind));
-    let (one, other) = (
-        under(&locket, host(&database, "one")),
-        under(&locket, host(&database, "other")),
-    );
+    let locket = Locket::start();
+    let database = TestDatabase::new(kind);
+    let one = under(&locket, host(&database, "one"));
+    let other = under(&locket, host(&database, "other"));
     let master = tokio::task::spawn_blocking(move || one.serve())
         .await
         .unwrap();
@@ -63,7 +62,8 @@ async fn one_host_holds_the_lock_and_releases_it_at_termination(kind: Kind) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_lost_to_another_owner_or_not_renewed_ends_the_host() {
-    let (locket, database) = (Locket::start(), TestDatabase::new(Kind::Sqlite));
+    let locket = Locket::start();
+    let database = TestDatabase::new(Kind::Sqlite);
     let serve = || {
         let installation = under(&locket, host(&database, "one"));
         tokio::task::spawn_blocking(move || installation.serve())
@@ -89,7 +89,8 @@ async fn lock_lost_to_another_owner_or_not_renewed_ends_the_host() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn locket_connection_errors_name_their_cause() {
-    let (locket, database) = (Locket::start(), TestDatabase::new(Kind::Sqlite));
+    let locket = Locket::start();
+    let database = TestDatabase::new(Kind::Sqlite);
     let path = |name: &str| Value::from(certificate(name).display().to_string());
     for (changes, wanted) in [
         (

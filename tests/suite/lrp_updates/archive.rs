@@ -19,16 +19,19 @@ async fn definitions(server: &Server) -> Vec<(String, i32, bool)> {
         .await
         .message();
     assert_eq!(answer.error, None);
-    let part = |archived: proto::ArchivedLrpDefinition| {
-        let definition = archived.definition.unwrap_or_default();
-        assert!(archived.created_at >= NOW_NS, "{definition:?}");
-        (
-            text(&definition.definition_id),
-            definition.memory_mb,
-            archived.last_active_at == 0,
-        )
-    };
-    answer.definitions.into_iter().map(part).collect()
+    answer
+        .definitions
+        .into_iter()
+        .map(|archived| {
+            let definition = archived.definition.unwrap_or_default();
+            assert!(archived.created_at >= NOW_NS, "{definition:?}");
+            (
+                text(&definition.definition_id),
+                definition.memory_mb,
+                archived.last_active_at == 0,
+            )
+        })
+        .collect()
 }
 
 /// Updates an LRP without instances, so that each update ends at once.

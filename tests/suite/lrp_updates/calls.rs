@@ -302,18 +302,20 @@ async fn scheduling_infos_have_both_definitions_during_an_update(kind: Kind) {
     settle(&server).await;
     let root = "/v1.2/desired_lrp_scheduling_infos";
     let parts = |infos: Vec<proto::DesiredLrpSchedulingInfo>| {
-        let mine = |info: &proto::DesiredLrpSchedulingInfo| {
-            info.desired_lrp_key
-                .as_ref()
-                .is_some_and(|key| key.process_guid == b"guid")
-        };
-        let part = |info: proto::DesiredLrpSchedulingInfo| {
-            (
-                text(&info.definition_id),
-                info.desired_lrp_resource.unwrap_or_default().memory_mb,
-            )
-        };
-        infos.into_iter().filter(mine).map(part).collect::<Vec<_>>()
+        infos
+            .into_iter()
+            .filter(|info| {
+                info.desired_lrp_key
+                    .as_ref()
+                    .is_some_and(|key| key.process_guid == b"guid")
+            })
+            .map(|info| {
+                (
+                    text(&info.definition_id),
+                    info.desired_lrp_resource.unwrap_or_default().memory_mb,
+                )
+            })
+            .collect::<Vec<_>>()
     };
     let everything = proto::DesiredLrPsRequest::default();
     let both = [("version-2".to_owned(), 128), ("version-1".to_owned(), 64)];
@@ -343,7 +345,8 @@ async fn scheduling_infos_have_both_definitions_during_an_update(kind: Kind) {
         .message();
     assert_eq!(parts(newer.desired_lrp_scheduling_infos), both);
     // Clients of Diego see the current one, without its id.
-    let (root, current) = ("/v1/desired_lrp_scheduling_infos", [(String::new(), 128)]);
+    let root = "/v1/desired_lrp_scheduling_infos";
+    let current = [(String::new(), 128)];
     let older: proto::DesiredLrpSchedulingInfosResponse = server
         .call(&format!("{root}/list"), &everything)
         .await

@@ -136,7 +136,8 @@ async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
     while status_of(&host).await.waiting == 0 {
         crate::harness::pause().await;
     }
-    let (before, known) = (status_of(&host).await, desired(&host).await);
+    let before = status_of(&host).await;
+    let known = desired(&host).await;
     let definitions = definitions_of(&host).await;
     let ids: Vec<_> = definitions
         .iter()

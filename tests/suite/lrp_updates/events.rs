@@ -171,10 +171,8 @@ async fn subscriber_learns_of_the_new_instance_before_the_old_one_is_removed(kin
                         .unwrap_or_default()
                         .instance_guid,
                 );
-                let (before, after) = (
-                    changed.before.unwrap_or_default(),
-                    changed.after.unwrap_or_default(),
-                );
+                let before = changed.before.unwrap_or_default();
+                let after = changed.after.unwrap_or_default();
                 assert_eq!(
                     before.desired_lrp_definition_id,
                     after.desired_lrp_definition_id

@@ -1,15 +1,11 @@
-//! The instances during an update: replaced one after the other, halted, reverted.
+//! The instances during an update: replaced one after the other.
 
 use bbs::testing::domain::convergence;
-use bbs_model::lrp_update::MaxInFlight;
 
 use super::*;
-use crate::api::actual_lrps::{CRASH, FAIL, REMOVE, crash, fail, instance, key, remove};
+use crate::api::actual_lrps::{REMOVE, instance, key, remove};
 use crate::harness::layouts::on_each_layout;
 use crate::harness::neighbours::Neighbours;
-use crate::harness::server::NOW_NS;
-
-const SECOND: i64 = 1_000_000_000;
 
 on_each_layout!(old_container_runs_until_the_new_one_is_routable);
 async fn old_container_runs_until_the_new_one_is_routable(kind: Kind) {
@@ -224,13 +220,15 @@ async fn container_of_a_removed_lrp_is_one_of_the_next(kind: Kind) {
         rows(&server).await,
         ["0/0 RUNNING old-0 ", "1/0 RUNNING old-1 "]
     );
-    let unnamed = |lrp: proto::ActualLrp| proto::ActualLrp {
-        desired_lrp_definition_id: Vec::new(),
-        ..lrp
-    };
     assert_eq!(
         images(&server).await,
-        before.into_iter().map(unnamed).collect::<Vec<_>>()
+        before
+            .into_iter()
+            .map(|lrp| proto::ActualLrp {
+                desired_lrp_definition_id: Vec::new(),
+                ..lrp
+            })
+            .collect::<Vec<_>>()
     );
     assert_eq!(call_error(&server, CRASH, &crash(1, "old-1")).await, None);
     assert_eq!(
@@ -242,290 +240,6 @@ async fn container_of_a_removed_lrp_is_one_of_the_next(kind: Kind) {
         rows(&server).await,
         ["0/0 RUNNING old-0 version-2", "1/0 UNCLAIMED  version-3"]
     );
-}
-
-on_each_layout!(crashing_instance_halts_the_update_until_it_runs);
-async fn crashing_instance_halts_the_update_until_it_runs(kind: Kind) {
-    let server = running(kind, 2).await;
-    update_to(&server, "version-2").await;
-    let replaced = [
-        "0/0 UNCLAIMED  version-2",
-        "0/1 RUNNING old-0 version-1",
-        "1/0 RUNNING old-1 version-1",
-    ];
-    for _ in 0..3 {
-        until_rows(&server, &replaced).await;
-        claim_new(&server, 0, "new-0").await;
-        assert_eq!(call_error(&server, CRASH, &crash(0, "new-0")).await, None);
-    }
-    until_rows(
-        &server,
-        &[
-            "0/0 CRASHED  version-2",
-            "0/1 RUNNING old-0 version-1",
-            "1/0 RUNNING old-1 version-1",
-        ],
-    )
-    .await;
-    let halted = status(&server).await;
-    assert_eq!(
-        (halted.failing, halted.running_previous, halted.waiting),
-        (1, 2, 0)
-    );
-    assert_eq!(
-        (&halted.halt_reason[..], halted.halted_at, halted.started_at),
-        (&b"it crashed"[..], NOW_NS, NOW_NS)
-    );
-    server.clock.set(NOW_NS + 31 * SECOND);
-    convergence::run(&server.service).await.unwrap();
-    until_rows(&server, &replaced).await;
-    start_new(&server, 0, "new-0").await;
-    settle(&server).await;
-    // It may crash again at once, so the old container stays, and the other instance is not
-    // replaced.
-    assert_eq!(
-        rows(&server).await[1..],
-        ["0/1 RUNNING old-0 version-1", "1/0 RUNNING old-1 version-1"]
-    );
-    server.clock.set(NOW_NS + 340 * SECOND);
-    convergence::run(&server.service).await.unwrap();
-    until_rows(
-        &server,
-        &[
-            "0/0 RUNNING new-0 version-2",
-            "1/0 UNCLAIMED  version-2",
-            "1/1 RUNNING old-1 version-1",
-        ],
-    )
-    .await;
-    start_new(&server, 1, "new-1").await;
-    until_done(&server).await;
-}
-
-on_each_layout!(instance_that_does_not_become_routable_halts_the_update_until_it_does);
-async fn instance_that_does_not_become_routable_halts_the_update_until_it_does(kind: Kind) {
-    let server = running(kind, 2).await;
-    update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &[
-            "0/0 UNCLAIMED  version-2",
-            "0/1 RUNNING old-0 version-1",
-            "1/0 RUNNING old-1 version-1",
-        ],
-    )
-    .await;
-    start_new_unroutable(&server, 0, "new-0").await;
-    server.clock.set(NOW_NS + 179 * SECOND);
-    let waiting = status(&server).await;
-    assert_eq!((waiting.failing, &waiting.halt_reason[..]), (0, &b""[..]));
-    server.clock.set(NOW_NS + 180 * SECOND);
-    let halted = status(&server).await;
-    let reason = &b"the instance runs and is not routable"[..];
-    assert_eq!((halted.failing, &halted.halt_reason[..]), (1, reason));
-    assert_eq!(call_error(&server, START, &start(0, "new-0")).await, None);
-    until_rows(
-        &server,
-        &[
-            "0/0 RUNNING new-0 version-2",
-            "1/0 UNCLAIMED  version-2",
-            "1/1 RUNNING old-1 version-1",
-        ],
-    )
-    .await;
-    assert_eq!(status(&server).await.failing, 0);
-}
-
-on_each_layout!(instance_without_a_cell_halts_the_update_until_one_takes_it);
-async fn instance_without_a_cell_halts_the_update_until_one_takes_it(kind: Kind) {
-    let pace = Pace {
-        max_in_flight: MaxInFlight::Instances(2),
-        ..Pace::default()
-    };
-    let server = running_at(kind, pace, 3).await;
-    update_to(&server, "version-2").await;
-    settle(&server).await;
-    assert_eq!(call_error(&server, FAIL, &fail(0)).await, None);
-    start_new(&server, 1, "new-1").await;
-    settle(&server).await;
-    let status_now = status(&server).await;
-    assert_eq!(
-        (status_now.failing, &status_now.halt_reason[..]),
-        (1, &b"no room"[..])
-    );
-    let halted = [
-        "0/0 UNCLAIMED  version-2",
-        "0/1 RUNNING old-0 version-1",
-        "1/0 RUNNING new-1 version-2",
-        "2/0 RUNNING old-2 version-1",
-    ];
-    until_rows(&server, &halted).await;
-    start_new(&server, 0, "new-0").await;
-    until_rows(
-        &server,
-        &[
-            "0/0 RUNNING new-0 version-2",
-            "1/0 RUNNING new-1 version-2",
-            "2/0 UNCLAIMED  version-2",
-            "2/1 RUNNING old-2 version-1",
-        ],
-    )
-    .await;
-    assert_eq!(status(&server).await.halt_reason, b"");
-}
-
-on_each_layout!(cancellation_reverts_the_instances_that_were_replaced);
-async fn cancellation_reverts_the_instances_that_were_replaced(kind: Kind) {
-    let server = running(kind, 3).await;
-    update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &[
-            "0/0 UNCLAIMED  version-2",
-            "0/1 RUNNING old-0 version-1",
-            "1/0 RUNNING old-1 version-1",
-            "2/0 RUNNING old-2 version-1",
-        ],
-    )
-    .await;
-    start_new(&server, 0, "new-0").await;
-    until_rows(
-        &server,
-        &[
-            "0/0 RUNNING new-0 version-2",
-            "1/0 UNCLAIMED  version-2",
-            "1/1 RUNNING old-1 version-1",
-            "2/0 RUNNING old-2 version-1",
-        ],
-    )
-    .await;
-    claim_new(&server, 1, "new-1").await;
-    assert_eq!(cancel(&server).await, None);
-    let status_now = status(&server).await;
-    assert_eq!(
-        (text(&status_now.definition_id), status_now.cancelled),
-        ("version-1".into(), true)
-    );
-    // One was replaced and goes back the same way; one keeps its old container; one was not
-    // touched.
-    until_rows(
-        &server,
-        &[
-            "0/0 UNCLAIMED  version-1",
-            "0/1 RUNNING new-0 version-2",
-            "1/0 RUNNING old-1 version-1",
-            "2/0 RUNNING old-2 version-1",
-        ],
-    )
-    .await;
-    // The heartbeat of a container that was given up is refused, so that its cell stops it.
-    assert_eq!(
-        call_error(&server, START, &start(1, "new-1"))
-            .await
-            .unwrap()
-            .0,
-        Type::ActualLrpCannotBeStarted
-    );
-    start_new(&server, 0, "back-0").await;
-    until_rows(
-        &server,
-        &[
-            "0/0 RUNNING back-0 version-1",
-            "1/0 RUNNING old-1 version-1",
-            "2/0 RUNNING old-2 version-1",
-        ],
-    )
-    .await;
-    until_done(&server).await;
-    assert_eq!(cancel(&server).await, Some(Type::NoUpdateInProgress));
-    assert_eq!(
-        roll_back(&server, "version-2").await,
-        None,
-        "the cancelled definition is archived"
-    );
-    until_rows(
-        &server,
-        &[
-            "0/0 UNCLAIMED  version-2",
-            "0/1 RUNNING back-0 version-1",
-            "1/0 RUNNING old-1 version-1",
-            "2/0 RUNNING old-2 version-1",
-        ],
-    )
-    .await;
-}
-
-on_each_layout!(cancellation_ends_although_the_previous_definition_fails);
-async fn cancellation_ends_although_the_previous_definition_fails(kind: Kind) {
-    let server = running(kind, 2).await;
-    for (index, name) in [(0, "old-0"), (1, "old-1")] {
-        crash_three_times(&server, index, name).await;
-    }
-    update_to(&server, "version-2").await;
-    start_new(&server, 0, "new-0").await;
-    start_new_unroutable(&server, 1, "new-1").await;
-    assert_eq!(cancel(&server).await, None);
-    // The container without traffic is stopped at once; the other one is replaced.
-    until_rows(
-        &server,
-        &[
-            "0/0 UNCLAIMED  version-1",
-            "0/1 RUNNING new-0 version-2",
-            "1/0 UNCLAIMED  version-1",
-        ],
-    )
-    .await;
-    for name in ["back-1", "back-2", "back-3"] {
-        crash_new(&server, 0, name).await;
-    }
-    settle(&server).await;
-    let halted = [
-        "0/0 CRASHED  version-1",
-        "0/1 RUNNING new-0 version-2",
-        "1/0 UNCLAIMED  version-1",
-    ];
-    assert_eq!(rows(&server).await, halted);
-    assert_eq!(
-        update(&server, to(definition("version-3"))).await,
-        Some(Type::UpdateInProgress)
-    );
-    assert_eq!(
-        roll_back(&server, "version-0").await,
-        Some(Type::UpdateInProgress)
-    );
-    // Either the cancelled update is resumed, or the last container of its definition goes.
-    assert_eq!(roll_back(&server, "version-2").await, None);
-    assert!(!status(&server).await.cancelled);
-    until_rows(
-        &server,
-        &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-2"],
-    )
-    .await;
-    assert_eq!(cancel(&server).await, None);
-    until_rows(
-        &server,
-        &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-1"],
-    )
-    .await;
-    assert_eq!(call_error(&server, CRASH, &crash(0, "new-0")).await, None);
-    until_done(&server).await;
-    assert_eq!(update(&server, to(definition("version-3"))).await, None);
-}
-
-on_each_layout!(update_of_crashed_instances_may_be_cancelled_and_corrected);
-async fn update_of_crashed_instances_may_be_cancelled_and_corrected(kind: Kind) {
-    let server = running(kind, 1).await;
-    crash_three_times(&server, 0, "old-0").await;
-    update_to(&server, "version-2").await;
-    for name in ["new-0", "new-1", "new-2"] {
-        crash_new(&server, 0, name).await;
-    }
-    assert_eq!(status(&server).await.failing, 1);
-    assert_eq!(cancel(&server).await, None);
-    until_done(&server).await;
-    assert_eq!(update(&server, to(definition("version-3"))).await, None);
-    start_new(&server, 0, "newest").await;
-    until_done(&server).await;
 }
 
 on_each_layout!(recreated_instance_is_stopped_before_its_successor_starts);

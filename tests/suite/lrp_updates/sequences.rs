@@ -57,7 +57,8 @@ enum SequenceCall {
 }
 
 fn calls() -> impl Strategy<Value = Vec<SequenceCall>> {
-    let (selector, index) = (|| 0..8_usize, || 0..4_i32);
+    let selector = || 0..8_usize;
+    let index = || 0..4_i32;
     let call = prop_oneof![
         4 => Just(SequenceCall::Update),
         3 => Just(SequenceCall::Cancel),
@@ -378,7 +379,8 @@ impl<'a> Sequence<'a> {
 
     /// A cell that is drained reports a container; whether it keeps it.
     async fn evacuate(&self, index: i32, name: &str, how: &SequenceCall) -> bool {
-        let (actual_lrp_key, actual_lrp_instance_key) = (key(index), instance(name));
+        let actual_lrp_key = key(index);
+        let actual_lrp_instance_key = instance(name);
         let (path, body) = match how {
             SequenceCall::EvacuateClaimed(_) => {
                 let request = proto::EvacuateClaimedActualLrpRequest {
@@ -504,19 +506,18 @@ impl<'a> Sequence<'a> {
     async fn is_settled(&self) -> bool {
         let status = status(self.server).await;
         let rows = images(self.server).await;
-        let is_right = |row: &proto::ActualLrp| {
-            let runs = self
-                .containers
-                .get(&container_of(row))
-                .and_then(|(_, runs)| runs.clone());
-            let is_named =
-                [&b""[..], &status.definition_id].contains(&&row.desired_lrp_definition_id[..]);
-            is_named && runs == Some(text(&status.definition_id))
-        };
         status.started_at == 0
             && rows.len() == usize::try_from(status.instances).unwrap_or(0)
             && self.containers.len() == rows.len()
-            && rows.iter().all(is_right)
+            && rows.iter().all(|row| {
+                let runs = self
+                    .containers
+                    .get(&container_of(row))
+                    .and_then(|(_, runs)| runs.clone());
+                let is_named =
+                    [&b""[..], &status.definition_id].contains(&&row.desired_lrp_definition_id[..]);
+                is_named && runs == Some(text(&status.definition_id))
+            })
     }
 }
 

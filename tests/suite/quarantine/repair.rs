@@ -1,7 +1,8 @@
 //! Repair of units in quarantine: exported, edited, imported, put back, and deleted.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
@@ -432,7 +433,8 @@ async fn signal_ends_an_edit_and_removes_its_file() {
 on_each_database!(deleted_unit_does_not_return);
 async fn deleted_unit_does_not_return(kind: Kind) {
     let case = Quarantined::new(kind).await;
-    let (installation, unit) = (case.installation(), case.unit());
+    let installation = case.installation();
+    let unit = case.unit();
     let delete = ["migrate", "quarantine", "delete", unit];
     let before = dump(&installation.database).await;
     assert_contains(
@@ -486,7 +488,8 @@ async fn deleted_unit_does_not_return(kind: Kind) {
 on_each_database!(quarantine_of_an_unfinished_migration_is_not_changed);
 async fn quarantine_of_an_unfinished_migration_is_not_changed(kind: Kind) {
     let damaged = Damaged::at(kind, &[3]).await;
-    let (installation, unit) = (&damaged.installation, damaged.units[0].as_str());
+    let installation = &damaged.installation;
+    let unit = damaged.units[0].as_str();
     let part = installation.run(&[
         "migrate",
         "up",

@@ -90,10 +90,8 @@ impl Case {
             .await;
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let listed = answer.actual_lrps.into_iter().map(|lrp| {
-            let (key, instance) = (
-                lrp.actual_lrp_key.unwrap(),
-                lrp.actual_lrp_instance_key.unwrap_or_default(),
-            );
+            let key = lrp.actual_lrp_key.unwrap();
+            let instance = lrp.actual_lrp_instance_key.unwrap_or_default();
             (key.index, text(lrp.state), text(instance.instance_guid))
         });
         let mut instances: Vec<_> = listed.collect();

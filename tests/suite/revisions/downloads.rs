@@ -8,33 +8,32 @@ fn fold(dependencies: &mut Vec<CachedDependency>, user: &[u8], action: &mut Opti
     if dependencies.is_empty() {
         return;
     }
-    let download = |dependency: CachedDependency| {
-        let CachedDependency {
-            name: artifact,
-            from,
-            to,
-            cache_key,
-            log_source,
-            ..
-        } = dependency;
-        let user = user.to_vec();
-        let download = DownloadAction {
-            artifact,
-            from,
-            to,
-            cache_key,
-            log_source,
-            user,
-            ..Default::default()
-        };
-        Action {
-            download_action: Some(download),
-            ..Default::default()
-        }
-    };
     let downloads = std::mem::take(dependencies)
         .into_iter()
-        .map(download)
+        .map(|dependency| {
+            let CachedDependency {
+                name: artifact,
+                from,
+                to,
+                cache_key,
+                log_source,
+                ..
+            } = dependency;
+            let user = user.to_vec();
+            let download = DownloadAction {
+                artifact,
+                from,
+                to,
+                cache_key,
+                log_source,
+                user,
+                ..Default::default()
+            };
+            Action {
+                download_action: Some(download),
+                ..Default::default()
+            }
+        })
         .collect();
     let parallel = ParallelAction {
         actions: downloads,

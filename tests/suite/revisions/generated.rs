@@ -6,7 +6,7 @@ use fastrand::Rng;
 use super::*;
 use proto::{Action, CachedDependency, DownloadAction, ImageLayer};
 
-/// Of each kind and step.
+/// Records of each kind and step.
 const GENERATED: usize = 10_000;
 const SEED: u64 = 20_180_301;
 /// In one call.
@@ -79,10 +79,8 @@ fn set_alternative(random: &mut Rng, depth: usize, action: &mut Action) {
             })
         }
         3 => {
-            let (timeout_ms, deprecated_timeout_ns) = (
-                random.i64(0..100_000),
-                random.i64(0..2) * random.i64(0..1 << 40),
-            );
+            let timeout_ms = random.i64(0..100_000);
+            let deprecated_timeout_ns = random.i64(0..2) * random.i64(0..1 << 40);
             let action_of = inner(random);
             let timeout = proto::TimeoutAction {
                 action: action_of,

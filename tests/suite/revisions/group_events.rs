@@ -71,7 +71,8 @@ fn is(row: Option<&ActualLrp>, states: &[&str]) -> bool {
 }
 
 fn group(slot: &Slot) -> Group {
-    let (ordinary, suspect) = (slot.at(Presence::Ordinary), slot.at(Presence::Suspect));
+    let ordinary = slot.at(Presence::Ordinary);
+    let suspect = slot.at(Presence::Suspect);
     let suspect_counts = ordinary.is_none() || is(suspect, &["RUNNING", "CLAIMED"]);
     let instance = if is(ordinary, &["RUNNING"]) || !suspect_counts {
         ordinary
@@ -101,16 +102,18 @@ fn text(text: &[u8]) -> String {
 }
 
 fn name(row: Option<&ActualLrp>) -> String {
-    let name = |row: &ActualLrp| {
-        format!(
-            "{}{} {} {}",
-            row.presence,
-            row.since_ns,
-            text(&row.state),
-            text(&row.cell_id)
-        )
-    };
-    row.map_or_else(|| "none".to_owned(), name)
+    row.map_or_else(
+        || "none".to_owned(),
+        |row| {
+            format!(
+                "{}{} {} {}",
+                row.presence,
+                row.since_ns,
+                text(&row.state),
+                text(&row.cell_id)
+            )
+        },
+    )
 }
 
 fn names(groups: &[&Group]) -> String {
@@ -122,11 +125,13 @@ fn names(groups: &[&Group]) -> String {
 
 /// The events of an operation in order, each with what it is about.
 fn expected(before: &Slot, after: &Slot, is_crash: bool) -> Vec<String> {
-    let (old, new) = (group(before), group(after));
+    let old = group(before);
+    let new = group(after);
     let mut events: Vec<(u8, String)> = Vec::new();
     for slot in 0..2 {
         let only = |group: &Group| [0, 1].map(|at| group[at].clone().filter(|_| at == slot));
-        let (old_row, new_row) = (old[slot].as_ref(), new[slot].as_ref());
+        let old_row = old[slot].as_ref();
+        let new_row = new[slot].as_ref();
         let crashed = || {
             (
                 CRASH,
@@ -141,7 +146,8 @@ fn expected(before: &Slot, after: &Slot, is_crash: bool) -> Vec<String> {
         };
         let created = |to: &Group| (order(to), format!("actual_lrp_created {}", names(&[to])));
         let removed = |from: &Group| (OTHER, format!("actual_lrp_removed {}", names(&[from])));
-        let (from, to) = (only(&old), only(&new));
+        let from = only(&old);
+        let to = only(&new);
         let (Some(old_row_of), Some(new_row_of)) = (old_row, new_row) else {
             events.extend(old_row.map(|_| removed(&from)));
             events.extend(new_row.map(|_| created(&to)));
@@ -185,7 +191,7 @@ fn received_group(group: Option<proto::ActualLrpGroup>) -> Group {
     ]
 }
 
-/// What an event is about, as the oracle names it; a crash by the cell.
+/// The subject of an event, as the oracle names it; a crash by the cell.
 fn received(event: &ReceivedEvent) -> String {
     let groups = match event.name.as_str() {
         "actual_lrp_created" => {
@@ -256,7 +262,8 @@ async fn group_events_agree_with_the_rules_of_diego() {
                 .service
                 .events()
                 .publish(change(before.clone(), after.clone(), cause));
-            let (before, after) = (None, Some(Box::default()));
+            let before = None;
+            let after = Some(Box::default());
             server.service.events().publish(RecordChange::DesiredLrp {
                 before,
                 after,

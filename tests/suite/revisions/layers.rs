@@ -25,7 +25,8 @@ fn without_layers(
     dependencies: &mut Vec<CachedDependency>,
     action: &mut Option<Action>,
 ) {
-    let (mut converted, mut downloads) = (Vec::new(), Vec::new());
+    let mut converted = Vec::new();
+    let mut downloads = Vec::new();
     for layer in layers {
         let algorithm = name(layer.digest_algorithm);
         if layer.layer_type == Type::Shared as i32 {

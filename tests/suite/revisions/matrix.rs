@@ -139,16 +139,12 @@ async fn write(clients: &[VersionedClient], phase: &str) -> Vec<Records> {
 
 /// Compares what a client found with what it is expected to find, as far as the writer knew it too.
 fn assert_agree(reader: ClientVersion, found: proto::DesiredLrp, records: &Records) {
-    let (found, expected) = (
-        views::understood(reader, found),
-        views::expected(reader, &records.lrp),
-    );
+    let found = views::understood(reader, found);
+    let expected = views::expected(reader, &records.lrp);
     let of = format!("{reader:?} reads what {:?} wrote", records.version);
     if records.version <= V0_10 {
-        let (found, expected) = (
-            views::fields_of_0_9(&found),
-            views::fields_of_0_9(&expected),
-        );
+        let found = views::fields_of_0_9(&found);
+        let expected = views::fields_of_0_9(&expected);
         return assert_eq!(found, expected, "{of}");
     }
     assert_eq!(found, expected, "{of}");
@@ -159,7 +155,8 @@ fn assert_agree(reader: ClientVersion, found: proto::DesiredLrp, records: &Recor
 async fn assert_are_read(clients: &[VersionedClient], all: &[Records]) {
     for client in clients {
         let reader = client.version;
-        let (listed, tasks) = (client.list(DOMAIN).await, client.list_tasks(DOMAIN).await);
+        let listed = client.list(DOMAIN).await;
+        let tasks = client.list_tasks(DOMAIN).await;
         assert_eq!(
             (listed.len(), tasks.len()),
             (all.len(), all.len()),

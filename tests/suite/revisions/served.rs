@@ -318,7 +318,8 @@ fn timeout(timeout_ms: i64) -> proto::Action {
         run_action: Some(run),
         ..Default::default()
     };
-    let (action, deprecated_timeout_ns) = (Some(Box::new(action)), 5_000_000_000);
+    let action = Some(Box::new(action));
+    let deprecated_timeout_ns = 5_000_000_000;
     let timeout = proto::TimeoutAction {
         action,
         deprecated_timeout_ns,

@@ -82,7 +82,7 @@ fn events_without_a_revision_equal_those_of_diego() {
     }
 }
 
-/// What an old stream sends of an action: what is tried or reported on instead of its wrapper, and
+/// An action as an old stream sends it: without the wrappers that try it or report on it, and with
 /// marked timeouts.
 fn unwrapped(action: proto::Action) -> proto::Action {
     let all = |actions: Vec<proto::Action>| actions.into_iter().map(unwrapped).collect();
@@ -171,10 +171,8 @@ async fn desired_lrps_and_tasks_of_old_streams_are_in_their_first_form(kind: Kin
     let old_groups = EventStream::get(server.url(GROUPS_R0), "").await;
     let groups = EventStream::get(server.url(GROUPS), "").await;
     let instances = EventStream::open(server.url(INSTANCES), "").await;
-    let (old_tasks, tasks) = (
-        EventStream::open(server.url(TASKS_R0), "").await,
-        EventStream::open(server.url(TASKS), "").await,
-    );
+    let old_tasks = EventStream::open(server.url(TASKS_R0), "").await;
+    let tasks = EventStream::open(server.url(TASKS), "").await;
     let desired = proto::DesiredLrp {
         start_timeout_ms: 61_500,
         instances: 1,
@@ -336,7 +334,8 @@ async fn failing_translator_ends_only_its_own_stream_and_serves_again() {
         "/v1.2-hostile/forges",
         "/v1.2-hostile/refuses",
     ] {
-        let (fails, too) = (host.subscribe(path).await, host.subscribe(path).await);
+        let fails = host.subscribe(path).await;
+        let too = host.subscribe(path).await;
         let same = host.subscribe("/v1.2-hostile/same").await;
         let native = EventStream::open(host.server.url(TASKS), "").await;
         for result in [&b"first"[..], b"fail", b"last"] {
@@ -439,7 +438,8 @@ async fn translator_may_send_more_events_than_there_are() {
 async fn filter_of_a_stream_concerns_the_cells_of_translated_events() {
     let server = served::server(Kind::Sqlite, None).await;
     let here = EventStream::get(server.url(GROUPS_R0), "here").await;
-    let (before, after) = (None, Some(Box::new(DesiredLrp::default())));
+    let before = None;
+    let after = Some(Box::new(DesiredLrp::default()));
     server.service.events().publish(RecordChange::DesiredLrp {
         before,
         after,

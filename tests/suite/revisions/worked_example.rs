@@ -11,17 +11,20 @@ const BATCH: usize = 500;
 
 /// Generated desired LRPs with values in the fields that 0.10 may change, and a guid of their own.
 fn objects() -> Vec<proto::DesiredLrp> {
-    let number = |(at, mut lrp): (usize, proto::DesiredLrp)| {
-        lrp.process_guid =
-            format!("{}-{at}", String::from_utf8_lossy(&lrp.process_guid)).into_bytes();
-        lrp.instances = i32::try_from(at % 7).unwrap() - 1;
-        lrp.start_timeout_ms %= 1_000_000;
-        lrp.annotation = vec![b'a'; at % 3];
-        lrp.routes =
-            (!at.is_multiple_of(4)).then(|| crate::api::routes(&[("router", "[]")][..at % 2]));
-        lrp
-    };
-    desired_lrps().into_iter().enumerate().map(number).collect()
+    desired_lrps()
+        .into_iter()
+        .enumerate()
+        .map(|(at, mut lrp)| {
+            lrp.process_guid =
+                format!("{}-{at}", String::from_utf8_lossy(&lrp.process_guid)).into_bytes();
+            lrp.instances = i32::try_from(at % 7).unwrap() - 1;
+            lrp.start_timeout_ms %= 1_000_000;
+            lrp.annotation = vec![b'a'; at % 3];
+            lrp.routes =
+                (!at.is_multiple_of(4)).then(|| crate::api::routes(&[("router", "[]")][..at % 2]));
+            lrp
+        })
+        .collect()
 }
 
 fn mutable(lrp: &proto::DesiredLrp) -> v0_10::MutableDesiredLrp {

@@ -136,11 +136,13 @@ fn group(path: &str) -> Vec<u8> {
 }
 
 fn task(path: &str) -> Vec<u8> {
-    let (task_guid, cell_id) = (b"task".to_vec(), b"cell".to_vec());
+    let task_guid = b"task".to_vec();
+    let cell_id = b"cell".to_vec();
     match path {
         "tasks/list" => Vec::new(),
         "tasks/desire" => {
-            let (task_definition, domain) = (Some(crate::tasks::definition()), b"domain".to_vec());
+            let task_definition = Some(crate::tasks::definition());
+            let domain = b"domain".to_vec();
             proto::DesireTaskRequest {
                 task_definition,
                 task_guid,
@@ -173,7 +175,8 @@ fn task(path: &str) -> Vec<u8> {
 /// other call.
 async fn assert_table_calls_fail(server: &Server, expected: Type, beginning: &str) {
     for route in calls() {
-        let (reply, key) = (route.send(server, request(route)).await, route.key());
+        let reply = route.send(server, request(route)).await;
+        let key = route.key();
         if route.reads_tables() {
             let (error, text) = reply.error();
             assert_eq!(error, expected, "{key}: {text}");
@@ -230,7 +233,8 @@ async fn host_without_the_lock_answers_reads_and_rejects_changes(kind: Kind) {
     let server = empty(kind).await;
     server.sql("UPDATE bbs_fence SET token = token + 1").await;
     for route in calls() {
-        let (reply, key) = (route.send(&server, request(route)).await, route.key());
+        let reply = route.send(&server, request(route)).await;
+        let key = route.key();
         if changes(&route.path) {
             let (error, text) = reply.error();
             assert_eq!(error, Type::UnknownError, "{key}: {text}");

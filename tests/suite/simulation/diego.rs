@@ -103,7 +103,9 @@ pub struct Diego {
 
 impl Diego {
     pub async fn start(kind: Kind, lrps: u64) -> Self {
-        let (trust, locket, trace) = (Trust::new(), Locket::start(), Trace::default());
+        let trust = Trust::new();
+        let locket = Locket::start();
+        let trace = Trace::default();
         let auctioneer = Auctioneer::start(&trust);
         let database = TestDatabase::new(kind);
         let proxy = (kind != Kind::Sqlite).then(|| Proxy::to(kind.engine().address()));
@@ -130,7 +132,8 @@ impl Diego {
         let cells: Vec<_> = cells.collect();
         auctioneer.auction_among(home.clone(), cells.clone());
         let supervisor = Supervisor::start(host, &home, installations);
-        let (receiver, emitter) = (Receiver::start(&trust), Emitter::start(&home, &trace));
+        let receiver = Receiver::start(&trust);
+        let emitter = Emitter::start(&home, &trace);
         Self {
             home,
             cells,

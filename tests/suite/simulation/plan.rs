@@ -36,14 +36,16 @@ pub fn plan(seed: u64, kind: Kind, faults: &[Fault], operations_before: u64) -> 
         .filter(|fault| fault.is_possible_on(kind))
         .collect();
     random.shuffle(&mut faults);
-    let planned = |fault| PlannedFault {
-        fault,
-        operations_before,
-        operations: random.u64(20..100),
-        cell: random.usize(..CELLS),
-        crashes: random.u64(..),
-    };
-    faults.into_iter().map(planned).collect()
+    faults
+        .into_iter()
+        .map(|fault| PlannedFault {
+            fault,
+            operations_before,
+            operations: random.u64(20..100),
+            cell: random.usize(..CELLS),
+            crashes: random.u64(..),
+        })
+        .collect()
 }
 
 impl PlannedFault {

@@ -120,112 +120,9 @@ impl Diego {
     ) -> Vec<String> {
         let mut found = Vec::new();
         let rows: BTreeSet<InstanceRow> = lrps.iter().map(row).collect();
-        let places = |(guid, wanted): (&Text, &Wanted)| {
-            let guid = guid.clone();
-            (0..wanted.instances)
-                .map(move |index| (guid.clone(), index, ORDINARY, b"RUNNING".to_vec()))
-        };
-        let desired = wanted.iter().flat_map(places).collect();
-        let place = |row: &InstanceRow| {
-            (
-                row.place.0.clone(),
-                row.place.1,
-                row.place.2,
-                row.state.clone(),
-            )
-        };
-        compare(
-            &mut found,
-            "desired instances",
-            &desired,
-            "rows",
-            &rows.iter().map(place).collect(),
-        );
-        let defined = wanted.iter().filter(|(_, wanted)| wanted.instances > 0);
-        let defined = defined
-            .map(|(guid, wanted)| (guid.clone(), wanted.definition.clone()))
-            .collect();
-        let is_compared = |guid: &Text| {
-            wanted
-                .get(guid)
-                .is_some_and(|wanted| !wanted.definition.is_empty())
-        };
-        let compared = |guid: &Text, definition: Text| {
-            if is_compared(guid) {
-                definition
-            } else {
-                Text::new()
-            }
-        };
-        let named = lrps.iter().map(|lrp| {
-            let guid = lrp.actual_lrp_key.clone().unwrap_or_default().process_guid;
-            let definition = compared(&guid, lrp.desired_lrp_definition_id.clone());
-            (guid, definition)
-        });
-        compare(
-            &mut found,
-            "current definitions",
-            &defined,
-            "definitions of instances",
-            &named.collect(),
-        );
-
-        let running = |row: &InstanceRow| {
-            (
-                row.cell_id.clone(),
-                row.place.0.clone(),
-                row.place.1,
-                row.instance_guid.clone(),
-            )
-        };
-        let containers: BTreeMap<Running, _> = self
-            .cells
-            .iter()
-            .flat_map(|cell| {
-                let id: Text = cell.id().into();
-                cell.containers().into_iter().map(move |(key, known)| {
-                    (
-                        (id.clone(), key.process_guid, key.index, key.instance_guid),
-                        known,
-                    )
-                })
-            })
-            .collect();
-        let names: BTreeSet<_> = containers.keys().cloned().collect();
-        compare(
-            &mut found,
-            "containers",
-            &names,
-            "running rows",
-            &rows.iter().map(running).collect(),
-        );
-        let known = containers.into_iter().map(|((_, guid, _, _), known)| {
-            let definition = compared(&guid, known.definition.clone());
-            (
-                guid,
-                KnownBy {
-                    definition,
-                    ..known
-                },
-            )
-        });
-        let known = known.collect();
-        let known_by = |key: &(Text, i32, Text)| {
-            wanted
-                .get(&key.0)
-                .map(|wanted| (key.0.clone(), wanted.known_by()))
-        };
-        let keys = names
-            .into_iter()
-            .map(|(_, guid, index, instance)| (guid, index, instance));
-        let expected = keys.filter_map(|key| known_by(&key)).collect();
-        compare(
-            &mut found,
-            "routes and tags desired",
-            &expected,
-            "of containers",
-            &known,
-        );
+        compare_instances(&mut found, &rows, wanted);
+        compare_definitions(&mut found, lrps, wanted);
+        self.compare_containers(&mut found, &rows, wanted);
 
         let table = self.emitter.rows();
         let retired = self.emitter.retired();
@@ -233,6 +130,67 @@ impl Diego {
         let table: BTreeSet<_> = table.difference(&retired).cloned().collect();
         compare(&mut found, "rows", &routed, "rows of the emitter", &table);
         found
+    }
+
+    /// Compares the containers of the cells with the running rows, and their routes and tags with
+    /// the desired ones.
+    fn compare_containers(
+        &self,
+        found: &mut Vec<String>,
+        rows: &BTreeSet<InstanceRow>,
+        wanted: &BTreeMap<Text, Wanted>,
+    ) {
+        let mut containers: BTreeMap<Running, KnownBy> = BTreeMap::new();
+        for cell in &self.cells {
+            for (key, known) in cell.containers() {
+                let container = (
+                    cell.id().into(),
+                    key.process_guid,
+                    key.index,
+                    key.instance_guid,
+                );
+                containers.insert(container, known);
+            }
+        }
+        let running = rows
+            .iter()
+            .map(|row| {
+                (
+                    row.cell_id.clone(),
+                    row.place.0.clone(),
+                    row.place.1,
+                    row.instance_guid.clone(),
+                )
+            })
+            .collect();
+        let names: BTreeSet<_> = containers.keys().cloned().collect();
+        compare(found, "containers", &names, "running rows", &running);
+
+        let expected = names
+            .into_iter()
+            .filter_map(|(_, guid, ..)| {
+                let known_by = wanted.get(&guid)?.known_by();
+                Some((guid, known_by))
+            })
+            .collect();
+        let known = containers
+            .into_iter()
+            .map(|((_, guid, ..), known)| {
+                let definition = compared_definition(wanted, &guid, known.definition);
+                let known = KnownBy {
+                    definition,
+                    ..known
+                };
+                (guid, known)
+            })
+            .collect();
+        compare(
+            found,
+            "routes and tags desired",
+            &expected,
+            "of containers",
+            &known,
+        );
     }
 
     async fn list<A: bbs_client::Answer>(
@@ -246,6 +204,66 @@ impl Diego {
     }
 }
 
+/// Compares the places of the desired instances with those of the rows.
+fn compare_instances(
+    found: &mut Vec<String>,
+    rows: &BTreeSet<InstanceRow>,
+    wanted: &BTreeMap<Text, Wanted>,
+) {
+    let desired = wanted
+        .iter()
+        .flat_map(|(guid, wanted)| {
+            (0..wanted.instances)
+                .map(move |index| (guid.clone(), index, ORDINARY, b"RUNNING".to_vec()))
+        })
+        .collect();
+    let places = rows
+        .iter()
+        .map(|row| {
+            let (guid, index, presence) = row.place.clone();
+            (guid, index, presence, row.state.clone())
+        })
+        .collect();
+    compare(found, "desired instances", &desired, "rows", &places);
+}
+
+/// Compares the current definitions with those of the instances.
+fn compare_definitions(
+    found: &mut Vec<String>,
+    lrps: &[proto::ActualLrp],
+    wanted: &BTreeMap<Text, Wanted>,
+) {
+    let defined = wanted
+        .iter()
+        .filter(|(_, wanted)| wanted.instances > 0)
+        .map(|(guid, wanted)| (guid.clone(), wanted.definition.clone()))
+        .collect();
+    let named = lrps
+        .iter()
+        .map(|lrp| {
+            let guid = lrp.actual_lrp_key.clone().unwrap_or_default().process_guid;
+            let definition =
+                compared_definition(wanted, &guid, lrp.desired_lrp_definition_id.clone());
+            (guid, definition)
+        })
+        .collect();
+    compare(
+        found,
+        "current definitions",
+        &defined,
+        "definitions of instances",
+        &named,
+    );
+}
+
+/// The definition, or an empty one of an LRP that has none in the model, which is not compared.
+fn compared_definition(wanted: &BTreeMap<Text, Wanted>, guid: &Text, definition: Text) -> Text {
+    let is_compared = wanted
+        .get(guid)
+        .is_some_and(|wanted| !wanted.definition.is_empty());
+    if is_compared { definition } else { Text::new() }
+}
+
 /// Whether a run of convergence logs this line at its end.
 fn is_of_convergence(line: &str) -> bool {
     line.contains("converged unclaimed=")
@@ -253,12 +271,15 @@ fn is_of_convergence(line: &str) -> bool {
 
 fn compare<T: Ord + Debug>(
     found: &mut Vec<String>,
-    left: &str,
-    lefts: &BTreeSet<T>,
-    right: &str,
-    rights: &BTreeSet<T>,
+    name: &str,
+    values: &BTreeSet<T>,
+    other_name: &str,
+    other_values: &BTreeSet<T>,
 ) {
-    for (more, less, only, but) in [(lefts, rights, left, right), (rights, lefts, right, left)] {
+    for (more, less, only, but) in [
+        (values, other_values, name, other_name),
+        (other_values, values, other_name, name),
+    ] {
         let differing: Vec<_> = more.difference(less).collect();
         if !differing.is_empty() {
             let printed = &differing[..differing.len().min(PRINTED)];

@@ -33,10 +33,8 @@ const FAULTS: [Fault; 9] = [
 
 on_each_database!(updates_leave_an_instance_with_traffic);
 async fn updates_leave_an_instance_with_traffic(kind: Kind) {
-    let (seed, lrps) = (
-        seed(SEED),
-        number("BBS_SIMULATION_UPDATED_LRPS").unwrap_or(LRPS),
-    );
+    let seed = seed(SEED);
+    let lrps = number("BBS_SIMULATION_UPDATED_LRPS").unwrap_or(LRPS);
     println!("{SEED}={seed} on {kind:?}, {lrps} LRPs; {OF_PROCESSES}");
     tokio::time::timeout(LONGEST, simulate(seed, kind, lrps))
         .await

@@ -24,7 +24,8 @@ async fn status_counts_copied_units(kind: Kind) {
         output_text(&output)
     );
     let found = status(&installation);
-    let (done, total) = (&found["copied"]["migrated"], &found["copied"]["total"]);
+    let done = &found["copied"]["migrated"];
+    let total = &found["copied"]["total"];
     assert_eq!(
         (done.as_u64(), total.as_u64()),
         (Some(120), Some(360)),
@@ -108,7 +109,8 @@ on_each_database!(each_command_of_the_message_about_a_failed_unit_works_in_both_
 async fn each_command_of_the_message_about_a_failed_unit_works_in_both_directions(kind: Kind) {
     for (from, way, to) in [(UNSPLIT, "up", NEWEST), (NEWEST, "down", UNSPLIT)] {
         let installation = diegos(kind).await;
-        let (up, version) = (if from > VERSION { "up" } else { "down" }, to.to_string());
+        let up = if from > VERSION { "up" } else { "down" };
+        let version = to.to_string();
         installation.succeed(&["migrate", up, "--to", &from.to_string()]);
         damage(&installation).await;
         let checked = fail(
@@ -130,11 +132,16 @@ async fn each_command_of_the_message_about_a_failed_unit_works_in_both_direction
             "quarantine",
         ];
         assert_eq!(commands(&checked), [quarantining], "{checked}");
+        let named = commands(&stopped);
+        let showing = ["migrate", "quarantine", "show", named[0][3]];
         assert_eq!(
-            commands(&stopped),
-            [&quarantining[..], &["migrate", "abort"]],
+            named,
+            [&showing[..], &quarantining, &["migrate", "abort"]],
             "{stopped}"
         );
+        let unit = showing[3].trim_matches('"');
+        let shown = installation.succeed(&["migrate", "quarantine", "show", unit]);
+        assert!(shown.contains("the migration stopped at it"), "{shown}");
 
         if way == "down" {
             let refused = fail(&installation, &["serve"]);
@@ -259,7 +266,9 @@ async fn assert_names_holder(master: Installation, standby: Installation, holder
         .await
         .unwrap();
     let standby = standby.set("metrics_address", "127.0.0.1:0");
-    let (pid, command, holder) = (master.pid(), standby.command(&["serve"]), holder.to_owned());
+    let pid = master.pid();
+    let command = standby.command(&["serve"]);
+    let holder = holder.to_owned();
     let waited = tokio::task::spawn_blocking(move || {
         let mut waiting = Host::start(command, "metrics=");
         let message = waiting.wait_for_line(|line| line.contains("waiting for the lock"));
@@ -284,9 +293,7 @@ async fn standby_names_the_lock_holder(kind: Kind) {
     )
     .await;
     let locket = Locket::start();
-    let (one, other) = (
-        under(&locket, host(&database, "z1")),
-        under(&locket, host(&database, "z2")),
-    );
+    let one = under(&locket, host(&database, "z1"));
+    let other = under(&locket, host(&database, "z2"));
     assert_names_holder(one, other, "z1").await;
 }

@@ -30,10 +30,8 @@ on_each_database!(standby_with_the_same_setting_serves_the_rolled_back_version);
 async fn standby_with_the_same_setting_serves_the_rolled_back_version(kind: Kind) {
     let database = TestDatabase::new(kind);
     fixture::write_to(&database).await;
-    let (one, other) = (
-        rolling_back(&database, "one"),
-        rolling_back(&database, "other"),
-    );
+    let one = rolling_back(&database, "one");
+    let other = rolling_back(&database, "other");
     // Before the first drain the hosts migrate up from the rollback version.
     let first = one.serve();
     assert_eq!(one.data_version(), NEWEST);

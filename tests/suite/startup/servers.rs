@@ -54,8 +54,11 @@ async fn settings_of_the_server_do_not_change_what_statements_mean() {
     execute(&opened, "DELETE FROM domains WHERE domain LIKE 'it%'").await;
     opened.close().await;
     installation.succeed(&["migrate", "down", "--to", &fixture::VERSION.to_string()]);
-    let is_diegos = |line: &String| fixture::TABLES.iter().any(|table| line.starts_with(table));
-    let diegos = |dump: Vec<String>| dump.into_iter().filter(is_diegos).collect::<Vec<_>>();
+    let diegos = |dump: Vec<String>| {
+        dump.into_iter()
+            .filter(|line| fixture::TABLES.iter().any(|table| line.starts_with(table)))
+            .collect::<Vec<_>>()
+    };
     assert_eq!(diegos(dump(&database).await), diegos(original));
 }
 
@@ -66,7 +69,8 @@ async fn records_that_are_made_at_once_do_not_wait_for_each_other(kind: Kind) {
     let database = TestDatabase::new(kind);
     let opened = database.open().await;
     execute(&opened, "CREATE TABLE t (a VARCHAR(10) PRIMARY KEY)").await;
-    let (mut one, mut other) = (opened.write().await.unwrap(), opened.write().await.unwrap());
+    let mut one = opened.write().await.unwrap();
+    let mut other = opened.write().await.unwrap();
     for (tx, key) in [(&mut one, "one"), (&mut other, "other")] {
         if kind.dialect() == Dialect::Mysql {
             tx.execute(sql("SET SESSION innodb_lock_wait_timeout = 1"))
@@ -222,7 +226,8 @@ async fn client_certificate_in_a_connection_string_is_presented() {
         .write(folder.path(), "others");
     let files = folder.path().display();
     let on = |presented: &str| {
-        let (address, name) = (engine.address(), database.name());
+        let address = engine.address();
+        let name = database.name();
         let verified = format!("sslmode=verify-full&sslrootcert={files}/ca.crt");
         let text = format!("postgres://{USER}:{PASSWORD}@{address}/{name}?{verified}{presented}");
         Installation::on(database.clone(), &modules::modules())

@@ -117,8 +117,8 @@ async fn server_that_refuses_writes_is_left(kind: Kind) {
 }
 
 on_each_mysql!(lost_conflicts_are_repeated);
-/// Of snapshots of MariaDB, nodes of Galera, locks, changed tables, and members of MySQL's group
-/// replication.
+/// Conflicts of snapshots of MariaDB, nodes of Galera, locks, changed tables, and members of
+/// MySQL's group replication.
 async fn lost_conflicts_are_repeated(kind: Kind) {
     let database = TestDatabase::new(kind);
     let opened = database.open().await;

@@ -111,12 +111,8 @@ async fn cancelling_a_running_task_requests_cancellation_from_its_cell(kind: Kin
     assert!(is_cancelled(&server, "nowhere").await && neighbours.rep.take_requests().is_empty());
 }
 
-on_each_database!(
-    cancelling_on_a_cell_without_an_https_address_reports_an_error_and_completes_the_task
-);
-async fn cancelling_on_a_cell_without_an_https_address_reports_an_error_and_completes_the_task(
-    kind: Kind,
-) {
+on_each_database!(task_of_a_cell_without_an_https_address_is_cancelled_with_an_error);
+async fn task_of_a_cell_without_an_https_address_is_cancelled_with_an_error(kind: Kind) {
     let (server, neighbours) = with_neighbours(kind).await;
     neighbours.add_cell_at("cell-a", "http://127.0.0.1:1");
     desire(&server, "task").await.unwrap();

@@ -48,6 +48,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("protobuf", &[]),
     ("log_sampling", &[]),
     ("pauses", &["causes", "progress"]),
+    ("batches", &["progress", "throttle"]),
     ("causes", &[]),
     ("printable", &[]),
     ("database", &["causes", "files", "pauses"]),
@@ -89,7 +90,6 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "clock",
             "database",
-            "files",
             "lock",
             "log_sampling",
             "model",
@@ -100,6 +100,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "encryption",
             "store",
             "rows",
+            "batches",
         ],
     ),
     (
@@ -115,6 +116,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "progress",
             "rows",
             "pauses",
+            "batches",
         ],
     ),
     (
@@ -122,13 +124,14 @@ const LAYERS: &[(&str, &[&str])] = &[
         &[
             "clock",
             "database",
-            "files",
             "lock",
             "migrate",
             "throttle",
             "progress",
             "encryption",
             "pauses",
+            "batches",
+            "rows",
         ],
     ),
     (
@@ -497,7 +500,8 @@ fn resolved(module: &Path, path: &[String], sources: &BTreeMap<Path, String>) ->
 }
 
 fn reaches(graph: &Graph, from: &str, to: &str) -> bool {
-    let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
+    let mut seen = BTreeSet::new();
+    let mut next = vec![from];
     while let Some(name) = next.pop() {
         if name == to {
             return true;

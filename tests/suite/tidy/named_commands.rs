@@ -23,9 +23,6 @@ struct Named {
 
 /// The commands in a text that have words.
 fn named(text: &str) -> BTreeSet<Named> {
-    let is_word = |word: &&str| {
-        word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-')
-    };
     let commands = text
         .match_indices("`bbs ")
         .filter_map(|(start, _)| text[start + 1..].split('`').next());
@@ -33,7 +30,9 @@ fn named(text: &str) -> BTreeSet<Named> {
         let words = command
             .split_whitespace()
             .skip(1)
-            .take_while(is_word)
+            .take_while(|word| {
+                word.chars().all(|c| c.is_ascii_lowercase() || c == '-') && !word.starts_with('-')
+            })
             .map(str::to_owned)
             .collect();
         let options = command
@@ -72,16 +71,15 @@ impl Named {
             });
             tests.contains(&list) || line || tests.contains(&format!("$ bbs {} ", words.join(" ")))
         };
-        let has_option = |option: &String| {
-            ["\"", " "].iter().any(|end| {
-                let ends = ["\"", " "].map(|begin| format!("{begin}{option}{end}"));
-                ends.iter().any(|argument| tests.contains(argument))
-            })
-        };
         // The last word may be the name of a crate or of a folder.
         let words = &self.words;
         (has_words(words) || words.len() > 2 && has_words(&words[..words.len() - 1]))
-            && self.options.iter().all(has_option)
+            && self.options.iter().all(|option| {
+                ["\"", " "].iter().any(|end| {
+                    let ends = ["\"", " "].map(|begin| format!("{begin}{option}{end}"));
+                    ends.iter().any(|argument| tests.contains(argument))
+                })
+            })
     }
 }
 

@@ -48,7 +48,7 @@ pub enum Problem {
     NotAscending { before: DataVersion },
     #[error("there is no table {table:?}")]
     UnknownTable { table: String },
-    #[error("there is a table {table:?} already")]
+    #[error("table {table:?} already exists")]
     DuplicateTable { table: String },
     #[error("table {table:?} has no column {column:?}")]
     UnknownColumn { table: String, column: String },
@@ -79,7 +79,7 @@ pub enum Problem {
         "the partition key {column:?} of table {table:?} has to be the first column of the primary key or of an index"
     )]
     PartitionKeyOrder { table: String, column: String },
-    #[error("the layout has an index {index:?} already")]
+    #[error("index {index:?} already exists in the layout")]
     DuplicateIndex { index: String },
     #[error("table {table:?} has no index {index:?}")]
     UnknownIndex { table: String, index: String },

@@ -55,13 +55,15 @@ pub(super) fn hostnames_differ(desired: &[Text], current: &[Text]) -> bool {
 
 /// The tags of one instance, with dynamic values filled in.
 pub fn resolved_tags(tags: &MetricTags, row: &ActualLrp) -> BTreeMap<Text, Text> {
-    let value = |fixed: &Text, dynamic| match dynamic {
-        DYNAMIC_INDEX => row.index.to_string().into(),
-        DYNAMIC_INSTANCE_GUID => row.instance_guid.clone(),
-        _ => fixed.clone(),
-    };
     tags.iter()
-        .map(|(name, tag)| (name.clone(), value(&tag.fixed, tag.dynamic)))
+        .map(|(name, tag)| {
+            let value = match tag.dynamic {
+                DYNAMIC_INDEX => row.index.to_string().into(),
+                DYNAMIC_INSTANCE_GUID => row.instance_guid.clone(),
+                _ => tag.fixed.clone(),
+            };
+            (name.clone(), value)
+        })
         .collect()
 }
 

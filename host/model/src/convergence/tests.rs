@@ -72,7 +72,7 @@ fn crashed(crash_count: i32, since_ns: i64) -> ActualLrp {
     }
 }
 
-/// What is known about the instance's domain.
+/// State of the instance's domain.
 #[derive(Clone, Copy)]
 enum Domain {
     Fresh,
@@ -86,7 +86,8 @@ fn due(
     cells: &CellSet,
     domain: Domain,
 ) -> Vec<SlotAction> {
-    let (none, some) = (BTreeSet::new(), BTreeSet::from([b"domain".to_vec()]));
+    let none = BTreeSet::new();
+    let some = BTreeSet::from([b"domain".to_vec()]);
     let (fresh, known) = match domain {
         Domain::Fresh => (&some, &some),
         Domain::Known => (&none, &some),

@@ -86,7 +86,8 @@ impl DesiredLrp {
     /// The desired LRP with another current definition.
     #[must_use]
     pub fn with_definition(&self, definition: Definition) -> Self {
-        let (metric_tags, run_info) = (definition.metric_tags.clone(), definition.run_info.clone());
+        let metric_tags = definition.metric_tags.clone();
+        let run_info = definition.run_info.clone();
         Self {
             scheduling: self.scheduling.with_definition(definition),
             metric_tags,
@@ -118,7 +119,7 @@ impl DesiredLrp {
 }
 
 impl SchedulingInfo {
-    /// The same part with another definition. Names the same previous definition.
+    /// A copy with another definition, which names the same previous definition.
     #[must_use]
     pub fn with_definition(&self, definition: Definition) -> Self {
         let Definition {

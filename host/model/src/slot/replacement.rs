@@ -111,10 +111,9 @@ impl Slot {
     /// definition.
     pub(super) fn replaced(&self) -> Option<&ActualLrp> {
         let new = self.ordinary.as_ref()?;
-        let replaces = |old: &&ActualLrp| {
-            old.is_old(&new.definition_id) && !new.is_instance(&old.instance_key())
-        };
-        self.evacuating.as_ref().filter(replaces)
+        self.evacuating
+            .as_ref()
+            .filter(|old| old.is_old(&new.definition_id) && !new.is_instance(&old.instance_key()))
     }
 
     /// Adapts the rows to a new current definition. What names none has the previous one. What

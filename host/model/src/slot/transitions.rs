@@ -246,9 +246,10 @@ impl Slot {
         row.crash_count = restart::crash_count(row.crash_count, ran_ns);
         row.crash_reason = reason.to_vec();
         row.leave_cell();
-        let (state, crashed) = match restart::is_at_once(row.crash_count) {
-            true => (State::Unclaimed, Crashed::Unclaimed),
-            false => (State::Crashed, Crashed::Waits),
+        let (state, crashed) = if restart::is_at_once(row.crash_count) {
+            (State::Unclaimed, Crashed::Unclaimed)
+        } else {
+            (State::Crashed, Crashed::Waits)
         };
         row.enter(state, now_ns);
         Ok(crashed)

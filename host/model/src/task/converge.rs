@@ -33,7 +33,7 @@ pub enum TaskAction {
     Abandon,
     /// Call its completion callback again.
     Callback,
-    /// The same for a resolving task, which becomes completed first.
+    /// Repeat the callback of a resolving task, which becomes completed first.
     RetryCallback,
     /// Delete it: it completed too long ago.
     Forget,
@@ -103,17 +103,16 @@ mod tests {
     fn action_is_decided_by_state_and_age() {
         let ages = [0, 30, 31, 60, 61, 100, 101];
         let of = |state| ages.map(|age| decided(state, age, "here"));
-        let (auction, expire) = (Some(TaskAction::Auction), Some(TaskAction::Expire));
+        let auction = Some(TaskAction::Auction);
+        let expire = Some(TaskAction::Expire);
         assert_eq!(
             of(TaskState::Pending),
             [auction, auction, auction, auction, auction, auction, expire]
         );
         assert_eq!(of(TaskState::Running), [None; 7]);
-        let (callback, retry, forget) = (
-            Some(TaskAction::Callback),
-            Some(TaskAction::RetryCallback),
-            Some(TaskAction::Forget),
-        );
+        let callback = Some(TaskAction::Callback);
+        let retry = Some(TaskAction::RetryCallback);
+        let forget = Some(TaskAction::Forget);
         assert_eq!(
             of(TaskState::Completed),
             [None, None, callback, callback, forget, forget, forget]

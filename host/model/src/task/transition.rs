@@ -308,8 +308,10 @@ mod tests {
             after(Task::unresolve),
             [None, None, None, None, Some(Completed)]
         );
-        let deletion = |task: &Task| task.check_deletion().map(|()| unchanged(task));
-        assert_eq!(after(deletion), [None, None, None, None, Some(Resolving)]);
+        assert_eq!(
+            after(|task| task.check_deletion().map(|()| unchanged(task))),
+            [None, None, None, None, Some(Resolving)]
+        );
     }
 
     #[test]

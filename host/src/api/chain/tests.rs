@@ -57,11 +57,9 @@ fn step(serves: &str, onto: &str, methods: &[(&str, &str)], hides: &[&str]) -> A
 
 /// A translator with one event stream, at `GET events`.
 fn streams(serves: &str, onto: &str, name: &str, newer: &str) -> Arc<dyn Translate> {
-    let (name, path, answer) = (
-        name.to_owned(),
-        "events".to_owned(),
-        AnswerForm::Events(newer.to_owned()),
-    );
+    let name = name.to_owned();
+    let path = "events".to_owned();
+    let answer = AnswerForm::Events(newer.to_owned());
     let methods = vec![Method {
         name,
         verb: Verb::Get,

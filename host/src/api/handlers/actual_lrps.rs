@@ -9,7 +9,9 @@ pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u
     let request: proto::ActualLrPsRequest = call.decode()?;
     let process_guids =
         Vec::from_iter((!request.process_guid.is_empty()).then_some(request.process_guid));
-    let (domain, cell_id, index) = (request.domain, request.cell_id, request.index);
+    let domain = request.domain;
+    let cell_id = request.cell_id;
+    let index = request.index;
     filtered(
         page,
         ActualLrpFilter {

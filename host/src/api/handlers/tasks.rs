@@ -31,18 +31,7 @@ pub(super) async fn change(
     call: HandlerCall<'_>,
 ) -> Result<Vec<u8>, DomainError> {
     match method {
-        TaskChange::Desire => {
-            let proto::DesireTaskRequest {
-                task_definition,
-                task_guid,
-                domain,
-            } = call.valid()?;
-            tasks::desire(
-                service,
-                tasks::desired(task_guid, domain, task_definition.unwrap_or_default()),
-            )
-            .await?;
-        }
+        TaskChange::Desire => desire(service, call).await?,
         TaskChange::Start => {
             let proto::StartTaskRequest { task_guid, cell_id } = call.valid()?;
             let should_start = tasks::start(service, &task_guid, &cell_id).await?;
@@ -70,27 +59,7 @@ pub(super) async fn change(
             } = call.valid()?;
             tasks::reject(service, &task_guid, &rejection_reason).await?;
         }
-        TaskChange::Complete => {
-            let request: proto::CompleteTaskRequest = call.valid()?;
-            let proto::CompleteTaskRequest {
-                task_guid,
-                cell_id,
-                failed,
-                failure_reason,
-                result,
-            } = request;
-            tasks::complete(
-                service,
-                &task_guid,
-                &cell_id,
-                End {
-                    failed,
-                    failure_reason,
-                    result,
-                },
-            )
-            .await?;
-        }
+        TaskChange::Complete => complete(service, call).await?,
         TaskChange::Resolving => {
             let guid = call.valid::<proto::TaskGuidRequest>()?.task_guid;
             tasks::resolve(service, &guid).await?;
@@ -101,4 +70,30 @@ pub(super) async fn change(
         }
     }
     Ok(Vec::new())
+}
+
+async fn desire(service: &Service, call: HandlerCall<'_>) -> Result<(), DomainError> {
+    let proto::DesireTaskRequest {
+        task_definition,
+        task_guid,
+        domain,
+    } = call.valid()?;
+    let task = tasks::desired(task_guid, domain, task_definition.unwrap_or_default());
+    tasks::desire(service, task).await
+}
+
+async fn complete(service: &Service, call: HandlerCall<'_>) -> Result<(), DomainError> {
+    let proto::CompleteTaskRequest {
+        task_guid,
+        cell_id,
+        failed,
+        failure_reason,
+        result,
+    } = call.valid()?;
+    let end = End {
+        failed,
+        failure_reason,
+        result,
+    };
+    tasks::complete(service, &task_guid, &cell_id, end).await
 }

@@ -11,6 +11,7 @@ use crate::events::Event;
 use crate::model::actual_lrp::{ActualLrp, Presence};
 use crate::model::change::RecordChange;
 use crate::model::desired_lrp::DesiredLrp;
+use crate::model::lrp_update::UpdateStatus;
 use crate::model::task::Task;
 use crate::model::{Text, TraceId};
 use crate::modules::translate::ChangedRecord;
@@ -20,102 +21,90 @@ pub(in crate::api) fn event_to(
     event: &Event<'_>,
     version: NativeVersion,
 ) -> (&'static str, Vec<u8>) {
+    (event_name(event), encoded_event(event, version))
+}
+
+/// The name of an event on the stream.
+fn event_name(event: &Event<'_>) -> &'static str {
+    match event {
+        Event::DesiredLrpCreated { .. } => "desired_lrp_created",
+        Event::DesiredLrpChanged { .. } | Event::UpdateHalt { .. } => "desired_lrp_changed",
+        Event::DesiredLrpRemoved { .. } => "desired_lrp_removed",
+        Event::InstanceCreated { .. } => "actual_lrp_instance_created",
+        Event::InstanceChanged { .. } => "actual_lrp_instance_changed",
+        Event::InstanceRemoved { .. } => "actual_lrp_instance_removed",
+        Event::InstanceCrashed { .. } => "actual_lrp_crashed",
+        Event::TaskCreated(_) => "task_created",
+        Event::TaskChanged { .. } => "task_changed",
+        Event::TaskRemoved(_) => "task_removed",
+    }
+}
+
+fn encoded_event(event: &Event<'_>, version: NativeVersion) -> Vec<u8> {
     match *event {
         Event::DesiredLrpCreated { lrp, trace_id } => {
             let message = proto::DesiredLrpCreatedEvent {
                 desired_lrp: desired(lrp, version),
                 trace_id: trace(trace_id),
             };
-            ("desired_lrp_created", message.encode_to_vec())
+            message.encode_to_vec()
         }
         Event::DesiredLrpChanged {
             before,
             after,
             trace_id,
         } => {
-            let (before, after) = (desired(before, version), desired(after, version));
             let message = proto::DesiredLrpChangedEvent {
-                before,
-                after,
+                before: desired(before, version),
+                after: desired(after, version),
                 trace_id: trace(trace_id),
                 update_status: None,
             };
-            ("desired_lrp_changed", message.encode_to_vec())
+            message.encode_to_vec()
         }
-        Event::UpdateHalt { lrp, status } => {
-            let message = proto::DesiredLrpChangedEvent {
-                before: desired(lrp, version),
-                after: desired(lrp, version),
-                update_status: Some(update_status_to(status.clone())),
-                ..Default::default()
-            };
-            ("desired_lrp_changed", message.encode_to_vec())
-        }
+        Event::UpdateHalt { lrp, status } => update_halt(lrp, status, version).encode_to_vec(),
         Event::DesiredLrpRemoved { lrp, trace_id } => {
             let message = proto::DesiredLrpRemovedEvent {
                 desired_lrp: desired(lrp, version),
                 trace_id: trace(trace_id),
             };
-            ("desired_lrp_removed", message.encode_to_vec())
+            message.encode_to_vec()
         }
         Event::InstanceCreated { lrp, trace_id } => {
             let message = proto::ActualLrpInstanceCreatedEvent {
                 actual_lrp: actual(lrp, version),
                 trace_id: trace(trace_id),
             };
-            ("actual_lrp_instance_created", message.encode_to_vec())
+            message.encode_to_vec()
         }
         Event::InstanceChanged {
             before,
             after,
             trace_id,
-        } => {
-            let key = if after.process_guid.is_empty() {
-                before.key()
-            } else {
-                after.key()
-            };
-            let message = proto::ActualLrpInstanceChangedEvent {
-                actual_lrp_key: Some(lrp_key_to(key)),
-                actual_lrp_instance_key: Some(instance_key_to(Event::changed_key(before, after))),
-                before: info(before, version),
-                after: info(after, version),
-                trace_id: trace(trace_id),
-            };
-            ("actual_lrp_instance_changed", message.encode_to_vec())
-        }
+        } => instance_changed(before, after, trace_id, version).encode_to_vec(),
         Event::InstanceRemoved { lrp, trace_id } => {
             let message = proto::ActualLrpInstanceRemovedEvent {
                 actual_lrp: actual(lrp, version),
                 trace_id: trace(trace_id),
             };
-            ("actual_lrp_instance_removed", message.encode_to_vec())
+            message.encode_to_vec()
         }
-        Event::InstanceCrashed { before, after } => (
-            "actual_lrp_crashed",
-            crashed(before, after, version).encode_to_vec(),
-        ),
-        Event::TaskCreated(created) => (
-            "task_created",
-            proto::TaskCreatedEvent {
-                task: task(created),
-            }
-            .encode_to_vec(),
-        ),
+        Event::InstanceCrashed { before, after } => crashed(before, after, version).encode_to_vec(),
+        Event::TaskCreated(created) => {
+            let task = task(created);
+            proto::TaskCreatedEvent { task }.encode_to_vec()
+        }
         Event::TaskChanged { before, after } => {
             let message = proto::TaskChangedEvent {
                 before: task(before),
                 after: task(after),
             };
-            ("task_changed", message.encode_to_vec())
+            message.encode_to_vec()
         }
-        Event::TaskRemoved(removed) => (
-            "task_removed",
-            proto::TaskRemovedEvent {
-                task: task(removed),
-            }
-            .encode_to_vec(),
-        ),
+        Event::TaskRemoved(removed) => {
+            let task = task(removed);
+            proto::TaskRemovedEvent { task }.encode_to_vec()
+        }
     }
 }
 
@@ -163,6 +152,40 @@ pub(in crate::api) fn changed_records_to(
                 after: encoded(after),
             }]
         }
+    }
+}
+
+/// A change of the status of an update alone: the desired LRP is the same before and after.
+fn update_halt(
+    lrp: &DesiredLrp,
+    status: &UpdateStatus,
+    version: NativeVersion,
+) -> proto::DesiredLrpChangedEvent {
+    proto::DesiredLrpChangedEvent {
+        before: desired(lrp, version),
+        after: desired(lrp, version),
+        update_status: Some(update_status_to(status.clone())),
+        ..Default::default()
+    }
+}
+
+fn instance_changed(
+    before: &ActualLrp,
+    after: &ActualLrp,
+    trace_id: &TraceId,
+    version: NativeVersion,
+) -> proto::ActualLrpInstanceChangedEvent {
+    let key = if after.process_guid.is_empty() {
+        before.key()
+    } else {
+        after.key()
+    };
+    proto::ActualLrpInstanceChangedEvent {
+        actual_lrp_key: Some(lrp_key_to(key)),
+        actual_lrp_instance_key: Some(instance_key_to(Event::changed_key(before, after))),
+        before: info(before, version),
+        after: info(after, version),
+        trace_id: trace(trace_id),
     }
 }
 

@@ -127,12 +127,12 @@ fn next(status: &KeysStatus, survey: &Rotated) -> String {
             "a serving host re-seals everything under {}; or run `bbs keys rotate` while none serves.",
             status.active
         );
-        return match kept(status) {
-            kept if kept.is_empty() => rotating,
-            kept => format!(
+        return match keys_in_use(status) {
+            labels if labels.is_empty() => rotating,
+            labels => format!(
                 "{rotating}\n           Keep {} in `encryption_keys` until then, also after a clean stop: the host \
                  may have stopped\n           before the end. `bbs keys verify --label LABEL` succeeds once a key may be removed.",
-                joined(kept)
+                joined(labels)
             ),
         };
     }
@@ -151,7 +151,7 @@ fn next(status: &KeysStatus, survey: &Rotated) -> String {
 }
 
 /// Labels of keys, besides the active one, under which texts may be sealed.
-fn kept(status: &KeysStatus) -> Vec<&str> {
+fn keys_in_use(status: &KeysStatus) -> Vec<&str> {
     let counted = status
         .places
         .iter()
@@ -231,7 +231,7 @@ mod tests {
             }),
             places: vec![
                 counted("actual_lrps", &[("new", 120), ("old", 7)], 0),
-                counted("replay files", &[], 0),
+                counted("bbs_residue", &[], 0),
             ],
         }
     }
@@ -239,8 +239,7 @@ mod tests {
     #[test]
     fn status_shows_the_progress_of_a_rotation() {
         let text = status(&found(), &Rotated::default(), "bbs.db");
-        let table =
-            "                new  old\n  actual_lrps   120    7\n  replay files    0    0\n";
+        let table = "               new  old\n  actual_lrps  120    7\n  bbs_residue    0    0\n";
         for part in [
             "Label      none",
             "Rotation   to new: 120 rows rewritten, 40/s\n",

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::super::bbs::{input, printable};
 use super::super::confirm;
 use super::super::output::OutputForm;
-use super::{DesiredFile, NamedLrp, RemovedLrp, RolledBack, Scaled, UpdateFile, failed};
+use super::{DesiredFile, NamedLrp, RemovedLrp, RolledBack, Scaled, UpdateFile, call_failed};
 
 /// The result of a change.
 fn print(form: OutputForm, value: &Value, text: &str) -> anyhow::Result<()> {
@@ -33,7 +33,7 @@ pub(super) async fn desire(DesiredFile { file, form, bbs }: DesiredFile) -> anyh
     client
         .desire_lrp(&request)
         .await
-        .map_err(|error| failed(error, &guid))?;
+        .map_err(|error| call_failed(error, &guid))?;
     print(form, &value, &text)
 }
 
@@ -106,7 +106,7 @@ async fn change(
         update: Some(update),
     };
     let changed = client.speaking(version).update_desired_lrp(&request).await;
-    changed.map_err(|error| failed(error, process_guid))?;
+    changed.map_err(|error| call_failed(error, process_guid))?;
     Ok(())
 }
 
@@ -124,7 +124,7 @@ pub(super) async fn cancel(
     client
         .cancel_update_desired_lrp(&request)
         .await
-        .map_err(|error| failed(error, &process_guid))?;
+        .map_err(|error| call_failed(error, &process_guid))?;
     print_status(&client, &process_guid, form).await
 }
 
@@ -144,7 +144,7 @@ pub(super) async fn roll_back(
     client
         .roll_back_desired_lrp(&request)
         .await
-        .map_err(|error| failed(error, &process_guid))?;
+        .map_err(|error| call_failed(error, &process_guid))?;
     print_status(&client, &process_guid, form).await
 }
 
@@ -152,7 +152,7 @@ pub(super) async fn roll_back(
 async fn print_status(client: &Client, process_guid: &str, form: OutputForm) -> anyhow::Result<()> {
     let status = status_of(client, process_guid)
         .await
-        .map_err(|error| failed(error, process_guid))?;
+        .map_err(|error| call_failed(error, process_guid))?;
     let guid = process_guid.escape_debug();
     let definition = printable(&status.definition_id);
     let text = if status.previous_definition_id.is_empty() {
@@ -204,7 +204,7 @@ pub(super) async fn remove(
     bbs.client()?
         .remove_desired_lrp(&request)
         .await
-        .map_err(|error| failed(error, &process_guid))?;
+        .map_err(|error| call_failed(error, &process_guid))?;
     print(
         form,
         &json!({ "process_guid": process_guid }),

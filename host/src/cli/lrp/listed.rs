@@ -6,7 +6,7 @@ use std::fmt::Write;
 use bbs_client::{json, methods, models};
 
 use super::super::bbs::{columns, explained, printable};
-use super::{ListedLrps, NamedLrp, call_newest, failed, instances};
+use super::{ListedLrps, NamedLrp, call_failed, call_newest, instances};
 
 /// The state of an instance that runs.
 const RUNNING: &[u8] = b"RUNNING";
@@ -107,7 +107,7 @@ pub(super) async fn show(
     };
     let answer = call_newest(&client, methods::DESIRED_LRP, &request).await;
     let lrp = answer
-        .map_err(|error| failed(error, &process_guid))?
+        .map_err(|error| call_failed(error, &process_guid))?
         .desired_lrp
         .unwrap_or_default();
     if form.json {

@@ -9,7 +9,7 @@ use super::super::bbs::{columns, printable};
 use super::change::status_of;
 use super::instances::time;
 use super::listed::action;
-use super::{NamedLrp, failed};
+use super::{NamedLrp, call_failed};
 
 pub(super) async fn status(
     NamedLrp {
@@ -21,7 +21,7 @@ pub(super) async fn status(
     let client = bbs.client()?;
     let status = status_of(&client, &process_guid)
         .await
-        .map_err(|error| failed(error, &process_guid))?;
+        .map_err(|error| call_failed(error, &process_guid))?;
     form.print(&json::to_value(&status), || text(&status))?;
     Ok(())
 }
@@ -90,7 +90,7 @@ pub(super) async fn definitions(
     let found = client
         .lrp_definitions(&request)
         .await
-        .map_err(|error| failed(error, &process_guid))?
+        .map_err(|error| call_failed(error, &process_guid))?
         .definitions;
     if form.json {
         form.print(&json::to_values(&found), String::new)?;
@@ -98,7 +98,7 @@ pub(super) async fn definitions(
     }
     let status = status_of(&client, &process_guid)
         .await
-        .map_err(|error| failed(error, &process_guid))?;
+        .map_err(|error| call_failed(error, &process_guid))?;
     form.print(&(), || definitions_text(&found, &status))?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::super::bbs::{explained, printable};
 use super::super::output::{self, OutputReader};
 use super::change::status_of;
 use super::status::counts;
-use super::{NamedLrp, failed};
+use super::{NamedLrp, call_failed};
 use lines::InstanceLine;
 
 /// The time after which the status is read again without an event. An update may end without one of
@@ -45,7 +45,7 @@ pub(super) async fn watch(
     loop {
         let status = status_of(&client, &process_guid)
             .await
-            .map_err(|error| failed(error, &process_guid))?;
+            .map_err(|error| call_failed(error, &process_guid))?;
         if seen.as_ref() != Some(&status)
             && printer.status(seen.as_ref(), &status)? == OutputReader::Gone
         {

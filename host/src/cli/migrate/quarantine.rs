@@ -22,6 +22,9 @@ use crate::startup::{self, Prepared};
 /// List, repair and retry units that a migration could not transform, and rows that a host could
 /// not read, in quarantine.
 ///
+/// The unit at which a migration stopped is listed as well, and is in its tables: quarantine has a
+/// copy of it until the migration is run again or given up.
+///
 /// Each is stored whole and sealed. A migration back below the one that it failed at restores it;
 /// so does `retry`, once its records open again or with a corrected module. A row that a host could
 /// not read returns by `retry` alone. Where its content is at fault, `edit` corrects it in place,
@@ -37,7 +40,7 @@ pub(super) struct QuarantineCommand {
 enum QuarantineAction {
     /// List the units, with the reason of each.
     List(ShownArgs),
-    /// Show one unit: its tables, the failure, and the replay file.
+    /// Show one unit: its tables, the failure, and what to do.
     Show(Named),
     /// Retry units, and write those that succeed into their tables at the version of the database.
     Retry(Retried),
@@ -121,6 +124,9 @@ fn short(entry: &QuarantineEntry) -> String {
     if entry.is_of_a_serving_host() {
         return format!("{}, unreadable at {version}: {reason}", rows(entry));
     }
+    if entry.stopped {
+        return format!("stopped {version} {direction}: {reason} (it is in its tables)");
+    }
     let pending = if *pending {
         " (the migration is still in progress)"
     } else {
@@ -150,7 +156,7 @@ async fn show(
         .collect();
     if found.is_empty() {
         bail!(
-            "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` names those there are"
+            "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` lists its units"
         );
     }
     form.print(&found, || found.iter().map(long).collect::<String>())?;
@@ -163,10 +169,10 @@ fn long(entry: &QuarantineEntry) -> String {
         let _ = writeln!(out, "{name:<11} {text}");
     };
     line("Unit", &name(entry));
-    line(
-        "Rows",
-        &format!("{}, as they were at {}", rows(entry), entry.from),
-    );
+    if !entry.stopped {
+        let rows = format!("{}, as they were at {}", rows(entry), entry.from);
+        line("Rows", &rows);
+    }
     if entry.is_of_a_serving_host() {
         line(
             "Failed at",
@@ -189,10 +195,20 @@ fn long(entry: &QuarantineEntry) -> String {
         }
     }
     line("Reason", &entry.reason);
-    if let Some(replay) = &entry.replay {
-        line("Run again", &format!("bbs module replay {replay}"));
+    if !entry.module.is_empty() {
+        let unit = name(entry);
+        line("Run again", &format!("bbs module replay {unit}"));
     }
-    if entry.pending {
+    if entry.stopped {
+        line(
+            "State",
+            "the migration stopped at it; the unit is in its tables, and clients may change it",
+        );
+        line(
+            "Repair",
+            "the unit or the module, then run the migration again; `bbs migrate abort` gives it up",
+        );
+    } else if entry.pending {
         line(
             "State",
             "the migration is still in progress; the unit is still in its original tables, too",
@@ -292,7 +308,11 @@ fn outcome(fate: &Fate, mode: WriteMode) -> String {
     }
 }
 
-fn corrected(file: &std::path::Path, config: &Config) -> anyhow::Result<Arc<dyn Transform>> {
+/// The migration that a file corrects.
+pub(in crate::cli) fn corrected(
+    file: &std::path::Path,
+    config: &Config,
+) -> anyhow::Result<Arc<dyn Transform>> {
     match Module::open(file, &startup::sandbox(config)?)? {
         Module::Migration(module) => Ok(module),
         Module::Translator(_) => bail!("{} is a translator; name a migration", file.display()),

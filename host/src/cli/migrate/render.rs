@@ -46,19 +46,7 @@ pub(super) fn status(
         count => format!("{count} of them have not run here"),
     };
     line!(out, "Modules    newest is {}; {pending}", status.newest);
-    if let Some(pin) = beside.config.pin_data_version {
-        let release = beside
-            .config
-            .pin_release
-            .as_ref()
-            .map(|name| format!(", the release {name:?}"));
-        line!(
-            out,
-            "Pin        {pin}{}{}",
-            release.unwrap_or_default(),
-            above(pin, &status.found)
-        );
-    }
+    pinned(&mut out, beside.config, &status.found);
     if let Some(phase) = &status.underway {
         let copied = status.copied.map_or_else(
             String::new,
@@ -72,6 +60,49 @@ pub(super) fn status(
             serde_text(phase)
         );
     }
+    records(&mut out, status);
+    let changed = status
+        .history
+        .iter()
+        .filter(|applied| applied.same_module == Some(false))
+        .count();
+    if changed > 0 {
+        line!(
+            out,
+            "History    {changed} modules differ from those that ran here; restore those files before you migrate"
+        );
+    }
+    not_run(&mut out, status);
+    line!(out, "\nNext       {}", next(status, wrong, beside));
+    if let Some(refused) = &status.rollback_refused {
+        line!(
+            out,
+            "Rollback   a drain could not roll back as `rollback_on_drain_to_version` says: {refused}"
+        );
+    }
+    process(&mut out, beside);
+    out
+}
+
+/// The pinned data version, with its release if the pin names one.
+fn pinned(out: &mut String, config: &Config, found: &Found) {
+    let Some(pin) = config.pin_data_version else {
+        return;
+    };
+    let release = config
+        .pin_release
+        .as_ref()
+        .map(|name| format!(", the release {name:?}"));
+    line!(
+        out,
+        "Pin        {pin}{}{}",
+        release.unwrap_or_default(),
+        above(pin, found)
+    );
+}
+
+/// The key of the records, and how many rows, residue entries and quarantined units there are.
+fn records(out: &mut String, status: &Status) {
     let label = status.encryption_key_label.as_deref();
     line!(
         out,
@@ -110,25 +141,10 @@ pub(super) fn status(
             status.quarantined
         );
     }
-    let changed = status
-        .history
-        .iter()
-        .filter(|applied| applied.same_module == Some(false))
-        .count();
-    if changed > 0 {
-        line!(
-            out,
-            "History    {changed} modules differ from those that ran here; restore those files before you migrate"
-        );
-    }
-    not_run(&mut out, status);
-    line!(out, "\nNext       {}", next(status, wrong, beside));
-    if let Some(refused) = &status.rollback_refused {
-        line!(
-            out,
-            "Rollback   a drain could not roll back as `rollback_on_drain_to_version` says: {refused}"
-        );
-    }
+}
+
+/// The host that runs with this configuration, or else the holder of the lock.
+fn process(out: &mut String, beside: &Beside<'_>) {
     match (beside.host, beside.holder) {
         (Some(host), _) => {
             line!(
@@ -142,7 +158,6 @@ pub(super) fn status(
         (None, Some(holder)) => line!(out, "Lock       held by {holder}"),
         (None, None) => {}
     }
-    out
 }
 
 /// The migrations that have not run here.
@@ -351,6 +366,25 @@ pub(super) fn plan(plan: &Plan) -> String {
         line!(out, "  {:width$}  {}", change.table, table(change));
     }
     line!(out, "");
+    copying(&mut out, plan);
+    let back = if plan.reversible {
+        format!(
+            "yes, with `bbs migrate {} --to {from}`",
+            if *direction == Direction::Up {
+                "down"
+            } else {
+                "up"
+            }
+        )
+    } else {
+        "no: one of these migrations is not reversible".to_owned()
+    };
+    line!(out, "Reversible {back}");
+    out
+}
+
+/// How much is copied, and how long that may take.
+fn copying(out: &mut String, plan: &Plan) {
     if plan.bytes_to_copy > 0 {
         let time = match plan.estimated_seconds {
             0 | 1 => "about a second".to_owned(),
@@ -369,20 +403,6 @@ pub(super) fn plan(plan: &Plan) -> String {
         };
         line!(out, "To copy    nothing: {how}.");
     }
-    let back = if plan.reversible {
-        format!(
-            "yes, with `bbs migrate {} --to {from}`",
-            if *direction == Direction::Up {
-                "down"
-            } else {
-                "up"
-            }
-        )
-    } else {
-        "no: one of these migrations is not reversible".to_owned()
-    };
-    line!(out, "Reversible {back}");
-    out
 }
 
 pub(super) fn layout_sql(changes: &[LayoutChange]) -> String {
@@ -601,96 +621,4 @@ fn bytes(count: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_a_unit_of_their_magnitude() {
-        assert_eq!(
-            [0, 1_023, 1_024, 5 << 20, 3 << 29].map(bytes),
-            ["0 B", "1023 B", "1 KiB", "5 MiB", "1.5 GiB"]
-        );
-    }
-
-    #[test]
-    fn plan_names_what_is_inserted_and_what_ran_above_it() {
-        let migration = |version, direction| PlannedMigration {
-            version,
-            direction,
-            name: format!("m{version}"),
-            summary: "It changes.".into(),
-            digest: "d".into(),
-            reversible: true,
-            transforms_rows: false,
-            leaves_residue: false,
-            removes_rows: false,
-        };
-        let (up, down) = (Direction::Up, Direction::Down);
-        let text = plan(&Plan {
-            from: 5,
-            to: 9,
-            direction: up,
-            migrations: [(5, down), (3, up), (5, up), (9, up)]
-                .map(|(version, way)| migration(version, way))
-                .into(),
-            inserted: vec![3],
-            tables: Vec::new(),
-            reversible: true,
-            refused: None,
-            bytes_to_copy: 0,
-            estimated_seconds: 0,
-        });
-        for part in [
-            "  down  5  m5  layout  It changes.",
-            "  up    3  m3  layout  It changes.",
-            "Inserted   3-m3, below 5-m5, which ran before it: records are taken down and up again in memory.",
-        ] {
-            assert!(text.contains(part), "{part}: {text}");
-        }
-    }
-
-    #[test]
-    fn plan_names_tables_decrypted_columns_and_reversibility() {
-        let copied = TableChange {
-            table: "desired_lrps".into(),
-            strategy: Some(Strategy::Copy),
-            rows: 300,
-            bytes: 1 << 20,
-            opened: vec!["run_info".into()],
-            computed: vec!["metric_tags".into()],
-            rewritten_by_server: false,
-        };
-        let migration = PlannedMigration {
-            version: 2,
-            direction: Direction::Up,
-            name: "split".into(),
-            summary: "Splits.".into(),
-            digest: "d".into(),
-            reversible: true,
-            transforms_rows: true,
-            leaves_residue: false,
-            removes_rows: false,
-        };
-        let text = plan(&Plan {
-            from: 1,
-            to: 2,
-            direction: Direction::Up,
-            migrations: vec![migration],
-            inserted: Vec::new(),
-            tables: vec![copied],
-            reversible: true,
-            refused: None,
-            bytes_to_copy: 1 << 20,
-            estimated_seconds: 1,
-        });
-        for part in [
-            "From 1 up to 2: 1 migrations",
-            "  2  split  rows    Splits.",
-            "desired_lrps  copied (300 rows, 1 MiB); rewritten: metric_tags; decrypted: run_info",
-            "To copy    1 MiB, about a second",
-            "Reversible yes, with `bbs migrate down --to 1`",
-        ] {
-            assert!(text.contains(part), "{part:?} is not in:\n{text}");
-        }
-    }
-}
+mod tests;

@@ -53,7 +53,9 @@ impl AddCommand {
             format!("the modules of {}, with what is added", self.into.display()),
             None,
         );
-        let (files, folder, base) = (self.files, self.into.clone(), self.base.clone());
+        let files = self.files;
+        let folder = self.into.clone();
+        let base = self.base.clone();
         let work = tokio::task::spawn_blocking(move || {
             add::add(&files, &folder, &base, &check_api, &sandbox)
         });

@@ -49,7 +49,8 @@ impl BuildCommand {
         let sandbox = super::sandbox()?;
         let progress = Progress::default();
         let working = progress.clone();
-        let (built, into) = (request.crates.len(), request.into.clone());
+        let built = request.crates.len();
+        let into = request.into.clone();
         let work = tokio::task::spawn_blocking(move || build::build(&request, &sandbox, &working));
         let BuiltFolder {
             entries,

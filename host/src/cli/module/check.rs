@@ -101,7 +101,8 @@ fn check_catalog(
     insertions: &Insertions,
     only: &[String],
 ) -> anyhow::Result<Vec<Finding>> {
-    let (migrations, translators) = (catalog.migrations().iter(), catalog.translators().iter());
+    let migrations = catalog.migrations().iter();
+    let translators = catalog.translators().iter();
     let names: Vec<_> = migrations
         .map(migration_names)
         .chain(translators.map(translator_names))

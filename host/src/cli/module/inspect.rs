@@ -72,20 +72,22 @@ fn migration(manifest: &Manifest) -> Vec<String> {
     lines
 }
 
-fn translator(manifest: &TranslatorManifest) -> Vec<String> {
-    let method = |Method {
-                      name,
-                      verb,
-                      path,
-                      answer,
-                  }: &Method| {
-        let answer = match answer {
-            AnswerForm::Message => String::new(),
-            AnswerForm::Pages => ", paged".to_owned(),
-            AnswerForm::Events(newer) => format!(", the events of {newer}"),
-        };
-        format!("{name} at {} {path}{answer}", verb.name())
+fn method(method: &Method) -> String {
+    let Method {
+        name,
+        verb,
+        path,
+        answer,
+    } = method;
+    let answer = match answer {
+        AnswerForm::Message => String::new(),
+        AnswerForm::Pages => ", paged".to_owned(),
+        AnswerForm::Events(newer) => format!(", the events of {newer}"),
     };
+    format!("{name} at {} {path}{answer}", verb.name())
+}
+
+fn translator(manifest: &TranslatorManifest) -> Vec<String> {
     vec![
         format!(
             "translator {}: API {} in terms of {}",

@@ -43,11 +43,11 @@ const TRANSLATOR_README: &str = include_str!("new/translator.md.template");
 pub(super) struct NewCommand {
     /// A short name of what it does; for a translator also its two versions.
     name: String,
-    /// What to create [default: a translator if versions of the API are given, otherwise a
-    /// migration]
+    /// Kind of module to create [default: a translator if versions of the API are given, otherwise
+    /// a migration]
     #[arg(long, value_enum)]
     kind: Option<CrateKind>,
-    /// The same as `--kind translator`.
+    /// Short for `--kind translator`.
     #[arg(long, conflicts_with = "kind")]
     translator: bool,
     /// The API version that a translator's clients use [default: the one before --onto]
@@ -253,13 +253,13 @@ fn api_version(text: &str) -> Result<ApiVersion, String> {
 /// Whether a name is words of lower-case letters and digits joined by `-`, each beginning with a
 /// letter; at most 40 bytes.
 fn is_words(name: &str) -> bool {
-    let is_word = |word: &str| {
-        word.starts_with(|c: char| c.is_ascii_lowercase())
-            && word
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-    };
-    name.len() <= 40 && name.split('-').all(is_word)
+    name.len() <= 40
+        && name.split('-').all(|word| {
+            word.starts_with(|c: char| c.is_ascii_lowercase())
+                && word
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+        })
 }
 
 fn refuse_existing(folder: &Path) -> anyhow::Result<()> {

@@ -25,7 +25,7 @@ use crate::progress::Progress;
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(super) struct PullCommand {
-    /// What to pull: `oci://HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST]`
+    /// Artifact to pull: `oci://HOST[:PORT]/REPOSITORY[:TAG][@sha256:DIGEST]`
     #[arg(value_name = "REFERENCE")]
     reference: ArtifactReference,
     /// A folder that does not exist or is empty. An existing one gets modules with `bbs module
@@ -46,7 +46,8 @@ impl PullCommand {
             options,
             form,
         } = self;
-        let (connection, progress) = (options.connection()?, Progress::default());
+        let connection = options.connection()?;
+        let progress = Progress::default();
         let work = registry::pull(&reference, &into, &connection, &progress);
         let artifact = progress::shown(&progress, work).await?;
         print_carried(form, into.display(), &artifact)

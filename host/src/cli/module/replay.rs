@@ -1,42 +1,37 @@
-//! `bbs module replay`: runs a migration on the unit that it failed on, without the database.
+//! `bbs module replay`: runs a migration on a unit that it failed on, as quarantine has it.
 
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
+use crate::cli::migrate::{corrected, existing};
 use crate::cli::output::{self, OutputForm};
-use crate::config::Config;
-use crate::encryption::Keyring;
 use crate::layout::columns::ColumnData;
 use crate::layout::values::{Encoding, Value as ColumnValue};
-use crate::lens::transform::Transform;
-use crate::migrate::{Replay, ReplayTable, json_of_bytes};
-use crate::modules::sandbox::Sandbox;
-use crate::modules::{MigrationModule, Module};
-use crate::startup;
+use crate::migrate::{self, QuarantineEntry, Replay, ReplayInput, ReplayTable, json_of_bytes};
 
 /// Run a migration again on a unit that it failed on: with the module that failed, or with a
 /// corrected one.
 ///
-/// A host that cannot migrate a unit names a file of its `replay_dir`. The file is sealed with the
-/// host's key. It contains only the input of the module, so this needs no database and changes
-/// nothing. The exit code is 0 if the module transforms the unit.
+/// The unit is taken from quarantine, which has those that a migration left out, and the one at
+/// which it stopped. Nothing is written, and a host may serve meanwhile. The exit code is 0 if the
+/// unit can be migrated.
 #[derive(Debug, Args)]
 pub(super) struct ReplayCommand {
-    /// The .replay file that the error, or `bbs migrate quarantine show`, named.
-    file: PathBuf,
-    /// The JSON configuration file of the host, for its keys and its modules folder.
+    /// The unit's name, as `bbs migrate quarantine list` prints it.
+    unit: String,
+    /// The JSON configuration file of the host.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// A .wasm file to run in place of the catalog's module, such as a correction that is not
     /// shipped yet.
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
-    /// Print the unit, decrypted, as the `input.json` of a golden case for the module's tests.
+    /// Print the input of the module, decrypted, as the `input.json` of a golden case for its
+    /// tests.
     #[arg(long)]
     golden: bool,
     #[command(flatten)]
@@ -44,135 +39,90 @@ pub(super) struct ReplayCommand {
 }
 
 impl ReplayCommand {
-    pub(super) fn run(self) -> anyhow::Result<()> {
-        let config = Config::read(&self.config)?;
-        let keyring = Keyring::new(config.encryption_keys.clone(), &config.active_key_label)?;
-        let replay = Replay::read(&self.file, &keyring)?;
+    pub(super) async fn run(self) -> anyhow::Result<()> {
+        let prepared = existing(&self.config).await?;
+        let instead = self.module.as_deref();
+        let instead = instead
+            .map(|file| corrected(file, &prepared.config))
+            .transpose()?;
+        let replay = migrate::replay(&prepared.context(), &self.unit, instead).await?;
         if self.golden {
-            output::json(&golden(&replay))?;
+            let input = replay.input.as_ref();
+            let input = input.context("the unit fails before it reaches the module")?;
+            output::json(&golden(&replay.entry, input))?;
             return Ok(());
         }
-        let sandbox = startup::sandbox(&config)?;
-        let module = self.module(&config, &replay, &sandbox)?;
-        let now = replay.run(module.as_ref())?;
-        let Replay {
+        let QuarantineEntry {
             unit,
             version,
-            module: name,
+            module,
             direction,
             reason,
             ..
-        } = &replay;
+        } = &replay.entry;
         let result = json!({
             "unit": unit,
             "version": version,
-            "module": name,
+            "module": module,
             "direction": direction.to_string(),
-            "same_module": module.digest() == replay.digest,
+            "same_module": replay.is_same_module,
             "failed": reason,
-            "fails_now": now,
+            "fails_now": replay.reason,
         });
-        self.form.print(&result, || {
-            let end = if now.is_none() {
-                "Now       it is transformed\n"
-            } else {
-                ""
-            };
-            summary(&replay, module.digest()) + end
-        })?;
-        match now {
+        self.form.print(&result, || summary(&replay))?;
+        match replay.reason {
             None => Ok(()),
-            Some(reason) => bail!("the module still cannot transform the unit: {reason}"),
+            Some(reason) => bail!("the unit still cannot be transformed: {reason}"),
         }
-    }
-
-    fn module(
-        &self,
-        config: &Config,
-        replay: &Replay,
-        sandbox: &Arc<Sandbox>,
-    ) -> anyhow::Result<Arc<MigrationModule>> {
-        let Replay {
-            version,
-            module: name,
-            ..
-        } = replay;
-        if let Some(file) = &self.module {
-            return match Module::open(file, sandbox)? {
-                Module::Migration(module) if module.manifest().version == *version => Ok(module),
-                Module::Migration(module) => {
-                    bail!(
-                        "{} is migration {}, the replay file is of {version}-{name}",
-                        file.display(),
-                        module.manifest().version
-                    )
-                }
-                Module::Translator(_) => bail!(
-                    "{} is a translator, the replay file is of a migration",
-                    file.display()
-                ),
-            };
-        }
-        let catalog =
-            startup::load_catalog(&config.module_folders()?, &config.trusted_keys, sandbox)?;
-        let found = catalog
-            .migrations()
-            .iter()
-            .find(|module| module.manifest().version == *version);
-        found.cloned().with_context(|| {
-            format!("the configured modules have no migration {version}-{name}; name its file with --module")
-        })
     }
 }
 
 /// Names and sizes; never a value of the unit.
-fn summary(replay: &Replay, digest: &str) -> String {
-    let mut out = String::new();
-    let Replay {
+fn summary(replay: &Replay) -> String {
+    let QuarantineEntry {
         module,
         version,
         direction,
         unit,
         reason,
         ..
-    } = replay;
+    } = &replay.entry;
+    let mut out = String::new();
     let mut line = |name: &str, text: &str| {
         let _ = writeln!(out, "{name:<9} {text}");
     };
-    line("Unit", unit);
+    line("Unit", &unit.escape_debug().to_string());
     line("Migration", &format!("{version}-{module}, {direction}"));
     line("Failed", reason);
-    let same = digest == replay.digest;
-    line(
-        "Module",
-        if same {
-            "the one that failed"
-        } else {
-            "not the one that failed"
-        },
-    );
-    for table in &replay.tables {
+    let which = if replay.is_same_module {
+        "the one that failed"
+    } else {
+        "not the one that failed"
+    };
+    line("Module", which);
+    for table in replay.input.iter().flat_map(|input| &input.tables) {
         let columns = table
             .columns
             .iter()
             .map(|(name, data)| format!("{name} ({} bytes)", data.values.len()));
-        line(
-            "Given",
-            &format!(
-                "{}, {} rows: {}",
-                table.name,
-                table.rows,
-                columns.collect::<Vec<_>>().join(", ")
-            ),
-        );
+        let columns = columns.collect::<Vec<_>>().join(", ");
+        let ReplayTable { name, rows, .. } = table;
+        line("Given", &format!("{name}, {rows} rows: {columns}"));
     }
-    if let Some(residue) = &replay.residue {
+    if let Some(residue) = replay
+        .input
+        .as_ref()
+        .and_then(|input| input.residue.as_ref())
+    {
         line("Residue", &format!("{} bytes", residue.len()));
+    }
+    if replay.reason.is_none() {
+        line("Now", "it is transformed");
     }
     out
 }
 
-fn golden(replay: &Replay) -> Value {
+fn golden(entry: &QuarantineEntry, input: &ReplayInput) -> Value {
     let rows = |table: &ReplayTable| {
         let row = |row: usize| {
             let columns = table.columns.iter();
@@ -182,13 +132,13 @@ fn golden(replay: &Replay) -> Value {
         };
         (0..table.rows as usize).map(row).collect::<Value>()
     };
-    let tables: Map<_, _> = replay
+    let tables: Map<_, _> = input
         .tables
         .iter()
         .map(|table| (table.name.clone(), rows(table)))
         .collect();
-    let mut golden = json!({ "direction": replay.direction.to_string(), "unit": tables });
-    if let Some(residue) = &replay.residue {
+    let mut golden = json!({ "direction": entry.direction.to_string(), "unit": tables });
+    if let Some(residue) = &input.residue {
         golden["residue"] = json_of_bytes(residue);
     }
     golden

@@ -62,18 +62,6 @@ pub(super) fn read(text: &str) -> Result<proto::CellPresence, serde_json::Error>
         disk_mb,
         containers,
     };
-    let provider = |provider: Provider| proto::Provider {
-        name: provider.name.into(),
-        properties: provider
-            .properties
-            .into_iter()
-            .map(String::into_bytes)
-            .collect(),
-    };
-    let entry = |(key, value): (String, String)| proto::TextEntry {
-        key: key.into(),
-        value: value.into(),
-    };
     Ok(proto::CellPresence {
         cell_id: presence.cell_id.into(),
         rep_address: presence.rep_address.into(),
@@ -82,12 +70,26 @@ pub(super) fn read(text: &str) -> Result<proto::CellPresence, serde_json::Error>
         rootfs_providers: presence
             .rootfs_provider_list
             .into_iter()
-            .map(provider)
+            .map(|provider| proto::Provider {
+                name: provider.name.into(),
+                properties: provider
+                    .properties
+                    .into_iter()
+                    .map(String::into_bytes)
+                    .collect(),
+            })
             .collect(),
         placement_tags: texts(presence.placement_tags),
         optional_placement_tags: texts(presence.optional_placement_tags),
         rep_url: presence.rep_url.into(),
-        annotations: presence.annotations.into_iter().map(entry).collect(),
+        annotations: presence
+            .annotations
+            .into_iter()
+            .map(|(key, value)| proto::TextEntry {
+                key: key.into(),
+                value: value.into(),
+            })
+            .collect(),
     })
 }
 

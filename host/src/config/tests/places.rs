@@ -46,9 +46,10 @@ fn with_relative_paths(folders: &Folders) -> Config {
     file.insert("modules_dir".to_owned(), "modules".into());
     file.insert("access_log_path".to_owned(), "access.log".into());
     for key in FILES {
-        let object = match key.starts_with("loggregator_") {
-            true => file["loggregator"].as_object_mut().unwrap(),
-            false => &mut file,
+        let object = if key.starts_with("loggregator_") {
+            file["loggregator"].as_object_mut().unwrap()
+        } else {
+            &mut file
         };
         object.insert(key.to_owned(), key.into());
     }
@@ -56,10 +57,8 @@ fn with_relative_paths(folders: &Folders) -> Config {
 }
 
 fn files(config: &Config) -> Vec<PathBuf> {
-    let (tls, locket) = (
-        config.listeners.tls.clone().unwrap(),
-        config.lock.locket.clone().unwrap(),
-    );
+    let tls = config.listeners.tls.clone().unwrap();
+    let locket = config.lock.locket.clone().unwrap();
     let clients = &config.clients;
     let pairs = [
         clients.auctioneer.as_ref().unwrap().tls.as_ref(),

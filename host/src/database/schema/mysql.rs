@@ -81,13 +81,16 @@ pub(super) async fn read(
     for row in tx.fetch(sql(COLUMNS).bind(table)).await? {
         let kind = canonical_type(row.text(1)?.unwrap_or_default());
         let mariadb = row.flag(5)? == Some(true);
-        let default = row.text(3)?.and_then(|default| match mariadb {
-            true => mariadb_default(default),
-            false => mysql_default(
-                &kind,
-                default,
-                row.text(4).ok().flatten().unwrap_or_default(),
-            ),
+        let default = row.text(3)?.and_then(|default| {
+            if mariadb {
+                mariadb_default(default)
+            } else {
+                mysql_default(
+                    &kind,
+                    default,
+                    row.text(4).ok().flatten().unwrap_or_default(),
+                )
+            }
         });
         let special = special(row.text(4)?.unwrap_or_default(), row.flag(6)? == Some(true));
         let name = row.text(0)?.unwrap_or_default().to_owned();
@@ -102,12 +105,11 @@ pub(super) async fn read(
     if columns.is_empty() {
         return Ok(None);
     }
-    let (mut primary_key, mut indexes) = (Vec::new(), Vec::new());
+    let mut primary_key = Vec::new();
+    let mut indexes = Vec::new();
     for row in tx.fetch(sql(INDEXES).bind(table)).await? {
-        let (name, column) = (
-            row.text(0)?.unwrap_or_default(),
-            row.text(1)?.unwrap_or_default(),
-        );
+        let name = row.text(0)?.unwrap_or_default();
+        let column = row.text(1)?.unwrap_or_default();
         if name == "PRIMARY" {
             primary_key.push(column.to_owned());
         } else {

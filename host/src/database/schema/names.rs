@@ -217,10 +217,8 @@ mod tests {
 
     #[test]
     fn long_names_are_truncated_and_stay_unique() {
-        let (one, other) = (
-            format!("{}_a", "x".repeat(60)),
-            format!("{}_b", "x".repeat(60)),
-        );
+        let one = format!("{}_a", "x".repeat(60));
+        let other = format!("{}_b", "x".repeat(60));
         let names = [one, other].map(|name| waiting(&name, &apps(), "apps__1234567890"));
         assert!(
             names

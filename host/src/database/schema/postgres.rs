@@ -60,12 +60,19 @@ const CHARACTER: u64 = 4;
 
 /// Whether every row fits into an index, however little its texts can be compressed.
 pub(super) fn holds_all_rows(table: &Table, index: &Index) -> bool {
-    let largest = |name: &String| match table.column(name)?.kind {
-        ColumnType::Boolean | ColumnType::Integer | ColumnType::BigInteger => Some(VALUE_OVERHEAD),
-        ColumnType::Varchar(characters) => Some(u64::from(characters) * CHARACTER + VALUE_OVERHEAD),
-        ColumnType::Text | ColumnType::MediumText | ColumnType::LongText => None,
-    };
-    let values: Option<u64> = index.columns.iter().map(largest).sum();
+    let values: Option<u64> = index
+        .columns
+        .iter()
+        .map(|name| match table.column(name)?.kind {
+            ColumnType::Boolean | ColumnType::Integer | ColumnType::BigInteger => {
+                Some(VALUE_OVERHEAD)
+            }
+            ColumnType::Varchar(characters) => {
+                Some(u64::from(characters) * CHARACTER + VALUE_OVERHEAD)
+            }
+            ColumnType::Text | ColumnType::MediumText | ColumnType::LongText => None,
+        })
+        .sum();
     values.is_some_and(|values| values + ENTRY_HEADER <= LARGEST_ENTRY)
 }
 
@@ -123,7 +130,8 @@ pub(super) async fn read(
             special,
         });
     }
-    let (mut primary_key, mut indexes) = (Vec::new(), Vec::new());
+    let mut primary_key = Vec::new();
+    let mut indexes = Vec::new();
     for row in tx.fetch(sql(INDEXES).bind(oid)).await? {
         let column = unquoted(row.text(1)?.unwrap_or_default());
         if row.flag(3)? == Some(true) {

@@ -303,7 +303,8 @@ fn servers_widen_in_place_only_without_rewriting_rows() {
         (ColumnType::Integer, ColumnType::BigInteger, Other, Other),
         (ColumnType::Boolean, ColumnType::Integer, Other, Other),
     ] {
-        let (from, to) = (column("x", from, false, None), column("x", to, false, None));
+        let from = column("x", from, false, None);
+        let to = column("x", to, false, None);
         assert_eq!(
             SERVERS.map(|dialect| column_change(dialect, &from, &to)),
             [postgres, mysql],

@@ -32,8 +32,8 @@ pub(in crate::domain) async fn change_slot<T: Send>(
     Ok(outcome)
 }
 
-/// The same without the events. The caller holds the key lock, and publishes them before it
-/// releases it.
+/// Changes a slot as [`change`] does, without publishing events. The caller holds the key lock, and
+/// publishes them before it releases it.
 pub(in crate::domain) async fn change_locked<T: Send>(
     service: &Service,
     slot: (&[u8], i32),
@@ -105,7 +105,8 @@ pub(in crate::domain) fn announce(
         .chain(after.rows())
         .next()
         .map(|row| row.process_guid.clone());
-    let (before, after) = (Box::new(before), Box::new(after));
+    let before = Box::new(before);
+    let after = Box::new(after);
     service.events().publish(RecordChange::Slot {
         before,
         after,

@@ -127,7 +127,8 @@ async fn stop_once(
     trace_id: &TraceId,
     announced: &mut Option<ActualLrp>,
 ) -> Result<Attempt, DomainError> {
-    let (slot, instance) = ((&row.process_guid[..], row.index), row.instance_key());
+    let slot = (&row.process_guid[..], row.index);
+    let instance = row.instance_key();
     let Some(cell) = service
         .clients()
         .cells

@@ -66,7 +66,8 @@ impl LrpCounter {
     }
 
     pub(super) fn end(self, cells: &CellSet, started: u64, failed: u64) -> LrpCounts {
-        let (present_cells, suspect_cells) = (cells.len() as u64, self.lost_cells.len() as u64);
+        let present_cells = cells.len() as u64;
+        let suspect_cells = self.lost_cells.len() as u64;
         LrpCounts {
             present_cells,
             suspect_cells,

@@ -166,7 +166,8 @@ impl LrpConvergence<'_> {
                 due.push(key);
             }
         }
-        let (service, input) = (self.service, &self.input);
+        let service = self.service;
+        let input = &self.input;
         let done: Vec<_> = stream::iter(&due)
             .map(|key| async move { (key, act(service, input, key).await) })
             .buffer_unordered(workers)

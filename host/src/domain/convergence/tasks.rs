@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 
 use crate::causes::with_causes;
-use crate::domain::tasks::{change, delete_if, submit};
+use crate::domain::tasks::{change_task, delete_if, submit};
 use crate::domain::{DomainError, Page, Service, tasks};
 use crate::metrics::TaskCounts;
 use crate::model::cell::CellSet;
@@ -118,7 +118,7 @@ async fn advance(
     action: TaskAction,
 ) -> Result<bool, DomainError> {
     let still_due = |task: &Task| input.decide(task) == Some(action);
-    let changed = change(service, guid, |task, _| {
+    let changed = change_task(service, guid, |task, _| {
         Ok(still_due(task).then(|| input.after(action, task)).flatten())
     })
     .await?;

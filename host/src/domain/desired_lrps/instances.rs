@@ -54,11 +54,12 @@ pub(super) async fn insert_new(
         index,
         domain: domain.clone(),
     };
-    let row = |index| ActualLrp {
-        definition_id: definition_id.clone(),
-        ..ActualLrp::unclaimed(&key(index), now_ns)
-    };
-    let rows: Vec<_> = indices.map(row).collect();
+    let rows: Vec<_> = indices
+        .map(|index| ActualLrp {
+            definition_id: definition_id.clone(),
+            ..ActualLrp::unclaimed(&key(index), now_ns)
+        })
+        .collect();
     writer.insert_slots(&rows).await?;
     Ok(rows)
 }
@@ -121,22 +122,23 @@ pub(super) fn publish_created(
     rows: Vec<ActualLrp>,
     trace_id: &TraceId,
 ) -> Vec<i32> {
-    let publish = |row: ActualLrp| {
-        let index = row.index;
-        let after = Box::new(Slot {
-            ordinary: Some(row),
-            ..Slot::default()
-        });
-        let change = RecordChange::Slot {
-            before: Box::default(),
-            after,
-            cause: Cause::Other,
-            trace_id: trace_id.clone(),
-        };
-        service.events().publish(change);
-        index
-    };
-    rows.into_iter().map(publish).collect()
+    rows.into_iter()
+        .map(|row| {
+            let index = row.index;
+            let after = Box::new(Slot {
+                ordinary: Some(row),
+                ..Slot::default()
+            });
+            let change = RecordChange::Slot {
+                before: Box::default(),
+                after,
+                cause: Cause::Other,
+                trace_id: trace_id.clone(),
+            };
+            service.events().publish(change);
+            index
+        })
+        .collect()
 }
 
 /// Deletes the waiting instances from index `from` on; returns the slots as they were, also those

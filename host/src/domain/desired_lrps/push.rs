@@ -35,14 +35,13 @@ pub(super) fn spawn(
     if hostnames.is_none() && metric_tags.is_none() {
         return;
     }
-    let (service, trace_id) = (service.clone(), trace_id.clone());
-    let (process_guid, values) = (
-        after.scheduling.process_guid.clone(),
-        ContainerUpdate {
-            hostnames,
-            metric_tags,
-        },
-    );
+    let service = service.clone();
+    let trace_id = trace_id.clone();
+    let process_guid = after.scheduling.process_guid.clone();
+    let values = ContainerUpdate {
+        hostnames,
+        metric_tags,
+    };
     tokio::spawn(async move {
         if let Err(fault) = update_containers(&service, &process_guid, &values, &trace_id).await {
             let process_guid = String::from_utf8_lossy(&process_guid);
@@ -128,7 +127,8 @@ async fn update_container(
     };
     let updated = match service.clients().cells.find(&row.cell_id).await {
         Ok(Some(cell)) => {
-            let (key, instance) = (row.key(), row.instance_key());
+            let key = row.key();
+            let instance = row.instance_key();
             let updated = service
                 .clients()
                 .reps
@@ -161,7 +161,8 @@ mod tests {
     fn internal_routes_change_is_judged_as_in_diego() {
         let with = |json: &str| Routes::new([(INTERNAL_ROUTER.to_vec(), json.into())]);
         let without = Routes::new([(b"cf-router".to_vec(), b"[]".to_vec())]);
-        let (a, b) = (with("[1]"), with("[2]"));
+        let a = with("[1]");
+        let b = with("[2]");
         let differ = internal_routes_differ;
         assert!(
             !differ(Some(&a), None),

@@ -6,9 +6,9 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use futures_util::{StreamExt, stream};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::domain::Service;
 use crate::log_sampling::is_sampled;
@@ -43,7 +43,8 @@ struct StopQueues {
 /// Queues the stops and returns at once. Convergence repeats what is not queued or fails.
 pub(super) fn submit(service: &Service, containers: Vec<ActualLrp>, trace_id: &TraceId) {
     for row in containers {
-        let (key, instance) = (row.key(), row.instance_key());
+        let key = row.key();
+        let instance = row.instance_key();
         let container = StopRequest {
             key,
             instance,
@@ -53,7 +54,7 @@ pub(super) fn submit(service: &Service, containers: Vec<ActualLrp>, trace_id: &T
             Queued::Behind => {}
             Queued::First(cell_id) => drop(tokio::spawn(work(service.clone(), cell_id))),
             Queued::Rejected => {
-                service.stops().failed(
+                service.stops().note_failed(
                     1,
                     "too many containers wait to be stopped",
                     &row.process_guid,
@@ -74,7 +75,7 @@ enum Queued {
 
 impl Stops {
     fn waiting(&self) -> MutexGuard<'_, StopQueues> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn add(&self, cell_id: Text, container: StopRequest) -> Queued {
@@ -98,7 +99,7 @@ impl Stops {
 
     /// Takes the queue of a cell. If it is empty the cell's task must end: the next container gets
     /// a new one.
-    fn take(&self, cell_id: &[u8]) -> Vec<StopRequest> {
+    fn take_requests(&self, cell_id: &[u8]) -> Vec<StopRequest> {
         let mut waiting = self.waiting();
         let taken = waiting
             .cells
@@ -114,7 +115,7 @@ impl Stops {
 
     /// Counts containers that were not stopped, and logs a sample; `process_guid` and `index` name
     /// one of them.
-    fn failed(&self, containers: u64, reason: &str, process_guid: &[u8], index: i32) {
+    fn note_failed(&self, containers: u64, reason: &str, process_guid: &[u8], index: i32) {
         let mut waiting = self.waiting();
         let before = waiting.failed;
         waiting.failed += containers;
@@ -132,7 +133,7 @@ impl Stops {
 
 async fn work(service: Service, cell_id: Text) {
     loop {
-        let containers = service.stops().take(&cell_id);
+        let containers = service.stops().take_requests(&cell_id);
         let [first, ..] = &containers[..] else { return };
         let cell = match service.clients().cells.find(&cell_id).await {
             Ok(Some(cell)) => cell,
@@ -141,7 +142,7 @@ async fn work(service: Service, cell_id: Text) {
                     || "its cell is not present".to_owned(),
                     |fault| fault.to_string(),
                 );
-                service.stops().failed(
+                service.stops().note_failed(
                     containers.len() as u64,
                     &reason,
                     &first.key.process_guid,
@@ -150,7 +151,8 @@ async fn work(service: Service, cell_id: Text) {
                 continue;
             }
         };
-        let (service, cell) = (&service, &cell);
+        let service = &service;
+        let cell = &cell;
         let stopping =
             stream::iter(&containers).for_each_concurrent(REQUESTS, |container| async move {
                 let StopRequest {
@@ -164,9 +166,12 @@ async fn work(service: Service, cell_id: Text) {
                     .stop(cell, key, instance, trace_id)
                     .await
                 {
-                    service
-                        .stops()
-                        .failed(1, &fault.to_string(), &key.process_guid, key.index);
+                    service.stops().note_failed(
+                        1,
+                        &fault.to_string(),
+                        &key.process_guid,
+                        key.index,
+                    );
                 }
             });
         stopping.await;
@@ -188,7 +193,8 @@ mod tests {
     #[test]
     fn first_container_of_a_cell_starts_a_task_that_ends_with_an_empty_queue() {
         let stops = Stops::default();
-        let (cell, other) = (b"cell".to_vec(), b"other".to_vec());
+        let cell = b"cell".to_vec();
+        let other = b"other".to_vec();
         assert!(matches!(
             stops.add(cell.clone(), container()),
             Queued::First(_)
@@ -198,13 +204,13 @@ mod tests {
             Queued::Behind
         ));
         assert!(matches!(stops.add(other, container()), Queued::First(_)));
-        assert_eq!(stops.take(&cell).len(), 2);
+        assert_eq!(stops.take_requests(&cell).len(), 2);
         assert!(
             matches!(stops.add(cell.clone(), container()), Queued::Behind),
             "its task looks again"
         );
-        assert_eq!(stops.take(&cell).len(), 1);
-        assert_eq!(stops.take(&cell).len(), 0);
+        assert_eq!(stops.take_requests(&cell).len(), 1);
+        assert_eq!(stops.take_requests(&cell).len(), 0);
         assert!(
             matches!(stops.add(cell, container()), Queued::First(_)),
             "its task has ended"
@@ -221,7 +227,7 @@ mod tests {
             stops.add(b"other".to_vec(), container()),
             Queued::Rejected
         ));
-        assert_eq!(stops.take(b"cell").len(), MAX_WAITING);
+        assert_eq!(stops.take_requests(b"cell").len(), MAX_WAITING);
         assert!(matches!(
             stops.add(b"other".to_vec(), container()),
             Queued::First(_)

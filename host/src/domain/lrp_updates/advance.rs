@@ -142,15 +142,15 @@ async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainEr
         .slots
         .get(&row.index)
         .is_some_and(|slot| slot.presence_of(&instance).is_some());
-    let is_stopped = |(index, action): &(i32, UpdateAction)| {
-        let stopped = update
-            .slots
-            .get(index)
-            .and_then(|slot| action.stopped(slot));
-        *index == row.index && stopped.is_some_and(|stopped| stopped.is_instance(&instance))
-    };
     let due = lrp.due(&update.slots);
-    let is_due = !has_row || due.iter().any(is_stopped);
+    let is_due = !has_row
+        || due.iter().any(|(index, action)| {
+            let stopped = update
+                .slots
+                .get(index)
+                .and_then(|slot| action.stopped(slot));
+            *index == row.index && stopped.is_some_and(|stopped| stopped.is_instance(&instance))
+        });
     if is_due {
         service.update_hints().note_asked(instance, reader.now_ns());
     }
@@ -197,7 +197,8 @@ async fn publish_halt(
         .desired_lrp(process_guid)
         .await?
     {
-        let (lrp, status) = (Box::new(lrp), Box::new(status));
+        let lrp = Box::new(lrp);
+        let status = Box::new(status);
         service
             .events()
             .publish(RecordChange::UpdateHalt { lrp, status });
@@ -301,7 +302,8 @@ async fn apply(
         .get(&index)
         .map_or_else(Slot::default, |slot| (**slot).clone());
     let mut after = before.clone();
-    let (current, now_ns) = (&target.definition_id, writer.now_ns());
+    let current = &target.definition_id;
+    let now_ns = writer.now_ns();
     let mut waypoint = None;
     let applied = match action {
         UpdateAction::StopReplaced | UpdateAction::StopFirst => {

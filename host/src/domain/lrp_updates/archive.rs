@@ -116,12 +116,14 @@ mod tests {
     use super::*;
 
     fn ages(times: &[Option<i64>]) -> Vec<DefinitionAge> {
-        let age = |last_active_ns: &Option<i64>| DefinitionAge {
-            process_guid: b"app".to_vec(),
-            id: format!("{last_active_ns:?}").into(),
-            last_active_ns: *last_active_ns,
-        };
-        times.iter().map(age).collect()
+        times
+            .iter()
+            .map(|last_active_ns| DefinitionAge {
+                process_guid: b"app".to_vec(),
+                id: format!("{last_active_ns:?}").into(),
+                last_active_ns: *last_active_ns,
+            })
+            .collect()
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub async fn cancel(
     process_guid: &[u8],
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    change(service, process_guid, DefinitionChange::Cancel, trace_id).await
+    change_definition(service, process_guid, DefinitionChange::Cancel, trace_id).await
 }
 
 /// Updates a desired LRP to an archived definition, or resumes the update that was cancelled.
@@ -56,7 +56,7 @@ pub async fn roll_back(
     definition_id: &[u8],
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    change(
+    change_definition(
         service,
         process_guid,
         DefinitionChange::RollBack(definition_id),
@@ -65,7 +65,7 @@ pub async fn roll_back(
     .await
 }
 
-async fn change(
+async fn change_definition(
     service: &Service,
     process_guid: &[u8],
     change: DefinitionChange<'_>,
@@ -217,7 +217,8 @@ async fn adapt(
     info: &SchedulingInfo,
     now_ns: i64,
 ) -> Result<Switched, DomainError> {
-    let (previous, current) = (&info.previous_definition_id, &info.definition_id);
+    let previous = &info.previous_definition_id;
+    let current = &info.definition_id;
     let mut switched = Switched::default();
     for (index, before) in writer.slots(&info.process_guid).await?.0 {
         let mut after = (*before).clone();
@@ -237,7 +238,7 @@ async fn adapt(
     Ok(switched)
 }
 
-/// What remains to be done once the events of a switch are published.
+/// Work that remains once the events of a switch are published.
 #[derive(Debug)]
 pub(in crate::domain) struct Begun {
     waiting: Vec<i32>,
@@ -277,7 +278,8 @@ pub(in crate::domain) async fn finish(
         request_auctions(service, &after.scheduling, waiting, trace_id).await;
     }
     for row in given_up {
-        let (service, trace_id) = (service.clone(), trace_id.clone());
+        let service = service.clone();
+        let trace_id = trace_id.clone();
         // Its heartbeat is refused, so its cell stops it by itself if the request fails.
         tokio::spawn(async move { stop(&service, &row, &trace_id).await });
     }

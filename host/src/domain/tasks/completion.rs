@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use super::{DomainError, change, delete};
+use super::{DomainError, change_task, delete};
 use crate::causes::with_causes;
 use crate::clients::ClientError;
 use crate::domain::Service;
@@ -44,7 +44,8 @@ pub(in crate::domain) fn submit(service: &Service, task: Option<Task>) {
         tracing::info!("too many task callbacks wait; convergence submits this one again");
         return;
     };
-    let (workers, service) = (Arc::clone(&completions.workers), service.clone());
+    let workers = Arc::clone(&completions.workers);
+    let service = service.clone();
     tokio::spawn(async move {
         let _worker = workers
             .acquire()
@@ -58,7 +59,7 @@ pub(in crate::domain) fn submit(service: &Service, task: Option<Task>) {
 }
 
 async fn call_back(service: &Service, guid: &[u8]) -> Result<(), DomainError> {
-    let changed = change(service, guid, |task, now_ns| task.resolve(now_ns).map(Some)).await?;
+    let changed = change_task(service, guid, |task, now_ns| task.resolve(now_ns).map(Some)).await?;
     let task = changed.after.expect("resolving changes a task");
     for _ in 0..ATTEMPTS {
         match service.clients().callbacks.post(&task).await {

@@ -2,9 +2,8 @@
 //! of an LRP is checked elsewhere.
 
 use bbs_proto::models::{
-    ActualLrPsByProcessGuidsRequest, ActualLrPsRequest, ActualLrpGroupByProcessGuidAndIndexRequest,
-    ActualLrpGroupsByProcessGuidRequest, ActualLrpGroupsRequest, ActualLrpInstanceKey,
-    ActualLrpKey, ActualLrpNetInfo, ClaimActualLrpRequest, CrashActualLrpRequest,
+    ActualLrPsByProcessGuidsRequest, ActualLrPsRequest, ActualLrpInstanceKey, ActualLrpKey,
+    ActualLrpNetInfo, ClaimActualLrpRequest, CrashActualLrpRequest,
     EvacuateClaimedActualLrpRequest, EvacuateCrashedActualLrpRequest,
     EvacuateRunningActualLrpRequest, EvacuateStoppedActualLrpRequest, FailActualLrpRequest,
     RemoveActualLrpRequest, RemoveEvacuatingActualLrpRequest, RetireActualLrpRequest,
@@ -51,29 +50,11 @@ impl Validate for ActualLrPsRequest {
     fn validate(&self, _: &mut Findings) {}
 }
 
-/// Any filter is valid.
-impl Validate for ActualLrpGroupsRequest {
-    fn validate(&self, _: &mut Findings) {}
-}
-
 impl Validate for ActualLrPsByProcessGuidsRequest {
     fn validate(&self, findings: &mut Findings) {
         if self.process_guids.is_empty() {
             findings.add("process_guids must not be empty");
         }
-    }
-}
-
-impl Validate for ActualLrpGroupsByProcessGuidRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("process_guid", &self.process_guid);
-    }
-}
-
-impl Validate for ActualLrpGroupByProcessGuidAndIndexRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("process_guid", &self.process_guid);
-        findings.at_least(0, "index", self.index);
     }
 }
 

@@ -18,15 +18,15 @@ fn of_map<E>(entries: &[E], key: impl Fn(&E) -> &[u8]) -> impl Iterator<Item = &
         .enumerate()
         .map(|(place, entry)| (key(entry), place))
         .collect();
-    let kept: Vec<bool> = entries
+    let is_last: Vec<bool> = entries
         .iter()
         .enumerate()
         .map(|(place, entry)| last.get(key(entry)) == Some(&place))
         .collect();
     entries
         .iter()
-        .zip(kept)
-        .filter_map(|(entry, kept)| kept.then_some(entry))
+        .zip(is_last)
+        .filter_map(|(entry, is_last)| is_last.then_some(entry))
 }
 
 pub(super) fn routes(routes: Option<&ProtoRoutes>, findings: &mut Findings) {

@@ -63,8 +63,10 @@ impl Findings {
     /// Requires letters, digits, `_` and `-`, at least one: a guid must be usable in a path and a
     /// file name.
     pub(super) fn guid(&mut self, field: &str, text: &[u8]) {
-        let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        self.invalid_if(text.is_empty() || !text.iter().all(allowed), field);
+        let has_other_bytes = text
+            .iter()
+            .any(|byte| !byte.is_ascii_alphanumeric() && !matches!(byte, b'_' | b'-'));
+        self.invalid_if(text.is_empty() || has_other_bytes, field);
     }
 
     /// Requires a part and validates it; its absence is a finding under `field`.

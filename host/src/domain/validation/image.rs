@@ -211,7 +211,8 @@ mod tests {
         const VALUE: &str = "Invalid field: digest_value";
         const TWICE: &str = "Invalid field: digest_algorithm, Invalid field: digest_algorithm";
         const BOTH: &str = "Invalid field: digest_algorithm, Invalid field: digest_value";
-        let (shared, exclusive) = (1, 2);
+        let shared = 1;
+        let exclusive = 2;
         for (layer_type, algorithm, value, expected) in [
             (shared, 0, "", ""),
             (shared, 1, "v", ""),

@@ -81,7 +81,7 @@ impl Validate for TaskByGuidRequest {
     }
 }
 
-/// Of cancel, resolve and delete.
+/// The request of cancel, resolve and delete.
 impl Validate for TaskGuidRequest {
     fn validate(&self, findings: &mut Findings) {
         findings.required("task_guid", &self.task_guid);

@@ -29,17 +29,21 @@ pub(super) fn has_scheme(text: &[u8]) -> bool {
 
 fn after_scheme(text: &[u8]) -> Option<&[u8]> {
     let colon = text.iter().position(|byte| *byte == b':')?;
-    let (scheme, rest) = (&text[..colon], &text[colon + 1..]);
-    let legal = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
-    (scheme.first()?.is_ascii_alphabetic() && scheme.iter().all(legal)).then_some(rest)
+    let scheme = &text[..colon];
+    let rest = &text[colon + 1..];
+    (scheme.first()?.is_ascii_alphabetic()
+        && scheme
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.')))
+    .then_some(rest)
 }
 
-/// Splits before the first `mark`; the second part starts with it. A mark is never part of an
+/// Splits before the first `separator`; the second part starts with it. A separator is never part of an
 /// escape, so it can stay.
-fn cut(text: &[u8], mark: u8) -> (&[u8], &[u8]) {
+fn cut(text: &[u8], separator: u8) -> (&[u8], &[u8]) {
     text.split_at(
         text.iter()
-            .position(|byte| *byte == mark)
+            .position(|byte| *byte == separator)
             .unwrap_or(text.len()),
     )
 }
@@ -52,9 +56,11 @@ fn authority(text: &[u8]) -> bool {
 }
 
 fn user(text: &[u8]) -> bool {
-    let legal = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(byte);
     let (name, password) = cut(text, b':');
-    text.iter().all(legal) && escapes(name) && escapes(password)
+    text.iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(byte))
+        && escapes(name)
+        && escapes(password)
 }
 
 fn host(text: &[u8]) -> bool {
@@ -93,9 +99,13 @@ fn ipv6(text: &[u8]) -> bool {
     };
     let address_is_good =
         std::str::from_utf8(address).is_ok_and(|address| address.parse::<Ipv6Addr>().is_ok());
-    let in_zone = |byte: u8| byte == b' ' || byte == b'%' || host_character(byte);
     address_is_good
-        && zone.is_none_or(|zone| !zone.is_empty() && each(zone, not_forbidden, in_zone))
+        && zone.is_none_or(|zone| {
+            !zone.is_empty()
+                && each(zone, not_forbidden, |byte| {
+                    byte == b' ' || byte == b'%' || host_character(byte)
+                })
+        })
 }
 
 /// A host name: ASCII of the URL grammar and any non-ASCII; only the latter may be escaped.

@@ -52,7 +52,9 @@ pub(super) fn parse_leaves(
     chunks: mpsc::Receiver<Vec<u8>>,
     into: &mpsc::Sender<Vec<Leaf>>,
 ) -> Result<u64, serde_json::Error> {
-    let (mut batch, mut bytes, mut leaves) = (Vec::new(), 0, 0);
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    let mut leaves = 0;
     let since_leaf = std::cell::Cell::new(0);
     let reader = BufReader::with_capacity(
         64 << 10,

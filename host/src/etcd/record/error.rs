@@ -14,10 +14,10 @@ pub enum RecordError {
     #[error("unknown encoding {found:?}: no release of Diego wrote it")]
     #[allow(missing_docs, reason = "the first two characters")]
     Encoding { found: String },
-    /// Of a value that begins with `01` or `02`.
+    /// The value begins with `01` or `02`.
     #[error("the value is not base64: it is damaged")]
     Base64,
-    /// Of a sealed value.
+    /// The value is sealed.
     #[error(
         "the value is cut short: {length} bytes after base64, fewer than label, nonce and tag need"
     )]
@@ -35,11 +35,11 @@ pub enum RecordError {
     #[error("the value does not open with key {label:?}: wrong passphrase or damaged value")]
     #[allow(missing_docs, reason = "named in the message")]
     NotOpened { label: String },
-    /// Of a value without a protobuf envelope.
+    /// The value has no protobuf envelope.
     #[error("the value is not JSON: the error is at byte {at}")]
     #[allow(missing_docs, reason = "named in the message")]
     Json { at: usize },
-    /// Of valid JSON.
+    /// The value is valid JSON.
     #[error("the JSON member {key:?} is not {expected}")]
     #[allow(missing_docs, reason = "named in the message")]
     JsonMember {
@@ -49,21 +49,21 @@ pub enum RecordError {
     /// Scheduling infos and run infos were protobuf from the first.
     #[error("the value is JSON, which no release of Diego wrote for this kind of record")]
     UnexpectedJson,
-    /// Of a value with a protobuf envelope.
+    /// The value has a protobuf envelope.
     #[error("the value is not the message that belongs here: {0}")]
     Protobuf(DecodeError),
-    /// Of an object that stands for an action.
+    /// An object that stands for an action.
     #[error("an action has no kind, an unknown one or several")]
     ActionKind,
     /// A deeper message could be stored, but not decoded again.
     #[error("actions are nested more than {limit} deep")]
     #[allow(missing_docs, reason = "named in the message")]
     ActionDepth { limit: usize },
-    /// Of the form that releases v0.1462 to v0.1481 wrote.
+    /// The form of releases v0.1462 to v0.1481 has only these two.
     #[error("a volume mount has mode {mode}, which is neither read-only (0) nor read-write (1)")]
     #[allow(missing_docs, reason = "named in the message")]
     VolumeMode { mode: i32 },
-    /// Of the path.
+    /// The guid is part of the path.
     #[error("the guid {guid:?} in the path has other characters than letters, digits, `-` and `_`")]
     #[allow(missing_docs, reason = "named in the message")]
     Guid { guid: String },
@@ -71,7 +71,7 @@ pub enum RecordError {
     #[error("the path has {path:?}, but the record has {found:?}")]
     #[allow(missing_docs, reason = "named in the message")]
     KeyMismatch { path: String, found: String },
-    /// Of a task.
+    /// Every release wrote one into a task.
     #[error("the task has no definition")]
     MissingDefinition,
 }

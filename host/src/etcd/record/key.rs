@@ -1,8 +1,8 @@
-//! What a path names.
+//! The names of paths.
 
 use super::RecordError;
 
-/// What a path names, whatever its value is.
+/// The record that a path names, whatever its value is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the fields are parts of the path")]
 pub enum RecordKey {
@@ -47,8 +47,8 @@ pub enum RecordKind {
 }
 
 impl RecordKey {
-    /// What a whole path names. An instance index is written as Diego wrote it, in decimal without
-    /// sign or leading zero.
+    /// Parses a whole path. An instance index is written as Diego wrote it, in decimal without sign
+    /// or leading zero.
     pub fn of(path: &str) -> Self {
         let Some(path) = path.strip_prefix('/') else {
             return Self::Foreign;

@@ -99,7 +99,8 @@ fn convert_mounts(
             1 => b"rw".to_vec(),
             mode => return Err(RecordError::VolumeMode { mode }),
         };
-        let (volume_id, mount_config) = (volume_id.unwrap_or_default(), config.unwrap_or_default());
+        let volume_id = volume_id.unwrap_or_default();
+        let mount_config = config.unwrap_or_default();
         mount.shared = Some(SharedDevice {
             volume_id,
             mount_config,

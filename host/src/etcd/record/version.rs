@@ -25,7 +25,7 @@ pub enum StoreLayout {
     ByRecord,
 }
 
-/// What the version of the store means for an import.
+/// A version of the store, by what an import may do with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreVersion {
     /// A layout that Diego's BBS used.
@@ -52,9 +52,10 @@ const SPLIT_DESIRED_LRP: i64 = 1_442_529_338;
 /// Its successors, the last ones of etcd.
 const ADD_CACHED_DEPENDENCIES: i64 = 1_450_292_094;
 const TIMEOUTS_TO_MILLISECONDS: i64 = 1_451_635_200;
-/// What v0.1475 and later releases wrote after an import.
+/// The version that v0.1475 and later releases wrote after an import.
 const IMPORTED: i64 = TIMEOUTS_TO_MILLISECONDS + 1;
-/// What v0.1470 to v0.1474 wrote: the number of the import among the migrations of the database.
+/// The version that v0.1470 to v0.1474 wrote: the number of the import among the migrations of the
+/// database.
 const FIRST_OF_DATABASE: i64 = 1_461_790_966;
 
 impl VersionNode {
@@ -79,7 +80,7 @@ impl VersionNode {
     }
 }
 
-/// What the version of a store means for an import. `None` is an absent node.
+/// Classifies the version of a store. `None` is an absent node.
 pub fn judge(version: Option<&VersionNode>) -> StoreVersion {
     let Some(&VersionNode { current, target }) = version else {
         return StoreVersion::Readable {

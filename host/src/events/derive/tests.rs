@@ -19,7 +19,8 @@ fn row(state: &str, presence: Presence, container: &str) -> ActualLrp {
             format!("cell of {container}").into_bytes(),
         ),
     };
-    let (process_guid, presence) = (b"guid".to_vec(), presence as i32);
+    let process_guid = b"guid".to_vec();
+    let presence = presence as i32;
     ActualLrp {
         process_guid,
         instance_guid,
@@ -36,7 +37,8 @@ fn ordinary(state: &str, container: &str) -> ActualLrp {
 
 /// The events in order: `+` created, `~` changed, `-` removed, `!` crashed, and the row.
 fn summary(before: &Slot, after: &Slot, cause: Cause) -> Vec<String> {
-    let (before, after) = (Box::new(before.clone()), Box::new(after.clone()));
+    let before = Box::new(before.clone());
+    let after = Box::new(after.clone());
     let change = RecordChange::Slot {
         before,
         after,
@@ -51,16 +53,18 @@ fn summary(before: &Slot, after: &Slot, cause: Cause) -> Vec<String> {
             String::from_utf8_lossy(&row.state[..1])
         )
     };
-    let text = |event: &Event<'_>| match event {
-        Event::InstanceCreated { lrp, .. } => format!("+{}", name(lrp)),
-        Event::InstanceChanged { before, after, .. } => {
-            format!("~{} {}", name(before), name(after))
-        }
-        Event::InstanceRemoved { lrp, .. } => format!("-{}", name(lrp)),
-        Event::InstanceCrashed { before, .. } => format!("!{}", name(before)),
-        other => panic!("a slot has no {other:?}"),
-    };
-    events(&change).iter().map(text).collect()
+    events(&change)
+        .iter()
+        .map(|event| match event {
+            Event::InstanceCreated { lrp, .. } => format!("+{}", name(lrp)),
+            Event::InstanceChanged { before, after, .. } => {
+                format!("~{} {}", name(before), name(after))
+            }
+            Event::InstanceRemoved { lrp, .. } => format!("-{}", name(lrp)),
+            Event::InstanceCrashed { before, .. } => format!("!{}", name(before)),
+            other => panic!("a slot has no {other:?}"),
+        })
+        .collect()
 }
 
 fn kinds(before: Option<ActualLrp>, after: Option<ActualLrp>, cause: Cause) -> String {
@@ -137,7 +141,8 @@ fn desired_lrps_and_tasks_are_created_changed_and_removed() {
             trace_id: trace_id.clone(),
         }
     };
-    let (before, trace_id) = (DesiredLrp::default(), &trace_id);
+    let before = DesiredLrp::default();
+    let trace_id = &trace_id;
     assert_eq!(
         events(&change(None, Some(&lrp))),
         [Event::DesiredLrpCreated {
@@ -160,13 +165,11 @@ fn desired_lrps_and_tasks_are_created_changed_and_removed() {
     );
     assert_eq!(events(&change(None, None)), []);
 
-    let (before, after) = (
-        Task::default(),
-        Task {
-            state: 1,
-            ..Task::default()
-        },
-    );
+    let before = Task::default();
+    let after = Task {
+        state: 1,
+        ..Task::default()
+    };
     let change = |before: Option<&Task>, after: Option<&Task>| {
         let boxed = |task: Option<&Task>| task.cloned().map(Box::new);
         RecordChange::Task {
@@ -263,7 +266,8 @@ fn container_is_followed_to_another_row() {
 
 #[test]
 fn instance_events_concern_the_cell_of_their_container() {
-    let (waits, runs) = (ordinary("UNCLAIMED", ""), ordinary("RUNNING", "a"));
+    let waits = ordinary("UNCLAIMED", "");
+    let runs = ordinary("RUNNING", "a");
     let other = ordinary("RUNNING", "b");
     let on = |container: &str| Audience::Cells(vec![format!("cell of {container}").into_bytes()]);
     let changed = |before, after| {
@@ -398,7 +402,8 @@ proptest! {
     fn applying_the_events_gives_the_stored_rows(
         slots in prop::collection::vec((any_slot(), any::<bool>()), 1..12),
     ) {
-        let (mut consumer, mut endpoints) = (Vec::new(), Endpoints::new());
+        let mut consumer = Vec::new();
+        let mut endpoints = Endpoints::new();
         let mut before = Slot::default();
         for (after, crash) in slots {
             let cause = if crash { Cause::Crash } else { Cause::Other };

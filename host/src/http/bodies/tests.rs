@@ -16,7 +16,7 @@ fn chunks(count: usize, size: usize) -> Body {
     ))
 }
 
-/// The same, and whether it was read to its end.
+/// A body of `count` parts, and whether it was read to its end.
 fn observed(count: usize, size: usize) -> (Body, Arc<AtomicBool>) {
     let ended = Arc::new(AtomicBool::new(false));
     let observer = Arc::clone(&ended);
@@ -67,7 +67,8 @@ async fn body_above_the_limit_is_rejected_however_it_is_sent() {
 
 #[tokio::test(start_paused = true)]
 async fn body_that_stalls_or_takes_too_long_is_given_up() {
-    let (memory, begin) = (Memory::default(), Instant::now());
+    let memory = Memory::default();
+    let begin = Instant::now();
     assert!(matches!(
         memory.read(stalled(1, 10), LARGEST).await,
         Err(BodyError::Slow)

@@ -59,7 +59,8 @@ impl LeaseTable {
 #[tokio::test]
 async fn lease_has_one_holder_and_is_taken_after_its_release() {
     let table = LeaseTable::new().await;
-    let (one, other) = (table.host("one").await, table.host("other").await);
+    let one = table.host("one").await;
+    let other = table.host("other").await;
     let held = one.try_take().await.unwrap().expect("it is free");
     let taken = table.clock.run(2, other.try_take()).await.unwrap();
     assert!(taken.is_none(), "its holder renews it");
@@ -76,7 +77,8 @@ async fn lease_has_one_holder_and_is_taken_after_its_release() {
 #[tokio::test]
 async fn lease_of_a_silent_holder_is_taken() {
     let table = LeaseTable::new().await;
-    let (one, other) = (table.host("one").await, table.host("other").await);
+    let one = table.host("one").await;
+    let other = table.host("other").await;
     drop(one.take().await.unwrap());
     table.clock.sleepers(0).await;
     let before = table.claim().await.unwrap();
@@ -119,7 +121,8 @@ async fn dead_holder_on_the_same_machine_is_not_waited_for() {
 #[tokio::test]
 async fn is_free_reads_only() {
     let table = LeaseTable::new().await;
-    let (one, other) = (table.host("one").await, table.host("other").await);
+    let one = table.host("one").await;
+    let other = table.host("other").await;
     assert!(one.is_free().await.unwrap());
     assert!(
         !schema::exists(&mut table.database.read().await.unwrap(), LEASE_TABLE)
@@ -152,7 +155,8 @@ async fn deleted_row_ends_its_holder() {
 #[tokio::test]
 async fn malformed_row_ends_its_holder_and_can_be_taken() {
     let table = LeaseTable::new().await;
-    let (one, other) = (table.host("one").await, table.host("other").await);
+    let one = table.host("one").await;
+    let other = table.host("other").await;
     let held = one.take().await.unwrap();
     for nonsense in [
         "'?', 1, 1, 9223372036854775807",

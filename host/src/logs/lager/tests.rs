@@ -43,15 +43,17 @@ fn with(redactor: Redactor, fatal_only: bool, emit: impl FnOnce()) -> Vec<Value>
 /// Message, level and data of each line.
 fn said(emit: impl FnOnce()) -> Vec<(String, i64, Value)> {
     let lines = with(Redactor::default(), false, emit);
-    let part = |line: &Value| {
-        assert_eq!(line["source"], "bbs");
-        (
-            line["message"].as_str().unwrap().to_owned(),
-            line["log_level"].as_i64().unwrap(),
-            line["data"].clone(),
-        )
-    };
-    lines.iter().map(part).collect()
+    lines
+        .iter()
+        .map(|line| {
+            assert_eq!(line["source"], "bbs");
+            (
+                line["message"].as_str().unwrap().to_owned(),
+                line["log_level"].as_i64().unwrap(),
+                line["data"].clone(),
+            )
+        })
+        .collect()
 }
 
 fn line(message: &str, level: i64, data: Value) -> (String, i64, Value) {

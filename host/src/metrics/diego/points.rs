@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Measures;
-use super::readings::{MetricReading, MetricValue, Of};
+use super::readings::{MetricReading, MetricSubject, MetricValue};
 
 /// The unit of values without one.
 const METRIC: &str = "Metric";
@@ -90,7 +90,7 @@ impl Points {
 
     /// Requests since the last report, in total and by route.
     pub fn requests(&mut self) -> Vec<Point> {
-        let since = self.measures.0.requests.take();
+        let since = self.measures.0.requests.take_report();
         let added = |name: String, count| Point {
             name,
             quantity: Quantity::Added(count),
@@ -116,7 +116,7 @@ impl Points {
         points
     }
 
-    fn all(&mut self, readings: Vec<MetricReading>) -> Vec<Point> {
+    fn all(&mut self, readings: impl IntoIterator<Item = MetricReading>) -> Vec<Point> {
         readings
             .into_iter()
             .filter_map(|reading| self.point(reading))
@@ -142,10 +142,10 @@ impl Points {
             }
             MetricValue::PerRun { last, .. } => Quantity::Added(last),
         };
-        let (name, cell_id) = match reading.of {
-            Of::Host => (reading.diego.to_owned(), None),
-            Of::Domain(domain) => (format!("{}.{domain}", reading.diego), None),
-            Of::Cell(cell_id) => (reading.diego.to_owned(), Some(cell_id)),
+        let (name, cell_id) = match reading.subject {
+            MetricSubject::Host => (reading.diego.to_owned(), None),
+            MetricSubject::Domain(domain) => (format!("{}.{domain}", reading.diego), None),
+            MetricSubject::Cell(cell_id) => (reading.diego.to_owned(), Some(cell_id)),
         };
         Some(Point {
             name,

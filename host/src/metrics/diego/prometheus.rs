@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::Measures;
-use super::readings::{MetricReading, MetricValue, Of};
+use super::readings::{MetricReading, MetricSubject, MetricValue};
 
 #[derive(Debug)]
 pub(in crate::metrics) struct Diego(pub(in crate::metrics) Measures);
@@ -20,9 +20,9 @@ impl Collector for Diego {
         let Self(measures) = self;
         let parts = [
             measures.host(),
-            measures.election(),
-            measures.migration(),
-            measures.encryption(),
+            Vec::from_iter(measures.election()),
+            Vec::from_iter(measures.migration()),
+            Vec::from_iter(measures.encryption()),
             measures.convergence(),
             measures.database(),
         ];
@@ -48,18 +48,18 @@ fn encode(encoder: &mut DescriptorEncoder<'_>, family: &[MetricReading]) -> fmt:
         | MetricValue::PerRun { .. } => MetricType::Counter,
     };
     let mut metric = encoder.encode_descriptor(first.prometheus, first.help, None, kind)?;
-    if first.of == Of::Host {
+    if first.subject == MetricSubject::Host {
         return value(first.value, metric);
     }
     for reading in family {
-        match &reading.of {
+        match &reading.subject {
             // A family is either about the host or about parts of it, never both.
-            Of::Host => {}
-            Of::Domain(domain) => value(
+            MetricSubject::Host => {}
+            MetricSubject::Domain(domain) => value(
                 reading.value,
                 metric.encode_family(&[("domain", domain.as_str())])?,
             )?,
-            Of::Cell(cell_id) => value(
+            MetricSubject::Cell(cell_id) => value(
                 reading.value,
                 metric.encode_family(&[("cell_id", cell_id.as_str())])?,
             )?,

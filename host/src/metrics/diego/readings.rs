@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::{Converged, Measures, TaskMarks};
+use super::{CellTasks, Converged, LrpCounts, Measures, TaskCounts};
 use crate::database::Statistics;
 
 /// One value with its names.
@@ -13,13 +13,13 @@ pub(super) struct MetricReading {
     pub(super) diego: &'static str,
     pub(super) prometheus: &'static str,
     pub(super) help: &'static str,
-    pub(super) of: Of,
+    pub(super) subject: MetricSubject,
     pub(super) value: MetricValue,
 }
 
-/// What a value is about.
+/// The object that a value describes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum MetricSubject {
     Host,
     Domain(String),
     Cell(String),
@@ -52,10 +52,31 @@ fn reading(
         diego,
         prometheus,
         help,
-        of: Of::Host,
+        subject: MetricSubject::Host,
         value,
     }
 }
+
+const CELL_METRICS: [CountMetric<CellTasks>; 3] = [
+    CountMetric {
+        diego: "TasksStarted",
+        prometheus: "tasks_started",
+        help: "Tasks that a cell began with",
+        count: |tasks| tasks.started,
+    },
+    CountMetric {
+        diego: "TasksSucceeded",
+        prometheus: "tasks_succeeded",
+        help: "Tasks that ended well on a cell",
+        count: |tasks| tasks.succeeded,
+    },
+    CountMetric {
+        diego: "TasksFailed",
+        prometheus: "tasks_failed",
+        help: "Tasks that failed on a cell",
+        count: |tasks| tasks.failed,
+    },
+];
 
 impl Measures {
     /// Metrics of a host, master or standby.
@@ -80,44 +101,35 @@ impl Measures {
     }
 
     /// Empty until this host is the master.
-    pub(super) fn election(&self) -> Vec<MetricReading> {
-        let is_elected = self.0.is_elected.load(Relaxed);
-        let help = "1 once this host serves as the master";
-        let election = reading(
-            "BBSMasterElected",
-            "master_elected",
-            help,
-            MetricValue::Number(1),
-        );
-        is_elected.then_some(election).into_iter().collect()
+    pub(super) fn election(&self) -> Option<MetricReading> {
+        self.0.is_elected.load(Relaxed).then(|| {
+            reading(
+                "BBSMasterElected",
+                "master_elected",
+                "1 once this host serves as the master",
+                MetricValue::Number(1),
+            )
+        })
     }
 
-    pub(super) fn migration(&self) -> Vec<MetricReading> {
-        let help = "What it took at this start to bring the database to the version wanted";
-        let spent = self.0.migration.get();
-        let as_reading = |spent| {
-            reading(
-                "MigrationDuration",
-                "migration_duration_seconds",
-                help,
-                MetricValue::Time(spent),
-            )
-        };
-        spent.map(as_reading).into_iter().collect()
+    pub(super) fn migration(&self) -> Option<MetricReading> {
+        let spent = self.0.migration.get()?;
+        Some(reading(
+            "MigrationDuration",
+            "migration_duration_seconds",
+            "Duration of the migration of the database to the wanted version at this start",
+            MetricValue::Time(spent),
+        ))
     }
 
-    pub(super) fn encryption(&self) -> Vec<MetricReading> {
-        let help = "What it took to bring everything under the active key, where there was something to do";
-        let spent = self.0.encryption.get();
-        let as_reading = |spent| {
-            reading(
-                "EncryptionDuration",
-                "encryption_duration_seconds",
-                help,
-                MetricValue::Time(spent),
-            )
-        };
-        spent.map(as_reading).into_iter().collect()
+    pub(super) fn encryption(&self) -> Option<MetricReading> {
+        let spent = self.0.encryption.get()?;
+        Some(reading(
+            "EncryptionDuration",
+            "encryption_duration_seconds",
+            "Duration of the rotation of all records to the active key, if there was one",
+            MetricValue::Time(spent),
+        ))
     }
 
     /// Findings of the last run of convergence.
@@ -126,53 +138,27 @@ impl Measures {
         let mut readings = lrps(&converged);
         readings.extend(tasks(&converged));
         drop(converged);
-        readings.extend(self.task_marks());
+        readings.extend(self.tasks_by_cell());
         readings
     }
 
     /// Tasks by cell, since this host started.
-    fn task_marks(&self) -> Vec<MetricReading> {
-        type Of3 = (
-            &'static str,
-            &'static str,
-            &'static str,
-            fn(&TaskMarks) -> u64,
-        );
-        let kinds: [Of3; 3] = [
-            (
-                "TasksStarted",
-                "tasks_started",
-                "Tasks that a cell began with",
-                |marks| marks.started,
-            ),
-            (
-                "TasksSucceeded",
-                "tasks_succeeded",
-                "Tasks that ended well on a cell",
-                |marks| marks.succeeded,
-            ),
-            (
-                "TasksFailed",
-                "tasks_failed",
-                "Tasks that failed on a cell",
-                |marks| marks.failed,
-            ),
-        ];
-        let ends = self.task_ends();
-        let of = |(diego, prometheus, help, count): Of3| {
-            let by_cell = ends.iter().map(move |(cell, marks)| {
-                let (of, value) = (Of::Cell(cell.clone()), MetricValue::Total(count(marks)));
-                MetricReading {
-                    diego,
-                    prometheus,
-                    help,
-                    of,
-                    value,
-                }
-            });
-            by_cell.collect::<Vec<_>>()
-        };
-        kinds.into_iter().flat_map(of).collect()
+    fn tasks_by_cell(&self) -> Vec<MetricReading> {
+        let by_cell = self.tasks_of_cells();
+        let mut readings = Vec::new();
+        // All cells of a metric follow one another: a family of Prometheus is contiguous.
+        for metric in &CELL_METRICS {
+            for (cell, tasks) in by_cell.iter() {
+                readings.push(MetricReading {
+                    diego: metric.diego,
+                    prometheus: metric.prometheus,
+                    help: metric.help,
+                    subject: MetricSubject::Cell(cell.clone()),
+                    value: MetricValue::Total((metric.count)(tasks)),
+                });
+            }
+        }
+        readings
     }
 
     /// Metrics of the database; the maxima cover the current window so far.
@@ -184,7 +170,7 @@ impl Measures {
             .unwrap_or_default()
     }
 
-    /// The same; ends the window of the maxima.
+    /// As [`database`](Self::database); ends the window of the maxima.
     pub(super) fn end_database_window(&self) -> Vec<MetricReading> {
         self.0
             .database
@@ -194,124 +180,160 @@ impl Measures {
     }
 }
 
+/// A number among counts of type `T`, with its names.
+struct CountMetric<T> {
+    diego: &'static str,
+    prometheus: &'static str,
+    help: &'static str,
+    count: fn(&T) -> u64,
+}
+
+impl<T> CountMetric<T> {
+    fn read(&self, counts: &T) -> MetricReading {
+        let value = MetricValue::Number((self.count)(counts));
+        reading(self.diego, self.prometheus, self.help, value)
+    }
+}
+
+const LRP_METRICS: [CountMetric<LrpCounts>; 13] = [
+    CountMetric {
+        diego: "LRPsUnclaimed",
+        prometheus: "lrps_unclaimed",
+        help: "Instances that wait for a cell",
+        count: |counts| counts.unclaimed,
+    },
+    CountMetric {
+        diego: "LRPsClaimed",
+        prometheus: "lrps_claimed",
+        help: "Instances that a cell begins with",
+        count: |counts| counts.claimed,
+    },
+    CountMetric {
+        diego: "LRPsRunning",
+        prometheus: "lrps_running",
+        help: "Instances that run",
+        count: |counts| counts.running,
+    },
+    CountMetric {
+        diego: "CrashedActualLRPs",
+        prometheus: "crashed_actual_lrps",
+        help: "Instances that wait after a crash",
+        count: |counts| counts.crashed,
+    },
+    CountMetric {
+        diego: "CrashingDesiredLRPs",
+        prometheus: "crashing_desired_lrps",
+        help: "Desired LRPs with an instance that waits after a crash",
+        count: |counts| counts.crashing_desired,
+    },
+    CountMetric {
+        diego: "LRPsDesired",
+        prometheus: "lrps_desired",
+        help: "Instances that are desired",
+        count: |counts| counts.desired,
+    },
+    CountMetric {
+        diego: "LRPsMissing",
+        prometheus: "lrps_missing",
+        help: "Instances that are desired and were not there",
+        count: |counts| counts.missing,
+    },
+    CountMetric {
+        diego: "LRPsExtra",
+        prometheus: "lrps_extra",
+        help: "Instances that were there and are not desired",
+        count: |counts| counts.extra,
+    },
+    CountMetric {
+        diego: "SuspectRunningActualLRPs",
+        prometheus: "suspect_running_actual_lrps",
+        help: "Instances that ran when their cell was last seen",
+        count: |counts| counts.suspect_running,
+    },
+    CountMetric {
+        diego: "SuspectClaimedActualLRPs",
+        prometheus: "suspect_claimed_actual_lrps",
+        help: "Instances that a cell had begun with when it was last seen",
+        count: |counts| counts.suspect_claimed,
+    },
+    CountMetric {
+        diego: "PresentCells",
+        prometheus: "present_cells",
+        help: "Cells that are there",
+        count: |counts| counts.present_cells,
+    },
+    CountMetric {
+        diego: "SuspectCells",
+        prometheus: "suspect_cells",
+        help: "Cells that have instances and are not there",
+        count: |counts| counts.suspect_cells,
+    },
+    CountMetric {
+        diego: "HaltedLRPUpdates",
+        prometheus: "halted_lrp_updates",
+        help: "Updates of desired LRPs that are halted because a new instance fails",
+        count: |counts| counts.halted_updates,
+    },
+];
+
 fn lrps(converged: &Converged) -> Vec<MetricReading> {
+    let mut readings = vec![
+        reading(
+            "ConvergenceLRPRuns",
+            "convergence_lrp_runs",
+            "Runs of convergence of instances",
+            MetricValue::Runs(converged.lrp_runs),
+        ),
+        reading(
+            "ConvergenceLRPDuration",
+            "convergence_lrp_duration_seconds",
+            "Duration of the last of these runs",
+            MetricValue::Time(converged.lrps_spent),
+        ),
+    ];
     let lrps = &converged.lrps;
-    let domain = |domain: &String| MetricReading {
-        of: Of::Domain(domain.clone()),
+    readings.extend(lrps.fresh_domains.iter().map(|domain| MetricReading {
+        subject: MetricSubject::Domain(domain.clone()),
         ..reading(
             "Domain",
             "domain",
             "1 for each domain that is fresh",
             MetricValue::Number(1),
         )
-    };
-    let number = |diego, prometheus, help, number| {
-        reading(diego, prometheus, help, MetricValue::Number(number))
-    };
-    let runs = MetricValue::Runs(converged.lrp_runs);
-    let mut readings = vec![
-        reading(
-            "ConvergenceLRPRuns",
-            "convergence_lrp_runs",
-            "Runs of convergence of instances",
-            runs,
-        ),
-        reading(
-            "ConvergenceLRPDuration",
-            "convergence_lrp_duration_seconds",
-            "What the last of these runs took",
-            MetricValue::Time(converged.lrps_spent),
-        ),
-    ];
-    readings.extend(lrps.fresh_domains.iter().map(domain));
-    readings.extend([
-        number(
-            "LRPsUnclaimed",
-            "lrps_unclaimed",
-            "Instances that wait for a cell",
-            lrps.unclaimed,
-        ),
-        number(
-            "LRPsClaimed",
-            "lrps_claimed",
-            "Instances that a cell begins with",
-            lrps.claimed,
-        ),
-        number(
-            "LRPsRunning",
-            "lrps_running",
-            "Instances that run",
-            lrps.running,
-        ),
-        number(
-            "CrashedActualLRPs",
-            "crashed_actual_lrps",
-            "Instances that wait after a crash",
-            lrps.crashed,
-        ),
-        number(
-            "CrashingDesiredLRPs",
-            "crashing_desired_lrps",
-            "Desired LRPs with an instance that waits after a crash",
-            lrps.crashing_desired,
-        ),
-        number(
-            "LRPsDesired",
-            "lrps_desired",
-            "Instances that are desired",
-            lrps.desired,
-        ),
-        number(
-            "LRPsMissing",
-            "lrps_missing",
-            "Instances that are desired and were not there",
-            lrps.missing,
-        ),
-        number(
-            "LRPsExtra",
-            "lrps_extra",
-            "Instances that were there and are not desired",
-            lrps.extra,
-        ),
-        number(
-            "SuspectRunningActualLRPs",
-            "suspect_running_actual_lrps",
-            "Instances that ran when their cell was last seen",
-            lrps.suspect_running,
-        ),
-        number(
-            "SuspectClaimedActualLRPs",
-            "suspect_claimed_actual_lrps",
-            "Instances that a cell had begun with when it was last seen",
-            lrps.suspect_claimed,
-        ),
-        number(
-            "PresentCells",
-            "present_cells",
-            "Cells that are there",
-            lrps.present_cells,
-        ),
-        number(
-            "SuspectCells",
-            "suspect_cells",
-            "Cells that have instances and are not there",
-            lrps.suspect_cells,
-        ),
-        number(
-            "HaltedLRPUpdates",
-            "halted_lrp_updates",
-            "Updates of desired LRPs that are halted because a new instance fails",
-            lrps.halted_updates,
-        ),
-    ]);
+    }));
+    readings.extend(LRP_METRICS.iter().map(|metric| metric.read(lrps)));
     readings
 }
 
+const TASK_METRICS: [CountMetric<TaskCounts>; 4] = [
+    CountMetric {
+        diego: "TasksPending",
+        prometheus: "tasks_pending",
+        help: "Tasks that wait for a cell",
+        count: |counts| counts.pending,
+    },
+    CountMetric {
+        diego: "TasksRunning",
+        prometheus: "tasks_running",
+        help: "Tasks that run",
+        count: |counts| counts.running,
+    },
+    CountMetric {
+        diego: "TasksCompleted",
+        prometheus: "tasks_completed",
+        help: "Tasks that completed and are not being resolved",
+        count: |counts| counts.completed,
+    },
+    CountMetric {
+        diego: "TasksResolving",
+        prometheus: "tasks_resolving",
+        help: "Tasks that are being resolved",
+        count: |counts| counts.resolving,
+    },
+];
+
 fn tasks(converged: &Converged) -> Vec<MetricReading> {
     let tasks = &converged.tasks;
-    let number = |diego, prometheus, help, number| {
-        reading(diego, prometheus, help, MetricValue::Number(number))
-    };
     let pruned = MetricValue::PerRun {
         last: tasks.pruned,
         total: converged.tasks_pruned,
@@ -320,31 +342,11 @@ fn tasks(converged: &Converged) -> Vec<MetricReading> {
         last: tasks.kicked,
         total: converged.tasks_kicked,
     };
-    vec![
-        number(
-            "TasksPending",
-            "tasks_pending",
-            "Tasks that wait for a cell",
-            tasks.pending,
-        ),
-        number(
-            "TasksRunning",
-            "tasks_running",
-            "Tasks that run",
-            tasks.running,
-        ),
-        number(
-            "TasksCompleted",
-            "tasks_completed",
-            "Tasks that completed and are not being resolved",
-            tasks.completed,
-        ),
-        number(
-            "TasksResolving",
-            "tasks_resolving",
-            "Tasks that are being resolved",
-            tasks.resolving,
-        ),
+    let mut readings: Vec<_> = TASK_METRICS
+        .iter()
+        .map(|metric| metric.read(tasks))
+        .collect();
+    readings.extend([
         reading(
             "ConvergenceTasksPruned",
             "convergence_tasks_pruned",
@@ -366,10 +368,11 @@ fn tasks(converged: &Converged) -> Vec<MetricReading> {
         reading(
             "ConvergenceTaskDuration",
             "convergence_task_duration_seconds",
-            "What the last of these runs took",
+            "Duration of the last of these runs",
             MetricValue::Time(converged.tasks_spent),
         ),
-    ]
+    ]);
+    readings
 }
 
 fn queries(counted: &Statistics) -> Vec<MetricReading> {
@@ -392,7 +395,7 @@ fn queries(counted: &Statistics) -> Vec<MetricReading> {
         reading(
             "DBWaitDuration",
             "db_wait_seconds",
-            "What was waited until there was one",
+            "Time until there was one",
             MetricValue::TotalTime(counted.waited),
         ),
         total("DBQueriesTotal", "db_queries", "Queries", counted.queries),

@@ -65,7 +65,7 @@ impl RequestCounters {
         self.count.fetch_add(1, Relaxed);
     }
 
-    pub(super) fn take(&self) -> RequestReport {
+    pub(super) fn take_report(&self) -> RequestReport {
         let take = |value: &AtomicU64| value.swap(0, Relaxed);
         RequestReport {
             count: take(&self.count),

@@ -1,4 +1,4 @@
-//! What Loggregator and Prometheus get from the same values.
+//! The values that Loggregator and Prometheus get, from one registry.
 
 use super::*;
 use crate::metrics::{Exposition, Metrics};
@@ -158,14 +158,14 @@ fn last_run_of_convergence_is_repeated_in_each_report() {
 fn tasks_are_reported_by_cell() {
     let measures = Measures::default();
     for mark in [
-        TaskMark::Started,
-        TaskMark::Started,
-        TaskMark::Succeeded,
-        TaskMark::Failed,
+        CellTaskEvent::Started,
+        CellTaskEvent::Started,
+        CellTaskEvent::Succeeded,
+        CellTaskEvent::Failed,
     ] {
         measures.task(b"cell-1", mark);
     }
-    measures.task(b"cell-2", TaskMark::Started);
+    measures.task(b"cell-2", CellTaskEvent::Started);
     let reported = Points::new(measures.clone()).convergence();
     let started: Vec<_> = reported
         .iter()
@@ -290,9 +290,9 @@ fn each_count_has_its_own_name() {
 fn number_of_cells_is_bounded() {
     let measures = Measures::default();
     for cell in 0..MAX_CELLS + 5 {
-        measures.task(format!("cell-{cell}").as_bytes(), TaskMark::Started);
+        measures.task(format!("cell-{cell}").as_bytes(), CellTaskEvent::Started);
     }
-    assert_eq!(measures.task_ends().len(), MAX_CELLS);
-    measures.task(b"cell-0", TaskMark::Started);
+    assert_eq!(measures.tasks_of_cells().len(), MAX_CELLS);
+    measures.task(b"cell-0", CellTaskEvent::Started);
     reads(&measures, "bbs_tasks_started_total{cell_id=\"cell-0\"} 2");
 }

@@ -23,12 +23,21 @@ pub(super) enum Pass {
     ResidueOnly,
 }
 
+/// A pass over a group.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct GroupPass {
+    pub(super) group: usize,
+    pub(super) pass: Pass,
+}
+
 /// One batch between reading and writing.
 pub(super) struct CopyBatch {
     pub(super) after: Option<UnitKey>,
     pub(super) last: UnitKey,
     /// Its units, in the order of the database.
     pub(super) keys: Vec<UnitKey>,
+    /// Its rows, until they are transformed. None if the database copies them by itself.
+    pub(super) read: Option<ReadBatch>,
     pub(super) transformed: TransformedBatch,
     /// Locked until the batch is committed, with all parts that it was divided into, if clients
     /// write meanwhile.
@@ -48,43 +57,46 @@ impl CopyBatch {
         }
     }
 
-    /// Divides it after a unit, before it is transformed.
-    pub(super) fn divided_after(self, end: &UnitKey) -> (Self, Self) {
-        let at = self
-            .keys
-            .iter()
-            .position(|key| key == end)
-            .expect("a unit of the batch")
-            + 1;
-        self.divided_at(
-            at,
-            [TransformedBatch::default(), TransformedBatch::default()],
-        )
+    /// The parts with either half of its rows, which cannot be transformed at once.
+    pub(super) fn divided(self, job: &Job, read: &ReadBatch) -> [Self; 2] {
+        let [front, back] = read.halves(job);
+        let end = front.rows.units.last().expect("half of several units");
+        let last = self.keys.iter().position(|key| key == end);
+        let at = last.expect("a unit of the batch") + 1;
+        let [mut first, mut second] = self.divided_at(at);
+        first.read = Some(front);
+        second.read = Some(back);
+        [first, second]
     }
 
     /// The halves of a transformed batch of several units.
     ///
     /// # Errors
     /// A value that was just sealed does not open.
-    pub(super) fn halves(mut self, job: &Job) -> Result<(Self, Self), MigrateError> {
+    pub(super) fn halves(mut self, job: &Job) -> Result<[Self; 2], MigrateError> {
         let at = self.keys.len() / 2;
-        let parts = std::mem::take(&mut self.transformed).divided(job, &self.keys[..at])?;
-        Ok(self.divided_at(at, parts))
+        let transformed = std::mem::take(&mut self.transformed);
+        let [front, back] = transformed.divided(job, &self.keys[..at])?;
+        let [mut first, mut second] = self.divided_at(at);
+        first.transformed = front;
+        second.transformed = back;
+        Ok([first, second])
     }
 
-    fn divided_at(mut self, at: usize, [front, back]: [TransformedBatch; 2]) -> (Self, Self) {
-        let rest = self.keys.split_off(at);
-        let end = self.keys.last().cloned().expect("either part has a unit");
-        assert!(!rest.is_empty(), "either part has a unit");
+    /// The ranges before and after a place, without rows.
+    fn divided_at(mut self, at: usize) -> [Self; 2] {
+        assert!(0 < at && at < self.keys.len(), "either part has a unit");
+        let keys = self.keys.split_off(at);
+        let end = self.keys[at - 1].clone();
         let second = Self {
             after: Some(end.clone()),
             last: std::mem::replace(&mut self.last, end),
-            keys: rest,
-            transformed: back,
+            keys,
+            read: None,
+            transformed: TransformedBatch::default(),
             held: self.held.clone(),
         };
-        self.transformed = front;
-        (self, second)
+        [self, second]
     }
 }
 
@@ -92,8 +104,7 @@ impl CopyBatch {
 pub(super) struct BatchReader {
     context: Context,
     job: Arc<Job>,
-    group: usize,
-    pass: Pass,
+    of: GroupPass,
     /// The last key that was read.
     after: Option<UnitKey>,
     /// The number of units that fill a batch, estimated from the last one.
@@ -104,15 +115,13 @@ impl BatchReader {
     pub(super) fn new(
         context: Context,
         job: Arc<Job>,
-        group: usize,
-        pass: Pass,
+        of: GroupPass,
         after: Option<UnitKey>,
     ) -> Self {
         Self {
             context,
             job,
-            group,
-            pass,
+            of,
             after,
             fitting: u64::MAX,
         }
@@ -120,16 +129,13 @@ impl BatchReader {
 
     /// The next batch, or none at the end. Of a group in which nothing is computed only the bounds
     /// are read.
-    pub(super) async fn next(
-        &mut self,
-        most: u64,
-    ) -> Result<Option<(CopyBatch, Option<ReadBatch>)>, MigrateError> {
-        let (context, job, group) = (&self.context, &self.job, self.group);
+    pub(super) async fn next(&mut self, most: u64) -> Result<Option<CopyBatch>, MigrateError> {
+        let (context, job) = (&self.context, &self.job);
+        let GroupPass { group, pass } = self.of;
         let mut reader = context.database.read().await?;
         let after = self.after.take();
         let most = most.min(self.fitting);
-        let Some((mut found, last)) = self.next_units(&mut reader, after.as_ref(), most).await?
-        else {
+        let Some(mut found) = self.next_units(&mut reader, after.as_ref(), most).await? else {
             return Ok(None);
         };
         let held = match job.locks() {
@@ -138,94 +144,75 @@ impl BatchReader {
                 // Locked before the units are read again, in a state that includes the commits of
                 // earlier holders.
                 drop(reader);
-                let held = locks
-                    .take(
-                        found
-                            .units
-                            .iter()
-                            .map(|unit| (group, unit.clone()))
-                            .collect(),
-                    )
-                    .await;
+                let units = found.units.iter().map(|unit| (group, unit.clone()));
+                let held = locks.take(units.collect()).await;
                 reader = context.database.read().await?;
-                if self.pass == Pass::ResidueOnly {
+                if pass == Pass::ResidueOnly {
                     leave_out_stored(job, &mut reader, group, &mut found.units).await?;
                 }
                 Some(Arc::new(held))
             }
         };
-        let mut last = last;
-        let read = match job.visits_units(group) {
-            false => {
-                self.fitting = context
-                    .tuning
-                    .units_that_fit(found.units.len(), found.bytes);
-                None
-            }
-            true if self.pass == Pass::ResidueOnly => {
-                let count = found.units.len();
-                let read = self.read_kept(&mut reader, &mut found).await?;
-                if found.units.len() < count {
-                    last = found.units.last().cloned().expect("there is one");
-                }
-                Some(read)
-            }
-            true => {
-                let read;
-                (read, last) = self
-                    .read_stored(&mut reader, after.as_ref(), &mut found)
-                    .await?;
-                Some(read)
-            }
+        let read = if !job.visits_units(group) {
+            let (units, bytes) = (found.units.len(), found.bytes);
+            self.fitting = context.tuning.units_that_fit(units, bytes);
+            None
+        } else if pass == Pass::ResidueOnly {
+            Some(self.read_kept(&mut reader, &mut found).await?)
+        } else {
+            let after = after.as_ref();
+            Some(self.read_stored(&mut reader, after, &mut found).await?)
         };
-        self.after = Some(last.clone());
-        let batch = CopyBatch {
+        debug_assert_ne!(
+            after.as_ref(),
+            Some(&found.last),
+            "the cursor moves forward"
+        );
+        self.after = Some(found.last.clone());
+        Ok(Some(CopyBatch {
             after,
-            last,
+            last: found.last,
             keys: found.units,
+            read,
             transformed: TransformedBatch::default(),
             held,
-        };
-        Ok(Some((batch, read)))
+        }))
     }
 
-    /// The next units, and the last key of their range.
+    /// The next units.
     async fn next_units(
         &self,
         reader: &mut Transaction,
         after: Option<&UnitKey>,
         most: u64,
-    ) -> Result<Option<(Bounds, UnitKey)>, MigrateError> {
-        let Self {
-            context,
-            job,
-            group,
-            ..
-        } = self;
-        if self.pass == Pass::ResidueOnly {
-            return kept_units(job, reader, *group, after, most).await;
+    ) -> Result<Option<FoundUnits>, MigrateError> {
+        let (job, group) = (&self.job, self.of.group);
+        if self.of.pass == Pass::ResidueOnly {
+            return kept_units(job, reader, group, after, most).await;
         }
         // Rows that are read are bounded while they are read; those that the database copies by
         // itself have to be measured before.
-        let measure = match job.visits_units(*group) {
-            true => Measure::Keys,
-            false => Measure::Bytes {
-                most: context.tuning.batch_bytes,
-            },
+        let measure = if job.visits_units(group) {
+            Measure::Keys
+        } else {
+            Measure::Bytes {
+                most: self.context.tuning.batch_bytes,
+            }
         };
-        let found = rows::next_units(reader, &job.sources(*group), after, most, measure).await?;
-        Ok(found.units.last().cloned().map(|last| (found, last)))
+        let Bounds { units, bytes } =
+            rows::next_units(reader, &job.sources(group), after, most, measure).await?;
+        let last = units.last().cloned();
+        Ok(last.map(|last| FoundUnits { units, bytes, last }))
     }
 
-    /// The rows of the units that were found: all, or the first of them that fit into a batch; and
-    /// the last of them.
+    /// The rows of the units that were found: all, or the first of them that fit into a batch.
     async fn read_stored(
         &mut self,
         reader: &mut Transaction,
         after: Option<&UnitKey>,
-        found: &mut Bounds,
-    ) -> Result<(ReadBatch, UnitKey), MigrateError> {
-        let (context, job, group) = (&self.context, &self.job, self.group);
+        found: &mut FoundUnits,
+    ) -> Result<ReadBatch, MigrateError> {
+        let (context, job, group) = (&self.context, &self.job, self.of.group);
         let range = KeyRange {
             after,
             units: &found.units,
@@ -238,7 +225,7 @@ impl BatchReader {
         self.fitting = context
             .tuning
             .units_that_fit(rows.units.len(), loaded.bytes);
-        let refused = RefusedUnit::all(job, loaded.oversized.into_iter().collect())?;
+        let refused = RefusedUnit::all(job, group, loaded.oversized.into_iter().collect())?;
         found.units = rows
             .units
             .iter()
@@ -257,38 +244,58 @@ impl BatchReader {
         let count = read.rows.units.len();
         read.left = job.residue_of(reader, &mut read.rows).await?;
         if read.rows.units.len() == count {
-            return Ok((read, loaded.last));
+            found.last = loaded.last;
+        } else {
+            found.end_with(&read.rows);
         }
-        found.end_with(&read.rows);
-        let last = found.units.last().cloned().expect("its first units remain");
-        Ok((read, last))
+        Ok(read)
     }
 
     /// Units without rows, for their residue.
     async fn read_kept(
         &self,
         reader: &mut Transaction,
-        found: &mut Bounds,
+        found: &mut FoundUnits,
     ) -> Result<ReadBatch, MigrateError> {
-        let job = &self.job;
-        let empty = |(name, columns): (&String, _)| {
-            (
-                name.clone(),
-                TableRows::empty(&job.lens.source.tables[name], columns, found.units.len()),
-            )
-        };
-        let tables = job.wanted[self.group].iter().map(empty).collect();
+        let (job, count) = (&self.job, found.units.len());
+        let tables = job.wanted[self.of.group].iter().map(|(name, columns)| {
+            let table = &job.lens.source.tables[name];
+            (name.clone(), TableRows::empty(table, columns, count))
+        });
         let mut rows = UnitBatch {
             units: found.units.clone(),
-            tables,
+            tables: tables.collect(),
         };
         let left = job.residue_of(reader, &mut rows).await?;
-        found.end_with(&rows);
+        if rows.units.len() < count {
+            found.end_with(&rows);
+        }
         Ok(ReadBatch {
             rows,
             left,
             refused: Vec::new(),
         })
+    }
+}
+
+/// The units of the next batch.
+struct FoundUnits {
+    units: Vec<UnitKey>,
+    /// The bytes of their text, if they are measured.
+    bytes: u64,
+    /// The last key of their range, behind which the next batch begins. It may have been left out
+    /// of the units.
+    last: UnitKey,
+}
+
+impl FoundUnits {
+    /// Leaves out the units behind those of a batch, for the next one.
+    fn end_with(&mut self, batch: &UnitBatch) {
+        let last = batch.units.last();
+        let end = last.and_then(|last| self.units.iter().position(|unit| unit == last));
+        self.units
+            .truncate(end.expect("the first units remain") + 1);
+        self.last = self.units[self.units.len() - 1].clone();
     }
 }
 
@@ -314,14 +321,14 @@ async fn copied_already(
     Ok(there)
 }
 
-/// The next units of dropped tables of which only residue is left, and the last that was looked at.
+/// The next units of dropped tables of which only residue is left.
 async fn kept_units(
     job: &Job,
     tx: &mut Transaction,
     group: usize,
     after: Option<&UnitKey>,
     most: u64,
-) -> Result<Option<(Bounds, UnitKey)>, MigrateError> {
+) -> Result<Option<FoundUnits>, MigrateError> {
     let restored = &job.lens.groups[group].restored;
     let mut after = after.map(UnitKey::name);
     loop {
@@ -332,7 +339,8 @@ async fn kept_units(
         };
         leave_out_stored(job, tx, group, &mut units).await?;
         if !units.is_empty() {
-            return Ok(Some((Bounds { units, bytes: 0 }, last)));
+            let bytes = 0;
+            return Ok(Some(FoundUnits { units, bytes, last }));
         }
         after = Some(last.name());
     }

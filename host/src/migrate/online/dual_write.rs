@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 
 use super::DualWrites;
 use crate::causes::with_causes;
-use crate::database::{SqlError, Transaction, sql};
+use crate::database::{StatementResult, Transaction, sql};
 use crate::migrate::checksum::{self, CopiedRows};
 use crate::migrate::plan::Strategy;
 use crate::migrate::quarantine::RefusedUnit;
@@ -90,7 +90,10 @@ impl CopyWriter {
     /// From now on only the originals are written.
     async fn give_up(&self, tx: &mut Transaction, fault: MigrateError) -> Result<(), MigrateError> {
         abandon_copies(tx).await?;
-        tracing::error!(reason = %with_causes(&fault), "a write cannot be taken to the copies of the migration under way, which ends");
+        tracing::error!(
+            reason = %with_causes(&fault),
+            "a client's write could not be applied to the copies, so the migration is abandoned; the next start migrates again"
+        );
         self.dual_writes().broken_by(fault);
         Ok(())
     }
@@ -118,7 +121,7 @@ impl CopyWriter {
         .await
         {
             Err(fault @ RowsError::UnitTooLarge { .. }) => {
-                let refused = RefusedUnit::all(job, vec![(asked.clone(), fault)])?;
+                let refused = RefusedUnit::all(job, group, vec![(asked.clone(), fault)])?;
                 (
                     ReadBatch {
                         refused,
@@ -204,53 +207,43 @@ impl CopyWriter {
     ) -> Result<(), MigrateError> {
         tx.execute(sql("SAVEPOINT bbs_unit"))
             .await
-            .map_err(failed)?;
+            .about("rows of a copy that follow a write")?;
         match self.write_unit(tx, group, keys, transformed).await {
             Err(MigrateError::RefusedRow { table, source }) => {
                 tx.execute(sql("ROLLBACK TO SAVEPOINT bbs_unit"))
                     .await
-                    .map_err(failed)?;
+                    .about("rows of a copy that follow a write")?;
                 let refused = transformed.refused_unit(&self.job, &keys[0], &table, &source);
                 self.write_unit(tx, group, keys, &TransformedBatch::of_refused(refused))
                     .await?;
             }
             written => written?,
         }
-        tx.execute(sql("RELEASE SAVEPOINT bbs_unit"))
+        Ok(tx
+            .execute(sql("RELEASE SAVEPOINT bbs_unit"))
             .await
             .map(drop)
-            .map_err(failed)
+            .about("rows of a copy that follow a write")?)
     }
 }
 
 /// Abandons the copies in a transaction that does not write to them, so that its commit always
 /// includes this. Another transaction may have done so before; that one may still be rolled back.
 async fn abandon_copies(tx: &mut Transaction) -> Result<(), MigrateError> {
-    let failed = |source| MigrateError::Sql {
-        what: "bbs_migration".to_owned(),
-        source,
-    };
     let begun = state::Phase::Begun.name();
     let rows = tx
         .fetch(sql("SELECT phase FROM bbs_migration"))
         .await
-        .map_err(failed)?;
+        .about("bbs_migration")?;
     for row in rows {
-        if row.text(0).map_err(failed)? == Some(begun) {
+        if row.text(0).about("bbs_migration")? == Some(begun) {
             return Ok(());
         }
     }
     tx.execute(sql("UPDATE bbs_migration SET phase = ?").bind(begun))
         .await
-        .map_err(failed)?;
+        .about("bbs_migration")?;
     Ok(())
-}
-
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: "rows of a copy that follow a write".to_owned(),
-        source,
-    }
 }
 
 impl store::DualWrite for CopyWriter {

@@ -3,8 +3,8 @@
 
 use sea_query::{Expr, ExprTrait, Query};
 
-use super::{QUARANTINE, QuarantineEntry, failed};
-use crate::database::Transaction;
+use super::{QUARANTINE, QuarantineEntry};
+use crate::database::{StatementResult, Transaction};
 use crate::migrate::state::signed;
 use crate::migrate::{MigrateError, Work, unit_counts};
 use crate::model::quarantine::is_too_many;
@@ -28,9 +28,9 @@ pub(super) async fn refuse_too_many(
     let refused = tx
         .fetch_one(&query)
         .await
-        .map_err(failed)?
+        .about(QUARANTINE)?
         .integer(0)
-        .map_err(failed)?;
+        .about(QUARANTINE)?;
     let refused = refused.unwrap_or_default().unsigned_abs();
     let all = *work.unit_counts[group]
         .get_or_try_init(|| unit_counts::units(tx, work, group, None))

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::settled::{SettledTransaction, WriteMode};
-use super::{FOREIGN, QuarantineEntry, entries, failed, kept, remove};
-use crate::database::is_unique_violation;
+use super::{FOREIGN, QUARANTINE, QuarantineEntry, entries, kept, remove};
+use crate::database::{StatementResult, is_unique_violation};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::lens::transform::Transform;
 use crate::lens::{LensError, TableGroup};
@@ -44,19 +44,21 @@ pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), Mi
     };
     for entry in waiting.iter().filter(is_back) {
         match put_back(context, fence, entry, current, WriteMode::Real).await? {
-            Fate::Returned => tracing::info!(unit = entry.unit, "a unit is back from quarantine"),
+            Fate::Returned => {
+                tracing::info!(unit = entry.unit, "a unit is restored from quarantine")
+            }
             Fate::Refused { reason } => {
                 tracing::warn!(
                     unit = entry.unit,
                     reason,
-                    "a unit stays in quarantine: it cannot be read at this version"
+                    "a unit remains in quarantine: it cannot be transformed to this version"
                 );
             }
             Fate::InTheWay { table } => {
                 tracing::warn!(
                     unit = entry.unit,
                     table,
-                    "a unit stays in quarantine: there is a newer one of its key"
+                    "a unit remains in quarantine: a table has a newer unit with its key"
                 );
             }
         }
@@ -119,7 +121,14 @@ pub async fn retry(
     Ok(fates)
 }
 
-fn with(context: &Context, instead: Arc<dyn Transform>) -> Result<Context, MigrateError> {
+/// A context in which `instead` is the migration of its version.
+///
+/// # Errors
+/// The catalog has no migration of the version, or one with other changes of the layout.
+pub(in crate::migrate) fn with(
+    context: &Context,
+    instead: Arc<dyn Transform>,
+) -> Result<Context, MigrateError> {
     let version = instead.manifest().version;
     let mut migrations = context.migrations.clone();
     let known = migrations
@@ -265,7 +274,7 @@ async fn try_put_back(
                     table: name.clone(),
                 });
             }
-            done => done.map_err(failed)?,
+            done => done.about(QUARANTINE)?,
         }
     }
     residue::remove(tx, &entry.unit, residue::left_by(&work.lens.returning)).await?;
@@ -281,7 +290,7 @@ async fn try_put_back(
 
 /// The groups of the unit's tables. Those that the failed migration joined may be separate in this
 /// lens. `None` if the lens has none of the tables.
-fn groups_of(work: &Work, unit: &UnitBatch) -> Option<Vec<usize>> {
+pub(in crate::migrate) fn groups_of(work: &Work, unit: &UnitBatch) -> Option<Vec<usize>> {
     let has_a_table = |(_, group): &(usize, &TableGroup)| {
         group
             .sources
@@ -299,7 +308,8 @@ fn groups_of(work: &Work, unit: &UnitBatch) -> Option<Vec<usize>> {
     (!groups.is_empty()).then_some(groups)
 }
 
-fn reason(fault: &RowsError) -> String {
+/// The reason why a unit cannot be transformed, for its entry.
+pub(in crate::migrate) fn reason(fault: &RowsError) -> String {
     match fault {
         RowsError::Lens(fault) => match &**fault {
             LensError::Unit { reason, .. } | LensError::Step { reason, .. } => reason.clone(),

@@ -57,6 +57,20 @@ impl QuarantineContent {
     }
 }
 
+/// The unit of an entry of a layout, as the database stores it.
+///
+/// # Errors
+/// The entry is damaged or does not open, or the database fails.
+pub(in crate::migrate) async fn unit_of(
+    tx: &mut Transaction,
+    context: &Context,
+    entry: &QuarantineEntry,
+    layout: &Layout,
+) -> Result<UnitBatch, MigrateError> {
+    let content = kept(tx, entry, RowLock::None).await?;
+    content.rows(entry, layout, &context.keyring)
+}
+
 /// The entries of a unit with their content, oldest first. May run beside a serving host.
 ///
 /// # Errors

@@ -1,8 +1,8 @@
 //! Transactions that change entries of the quarantine beside a serving host: under the current
 //! fence, and only while no migration is under way, whose units are in their tables, too.
 
-use super::failed;
-use crate::database::Transaction;
+use super::QUARANTINE;
+use crate::database::{StatementResult, Transaction};
 use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::migrate::state::{self, Phase, current_of};
@@ -45,7 +45,7 @@ impl SettledTransaction {
     /// The database fails.
     pub(super) async fn end(self, mode: WriteMode) -> Result<(), MigrateError> {
         if mode == WriteMode::Real {
-            self.tx.commit().await.map_err(failed)?;
+            self.tx.commit().await.about(QUARANTINE)?;
         }
         Ok(())
     }

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use futures_util::future::BoxFuture;
 use sea_query::{Expr, ExprTrait, Query};
 
-use super::{QUARANTINE, QuarantineEntry, failed, of, put};
-use crate::database::Transaction;
+use super::{QUARANTINE, QuarantineEntry, is_present, put};
+use crate::database::{StatementResult, Transaction};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::Table;
 use crate::layout::values::Value;
@@ -111,8 +111,8 @@ impl ServingQuarantine {
             .and_where(Expr::col("from_version").equals("to_version"))
             .and_where(Expr::col("at_ns").gte(since_ns));
         let mut units = BTreeSet::new();
-        for row in tx.fetch(&query).await.map_err(failed)? {
-            let key = row.text(0).map_err(failed)?.and_then(UnitKey::from_text);
+        for row in tx.fetch(&query).await.about(QUARANTINE)? {
+            let key = row.text(0).about(QUARANTINE)?.and_then(UnitKey::from_text);
             units.extend(key.and_then(UnitKey::into_text));
         }
         Ok(units)
@@ -127,15 +127,6 @@ fn is_at(table: &Table, rows: &TableRows, place: &[(&'static str, i64)]) -> Vec<
             .all(|(column, value)| rows.value(table, column, row) == Some(Value::Integer(*value)))
     };
     (0..rows.count()).map(has).collect()
-}
-
-async fn is_present(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<bool, MigrateError> {
-    let query = Query::select()
-        .column("unit")
-        .from(QUARANTINE)
-        .cond_where(of(entry))
-        .to_owned();
-    Ok(tx.fetch_optional(&query).await.map_err(failed)?.is_some())
 }
 
 impl Quarantine for ServingQuarantine {

@@ -10,7 +10,7 @@ use super::line::{self, access, column, defaulted, nullable};
 use super::world::TestEngine;
 use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
 use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::{Access, Change, DataVersion, Direction, Manifest};
+use crate::layout::manifest::{Change, DataVersion, Direction, Manifest};
 use crate::layout::schema::{Column, ColumnType, Index, Layout, Literal, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::lens::transform::Transform;
@@ -160,6 +160,55 @@ fn created(name: String, version: DataVersion) -> Table {
 /// A migration of a kind, if the layout before it has what the kind needs.
 fn migration(kind: Kind, version: DataVersion, before: &Layout) -> Option<Arc<dyn Transform>> {
     let table = apps(before)?;
+    let domain = |writes: &str| vec![access(&table.name, &["domain"], &[writes], false)];
+    let function = |manifest: Manifest, function| {
+        Some(line::native(
+            Manifest {
+                up: domain("domain"),
+                down: domain("domain"),
+                ..manifest
+            },
+            function,
+        ))
+    };
+    let plain = line::manifest(version, "step", Vec::new());
+    match kind {
+        Kind::PrefixA => function(plain, prefix_a),
+        Kind::PrefixB => function(plain, prefix_b),
+        Kind::LowerCase => {
+            let with_residue = Manifest {
+                leaves_residue: true,
+                ..plain
+            };
+            function(with_residue, lower_case)
+        }
+        Kind::AddComputedColumn => {
+            let added = format!("computed_{version}");
+            let changes = vec![Change::AddColumn {
+                column: nullable(&added, ColumnType::LongText),
+                table: table.name.clone(),
+            }];
+            let manifest = Manifest {
+                up: domain(&added),
+                ..line::manifest(version, "step", changes)
+            };
+            Some(line::native(manifest, compute))
+        }
+        _ => {
+            let changes = layout_changes(kind, version, before, table)?;
+            let manifest = line::manifest(version, "step", changes);
+            Some(line::native(manifest, line::none))
+        }
+    }
+}
+
+/// The changes of a kind without a row function, if the layout has what they need.
+fn layout_changes(
+    kind: Kind,
+    version: DataVersion,
+    before: &Layout,
+    table: &Table,
+) -> Option<Vec<Change>> {
     let name = table.name.clone();
     let has = |column: &str| {
         table
@@ -169,119 +218,70 @@ fn migration(kind: Kind, version: DataVersion, before: &Layout) -> Option<Arc<dy
             .cloned()
     };
     let made = |suffix: &str| format!("{suffix}_{version}");
-    let domain = |writes: &str| vec![access(&name, &["domain"], &[writes], false)];
-    let plain = |changes| {
-        Some(line::native(
-            line::manifest(version, "step", changes),
-            line::none,
-        ))
-    };
-    let function = |changes, up: Vec<Access>, down: Vec<Access>, leaves_residue, function| {
-        let manifest = Manifest {
-            up,
-            down,
-            leaves_residue,
-            ..line::manifest(version, "step", changes)
-        };
-        Some(line::native(manifest, function))
-    };
-    match kind {
-        Kind::Nothing => plain(Vec::new()),
-        Kind::AddColumn => plain(vec![Change::AddColumn {
+    Some(match kind {
+        Kind::Nothing => Vec::new(),
+        Kind::AddColumn => vec![Change::AddColumn {
             column: defaulted(&made("added"), ColumnType::Integer, Literal::Integer(0)),
             table: name,
-        }]),
-        Kind::AddComputedColumn => {
-            let added = made("computed");
-            let column = nullable(&added, ColumnType::LongText);
-            function(
-                vec![Change::AddColumn {
-                    column,
-                    table: name.clone(),
-                }],
-                domain(&added),
-                Vec::new(),
-                false,
-                compute,
-            )
-        }
-        Kind::DropColumn => plain(vec![Change::DropColumn {
+        }],
+        Kind::DropColumn => vec![Change::DropColumn {
             column: has("annotation")?.name,
             table: name,
-        }]),
-        Kind::RenameColumn => plain(vec![Change::RenameColumn {
+        }],
+        Kind::RenameColumn => vec![Change::RenameColumn {
             from: has("routes")?.name,
             to: made("routes"),
             table: name,
-        }]),
-        Kind::RenameTable => plain(vec![Change::RenameTable {
+        }],
+        Kind::RenameTable => vec![Change::RenameTable {
             to: made("apps"),
             from: name,
-        }]),
-        Kind::CreateTable => plain(vec![Change::CreateTable(created(made("table"), version))]),
+        }],
+        Kind::CreateTable => vec![Change::CreateTable(created(made("table"), version))],
         Kind::DropTable => {
             let dropped = before
                 .tables
                 .keys()
                 .find(|table| table.starts_with("table_"))
                 .cloned();
-            plain(vec![Change::DropTable { table: dropped? }])
+            vec![Change::DropTable { table: dropped? }]
         }
-        Kind::PrefixA => function(
-            Vec::new(),
-            domain("domain"),
-            domain("domain"),
-            false,
-            prefix_a,
-        ),
-        Kind::PrefixB => function(
-            Vec::new(),
-            domain("domain"),
-            domain("domain"),
-            false,
-            prefix_b,
-        ),
-        Kind::LowerCase => function(
-            Vec::new(),
-            domain("domain"),
-            domain("domain"),
-            true,
-            lower_case,
-        ),
         Kind::Seal => {
             let routes = has("routes").filter(|column| column.sealing == Sealing::Plain)?;
-            plain(vec![Change::AlterColumn {
+            vec![Change::AlterColumn {
                 column: Column {
                     sealing: Sealing::Sealed,
                     ..routes
                 },
                 table: name,
-            }])
+            }]
         }
         Kind::MoveColumn => {
-            let moved = has("run_info")?.name;
             let to = made("fixed");
-            let table = Table {
+            let fixed = Table {
                 columns: created(to.clone(), version).columns[..1].to_vec(),
                 ..created(to.clone(), version)
             };
-            plain(vec![
-                Change::CreateTable(table),
+            vec![
+                Change::CreateTable(fixed),
                 Change::MoveColumn {
-                    column: moved,
+                    column: has("run_info")?.name,
                     from: name,
                     to,
                 },
-            ])
+            ]
         }
         Kind::Index => {
             let index = Index {
                 name: made("index"),
                 columns: vec!["domain".to_owned()],
             };
-            plain(vec![Change::CreateIndex { table: name, index }])
+            vec![Change::CreateIndex { table: name, index }]
         }
-    }
+        Kind::PrefixA | Kind::PrefixB | Kind::LowerCase | Kind::AddComputedColumn => {
+            unreachable!("it has a row function")
+        }
+    })
 }
 
 /// A catalog of these kinds at the versions from 2 on, without those that the layouts do not allow.

@@ -115,7 +115,6 @@ async fn units_refused_on_the_way_up_are_quarantined_whole_and_come_back_on_the_
         kept.values()
             .all(|entry| !entry.pending && (entry.from, entry.to) == (1, 5))
     );
-    assert!(std::path::Path::new(kept[BAD[0]].replay.as_ref().unwrap()).exists());
     assert_eq!(
         status(&world.context, Intent::Up { wanted: 7 })
             .await
@@ -359,6 +358,80 @@ async fn damaged_entry_stays_and_does_not_stop_a_migration() {
     );
 }
 
+#[tokio::test]
+async fn replay_runs_the_module_that_failed_or_a_corrected_one_and_writes_nothing() {
+    let world = with_bad_units().await;
+    world.up(5).await.unwrap();
+    let before = world.everything().await;
+    let again = replay(&world.context, BAD[0], None).await.unwrap();
+    assert_eq!(again.reason.as_deref(), Some("run_info has no tags"));
+    assert!(again.is_same_module && !again.entry.stopped);
+    let input = again.input.expect("the module was called");
+    let columns = input.tables.iter().flat_map(|table| &table.columns);
+    let bytes = columns.map(|(name, data)| (name.as_str(), &data.values[..]));
+    assert!(
+        bytes
+            .clone()
+            .any(|column| column == ("run_info", b"no such thing")),
+        "{:?}",
+        bytes.collect::<Vec<_>>()
+    );
+    let corrected = replay(&world.context, BAD[1], Some(corrected())).await;
+    assert_eq!(corrected.unwrap().reason, None);
+    for (unit, expected) in [
+        (BAD[2], "no module failed on unit \"app-00017\""),
+        ("app-00001", "there is no unit \"app-00001\" in quarantine"),
+    ] {
+        let error = replay(&world.context, unit, None).await.unwrap_err();
+        assert!(error.to_string().contains(expected), "{error}");
+    }
+    let other = Some(Arc::clone(&all()[1]));
+    let error = replay(&world.context, BAD[0], other).await.unwrap_err();
+    assert!(matches!(
+        error,
+        MigrateError::OtherMigration {
+            given: 2,
+            version: 4,
+            ..
+        }
+    ));
+    assert_eq!(world.everything().await, before);
+}
+
+/// Goal: a unit that is in quarantine and nowhere else stays there if a migration stops at a newer
+/// one of its key.
+#[tokio::test]
+async fn unit_at_which_a_migration_stops_replaces_no_earlier_one_in_quarantine() {
+    let world = TestEngine::with_rows(20).await;
+    world.set_run_info(BAD[0], "no such thing").await;
+    let stopped = world.up(5).await.unwrap_err().to_string();
+    assert!(
+        stopped.contains("`bbs migrate quarantine show \"app-00003\"`"),
+        "{stopped}"
+    );
+    assert!(entries(&world).await[BAD[0]].stopped);
+    let earlier = "UPDATE bbs_quarantine SET pending = FALSE, row_counts = '{\"desired_lrps\":1}', reason = 'earlier'";
+    world.execute(earlier).await;
+    let stopped = world.up(5).await.unwrap_err().to_string();
+    assert!(!stopped.contains("quarantine show"), "{stopped}");
+    let kept = entries(&world).await;
+    assert_eq!((kept.len(), kept[BAD[0]].reason.as_str()), (1, "earlier"));
+    assert!(!kept[BAD[0]].stopped);
+}
+
+#[tokio::test]
+async fn unit_at_which_a_migration_stopped_is_not_put_back_by_another_migration() {
+    let world = TestEngine::with_rows(20).await;
+    world.up(3).await.unwrap();
+    world.set_run_info(BAD[0], "no such thing").await;
+    world.up(5).await.unwrap_err();
+    assert!(entries(&world).await[BAD[0]].stopped);
+    let before = world.rows("desired_lrps").await.len();
+    world.down(1).await.unwrap();
+    assert!(entries(&world).await.is_empty());
+    assert_eq!(world.rows("desired_lrps").await.len(), before);
+}
+
 /// Goal: units that a module refuses by name in one call are not searched for by bisection.
 /// Method: a function that refuses every other unit and counts its calls.
 #[tokio::test]
@@ -398,12 +471,6 @@ async fn units_refused_in_one_call_are_quarantined_without_bisecting() {
     let kept = entries(&world).await;
     assert_eq!(kept.len(), 10);
     assert_eq!(kept["app-00013"].reason, "row 13 is odd");
-    for entry in kept.values() {
-        assert!(
-            std::path::Path::new(entry.replay.as_ref().unwrap()).exists(),
-            "each has a replay of its own"
-        );
-    }
     assert_eq!(
         CALLS.load(Ordering::Relaxed),
         2,

@@ -17,12 +17,7 @@ async fn unit_that_a_module_refuses_stops_the_migration_by_name() {
         world.set_run_info("app-00013", run_info).await;
         let before = world.everything().await;
         let error = at_unit(world.up(5).await.unwrap_err());
-        let MigrateError::Unit {
-            unit,
-            replay,
-            source,
-        } = &error
-        else {
+        let MigrateError::Unit { unit, source } = &error else {
             panic!("{error}")
         };
         assert_eq!(unit, "app-00013");
@@ -32,17 +27,11 @@ async fn unit_that_a_module_refuses_stops_the_migration_by_name() {
             source.to_string().contains("up of migration 4 (split-tags"),
             "{source}"
         );
-        let sealed = std::fs::read(replay.as_ref().expect("a replay file")).unwrap();
-        let replay = world
-            .context
-            .keyring
-            .open(crate::layout::schema::Sealing::Sealed, &sealed)
-            .unwrap();
-        assert!(String::from_utf8(replay).unwrap().contains("app-00013"));
-        assert!(
-            !String::from_utf8_lossy(&sealed).contains("app-00013"),
-            "the file is sealed"
-        );
+        let kept = quarantined(&world.context).await.unwrap();
+        assert_eq!((kept.len(), kept[0].unit.as_str()), (1, "app-00013"));
+        assert!(kept[0].stopped && kept[0].pending && kept[0].rows.is_empty());
+        let shown = status(&world.context, Intent::Up { wanted: 5 }).await;
+        assert_eq!(shown.unwrap().quarantined, 0, "the unit is not left out");
         assert_eq!(world.version().await, (1, 5));
         assert_eq!(world.everything().await, before);
         world.set_run_info("app-00013", "run 13 tags=t13").await;
@@ -51,6 +40,7 @@ async fn unit_that_a_module_refuses_stops_the_migration_by_name() {
             Decision::Continue { from: 1, to: 5 }
         );
         assert_eq!(world.rows("desired_lrps").await[13]["tags"], "t13");
+        assert!(quarantined(&world.context).await.unwrap().is_empty());
     }
 }
 

@@ -14,8 +14,8 @@ use crate::layout::schema::{Layout, Sealing};
 use crate::lock::fence::Fence;
 use crate::migrate::copy::UnitBudget;
 use crate::migrate::{
-    Context, Decision, GivenUp, Intent, MigrateError, Tuning, abort, bring_across, finish,
-    layout_history, run,
+    Context, Decision, GivenUp, Intent, MigrateError, Tuning, abort, begin, finish, layout_history,
+    run, steps,
 };
 use crate::progress::Progress;
 use crate::throttle::Throttle;
@@ -55,7 +55,6 @@ impl TestEngine {
                 release: "1.2.3".to_owned(),
             },
             now_ns: 1_795_000_000_000_000_000,
-            replays: Some(folder.path().join("replays")),
             tuning: Tuning::default(),
         };
         Self {
@@ -321,18 +320,12 @@ impl TestEngine {
     ) -> MigrateError {
         let fence = Fence::raise(&self.context.database).await.unwrap();
         let ends = (self.version().await.0, to);
-        let work = bring_across(
-            &self.context,
-            &fence,
-            ends,
-            false,
-            &Arc::new(UnitBudget::of(None)),
-        )
-        .await
-        .unwrap()
-        .0;
+        let job = begin(&self.context, &fence, ends, false).await.unwrap();
+        let budget = Arc::new(UnitBudget::of(None));
+        let copied = steps::copy(&self.context, &fence, &job, &budget).await;
+        assert!(copied.unwrap(), "all units are copied");
         self.execute(damage).await;
-        finish(&self.context, &fence, &work, false)
+        finish(&self.context, &fence, &job, false)
             .await
             .unwrap_err()
     }

@@ -154,17 +154,17 @@ impl TranslatorGuest {
                 },
             )
             .await?;
-        let event = |wire::EventResult {
-                         name,
-                         payload,
-                         cells,
-                     }| TranslatedEvent {
-            name,
-            payload,
-            cells,
-        };
         Ok(answer
-            .map(|events| events.into_iter().map(event).collect())
+            .map(|events| {
+                events
+                    .into_iter()
+                    .map(|event| TranslatedEvent {
+                        name: event.name,
+                        payload: event.payload,
+                        cells: event.cells,
+                    })
+                    .collect()
+            })
             .map_err(|fault| ModuleText::reason(&fault.reason)))
     }
 }

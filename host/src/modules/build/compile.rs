@@ -64,12 +64,14 @@ pub(super) fn compile(crates: &[PathBuf], progress: &Progress) -> Result<Vec<Pat
             libraries.insert((*member).clone(), library.to_owned());
         })?;
     }
-    let library = |folder: &PathBuf| {
-        libraries.get(folder).cloned().ok_or(BuildError::NoLibrary {
-            crate_folder: folder.clone(),
+    crates
+        .iter()
+        .map(|folder| {
+            libraries.get(folder).cloned().ok_or(BuildError::NoLibrary {
+                crate_folder: folder.clone(),
+            })
         })
-    };
-    crates.iter().map(library).collect()
+        .collect()
 }
 
 fn same_file(one: &Path, other: &Path) -> bool {

@@ -106,11 +106,12 @@ pub(super) fn package_name(crate_folder: &Path) -> Result<String, SourceError> {
 /// The folder of the workspace that a crate belongs to; the crate's own folder if it belongs to
 /// none.
 pub(super) fn workspace_of(crate_folder: &Path) -> Result<PathBuf, SourceError> {
-    let failed = |source| SourceError::Read {
-        path: crate_folder.to_owned(),
-        source,
-    };
-    let crate_folder = crate_folder.canonicalize().map_err(failed)?;
+    let crate_folder = crate_folder
+        .canonicalize()
+        .map_err(|source| SourceError::Read {
+            path: crate_folder.to_owned(),
+            source,
+        })?;
     for folder in crate_folder.ancestors() {
         let path = folder.join("Cargo.toml");
         if path.exists() && read::<CargoManifest>(&path)?.workspace.is_some() {

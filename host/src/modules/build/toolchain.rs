@@ -75,13 +75,14 @@ pub(super) fn rustc(workspace: &Path, arguments: &[&str]) -> Result<String, Buil
         .args(arguments)
         .output()
         .map_err(|source| BuildError::Cargo { source })?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(BuildError::Rustc {
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(BuildError::Rustc {
             output: String::from_utf8_lossy(&output.stderr)
                 .trim_end()
                 .to_owned(),
-        }),
+        })
     }
 }
 

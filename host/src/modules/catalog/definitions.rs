@@ -21,20 +21,22 @@ pub(super) fn columns(line: &LayoutHistory, manifest: &Manifest) -> WrittenDefin
 }
 
 fn of_accesses(target: &Layout, accesses: &[Access]) -> WrittenColumns {
-    let definitions = |access: &Access| {
-        let table = &target.tables[&access.table];
-        let column = |name| {
-            table
-                .column(name)
-                .expect("the layout history was checked for the written columns")
-                .clone()
-        };
-        let missing =
-            needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name));
-        Definitions {
-            columns: access.writes.iter().map(|name| column(name)).collect(),
-            missing: missing.map(|column| column.name.clone()),
-        }
-    };
-    accesses.iter().map(definitions).collect()
+    accesses
+        .iter()
+        .map(|access| {
+            let table = &target.tables[&access.table];
+            let column = |name| {
+                table
+                    .column(name)
+                    .expect("the layout history was checked for the written columns")
+                    .clone()
+            };
+            let missing =
+                needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name));
+            Definitions {
+                columns: access.writes.iter().map(|name| column(name)).collect(),
+                missing: missing.map(|column| column.name.clone()),
+            }
+        })
+        .collect()
 }

@@ -36,7 +36,7 @@ pub struct CatalogContent {
     pub entries: Vec<CatalogEntry>,
 }
 
-/// What writing a catalog did to the signature of the one before.
+/// The fate of a signature when another catalog is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PreviousSignature {
@@ -282,11 +282,12 @@ pub(in crate::modules) fn is_sha256(text: &str) -> bool {
 const FILE_NAME_BYTES: usize = 255;
 
 pub(in crate::modules) fn is_file_name(name: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     name.len() <= FILE_NAME_BYTES
         && name.ends_with(".wasm")
         && !name.starts_with('.')
-        && name.bytes().all(plain)
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
 }
 
 /// The text of a catalog's file.
@@ -353,7 +354,8 @@ pub(in crate::modules) fn persist_readable(
 }
 
 fn written(entry: &CatalogEntry) -> CatalogFileEntry {
-    let (file, sha256) = (entry.file.clone(), entry.sha256.clone());
+    let file = entry.file.clone();
+    let sha256 = entry.sha256.clone();
     match entry.position {
         CatalogPosition::Migration { version, follows } => CatalogFileEntry {
             kind: ModuleKind::Migration,

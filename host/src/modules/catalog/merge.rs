@@ -94,8 +94,8 @@ pub(super) fn merge(catalogs: Vec<ListedCatalog>) -> Result<Vec<ListedModule>, C
     Ok(merged)
 }
 
-/// Of two catalogs with one name, an operator could not say which one is trusted, and the older one
-/// could add to the newer.
+/// Refuses two catalogs with one name: an operator could not say which one is trusted, and the
+/// older one could add to the newer.
 fn refuse_same_names(catalogs: &[ListedCatalog]) -> Result<(), CatalogError> {
     let mut folders = BTreeMap::<&str, &Path>::new();
     for ListedCatalog { folder, name, .. } in catalogs {

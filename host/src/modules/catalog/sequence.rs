@@ -12,7 +12,7 @@ pub(super) fn check(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
     check_translators(entries)
 }
 
-/// The same for a part: its migrations may follow ones that are not in it.
+/// Checks a part of a sequence, whose migrations may follow ones that are not in it.
 pub(in crate::modules) fn check_part(entries: &[CatalogEntry]) -> Result<(), CatalogError> {
     check_migrations_of_part(entries)?;
     check_translators(entries)
@@ -43,13 +43,14 @@ fn check_migrations(
                 let taken = entries.iter().take_while(|earlier| *earlier != entry).any(
                     |earlier| matches!(earlier.position, CatalogPosition::Migration { version: other, .. } if other == version),
                 );
-                return Err(match taken {
-                    true => CatalogError::VersionTwice { file, version },
-                    false => CatalogError::OutOfOrder {
+                return Err(if taken {
+                    CatalogError::VersionTwice { file, version }
+                } else {
+                    CatalogError::OutOfOrder {
                         file,
                         version: version.to_string(),
                         before: before.to_string(),
-                    },
+                    }
                 });
             }
             Some(_) | None if is_accepted(follows, before) && follows < Some(version) => {}

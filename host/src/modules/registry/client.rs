@@ -27,7 +27,7 @@ pub(super) struct RegistryClient<'a> {
     auth: RegistryAuth,
 }
 
-/// What a request needs to do with a repository.
+/// The access to a repository that a request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     Pull,
@@ -137,7 +137,7 @@ impl<'a> RegistryClient<'a> {
         &self.auth
     }
 
-    /// The manifest that the reference names, at most of so many bytes, as the registry sends it.
+    /// The manifest that the reference names, at most `limit` bytes, as the registry sends it.
     ///
     /// # Errors
     /// The registry does not have it, denies access, fails, or sends more.
@@ -161,7 +161,7 @@ impl<'a> RegistryClient<'a> {
             })
     }
 
-    /// The content with a digest, at most of so many bytes.
+    /// The content with a digest, at most `limit` bytes.
     ///
     /// # Errors
     /// As an inner error, that it has more bytes or the transfer broke off; otherwise, that the
@@ -175,10 +175,8 @@ impl<'a> RegistryClient<'a> {
     }
 
     fn get(&self, kind: &str, name: &str) -> RequestBuilder {
-        let (registry, repository) = (
-            self.reference.0.resolve_registry(),
-            self.reference.0.repository(),
-        );
+        let registry = self.reference.0.resolve_registry();
+        let repository = self.reference.0.repository();
         let request = self.http.get(format!(
             "{}://{registry}/v2/{repository}/{kind}/{name}",
             self.scheme
@@ -200,10 +198,8 @@ impl<'a> RegistryClient<'a> {
             return Ok(answer);
         }
         let text = error_text(answer).await;
-        let (reference, reason) = (
-            self.reference.clone(),
-            ModuleText::reason(&format!("{status}: {text}")),
-        );
+        let reference = self.reference.clone();
+        let reason = ModuleText::reason(&format!("{status}: {text}"));
         Err(match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.denied(text),
             StatusCode::NOT_FOUND => RegistryError::NotFound { reference, reason },
@@ -213,10 +209,8 @@ impl<'a> RegistryClient<'a> {
 
     fn denied(&self, reason: String) -> RegistryError {
         let reference = &self.reference.0;
-        let (registry, repository) = (
-            reference.registry().to_owned(),
-            reference.repository().to_owned(),
-        );
+        let registry = reference.registry().to_owned();
+        let repository = reference.repository().to_owned();
         RegistryError::Denied {
             registry,
             repository,

@@ -49,7 +49,9 @@ pub(super) struct Artifacts {
 impl Artifacts {
     /// Opens the folders. Folders that cannot be used are skipped: the cache only saves time.
     pub(super) fn open(folders: &CacheFolders, engine: EngineFingerprint) -> Self {
-        let (mut keeper, mut readable, mut failure) = (None, Vec::new(), None);
+        let mut keeper = None;
+        let mut readable = Vec::new();
+        let mut failure = None;
         for path in &folders.own {
             let made = if keeper.is_none() {
                 Folder::make(path)

@@ -163,8 +163,10 @@ impl Compiler {
             .stderr(Stdio::piped())
             .spawn()?;
         let mut input = process.stdin.take().expect("it is piped");
-        let (output, errors) = (process.stdout.take(), process.stderr.take());
-        let (output, errors) = (output.expect("it is piped"), errors.expect("it is piped"));
+        let output = process.stdout.take();
+        let errors = process.stderr.take();
+        let output = output.expect("it is piped");
+        let errors = errors.expect("it is piped");
         std::thread::scope(|scope| {
             // Fails if the process ends early, which its status shows.
             scope.spawn(move || drop(input.write_all(component)));
@@ -179,9 +181,9 @@ impl Compiler {
                 process.kill()?;
             }
             let status = process.wait()?;
-            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
             let output = output.join().expect("reading does not panic");
-            let errors = text(errors.join().expect("reading does not panic"));
+            let errors = errors.join().expect("reading does not panic");
+            let errors = String::from_utf8_lossy(&errors).into_owned();
             Ok(Ended {
                 status,
                 output,
@@ -192,7 +194,7 @@ impl Compiler {
     }
 }
 
-/// What a process writes, up to a length. If it writes more, it finds its pipe closed.
+/// Reads the output of a process, up to `bytes`. If it writes more, it finds its pipe closed.
 fn beginning(pipe: impl Read, bytes: u64) -> Vec<u8> {
     let mut read = Vec::new();
     // An error of a pipe is its end.

@@ -1,4 +1,4 @@
-//! What a component would cost the compiler, estimated from its bytes before the compiler sees
+//! The cost of a component for the compiler, estimated from its bytes before the compiler sees
 //! them. Owns the estimate; the numbers are in `limits`. What the estimate does not see is limited
 //! by the process that compiles (`compiler.rs`).
 //!
@@ -168,7 +168,8 @@ impl<'a> Totals<'a> {
 
 /// The number of branches of a function, at least 1.
 fn branches(body: &FunctionBody<'_>, limits: &CodeLimits) -> Result<u64, ComplexityError> {
-    let (mut branches, mut depth) = (1, 0_u64);
+    let mut branches = 1;
+    let mut depth = 0_u64;
     for operator in body.get_operators_reader()? {
         match operator? {
             Operator::Block { .. }

@@ -141,11 +141,11 @@ mod tests {
 
     fn ticker() -> (Ticker, Receiver<()>) {
         let (ticks, received) = mpsc::channel();
-        let tick = move || {
-            let _ = ticks.send(());
-        };
         (
-            Ticker::start(Duration::from_millis(1), tick).expect("a thread starts"),
+            Ticker::start(Duration::from_millis(1), move || {
+                let _ = ticks.send(());
+            })
+            .expect("a thread starts"),
             received,
         )
     }

@@ -48,7 +48,8 @@ impl Reader {
         index: i32,
     ) -> Result<ReadableSlot, StoreError> {
         let filter = Filter::everything().is("instance_index", index);
-        let (mut rows, mut damage) = (Vec::new(), None);
+        let mut rows = Vec::new();
+        let mut damage = None;
         for row in self.rows(&WHOLE, process_guid, filter).await? {
             match row {
                 Ok(row) => rows.push(row),
@@ -243,10 +244,8 @@ impl Writer {
                 limit: bounds::INSTANCES,
             });
         }
-        let (was, is) = (
-            before.map_or(0, ActualLrp::stored_bytes),
-            after.stored_bytes(),
-        );
+        let was = before.map_or(0, ActualLrp::stored_bytes);
+        let is = after.stored_bytes();
         let accepted = if after.index < bounds::ALWAYS_ACCEPTED_INDEX {
             bounds::ALWAYS_ACCEPTED_BYTES
         } else {

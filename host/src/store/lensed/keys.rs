@@ -3,19 +3,16 @@
 //! rows correspond one to one to native rows. They select units; the whole filter is evaluated on
 //! the native rows.
 
-use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
+use sea_query::{Cond, Expr};
 
 use super::Lenses;
 use crate::database::{Dialect, Transaction};
 use crate::lens::Provenance;
-use crate::rows::{text_length, unit_column};
-use crate::store::direct::within;
+use crate::rows::{UnitSource, unit_column};
+use crate::store::direct::next_keys;
 use crate::store::filter::{Condition, Filter};
 use crate::store::page::{Key, Range};
-use crate::store::{EntityTable, StoreError, failed};
-
-const KEY: &str = "unit_key";
-const BYTES: &str = "unit_bytes";
+use crate::store::{EntityTable, StoreError};
 
 /// The keys of the next units of a range, at most `most`, each with the size of its texts in bytes.
 pub(super) async fn next(
@@ -26,41 +23,20 @@ pub(super) async fn next(
     range: &Range,
     most: u32,
 ) -> Result<Vec<(Key, u64)>, StoreError> {
-    const WHAT: &str = "find the units of a page";
-    let dialect = tx.dialect();
-    let mut parts = parts(lenses, table, filter, dialect).into_iter();
-    let mut part = |(name, conditions): (String, Cond)| {
-        units_in(lenses, &name, conditions, range, most, dialect)
+    let source = |(name, condition): (String, Cond)| {
+        let table = &lenses.place.layout.tables[&name];
+        UnitSource {
+            name: lenses.place.name(&table.name),
+            condition,
+            ..UnitSource::of(table)
+        }
     };
-    let Some(mut all) = parts.next().map(&mut part) else {
+    let parts = parts(lenses, table, filter, tx.dialect());
+    let sources: Vec<_> = parts.into_iter().map(source).collect();
+    if sources.is_empty() {
         return Ok(Vec::new());
-    };
-    for other in parts.map(&mut part) {
-        all.union(UnionType::All, other);
     }
-    let bytes = Expr::from(Func::sum(Expr::col(Alias::new(BYTES))))
-        .cast_as(Alias::new(dialect.integer_cast()));
-    let select = Query::select()
-        .column(Alias::new(KEY))
-        .expr(bytes)
-        .from_subquery(all, Alias::new("units"))
-        .group_by_col(Alias::new(KEY))
-        .order_by(Alias::new(KEY), Order::Asc)
-        .limit(most.into())
-        .to_owned();
-    let rows = tx.fetch(&select).await.map_err(failed(WHAT))?;
-    rows.iter()
-        .map(|row| {
-            let key = row.bytes(0).map_err(failed(WHAT))?.unwrap_or_default();
-            Ok((
-                key.to_vec(),
-                row.integer(1)
-                    .map_err(failed(WHAT))?
-                    .unwrap_or(0)
-                    .unsigned_abs(),
-            ))
-        })
-        .collect()
+    next_keys(tx, &sources, range, most, "find the units of a page").await
 }
 
 /// The stored tables to select units from, with the conditions on their rows.
@@ -125,35 +101,4 @@ fn parts(
         .into_iter()
         .map(|(source, conditions)| (source, all(conditions)))
         .collect()
-}
-
-/// Selects the first units of one table.
-fn units_in(
-    lenses: &Lenses,
-    name: &str,
-    conditions: Cond,
-    range: &Range,
-    most: u32,
-    dialect: Dialect,
-) -> SelectStatement {
-    let table = &lenses.place.layout.tables[name];
-    let key = unit_column(table)
-        .expect("native tables have a single key column, and so have their sources");
-    let texts = table.columns.iter().filter(|column| column.kind.is_text());
-    let size = text_length(texts.map(|column| column.name.as_str()));
-    let first = Query::select()
-        .expr_as(Expr::col(Alias::new(key)), Alias::new(KEY))
-        .expr_as(Func::sum(size.unwrap_or(Expr::val(0))), Alias::new(BYTES))
-        .from(Alias::new(lenses.place.name(name)))
-        .cond_where(conditions)
-        .cond_where(within(key, range, dialect))
-        .group_by_col(Alias::new(key))
-        .order_by(Alias::new(key), Order::Asc)
-        .limit(most.into())
-        .to_owned();
-    // SQLite permits a limit within a union only in a subquery.
-    Query::select()
-        .columns([KEY, BYTES].map(Alias::new))
-        .from_subquery(first, Alias::new("first"))
-        .to_owned()
 }

@@ -48,9 +48,12 @@ pub(super) fn to_stored(
         changed.contains(&(table.clone(), key.clone(), column.clone()))
             || changed.contains(&(table.clone(), key.clone(), String::new()))
     };
-    let named = |(table, _, column): &Difference| match column.is_empty() {
-        true => table.clone(),
-        false => format!("{table}.{column}"),
+    let named = |(table, _, column): &Difference| {
+        if column.is_empty() {
+            table.clone()
+        } else {
+            format!("{table}.{column}")
+        }
     };
     let rejected: BTreeSet<_> = lost.iter().filter(is_new).map(named).collect();
     if rejected.is_empty() {

@@ -94,11 +94,8 @@ impl Lenses {
             after: after.cloned(),
             ..Range::default()
         };
-        let mut end = PageEnd::new(units);
         let found = keys::next(self, tx, table, filter, &beyond, units).await?;
-        Ok(found
-            .into_iter()
-            .find_map(|(key, bytes)| end.reached_by(bytes).then_some(key)))
+        Ok(PageEnd::new(units).find(found))
     }
 
     /// The readable records of a range.

@@ -4,6 +4,10 @@
 
 mod lrp;
 
+use bbs_proto::fields::desire_lrp_request::DESIRED_LRP;
+use bbs_proto::fields::v0_10::create_desired_lrp_request::{
+    IMMUTABLE_DESIRED_LRP, MUTABLE_DESIRED_LRP,
+};
 use bbs_proto::models::DesiredLrPsRequest;
 use bbs_proto::models::error::Type;
 use bbs_proto::v0_10::ListMutableDesiredLrPsRequest;
@@ -11,11 +15,6 @@ use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
 use diego_revisions::{ERROR, OBJECTS};
 use prost::Message;
-
-/// Field numbers of the messages in this version's create request, and in Diego's.
-const MUTABLE_DESIRED_LRP: u32 = 1;
-const IMMUTABLE_DESIRED_LRP: u32 = 2;
-const DESIRED_LRP: u32 = 1;
 
 #[derive(Debug)]
 pub struct TwoMessages;
@@ -29,8 +28,11 @@ impl Translator for TwoMessages {
         )
         .summary("Describes a desired LRP in two messages, a mutable and an immutable one")
         .method("CreateDesiredLRP", "desired_lrps/create")
+        .handler(create)
         .paged_method("ListMutableDesiredLRPs", "mutable_desired_lrps/list")
+        .handler(|request, next| list(request, next, lrp::mutable))
         .paged_method("ListImmutableDesiredLRPs", "immutable_desired_lrps/list")
+        .handler(|request, next| list(request, next, lrp::immutable))
         .hides("DesiredLRPs")
         .hides("DesiredLRPByProcessGuid")
         .hides("DesireDesiredLRP")
@@ -38,18 +40,13 @@ impl Translator for TwoMessages {
         .hides("DesiredLRPs_r3")
         .hides("DesiredLRPByProcessGuid_r3")
     }
+}
 
-    fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
-        match method {
-            "CreateDesiredLRP" => match native_request(request) {
-                Ok(Native::Request(request)) => next.call("DesireDesiredLRP_r2", &request),
-                Ok(Native::TwoGuids) => Ok(invalid("Invalid field: process_guid")),
-                Err(_) => Ok(invalid("the request received is invalid")),
-            },
-            "ListMutableDesiredLRPs" => list(request, next, lrp::mutable),
-            "ListImmutableDesiredLRPs" => list(request, next, lrp::immutable),
-            other => Err(Fault::new(format!("API 0.10 has no method {other}"))),
-        }
+fn create(request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
+    match native_request(request) {
+        Ok(Native::Request(request)) => next.call("DesireDesiredLRP_r2", &request),
+        Ok(Native::TwoGuids) => Ok(invalid("Invalid field: process_guid")),
+        Err(_) => Ok(invalid("the request received is invalid")),
     }
 }
 
@@ -61,8 +58,8 @@ enum Native {
 }
 
 fn native_request(request: &[u8]) -> Result<Native, WireError> {
-    let mutable = part(request, MUTABLE_DESIRED_LRP)?;
-    let immutable = part(request, IMMUTABLE_DESIRED_LRP)?;
+    let mutable = wire::get_message(request, MUTABLE_DESIRED_LRP)?;
+    let immutable = wire::get_message(request, IMMUTABLE_DESIRED_LRP)?;
     let mut native = Vec::new();
     if mutable.is_none() && immutable.is_none() {
         return Ok(Native::Request(native));
@@ -77,16 +74,6 @@ fn native_request(request: &[u8]) -> Result<Native, WireError> {
         Value::Bytes(&lrp::native(&mutable, &immutable)?),
     );
     Ok(Native::Request(native))
-}
-
-/// Returns an embedded message, concatenated if it occurs in several parts.
-fn part(request: &[u8], number: u32) -> Result<Option<Vec<u8>>, WireError> {
-    let parts = wire::get_all(request, number)?;
-    let mut whole = Vec::new();
-    for part in &parts {
-        whole.extend_from_slice(part.bytes()?);
-    }
-    Ok((!parts.is_empty()).then_some(whole))
 }
 
 type View = fn(&[u8]) -> Result<Vec<u8>, WireError>;

@@ -1,36 +1,37 @@
 //! Converts a desired LRP between its two messages and Diego's single one. Timeouts changed their
 //! unit between the versions; metric tags were added after 0.10, and Diego now requires one.
 
+use bbs_proto::fields::desired_lrp::{self, PROCESS_GUID, START_TIMEOUT_MS};
+use bbs_proto::fields::v0_10::immutable_desired_lrp::START_TIMEOUT_S;
+use bbs_proto::fields::v0_10::mutable_desired_lrp;
 use bbs_proto::models::Action;
 use bbs_sdk::wire::{self, Value, WireError};
+use diego_revisions::desired_lrps::ACTIONS;
 use prost::Message;
 
-const PROCESS_GUID: u32 = 1;
-const ACTIONS: [u32; 3] = [6, 7, 9];
-const START_TIMEOUT_S: u32 = 8;
-const START_TIMEOUT_MS: u32 = 27;
-
 /// The fields that may change: their numbers in the mutable message, and in Diego's.
-const MUTABLE: [(u32, u32); 3] = [(2, 4), (3, 15), (4, 19)];
+const MUTABLE: [(u32, u32); 3] = [
+    (mutable_desired_lrp::INSTANCES, desired_lrp::INSTANCES),
+    (mutable_desired_lrp::ROUTES, desired_lrp::ROUTES),
+    (mutable_desired_lrp::ANNOTATION, desired_lrp::ANNOTATION),
+];
 
 const MS_PER_S: u64 = 1_000;
 const NS_PER_MS: i64 = 1_000_000;
 
 /// Whether both messages name the same process, or at least one names none.
 pub(crate) fn same_process(mutable: &[u8], immutable: &[u8]) -> Result<bool, WireError> {
-    let (one, other) = (text(mutable, PROCESS_GUID)?, text(immutable, PROCESS_GUID)?);
+    let one = wire::get_bytes(mutable, PROCESS_GUID)?;
+    let other = wire::get_bytes(immutable, PROCESS_GUID)?;
     Ok(one.is_empty() || other.is_empty() || one == other)
 }
 
 /// Returns Diego's message. Its values satisfy Diego's current rules if they satisfied 0.10's.
 pub(crate) fn native(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut lrp = immutable.to_vec();
-    if text(&lrp, PROCESS_GUID)?.is_empty() {
-        lrp = wire::replace(
-            &lrp,
-            PROCESS_GUID,
-            Value::Bytes(text(mutable, PROCESS_GUID)?),
-        )?;
+    if wire::get_bytes(&lrp, PROCESS_GUID)?.is_empty() {
+        let guid = Value::Bytes(wire::get_bytes(mutable, PROCESS_GUID)?);
+        lrp = wire::replace(&lrp, PROCESS_GUID, guid)?;
     }
     // The mutable message takes precedence, even if the other has a field with that number.
     for (_, number) in MUTABLE {
@@ -116,11 +117,8 @@ fn seconds(timeout_ms: u64) -> u64 {
 /// timeout, or that cannot be decoded, stays byte for byte the same.
 fn with_actions(mut lrp: Vec<u8>, edit: impl Fn(&mut i64, &mut i64)) -> Result<Vec<u8>, WireError> {
     for number in ACTIONS {
-        let mut parts = Vec::new();
-        for part in wire::get_all(&lrp, number)? {
-            parts.extend_from_slice(part.bytes()?);
-        }
-        let Ok(mut action) = Action::decode(&parts[..]) else {
+        let action = wire::get_message(&lrp, number)?.unwrap_or_default();
+        let Ok(mut action) = Action::decode(&action[..]) else {
             continue;
         };
         if edit_timeouts(&mut action, &edit) {
@@ -174,10 +172,6 @@ fn edit_timeouts(action: &mut Action, edit: &impl Fn(&mut i64, &mut i64)) -> boo
         changed |= edit_timeouts(action, edit);
     }
     changed
-}
-
-fn text(message: &[u8], number: u32) -> Result<&[u8], WireError> {
-    wire::get(message, number)?.map_or(Ok(&b""[..]), |field| field.bytes())
 }
 
 fn number(message: &[u8], number: u32) -> Result<Option<u64>, WireError> {

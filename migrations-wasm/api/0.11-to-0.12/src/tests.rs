@@ -32,7 +32,7 @@ fn every_declared_method_calls_a_newer_revision() {
                 1
             };
         assert_eq!(
-            call(&method.name, b"").0,
+            call(method.name, b"").0,
             format!("{}_r{revision}", method.name)
         );
     }

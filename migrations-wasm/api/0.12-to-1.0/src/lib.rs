@@ -9,20 +9,10 @@
 
 mod mounts;
 
+use bbs_proto::fields::{desired_lrp, desired_lrps_request, task, task_definition};
 use bbs_sdk::wire::{self, WireError};
-use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
-use diego_revisions::{ERROR, actions, desired_lrps, each};
-
-/// The only filter of a list of desired LRPs then.
-const DOMAIN: u32 = 1;
-
-/// The field of a desired LRP's volume mounts.
-const LRP_VOLUME_MOUNTS: u32 = 25;
-
-/// Field numbers of a task and of its definition.
-const DEFINITION: u32 = 1;
-const TASK_ACTION: u32 = 3;
-const TASK_VOLUME_MOUNTS: u32 = 18;
+use bbs_sdk::{ApiVersion, Fault, Translator, TranslatorManifest, export_translator};
+use diego_revisions::{ERROR, actions, answer, complete_answer, desired_lrps, each, request};
 
 #[derive(Debug)]
 pub struct RevisionOne;
@@ -32,56 +22,29 @@ impl Translator for RevisionOne {
         TranslatorManifest::new(ApiVersion::new(0, 12), ApiVersion::new(1, 0), "revision-1")
             .summary("Timeouts in the old units beside the new ones, volume mounts in the old form")
             .paged_method("DesiredLRPs_r1", "/v1/desired_lrps/list.r1")
+            .as_newer("DesiredLRPs_r2")
+            .request(|older| Ok(only_domain(older)))
+            .answer(older_lrps)
             .method(
                 "DesiredLRPByProcessGuid_r1",
                 "/v1/desired_lrps/get_by_process_guid.r1",
             )
+            .as_newer("DesiredLRPByProcessGuid_r2")
+            .answer(|newer| answer(newer, older_lrp))
             .method("DesireDesiredLRP_r1", "/v1/desired_lrp/desire.r1")
+            .as_newer("DesireDesiredLRP_r2")
+            .request(|older| Ok(request(older, newer_lrp)))
             .paged_method("Tasks_r1", "/v1/tasks/list.r1")
+            .as_newer("Tasks_r2")
+            .answer(|newer| complete_answer(newer, older_task))
             .method("TaskByGuid_r1", "/v1/tasks/get_by_task_guid.r1")
+            .as_newer("TaskByGuid_r2")
+            .answer(|newer| complete_answer(newer, older_task))
             .method("DesireTask_r1", "/v1/tasks/desire.r1")
+            .as_newer("DesireTask_r2")
+            .request(|older| Ok(request(older, newer_definition)))
             .method("Cells_r1", "/v1/cells/list.r1")
             .by_get()
-            .hides("DesiredLRPs_r2")
-            .hides("DesiredLRPByProcessGuid_r2")
-            .hides("DesireDesiredLRP_r2")
-            .hides("Tasks_r2")
-            .hides("TaskByGuid_r2")
-            .hides("DesireTask_r2")
-    }
-
-    fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
-        match method {
-            "DesiredLRPs_r1" => {
-                let answer = next.call("DesiredLRPs_r2", &only_domain(request))?;
-                match wire::get(&answer, ERROR)? {
-                    Some(error) => Ok(error.raw.to_vec()),
-                    None => Ok(diego_revisions::answer(answer, desired_lrp)?),
-                }
-            }
-            "DesiredLRPByProcessGuid_r1" => Ok(diego_revisions::answer(
-                next.call("DesiredLRPByProcessGuid_r2", request)?,
-                desired_lrp,
-            )?),
-            "Tasks_r1" => Ok(diego_revisions::complete_answer(
-                next.call("Tasks_r2", request)?,
-                task,
-            )?),
-            "TaskByGuid_r1" => Ok(diego_revisions::complete_answer(
-                next.call("TaskByGuid_r2", request)?,
-                task,
-            )?),
-            "DesireDesiredLRP_r1" => next.call(
-                "DesireDesiredLRP_r2",
-                &diego_revisions::request(request, newer_lrp),
-            ),
-            "DesireTask_r1" => next.call(
-                "DesireTask_r2",
-                &diego_revisions::request(request, newer_definition),
-            ),
-            "Cells_r1" => next.call(method, request),
-            other => Err(Fault::new(format!("API 0.12 has no method {other}"))),
-        }
     }
 }
 
@@ -93,7 +56,7 @@ fn only_domain(request: &[u8]) -> Vec<u8> {
         |fields| {
             fields
                 .iter()
-                .filter(|field| field.number == DOMAIN)
+                .filter(|field| field.number == desired_lrps_request::DOMAIN)
                 .flat_map(|field| field.raw)
                 .copied()
                 .collect()
@@ -101,25 +64,37 @@ fn only_domain(request: &[u8]) -> Vec<u8> {
     )
 }
 
-fn desired_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+/// The answer with older LRPs, or its error alone.
+fn older_lrps(newer: Vec<u8>) -> Result<Vec<u8>, Fault> {
+    match wire::get(&newer, ERROR)? {
+        Some(error) => Ok(error.raw.to_vec()),
+        None => answer(newer, older_lrp),
+    }
+}
+
+fn older_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
     desired_lrps::in_old_units(lrp, actions::with_timeouts_in_ns)
 }
 
-fn task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    each(task, DEFINITION, |definition| {
-        each(definition, TASK_ACTION, actions::with_timeouts_in_ns)
+fn older_task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
+    each(task, task::TASK_DEFINITION, |definition| {
+        each(
+            definition,
+            task_definition::ACTION,
+            actions::with_timeouts_in_ns,
+        )
     })
 }
 
 fn newer_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    let converted = each(lrp, LRP_VOLUME_MOUNTS, |mount| {
+    let converted = each(lrp, desired_lrp::VOLUME_MOUNTS, |mount| {
         mounts::newer(mount).map(Some)
     })?;
     diego_revisions::with_metric_tag(converted.unwrap_or_else(|| lrp.to_vec())).map(Some)
 }
 
 fn newer_definition(definition: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    each(definition, TASK_VOLUME_MOUNTS, |mount| {
+    each(definition, task_definition::VOLUME_MOUNTS, |mount| {
         mounts::newer(mount).map(Some)
     })
 }

@@ -1,17 +1,15 @@
 //! Volume mounts: a volume and its configuration in the mount itself, as they were, and in a shared
 //! device, as they are.
 
+use bbs_proto::fields::volume_mount::{CONTAINER_DIR, DRIVER, MODE, SHARED};
 use bbs_proto::models::SharedDevice;
 use bbs_sdk::wire::{self, Value, WireError};
 use prost::Message;
 
-const DRIVER: u32 = 1;
+/// Field numbers of the old form, which Diego's message reserves.
 const DEPRECATED_VOLUME_ID: u32 = 2;
-const CONTAINER_DIR: u32 = 3;
 const DEPRECATED_MODE: u32 = 4;
 const DEPRECATED_CONFIG: u32 = 5;
-const MODE: u32 = 6;
-const SHARED: u32 = 7;
 
 /// The old mode for reading alone; any other is for reading and writing.
 const READ_ONLY: u64 = 0;
@@ -25,18 +23,15 @@ pub(crate) fn newer(mount: &[u8]) -> Result<Vec<u8>, WireError> {
             newer.extend_from_slice(field.raw);
         }
     }
-    let mode = wire::get(mount, DEPRECATED_MODE)?.map_or(Ok(READ_ONLY), |field| field.varint())?;
+    let mode = wire::get_varint(mount, DEPRECATED_MODE)?;
     wire::append(
         &mut newer,
         MODE,
         Value::Bytes(if mode == READ_ONLY { b"r" } else { b"rw" }),
     );
-    let text = |number| {
-        wire::get(mount, number)?.map_or(Ok(Vec::new()), |field| field.bytes().map(<[u8]>::to_vec))
-    };
     let device = SharedDevice {
-        volume_id: text(DEPRECATED_VOLUME_ID)?,
-        mount_config: text(DEPRECATED_CONFIG)?,
+        volume_id: wire::get_bytes(mount, DEPRECATED_VOLUME_ID)?.to_vec(),
+        mount_config: wire::get_bytes(mount, DEPRECATED_CONFIG)?.to_vec(),
     };
     wire::append(&mut newer, SHARED, Value::Bytes(&device.encode_to_vec()));
     Ok(newer)

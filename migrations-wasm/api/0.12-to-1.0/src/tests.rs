@@ -26,16 +26,16 @@ fn call(method: &str, request: &[u8], answer: &[u8]) -> ((String, Vec<u8>), Vec<
 #[test]
 fn every_declared_method_calls_the_next_revision() {
     for method in RevisionOne::manifest().methods {
-        let ((called, _), _) = call(&method.name, b"", b"");
+        let ((called, _), _) = call(method.name, b"", b"");
         // Cells have no second revision.
         let newer = if method.name == "Cells_r1" {
-            method.name
+            method.name.to_owned()
         } else {
             method.name.replace("_r1", "_r2")
         };
         assert_eq!(called, newer);
         assert_eq!(
-            RevisionOne::manifest().hides.contains(&called),
+            RevisionOne::manifest().hides.contains(&&*called),
             newer != "Cells_r1"
         );
     }
@@ -139,7 +139,11 @@ fn old_volume_mounts_are_converted_for_desired_lrps_and_tasks() {
             ..Default::default()
         }
         .encode_to_vec();
-        wire::append(&mut lrp, LRP_VOLUME_MOUNTS, Value::Bytes(&old_mount(mode)));
+        wire::append(
+            &mut lrp,
+            desired_lrp::VOLUME_MOUNTS,
+            Value::Bytes(&old_mount(mode)),
+        );
         let mut request = Vec::new();
         wire::append(&mut request, 1, Value::Bytes(&lrp));
         let ((_, called), _) = call("DesireDesiredLRP_r1", &request, b"");
@@ -153,7 +157,7 @@ fn old_volume_mounts_are_converted_for_desired_lrps_and_tasks() {
         let mut definition = Vec::new();
         wire::append(
             &mut definition,
-            TASK_VOLUME_MOUNTS,
+            task_definition::VOLUME_MOUNTS,
             Value::Bytes(&old_mount(mode)),
         );
         let mut request = proto::DesireTaskRequest {

@@ -4,6 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use bbs_proto::fields::v0_9::create_desired_lrp_request::DESIRED_LRP;
+use bbs_proto::fields::v0_9::desired_lrp::{self, PROCESS_GUID};
+use bbs_proto::fields::v0_9::list_desired_lrps_response::{DESIRED_LRPS as ITEMS, ERROR};
+use bbs_proto::fields::v0_10::create_desired_lrp_request::{
+    IMMUTABLE_DESIRED_LRP, MUTABLE_DESIRED_LRP,
+};
+use bbs_proto::fields::v0_10::mutable_desired_lrp;
 use bbs_proto::models::Error;
 use bbs_proto::models::error::Type;
 use bbs_proto::v0_9::CreateDesiredLrpResponse;
@@ -11,20 +18,12 @@ use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{ApiVersion, Fault, Next, Translator, TranslatorManifest, export_translator};
 use prost::Message;
 
-/// The field's number in all three messages.
-const PROCESS_GUID: u32 = 1;
-
 /// The fields that may change: their numbers in 0.9's message, and in the mutable one.
-const MUTABLE: [(u32, u32); 3] = [(4, 2), (15, 3), (19, 4)];
-
-/// Field numbers of the messages in both create requests.
-const DESIRED_LRP: u32 = 1;
-const MUTABLE_DESIRED_LRP: u32 = 1;
-const IMMUTABLE_DESIRED_LRP: u32 = 2;
-
-/// Field numbers of all list responses.
-const ERROR: u32 = 1;
-const ITEMS: u32 = 2;
+const MUTABLE: [(u32, u32); 3] = [
+    (desired_lrp::INSTANCES, mutable_desired_lrp::INSTANCES),
+    (desired_lrp::ROUTES, mutable_desired_lrp::ROUTES),
+    (desired_lrp::ANNOTATION, mutable_desired_lrp::ANNOTATION),
+];
 
 #[derive(Debug)]
 pub struct OneMessage;
@@ -38,39 +37,33 @@ impl Translator for OneMessage {
         )
         .summary("Describes a desired LRP in one message, as before its split")
         .method("CreateDesiredLRP_0_9", "desired_lrps/create")
+        .handler(create)
         .paged_method("ListDesiredLRPs_0_9", "desired_lrps/list")
+        .handler(list)
         .hides("CreateDesiredLRP")
         .hides("ListMutableDesiredLRPs")
         .hides("ListImmutableDesiredLRPs")
     }
+}
 
-    fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
-        match method {
-            "CreateDesiredLRP_0_9" => match split_request(request) {
-                Ok(request) => next.call("CreateDesiredLRP", &request),
-                Err(_) => Ok(invalid_request()),
-            },
-            "ListDesiredLRPs_0_9" => {
-                let mutable = next.call("ListMutableDesiredLRPs", request)?;
-                let immutable = next.call("ListImmutableDesiredLRPs", request)?;
-                Ok(join(&mutable, &immutable)?)
-            }
-            other => Err(Fault::new(format!("API 0.9 has no method {other}"))),
-        }
+fn create(request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
+    match split_request(request) {
+        Ok(request) => next.call("CreateDesiredLRP", &request),
+        Err(_) => Ok(invalid_request()),
     }
+}
+
+fn list(request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
+    let mutable = next.call("ListMutableDesiredLRPs", request)?;
+    let immutable = next.call("ListImmutableDesiredLRPs", request)?;
+    Ok(join(&mutable, &immutable)?)
 }
 
 fn split_request(request: &[u8]) -> Result<Vec<u8>, WireError> {
     let mut split = Vec::new();
-    let parts = wire::get_all(request, DESIRED_LRP)?;
-    if parts.is_empty() {
+    let Some(lrp) = wire::get_message(request, DESIRED_LRP)? else {
         return Ok(split);
-    }
-    // A message in several parts is their concatenation.
-    let mut lrp = Vec::new();
-    for part in parts {
-        lrp.extend_from_slice(part.bytes()?);
-    }
+    };
     let (mutable, immutable) = split_lrp(&lrp)?;
     wire::append(&mut split, MUTABLE_DESIRED_LRP, Value::Bytes(&mutable));
     wire::append(&mut split, IMMUTABLE_DESIRED_LRP, Value::Bytes(&immutable));
@@ -103,22 +96,17 @@ fn join(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {
     }
     let mut by_guid = BTreeMap::new();
     for item in wire::get_all(mutable, ITEMS)? {
-        by_guid.insert(process_guid(item.bytes()?)?, item.bytes()?);
+        let item = item.bytes()?;
+        by_guid.insert(wire::get_bytes(item, PROCESS_GUID)?, item);
     }
     for item in wire::get_all(immutable, ITEMS)? {
-        if let Some(mutable) = by_guid.get(process_guid(item.bytes()?)?) {
-            wire::append(
-                &mut joined,
-                ITEMS,
-                Value::Bytes(&merge_lrp(mutable, item.bytes()?)?),
-            );
+        let item = item.bytes()?;
+        if let Some(mutable) = by_guid.get(wire::get_bytes(item, PROCESS_GUID)?) {
+            let lrp = merge_lrp(mutable, item)?;
+            wire::append(&mut joined, ITEMS, Value::Bytes(&lrp));
         }
     }
     Ok(joined)
-}
-
-fn process_guid(message: &[u8]) -> Result<&[u8], WireError> {
-    wire::get(message, PROCESS_GUID)?.map_or(Ok(&b""[..]), |field| field.bytes())
 }
 
 fn merge_lrp(mutable: &[u8], immutable: &[u8]) -> Result<Vec<u8>, WireError> {

@@ -4,20 +4,19 @@
 //! changed. An operation with the event of a crash is one: Diego's BBS sends only the slot when a
 //! cell that is being evacuated reports it.
 
+use bbs_proto::fields::actual_lrp_changed_event::{AFTER, BEFORE};
+use bbs_proto::fields::actual_lrp_created_event::ACTUAL_LRP_GROUP as GROUP;
+use bbs_proto::fields::actual_lrp_group::{EVACUATING, INSTANCE};
 use bbs_proto::models::{ActualLrp, ActualLrpCrashedEvent};
 use bbs_sdk::wire::{self, Value};
 use bbs_sdk::{Event, Fault, Operation};
 use prost::Message;
 
-use crate::groups::{EVACUATING, Group, INSTANCE, Row};
+use crate::groups::{Group, Row};
 
 const CRASHED: &str = "actual_lrp_crashed";
 /// What the names of an instance's events begin with; those of a crash are the same for groups.
 const OF_INSTANCES: &str = "actual_lrp_instance_";
-
-/// Field numbers of an event: the group, or the group before and after.
-const GROUP: u32 = 1;
-const GROUP_AFTER: u32 = 2;
 
 /// The events of the group stream: those of groups instead of those of instances, and all others.
 pub(crate) fn of(operation: Operation) -> Result<Vec<Event>, Fault> {
@@ -122,10 +121,7 @@ fn removed(group: &Group<'_>) -> Result<Ranked, Fault> {
 fn changed(before: &Group<'_>, after: &Group<'_>) -> Result<Ranked, Fault> {
     Ok((
         rank(after),
-        event(
-            "actual_lrp_changed",
-            &[(GROUP, before), (GROUP_AFTER, after)],
-        )?,
+        event("actual_lrp_changed", &[(BEFORE, before), (AFTER, after)])?,
     ))
 }
 

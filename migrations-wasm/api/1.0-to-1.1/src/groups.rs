@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use bbs_proto::fields::actual_lrp::{ACTUAL_LRP_KEY, PRESENCE, STATE};
+use bbs_proto::fields::actual_lrp_group::{EVACUATING, INSTANCE};
 use bbs_proto::models::actual_lrp::Presence;
 use bbs_proto::models::error::Type;
 use bbs_proto::models::{
@@ -13,13 +15,6 @@ use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{Fault, Next};
 use diego_revisions::{ERROR, OBJECTS, failed};
 use prost::Message;
-
-/// Field numbers of an actual LRP and of a group.
-const KEY: u32 = 1;
-const STATE: u32 = 6;
-const PRESENCE: u32 = 10;
-pub(crate) const INSTANCE: u32 = 1;
-pub(crate) const EVACUATING: u32 = 2;
 
 pub(crate) fn list(request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
     let Ok(ActualLrpGroupsRequest { domain, cell_id }) = Message::decode(request) else {
@@ -165,7 +160,7 @@ impl<'a> Row<'a> {
         for field in wire::fields(encoded) {
             let field = field?;
             match field.number {
-                KEY => {
+                ACTUAL_LRP_KEY => {
                     let key = ActualLrpKey::decode(field.bytes()?)
                         .map_err(|error| Fault::new(error.to_string()))?;
                     row.key = (key.process_guid, key.index, key.domain);

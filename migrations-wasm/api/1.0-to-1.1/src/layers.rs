@@ -1,6 +1,8 @@
 //! Image layers as what Diego had before them: a shared layer as a cached dependency, an exclusive
 //! one as a download before the setup action of a desired LRP or the action of a task.
 
+use bbs_proto::fields::task::TASK_DEFINITION;
+use bbs_proto::fields::{desired_lrp, task_definition};
 use bbs_proto::models::image_layer::{DigestAlgorithm, Type};
 use bbs_proto::models::{CachedDependency, DownloadAction, ImageLayer};
 use bbs_sdk::wire::{self, Value, WireError};
@@ -15,22 +17,20 @@ struct Layered {
 
 const DESIRED_LRP: Layered = Layered {
     layers: Downloaded {
-        files: 34,
-        action: 6,
-        legacy_download_user: 23,
+        files: desired_lrp::IMAGE_LAYERS,
+        action: desired_lrp::SETUP,
+        legacy_download_user: desired_lrp::LEGACY_DOWNLOAD_USER,
     },
-    cached_dependencies: 22,
+    cached_dependencies: desired_lrp::CACHED_DEPENDENCIES,
 };
-const TASK_DEFINITION: Layered = Layered {
+const DEFINITION: Layered = Layered {
     layers: Downloaded {
-        files: 25,
-        action: 3,
-        legacy_download_user: 16,
+        files: task_definition::IMAGE_LAYERS,
+        action: task_definition::ACTION,
+        legacy_download_user: task_definition::LEGACY_DOWNLOAD_USER,
     },
-    cached_dependencies: 15,
+    cached_dependencies: task_definition::CACHED_DEPENDENCIES,
 };
-/// The field of a task's definition.
-const DEFINITION: u32 = 1;
 
 /// A desired LRP without image layers, or `None` if it has none.
 pub(crate) fn desired_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
@@ -40,14 +40,14 @@ pub(crate) fn desired_lrp(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
 /// A task without image layers, or `None` if it has none. Its definition is present in every answer
 /// of Diego's BBS.
 pub(crate) fn task(task: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    let Some(definition) = wire::get(task, DEFINITION)? else {
+    let Some(definition) = wire::get(task, TASK_DEFINITION)? else {
         let mut with_definition = Vec::new();
-        wire::append(&mut with_definition, DEFINITION, Value::Bytes(b""));
+        wire::append(&mut with_definition, TASK_DEFINITION, Value::Bytes(b""));
         return Ok(Some([&with_definition, task].concat()));
     };
-    let converted = without_layers(definition.bytes()?, &TASK_DEFINITION)?;
+    let converted = without_layers(definition.bytes()?, &DEFINITION)?;
     converted
-        .map(|definition| wire::replace(task, DEFINITION, Value::Bytes(&definition)))
+        .map(|definition| wire::replace(task, TASK_DEFINITION, Value::Bytes(&definition)))
         .transpose()
 }
 

@@ -11,128 +11,99 @@ mod group_events;
 mod groups;
 mod layers;
 
-use bbs_sdk::wire::{self, WireError};
-use bbs_sdk::{
-    ApiVersion, Event, Fault, Next, Operation, Translator, TranslatorManifest, export_translator,
+use bbs_proto::fields::{
+    evacuate_running_actual_lrp_request, start_actual_lrp_request, task_changed_event,
 };
-use diego_revisions::{Convert, actions, desired_lrps};
-
-/// Field numbers of what Diego's first revisions of these requests ignore: internal routes and
-/// metric tags.
-const NEWER_FIELDS_OF_A_START: [u32; 2] = [4, 5];
-const NEWER_FIELDS_OF_AN_EVACUATION: [u32; 2] = [5, 6];
+use bbs_sdk::wire::{self, WireError};
+use bbs_sdk::{ApiVersion, Event, Fault, Translator, TranslatorManifest, export_translator};
+use diego_revisions::{Convert, actions, answer, desired_lrps};
 
 /// The event stream of desired LRPs and instances.
 const INSTANCE_EVENTS: &str = "LRPInstanceEventStream_r1";
 /// What the names of events begin with.
 const DESIRED_LRP_EVENT: &str = "desired_lrp_";
 const TASK_EVENT: &str = "task_";
-/// Field numbers of the record of an event. An event of a change has the record before and after.
-const RECORD: u32 = 1;
-const RECORD_AFTER: u32 = 2;
+/// Field numbers of the record, in all events. An event of a change has the record before and after.
+const RECORD: u32 = task_changed_event::BEFORE;
+const RECORD_AFTER: u32 = task_changed_event::AFTER;
 
 #[derive(Debug)]
 pub struct DeprecatedRoutes;
 
 impl Translator for DeprecatedRoutes {
     fn manifest() -> TranslatorManifest {
-        TranslatorManifest::new(
+        let manifest = TranslatorManifest::new(
             ApiVersion::new(1, 0),
             ApiVersion::new(1, 1),
             "deprecated-routes",
-        )
-        .summary(
+        );
+        event_streams(methods(manifest.summary(
             "Reads without image layers, groups of actual LRPs, starts without routes and tags",
-        )
+        )))
+    }
+}
+
+fn methods(manifest: TranslatorManifest) -> TranslatorManifest {
+    manifest
         .paged_method("DesiredLRPs_r2", "/v1/desired_lrps/list.r2")
+        .as_newer("DesiredLRPs_r3")
+        .answer(|newer| answer(newer, layers::desired_lrp))
         .method(
             "DesiredLRPByProcessGuid_r2",
             "/v1/desired_lrps/get_by_process_guid.r2",
         )
+        .as_newer("DesiredLRPByProcessGuid_r3")
+        .answer(|newer| answer(newer, layers::desired_lrp))
         .paged_method("Tasks_r2", "/v1/tasks/list.r2")
+        .as_newer("Tasks_r3")
+        .answer(|newer| answer(newer, layers::task))
         .method("TaskByGuid_r2", "/v1/tasks/get_by_task_guid.r2")
+        .as_newer("TaskByGuid_r3")
+        .answer(|newer| answer(newer, layers::task))
         .method("FailTask", "/v1/tasks/fail")
         .method("StartActualLRP", "/v1/actual_lrps/start")
+        .as_newer("StartActualLRP_r1")
+        .request(|older| Ok(first_start(older)))
         .method(
             "EvacuateRunningActualLRP",
             "/v1/actual_lrps/evacuate_running",
         )
+        .as_newer("EvacuateRunningActualLRP_r1")
+        .request(|older| Ok(first_evacuation(older)))
         .paged_method("ActualLRPGroups", "/v1/actual_lrp_groups/list")
+        .handler(groups::list)
         .method(
             "ActualLRPGroupsByProcessGuid",
             "/v1/actual_lrp_groups/list_by_process_guid",
         )
+        .handler(groups::list_by_process_guid)
         .method(
             "ActualLRPGroupsByProcessGuidAndIndex",
             "/v1/actual_lrp_groups/get_by_process_guid_and_index",
         )
+        .handler(groups::get)
+}
+
+fn event_streams(manifest: TranslatorManifest) -> TranslatorManifest {
+    manifest
         .event_stream("EventStream_r1", "/v1/events.r1", INSTANCE_EVENTS)
         .by_get()
+        .events(group_events::of)
         .event_stream("EventStream", "/v1/events", INSTANCE_EVENTS)
         .by_get()
+        .events(|operation| first_lrp_revisions(group_events::of(operation)?))
         .event_stream(
             "LrpInstanceEventStream",
             "/v1/events/lrp_instances",
             INSTANCE_EVENTS,
         )
+        .events(|operation| first_lrp_revisions(operation.events))
         .event_stream("TaskEventStream", "/v1/events/tasks", "TaskEventStream_r1")
-        .hides("DesiredLRPs_r3")
-        .hides("DesiredLRPByProcessGuid_r3")
-        .hides("Tasks_r3")
-        .hides("TaskByGuid_r3")
-        .hides("StartActualLRP_r1")
-        .hides("EvacuateRunningActualLRP_r1")
-    }
+        .events(|operation| each_record(operation.events, TASK_EVENT, layers::task))
+}
 
-    fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
-        match method {
-            "DesiredLRPs_r2" => Ok(diego_revisions::answer(
-                next.call("DesiredLRPs_r3", request)?,
-                layers::desired_lrp,
-            )?),
-            "DesiredLRPByProcessGuid_r2" => Ok(diego_revisions::answer(
-                next.call("DesiredLRPByProcessGuid_r3", request)?,
-                layers::desired_lrp,
-            )?),
-            "Tasks_r2" => Ok(diego_revisions::answer(
-                next.call("Tasks_r3", request)?,
-                layers::task,
-            )?),
-            "TaskByGuid_r2" => Ok(diego_revisions::answer(
-                next.call("TaskByGuid_r3", request)?,
-                layers::task,
-            )?),
-            "FailTask" => next.call(method, request),
-            "StartActualLRP" => next.call(
-                "StartActualLRP_r1",
-                &without(request, NEWER_FIELDS_OF_A_START),
-            ),
-            "EvacuateRunningActualLRP" => next.call(
-                "EvacuateRunningActualLRP_r1",
-                &without(request, NEWER_FIELDS_OF_AN_EVACUATION),
-            ),
-            "ActualLRPGroups" => groups::list(request, next),
-            "ActualLRPGroupsByProcessGuid" => groups::list_by_process_guid(request, next),
-            "ActualLRPGroupsByProcessGuidAndIndex" => groups::get(request, next),
-            other => Err(Fault::new(format!("API 1.0 has no method {other}"))),
-        }
-    }
-
-    fn events(method: &str, operation: Operation) -> Result<Vec<Event>, Fault> {
-        match method {
-            "EventStream_r1" => group_events::of(operation),
-            "EventStream" => each_record(
-                group_events::of(operation)?,
-                DESIRED_LRP_EVENT,
-                first_revision,
-            ),
-            "LrpInstanceEventStream" => {
-                each_record(operation.events, DESIRED_LRP_EVENT, first_revision)
-            }
-            "TaskEventStream" => each_record(operation.events, TASK_EVENT, layers::task),
-            other => Err(Fault::new(format!("API 1.0 has no event stream {other}"))),
-        }
-    }
+fn first_lrp_revisions(events: Vec<Event>) -> Result<Vec<Event>, Fault> {
+    each_record(events, DESIRED_LRP_EVENT, first_revision)
 }
 
 /// Converts the records of the events whose names begin with `kind`.
@@ -169,6 +140,18 @@ fn first_revision(lrp: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
         converted = step(converted.as_deref().unwrap_or(lrp))?.or(converted);
     }
     Ok(converted)
+}
+
+/// A start without internal routes and metric tags, which Diego's first revision ignores.
+fn first_start(request: &[u8]) -> Vec<u8> {
+    use start_actual_lrp_request::{ACTUAL_LRP_INTERNAL_ROUTES, METRIC_TAGS};
+    without(request, [ACTUAL_LRP_INTERNAL_ROUTES, METRIC_TAGS])
+}
+
+/// An evacuation of a running instance without the fields that its first revision ignores.
+fn first_evacuation(request: &[u8]) -> Vec<u8> {
+    use evacuate_running_actual_lrp_request::{ACTUAL_LRP_INTERNAL_ROUTES, METRIC_TAGS};
+    without(request, [ACTUAL_LRP_INTERNAL_ROUTES, METRIC_TAGS])
 }
 
 /// The request without these fields. A malformed one stays as it is: the newer method rejects it.

@@ -12,6 +12,7 @@ use diego_revisions::OBJECTS;
 use prost::Message;
 
 use super::*;
+use bbs_sdk::Operation;
 use bbs_sdk::translator::Answer;
 
 /// Calls a method. Returns what it called of the current API, and its answer to a recorded one.
@@ -56,7 +57,7 @@ fn every_declared_method_is_answered() {
             events: Vec::new(),
         };
         assert_eq!(
-            DeprecatedRoutes::events(&stream.name, operation),
+            DeprecatedRoutes::events(stream.name, operation),
             Ok(Vec::new()),
             "{}",
             stream.name
@@ -67,7 +68,7 @@ fn every_declared_method_is_answered() {
             process_guid: b"g".to_vec(),
             index: 0,
         };
-        let (called, _) = call(&method.name, &request.encode_to_vec(), &[]);
+        let (called, _) = call(method.name, &request.encode_to_vec(), &[]);
         assert_eq!(called.len(), 1, "{}", method.name);
     }
     let next = |_: &str, _: &[u8]| Ok(Vec::new());

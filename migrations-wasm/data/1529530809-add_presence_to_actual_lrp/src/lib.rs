@@ -8,7 +8,7 @@ use bbs_sdk::{
     Access, Column, Manifest, Migration, Refused, Row, Run, Unit, Write, export_migration,
 };
 
-use residue::{ReducedRow, Residue, Suspect};
+use residue::{ReducedRow, Residue, SavedInteger, SavedText, Suspect};
 
 #[derive(Debug)]
 pub struct AddPresence;
@@ -78,11 +78,7 @@ impl Migration for AddPresence {
     }
 
     fn up(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
-        let residue = unit
-            .residue()
-            .map(Residue::decode)
-            .transpose()?
-            .unwrap_or_default();
+        let residue: Residue = unit.decode_residue()?.unwrap_or_default();
         for row in unit.rows("actual_lrps")? {
             let evacuating = row.boolean_or_null("evacuating")?;
             let reduced = residue.reduced(row.integer("instance_index")?, evacuating);
@@ -90,10 +86,8 @@ impl Migration for AddPresence {
                 "presence",
                 reduced.map_or(plain_presence(evacuating), |row| row.presence),
             )?;
-            match reduced.map(|row| row.evacuating) {
-                None => {}
-                Some(Some(evacuating)) => row.set_boolean("evacuating", evacuating)?,
-                Some(None) => row.set_null("evacuating")?,
+            if let Some(reduced) = reduced {
+                row.set_boolean_or_null("evacuating", reduced.evacuating)?;
             }
         }
         for suspect in &residue.suspects {
@@ -137,7 +131,7 @@ impl Migration for AddPresence {
             }
         }
         if residue != Residue::default() {
-            unit.set_residue(residue.encode())?;
+            unit.encode_residue(&residue)?;
         }
         Ok(())
     }
@@ -154,37 +148,32 @@ fn plain_presence(evacuating: Option<bool>) -> i64 {
 
 impl Suspect {
     fn read(row: Row<'_>) -> Result<Self, Refused> {
-        let texts = TEXTS
-            .iter()
-            .map(|column| Ok(row.bytes_or_null(column)?.map(<[u8]>::to_vec)));
-        let integers = INTEGERS.iter().map(|column| row.integer_or_null(column));
-        Ok(Self {
+        let mut suspect = Self {
             index: row.integer("instance_index")?,
             presence: row.integer("presence")?,
             evacuating: row.boolean_or_null("evacuating")?,
-            texts: texts.collect::<Result<_, Refused>>()?,
-            integers: integers.collect::<Result<_, Refused>>()?,
-        })
+            ..Self::default()
+        };
+        for column in TEXTS {
+            let value = row.bytes_or_null(column)?.map(<[u8]>::to_vec);
+            suspect.texts.push(SavedText { value });
+        }
+        for column in INTEGERS {
+            let value = row.integer_or_null(column)?;
+            suspect.integers.push(SavedInteger { value });
+        }
+        Ok(suspect)
     }
 
     fn write(&self, row: Row<'_>) -> Result<(), Refused> {
         row.set_integer("instance_index", self.index)?;
         row.set_integer("presence", self.presence)?;
-        match self.evacuating {
-            Some(evacuating) => row.set_boolean("evacuating", evacuating)?,
-            None => row.set_null("evacuating")?,
+        row.set_boolean_or_null("evacuating", self.evacuating)?;
+        for (column, text) in TEXTS.iter().zip(&self.texts) {
+            row.set_bytes_or_null(column, text.value.as_deref())?;
         }
-        for (column, value) in TEXTS.iter().zip(&self.texts) {
-            match value {
-                Some(value) => row.set_bytes(column, value)?,
-                None => row.set_null(column)?,
-            }
-        }
-        for (column, value) in INTEGERS.iter().zip(&self.integers) {
-            match value {
-                Some(value) => row.set_integer(column, *value)?,
-                None => row.set_null(column)?,
-            }
+        for (column, integer) in INTEGERS.iter().zip(&self.integers) {
+            row.set_integer_or_null(column, integer.value)?;
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! Adds a column for whether an actual LRP receives traffic, which is true for running ones. `down`
 //! drops it, and saves as residue which rows had a value that does not follow from their state.
 
-use bbs_sdk::wire::{self, Value, WireError};
 use bbs_sdk::{Access, Column, Manifest, Migration, Refused, Row, Run, Unit, export_migration};
 
 #[derive(Debug)]
@@ -32,34 +31,33 @@ impl Migration for AddRoutable {
     }
 
     fn up(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
-        let exceptions = unit.residue().map(read_exceptions).transpose();
-        let exceptions = exceptions
-            .map_err(|error| Refused::new(format!("the residue cannot be read: {error}")))?;
+        let residue: Residue = unit.decode_residue()?.unwrap_or_default();
         for row in unit.rows("actual_lrps")? {
             let key = (row.integer("instance_index")?, row.integer("presence")?);
-            let exception = exceptions
-                .iter()
-                .flatten()
-                .find(|exception| exception.key == key);
-            match exception.map_or(Some(plainly_routable(row)?), |exception| exception.routable) {
-                Some(routable) => row.set_boolean("routable", routable)?,
-                None => row.set_null("routable")?,
-            }
+            let mut exceptions = residue.exceptions.iter();
+            let routable = match exceptions.find(|exception| exception.key() == key) {
+                Some(exception) => exception.routable,
+                None => Some(plainly_routable(row)?),
+            };
+            row.set_boolean_or_null("routable", routable)?;
         }
         Ok(())
     }
 
     fn down(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
-        let mut residue = Vec::new();
+        let mut residue = Residue::default();
         for row in unit.rows("actual_lrps")? {
             let routable = row.boolean_or_null("routable")?;
             if routable != Some(plainly_routable(row)?) {
-                let key = (row.integer("instance_index")?, row.integer("presence")?);
-                Exception { key, routable }.append_to(&mut residue);
+                residue.exceptions.push(Exception {
+                    instance_index: row.integer("instance_index")?,
+                    presence: row.integer("presence")?,
+                    routable,
+                });
             }
         }
-        if !residue.is_empty() {
-            unit.set_residue(residue)?;
+        if !residue.exceptions.is_empty() {
+            unit.encode_residue(&residue)?;
         }
         Ok(())
     }
@@ -69,46 +67,27 @@ fn plainly_routable(row: Row<'_>) -> Result<bool, Refused> {
     Ok(row.bytes("state")? == b"RUNNING")
 }
 
-/// A row whose value does not follow from its state. The residue is a message with a list of them.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Residue {
+    #[prost(message, repeated, tag = "1")]
+    exceptions: Vec<Exception>,
+}
+
+/// A row whose value does not follow from its state.
+#[derive(Clone, PartialEq, prost::Message)]
 struct Exception {
-    key: (i64, i64),
+    #[prost(int64, required, tag = "1")]
+    instance_index: i64,
+    #[prost(int64, required, tag = "2")]
+    presence: i64,
+    #[prost(bool, optional, tag = "3")]
     routable: Option<bool>,
 }
 
-const EXCEPTION: u32 = 1;
-const INSTANCE_INDEX: u32 = 1;
-const PRESENCE: u32 = 2;
-const ROUTABLE: u32 = 3;
-
 impl Exception {
-    fn append_to(&self, residue: &mut Vec<u8>) {
-        let mut row = Vec::new();
-        wire::append(&mut row, INSTANCE_INDEX, Value::Varint(self.key.0 as u64));
-        wire::append(&mut row, PRESENCE, Value::Varint(self.key.1 as u64));
-        if let Some(routable) = self.routable {
-            wire::append(&mut row, ROUTABLE, Value::Varint(routable.into()));
-        }
-        wire::append(residue, EXCEPTION, Value::Bytes(&row));
+    fn key(&self) -> (i64, i64) {
+        (self.instance_index, self.presence)
     }
-}
-
-fn read_exceptions(residue: &[u8]) -> Result<Vec<Exception>, WireError> {
-    let rows = wire::get_all(residue, EXCEPTION)?.into_iter().map(|field| {
-        let row = field.bytes()?;
-        let number = |number| {
-            wire::get(row, number)?
-                .map(|field| field.varint())
-                .transpose()
-        };
-        Ok(Exception {
-            key: (
-                number(INSTANCE_INDEX)?.unwrap_or(0) as i64,
-                number(PRESENCE)?.unwrap_or(0) as i64,
-            ),
-            routable: number(ROUTABLE)?.map(|flag| flag == 1),
-        })
-    });
-    rows.collect()
 }
 
 export_migration!(AddRoutable);

@@ -5,6 +5,7 @@
 mod residue;
 mod tags;
 
+use bbs_proto::fields::desired_lrp_run_info::METRIC_TAGS;
 use bbs_sdk::{Access, Column, Manifest, Migration, Refused, Run, Unit, export_migration, wire};
 
 use residue::Residue;
@@ -12,9 +13,6 @@ use tags::Tags;
 
 #[derive(Debug)]
 pub struct SplitMetricTags;
-
-/// The metric tags' field in `DesiredLRPRunInfo`.
-const METRIC_TAGS: u32 = 25;
 
 const COLUMNS: [&str; 2] = ["run_info", "metric_tags"];
 
@@ -40,17 +38,14 @@ impl Migration for SplitMetricTags {
     fn up(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
         for row in unit.rows("desired_lrps")? {
             let run_info = row.bytes("run_info")?;
-            let Some(residue) = unit.residue() else {
+            let Some(residue) = unit.decode_residue::<Residue>()? else {
                 row.set_text("metric_tags", &Tags::of_message(run_info)?.to_json())?;
                 continue;
             };
-            let residue = Residue::decode(residue)?;
-            match &residue.metric_tags {
-                Some(json) => row.set_bytes("metric_tags", json)?,
-                None => row.set_null("metric_tags")?,
-            }
-            if let Some(entries) = &residue.entries {
-                row.set_bytes("run_info", &residue::restore_tag_fields(run_info, entries)?)?;
+            row.set_bytes_or_null("metric_tags", residue.metric_tags.as_deref())?;
+            if residue.edited {
+                let restored = residue::restore_tag_fields(run_info, &residue.entries)?;
+                row.set_bytes("run_info", &restored)?;
             }
         }
         Ok(())
@@ -63,23 +58,19 @@ impl Migration for SplitMetricTags {
             let carried = Tags::of_message(run_info)?;
             // A row that Diego's own migration could not read has NULL, and no tags to write back.
             let wanted = json.map_or_else(|| Ok(carried.clone()), Tags::of_json)?;
-            let entries = if carried == wanted {
-                None
-            } else {
+            let mut residue = Residue {
+                metric_tags: json.map(<[u8]>::to_vec),
+                ..Residue::default()
+            };
+            if carried != wanted {
                 let mut edited = wire::remove(run_info, METRIC_TAGS)?;
                 wanted.append_to(&mut edited);
                 row.set_bytes("run_info", &edited)?;
-                Some(residue::tag_fields(run_info)?)
-            };
-            if entries.is_some() || json != Some(wanted.to_json().as_bytes()) {
-                let metric_tags = json.map(<[u8]>::to_vec);
-                unit.set_residue(
-                    Residue {
-                        metric_tags,
-                        entries,
-                    }
-                    .encode(),
-                )?;
+                residue.edited = true;
+                residue.entries = residue::tag_fields(run_info)?;
+            }
+            if residue.edited || json != Some(wanted.to_json().as_bytes()) {
+                unit.encode_residue(&residue)?;
             }
         }
         Ok(())

@@ -1,77 +1,31 @@
 //! The residue of `down`, from which `up` restores both columns byte for byte: the JSON of the
-//! metric tags, and the position of their former fields in `run_info`. A protobuf message, so that
-//! fields can be added.
+//! metric tags, and the position of their former fields in `run_info`.
 
 use bbs_sdk::Refused;
-use bbs_sdk::wire::{self, Value, WireError};
+use bbs_sdk::wire::{self, WireError};
 
 use super::METRIC_TAGS;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct Residue {
+    /// `None` for NULL.
+    #[prost(bytes = "vec", optional, tag = "1")]
     pub(crate) metric_tags: Option<Vec<u8>>,
-    /// The fields that `run_info` had, if `down` replaced them.
-    pub(crate) entries: Option<Vec<Entry>>,
+    /// Whether `down` replaced the fields of `run_info`.
+    #[prost(bool, tag = "2")]
+    pub(crate) edited: bool,
+    /// The fields that `run_info` had, if they were replaced.
+    #[prost(message, repeated, tag = "3")]
+    pub(crate) entries: Vec<Entry>,
 }
 
 /// A field as it was in the message.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct Entry {
+    #[prost(uint64, required, tag = "1")]
     at: u64,
+    #[prost(bytes = "vec", required, tag = "2")]
     raw: Vec<u8>,
-}
-
-const METRIC_TAGS_JSON: u32 = 1;
-const EDITED: u32 = 2;
-const ENTRY: u32 = 3;
-const AT: u32 = 1;
-const RAW: u32 = 2;
-
-impl Residue {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut message = Vec::new();
-        if let Some(json) = &self.metric_tags {
-            wire::append(&mut message, METRIC_TAGS_JSON, Value::Bytes(json));
-        }
-        if let Some(entries) = &self.entries {
-            wire::append(&mut message, EDITED, Value::Varint(1));
-            for entry in entries {
-                let mut field = Vec::new();
-                wire::append(&mut field, AT, Value::Varint(entry.at));
-                wire::append(&mut field, RAW, Value::Bytes(&entry.raw));
-                wire::append(&mut message, ENTRY, Value::Bytes(&field));
-            }
-        }
-        message
-    }
-
-    pub(crate) fn decode(message: &[u8]) -> Result<Self, Refused> {
-        Self::read(message)
-            .map_err(|error| Refused::new(format!("the residue cannot be read: {error}")))
-    }
-
-    fn read(message: &[u8]) -> Result<Self, WireError> {
-        let json = wire::get(message, METRIC_TAGS_JSON)?
-            .map(|field| field.bytes())
-            .transpose()?;
-        let mut residue = Self {
-            metric_tags: json.map(<[u8]>::to_vec),
-            entries: None,
-        };
-        if wire::get(message, EDITED)?.is_some() {
-            let entries = wire::get_all(message, ENTRY)?.into_iter().map(|field| {
-                let field = field.bytes()?;
-                let at = wire::get(field, AT)?.map_or(Ok(0), |at| at.varint())?;
-                let raw = wire::get(field, RAW)?.map_or(Ok(&[][..]), |raw| raw.bytes())?;
-                Ok(Entry {
-                    at,
-                    raw: raw.to_vec(),
-                })
-            });
-            residue.entries = Some(entries.collect::<Result<_, WireError>>()?);
-        }
-        Ok(residue)
-    }
 }
 
 /// Returns the fields of the metric tags with their positions.

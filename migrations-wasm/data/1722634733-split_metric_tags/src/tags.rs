@@ -4,9 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use bbs_proto::fields::{metric_tag_entry, metric_tag_value};
 use bbs_sdk::Refused;
 use bbs_sdk::json::{self, JsonValue};
-use bbs_sdk::wire::{self, Field, WireError};
+use bbs_sdk::wire::{self, Field, Value, WireError};
 
 use super::METRIC_TAGS;
 
@@ -96,17 +97,20 @@ impl Tags {
         for (name, tag) in &self.0 {
             let mut value = Vec::new();
             if !tag.fixed.is_empty() {
-                wire::append(&mut value, 1, wire::Value::Bytes(tag.fixed.as_bytes()));
+                let fixed = Value::Bytes(tag.fixed.as_bytes());
+                wire::append(&mut value, metric_tag_value::STATIC, fixed);
             }
-            match tag.dynamic {
-                Dynamic::Index => wire::append(&mut value, 2, wire::Value::Varint(1)),
-                Dynamic::InstanceGuid => wire::append(&mut value, 2, wire::Value::Varint(2)),
-                Dynamic::None | Dynamic::Unnamed => {}
+            if let Some(number) = tag.dynamic.number() {
+                wire::append(&mut value, metric_tag_value::DYNAMIC, Value::Varint(number));
             }
             let mut entry = Vec::new();
-            wire::append(&mut entry, 1, wire::Value::Bytes(name.as_bytes()));
-            wire::append(&mut entry, 2, wire::Value::Bytes(&value));
-            wire::append(run_info, METRIC_TAGS, wire::Value::Bytes(&entry));
+            wire::append(
+                &mut entry,
+                metric_tag_entry::KEY,
+                Value::Bytes(name.as_bytes()),
+            );
+            wire::append(&mut entry, metric_tag_entry::VALUE, Value::Bytes(&value));
+            wire::append(run_info, METRIC_TAGS, Value::Bytes(&entry));
         }
     }
 }
@@ -137,6 +141,15 @@ impl Tag {
 }
 
 impl Dynamic {
+    /// The number in a message, if it has one there.
+    fn number(self) -> Option<u64> {
+        match self {
+            Self::Index => Some(1),
+            Self::InstanceGuid => Some(2),
+            Self::None | Self::Unnamed => None,
+        }
+    }
+
     fn name(self) -> Option<&'static str> {
         match self {
             Self::None => None,
@@ -158,8 +171,8 @@ fn read_entry(field: Field<'_>) -> Result<(String, Tag), WireError> {
     for part in wire::fields(field.bytes()?) {
         let part = part?;
         match part.number {
-            1 => name = text(part)?,
-            2 => tag = read_tag(part)?,
+            metric_tag_entry::KEY => name = text(part)?,
+            metric_tag_entry::VALUE => tag = read_tag(part)?,
             _ => {}
         }
     }
@@ -171,9 +184,9 @@ fn read_tag(field: Field<'_>) -> Result<Tag, WireError> {
     for part in wire::fields(field.bytes()?) {
         let part = part?;
         match part.number {
-            1 => tag.fixed = text(part)?,
+            metric_tag_value::STATIC => tag.fixed = text(part)?,
             // An enum has 32 bits; the upper ones are the sign extension of a negative number.
-            2 => {
+            metric_tag_value::DYNAMIC => {
                 tag.dynamic = match part.varint()? as i32 {
                     0 => Dynamic::None,
                     1 => Dynamic::Index,

@@ -4,6 +4,7 @@ use bbs_sdk::layout::Layout;
 use bbs_sdk::testing::{Datum, Generator, Laws, Stepped, UnitData, check_golden, run, step};
 use bbs_sdk::wire::{self, Value};
 use bbs_sdk::{Column, Direction, Refused, Table};
+use prost::Message;
 
 use super::residue::{Residue, restore_tag_fields, tag_fields};
 use super::tags::Tags;
@@ -142,8 +143,8 @@ fn down_replaces_the_tags_and_no_other_field() {
     ]
     .concat();
     assert_eq!(run_info_of(&stepped.unit), &Datum::from(edited));
-    let residue = Residue::decode(&stepped.residue.expect("residue")).expect("residue of ours");
-    assert_eq!(residue.entries.map(|entries| entries.len()), Some(1));
+    let residue = Residue::decode(&stepped.residue.expect("residue")[..]).expect("residue");
+    assert_eq!((residue.edited, residue.entries.len()), (true, 1));
 }
 
 #[test]
@@ -151,14 +152,7 @@ fn null_column_leaves_the_message_unchanged() {
     let message = b"\xca\x01\x09\x0a\x01a\x12\x04\x0a\x02hi";
     let stepped = down(unit(message, Datum::Null)).expect("a step");
     assert_eq!(run_info_of(&stepped.unit), &Datum::from(message.to_vec()));
-    let residue = Residue::decode(&stepped.residue.expect("residue")).expect("residue of ours");
-    assert_eq!(
-        residue,
-        Residue {
-            metric_tags: None,
-            entries: None
-        }
-    );
+    assert_eq!(stepped.residue, Some(Residue::default().encode_to_vec()));
 }
 
 #[test]
@@ -215,10 +209,11 @@ fn unreadable_values_are_refused_with_the_column() {
     );
     let of_a_longer_one = Residue {
         metric_tags: None,
-        entries: Some(tag_fields(b"\x08\x01\xca\x01\x00").expect("entries")),
+        edited: true,
+        entries: tag_fields(b"\x08\x01\xca\x01\x00").expect("entries"),
     };
     assert_eq!(
-        up(b"", Some(&of_a_longer_one.encode())),
+        up(b"", Some(&of_a_longer_one.encode_to_vec())),
         "the residue is of another `run_info`"
     );
     let null = UnitData::default().row("desired_lrps", [("run_info", Datum::Null)]);

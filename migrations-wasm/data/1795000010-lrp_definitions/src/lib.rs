@@ -6,9 +6,7 @@
 
 mod residue;
 
-use bbs_sdk::{
-    Access, Column, Manifest, Migration, Refused, Row, Run, Table, Unit, export_migration,
-};
+use bbs_sdk::{Access, Column, Manifest, Migration, Refused, Run, Table, Unit, export_migration};
 use uuid::Uuid;
 
 use residue::{InstanceIds, Residue};
@@ -46,15 +44,15 @@ impl Migration for LrpDefinitions {
     }
 
     fn up(run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
-        let residue = unit.residue().map(Residue::decode).transpose()?;
+        let residue = unit.decode_residue::<Residue>()?;
         let namespace = Uuid::parse_str(&run.namespace)
             .map_err(|_| Refused::new("the namespace of this run is not a UUID"))?;
         let generated = |process_guid: &[u8]| Uuid::new_v5(&namespace, process_guid).to_string();
         for row in unit.rows(DESIRED)? {
             match &residue {
                 Some(residue) => {
-                    set_id(&row, CURRENT, residue.current.as_deref())?;
-                    set_id(&row, PREVIOUS, residue.previous.as_deref())?;
+                    row.set_bytes_or_null(CURRENT, residue.current.as_deref())?;
+                    row.set_bytes_or_null(PREVIOUS, residue.previous.as_deref())?;
                 }
                 None => {
                     row.set_text(CURRENT, &generated(row.bytes("process_guid")?))?;
@@ -74,16 +72,15 @@ impl Migration for LrpDefinitions {
                     .as_ref()
                     .and_then(|residue| residue.current.as_deref()),
             ) {
-                (Some(ids), _) => set_id(&row, OF_INSTANCE, ids.definition.as_deref())?,
+                (Some(ids), _) => {
+                    row.set_bytes_or_null(OF_INSTANCE, ids.definition.as_deref())?;
+                }
                 (None, Some(current)) => row.set_bytes(OF_INSTANCE, current)?,
                 (None, None) => {
                     row.set_text(OF_INSTANCE, &generated(row.bytes("process_guid")?))?
                 }
             }
-            match ids.and_then(|ids| ids.uncertain) {
-                Some(uncertain) => row.set_boolean(UNCERTAIN, uncertain)?,
-                None => row.set_null(UNCERTAIN)?,
-            }
+            row.set_boolean_or_null(UNCERTAIN, ids.and_then(|ids| ids.uncertain))?;
         }
         Ok(())
     }
@@ -103,14 +100,7 @@ impl Migration for LrpDefinitions {
                 uncertain: row.boolean_or_null(UNCERTAIN)?,
             });
         }
-        unit.set_residue(residue.encode())
-    }
-}
-
-fn set_id(row: &Row<'_>, column: &str, id: Option<&[u8]>) -> Result<(), Refused> {
-    match id {
-        Some(id) => row.set_bytes(column, id),
-        None => row.set_null(column),
+        unit.encode_residue(&residue)
     }
 }
 

@@ -3,6 +3,7 @@
 use bbs_sdk::layout::Layout;
 use bbs_sdk::testing::{Datum, Generator, Laws, Stepped, UnitData, check_golden, run, step};
 use bbs_sdk::{Column, Direction, Table};
+use prost::Message;
 
 use super::residue::{InstanceIds, Residue};
 use super::{ACTUAL, CURRENT, DESIRED, LrpDefinitions, OF_INSTANCE, PREVIOUS, UNCERTAIN};
@@ -101,7 +102,7 @@ fn ids_of_residue_are_restored_and_other_containers_get_the_current_one() {
         previous: Some(b"version-1".to_vec()),
         instances,
     };
-    let unit = up(Some(residue.encode()));
+    let unit = up(Some(residue.encode_to_vec()));
     assert_eq!(unit.tables[DESIRED][0][CURRENT], "version-2".into());
     assert_eq!(unit.tables[DESIRED][0][PREVIOUS], "version-1".into());
     assert_eq!(unit.tables[ACTUAL][0][OF_INSTANCE], "version-1".into());

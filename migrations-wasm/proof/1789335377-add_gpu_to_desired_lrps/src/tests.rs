@@ -1,9 +1,10 @@
-//! The laws, the manifest, and the layout with the migration inserted at its place.
+//! The laws and the manifest. `tests/suite/documented_schema.rs` has the layout with the migration
+//! inserted at its place.
 
 use bbs_sdk::layout::Layout;
 use bbs_sdk::schema::{ColumnType, Literal, Sealing};
 use bbs_sdk::testing::Laws;
-use bbs_sdk::{Column, Manifest, Migration, Table};
+use bbs_sdk::{Column, Migration, Table};
 
 use super::AddGpuToDesiredLrps;
 
@@ -26,10 +27,6 @@ fn column_names(layout: &Layout) -> Vec<&str> {
         .iter()
         .map(|column| column.name.as_str())
         .collect()
-}
-
-fn after(manifests: &[Manifest]) -> Layout {
-    Layout::after(manifests).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
@@ -67,33 +64,4 @@ fn manifest_adds_two_columns_with_defaults_and_transforms_no_row() {
             .iter()
             .all(|column| !column.nullable && column.sealing == Sealing::Plain)
     );
-}
-
-#[test]
-fn inserted_below_later_migrations_it_adds_its_columns_to_their_layout() {
-    let mut manifests = migrations_line::manifests();
-    let without = after(&manifests);
-    let gpu = AddGpuToDesiredLrps::manifest();
-    let place = manifests.partition_point(|manifest| manifest.version < gpu.version);
-    assert_eq!(
-        manifests[place - 1].version,
-        1_772_581_987,
-        "the last migration that Diego has released"
-    );
-    assert!(place < manifests.len(), "later migrations exist");
-    manifests.insert(place, gpu);
-    let with = after(&manifests);
-    let at = |name| {
-        column_names(&with)
-            .iter()
-            .position(|column| *column == name)
-            .expect("the column exists")
-    };
-    assert_eq!(at("gpu_limit"), at("update_strategy") + 1);
-    assert_eq!(at("record_version"), at("gpu_type") + 1);
-    let others: Vec<_> = column_names(&with)
-        .into_iter()
-        .filter(|name| !COLUMNS.contains(name))
-        .collect();
-    assert_eq!(others, column_names(&without));
 }

@@ -1,8 +1,8 @@
-//! The laws, and that the migration is the newest one and changes no layout.
+//! The laws. `tests/suite/documented_schema.rs` compares its layout with the one before.
 
 use bbs_sdk::layout::Layout;
 use bbs_sdk::testing::Laws;
-use bbs_sdk::{Column, Migration, Table};
+use bbs_sdk::{Column, Table};
 
 use super::AfterGpu;
 
@@ -15,19 +15,4 @@ fn laws() {
     Laws::<AfterGpu>::over(Layout::of([table]))
         .check()
         .unwrap_or_else(|violation| panic!("{violation}"));
-}
-
-#[test]
-fn newest_version_leaves_the_layout_unchanged() {
-    let manifests = migrations_line::manifests();
-    let after = AfterGpu::manifest();
-    assert!(
-        manifests
-            .iter()
-            .all(|manifest| manifest.version < after.version)
-    );
-    let mut layout = Layout::after(&manifests).unwrap_or_else(|error| panic!("{error}"));
-    let before = layout.clone();
-    layout.apply(&after).expect("the manifest fits the layout");
-    assert_eq!(layout, before);
 }

@@ -1,11 +1,15 @@
 //! Splits a run info and its image credentials, and merges them. Edits single fields at the wire
 //! level: every other byte of the message keeps its value and place.
 
+use bbs_proto::fields::desired_lrp_run_info;
 use bbs_sdk::Refused;
 use bbs_sdk::wire::{self, Value, WireError};
 
 /// Field numbers of the credentials, in the column's message and in `DesiredLRPRunInfo`.
-const FIELDS: [(u32, u32); 2] = [(1, 21), (2, 22)];
+const FIELDS: [(u32, u32); 2] = [
+    (1, desired_lrp_run_info::IMAGE_USERNAME),
+    (2, desired_lrp_run_info::IMAGE_PASSWORD),
+];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parts {

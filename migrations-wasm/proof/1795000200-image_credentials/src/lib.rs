@@ -5,7 +5,6 @@
 
 mod credentials;
 
-use bbs_sdk::wire::{self, Value};
 use bbs_sdk::{
     Access, Column, Manifest, Migration, Refused, Row, Run, Unit, Write, export_migration,
 };
@@ -17,11 +16,6 @@ pub struct ImageCredentials;
 
 const IMMUTABLE: &str = "immutable_desired_lrps";
 const MUTABLE: &str = "mutable_desired_lrps";
-
-/// Field numbers of the residue: the column's value, if it was not NULL, and the message without
-/// credentials.
-const RESIDUE_CREDENTIALS: u32 = 1;
-const RESIDUE_RUN_INFO: u32 = 2;
 
 impl Migration for ImageCredentials {
     fn manifest() -> Manifest {
@@ -41,15 +35,19 @@ impl Migration for ImageCredentials {
             return Ok(());
         };
         let run_info = immutable.bytes("run_info")?;
-        let parts = match unit.residue() {
-            Some(residue) => parts_of(residue)?,
+        let parts = match unit.decode_residue()? {
+            Some(Residue {
+                run_info: Some(run_info),
+                credentials,
+            }) => Parts {
+                run_info,
+                credentials,
+            },
+            Some(_) => return Err(Refused::new("the residue holds no `run_info`")),
             None => split(run_info)?,
         };
         immutable.set_bytes("immutable_run_info", &parts.run_info)?;
-        match &parts.credentials {
-            Some(credentials) => mutable.set_bytes("image_credentials", credentials)?,
-            None => mutable.set_null("image_credentials")?,
-        }
+        mutable.set_bytes_or_null("image_credentials", parts.credentials.as_deref())?;
         // The fields of the message are in an order that `merge` does not write.
         if merge(&parts)? != run_info {
             unit.set_residue(run_info.to_vec())?;
@@ -74,7 +72,10 @@ impl Migration for ImageCredentials {
         };
         immutable.set_bytes("run_info", &run_info)?;
         if split(&run_info)? != parts {
-            unit.set_residue(residue_of(&parts))?;
+            unit.encode_residue(&Residue {
+                credentials: parts.credentials,
+                run_info: Some(parts.run_info),
+            })?;
         }
         Ok(())
     }
@@ -88,34 +89,15 @@ fn both<'u>(unit: &'u Unit<'_>) -> Result<Option<(Row<'u>, Row<'u>)>, Refused> {
     Ok(Some((unit.row(IMMUTABLE)?, unit.row(MUTABLE)?)))
 }
 
-fn residue_of(parts: &Parts) -> Vec<u8> {
-    let mut residue = Vec::new();
-    if let Some(credentials) = &parts.credentials {
-        wire::append(&mut residue, RESIDUE_CREDENTIALS, Value::Bytes(credentials));
-    }
-    wire::append(
-        &mut residue,
-        RESIDUE_RUN_INFO,
-        Value::Bytes(&parts.run_info),
-    );
-    residue
-}
-
-fn parts_of(residue: &[u8]) -> Result<Parts, Refused> {
-    let damaged =
-        |error: wire::WireError| Refused::new(format!("the residue cannot be read: {error}"));
-    let field = |number| {
-        let field = wire::get(residue, number).map_err(damaged)?;
-        field
-            .map(|field| field.bytes().map(<[u8]>::to_vec).map_err(damaged))
-            .transpose()
-    };
-    let run_info =
-        field(RESIDUE_RUN_INFO)?.ok_or_else(|| Refused::new("the residue holds no `run_info`"))?;
-    Ok(Parts {
-        run_info,
-        credentials: field(RESIDUE_CREDENTIALS)?,
-    })
+/// The residue of `down`.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Residue {
+    /// `None` for NULL.
+    #[prost(bytes = "vec", optional, tag = "1")]
+    credentials: Option<Vec<u8>>,
+    /// The message without credentials.
+    #[prost(bytes = "vec", optional, tag = "2")]
+    run_info: Option<Vec<u8>>,
 }
 
 export_migration!(ImageCredentials);

@@ -1,10 +1,12 @@
 //! The migration of the SDK's README: a column whose values follow from those of another one.
 
 mod relabel;
+mod residue;
 #[cfg(test)]
 mod tests;
 
 pub use relabel::relabel;
+pub use residue::Residue;
 
 use bbs_sdk::{Access, Column, Manifest, Migration, Refused, Run, Unit, export_migration};
 

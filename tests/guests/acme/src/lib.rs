@@ -15,18 +15,16 @@ impl Translator for Acme {
         TranslatorManifest::side(ApiVersion::new(1, 2), "acme", "acme")
             .summary("Counts domains")
             .method("CountDomains", "domains/count")
+            .handler(count_domains)
             .hides("Cells_r1")
     }
+}
 
-    fn call(method: &str, _request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
-        if method != "CountDomains" {
-            return Err(Fault::new(format!("API 1.1-acme has no method {method}")));
-        }
-        let domains = wire::get_all(&next.call("Domains", b"")?, DOMAINS)?.len();
-        let mut answer = Vec::new();
-        wire::append(&mut answer, COUNT, Value::Varint(domains as u64));
-        Ok(answer)
-    }
+fn count_domains(_request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
+    let domains = wire::get_all(&next.call("Domains", b"")?, DOMAINS)?.len();
+    let mut answer = Vec::new();
+    wire::append(&mut answer, COUNT, Value::Varint(domains as u64));
+    Ok(answer)
 }
 
 export_translator!(Acme);

@@ -143,7 +143,7 @@ pub struct Attacker {
     address: SocketAddr,
 }
 
-/// What the errors of attacks name.
+/// Words that the errors of attacks name.
 const CAUSES: [&str; 7] = [
     "\"hostile\"",
     "1.2-hostile",

@@ -48,7 +48,9 @@ pub enum Peer {
 
 impl AttackedDiego {
     pub async fn start(kind: Kind) -> (Arc<Self>, Host) {
-        let (trust, locket, trace) = (Trust::new(), Locket::start(), Trace::default());
+        let trust = Trust::new();
+        let locket = Locket::start();
+        let trace = Trace::default();
         let auctioneer = Auctioneer::start(&trust);
         let packages = Packages::new();
         let installation = installation(&TestDatabase::new(kind), &trust, &auctioneer, &locket)
@@ -76,7 +78,8 @@ impl AttackedDiego {
             .map(|number| Cell::start(number, &trust, &home, &locket, SYNC_INTERVAL, &trace));
         let cells: Vec<_> = cells.collect();
         auctioneer.auction_among(home.clone(), cells.clone());
-        let (receiver, of_modules) = (Receiver::start(&trust), Mutex::default());
+        let receiver = Receiver::start(&trust);
+        let of_modules = Mutex::default();
         (
             Arc::new(Self {
                 trust,
@@ -205,9 +208,11 @@ impl Drop for Hostile<'_> {
 }
 
 fn counted(switches: &[&FaultSwitch], behaviour: Behaviour) -> u64 {
-    let count = |switch: &&FaultSwitch| match behaviour {
-        Behaviour::Redirects => switch.failed(),
-        _ => switch.given_up(),
-    };
-    switches.iter().map(count).sum()
+    switches
+        .iter()
+        .map(|switch| match behaviour {
+            Behaviour::Redirects => switch.failed(),
+            _ => switch.given_up(),
+        })
+        .sum()
 }

@@ -63,7 +63,7 @@ pub struct Beside {
     subscriber: AbortHandle,
 }
 
-/// What the calls have left possible.
+/// The states that the calls have made possible.
 #[derive(Default)]
 pub struct Acknowledged {
     /// The states of each task; `None` is its absence.
@@ -478,14 +478,13 @@ impl Acknowledged {
         let found: proto::ActualLrPsResponse =
             caller.call("actual_lrps/list", &filter).await.unwrap();
         let row = |index: i32, presence: Presence| {
-            let is_it = |lrp: &&proto::ActualLrp| {
+            found.actual_lrps.iter().find(|lrp| {
                 lrp.presence() == presence
                     && lrp
                         .actual_lrp_key
                         .as_ref()
                         .is_some_and(|key| key.index == index)
-            };
-            found.actual_lrps.iter().find(is_it)
+            })
         };
         let is_evacuating = row(EVACUATED, Presence::Evacuating).is_some();
         assert!(

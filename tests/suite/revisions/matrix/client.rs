@@ -156,7 +156,7 @@ impl ClientVersion {
 pub(super) struct VersionedClient {
     pub(super) version: ClientVersion,
     http: reqwest::Client,
-    /// Of the host, without a path.
+    /// The URL of the host, without a path.
     url: String,
 }
 
@@ -181,7 +181,8 @@ impl VersionedClient {
             .send()
             .await
             .unwrap();
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
         Reply {
             status,
             headers,
@@ -247,10 +248,10 @@ impl VersionedClient {
             V0_9 => {
                 let list: v0_9::ListDesiredLrPsResponse = self.post(&paths[0], &request).await;
                 assert_eq!(list.error, None);
-                let current = |lrp: v0_9::DesiredLrp| {
-                    proto::DesiredLrp::decode(&lrp.encode_to_vec()[..]).unwrap()
-                };
-                list.desired_lrps.into_iter().map(current).collect()
+                list.desired_lrps
+                    .into_iter()
+                    .map(|lrp| proto::DesiredLrp::decode(&lrp.encode_to_vec()[..]).unwrap())
+                    .collect()
             }
             V0_10 => {
                 let mutable: v0_10::ListMutableDesiredLrPsResponse =
@@ -258,10 +259,8 @@ impl VersionedClient {
                 let immutable: v0_10::ListImmutableDesiredLrPsResponse =
                     self.post(&paths[1], &request).await;
                 assert_eq!((mutable.error, immutable.error), (None, None));
-                let (mutable, immutable) = (
-                    mutable.mutable_desired_lrps,
-                    immutable.immutable_desired_lrps,
-                );
+                let mutable = mutable.mutable_desired_lrps;
+                let immutable = immutable.immutable_desired_lrps;
                 assert_eq!(mutable.len(), immutable.len());
                 mutable
                     .into_iter()
@@ -331,17 +330,19 @@ impl VersionedClient {
             assert_eq!(list.error, None);
             list.actual_lrps
         };
-        let keyed = |lrp: proto::ActualLrp| {
-            let key = lrp.actual_lrp_key.expect("each instance has a key");
-            assert_eq!(
-                (key.index, &lrp.state[..]),
-                (0, &b"UNCLAIMED"[..]),
-                "{:?}",
-                self.version
-            );
-            (key.process_guid, lrp.desired_lrp_definition_id)
-        };
-        let mut found: Vec<_> = instances.into_iter().map(keyed).collect();
+        let mut found: Vec<_> = instances
+            .into_iter()
+            .map(|lrp| {
+                let key = lrp.actual_lrp_key.expect("each instance has a key");
+                assert_eq!(
+                    (key.index, &lrp.state[..]),
+                    (0, &b"UNCLAIMED"[..]),
+                    "{:?}",
+                    self.version
+                );
+                (key.process_guid, lrp.desired_lrp_definition_id)
+            })
+            .collect();
         found.sort();
         found
     }
@@ -357,15 +358,16 @@ impl VersionedClient {
             self.post(self.version.scheduling_infos()?, &request).await;
         assert_eq!(list.error, None);
         let infos = list.desired_lrp_scheduling_infos.into_iter();
-        let keyed = |info: proto::DesiredLrpSchedulingInfo| {
-            (
-                info.desired_lrp_key
-                    .expect("each info has a key")
-                    .process_guid,
-                info.definition_id,
-            )
-        };
-        let mut found: Vec<_> = infos.map(keyed).collect();
+        let mut found: Vec<_> = infos
+            .map(|info| {
+                (
+                    info.desired_lrp_key
+                        .expect("each info has a key")
+                        .process_guid,
+                    info.definition_id,
+                )
+            })
+            .collect();
         found.sort();
         Some(found)
     }
@@ -397,7 +399,8 @@ impl VersionedClient {
         domain: &str,
         definition: &proto::TaskDefinition,
     ) {
-        let (task_guid, task_definition) = (task_guid.to_vec(), Some(definition.clone()));
+        let task_guid = task_guid.to_vec();
+        let task_definition = Some(definition.clone());
         let request = proto::DesireTaskRequest {
             task_definition,
             task_guid,

@@ -78,7 +78,8 @@ fn leaf(random: &mut Rng) -> proto::Action {
             let (checksum_algorithm, checksum_value) = checksum(random);
             let (artifact, from, to, cache_key) =
                 (text(random), word(random), word(random), text(random));
-            let (log_source, user) = (text(random), word(random));
+            let log_source = text(random);
+            let user = word(random);
             let download = proto::DownloadAction {
                 artifact,
                 from,
@@ -92,8 +93,11 @@ fn leaf(random: &mut Rng) -> proto::Action {
             action.download_action = Some(download);
         }
         1 => {
-            let (artifact, from, to) = (text(random), word(random), word(random));
-            let (log_source, user) = (text(random), word(random));
+            let artifact = text(random);
+            let from = word(random);
+            let to = word(random);
+            let log_source = text(random);
+            let user = word(random);
             action.upload_action = Some(proto::UploadAction {
                 artifact,
                 from,
@@ -103,16 +107,15 @@ fn leaf(random: &mut Rng) -> proto::Action {
             });
         }
         _ => {
-            let limits = |random: &mut Rng| proto::ResourceLimits {
-                nofile: maybe(random, |random| random.u64(..9)),
-                nproc: maybe(random, |random| random.u64(..9)),
-            };
             let run = proto::RunAction {
                 path: word(random),
                 args: some(random, 3, text),
                 dir: text(random),
                 env: some(random, 2, variable),
-                resource_limits: maybe(random, limits),
+                resource_limits: maybe(random, |random| proto::ResourceLimits {
+                    nofile: maybe(random, |random| random.u64(..9)),
+                    nproc: maybe(random, |random| random.u64(..9)),
+                }),
                 user: word(random),
                 log_source: text(random),
                 suppress_log_output: random.bool(),
@@ -130,7 +133,8 @@ fn action(random: &mut Rng, depth: usize) -> proto::Action {
         return leaf(random);
     }
     let inner = Some(Box::new(action(random, depth - 1)));
-    let (mut outer, log_source) = (proto::Action::default(), text(random));
+    let mut outer = proto::Action::default();
+    let log_source = text(random);
     let actions: Vec<_> = (0..random.usize(1..4))
         .map(|_| action(random, depth - 1))
         .collect();

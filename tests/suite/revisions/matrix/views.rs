@@ -1,4 +1,4 @@
-//! What a client of a version writes of a record, reads of it, and is expected to read. A record
+//! The views of a record by a client of a version: written, read, and expected to be read. A record
 //! that a test compares is in Diego's current message, with all timeouts in milliseconds and
 //! without values that the host sets.
 
@@ -94,7 +94,7 @@ pub(super) fn written_task(
     task
 }
 
-/// What a client of the version understands of a record that it received.
+/// A record as a client of the version understands it after it received it.
 pub(super) fn understood(version: ClientVersion, lrp: proto::DesiredLrp) -> proto::DesiredLrp {
     let mut lrp = in_order(lrp);
     assert_eq!(
@@ -122,8 +122,8 @@ pub(super) fn understood_task(version: ClientVersion, task: proto::Task) -> prot
     definition
 }
 
-/// What a client of the version is expected to understand of a record: layers and cached
-/// dependencies as the revisions before them had them.
+/// A record as a client of the version is expected to understand it: layers and cached dependencies
+/// as the revisions before them had them.
 pub(super) fn expected(version: ClientVersion, lrp: &proto::DesiredLrp) -> proto::DesiredLrp {
     let mut lrp = in_order(lrp.clone());
     if version <= V0_10 {

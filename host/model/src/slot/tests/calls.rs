@@ -380,7 +380,9 @@ fn remove_is_allowed_by_instance_key() {
     };
     for state in STATES {
         let slot = crowded(state);
-        let (mine, none, other) = (instance("mine"), InstanceKey::default(), instance("other"));
+        let mine = instance("mine");
+        let none = InstanceKey::default();
+        let other = instance("other");
         let has_container = matches!(state, State::Claimed | State::Running);
         assert_eq!(
             after(&slot, |slot| slot.remove(None)),

@@ -160,10 +160,8 @@ fn old_container_becomes_the_evacuating_one_and_its_successor_waits() {
         slot.begin_replacement(&NEW.to_vec(), NOW_NS)
     });
     assert_eq!(began, Ok(()));
-    let (old, new) = (
-        slot.evacuating.clone().unwrap(),
-        slot.ordinary.clone().unwrap(),
-    );
+    let old = slot.evacuating.clone().unwrap();
+    let new = slot.ordinary.clone().unwrap();
     assert_eq!(
         (old.presence(), old.state(), &old.definition_id[..]),
         (Some(Presence::Evacuating), Some(State::Running), OLD)
@@ -384,13 +382,26 @@ fn evacuate_running(slot: &mut Slot, name: &str) -> Result<(), SlotError> {
         .map(drop)
 }
 
-/// The result for each of [`replacements`].
-fn calls_during_a_replacement() -> [(&'static str, ReplacementCall, [String; 6]); 15] {
-    let (unclaims, stops) = (SlotError::CannotBeUnclaimed, SlotError::NotFound);
-    let no = |refusal: SlotError| format!("{refusal:?}");
-    let yes = |result: &str| result.to_owned();
-    let all = |result: &str| [(); 6].map(|()| yes(result));
-    let old_gone = [
+const WAITS: &str = "Pending UNCLAIMED +old";
+const FAILS: &str = "Failing UNCLAIMED +old";
+const REVERTS: &str = "Reverting UNCLAIMED +old";
+const GONE: &str = "Empty - +old";
+
+fn no(refusal: SlotError) -> String {
+    format!("{refusal:?}")
+}
+
+fn yes(result: &str) -> String {
+    result.to_owned()
+}
+
+fn all(result: &str) -> [String; 6] {
+    [(); 6].map(|()| yes(result))
+}
+
+/// The slots without the old container.
+fn old_gone() -> [String; 6] {
+    [
         "Pending UNCLAIMED",
         "Pending CLAIMED",
         "Pending RUNNING",
@@ -398,26 +409,74 @@ fn calls_during_a_replacement() -> [(&'static str, ReplacementCall, [String; 6])
         "Current RUNNING",
         "Old RUNNING",
     ]
-    .map(yes);
-    let (waits, fails, reverts) = (
-        "Pending UNCLAIMED +old",
-        "Failing UNCLAIMED +old",
-        "Reverting UNCLAIMED +old",
-    );
-    let (gone, kept) = ("Empty - +old", replacements().map(|slot| described(&slot)));
-    // The waiting and the crashed instance have no container.
-    let of_new = |result: &str, last: &str| {
-        [
-            no(stops),
-            yes(result),
-            yes(result),
-            no(stops),
-            yes(result),
-            yes(last),
-        ]
-    };
+    .map(yes)
+}
+
+/// The results of a call about the new container: the waiting and the crashed instance have none.
+fn of_new(result: &str, last: &str) -> [String; 6] {
+    [
+        no(SlotError::NotFound),
+        yes(result),
+        yes(result),
+        no(SlotError::NotFound),
+        yes(result),
+        yes(last),
+    ]
+}
+
+/// A call with its name, and its result for each of [`replacements`].
+type CallDuringAReplacement = (&'static str, ReplacementCall, [String; 6]);
+
+fn calls_about_instances() -> [CallDuringAReplacement; 6] {
     let fail = no(SlotError::CannotBeFailed);
-    let [waiting, claimed, unroutable, failing, up, reverting] = kept;
+    let [_, claimed, unroutable, _, up, reverting] = replacements().map(|slot| described(&slot));
+    [
+        (
+            "fail",
+            |slot| slot.fail(b"no room", NOW_NS),
+            [
+                yes(FAILS),
+                fail.clone(),
+                fail.clone(),
+                fail.clone(),
+                fail.clone(),
+                fail,
+            ],
+        ),
+        ("remove", |slot| slot.remove(None), all(GONE)),
+        (
+            "remove old",
+            |slot| slot.remove(Some(&instance("old"))),
+            old_gone(),
+        ),
+        (
+            "remove new",
+            |slot| slot.remove(Some(&instance("mine"))),
+            of_new(GONE, GONE),
+        ),
+        (
+            "retire",
+            |slot| slot.retire().map(drop),
+            [yes(GONE), claimed, unroutable, yes(GONE), up, reverting],
+        ),
+        (
+            "unclaim",
+            |slot| slot.unclaim(Unclaim::Any, NOW_NS),
+            [
+                no(SlotError::CannotBeUnclaimed),
+                yes(WAITS),
+                yes(WAITS),
+                yes(FAILS),
+                yes(WAITS),
+                yes(REVERTS),
+            ],
+        ),
+    ]
+}
+
+fn calls_of_evacuating_cells() -> [CallDuringAReplacement; 8] {
+    let [waiting, claimed, unroutable, failing, _, reverting] =
+        replacements().map(|slot| described(&slot));
     let old_stays = [
         &waiting,
         &claimed,
@@ -430,63 +489,23 @@ fn calls_during_a_replacement() -> [(&'static str, ReplacementCall, [String; 6])
     // Only a routable one is kept, in place of the old container.
     let new_moves = [
         &waiting,
-        waits,
-        waits,
+        WAITS,
+        WAITS,
         &failing,
         "Pending UNCLAIMED +mine",
-        reverts,
+        REVERTS,
     ]
     .map(yes);
     [
         (
-            "fail",
-            |slot| slot.fail(b"no room", NOW_NS),
-            [
-                yes(fails),
-                fail.clone(),
-                fail.clone(),
-                fail.clone(),
-                fail.clone(),
-                fail,
-            ],
-        ),
-        ("remove", |slot| slot.remove(None), all(gone)),
-        (
-            "remove old",
-            |slot| slot.remove(Some(&instance("old"))),
-            old_gone.clone(),
-        ),
-        (
-            "remove new",
-            |slot| slot.remove(Some(&instance("mine"))),
-            of_new(gone, gone),
-        ),
-        (
-            "retire",
-            |slot| slot.retire().map(drop),
-            [yes(gone), claimed, unroutable, yes(gone), up, reverting],
-        ),
-        (
-            "unclaim",
-            |slot| slot.unclaim(Unclaim::Any, NOW_NS),
-            [
-                no(unclaims),
-                yes(waits),
-                yes(waits),
-                yes(fails),
-                yes(waits),
-                yes(reverts),
-            ],
-        ),
-        (
             "evacuate claimed old",
             |slot| slot.evacuate_claimed(&instance("old"), NOW_NS).map(drop),
-            old_gone.clone(),
+            old_gone(),
         ),
         (
             "evacuate claimed new",
             |slot| slot.evacuate_claimed(&instance("mine"), NOW_NS).map(drop),
-            of_new(waits, reverts),
+            of_new(WAITS, REVERTS),
         ),
         (
             "evacuate crashed old",
@@ -494,7 +513,7 @@ fn calls_during_a_replacement() -> [(&'static str, ReplacementCall, [String; 6])
                 slot.evacuate_crashed(&key(), &instance("old"), b"why", NOW_NS)
                     .map(drop)
             },
-            old_gone.clone(),
+            old_gone(),
         ),
         (
             "evacuate crashed new",
@@ -502,17 +521,17 @@ fn calls_during_a_replacement() -> [(&'static str, ReplacementCall, [String; 6])
                 slot.evacuate_crashed(&key(), &instance("mine"), b"why", NOW_NS)
                     .map(drop)
             },
-            of_new(waits, reverts),
+            of_new(WAITS, REVERTS),
         ),
         (
             "evacuate stopped old",
             |slot| slot.evacuate_stopped(&instance("old")).map(drop),
-            old_gone,
+            old_gone(),
         ),
         (
             "evacuate stopped new",
             |slot| slot.evacuate_stopped(&instance("mine")).map(drop),
-            of_new(gone, gone),
+            of_new(GONE, GONE),
         ),
         (
             "evacuate running old",
@@ -524,13 +543,17 @@ fn calls_during_a_replacement() -> [(&'static str, ReplacementCall, [String; 6])
             |slot| evacuate_running(slot, "mine"),
             new_moves,
         ),
-        ("suspect", Slot::suspect, all("Empty - +old +suspect")),
     ]
 }
 
 #[test]
 fn calls_during_a_replacement_change_its_phase_or_are_refused() {
-    for (name, call, expected) in calls_during_a_replacement() {
+    let suspect: CallDuringAReplacement = ("suspect", Slot::suspect, all("Empty - +old +suspect"));
+    for (name, call, expected) in calls_about_instances()
+        .into_iter()
+        .chain(calls_of_evacuating_cells())
+        .chain([suspect])
+    {
         let found = replacements().map(|slot| match after(&slot, call) {
             (slot, Ok(())) => described(&slot),
             (unchanged, Err(refusal)) => {

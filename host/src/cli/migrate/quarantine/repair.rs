@@ -237,7 +237,8 @@ impl Deleted {
             shown,
         } = self;
         let prepared = existing(&shown.config).await?;
-        let (context, fence) = (prepared.context(), fence_for_writes(&prepared).await?);
+        let context = prepared.context();
+        let fence = fence_for_writes(&prepared).await?;
         let found =
             migrate::delete_quarantined(&context, &fence, &units, WriteMode::DryRun).await?;
         if !dry_run && !yes {

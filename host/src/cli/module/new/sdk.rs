@@ -94,10 +94,8 @@ fn write(folder: &Path) -> anyhow::Result<PathBuf> {
     // The folder may lie inside another workspace. The crate in `go-json` belongs to this one as a
     // path dependency.
     manifest.insert("workspace".to_owned(), Value::Table(Table::new()));
-    let (manifest, go_json) = (
-        manifest.to_string(),
-        standalone(embedded::GO_JSON_MANIFEST)?.to_string(),
-    );
+    let manifest = manifest.to_string();
+    let go_json = standalone(embedded::GO_JSON_MANIFEST)?.to_string();
     // Under a temporary name until it is complete, so that no later command uses a partial SDK.
     let parent = folder.parent().unwrap_or(Path::new("."));
     let unfinished = tempfile::tempdir_in(parent)

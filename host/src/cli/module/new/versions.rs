@@ -33,8 +33,8 @@ impl Default for Ends {
 }
 
 impl Ends {
-    /// Those of the folder `given` and of the folders `base`, which it continues; without any,
-    /// those of `modules` in the current folder and of the repository that the SDK belongs to, as
+    /// The versions of the folder `given` and of the folders `base`, which it continues; without
+    /// any, of `modules` in the current folder and of the repository that the SDK belongs to, as
     /// far as they exist.
     ///
     /// # Errors
@@ -260,7 +260,8 @@ mod tests {
     fn ends_of_an_add_on_are_those_of_the_folders_that_it_continues_too() {
         let work = tempfile::tempdir().unwrap();
         let folder = |name: &str, version: u64, follows: &str| {
-            let (path, sha256) = (work.path().join(name), "0".repeat(64));
+            let path = work.path().join(name);
+            let sha256 = "0".repeat(64);
             std::fs::create_dir(&path).unwrap();
             let entry = format!(
                 "[[module]]\nkind = \"migration\"\nfile = \"{name}.wasm\"\nsha256 = \"{sha256}\"\nversion = {version}\n{follows}"
@@ -268,10 +269,8 @@ mod tests {
             std::fs::write(path.join(CATALOG_FILE), entry).unwrap();
             path
         };
-        let (host, add_on) = (
-            folder("host", 50, ""),
-            folder("add-on", 100, "follows = 50\n"),
-        );
+        let host = folder("host", 50, "");
+        let add_on = folder("add-on", 100, "follows = 50\n");
         let newest = |given, base: &[&Path]| {
             let base: Vec<_> = base.iter().map(|path| path.to_path_buf()).collect();
             Ends::find(given, &base, work.path()).map(|ends| ends.newest_data)

@@ -3,7 +3,7 @@
 
 use super::{AttachedObject, Relation, TableOptions, text};
 use crate::database::schema::names::key_name;
-use crate::database::{Row, SqlError, Transaction, sql};
+use crate::database::{SqlError, Transaction, sql};
 use crate::layout::schema::Table;
 
 const RELATION: &str = include_str!("postgres/relation.sql");
@@ -31,18 +31,17 @@ pub(super) async fn attached(
     tx: &mut Transaction,
     table: &str,
 ) -> Result<Vec<AttachedObject>, SqlError> {
-    let object = |row: &Row| {
-        let blocks_widening = row.flag(2)? == Some(true);
-        Ok(AttachedObject {
-            description: text(row, 0)?,
-            removal: text(row, 1)?,
-            blocks_widening,
-        })
-    };
     tx.fetch(sql(ATTACHED).bind(table))
         .await?
         .iter()
-        .map(object)
+        .map(|row| {
+            let blocks_widening = row.flag(2)? == Some(true);
+            Ok(AttachedObject {
+                description: text(row, 0)?,
+                removal: text(row, 1)?,
+                blocks_widening,
+            })
+        })
         .collect()
 }
 
@@ -69,7 +68,6 @@ pub(super) async fn belongings(
     staged: &str,
 ) -> Result<Vec<String>, SqlError> {
     let key = key_name(&table.name);
-    let is_kept = |index: &str| index == key || table.indexes.iter().any(|kept| kept.name == index);
     let mut statements = Vec::new();
     for row in tx
         .fetch(
@@ -80,7 +78,9 @@ pub(super) async fn belongings(
         )
         .await?
     {
-        if row.text(1)?.is_none_or(is_kept) {
+        if row.text(1)?.is_none_or(|index| {
+            index == key || table.indexes.iter().any(|known| known.name == index)
+        }) {
             statements.push(text(&row, 0)?);
         }
     }

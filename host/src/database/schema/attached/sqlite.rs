@@ -87,8 +87,7 @@ fn words(statement: &str) -> Vec<String> {
         .step_by(2)
         .collect::<Vec<_>>()
         .join(" ");
-    let is_part = |character: char| character.is_alphanumeric() || character == '_';
-    code.split(|character| !is_part(character))
+    code.split(|character: char| !character.is_alphanumeric() && character != '_')
         .filter(|word| !word.is_empty())
         .map(str::to_uppercase)
         .collect()

@@ -1,4 +1,4 @@
-//! What several kinds of record have.
+//! Parts that several kinds of record have.
 
 use bbs_proto::models::{
     EnvironmentVariable, IcmpInfo, ModificationTag, PortRange, SecurityGroupRule,

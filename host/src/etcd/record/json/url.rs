@@ -20,9 +20,13 @@ pub(super) fn assemble(parts: &JsonObject<'_>) -> Result<String, RecordError> {
             .text(key)
             .map(|text| String::from_utf8_lossy(&text).into_owned())
     };
-    let (scheme, opaque, host) = (part("Scheme")?, part("Opaque")?, part("Host")?);
-    let (path, raw_path) = (part("Path")?, part("RawPath")?);
-    let (query, fragment) = (part("RawQuery")?, part("Fragment")?);
+    let scheme = part("Scheme")?;
+    let opaque = part("Opaque")?;
+    let host = part("Host")?;
+    let path = part("Path")?;
+    let raw_path = part("RawPath")?;
+    let query = part("RawQuery")?;
+    let fragment = part("Fragment")?;
     let mut url = String::new();
     if !scheme.is_empty() {
         url += &format!("{scheme}:");

@@ -393,10 +393,8 @@ fn whole_desired_lrp_is_split_without_loss() {
         "metrics_guid":"m"}"#,
     );
     let (scheduling_info, run_info) = split(lrp.clone());
-    let (key, resource) = (
-        run_info.desired_lrp_key.unwrap(),
-        scheduling_info.desired_lrp_resource.unwrap(),
-    );
+    let key = run_info.desired_lrp_key.unwrap();
+    let resource = scheduling_info.desired_lrp_resource.unwrap();
     assert_eq!(scheduling_info.desired_lrp_key, Some(key.clone()));
     assert_eq!(
         (

@@ -133,7 +133,8 @@ proptest! {
         damages in prop::collection::vec(damage(), 0..4),
     ) {
         let vectors = vectors();
-        let (vector, other) = (vector.get(&vectors), other.get(&vectors));
+        let vector = vector.get(&vectors);
+        let other = other.get(&vectors);
         let bytes = damaged(vector.value.clone().into_bytes(), &damages);
         let value = String::from_utf8_lossy(&bytes).into_owned();
         check_decoding(&value, [&vector.path, &other.path])?;
@@ -166,7 +167,8 @@ proptest! {
         damages in prop::collection::vec(damage(), 0..4),
     ) {
         let vectors = readable();
-        let (vector, other) = (vector.get(&vectors), other.get(&vectors));
+        let vector = vector.get(&vectors);
+        let other = other.get(&vectors);
         let payload = plain(&vector.value, &keyring()).expect("the keyring opens the vector");
         check_decoding(&base64(&damaged(payload, &damages)), [&vector.path, &other.path])?;
     }

@@ -50,7 +50,8 @@ fn task(definition: TaskDefinition) -> Task {
 }
 
 fn timeout(timeout_ms: i64, deprecated_timeout_ns: i64, inner: Option<Action>) -> Action {
-    let (action, log_source) = (inner.map(Box::new), Vec::new());
+    let action = inner.map(Box::new);
+    let log_source = Vec::new();
     let timeout = TimeoutAction {
         action,
         deprecated_timeout_ns,
@@ -190,7 +191,8 @@ fn timeouts_are_converted_at_every_place() {
             ..none()
         })
     };
-    let (before, after) = (nest(timeout(0, 4_000_000, None)), nest(timeout(4, 0, None)));
+    let before = nest(timeout(0, 4_000_000, None));
+    let after = nest(timeout(4, 0, None));
 
     let run_info = |actions: &Option<Action>| DesiredLrpRunInfo {
         desired_lrp_key: run_info_key(),
@@ -376,7 +378,8 @@ fn each_encoding_and_envelope_version_of_protobuf_decodes_alike() {
 
 #[test]
 fn invalid_utf8_is_replaced_in_columns_and_kept_in_stored_messages() {
-    let (bad, good) = (b"a\xffb".to_vec(), "a\u{fffd}b".as_bytes().to_vec());
+    let bad = b"a\xffb".to_vec();
+    let good = "a\u{fffd}b".as_bytes().to_vec();
     let variable = EnvironmentVariable {
         name: bad.clone(),
         value: bad.clone(),

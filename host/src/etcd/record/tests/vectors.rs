@@ -28,20 +28,21 @@ pub(super) fn vectors() -> Vec<Vector> {
         lines.next(),
         Some("case\tpath\tttl_s\tvalue_json\tdecoded_hex\tmeaning")
     );
-    let vector = |line: &str| {
-        let [case, path, _, value, decoded_hex, _] = line.split('\t').collect::<Vec<_>>()[..]
-        else {
-            panic!("not six columns: {line}");
-        };
-        let value = serde_json::from_str(value).unwrap();
-        Vector {
-            case: case.into(),
-            path: path.into(),
-            value,
-            decoded_hex: decoded_hex.into(),
-        }
-    };
-    lines.map(vector).collect()
+    lines
+        .map(|line| {
+            let [case, path, _, value, decoded_hex, _] = line.split('\t').collect::<Vec<_>>()[..]
+            else {
+                panic!("not six columns: {line}");
+            };
+            let value = serde_json::from_str(value).unwrap();
+            Vector {
+                case: case.into(),
+                path: path.into(),
+                value,
+                decoded_hex: decoded_hex.into(),
+            }
+        })
+        .collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -280,7 +281,8 @@ fn pg_old2() -> DesiredLrp {
 }
 
 fn lrp_key(process_guid: &str, log_guid: &str) -> Option<DesiredLrpKey> {
-    let (process_guid, log_guid) = (process_guid.into(), log_guid.into());
+    let process_guid = process_guid.into();
+    let log_guid = log_guid.into();
     Some(DesiredLrpKey {
         process_guid,
         domain: b"cf-apps".to_vec(),

@@ -57,25 +57,23 @@ impl Folder {
     /// Opens a folder to read and write; creates it if absent. Other users may read it: modules are
     /// not secret, and a service's user can use what root compiled.
     pub(super) fn make(path: &Path) -> Result<Self, CacheError> {
-        let failed = |source| CacheError::Folder {
-            folder: path.to_owned(),
-            source,
-        };
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(0o755)
             .create(path)
-            .map_err(failed)?;
+            .map_err(|source| CacheError::Folder {
+                folder: path.to_owned(),
+                source,
+            })?;
         Self::open(path)
     }
 
     /// Opens an existing folder, if it is trusted.
     pub(super) fn open(path: &Path) -> Result<Self, CacheError> {
-        let failed = |source| CacheError::Folder {
+        let found = std::fs::symlink_metadata(path).map_err(|source| CacheError::Folder {
             folder: path.to_owned(),
             source,
-        };
-        let found = std::fs::symlink_metadata(path).map_err(failed)?;
+        })?;
         if !found.is_dir() {
             return Err(CacheError::NoFolder {
                 path: path.to_owned(),
@@ -150,14 +148,16 @@ impl Folder {
 
 /// Rejects a folder or file that a user other than this one or root may write to.
 fn trust(path: &Path, found: &Metadata) -> Result<(), CacheError> {
-    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    let owner = found.uid();
+    let mode = found.mode() & 0o7777;
     let is_owned = owner == ROOT || files::own_user().is_ok_and(|own| owner == own);
-    match is_owned && mode & OTHERS_MAY_WRITE == 0 {
-        true => Ok(()),
-        false => Err(CacheError::Untrusted {
+    if is_owned && mode & OTHERS_MAY_WRITE == 0 {
+        Ok(())
+    } else {
+        Err(CacheError::Untrusted {
             path: path.to_owned(),
             owner,
             mode,
-        }),
+        })
     }
 }

@@ -228,7 +228,8 @@ fn damaged_artifact_counts_as_absent_and_is_replaced() {
 
 #[test]
 fn damaged_artifact_does_not_hide_a_shipped_one() {
-    let (cache, shipped) = (Cache::new(), Cache::new());
+    let cache = Cache::new();
+    let shipped = Cache::new();
     let (_, file) = cache.filled();
     shipped.filled();
     std::fs::write(file, "cut short").unwrap();

@@ -1,10 +1,13 @@
-//! The layout history against Diego's documented schema.
+//! The layouts of the default catalog against Diego's documented schema, and what its migrations
+//! declare.
 
-use bbs_sdk::layout::Layout;
-use bbs_sdk::schema::{ColumnType, Literal, Sealing};
-use bbs_sdk::{Manifest, Table};
+use bbs::testing::layout::schema::{ColumnType, Layout, Literal, Sealing, Table};
+use bbs::testing::lens::transform::Transform;
+use bbs::testing::modules::catalog::Catalog;
 
-use super::manifests;
+use crate::harness::modules::{modules, modules_with_next_diego, sandbox};
+use crate::harness::workspace;
+use crate::next_diego::{GPU, NEWEST};
 
 /// Diego's schema after its last migration, as documented, with this project's columns and tables.
 const TABLES: &str = "
@@ -161,25 +164,30 @@ fn listed() -> Vec<Vec<String>> {
     let mut tables: Vec<Vec<String>> = Vec::new();
     for line in TABLES.lines().filter(|line| !line.is_empty()) {
         let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
-        match line.starts_with(' ') {
-            false => tables.push(vec![words]),
-            true => tables
-                .last_mut()
-                .expect("a table before its columns")
-                .push(words),
+        if line.starts_with(' ') {
+            let table = tables.last_mut().expect("a table before its columns");
+            table.push(words);
+        } else {
+            tables.push(vec![words]);
         }
     }
     tables.sort();
     tables
 }
 
-fn after(manifests: &[Manifest]) -> Layout {
-    Layout::after(manifests).unwrap_or_else(|error| panic!("{error}"))
+fn catalog() -> Catalog {
+    Catalog::load(&modules(), &sandbox()).expect("the default catalog loads")
+}
+
+fn layout_at(catalog: &Catalog, version: u64) -> &Layout {
+    let layout = catalog.layout_history().at(version);
+    layout.unwrap_or_else(|| panic!("the catalog has no version {version}"))
 }
 
 #[test]
 fn migrations_add_up_to_the_documented_schema() {
-    let layout = after(&manifests());
+    let catalog = catalog();
+    let layout = layout_at(&catalog, catalog.layout_history().newest());
     let mut tables: Vec<_> = layout.tables.values().map(shown).collect();
     tables.sort();
     for (found, listed) in tables.iter().zip(listed()) {
@@ -190,7 +198,8 @@ fn migrations_add_up_to_the_documented_schema() {
 
 #[test]
 fn first_version_has_the_original_column_sizes() {
-    let layout = after(&manifests()[..1]);
+    let catalog = catalog();
+    let layout = layout_at(&catalog, 1_461_790_966);
     let kind = |table: &str, column: &str| {
         let found = layout.tables[table]
             .columns
@@ -238,39 +247,31 @@ fn first_version_has_the_original_column_sizes() {
 }
 
 #[test]
-fn versions_ascend_and_match_the_catalog() {
-    let manifests = manifests();
-    assert_eq!(manifests.len(), 21);
-    assert!(
-        manifests
-            .windows(2)
-            .all(|pair| pair[0].version < pair[1].version)
-    );
-    let catalog = include_str!("../../catalog.toml")
+fn crates_are_listed_by_version_and_named_after_it() {
+    let list = std::fs::read_to_string(workspace().join("migrations-wasm/catalog.toml")).unwrap();
+    let listed: Vec<_> = list
         .lines()
-        .filter_map(|line| line.strip_prefix("crate = \"data/"));
-    let listed: Vec<_> = catalog
-        .map(|line| line.trim_end_matches('"').to_owned())
+        .filter_map(|line| line.strip_prefix("crate = \"data/"))
+        .map(|line| line.trim_end_matches('"'))
         .collect();
-    let line = manifests
-        .iter()
-        .map(|manifest| format!("{}-{}", manifest.version, manifest.name.replace('-', "_")));
-    assert_eq!(listed, line.collect::<Vec<_>>());
+    let catalog = catalog();
+    let named = catalog.migrations().iter().map(|module| {
+        let manifest = module.manifest();
+        format!("{}-{}", manifest.version, manifest.name.replace('-', "_"))
+    });
+    assert_eq!(listed, named.collect::<Vec<_>>());
+    assert!(listed.is_sorted());
 }
 
 #[test]
 fn only_the_first_is_irreversible_and_only_four_transform_rows() {
-    let manifests = manifests();
-    let irreversible: Vec<_> = manifests
-        .iter()
-        .filter(|manifest| !manifest.reversible)
-        .map(|m| m.version)
-        .collect();
+    let catalog = catalog();
+    let manifests = || catalog.migrations().iter().map(|module| module.manifest());
+    let irreversible = manifests().filter(|manifest| !manifest.reversible);
+    let irreversible: Vec<_> = irreversible.map(|manifest| manifest.version).collect();
     assert_eq!(irreversible, [1_461_790_966]);
-    let touches = manifests
-        .iter()
-        .filter(|manifest| !manifest.up.is_empty() || !manifest.down.is_empty());
-    let touches: Vec<_> = touches
+    let transforming: Vec<_> = manifests()
+        .filter(|manifest| !manifest.up.is_empty() || !manifest.down.is_empty())
         .map(|manifest| (manifest.name.as_str(), manifest.leaves_residue))
         .collect();
     let named = [
@@ -279,5 +280,51 @@ fn only_the_first_is_irreversible_and_only_four_transform_rows() {
         "split-metric-tags",
         "lrp-definitions",
     ];
-    assert_eq!(touches, named.map(|name| (name, true)));
+    assert_eq!(transforming, named.map(|name| (name, true)));
+}
+
+/// Goal: a migration that is inserted below others adds its columns at its place, and leaves the
+/// rest of their layout unchanged; an empty one above them changes no layout.
+#[test]
+fn inserted_migration_adds_its_columns_to_the_layouts_above_it() {
+    let columns = ["gpu_limit", "gpu_type"];
+    let names = |layout: &Layout| -> Vec<String> {
+        let table = &layout.tables["desired_lrps"];
+        table
+            .columns
+            .iter()
+            .map(|column| column.name.clone())
+            .collect()
+    };
+    let without = catalog();
+    let with = Catalog::load(&modules_with_next_diego(), &sandbox()).expect("the catalog loads");
+    let versions: Vec<_> = with
+        .migrations()
+        .iter()
+        .map(|module| module.manifest().version)
+        .collect();
+    let place = versions
+        .iter()
+        .position(|version| *version == GPU)
+        .expect("the migration");
+    assert_eq!(
+        versions[place - 1],
+        1_772_581_987,
+        "the last migration that Diego has released"
+    );
+    let newest = without.layout_history().newest();
+    let with_columns = names(layout_at(&with, newest));
+    let at = |name: &str| {
+        with_columns
+            .iter()
+            .position(|column| column == name)
+            .expect(name)
+    };
+    assert_eq!(at("gpu_limit"), at("update_strategy") + 1);
+    assert_eq!(at("record_version"), at("gpu_type") + 1);
+    let mut others = with_columns.clone();
+    others.retain(|name| !columns.contains(&name.as_str()));
+    assert_eq!(others, names(layout_at(&without, newest)));
+    assert_eq!(with.layout_history().newest(), NEWEST);
+    assert_eq!(layout_at(&with, NEWEST), layout_at(&with, newest));
 }

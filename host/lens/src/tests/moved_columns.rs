@@ -1,0 +1,136 @@
+//! Columns that a step moves to another table of the unit.
+
+use super::*;
+
+/// Goal: a table that a step down creates again with the rows that were kept gets the moved column
+/// by their keys, in one lens over both steps.
+#[test]
+fn restored_table_gets_a_moved_column_by_its_keys() {
+    let moved = step(
+        2,
+        vec![Change::MoveColumn {
+            column: "x".into(),
+            from: "others".into(),
+            to: "apps".into(),
+        }],
+        Vec::new(),
+        nothing,
+    );
+    let dropped = step(
+        4,
+        vec![Change::DropTable {
+            table: "others".into(),
+        }],
+        Vec::new(),
+        nothing,
+    );
+    let steps: Vec<_> = [first(), moved, dropped]
+        .map(|step| step as Arc<dyn Transform>)
+        .into();
+    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
+    let down = Lens::restoring(Way::within(&layouts, 4, 1), &steps).unwrap();
+    let mut units = source(&["a", "b"]);
+    let columns = &mut units.tables.get_mut("apps").unwrap().columns;
+    columns.insert("x".into(), texts(&["x0", "x1"]));
+    let mut left = Residue::default();
+    for (unit, guid) in ["g0", "g1"].iter().enumerate() {
+        let encoded = |text: &str| {
+            let mut bytes = Vec::new();
+            Value::Text(text.as_bytes()).encode(&mut bytes);
+            bytes
+        };
+        let bytes = [encoded("guid"), encoded(guid)].concat();
+        left.add(
+            4,
+            "others",
+            unit,
+            ResidueValue {
+                row_key: encoded(guid),
+                digest: Vec::new(),
+                bytes,
+            },
+        );
+    }
+    let group = down.tables["others"].group;
+    let applied = down
+        .apply(
+            group,
+            &units,
+            &left,
+            &arguments(),
+            Search::First,
+            &BatchBudget::default(),
+        )
+        .unwrap();
+    let others = &applied.tables["others"];
+    assert_eq!(others.unit_offsets, [0, 1, 2]);
+    assert_eq!(others.computed["guid"], texts(&["g0", "g1"]));
+    assert_eq!(
+        (&down.tables["others"].sources[..], &others.origins[..]),
+        (&["apps".to_owned()][..], &[vec![0, 1]][..])
+    );
+}
+
+#[test]
+fn moved_column_without_a_counterpart_names_the_unit() {
+    let text = |name| column(name, ColumnType::LongText, Sealing::Plain);
+    let other = step(
+        2,
+        vec![Change::MoveColumn {
+            column: "x".into(),
+            from: "others".into(),
+            to: "apps".into(),
+        }],
+        Vec::new(),
+        nothing,
+    );
+    let lens = lens(&[first(), other], 1, 2);
+    assert_eq!(
+        lens.tables["apps"].group, lens.tables["others"].group,
+        "one unit now"
+    );
+    let moved = lens.tables["apps"]
+        .columns
+        .iter()
+        .find(|(known, _)| *known == text("x"))
+        .unwrap();
+    assert_eq!(
+        moved.1,
+        Provenance::Raw {
+            table: "others".into(),
+            column: "x".into()
+        },
+        "it passes sealed"
+    );
+    let mut units = source(&["a", "b", "c"]);
+    let columns = [("guid".to_owned(), texts(&["g0", "g2"]))].into();
+    units.tables.insert(
+        "others".into(),
+        InputTable {
+            unit_offsets: vec![0, 1, 1, 2],
+            columns,
+        },
+    );
+    let errors = apply(&lens, &units, Search::First).unwrap_err();
+    assert!(
+        matches!(
+            &errors[..],
+            [LensError::Counterpart {
+                unit: 1,
+                version: 2,
+                ..
+            }]
+        ),
+        "{errors:?}"
+    );
+    let columns = [("guid".to_owned(), texts(&["g0", "g1", "g2"]))].into();
+    units.tables.insert(
+        "others".into(),
+        InputTable {
+            unit_offsets: vec![0, 1, 2, 3],
+            columns,
+        },
+    );
+    let applied = apply(&lens, &units, Search::First).unwrap();
+    assert_eq!(applied.tables["apps"].origins, [[0, 1, 2], [0, 1, 2]]);
+}

@@ -1,0 +1,94 @@
+//! The texts of a status and of a plan.
+
+use super::*;
+
+#[test]
+fn sizes_have_a_unit_of_their_magnitude() {
+    assert_eq!(
+        [0, 1_023, 1_024, 5 << 20, 3 << 29].map(bytes),
+        ["0 B", "1023 B", "1 KiB", "5 MiB", "1.5 GiB"]
+    );
+}
+
+#[test]
+fn plan_names_what_is_inserted_and_what_ran_above_it() {
+    let migration = |version, direction| PlannedMigration {
+        version,
+        direction,
+        name: format!("m{version}"),
+        summary: "It changes.".into(),
+        digest: "d".into(),
+        reversible: true,
+        transforms_rows: false,
+        leaves_residue: false,
+        removes_rows: false,
+    };
+    let up = Direction::Up;
+    let down = Direction::Down;
+    let text = plan(&Plan {
+        from: 5,
+        to: 9,
+        direction: up,
+        migrations: [(5, down), (3, up), (5, up), (9, up)]
+            .map(|(version, way)| migration(version, way))
+            .into(),
+        inserted: vec![3],
+        tables: Vec::new(),
+        reversible: true,
+        refused: None,
+        bytes_to_copy: 0,
+        estimated_seconds: 0,
+    });
+    for part in [
+        "  down  5  m5  layout  It changes.",
+        "  up    3  m3  layout  It changes.",
+        "Inserted   3-m3, below 5-m5, which ran before it: records are taken down and up again in memory.",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn plan_names_tables_decrypted_columns_and_reversibility() {
+    let copied = TableChange {
+        table: "desired_lrps".into(),
+        strategy: Some(Strategy::Copy),
+        rows: 300,
+        bytes: 1 << 20,
+        opened: vec!["run_info".into()],
+        computed: vec!["metric_tags".into()],
+        rewritten_by_server: false,
+    };
+    let migration = PlannedMigration {
+        version: 2,
+        direction: Direction::Up,
+        name: "split".into(),
+        summary: "Splits.".into(),
+        digest: "d".into(),
+        reversible: true,
+        transforms_rows: true,
+        leaves_residue: false,
+        removes_rows: false,
+    };
+    let text = plan(&Plan {
+        from: 1,
+        to: 2,
+        direction: Direction::Up,
+        migrations: vec![migration],
+        inserted: Vec::new(),
+        tables: vec![copied],
+        reversible: true,
+        refused: None,
+        bytes_to_copy: 1 << 20,
+        estimated_seconds: 1,
+    });
+    for part in [
+        "From 1 up to 2: 1 migrations",
+        "  2  split  rows    Splits.",
+        "desired_lrps  copied (300 rows, 1 MiB); rewritten: metric_tags; decrypted: run_info",
+        "To copy    1 MiB, about a second",
+        "Reversible yes, with `bbs migrate down --to 1`",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+}

@@ -1,0 +1,158 @@
+//! Cancelled updates: the replaced instances are reverted.
+
+use super::*;
+use crate::harness::layouts::on_each_layout;
+
+on_each_layout!(cancellation_reverts_the_instances_that_were_replaced);
+async fn cancellation_reverts_the_instances_that_were_replaced(kind: Kind) {
+    let server = running(kind, 3).await;
+    update_to(&server, "version-2").await;
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-2",
+            "0/1 RUNNING old-0 version-1",
+            "1/0 RUNNING old-1 version-1",
+            "2/0 RUNNING old-2 version-1",
+        ],
+    )
+    .await;
+    start_new(&server, 0, "new-0").await;
+    until_rows(
+        &server,
+        &[
+            "0/0 RUNNING new-0 version-2",
+            "1/0 UNCLAIMED  version-2",
+            "1/1 RUNNING old-1 version-1",
+            "2/0 RUNNING old-2 version-1",
+        ],
+    )
+    .await;
+    claim_new(&server, 1, "new-1").await;
+    assert_eq!(cancel(&server).await, None);
+    let status_now = status(&server).await;
+    assert_eq!(
+        (text(&status_now.definition_id), status_now.cancelled),
+        ("version-1".into(), true)
+    );
+    // One was replaced and goes back the same way; one keeps its old container; one was not
+    // touched.
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-1",
+            "0/1 RUNNING new-0 version-2",
+            "1/0 RUNNING old-1 version-1",
+            "2/0 RUNNING old-2 version-1",
+        ],
+    )
+    .await;
+    // The heartbeat of a container that was given up is refused, so that its cell stops it.
+    assert_eq!(
+        call_error(&server, START, &start(1, "new-1"))
+            .await
+            .unwrap()
+            .0,
+        Type::ActualLrpCannotBeStarted
+    );
+    start_new(&server, 0, "back-0").await;
+    until_rows(
+        &server,
+        &[
+            "0/0 RUNNING back-0 version-1",
+            "1/0 RUNNING old-1 version-1",
+            "2/0 RUNNING old-2 version-1",
+        ],
+    )
+    .await;
+    until_done(&server).await;
+    assert_eq!(cancel(&server).await, Some(Type::NoUpdateInProgress));
+    assert_eq!(
+        roll_back(&server, "version-2").await,
+        None,
+        "the cancelled definition is archived"
+    );
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-2",
+            "0/1 RUNNING back-0 version-1",
+            "1/0 RUNNING old-1 version-1",
+            "2/0 RUNNING old-2 version-1",
+        ],
+    )
+    .await;
+}
+
+on_each_layout!(cancellation_ends_although_the_previous_definition_fails);
+async fn cancellation_ends_although_the_previous_definition_fails(kind: Kind) {
+    let server = running(kind, 2).await;
+    for (index, name) in [(0, "old-0"), (1, "old-1")] {
+        crash_three_times(&server, index, name).await;
+    }
+    update_to(&server, "version-2").await;
+    start_new(&server, 0, "new-0").await;
+    start_new_unroutable(&server, 1, "new-1").await;
+    assert_eq!(cancel(&server).await, None);
+    // The container without traffic is stopped at once; the other one is replaced.
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-1",
+            "0/1 RUNNING new-0 version-2",
+            "1/0 UNCLAIMED  version-1",
+        ],
+    )
+    .await;
+    for name in ["back-1", "back-2", "back-3"] {
+        crash_new(&server, 0, name).await;
+    }
+    settle(&server).await;
+    let halted = [
+        "0/0 CRASHED  version-1",
+        "0/1 RUNNING new-0 version-2",
+        "1/0 UNCLAIMED  version-1",
+    ];
+    assert_eq!(rows(&server).await, halted);
+    assert_eq!(
+        update(&server, to(definition("version-3"))).await,
+        Some(Type::UpdateInProgress)
+    );
+    assert_eq!(
+        roll_back(&server, "version-0").await,
+        Some(Type::UpdateInProgress)
+    );
+    // Either the cancelled update is resumed, or the last container of its definition goes.
+    assert_eq!(roll_back(&server, "version-2").await, None);
+    assert!(!status(&server).await.cancelled);
+    until_rows(
+        &server,
+        &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-2"],
+    )
+    .await;
+    assert_eq!(cancel(&server).await, None);
+    until_rows(
+        &server,
+        &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-1"],
+    )
+    .await;
+    assert_eq!(call_error(&server, CRASH, &crash(0, "new-0")).await, None);
+    until_done(&server).await;
+    assert_eq!(update(&server, to(definition("version-3"))).await, None);
+}
+
+on_each_layout!(update_of_crashed_instances_may_be_cancelled_and_corrected);
+async fn update_of_crashed_instances_may_be_cancelled_and_corrected(kind: Kind) {
+    let server = running(kind, 1).await;
+    crash_three_times(&server, 0, "old-0").await;
+    update_to(&server, "version-2").await;
+    for name in ["new-0", "new-1", "new-2"] {
+        crash_new(&server, 0, name).await;
+    }
+    assert_eq!(status(&server).await.failing, 1);
+    assert_eq!(cancel(&server).await, None);
+    until_done(&server).await;
+    assert_eq!(update(&server, to(definition("version-3"))).await, None);
+    start_new(&server, 0, "newest").await;
+    until_done(&server).await;
+}

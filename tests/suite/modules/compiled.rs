@@ -1,0 +1,144 @@
+//! Compiled modules: compiled ahead of a start, cached, and shared by the hosts of one user.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::harness::host::Host;
+
+fn compile(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
+    let report = bench.succeed(&[&["compile", "modules"], arguments].concat());
+    let mut numbers = report
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok());
+    (
+        numbers.next().expect("a number"),
+        numbers.next().expect("a second number"),
+    )
+}
+
+fn files_in(folder: &Path) -> Vec<PathBuf> {
+    content(folder).into_iter().map(|(file, _)| file).collect()
+}
+
+#[test]
+fn modules_are_compiled_once_and_a_truncated_artifact_again() {
+    let bench = Workbench::new();
+    let all = content(&modules())
+        .iter()
+        .filter(|(file, _)| file.extension().is_some_and(|e| e == "wasm"))
+        .count();
+    assert_eq!(compile(&bench, &[]), (all, 0));
+    assert_eq!(compile(&bench, &[]), (0, all));
+    let artifact = files_in(&bench.path("module-cache")).swap_remove(0);
+    let file = std::fs::File::options().write(true).open(artifact).unwrap();
+    file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+    assert_eq!(compile(&bench, &[]), (1, all - 1));
+}
+
+#[test]
+fn two_commands_fill_one_cache_concurrently() {
+    let bench = Workbench::new();
+    let children: Vec<_> = (0..2)
+        .map(|_| bench.command(&["compile", "modules"]).spawn().unwrap())
+        .collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    let (compiled, found) = compile(&bench, &[]);
+    assert_eq!(compiled, 0);
+    assert_eq!(files_in(&bench.path("module-cache")).len(), found);
+}
+
+#[test]
+fn unwritable_cache_is_an_error_of_the_compile_command() {
+    let bench = Workbench::new();
+    let words = [
+        "compiled modules cannot be kept",
+        "name a folder that this user may write to",
+    ];
+    bench.refused(&["compile", "modules", "--into", "/dev/null/cache"], &words);
+    let exposed = bench.path("exposed");
+    std::fs::create_dir(&exposed).unwrap();
+    std::fs::set_permissions(&exposed, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let words = [
+        "compiled modules cannot be kept",
+        "may be written to by other users",
+        "mode 777",
+    ];
+    bench.refused(&["compile", "modules", "--into", "exposed"], &words);
+}
+
+#[test]
+fn host_uses_what_was_compiled_beside_its_modules() {
+    let bench = Workbench::new();
+    compile(&bench, &[]);
+    drop(installation(&bench).serve());
+    assert_eq!(
+        files_in(&bench.path("own")),
+        Vec::<PathBuf>::new(),
+        "the host compiled modules"
+    );
+}
+
+#[test]
+fn host_does_not_use_compiled_modules_that_other_users_may_write() {
+    let bench = Workbench::new();
+    let (all, _) = compile(&bench, &[]);
+    std::fs::set_permissions(
+        bench.path("module-cache"),
+        std::fs::Permissions::from_mode(0o777),
+    )
+    .unwrap();
+    let mut host = installation(&bench).serve();
+    assert_eq!(
+        files_in(&bench.path("own")).len(),
+        all,
+        "every module is compiled again"
+    );
+    let log = host.output().join("\n");
+    assert!(
+        log.contains("a folder of compiled modules is not used") && log.contains("mode 777"),
+        "{log}"
+    );
+}
+
+#[test]
+fn host_without_a_cache_that_can_be_written_serves_and_warns_once() {
+    let bench = Workbench::new();
+    let mut host: Host = installation(&bench)
+        .set("module_cache_dir", "/dev/null/cache")
+        .serve();
+    let log = host.output().join("\n");
+    assert_eq!(
+        log.matches("compiled modules are not kept").count(),
+        1,
+        "{log}"
+    );
+}
+
+#[test]
+fn hosts_of_one_user_share_compiled_modules_without_being_configured() {
+    let bench = Workbench::new();
+    let shared = bench.path("home-cache");
+    let serve = || {
+        let data = bench.path("data").display().to_string();
+        let installation = Installation::new(&bench.modules(), Kind::Sqlite);
+        let installation = installation
+            .set("module_cache_dir", "")
+            .set("data_dir", data);
+        let mut command = installation.command(&["serve"]);
+        command
+            .env("XDG_CACHE_HOME", &shared)
+            .env_remove("CACHE_DIRECTORY");
+        drop(Host::start(command, "serving"));
+        bench.path("data/module-cache").exists()
+    };
+    assert!(
+        !serve(),
+        "the shared folder has precedence over the one in the data folder"
+    );
+    let first = content(&shared.join("bbs/modules"));
+    assert!(!first.is_empty());
+    assert!(!serve());
+    assert!(content(&shared.join("bbs/modules")) == first);
+}
