@@ -14,9 +14,9 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use bbs::testing::modules::catalog::Catalog;
-use bbs_lens::layout::columns::{Batch, ColumnData, RunArguments, TableData};
+use bbs_lens::layout::columns::{Batch, ColumnData, TableData};
 use bbs_lens::layout::manifest::Direction;
-use bbs_lens::transform::Transform;
+use bbs_lens::transform::{RunArguments, Transform};
 use bbs_proto::models::{Action, DesiredLrpKey, DesiredLrpRunInfo, EnvironmentVariable, RunAction};
 use prost::Message;
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use bbs::testing::modules::catalog::{Catalog, CatalogError};
 use bbs::testing::modules::translate::{ApiVersion, Translate};
-use bbs_lens::transform::Transform;
+use bbs_lens::transform::{RunArguments, Transform};
 use sha2::{Digest, Sha256};
 
 use crate::harness::command;
@@ -546,7 +546,7 @@ fn a_migration_that_does_not_fit_the_layout_before_it_is_refused() {
 
 #[test]
 fn outcomes_are_checked_against_the_layout() {
-    use bbs_lens::layout::columns::{Batch, ColumnData, RunArguments, TableData};
+    use bbs_lens::layout::columns::{Batch, ColumnData, TableData};
     use bbs_lens::layout::manifest::Direction;
     let catalog = Folder::new()
         .with("things", "50-things.wasm", "version = 50")

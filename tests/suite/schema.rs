@@ -229,7 +229,7 @@ async fn widening_alters_the_column_in_place(kind: Kind) {
         Some(Literal::Text("new".into())),
     );
     assert_eq!(
-        schema::column_change(dialect, table.column("short").unwrap(), &wide),
+        schema::column_change(dialect, table.find_column("short").unwrap(), &wide),
         ColumnChange::Widening
     );
     // Twice: a host that was killed after it repeats it.

@@ -206,7 +206,7 @@ impl ImportedRow {
         let table = &layout.tables[self.table];
         for (name, value) in &self.values {
             let column = table
-                .column(name)
+                .find_column(name)
                 .expect("the layout has every column that is imported");
             let OwnedValue::Text(value) = value else {
                 continue;

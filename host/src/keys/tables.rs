@@ -33,7 +33,7 @@ impl SealedTable {
             .filter(|column| column.sealing != Sealing::Plain);
         let columns: Vec<_> = sealed.map(|column| column.name.clone()).collect();
         let key = table.primary_key.iter().map(|name| {
-            let column = table.column(name).expect("a key is made of columns");
+            let column = table.find_column(name).expect("a key is made of columns");
             KeyColumn {
                 name: name.clone(),
                 encoding: column.kind.into(),

@@ -7,9 +7,9 @@ mod round_trip;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bbs_lens::layout::columns::RunArguments;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Sealing, Table};
+use bbs_lens::transform::RunArguments;
 use bbs_lens::{Arguments, ComposeError, Residue};
 use serde::Serialize;
 use uuid::Uuid;

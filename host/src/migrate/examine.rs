@@ -140,7 +140,7 @@ fn as_it_may_be_found(
         }
         let Some(changed) = passed
             .iter()
-            .filter_map(|table| table.column(&column.name))
+            .filter_map(|table| table.find_column(&column.name))
             .find(serves)
         else {
             continue;
@@ -273,7 +273,7 @@ async fn lost_with(
     };
     let known = as_it_may_be_found(dialect, work, source, Some(&found));
     for column in &found.columns {
-        if known.column(&column.name).is_none() {
+        if known.find_column(&column.name).is_none() {
             let special = column
                 .special
                 .iter()

@@ -95,7 +95,7 @@ impl TablePlan {
         dialect: Dialect,
     ) -> impl Iterator<Item = &'a Column> {
         self.table.columns.iter().filter(move |column| {
-            let before = source.and_then(|source| source.column(&column.name));
+            let before = source.and_then(|source| source.find_column(&column.name));
             before.is_some_and(|before| {
                 schema::column_change(dialect, before, column) == ColumnChange::Widening
             })
@@ -114,7 +114,7 @@ impl TablePlan {
             .table
             .columns
             .iter()
-            .filter(|column| source.column(&column.name).is_none());
+            .filter(|column| source.find_column(&column.name).is_none());
         let new = self
             .table
             .indexes
@@ -255,13 +255,13 @@ fn strategy(lens: &Lens, composed: &Composed, server: ServerKind) -> Strategy {
     });
     let widened = composed.columns.iter().any(|(target, _)| {
         source
-            .column(&target.name)
+            .find_column(&target.name)
             .is_some_and(|column| !schema::same_column(dialect, column, target))
     });
     let added = composed
         .columns
         .iter()
-        .filter(|(column, _)| source.column(&column.name).is_none());
+        .filter(|(column, _)| source.find_column(&column.name).is_none());
     let new_indexes = composed
         .table
         .indexes
@@ -352,7 +352,7 @@ fn stamp(
                     .before(manifest.version)
                     .tables
                     .get(table)
-                    .is_some_and(|table| table.column(RECORD_VERSION).is_some())
+                    .is_some_and(|table| table.find_column(RECORD_VERSION).is_some())
         });
     Some(
         newest

@@ -113,7 +113,7 @@ async fn check_key(tx: &mut Transaction, table: &Table, name: &str) -> Result<()
         source,
     };
     let column = table
-        .column(name)
+        .find_column(name)
         .expect("a key is of columns of the table");
     let usual = match Encoding::from(column.kind) {
         Encoding::Boolean | Encoding::Integer => "INTEGER",

@@ -4,10 +4,10 @@
 
 use std::path::{Path, PathBuf};
 
-use bbs_lens::layout::columns::{Batch, ColumnData, RunArguments, TableData};
+use bbs_lens::layout::columns::{Batch, ColumnData, TableData};
 use bbs_lens::layout::manifest::{Access, DataVersion, Direction};
 use bbs_lens::layout::schema::Sealing;
-use bbs_lens::transform::{Transform, TransformError};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use bbs_lens::{Arguments, LensError};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use bbs_lens::Arguments;
-use bbs_lens::layout::columns::RunArguments;
 use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::transform::RunArguments;
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Query};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

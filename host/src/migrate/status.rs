@@ -283,7 +283,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
             let original = &work.lens.source.tables[source];
             let sealed = |name: &&String| {
                 original
-                    .column(name)
+                    .find_column(name)
                     .is_some_and(|column| column.sealing != Sealing::Plain)
             };
             opened.extend(

@@ -137,7 +137,7 @@ async fn units_in_question(
 ) -> Result<Vec<UnitKey>, MigrateError> {
     let is_text = |name: &&String| {
         plan.table
-            .column(name)
+            .find_column(name)
             .is_some_and(|column| column.kind.is_text())
     };
     let lengths = plan.table.indexes.iter().filter_map(|index| {

@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use bbs_lens::layout::columns::{Batch, Outcome, RunArguments};
+use bbs_lens::layout::columns::{Batch, Outcome};
 use bbs_lens::layout::manifest::{Direction, Manifest};
-use bbs_lens::transform::{Transform, TransformError};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
 use super::answer::{self, Declared, WrittenColumns};
 use super::bindings::migration_0_1::Migration;

@@ -2,12 +2,12 @@
 //! the same rows, in a fresh and in a reused instance. Owns the rows; the author's tests check that
 //! results are right.
 
-use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, TableData};
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, TableData};
 use bbs_lens::layout::history::{LayoutHistory, directed_changes, name_before};
 use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
-use bbs_lens::transform::{Transform, TransformError};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use serde::Serialize;
 
 use super::migration::MigrationModule;
@@ -143,7 +143,7 @@ fn table(source: &Layout, access: &Access, name: Option<&str>) -> TableData {
         .collect();
     let column = |name: &String| {
         table
-            .column(name)
+            .find_column(name)
             .expect("the layout history was checked for the read columns")
     };
     let columns = access.reads.iter().enumerate().map(|(index, name)| {

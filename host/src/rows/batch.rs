@@ -313,7 +313,7 @@ impl UnitBatch {
 
 pub(super) fn encoding(table: &Table, column: &str) -> Encoding {
     table
-        .column(column)
+        .find_column(column)
         .expect("a batch has columns of its layout")
         .kind
         .into()

@@ -210,7 +210,7 @@ pub(super) fn encodings(table: &Table, key: &[String]) -> Vec<Encoding> {
     key.iter()
         .map(|name| {
             table
-                .column(name)
+                .find_column(name)
                 .expect("a key is of columns of the table")
                 .kind
                 .into()

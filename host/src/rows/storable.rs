@@ -139,7 +139,7 @@ fn is_new(lens: &Lens, column: &Column, provenance: &Provenance) -> bool {
             table,
             column: name,
         } => lens.source.tables[table]
-            .column(name)
+            .find_column(name)
             .is_none_or(|source| source.kind != column.kind),
         // A default, which the layout's tables are created with.
         Provenance::Fill(_) => false,

@@ -34,7 +34,7 @@ pub async fn replace(
         let stamp = place
             .record_versions
             .of(name)
-            .filter(|_| table.column(RECORD_VERSION).is_some());
+            .filter(|_| table.find_column(RECORD_VERSION).is_some());
         let stamp = stamp.map(|version| i64::try_from(version).unwrap_or(i64::MAX));
         let writer = TableWriter {
             name: place.name(name),

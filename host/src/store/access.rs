@@ -54,7 +54,7 @@ impl TableAccess {
                         .insert((name.clone(), column.name.clone()), capacity);
                 }
             }
-            if table.column(RECORD_VERSION).is_some()
+            if table.find_column(RECORD_VERSION).is_some()
                 && let Some(version) = record_versions.of(name)
             {
                 access.record_versions.insert(name.clone(), version);

@@ -375,7 +375,7 @@ fn is_identity(to_native: &Lens) -> bool {
         let mut unknown = stored
             .columns
             .iter()
-            .filter(|column| composed.table.column(&column.name).is_none());
+            .filter(|column| composed.table.find_column(&column.name).is_none());
         as_it_is
             && !composed.reshaped
             && composed.table.primary_key == stored.primary_key

@@ -1,7 +1,7 @@
 //! The layout history against Diego's documented schema.
 
-use bbs_sdk::layout::Layout;
 use bbs_sdk::schema::{ColumnType, Literal, Sealing};
+use bbs_sdk::testing::Layout;
 use bbs_sdk::{Manifest, Table};
 
 use super::manifests;

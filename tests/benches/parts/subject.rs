@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use bbs::testing::database::{Dialect, schema, sql};
 use bbs::testing::migrate::Tuning;
-use bbs_lens::layout::columns::{Batch, Outcome, RunArguments};
+use bbs_lens::layout::columns::{Batch, Outcome};
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::layout::schema::Index;
-use bbs_lens::transform::{Transform, TransformError};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::engine::Engine;

@@ -61,7 +61,7 @@ const CHARACTER: u64 = 4;
 
 /// Whether every row fits into an index, however little its texts can be compressed.
 pub(super) fn holds_all_rows(table: &Table, index: &Index) -> bool {
-    let largest = |name: &String| match table.column(name)?.kind {
+    let largest = |name: &String| match table.find_column(name)?.kind {
         ColumnType::Boolean | ColumnType::Integer | ColumnType::BigInteger => Some(VALUE_OVERHEAD),
         ColumnType::Varchar(characters) => Some(u64::from(characters) * CHARACTER + VALUE_OVERHEAD),
         ColumnType::Text | ColumnType::MediumText | ColumnType::LongText => None,

@@ -202,7 +202,9 @@ fn parsed_rows(
 ) -> Option<TableRows> {
     let before = faults.len();
     for (row, values) in (1..).zip(given) {
-        let unknown = values.keys().filter(|name| table.column(name).is_none());
+        let unknown = values
+            .keys()
+            .filter(|name| table.find_column(name).is_none());
         faults.extend(
             unknown.map(|name| format!("row {row} of `{}`: it has no column `{name}`", table.name)),
         );

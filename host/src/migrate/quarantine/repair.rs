@@ -198,7 +198,7 @@ async fn is_in_a_table(
 ) -> Result<bool, MigrateError> {
     let layouts = LinePair::here(context, tx).await?.ran;
     let is_of_texts = |table: &&Table| {
-        let column = rows::unit_column(table).and_then(|name| table.column(name));
+        let column = rows::unit_column(table).and_then(|name| table.find_column(name));
         column.is_some_and(|column| column.kind.is_text())
     };
     let tables = layouts

@@ -22,7 +22,7 @@ pub(super) fn encode(unit: &UnitBatch, layout: &Layout, keyring: &Keyring) -> Ve
         for (column, values) in &rows.columns {
             Value::Text(column.as_bytes()).encode(&mut bytes);
             let kind = layout.tables[name]
-                .column(column)
+                .find_column(column)
                 .expect("a column of the layout")
                 .kind;
             for row in 0..rows.count() {
@@ -65,7 +65,7 @@ pub(super) fn decode(
         let (rows, columns) = (integer(&mut rest)?, integer(&mut rest)?);
         let mut found = BTreeMap::new();
         for _ in 0..columns {
-            let column = table.column(&text(&mut rest)?)?;
+            let column = table.find_column(&text(&mut rest)?)?;
             found.insert(
                 column.name.clone(),
                 decode_column(&mut rest, column, rows, keyring)?,
@@ -161,7 +161,7 @@ mod tests {
 
     fn values(column: &str, values: &[Value<'_>]) -> (String, BatchColumn) {
         let table = table();
-        let column = table.column(column).unwrap();
+        let column = table.find_column(column).unwrap();
         let mut builder = ColumnBuilder::new(column.kind.into());
         values.iter().for_each(|value| builder.push(*value));
         (

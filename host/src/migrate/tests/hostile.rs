@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use bbs_lens::budget::BATCH_BYTES;
-use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Shape, Written};
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Shape, Written};
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::transform::RunArguments;
 
 use super::line::{self, all};
 use super::world::{TestEngine, at_unit};

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bbs_lens::layout::columns::{Batch, Outcome, RunArguments, Written};
+use bbs_lens::layout::columns::{Batch, Outcome, Written};
 use bbs_lens::layout::manifest::{Change, DataVersion, Direction, Manifest};
 use bbs_lens::layout::schema::{ColumnType, Literal};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
-use bbs_lens::transform::Transform;
+use bbs_lens::transform::{RunArguments, Transform};
 
 use super::line::{self, all};
 use super::world::{TestEngine, TestRows};

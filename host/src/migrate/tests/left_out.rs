@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, Written};
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, Written};
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::transform::RunArguments;
 
 use super::line::{self, all};
 use super::world::TestEngine;

@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bbs_lens::layout::columns::{Batch, Outcome, RunArguments, Written};
+use bbs_lens::layout::columns::{Batch, Outcome, Written};
 use bbs_lens::layout::history::Way;
 use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::transform::RunArguments;
 
 use super::line::{self, all};
 use super::world::TestEngine;

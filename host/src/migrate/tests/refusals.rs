@@ -1,8 +1,9 @@
 //! What a migration refuses: each by name, and with nothing changed.
 
-use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Written};
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Written};
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::transform::RunArguments;
 
 use super::line::{self, all};
 use super::world::{TestEngine, at_unit};

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use bbs_lens::layout::columns::{Batch, NEW_ROW, Outcome, RunArguments, Shape, TableData, Written};
+use bbs_lens::layout::columns::{Batch, NEW_ROW, Outcome, Shape, TableData, Written};
 use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
 use bbs_lens::layout::schema::{ColumnType, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::transform::RunArguments;
 
 use super::line::{self, all};
 use super::world::TestEngine;

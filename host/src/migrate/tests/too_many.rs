@@ -4,9 +4,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use bbs_lens::budget::MOST_SLOW_CALLS;
-use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Written};
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Written};
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::transform::RunArguments;
 
 use super::line::{self, SLOW, all};
 use super::world::TestEngine;

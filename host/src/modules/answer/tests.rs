@@ -60,6 +60,7 @@ fn access(reshapes: bool) -> Access {
         table: "t".to_owned(),
         reads: vec![],
         writes: vec!["c".to_owned()],
+        encodings: Vec::new(),
         reshapes,
     }
 }

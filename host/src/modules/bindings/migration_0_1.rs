@@ -1,11 +1,10 @@
 //! `diego:migration@0.1.0`, converted to the host's manifest and columns. Values are not inspected:
 //! columns cross unchanged in both directions.
 
-use bbs_lens::layout::columns::{
-    Batch, ColumnData, Outcome, Refusal, RunArguments, Shape, Written,
-};
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, Shape, Written};
 use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+use bbs_lens::transform::RunArguments;
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Store, StoreContextMut};
 
@@ -177,6 +176,7 @@ fn access(access: wire::Access) -> Access {
         table: access.table,
         reads: access.reads,
         writes: access.writes,
+        encodings: Vec::new(),
         reshapes: access.reshapes,
     }
 }

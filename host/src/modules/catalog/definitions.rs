@@ -26,7 +26,7 @@ fn of_accesses(target: &Layout, accesses: &[Access]) -> WrittenColumns {
         let table = &target.tables[&access.table];
         let column = |name| {
             table
-                .column(name)
+                .find_column(name)
                 .expect("the layout history was checked for the written columns")
                 .clone()
         };

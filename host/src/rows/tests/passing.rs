@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Shape, Written};
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Shape, Written};
 use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::Encoding;
-use bbs_lens::transform::{Transform, TransformError};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use bbs_lens::{Arguments, Lens, Residue, ResidueValue};
 
 use super::*;
@@ -221,6 +221,7 @@ fn column_that_no_step_reads_follows_its_rows() {
             table: "instances".into(),
             reads: Vec::new(),
             writes: Vec::new(),
+            encodings: Vec::new(),
             reshapes: true,
         }]
     };

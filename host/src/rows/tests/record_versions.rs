@@ -9,6 +9,7 @@ fn manifest(version: DataVersion, changes: Vec<Change>, writes: &[(&str, &[&str]
         table: (*table).to_owned(),
         reads: vec!["a".to_owned()],
         writes: writes.iter().map(|&name| name.to_owned()).collect(),
+        encodings: Vec::new(),
         reshapes: false,
     };
     let up = writes.iter().map(access).collect();

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use bbs_lens::layout::columns::{Batch, Outcome, RunArguments, Shape, Written};
+use bbs_lens::layout::columns::{Batch, Outcome, Shape, Written};
 use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::manifest::{Access, Direction};
-use bbs_lens::transform::{Transform, TransformError};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use bbs_lens::{Arguments, Lens, Residue};
 
 use super::*;
@@ -70,6 +70,7 @@ fn access(table: &str, reads: &[&str], writes: &[&str], reshapes: bool) -> Vec<A
         table: table.into(),
         reads: names(reads),
         writes: names(writes),
+        encodings: Vec::new(),
         reshapes,
     }]
 }

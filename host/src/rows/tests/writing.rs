@@ -18,8 +18,11 @@ async fn three_apps() -> (TempDir, Database, UnitBatch) {
     let table = &layout().tables["apps"];
     let mut tx = database.write().await.unwrap();
     let rows = &batch.tables["apps"];
-    let sealed =
-        rows.columns["secret"].sealed(rows.count(), table.column("secret").unwrap(), &keyring());
+    let sealed = rows.columns["secret"].sealed(
+        rows.count(),
+        table.find_column("secret").unwrap(),
+        &keyring(),
+    );
     let mut stored = rows.clone();
     stored.columns.insert("secret".into(), sealed);
     insert(&mut tx, "apps", table, &stored).await.unwrap();

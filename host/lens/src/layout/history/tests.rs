@@ -86,6 +86,7 @@ fn access(table: &str, reads: &[&str], writes: &[&str]) -> Access {
         table: table.into(),
         reads: names(reads),
         writes: names(writes),
+        encodings: Vec::new(),
         reshapes: false,
     }
 }
@@ -540,7 +541,7 @@ fn change_of_a_columns_encoding_is_rejected() {
     });
     let after = before().apply(&manifest(vec![wider])).unwrap();
     assert_eq!(
-        after.tables["apps"].column("note").unwrap().kind,
+        after.tables["apps"].find_column("note").unwrap().kind,
         ColumnType::LongText
     );
 }
@@ -571,8 +572,8 @@ fn column_moves_only_between_tables_with_equal_keys() {
     let after = before()
         .apply(&manifest(vec![moved("apps", "other")]))
         .unwrap();
-    assert!(after.tables["apps"].column("note").is_none());
-    assert!(after.tables["other"].column("note").is_some());
+    assert!(after.tables["apps"].find_column("note").is_none());
+    assert!(after.tables["other"].find_column("note").is_some());
 }
 
 #[test]
@@ -672,6 +673,7 @@ fn reshaping_a_new_table_must_write_keys_and_required_columns() {
         made
     };
     let adding = |writes: &[&str]| Access {
+        encodings: Vec::new(),
         reshapes: true,
         ..access("made", &[], writes)
     };
@@ -761,6 +763,7 @@ fn down_access_of_an_irreversible_step_and_residue_without_a_row_function_are_re
     );
     before()
         .apply(&removes(Access {
+            encodings: Vec::new(),
             reshapes: true,
             ..access("apps", &[], &[])
         }))
@@ -836,7 +839,7 @@ fn inverse_changes_restore_the_layout_before() {
     let manifest = manifest(changes);
     let after = before().apply(&manifest).unwrap();
     let renamed = &after.tables["programs"];
-    assert!(renamed.column("area").is_some() && renamed.column("extra").is_some());
+    assert!(renamed.find_column("area").is_some() && renamed.find_column("extra").is_some());
     let mut back = after;
     for change in directed_changes(&before(), &manifest, Direction::Down) {
         back.change(&change).unwrap();
@@ -870,12 +873,12 @@ fn layout_history_has_the_layout_at_each_version_and_rejects_descending_versions
     assert!(history.at(3).is_none());
     assert!(
         history.at(1).unwrap().tables["apps"]
-            .column("new")
+            .find_column("new")
             .is_none()
     );
     assert!(
         history.at(2).unwrap().tables["apps"]
-            .column("new")
+            .find_column("new")
             .is_some()
     );
     assert_eq!(history.before(2), history.at(1).unwrap());
