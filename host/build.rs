@@ -24,11 +24,20 @@ fn main() -> Outcome<()> {
 
 /// Writes `sdk.rs`: one constant for each file or manifest that `module new` needs.
 fn embed_sdk(root: &Path) -> Outcome<()> {
-    let sdk = root.join("sdk");
-    let mut files = vec![sdk.join("README.md")];
-    for folder in ["go-json/src", "src", "wit"] {
-        println!("cargo::rerun-if-changed={}", sdk.join(folder).display());
-        files_below(&sdk.join(folder), &mut files)?;
+    let (sdk, host) = (root.join("sdk"), root.join("host"));
+    // The engine that the test kit runs on is a crate of the host's folder.
+    let mut files = vec![(&sdk, sdk.join("README.md"))];
+    for (base, folder) in [
+        (&sdk, "contract/src"),
+        (&sdk, "go-json/src"),
+        (&sdk, "src"),
+        (&sdk, "wit"),
+        (&host, "lens/src"),
+    ] {
+        let mut found = Vec::new();
+        println!("cargo::rerun-if-changed={}", base.join(folder).display());
+        files_below(&base.join(folder), &mut found)?;
+        files.extend(found.into_iter().map(|file| (base, file)));
     }
     // `read_dir` returns files in an order of the file system's choice; the generated file must not
     // depend on it.
@@ -36,9 +45,9 @@ fn embed_sdk(root: &Path) -> Outcome<()> {
     let mut code = String::from(
         "/// Of the SDK: path within its folder, content.\npub(super) const FILES: &[(&str, &str)] = &[\n",
     );
-    for file in &files {
+    for (base, file) in &files {
         let name = file
-            .strip_prefix(&sdk)?
+            .strip_prefix(base)?
             .to_str()
             .ok_or("a file of the SDK has no plain name")?;
         writeln!(code, "    ({name:?}, include_str!({file:?})),")?;
@@ -46,7 +55,9 @@ fn embed_sdk(root: &Path) -> Outcome<()> {
     code += "];\n";
     for (name, file) in [
         ("MANIFEST", "sdk/Cargo.toml"),
+        ("CONTRACT_MANIFEST", "sdk/contract/Cargo.toml"),
         ("GO_JSON_MANIFEST", "sdk/go-json/Cargo.toml"),
+        ("LENS_MANIFEST", "host/lens/Cargo.toml"),
         ("WORKSPACE", "Cargo.toml"),
         ("LOCK", "Cargo.lock"),
     ] {
@@ -113,6 +124,7 @@ fn checked_out(root: &Path) -> Option<String> {
         "host/encryption",
         "host/lens",
         "sdk/client",
+        "sdk/contract",
         "sdk/go-json",
         "sdk/src",
         "sdk/proto",

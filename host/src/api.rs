@@ -22,9 +22,9 @@ pub use stream::{EventStream, SubscribeError};
 
 use crate::domain::Service;
 use crate::log_sampling::LineLimit;
-use crate::model::TraceId;
 use crate::modules::translate::{ApiVersion, Translate, TranslateError, Verb};
 use crate::protobuf;
+use bbs_model::TraceId;
 use chain::TranslatorChain;
 use run::{Extent, RunError, RunPermits};
 use stream::Streams;

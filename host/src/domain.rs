@@ -22,8 +22,8 @@ pub use service::{Policy, Service};
 
 use crate::clients::ClientError;
 use crate::clients::cells::CellsError;
-use crate::model::{slot, task};
 use crate::store::StoreError;
+use bbs_model::{slot, task};
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]

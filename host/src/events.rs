@@ -14,7 +14,7 @@ use tokio::sync::{OnceCell, watch};
 
 pub use derive::{Audience, Event};
 
-use crate::model::change::RecordChange;
+use bbs_model::change::RecordChange;
 use queue::Queue;
 
 /// Changes that wait for a subscriber, per kind of record of its topic, before the subscriber is

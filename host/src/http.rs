@@ -39,8 +39,8 @@ pub use listener::{Port, serve_clients};
 
 use crate::api::{self, Answer, Api, CallTarget, NativeVersion, StreamTarget};
 use crate::metrics::{Exposition, Measures, Metrics};
-use crate::model::TraceId;
 use crate::modules::translate::{ApiVersion, Verb};
+use bbs_model::TraceId;
 use bodies::{BodyError, Memory, ReadBody};
 use connections::{ConnectionHandle, OpenStream};
 use in_flight::GuardedBody;

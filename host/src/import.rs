@@ -26,7 +26,7 @@ pub use report::{ImportReport, LeafCounts, LeftOut};
 pub use state::{ImportPhase, ImportState, failed, read as state, write_phase};
 pub use survey::survey;
 
-use crate::layout::manifest::DataVersion;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// The data version that is imported at: the oldest that has a column for everything in etcd's
 /// records. Diego's first one, 1461790966, has none for placement tags and limits of processes, and

@@ -24,13 +24,13 @@ use serde::Serialize;
 use crate::clock::Clock;
 use crate::database::schema::ReadBackError;
 use crate::database::{Database, DatabaseError, SqlError, schema};
-use crate::encryption::Keyring;
-use crate::encryption::header::label_of;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Layout, Table};
 use crate::lock::fence::FenceError;
 use crate::progress::Progress;
 use crate::throttle::Throttle;
+use bbs_encryption::Keyring;
+use bbs_encryption::header::label_of;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Layout, Table};
 
 pub use rotation::{Rotated, begin, check, rotate, survey};
 pub use sample::{WrongKey, wrong_keys};

@@ -94,7 +94,3 @@ mod tls;
 
 pub use cli::{Cli, failed};
 pub use tls::choose_cryptography;
-
-use bbs_encryption as encryption;
-use bbs_lens::{self as lens, layout};
-use bbs_model as model;

@@ -7,8 +7,8 @@
 //!
 //! A row has five representations on its way: a [`crate::database::Row`] as the driver returns it;
 //! columns of a [`UnitBatch`], at either end of a lens, sealed as stored or plain; the plain
-//! columns of a [`crate::lens::LensInput`], which the lens reads; a
-//! [`crate::layout::columns::Batch`], the input of a module; and [`crate::lens::Applied`], the
+//! columns of a [`bbs_lens::LensInput`], which the lens reads; a
+//! [`bbs_lens::layout::columns::Batch`], the input of a module; and [`bbs_lens::Applied`], the
 //! plain columns that the lens computed, which become part of the next [`UnitBatch`].
 
 mod batch;
@@ -27,11 +27,11 @@ mod write;
 use std::collections::BTreeMap;
 
 use crate::database::{SqlError, is_repeatable};
-use crate::encryption::EncryptionError;
-use crate::layout::manifest::{Change, DataVersion, Manifest};
-use crate::layout::schema::Layout;
-pub use crate::layout::schema::RECORD_VERSION;
-use crate::lens::LensError;
+use bbs_encryption::EncryptionError;
+use bbs_lens::LensError;
+use bbs_lens::layout::manifest::{Change, DataVersion, Manifest};
+use bbs_lens::layout::schema::Layout;
+pub use bbs_lens::layout::schema::RECORD_VERSION;
 
 pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
 pub use capacity::Capacity;

@@ -39,11 +39,11 @@ use tokio::sync::{
 use crate::causes::with_causes;
 use crate::clock::Clock;
 use crate::database::{self, Database, DatabaseError, Dialect, SqlError, Transaction};
-use crate::encryption::Keyring;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::{Fence, FenceError};
 use crate::log_sampling::is_sampled;
 use crate::rows::{self, RowsError};
+use bbs_encryption::Keyring;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// Why a read or write failed.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +92,7 @@ pub enum StoreError {
     NotJson {
         table: &'static str,
         column: &'static str,
-        source: crate::model::json::Malformed,
+        source: bbs_model::json::Malformed,
     },
     #[error(transparent)]
     Fence(#[from] FenceError),

@@ -63,16 +63,6 @@ pub mod keys {
     pub use crate::rows::KeyColumn;
 }
 
-/// Layouts, manifests and columns.
-pub mod layout {
-    pub use crate::layout::{columns, manifest, schema, values};
-}
-
-/// Migrations applied in memory.
-pub mod lens {
-    pub use crate::lens::transform;
-}
-
 /// The lock's fencing token.
 pub mod lock {
     pub use crate::lock::fence;

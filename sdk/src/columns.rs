@@ -1,107 +1,18 @@
-//! Rows as columns in Arrow's layout, as they cross between host and guest: the contract's records,
-//! a view that reads them in place, and a builder that appends. Contains no column names: columns
-//! are in the manifest's order.
+//! Rows as columns in Arrow's layout, as they cross between host and guest: a view that reads the
+//! contract's records in place, and a builder that appends. Contains no column names: columns are
+//! in the manifest's order.
 
-use crate::schema::Kind;
+pub use bbs_contract::columns::{
+    Batch, ColumnData, NEW_ROW, Outcome, Refusal, Shape, TableData, Written,
+};
+pub(crate) use bbs_contract::values::{Encoding, Value as ColumnValue};
 
-/// One column of all rows of a call.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ColumnData {
-    /// One bit per row, least significant first, set if the row has a value. Empty if there is no
-    /// NULL.
-    pub validity: Vec<u8>,
-    /// Text only: the start of each value in `values`, and the end of the last one.
-    pub offsets: Vec<u32>,
-    /// Text: all bytes, one value after another. Integers: eight bytes each, little-endian.
-    /// Booleans: one bit each, least significant first.
-    pub values: Vec<u8>,
-}
-
-/// The rows of one table.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TableData {
-    /// Unit `i` has the rows from `unit_offsets[i]` up to `unit_offsets[i + 1]`.
-    pub unit_offsets: Vec<u32>,
-    /// The columns, in the order of the access's `reads`.
-    pub columns: Vec<ColumnData>,
-}
-
-/// The input of one call.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Batch {
-    /// One table for each access of the direction, in their order.
-    pub tables: Vec<TableData>,
-    /// The residue of the opposite step for each unit. Empty if there is none for any.
-    pub residue: Vec<Option<Vec<u8>>>,
-}
-
-/// The origin of a new row.
-pub const NEW_ROW: u32 = u32::MAX;
-
-/// The rows that an access with `reshapes` returns.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Shape {
-    /// Unit `i` has the rows from `unit_offsets[i]` up to `unit_offsets[i + 1]`.
-    pub unit_offsets: Vec<u32>,
-    /// For each row, the given row that it continues, or [`NEW_ROW`].
-    pub origins: Vec<u32>,
-}
-
-/// The columns written to one table, in the order of the access's `writes`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Written {
-    /// Present if and only if the access reshapes.
-    pub shape: Option<Shape>,
-    /// The columns, in the order of the access's `writes`.
-    pub columns: Vec<ColumnData>,
-}
-
-/// A unit that the row function refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
-    /// The unit's index in the batch.
-    pub unit: u32,
-    /// What is wrong with the unit.
-    pub reason: String,
-}
-
-/// The result of one call.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
-    /// One table for each access of the direction, in their order.
-    pub tables: Vec<Written>,
-    /// The refused units. Their rows are ignored.
-    pub refused: Vec<Refusal>,
-    /// Residue for the opposite direction, one entry per unit. Empty if there is none.
-    pub residue: Vec<Option<Vec<u8>>>,
-}
-
-/// One value of a column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ColumnValue<'a> {
-    Null,
-    Boolean(bool),
-    Integer(i64),
-    Text(&'a [u8]),
-}
-
-impl ColumnValue<'_> {
-    /// A value of a refused unit's row, which is never read.
-    pub(crate) fn filler(kind: Kind) -> Self {
-        match kind {
-            Kind::Boolean => Self::Boolean(false),
-            Kind::Integer => Self::Integer(0),
-            Kind::Text => Self::Text(&[]),
-        }
-    }
-
-    pub(crate) fn kind(self) -> Option<Kind> {
-        match self {
-            ColumnValue::Null => None,
-            ColumnValue::Boolean(_) => Some(Kind::Boolean),
-            ColumnValue::Integer(_) => Some(Kind::Integer),
-            ColumnValue::Text(_) => Some(Kind::Text),
-        }
+/// A value of a refused unit's row, which is never read.
+pub(crate) fn filler(encoding: Encoding) -> ColumnValue<'static> {
+    match encoding {
+        Encoding::Boolean => ColumnValue::Boolean(false),
+        Encoding::Integer => ColumnValue::Integer(0),
+        Encoding::Text => ColumnValue::Text(&[]),
     }
 }
 
@@ -110,12 +21,12 @@ fn bit(bits: &[u8], at: usize) -> bool {
     bits[at / 8] >> (at % 8) & 1 == 1
 }
 
-/// A column that is read in place. Its kind follows from its form; a column without rows has no
-/// kind.
+/// A column that is read in place. Its encoding follows from its form; a column without
+/// rows has none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
     data: &'a ColumnData,
-    pub(crate) kind: Kind,
+    pub(crate) encoding: Encoding,
 }
 
 impl<'a> View<'a> {
@@ -124,7 +35,7 @@ impl<'a> View<'a> {
         if !data.validity.is_empty() && data.validity.len() < rows.div_ceil(8) {
             return None;
         }
-        let kind = if !data.offsets.is_empty() {
+        let encoding = if !data.offsets.is_empty() {
             let ascending = data.offsets.is_sorted();
             let ends_inside = data
                 .offsets
@@ -133,15 +44,15 @@ impl<'a> View<'a> {
             if data.offsets.len() != rows + 1 || !ascending || !ends_inside {
                 return None;
             }
-            Kind::Text
+            Encoding::Text
         } else if data.values.len() == rows * 8 {
-            Kind::Integer
+            Encoding::Integer
         } else if data.values.len() == rows.div_ceil(8) {
-            Kind::Boolean
+            Encoding::Boolean
         } else {
             return None;
         };
-        Some(Self { data, kind })
+        Some(Self { data, encoding })
     }
 
     #[inline]
@@ -150,16 +61,16 @@ impl<'a> View<'a> {
         if !data.validity.is_empty() && !bit(&data.validity, row) {
             return ColumnValue::Null;
         }
-        match self.kind {
-            Kind::Text => ColumnValue::Text(
+        match self.encoding {
+            Encoding::Text => ColumnValue::Text(
                 &data.values[data.offsets[row] as usize..data.offsets[row + 1] as usize],
             ),
-            Kind::Integer => {
+            Encoding::Integer => {
                 let mut bytes = [0; 8];
                 bytes.copy_from_slice(&data.values[row * 8..row * 8 + 8]);
                 ColumnValue::Integer(i64::from_le_bytes(bytes))
             }
-            Kind::Boolean => ColumnValue::Boolean(bit(&data.values, row)),
+            Encoding::Boolean => ColumnValue::Boolean(bit(&data.values, row)),
         }
     }
 }
@@ -167,30 +78,30 @@ impl<'a> View<'a> {
 /// A column that is written row by row.
 #[derive(Debug)]
 pub(crate) struct Builder {
-    kind: Kind,
+    encoding: Encoding,
     rows: usize,
     data: ColumnData,
 }
 
 impl Builder {
-    pub(crate) fn new(kind: Kind, rows: usize) -> Self {
+    pub(crate) fn new(encoding: Encoding, rows: usize) -> Self {
         let mut data = ColumnData::default();
-        match kind {
-            Kind::Text => {
+        match encoding {
+            Encoding::Text => {
                 data.offsets.reserve(rows + 1);
                 data.offsets.push(0);
             }
-            Kind::Integer => data.values.reserve(rows * 8),
-            Kind::Boolean => data.values.reserve(rows.div_ceil(8)),
+            Encoding::Integer => data.values.reserve(rows * 8),
+            Encoding::Boolean => data.values.reserve(rows.div_ceil(8)),
         }
         Self {
-            kind,
+            encoding,
             rows: 0,
             data,
         }
     }
 
-    /// Appends a value, which must be NULL or of the column's kind.
+    /// Appends a value, which must be NULL or of the column's encoding.
     #[inline]
     pub(crate) fn push(&mut self, value: ColumnValue<'_>) {
         let row = self.rows;
@@ -199,14 +110,14 @@ impl Builder {
         if null || !self.data.validity.is_empty() {
             self.push_validity(row, !null);
         }
-        match self.kind {
-            Kind::Text => {
+        match self.encoding {
+            Encoding::Text => {
                 if let ColumnValue::Text(bytes) = value {
                     self.data.values.extend_from_slice(bytes);
                 }
                 self.data.offsets.push(self.data.values.len() as u32);
             }
-            Kind::Integer => {
+            Encoding::Integer => {
                 let value = if let ColumnValue::Integer(value) = value {
                     value
                 } else {
@@ -214,7 +125,7 @@ impl Builder {
                 };
                 self.data.values.extend_from_slice(&value.to_le_bytes());
             }
-            Kind::Boolean => {
+            Encoding::Boolean => {
                 if row.is_multiple_of(8) {
                     self.data.values.push(0);
                 }
@@ -243,18 +154,6 @@ impl Builder {
     }
 }
 
-/// Builds a column of values. Without any value except NULL it has the form of text.
-#[cfg(not(target_family = "wasm"))]
-pub(crate) fn column_of<'a>(values: impl Iterator<Item = ColumnValue<'a>> + Clone) -> ColumnData {
-    let kind = values
-        .clone()
-        .find_map(ColumnValue::kind)
-        .unwrap_or(Kind::Text);
-    let mut builder = Builder::new(kind, 0);
-    values.for_each(|value| builder.push(value));
-    builder.finish()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -264,8 +163,8 @@ mod tests {
         (0..rows).map(|row| view.value(row)).collect()
     }
 
-    fn built(kind: Kind, values: &[ColumnValue<'_>]) -> ColumnData {
-        let mut builder = Builder::new(kind, values.len());
+    fn built(encoding: Encoding, values: &[ColumnValue<'_>]) -> ColumnData {
+        let mut builder = Builder::new(encoding, values.len());
         for value in values {
             builder.push(*value);
         }
@@ -282,7 +181,7 @@ mod tests {
                 ColumnValue::Text(b"x"),
                 ColumnValue::Text("é\u{0}".as_bytes()),
             ]);
-            assert_eq!(values(&built(Kind::Text, &texts), texts.len()), texts);
+            assert_eq!(values(&built(Encoding::Text, &texts), texts.len()), texts);
             let mut integers = vec![ColumnValue::Integer(7); nulls];
             integers.extend([
                 ColumnValue::Integer(i64::MIN),
@@ -291,7 +190,7 @@ mod tests {
                 ColumnValue::Integer(0),
             ]);
             assert_eq!(
-                values(&built(Kind::Integer, &integers), integers.len()),
+                values(&built(Encoding::Integer, &integers), integers.len()),
                 integers
             );
             let mut booleans = vec![ColumnValue::Boolean(true); nulls];
@@ -301,7 +200,7 @@ mod tests {
                 ColumnValue::Boolean(true),
             ]);
             assert_eq!(
-                values(&built(Kind::Boolean, &booleans), booleans.len()),
+                values(&built(Encoding::Boolean, &booleans), booleans.len()),
                 booleans
             );
         }
@@ -310,16 +209,19 @@ mod tests {
     #[test]
     fn column_without_null_has_no_validity() {
         assert_eq!(
-            built(Kind::Integer, &[ColumnValue::Integer(1)]).validity,
+            built(Encoding::Integer, &[ColumnValue::Integer(1)]).validity,
             Vec::<u8>::new()
         );
-        assert_eq!(built(Kind::Text, &[ColumnValue::Null]).validity, vec![0]);
+        assert_eq!(
+            built(Encoding::Text, &[ColumnValue::Null]).validity,
+            vec![0]
+        );
     }
 
     #[test]
     fn empty_column_has_the_form_of_its_kind() {
-        assert_eq!(built(Kind::Text, &[]).offsets, vec![0]);
-        assert_eq!(built(Kind::Integer, &[]).offsets, Vec::<u32>::new());
+        assert_eq!(built(Encoding::Text, &[]).offsets, vec![0]);
+        assert_eq!(built(Encoding::Integer, &[]).offsets, Vec::<u32>::new());
     }
 
     #[test]

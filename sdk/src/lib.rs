@@ -11,11 +11,8 @@
 pub mod columns;
 mod glue;
 pub mod json;
-pub mod layout;
 pub mod log;
-pub mod manifest;
 pub mod migration;
-pub mod schema;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 mod transform;
@@ -23,6 +20,7 @@ pub mod translator;
 mod unit;
 pub mod wire;
 
+pub use bbs_contract::{manifest, schema};
 #[doc(hidden)]
 #[cfg(target_family = "wasm")]
 pub use glue::{migration as migration_glue, translator as translator_glue};

@@ -1,13 +1,20 @@
-//! A test kit for migrations, without WebAssembly and without a host: rows as plain data, units
+//! A test kit for migrations, without WebAssembly and without a database: rows as plain data, units
 //! generated from a layout by seed, the laws that every migration has to satisfy, and golden cases
-//! in folders. It replaces the host for single steps only: it does not store, encrypt or plan.
+//! in folders. Steps run on the engine of the host, `bbs-lens`, which applies the rules of the host
+//! to the manifest, calls the row functions, and saves and restores what a step would lose. Stores
+//! and encrypts nothing.
 
 mod data;
 mod generate;
 mod golden;
+mod input;
 mod laws;
+mod manifest;
 mod step;
+mod watch;
 
+pub use bbs_lens::layout::history::{LayoutError, LayoutHistory};
+pub use bbs_lens::layout::schema::Layout;
 pub use data::{Datum, RowData, UnitData};
 pub use generate::Generator;
 pub use golden::{GoldenError, check_golden};

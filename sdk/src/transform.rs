@@ -132,11 +132,11 @@ fn plan<'b>(
             let through = access
                 .writes
                 .iter()
-                .map(|write| access.reads.iter().position(|read| *read == write.column));
+                .map(|write| access.reads.iter().position(|read| read == write));
             let through: Vec<_> = through.collect();
-            let kinds = access.writes.iter().zip(&through).map(|(write, through)| {
-                let read = || through.filter(|_| rows > 0).map(|at| views[at].kind);
-                manifest.written_kind(name, write).or_else(read)
+            let kinds = through.iter().enumerate().map(|(place, through)| {
+                let read = || through.filter(|_| rows > 0).map(|at| views[at].encoding);
+                manifest.written_encoding(access, place).or_else(read)
             });
             let kinds = kinds.collect();
             let removes_rows = manifest.removes_rows;

@@ -9,10 +9,9 @@ use std::cell::RefCell;
 use prost::Message;
 
 use self::draft::{Draft, Pending, Plan, Slot};
-use crate::columns::{ColumnValue, NEW_ROW};
+use crate::columns::{ColumnValue, Encoding, NEW_ROW};
 use crate::manifest::Direction;
 use crate::migration::Refused;
-use crate::schema::Kind;
 
 /// A unit: all rows of the declared tables that share one partition key.
 #[derive(Debug)]
@@ -235,7 +234,7 @@ impl<'u> Row<'u> {
         match self.value(column)? {
             ColumnValue::Null => Ok(None),
             ColumnValue::Text(bytes) => Ok(Some(bytes)),
-            other => Err(self.mismatch(column, other.kind(), Kind::Text)),
+            other => Err(self.mismatch(column, other.encoding(), Encoding::Text)),
         }
     }
 
@@ -277,7 +276,7 @@ impl<'u> Row<'u> {
         match self.value(column)? {
             ColumnValue::Null => Ok(None),
             ColumnValue::Integer(value) => Ok(Some(value)),
-            other => Err(self.mismatch(column, other.kind(), Kind::Integer)),
+            other => Err(self.mismatch(column, other.encoding(), Encoding::Integer)),
         }
     }
 
@@ -298,7 +297,7 @@ impl<'u> Row<'u> {
         match self.value(column)? {
             ColumnValue::Null => Ok(None),
             ColumnValue::Boolean(value) => Ok(Some(value)),
-            other => Err(self.mismatch(column, other.kind(), Kind::Boolean)),
+            other => Err(self.mismatch(column, other.encoding(), Encoding::Boolean)),
         }
     }
 
@@ -332,7 +331,7 @@ impl<'u> Row<'u> {
     /// # Errors
     /// See [`Row`].
     pub fn set_bytes(&self, column: &str, value: &[u8]) -> Result<(), Refused> {
-        self.set(column, Some(Kind::Text), |bytes| {
+        self.set(column, Some(Encoding::Text), |bytes| {
             let start = bytes.len();
             bytes.extend_from_slice(value);
             Pending::Text {
@@ -347,7 +346,7 @@ impl<'u> Row<'u> {
     /// # Errors
     /// See [`Row`].
     pub fn set_integer(&self, column: &str, value: i64) -> Result<(), Refused> {
-        self.set(column, Some(Kind::Integer), |_| Pending::Integer(value))
+        self.set(column, Some(Encoding::Integer), |_| Pending::Integer(value))
     }
 
     /// Writes a boolean column.
@@ -355,7 +354,7 @@ impl<'u> Row<'u> {
     /// # Errors
     /// See [`Row`].
     pub fn set_boolean(&self, column: &str, value: bool) -> Result<(), Refused> {
-        self.set(column, Some(Kind::Boolean), |_| Pending::Boolean(value))
+        self.set(column, Some(Encoding::Boolean), |_| Pending::Boolean(value))
     }
 
     /// Writes NULL to a column of any kind.
@@ -422,7 +421,7 @@ impl<'u> Row<'u> {
     }
 
     #[cold]
-    fn mismatch(&self, column: &str, found: Option<Kind>, asked: Kind) -> Refused {
+    fn mismatch(&self, column: &str, found: Option<Encoding>, asked: Encoding) -> Refused {
         let found = found.map_or_else(|| "NULL".to_owned(), |kind| kind.to_string());
         Refused::new(format!("{} is {found}, not {asked}", self.named(column)))
     }
@@ -459,11 +458,11 @@ impl<'u> Row<'u> {
     fn set(
         &self,
         column: &str,
-        kind: Option<Kind>,
+        kind: Option<Encoding>,
         value: impl FnOnce(&mut Vec<u8>) -> Pending,
     ) -> Result<(), Refused> {
         let mut writes = self.plan.access.writes.iter();
-        let Some(at) = writes.position(|write| write.column == column) else {
+        let Some(at) = writes.position(|write| write == column) else {
             return Err(self.undeclared(column, "writes"));
         };
         let draft = &mut *self.draft.borrow_mut();

@@ -13,10 +13,10 @@ mod harness;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use bbs::testing::layout::columns::{Batch, ColumnData, RunArguments, TableData};
-use bbs::testing::layout::manifest::Direction;
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
+use bbs_lens::layout::columns::{Batch, ColumnData, TableData};
+use bbs_lens::layout::manifest::Direction;
+use bbs_lens::transform::{RunArguments, Transform};
 use bbs_proto::models::{Action, DesiredLrpKey, DesiredLrpRunInfo, EnvironmentVariable, RunAction};
 use prost::Message;
 

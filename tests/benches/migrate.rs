@@ -29,7 +29,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::testing::lens::transform::Transform;
+use bbs_lens::transform::Transform;
 
 use harness::database::Kind;
 use plot::{Series, draw};

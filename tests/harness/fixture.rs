@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bbs::testing::database::{Database, Dialect, Sql, sql};
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
 use bbs_encryption::Keyring;
+use bbs_lens::transform::Transform;
 use serde_json::{Map, Value};
 
 use super::database::{Kind, TestDatabase, execute, texts};

@@ -5,13 +5,13 @@
 use std::sync::{Arc, Mutex};
 
 use bbs::testing::api::{Answer, Api, NATIVE, Request};
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Online, Start};
 use bbs::testing::migrate::{self, Context, Intent, MigrateError};
 use bbs::testing::modules::translate::Verb;
 use bbs::testing::rows::RecordVersions;
 use bbs::testing::store::{Lenses, Store, TableAccess};
+use bbs_lens::transform::Transform;
 use bbs_model::TraceId;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;

@@ -12,8 +12,6 @@ use bbs::testing::database::Database;
 use bbs::testing::domain::{Policy, Service};
 use bbs::testing::events::Events;
 use bbs::testing::http::{self, Gate};
-use bbs::testing::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::metrics::{AdvancedRoutes, Measures, Metrics};
 use bbs::testing::migrate;
@@ -23,6 +21,8 @@ use bbs::testing::rows::RecordVersions;
 use bbs::testing::store::{Lenses, Store, TableAccess};
 use bbs::testing::throttle::Throttle;
 use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
+use bbs_lens::transform::Transform;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 

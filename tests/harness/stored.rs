@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bbs::testing::database::{Database, DatabaseError, Row, schema, sql};
-use bbs::testing::layout::schema::{Column, Layout};
-use bbs::testing::layout::values::{Encoding, Value};
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::{self, Context, Decision, Intent, MigrateError, Tuning};
 use bbs::testing::progress::Progress;
 use bbs::testing::throttle::Throttle;
+use bbs_lens::layout::schema::{Column, Layout};
+use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::transform::Transform;
 
 use super::database::{TestDatabase, texts};
 

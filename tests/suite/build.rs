@@ -5,8 +5,8 @@ mod readme;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
+use bbs_lens::transform::Transform;
 
 use crate::harness::modules::{authors_target, copy_folder, guest, guests, modules, sandbox};
 use crate::harness::{bbs, workspace};

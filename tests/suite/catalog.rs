@@ -7,9 +7,9 @@ mod signatures;
 
 use std::path::Path;
 
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::{Catalog, CatalogError};
 use bbs::testing::modules::translate::{ApiVersion, Translate};
+use bbs_lens::transform::{RunArguments, Transform};
 use sha2::{Digest, Sha256};
 
 use crate::harness::command;
@@ -546,8 +546,8 @@ fn a_migration_that_does_not_fit_the_layout_before_it_is_refused() {
 
 #[test]
 fn outcomes_are_checked_against_the_layout() {
-    use bbs::testing::layout::columns::{Batch, ColumnData, RunArguments, TableData};
-    use bbs::testing::layout::manifest::Direction;
+    use bbs_lens::layout::columns::{Batch, ColumnData, TableData};
+    use bbs_lens::layout::manifest::Direction;
     let catalog = Folder::new()
         .with("things", "50-things.wasm", "version = 50")
         .with("hostile", "100-hostile.wasm", "version = 100\nfollows = 50")

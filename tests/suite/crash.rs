@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use bbs::testing::database::Dialect;
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::migrate::fault::{AFTER_RENAMING, POINTS};
+use bbs_lens::transform::Transform;
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::fixture;

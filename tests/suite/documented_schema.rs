@@ -1,9 +1,9 @@
 //! The layouts of the default catalog against Diego's documented schema, and what its migrations
 //! declare.
 
-use bbs::testing::layout::schema::{ColumnType, Layout, Literal, Sealing, Table};
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
+use bbs_lens::layout::schema::{ColumnType, Layout, Literal, Sealing, Table};
+use bbs_lens::transform::Transform;
 
 use crate::harness::modules::{modules, modules_with_next_diego, sandbox};
 use crate::harness::workspace;

@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use bbs::testing::database::{Dialect, sql};
-use bbs::testing::layout::columns::{Batch, Outcome, RunArguments};
-use bbs::testing::layout::manifest::{Direction, Manifest};
-use bbs::testing::lens::transform::{Transform, TransformError};
 use bbs::testing::migrate::{Decision, fault};
+use bbs_lens::layout::columns::{Batch, Outcome};
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
 use super::crash::{
     OLDEST, SHARE, at_newest, command, inspect, migrate_to_newest, points, run, with_fixture,

@@ -13,11 +13,11 @@ use std::sync::Arc;
 use bbs::testing::clock::StoppedClock;
 use bbs::testing::database::{Database, schema, sql};
 use bbs::testing::keys::{self, KeysError, Rotated, RotationContext, SealedScope, SealedTable};
-use bbs::testing::layout::schema::{Column, ColumnType, Sealing, Table};
 use bbs::testing::lock::fence::{Fence, FenceError};
 use bbs::testing::progress::Progress;
 use bbs::testing::throttle::Throttle;
 use bbs_encryption::{Keyring, header};
+use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
 
 use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, texts};

@@ -7,8 +7,8 @@ mod side_shapes;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
+use bbs_lens::transform::Transform;
 
 use crate::harness::database::Kind;
 use crate::harness::host::Installation;

@@ -11,11 +11,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Output;
 
 use bbs::testing::database::Dialect;
-use bbs::testing::layout::schema::Sealing;
 use bbs::testing::migrate::fault::{
     AFTER_CUT_OVER, AFTER_RENAMING, BEFORE_CLEAN_UP_COMMIT, QUARANTINE_POINTS,
 };
 use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::Sealing;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
@@ -158,52 +158,6 @@ async fn names_of_units_are_printed_without_control_characters() {
         assert_contains(&shown, &["forged\\u{1b}[31m"]);
         assert!(!shown.contains('\u{1b}'), "{shown:?}");
     }
-}
-
-on_each_database!(invalid_replay_file_and_wrong_key_are_refused);
-async fn invalid_replay_file_and_wrong_key_are_refused(kind: Kind) {
-    let damaged = Damaged::at(kind, &[3]).await;
-    damaged.refused(&["migrate", "up"]);
-    let file = damaged.replay_file();
-    let replay = |file: &Path| damaged.refused(&["module", "replay", &file.display().to_string()]);
-    let missing = damaged.installation.folder().join("none.replay");
-    assert_contains(
-        &replay(&missing),
-        &[
-            "cannot read",
-            "none.replay; name a file of the host's `replay_dir`",
-        ],
-    );
-    let cases = [
-        (
-            fixture::keyring().seal(Sealing::Sealed, b"{}"),
-            "is not a replay file of this host's kind",
-        ),
-        (
-            b"no record".to_vec(),
-            "does not open; give the configuration of the host that wrote it",
-        ),
-    ];
-    for (content, expected) in cases {
-        let path = damaged.installation.folder().join("other.replay");
-        std::fs::write(&path, content).unwrap();
-        assert_contains(&replay(&path), &[expected]);
-    }
-    let keys = serde_json::json!({"other": "another passphrase"});
-    let elsewhere = Installation::new(&modules::modules(), kind)
-        .set("encryption_keys", keys)
-        .set("active_key_label", "other");
-    let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
-    assert_contains(
-        &stderr_of(&refused),
-        &["does not open", "key with label \"key-2024\" was not found"],
-    );
-    let elsewhere = Installation::new(&modules::modules(), kind);
-    let refused = elsewhere.run(&["module", "replay", &file.display().to_string()]);
-    assert_contains(
-        &stderr_of(&refused),
-        &["have no migration 1795000200-image-credentials; name its file with --module"],
-    );
 }
 
 on_each_database!(failing_units_are_quarantined_shown_retried_and_restored);

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::testing::layout::columns::{Batch, ColumnData, Outcome, RunArguments, TableData};
-use bbs::testing::layout::manifest::Direction;
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::sandbox::{CacheFolders, CompileLimits, Limits, Sandbox};
 use bbs::testing::modules::translate::{NextAnswer, Translate, TranslateError};
 use bbs::testing::modules::{MigrationModule, Module};
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, TableData};
+use bbs_lens::layout::manifest::Direction;
+use bbs_lens::transform::{RunArguments, Transform};
 
 use crate::attacks::compilation::many_values;
 use crate::harness::modules::{

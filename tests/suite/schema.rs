@@ -2,7 +2,7 @@
 
 use bbs::testing::database::schema::{self, ColumnChange, PhysicalTable};
 use bbs::testing::database::{Database, Dialect, sql};
-use bbs::testing::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on_each_server};
 use crate::harness::on_each::on_one_server;
@@ -231,7 +231,7 @@ async fn widening_alters_the_column_in_place(kind: Kind) {
         Some(Literal::Text("new".into())),
     );
     assert_eq!(
-        schema::column_change(dialect, table.column("short").unwrap(), &wide),
+        schema::column_change(dialect, table.find_column("short").unwrap(), &wide),
         ColumnChange::Widening
     );
     // Twice: a host that was killed after it repeats it.

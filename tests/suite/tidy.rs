@@ -21,10 +21,23 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("axum", &["http", "startup"]),
     ("bbs_client", &["cli"]),
     (
+        "bbs_encryption",
+        &[
+            "etcd", "import", "keys", "migrate", "rows", "startup", "store",
+        ],
+    ),
+    (
         "bbs_lens",
         &[
             "cli", "database", "import", "keys", "lock", "migrate", "modules", "rows", "startup",
             "store",
+        ],
+    ),
+    (
+        "bbs_model",
+        &[
+            "api", "cli", "clients", "config", "domain", "etcd", "events", "http", "import",
+            "migrate", "store",
         ],
     ),
     ("hyper", &["http"]),

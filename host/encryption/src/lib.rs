@@ -1,6 +1,6 @@
 //! Encryption of columns in Diego's sealed format. Owns the format, the keyring and the cipher;
 //! independent of tables. How a column
-//! is stored, [`Sealing`], is a part of the layout, whose types are those of `bbs-lens`.
+//! is stored, [`Sealing`], is a part of the layout, whose types are those of `bbs-contract`.
 //!
 //! A crate of its own, which is optimised in development builds too: the cipher is generic code,
 //! compiled where it is used, and takes a good part of the time of every test of a database.
@@ -12,7 +12,7 @@
 pub mod header;
 mod keyring;
 
-pub use bbs_lens::layout::schema::Sealing;
+pub use bbs_contract::schema::Sealing;
 pub use keyring::{Keyring, KeyringError};
 
 use aes_gcm::Nonce;

@@ -7,10 +7,11 @@ use super::budget::{BatchBudget, MOST_SLOW_CALLS};
 use super::error::{LensError, StepError};
 use super::transform::Transform;
 use crate::layout::columns::{
-    Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written,
+    Batch, ColumnData, NEW_ROW, Outcome, Refusal, Shape, TableData, Written,
 };
 use crate::layout::manifest::Direction;
 use crate::layout::values::{ColumnBuilder, Encoding};
+use crate::transform::RunArguments;
 
 /// How the columns of one access are encoded.
 #[derive(Debug, Clone)]

@@ -1,9 +1,8 @@
 //! The schema of the database at each data version: layouts, manifests, the layout history, and
-//! rows as columns. No I/O.
+//! rows as columns. No I/O. The records of the contract with modules are those of `bbs-contract`.
 
-pub mod columns;
 pub mod history;
 pub mod line;
-pub mod manifest;
 pub mod schema;
-pub mod values;
+
+pub use bbs_contract::{columns, manifest, values};

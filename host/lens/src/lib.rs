@@ -4,8 +4,8 @@
 //!
 //! Owns:
 //!
-//! - [`layout`]: tables and columns, manifests and their rules, the layout at each data version,
-//!   and rows as columns in Arrow's memory layout;
+//! - [`layout`]: the layout at each data version, and the rules for manifests; the records
+//!   themselves are those of `bbs-contract`;
 //! - [`Lens`]: the migrations on the way between two data versions, composed, applied to batches of
 //!   units in either direction, with residue for what a step would lose, and the search for the
 //!   units at fault in a batch that fails;
@@ -37,11 +37,12 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::layout::columns::{ColumnData, RunArguments};
+use crate::layout::columns::ColumnData;
 use crate::layout::history::{LayoutHistory, Leg, Way, directed_changes};
 use crate::layout::manifest::{DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Literal, Table};
 use crate::layout::values::Encoding;
+use crate::transform::RunArguments;
 
 use budget::{BatchBudget, OverBudget};
 use column::Content;
@@ -348,6 +349,33 @@ impl Lens {
     /// The residue of the other direction that this lens gives back.
     pub fn restorable(&self) -> &BTreeSet<(DataVersion, String)> {
         &self.restorable
+    }
+
+    /// For each unit at the source, the digest by which the first step recognises the residue that
+    /// the row function of its opposite left of the unit.
+    ///
+    /// # Panics
+    /// If the columns of the units that the lens needs are not there.
+    pub fn residue_digests(&self, group: usize, input: &LensInput) -> Vec<Vec<u8>> {
+        let budget = BatchBudget::of(usize::MAX);
+        let frame = Frame::new(
+            &self.source,
+            Some(&self.groups[group].sources),
+            input,
+            &budget,
+        );
+        let step = self.steps.first().filter(|_| self.calls_first(group));
+        step.map(|step| digests::unit_digests(&frame, step.opposite()))
+            .unwrap_or_else(|| Ok(vec![Vec::new(); input.units]))
+            .expect("the budget has no limit")
+    }
+
+    /// Whether the first step calls its row function for units of a group.
+    fn calls_first(&self, group: usize) -> bool {
+        self.groups[group]
+            .scopes
+            .first()
+            .is_some_and(|scope| scope.calls)
     }
 
     /// Transforms one batch of a group's units.

@@ -116,13 +116,13 @@ impl Step {
                     name_before(&changes, &access.table).and_then(|name| source.tables.get(&name));
                 let kind = |column: &Column| Encoding::from(column.kind);
                 let known =
-                    |column: &String| before.and_then(|table| table.column(column)).map(kind);
+                    |column: &String| before.and_then(|table| table.find_column(column)).map(kind);
                 bisect::Encodings {
                     reads: access.reads.iter().filter_map(known).collect(),
                     writes: access
                         .writes
                         .iter()
-                        .filter_map(|name| target.tables[&access.table].column(name))
+                        .filter_map(|name| target.tables[&access.table].find_column(name))
                         .map(kind)
                         .collect(),
                 }
@@ -196,7 +196,7 @@ impl Step {
         let table = &self.target.tables[&access.table];
         let key = table.partition_key.as_ref()?;
         let place = access.writes.iter().position(|name| name == key)?;
-        table.column(key).map(|column| (place, column))
+        table.find_column(key).map(|column| (place, column))
     }
 
     /// The name before the step of an access's table and of its partition key, unless the step
@@ -207,7 +207,7 @@ impl Step {
         table
             .partition_key
             .as_ref()
-            .and_then(|key| table.column(key))
+            .and_then(|key| table.find_column(key))
             .map(|column| (name, column))
     }
 
@@ -336,7 +336,7 @@ impl Step {
         let before =
             name_before(&self.changes, table).and_then(|name| self.source.tables.get(&name));
         let is_new = move |column: &&Column| {
-            before.is_none_or(|before| before.column(&column.name).is_none())
+            before.is_none_or(|before| before.find_column(&column.name).is_none())
         };
         self.target.tables[table].columns.iter().filter(is_new)
     }

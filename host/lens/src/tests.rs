@@ -137,6 +137,7 @@ fn access(reads: &[&str], writes: &[&str], reshapes: bool) -> Access {
         table: "apps".into(),
         reads: names(reads),
         writes: names(writes),
+        encodings: Vec::new(),
         reshapes,
     }
 }

@@ -1,7 +1,7 @@
 //! The interface between the lens and a migration's row function: a sandboxed component in
 //! production, a plain function in unit tests of the lens.
 
-use crate::layout::columns::{Batch, Outcome, RunArguments};
+use crate::layout::columns::{Batch, Outcome};
 use crate::layout::manifest::{Direction, Manifest};
 
 /// One migration, ready to run.
@@ -24,6 +24,16 @@ pub trait Transform: Send + Sync {
         run: &RunArguments,
         batch: &Batch,
     ) -> Result<Outcome, TransformError>;
+}
+
+/// The time and the UUID namespace that a step may use. Stored at first use and the same in every
+/// later run.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunArguments {
+    /// The first use of the migration on this database, in nanoseconds since 1970.
+    pub started_at_ns: i64,
+    /// The namespace of UUIDs of version 5, which a step derives from names.
+    pub namespace: uuid::Uuid,
 }
 
 /// A call without an outcome. The caller halves the batch until one unit is left.

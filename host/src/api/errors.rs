@@ -6,8 +6,8 @@ use prost::Message;
 
 use crate::causes::with_causes;
 use crate::domain::DomainError;
-use crate::model::{slot, task};
 use crate::modules::translate::TranslateError;
+use bbs_model::{slot, task};
 
 const INVALID_REQUEST: &str = "the request received is invalid";
 

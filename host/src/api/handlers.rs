@@ -16,10 +16,10 @@ use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod, NativeVe
 use super::{NotHeld, errors, wire};
 use crate::domain::validation::{self, Validate};
 use crate::domain::{DomainError, Page, Service, cells, retry};
-use crate::model::TraceId;
 use crate::pauses;
 use crate::protobuf;
 use crate::store::Reader;
+use bbs_model::TraceId;
 
 /// Input of a handler.
 #[derive(Debug, Clone, Copy)]

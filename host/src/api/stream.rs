@@ -19,9 +19,9 @@ use super::{FAILED_BURST, FAILED_PER_MINUTE, wire};
 use crate::causes::with_causes;
 use crate::events::{Audience, Events, PublishedChange, Rendered, Subscription, Topic};
 use crate::log_sampling::LineLimit;
-use crate::model::Text;
-use crate::model::change::RecordChange;
 use crate::modules::translate::{ChangedRecord, TranslateError, TranslatedEvent};
+use bbs_model::Text;
+use bbs_model::change::RecordChange;
 
 /// Why a subscription was rejected.
 #[derive(Debug, thiserror::Error)]

@@ -15,10 +15,10 @@ use crate::config::{Config, Listeners, LogLevel, Logging, Tasks, Updates, found_
 use crate::database::Address;
 use crate::files;
 use crate::logs::Logs;
-use crate::model::lrp_update::Pace;
 use crate::modules::build::{self, BuildRequest, SourceError};
 use crate::progress::Progress;
 use crate::startup;
+use bbs_model::lrp_update::Pace;
 use cells::SimulatedCells;
 
 /// Build the modules, open an embedded SQLite database and serve it.

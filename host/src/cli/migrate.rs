@@ -16,11 +16,11 @@ use super::output::OutputForm;
 use super::{confirm, output, progress};
 use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::database::{Address, Dialect};
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
 use crate::migrate::{self, Decision, GivenUp, Intent, RunOutcome};
 use crate::startup::{Prepared, StartupError, VersionName};
+use bbs_lens::layout::manifest::DataVersion;
 pub(super) use quarantine::corrected;
 
 /// Show the state of a database, plan a migration, and run it.

@@ -24,10 +24,10 @@ use clap::{Args, Subcommand};
 
 use super::output::OutputForm;
 use crate::config::shared_module_cache;
-use crate::layout::manifest::DataVersion;
 use crate::modules::Insertions;
 use crate::modules::oci::OciArtifact;
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox, SandboxError};
+use bbs_lens::layout::manifest::DataVersion;
 
 /// Create, build and inspect WebAssembly modules
 ///

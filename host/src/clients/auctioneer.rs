@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use super::pool::{Pool, RequestToSend};
 use super::{ClientError, ClientsError, text};
 use crate::config;
-use crate::model::desired_lrp::SchedulingInfo;
-use crate::model::task::Task;
-use crate::model::{Text, TraceId};
 use crate::pauses;
+use bbs_model::desired_lrp::SchedulingInfo;
+use bbs_model::task::Task;
+use bbs_model::{Text, TraceId};
 
 /// Without an address nothing is requested, and waiting instances and tasks stay pending.
 #[derive(Debug, Clone, Default)]

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::pool::{Pool, RequestToSend, drain};
 use super::{ClientError, ClientsError, text};
 use crate::config::ClientTls;
-use crate::model::task::Task;
+use bbs_model::task::Task;
 
 /// Not configured, every callback counts as delivered.
 #[derive(Debug, Clone, Default)]

@@ -9,9 +9,9 @@ use reqwest::{Client, Method, Response, Url};
 
 use super::ClientError;
 use crate::config::ClientTls;
-use crate::model::TraceId;
 use crate::tls::reloading::Reloading;
 use crate::tls::{self, TlsError};
+use bbs_model::TraceId;
 
 /// Diego's header for the trace id.
 const TRACE_ID: &str = "X-Vcap-Request-Id";

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::pool::{Pool, RequestToSend};
 use super::{ClientError, ClientsError, text};
 use crate::config;
-use crate::model::actual_lrp::{InstanceKey, LrpKey};
-use crate::model::{Text, TraceId};
+use bbs_model::actual_lrp::{InstanceKey, LrpKey};
+use bbs_model::{Text, TraceId};
 
 const NOT_FOUND: u16 = 404;
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::keys::Keys;
-use crate::model::lrp_update::Pace;
+use bbs_model::lrp_update::Pace;
 
 /// The longest interval of Diego's route emitters: one that has missed an event registers the new
 /// instance within this time.
@@ -62,7 +62,7 @@ impl Updates {
 
 #[cfg(test)]
 mod tests {
-    use crate::model::lrp_update::MaxInFlight;
+    use bbs_model::lrp_update::MaxInFlight;
 
     fn max_in_flight(json: &str) -> Result<MaxInFlight, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())

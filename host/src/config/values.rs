@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::duration::GoDuration;
 use super::{LogLevel, MigrationMode, OnUnreadable, TimeFormat};
-use crate::model::lrp_update::MaxInFlight;
+use bbs_model::lrp_update::MaxInFlight;
 
 /// A type of values.
 pub(super) trait ConfigValue: DeserializeOwned {

@@ -13,9 +13,9 @@ use super::errors::RowTooLarge;
 use super::statement::IntoStatement;
 use super::transaction::{Inner, within};
 use super::{Dialect, SqlError, Transaction};
-use crate::layout::columns::ColumnData;
-use crate::layout::schema::{Column, ColumnType};
-use crate::layout::values::Value;
+use bbs_lens::layout::columns::ColumnData;
+use bbs_lens::layout::schema::{Column, ColumnType};
+use bbs_lens::layout::values::Value;
 
 /// Bound parameters per statement: SQLite's limit, and that of MySQL's protocol.
 pub const MOST_VALUES_SQLITE: usize = 32_766;

@@ -7,7 +7,7 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Postgres, Row as _, TypeInfo, ValueRef};
 
 use super::SqlError;
-use crate::layout::values::{Encoding, Value};
+use bbs_lens::layout::values::{Encoding, Value};
 
 /// A row of a result, in the driver's form.
 pub enum Row {

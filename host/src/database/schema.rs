@@ -19,7 +19,7 @@ use sea_query::{
 };
 
 use super::{Dialect, ServerKind, SqlError, Transaction, sql};
-use crate::layout::schema::{Column, ColumnType, Index, Literal, Table};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Table};
 
 pub use attached::{
     AttachedObject, Relation, TableOptions, attached, belongings, missing_rights, options,

@@ -14,11 +14,11 @@ pub(super) use change::{ChangedSlot, announce, change_slot, write};
 
 use super::retry::retry;
 use super::{DomainError, Page, Service};
-use crate::model::TraceId;
-use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey};
-use crate::model::change::Cause;
-use crate::model::slot::{Container, DefinitionCount, SlotError};
 use crate::store::ReadableSlot;
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey};
+use bbs_model::change::Cause;
+use bbs_model::slot::{Container, DefinitionCount, SlotError};
 
 /// Lists the actual LRPs of a page that match a filter.
 ///

@@ -12,7 +12,7 @@ use bbs_proto::models::CellPresence;
 
 use super::{DomainError, Service, lrp_updates};
 pub use crate::metrics::{LrpCounts, TaskCounts};
-use crate::model::cell::CellSet;
+use bbs_model::cell::CellSet;
 use lrps::Present;
 
 /// Findings and actions of a run.

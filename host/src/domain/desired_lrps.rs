@@ -17,15 +17,15 @@ use super::actual_lrps::request_auctions;
 use super::lrp_updates::{self, Switched};
 use super::retry::retry;
 use super::{DomainError, Page, Service};
-use crate::model::actual_lrp::ActualLrp;
-use crate::model::convergence::DesiredInstances;
-use crate::model::desired_lrp::{
+use crate::store::{Reader, Store, StoreError};
+use bbs_model::actual_lrp::ActualLrp;
+use bbs_model::convergence::DesiredInstances;
+use bbs_model::desired_lrp::{
     DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo, derived_id,
 };
-use crate::model::slot::Slot;
-use crate::model::tags::MetricTag;
-use crate::model::{ModificationTag, Text, TraceId};
-use crate::store::{Reader, Store, StoreError};
+use bbs_model::slot::Slot;
+use bbs_model::tags::MetricTag;
+use bbs_model::{ModificationTag, Text, TraceId};
 
 const SOURCE_ID: &[u8] = b"source_id";
 

@@ -3,8 +3,8 @@
 
 use super::retry::retry;
 use super::{DomainError, Service};
-use crate::model::Text;
 use crate::store::Reader;
+use bbs_model::Text;
 
 const SECOND_NS: i64 = 1_000_000_000;
 

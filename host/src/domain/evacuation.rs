@@ -5,13 +5,13 @@ use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, wr
 use super::retry::retry;
 use super::{DomainError, Service};
 use crate::causes::with_causes;
-use crate::model::TraceId;
-use crate::model::actual_lrp::{InstanceKey, LrpKey};
-use crate::model::change::Cause;
-use crate::model::slot::{
+use crate::store::{Store, Writer};
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::{InstanceKey, LrpKey};
+use bbs_model::change::Cause;
+use bbs_model::slot::{
     Container, DefinitionCount, Desired, Evacuated, Replacement, Slot, SlotError,
 };
-use crate::store::{Store, Writer};
 use bbs_proto::models::desired_lrp::UpdateStrategy;
 
 /// An answer to the cell. The container may have to be kept also when the call is rejected.

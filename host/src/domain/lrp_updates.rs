@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 
 use super::{DomainError, Service};
 use crate::causes::with_causes;
-use crate::model::Text;
-use crate::model::actual_lrp::ActualLrpFilter;
-use crate::model::lrp_update::{Pace, UpdateRecord, UpdateStatus, UpdateTarget};
-use crate::model::slot::Slot;
 use crate::store::{Range, Reader};
+use bbs_model::Text;
+use bbs_model::actual_lrp::ActualLrpFilter;
+use bbs_model::lrp_update::{Pace, UpdateRecord, UpdateStatus, UpdateTarget};
+use bbs_model::slot::Slot;
 
 /// Reads how far the update of a desired LRP is.
 ///

@@ -14,11 +14,11 @@ use super::update_hints::UpdateHints;
 use crate::clients::Clients;
 use crate::events::Events;
 use crate::metrics::Measures;
-use crate::model::TraceId;
-use crate::model::change::RecordChange;
-use crate::model::desired_lrp::DesiredLrp;
-use crate::model::lrp_update::Pace;
 use crate::store::Store;
+use bbs_model::TraceId;
+use bbs_model::change::RecordChange;
+use bbs_model::desired_lrp::DesiredLrp;
+use bbs_model::lrp_update::Pace;
 
 /// A shared handle; clones are the same service.
 #[derive(Debug, Clone)]

@@ -11,10 +11,10 @@ use super::{DomainError, Page, Service};
 use crate::causes::with_causes;
 use crate::clients::ClientError;
 use crate::metrics::CellTaskEvent;
-use crate::model::change::RecordChange;
-use crate::model::task::{End, Task, TaskError, TaskFilter, TaskState};
-use crate::model::{Text, TraceId};
 use crate::store::Reader;
+use bbs_model::change::RecordChange;
+use bbs_model::task::{End, Task, TaskError, TaskFilter, TaskState};
+use bbs_model::{Text, TraceId};
 
 /// Lists the tasks of a page that match a filter.
 ///

@@ -9,10 +9,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Service;
-use crate::model::Text;
-use crate::model::actual_lrp::InstanceKey;
-use crate::model::lrp_update::PlaceDemand;
 use crate::store::Key;
+use bbs_model::Text;
+use bbs_model::actual_lrp::InstanceKey;
+use bbs_model::lrp_update::PlaceDemand;
 
 /// Desired LRPs that are worked on at the same time.
 const CONCURRENT: usize = 20;

@@ -1,12 +1,12 @@
 //! Maps a change to its events, in the order in which they are sent. Pure.
 
-use crate::model::TraceId;
-use crate::model::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
-use crate::model::change::{Cause, RecordChange};
-use crate::model::desired_lrp::DesiredLrp;
-use crate::model::lrp_update::UpdateStatus;
-use crate::model::slot::Slot;
-use crate::model::task::Task;
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
+use bbs_model::change::{Cause, RecordChange};
+use bbs_model::desired_lrp::DesiredLrp;
+use bbs_model::lrp_update::UpdateStatus;
+use bbs_model::slot::Slot;
+use bbs_model::task::Task;
 
 /// An event of Diego's event streams.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -4,12 +4,12 @@
 use bbs_proto::models::Action;
 use bbs_proto::prost::{Message, Name};
 
-use crate::model::actual_lrp::ActualLrp;
-use crate::model::change::RecordChange;
-use crate::model::desired_lrp::DesiredLrp;
-use crate::model::slot::Slot;
-use crate::model::task::Task;
 use crate::protobuf;
+use bbs_model::actual_lrp::ActualLrp;
+use bbs_model::change::RecordChange;
+use bbs_model::desired_lrp::DesiredLrp;
+use bbs_model::slot::Slot;
+use bbs_model::task::Task;
 
 /// Memory of a record besides its texts.
 const RECORD: usize = 2 << 10;
@@ -148,7 +148,7 @@ mod tests {
             bytes(&RecordChange::DesiredLrp {
                 before,
                 after,
-                trace_id: crate::model::TraceId::NONE,
+                trace_id: bbs_model::TraceId::NONE,
             })
         };
         let small = size(lrp(Default::default()), None);

@@ -3,9 +3,9 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::model::TraceId;
-use crate::model::desired_lrp::DesiredLrp;
-use crate::model::task::Task;
+use bbs_model::TraceId;
+use bbs_model::desired_lrp::DesiredLrp;
+use bbs_model::task::Task;
 
 fn task(guid: &str) -> RecordChange {
     RecordChange::Task {

@@ -8,10 +8,10 @@ use bbs_proto::models::DesiredLrpSchedulingInfo;
 use super::rows::{self, ImportedRow};
 use crate::causes::with_causes;
 use crate::database::Dialect;
-use crate::encryption::Keyring;
 use crate::etcd::Leaf;
 use crate::etcd::record::{self, EtcdRecord, RecordKey, RecordKind};
-use crate::layout::schema::Layout;
+use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::Layout;
 
 /// What a leaf is for the import.
 #[derive(Debug)]

@@ -24,14 +24,14 @@ use crate::database::{SqlError, Transaction, bulk, of_few_lengths};
 use crate::etcd::Leaf;
 use crate::etcd::client::EtcdClient;
 use crate::etcd::record::RecordKind;
-use crate::layout::schema::Sealing;
-use crate::layout::values::{ColumnBuilder, Value};
 use crate::lock::fence::Fence;
 use crate::migrate::filling::{self, ExistingRows};
 use crate::migrate::{self, Context, ForeignRecord, IMPORT_RUN, MigrateError, fault};
 use crate::pauses;
 use crate::progress::Counted;
 use crate::rows::{self, Measure};
+use bbs_lens::layout::schema::Sealing;
+use bbs_lens::layout::values::{ColumnBuilder, Value};
 
 /// Leaves that one transaction writes, unless they have [`migrate::Tuning::batch_bytes`] before.
 /// Whatever the time that it takes: no client waits for the tables that an import fills.

@@ -3,9 +3,9 @@
 use super::report::{ImportReport, LeftOut};
 use crate::database::{DatabaseError, SqlError, is_transient, is_unique_violation};
 use crate::etcd::client::EtcdError;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::FenceError;
 use crate::migrate::MigrateError;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// Why an import did not happen or did not end.
 #[derive(Debug, thiserror::Error)]

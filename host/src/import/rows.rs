@@ -7,13 +7,13 @@ use bbs_proto::models::{
 use prost::Message;
 
 use crate::database::Dialect;
-use crate::encryption::Keyring;
-use crate::layout::schema::{Layout, Sealing, Table};
-use crate::layout::values::ColumnBuilder;
-use crate::model::actual_lrp::State;
-use crate::model::routes::Routes;
-use crate::model::{excerpt, tags};
 use crate::rows::{BatchColumn, Capacity, OwnedValue, TableRows};
+use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::{Layout, Sealing, Table};
+use bbs_lens::layout::values::ColumnBuilder;
+use bbs_model::actual_lrp::State;
+use bbs_model::routes::Routes;
+use bbs_model::{excerpt, tags};
 
 /// Never: the largest time.
 const FOREVER_NS: i64 = i64::MAX;
@@ -206,7 +206,7 @@ impl ImportedRow {
         let table = &layout.tables[self.table];
         for (name, value) in &self.values {
             let column = table
-                .column(name)
+                .find_column(name)
                 .expect("the layout has every column that is imported");
             let OwnedValue::Text(value) = value else {
                 continue;
@@ -240,7 +240,8 @@ pub(super) fn stored<'a>(
     let count = u32::try_from(rows.len()).expect("batches are bounded");
     let columns = table.columns.iter().map(|column| {
         let mut data = ColumnBuilder::new(column.kind.into());
-        let default = OwnedValue::from(crate::layout::values::Value::of(column.default.as_ref()));
+        let default =
+            OwnedValue::from(bbs_lens::layout::values::Value::of(column.default.as_ref()));
         for row in rows.clone() {
             let named = row.values.iter().find(|(name, _)| *name == column.name);
             match named.map_or(&default, |(_, value)| value) {

@@ -6,7 +6,7 @@ use futures_util::TryStreamExt;
 use super::tables::SealedTable;
 use super::{KeysError, LabelCounts, SealedScope, statement};
 use crate::database::{Database, Transaction};
-use crate::encryption::header::LabelPrefixes;
+use bbs_encryption::header::LabelPrefixes;
 
 /// Counts everything sealed, place by place. The `expected` labels are counted by the database;
 /// only headers of other texts are read.

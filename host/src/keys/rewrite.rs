@@ -13,15 +13,15 @@ use super::tables::SealedTable;
 use super::{KeysError, RotationContext, state, statement};
 use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
 use crate::database::{Dialect, SqlError, is_transient};
-use crate::encryption::Keyring;
-use crate::encryption::header::LabelPrefixes;
-use crate::layout::values::Value;
 use crate::lock::fence::{Fence, FenceError};
 use crate::migrate::fault;
 use crate::pauses;
 use crate::progress::Progress;
 use crate::rows::UnitKey;
 use crate::throttle::Throttle;
+use bbs_encryption::Keyring;
+use bbs_encryption::header::LabelPrefixes;
+use bbs_lens::layout::values::Value;
 
 /// The most examples that are kept; the count includes all.
 const EXAMPLES: usize = 10;

@@ -8,11 +8,11 @@ use super::sample::wrong_keys;
 use super::state::{self, RotationState};
 use super::{KeysError, RotationContext, SealedScope, SealedTable, count};
 use crate::database::{Database, Transaction, schema};
-use crate::encryption::Keyring;
 use crate::lock::fence::Fence;
 use crate::migrate::fault;
 use crate::progress::Counted;
 use crate::rows::UnitKey;
+use bbs_encryption::Keyring;
 
 /// The result of a rotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

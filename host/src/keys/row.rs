@@ -1,7 +1,7 @@
 //! A row with sealed texts, before and after they are sealed again.
 
-use crate::encryption::{EncryptionError, Keyring, header};
 use crate::rows::UnitKey;
+use bbs_encryption::{EncryptionError, Keyring, header};
 
 /// A row as it was read, with at least one text that is not under the active key.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl StaleRow {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::schema::Sealing;
+    use bbs_lens::layout::schema::Sealing;
 
     #[test]
     fn row_with_an_unreadable_text_is_not_resealed() {

@@ -15,9 +15,9 @@ use serde::Serialize;
 use super::tables::SealedTable;
 use super::{KeysError, SealedScope, state, statement};
 use crate::database::{Database, Transaction, schema};
-use crate::encryption::header::{identity, label_of};
-use crate::encryption::{EncryptionError, Keyring};
-use crate::layout::schema::Sealing;
+use bbs_encryption::header::{identity, label_of};
+use bbs_encryption::{EncryptionError, Keyring};
+use bbs_lens::layout::schema::Sealing;
 
 /// Rows sampled at each end of a table. Cheap, and enough that single damaged records do not look
 /// like a wrong key.

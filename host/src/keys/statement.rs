@@ -13,9 +13,9 @@ use super::row::ResealedRow;
 use super::tables::SealedTable;
 use crate::database::bulk::{MOST_VALUES_SQLITE, rows_of_statement};
 use crate::database::{Dialect, Sql, sql};
-use crate::encryption::header::{HEADER_LENGTH, LabelPrefixes};
-use crate::layout::values::Encoding;
 use crate::rows::{UnitKey, within};
+use bbs_encryption::header::{HEADER_LENGTH, LabelPrefixes};
+use bbs_lens::layout::values::Encoding;
 
 fn column(name: &str) -> Expr {
     Expr::col(Alias::new(name))

@@ -10,7 +10,7 @@ use super::sample::{WrongKey, wrong_keys};
 use super::state::{self, RotationState};
 use super::{KeysError, LabelCounts, SealedScope};
 use crate::database::Database;
-use crate::encryption::Keyring;
+use bbs_encryption::Keyring;
 
 /// The state of the keys, for operators.
 #[derive(Debug, Clone, PartialEq, Serialize)]

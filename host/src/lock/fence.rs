@@ -22,8 +22,8 @@ use crate::database::{
     Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, end_holders_of_rows,
     first_write_advice, is_outage, is_read_only, is_transient, schema, sql,
 };
-use crate::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 use crate::pauses;
+use bbs_lens::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 
 /// Holds the token of the newest master: one row, in Galera one per concurrent transaction.
 pub const FENCE_TABLE: &str = "bbs_fence";

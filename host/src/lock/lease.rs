@@ -20,7 +20,7 @@ use crate::database::{
     SqlError, Transaction, first_write_advice, is_read_only, is_transient, is_unique_violation,
     schema, sql,
 };
-use crate::layout::schema::{Column, ColumnType, Sealing, Table};
+use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
 
 /// The table that holds the lease, in one row.
 pub const LEASE_TABLE: &str = "bbs_lease";

@@ -6,8 +6,8 @@ use serde::Serialize;
 use super::state::{self, Phase, Underway};
 use super::{Context, MigrateError, RunState, cut_over, residue, runs, undo_abandoned};
 use crate::database::StatementResult;
-use crate::layout::manifest::{DataVersion, Direction};
 use crate::lock::fence::Fence;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 /// A migration that is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -15,13 +15,13 @@ use super::readable::check_keys;
 use super::state::{self, current_of};
 use super::{Context, LinePair, MigrateError, Work, found, partial_run, residue};
 use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
-use crate::layout::columns::RunArguments;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Column, Sealing, Table};
-use crate::lens::{Arguments, ComposeError, Residue};
 use crate::progress::Counted;
 use crate::rows::{self, Bounds, KeyRange, Measure, RowsError, UnitBatch, UnitKey};
 use crate::throttle::Throttle;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Column, Sealing, Table};
+use bbs_lens::transform::RunArguments;
+use bbs_lens::{Arguments, ComposeError, Residue};
 use round_trip::{Loss, RoundTrip};
 
 /// The units that are named for one reason; the others are counted.

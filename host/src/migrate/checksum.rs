@@ -7,12 +7,12 @@ use sha2::{Digest, Sha256};
 use super::MigrateError;
 use super::plan::TablePlan;
 use crate::database::{Row, StatementResult, Transaction, sql, upsert};
-use crate::encryption::{EncryptionError, Keyring};
-use crate::layout::schema::Sealing;
-use crate::layout::values::Value;
-use crate::lens::Provenance;
 use crate::rows::digest::{from_hex, to_hex};
 use crate::rows::{BatchColumn, TableRows};
+use bbs_encryption::{EncryptionError, Keyring};
+use bbs_lens::Provenance;
+use bbs_lens::layout::schema::Sealing;
+use bbs_lens::layout::values::Value;
 
 /// A checksum of rows that does not depend on their order: the sum of the digests of the rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -20,10 +20,10 @@ use super::{
 };
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Dialect, StatementResult, Transaction, sql};
-use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
 use crate::pauses;
 use crate::progress::Wait;
+use bbs_lens::layout::schema::Layout;
 
 /// Builds the indexes of the copies that they do not have yet before the names change, where that
 /// can be done ahead.

@@ -5,7 +5,7 @@ use std::cmp::Ordering::{Equal, Greater, Less};
 
 use serde::Serialize;
 
-use crate::layout::manifest::DataVersion;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// The intent of the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -9,12 +9,12 @@ use crate::database::{
     DatabaseError, SqlError, StatementError, is_not_at_once, is_outage, is_refused_row,
     is_transient,
 };
-use crate::encryption::EncryptionError;
-use crate::layout::history::LayoutError;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::lens::{ComposeError, LensError};
 use crate::lock::fence::FenceError;
 use crate::rows::{RowsError, UnitKey, Unstorable, residue};
+use bbs_encryption::EncryptionError;
+use bbs_lens::layout::history::LayoutError;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::{ComposeError, LensError};
 
 /// Why a migration, or a command about one, failed.
 #[derive(Debug, thiserror::Error)]

@@ -8,9 +8,9 @@ use super::readable::{check_keys, check_readable, check_record_versions};
 use super::{Context, LinePair, MigrateError, Work, fresh, same_schema, state};
 use crate::database::schema::{self, AttachedObject, PhysicalTable};
 use crate::database::{Dialect, StatementResult, Transaction};
-use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Column, Index, Table};
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Column, Index, Table};
 
 /// The reasons against a migration; empty if nothing speaks against it. `lines` have what the owner
 /// of the database has added.
@@ -139,7 +139,7 @@ fn as_it_may_be_found(
         }
         let Some(changed) = passed
             .iter()
-            .filter_map(|table| table.column(&column.name))
+            .filter_map(|table| table.find_column(&column.name))
             .find(serves)
         else {
             continue;
@@ -272,7 +272,7 @@ async fn lost_with(
     };
     let known = as_it_may_be_found(dialect, work, source, Some(&found));
     for column in &found.columns {
-        if known.column(&column.name).is_none() {
+        if known.find_column(&column.name).is_none() {
             let special = column
                 .special
                 .iter()

@@ -5,9 +5,9 @@
 use super::lock_waits::change_schema;
 use super::{Context, MigrateError, fresh, layout_history, state};
 use crate::database::{StatementResult, Transaction, schema, upsert};
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Layout;
 use crate::lock::fence::Fence;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::Layout;
 
 /// What the tables may have when they are created anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

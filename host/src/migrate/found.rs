@@ -4,7 +4,7 @@
 use super::decide::Found;
 use super::{MigrateError, runs, state};
 use crate::database::{Database, SqlError, StatementResult, Transaction, sql};
-use crate::layout::manifest::DataVersion;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// What the database says of its version. Reads only.
 ///

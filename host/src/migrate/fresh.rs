@@ -11,10 +11,10 @@ use sea_query::Cond;
 use super::own_tables::{self, APPLIED, QUARANTINE, RESIDUE};
 use super::{Context, MigrateError, removal, state};
 use crate::database::{StatementResult, Transaction, schema, sql};
-use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::rows::residue;
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// The table of the health probe holds nothing of clients: it is dropped even with rows.
 const HEALTH_CHECK: &str = "bbs_health_check";

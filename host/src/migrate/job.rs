@@ -12,15 +12,15 @@ use super::plan::{self, Strategy, TablePlan};
 use super::state::{Phase, Underway};
 use super::{Context, MigrateError, RefusedUnits, Tuning, online, state, unit_locks};
 use crate::database::{Dialect, ServerKind, Transaction};
-use crate::encryption::Keyring;
-use crate::layout::history::Way;
-use crate::layout::line::Line;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Layout, Table};
-use crate::lens::{Arguments, ComposeError, Lens, Residue};
 use crate::log_sampling::LineLimit;
 use crate::rows::digest::to_hex;
 use crate::rows::{self, Place, RowsError, UnitBatch, WantedColumns};
+use bbs_encryption::Keyring;
+use bbs_lens::layout::history::Way;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Layout, Table};
+use bbs_lens::{Arguments, ComposeError, Lens, Residue};
 
 /// Log lines about units that go into quarantine; all of them are in the database.
 const QUARANTINE_BURST: u32 = 100;

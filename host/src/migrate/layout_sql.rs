@@ -8,8 +8,8 @@ use super::plan::{self, Strategy, TablePlan, replaced};
 use super::{Context, LinePair, MigrateError, found, residue, state, statements};
 use crate::database::schema::{self, PhysicalTable, TableOptions};
 use crate::database::{Dialect, ServerKind, SqlError, StatementResult, Transaction};
-use crate::layout::manifest::DataVersion;
-use crate::lens::Lens;
+use bbs_lens::Lens;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// The steps of a migration that change the layout, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -7,9 +7,9 @@ use super::state::{self, HistoryLine};
 use super::{Context, MigrateError, found, layout_history};
 use crate::database::Transaction;
 use crate::database::schema::{self, PhysicalTable};
-use crate::layout::history::{Additions, LayoutHistory, Way};
-use crate::layout::line::Line;
-use crate::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::history::{Additions, LayoutHistory, Way};
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 /// The layouts of what ran on a database, and those of the catalog. They are the same unless the
 /// catalog has inserted migrations.
@@ -202,7 +202,7 @@ impl LinePair {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::history::Leg;
+    use bbs_lens::layout::history::Leg;
 
     #[test]
     fn history_says_what_had_run_before_a_time() {

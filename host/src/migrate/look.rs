@@ -8,9 +8,9 @@ use super::examine;
 use super::state::{self, Phase};
 use super::{Context, LinePair, MigrateError, Work, found, layout_history, lines, residue};
 use crate::database::Transaction;
-use crate::layout::history::Way;
-use crate::layout::line::Line;
-use crate::layout::manifest::{DataVersion, Direction, Manifest};
+use bbs_lens::layout::history::Way;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction, Manifest};
 
 /// What a start with this intent may do.
 ///

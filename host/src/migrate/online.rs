@@ -19,9 +19,9 @@ use super::{
     start_over, state, steps,
 };
 use crate::database::Dialect;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::store;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// A migration that has begun and whose copies are ready for writes.
 #[derive(Debug)]

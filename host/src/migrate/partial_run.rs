@@ -4,7 +4,7 @@
 use serde::Serialize;
 
 use super::{Context, Decision, MigrateError, Work, state, unit_counts};
-use crate::layout::manifest::DataVersion;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// The result of a bounded run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -8,13 +8,13 @@ use serde::Serialize;
 use super::MigrateError;
 use crate::database::schema::{self, ColumnChange};
 use crate::database::{Dialect, ServerKind, SqlError};
-use crate::encryption::Keyring;
-use crate::layout::history::{Leg, Way};
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
-use crate::lens::transform::Transform;
-use crate::lens::{Composed, Lens, Provenance};
 use crate::rows::{BatchColumn, TableRows};
+use bbs_encryption::Keyring;
+use bbs_lens::layout::history::{Leg, Way};
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
+use bbs_lens::transform::Transform;
+use bbs_lens::{Composed, Lens, Provenance};
 
 /// How a table gets to the target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -95,7 +95,7 @@ impl TablePlan {
         dialect: Dialect,
     ) -> impl Iterator<Item = &'a Column> {
         self.table.columns.iter().filter(move |column| {
-            let before = source.and_then(|source| source.column(&column.name));
+            let before = source.and_then(|source| source.find_column(&column.name));
             before.is_some_and(|before| {
                 schema::column_change(dialect, before, column) == ColumnChange::Widening
             })
@@ -114,7 +114,7 @@ impl TablePlan {
             .table
             .columns
             .iter()
-            .filter(|column| source.column(&column.name).is_none());
+            .filter(|column| source.find_column(&column.name).is_none());
         let new = self
             .table
             .indexes
@@ -255,13 +255,13 @@ fn strategy(lens: &Lens, composed: &Composed, server: ServerKind) -> Strategy {
     });
     let widened = composed.columns.iter().any(|(target, _)| {
         source
-            .column(&target.name)
+            .find_column(&target.name)
             .is_some_and(|column| !schema::same_column(dialect, column, target))
     });
     let added = composed
         .columns
         .iter()
-        .filter(|(column, _)| source.column(&column.name).is_none());
+        .filter(|(column, _)| source.find_column(&column.name).is_none());
     let new_indexes = composed
         .table
         .indexes
@@ -352,7 +352,7 @@ fn stamp(
                     .before(manifest.version)
                     .tables
                     .get(table)
-                    .is_some_and(|table| table.column(RECORD_VERSION).is_some())
+                    .is_some_and(|table| table.find_column(RECORD_VERSION).is_some())
         });
     Some(
         newest

@@ -12,8 +12,8 @@ use super::{
 };
 use crate::database::schema::{self, TableOptions};
 use crate::database::{StatementResult, Transaction};
-use crate::layout::schema::{Index, Table};
 use crate::lock::fence::Fence;
+use bbs_lens::layout::schema::{Index, Table};
 
 /// Records the target. The second value says whether an earlier copy is resumed: only one of the
 /// same modules, and only if no other host has held the lock since, which might have written to the

@@ -28,13 +28,13 @@ use super::removal::{self, Pieces};
 use super::state::{exists, signed};
 use super::{Context, MigrateError, RefusedUnits, Work, fault};
 use crate::database::{Row, StatementResult, Transaction, of_few_lengths, upsert};
-use crate::encryption::Keyring;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Layout, Sealing, Table};
-use crate::lens::LensError;
 use crate::lock::fence::Fence;
 use crate::rows::digest::digest_of;
 use crate::rows::{self, ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};
+use bbs_encryption::Keyring;
+use bbs_lens::LensError;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Layout, Sealing, Table};
 
 pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
 use foreign::FOREIGN;

@@ -8,11 +8,11 @@ use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 use super::state::exists;
 use super::{MigrateError, Work};
 use crate::database::{Dialect, StatementResult, Transaction, is_denied, schema};
-use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Column, Layout, Table};
-use crate::layout::values::Encoding;
 use crate::rows::{RECORD_VERSION, key_columns};
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Column, Layout, Table};
+use bbs_lens::layout::values::Encoding;
 
 /// The most characters of a key in a message.
 const VALUE_CHARACTERS: i64 = 100;
@@ -109,7 +109,7 @@ pub(super) async fn check_keys(
 
 async fn check_key(tx: &mut Transaction, table: &Table, name: &str) -> Result<(), MigrateError> {
     let column = table
-        .column(name)
+        .find_column(name)
         .expect("a key is of columns of the table");
     let usual = match Encoding::from(column.kind) {
         Encoding::Boolean | Encoding::Integer => "INTEGER",

@@ -7,9 +7,9 @@ use sea_query::{Alias, Cond, Expr, ExprTrait, Query};
 
 use super::MigrateError;
 use crate::database::{SqlError, StatementResult, Transaction};
-use crate::layout::schema::{ColumnType, Table};
 use crate::lock::fence::Fence;
 use crate::rows::{KeyColumn, UnitKey, UnitPage, UnitSource, select_units};
+use bbs_lens::layout::schema::{ColumnType, Table};
 
 /// The most keys whose rows are changed in one transaction.
 const MOST_KEYS: u64 = 500;

@@ -10,11 +10,11 @@ use super::lines::LinePair;
 use super::quarantine::{self, QuarantineEntry};
 use super::{Context, MigrateError, Work, state};
 use crate::database::Transaction;
-use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments};
-use crate::layout::manifest::{Direction, Manifest};
-use crate::lens::Arguments;
-use crate::lens::transform::{Transform, TransformError};
 use crate::rows::{Passage, residue};
+use bbs_lens::Arguments;
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome};
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
 /// The result of a replay.
 #[derive(Debug)]

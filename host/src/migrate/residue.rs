@@ -9,14 +9,14 @@ use super::own_tables::{QUARANTINE, RESIDUE};
 use super::state::{self, exists, signed};
 use super::{Context, MigrateError, found, lines, removal};
 use crate::database::{Row, SqlError, StatementResult, Transaction};
-use crate::layout::history::{Leg, Way};
-use crate::layout::line::Line;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::lens::LeftTable;
 use crate::lock::fence::Fence;
 use crate::rows;
 use crate::rows::digest::digest_of;
 use crate::rows::residue::left_by;
+use bbs_lens::LeftTable;
+use bbs_lens::layout::history::{Leg, Way};
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 /// The versions and tables for which these migrations have left residue.
 pub(super) async fn present(

@@ -8,7 +8,7 @@ use super::own_tables::RUN;
 use super::state::{exists, signed};
 use super::{Context, MigrateError};
 use crate::database::{Row, SqlError, StatementResult, Transaction, sql};
-use crate::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 /// The most characters of a host's name and of a release that are stored.
 const LONGEST_NAME: usize = 255;

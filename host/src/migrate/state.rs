@@ -13,14 +13,14 @@ use super::own_tables::{self, APPLIED};
 use super::{Context, MigrateError, fault, layout_history, removal};
 use crate::database::schema::{self, exists as table_exists};
 use crate::database::{Row, SqlError, StatementResult, Transaction, sql, upsert};
-use crate::layout::columns::RunArguments;
-use crate::layout::history::Leg;
-use crate::layout::line::Line;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::lens::Arguments;
 use crate::lock::fence::Fence;
 use crate::rows::UnitKey;
 pub(super) use crate::rows::digest::signed;
+use bbs_lens::Arguments;
+use bbs_lens::layout::history::Leg;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::transform::RunArguments;
 
 /// Tables whose rows mean that a database without a version is in use. Other tables may belong to
 /// another program.

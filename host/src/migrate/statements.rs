@@ -5,9 +5,9 @@
 use super::plan::TablePlan;
 use crate::database::schema::{self, PhysicalTable, TableOptions};
 use crate::database::{Dialect, ServerKind};
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Column, Index, Layout};
-use crate::lens::Lens;
+use bbs_lens::Lens;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Column, Index, Layout};
 
 /// The name of a replaced table from the cut-over to its removal.
 pub(super) fn aside(table: &str, from: DataVersion) -> String {

@@ -15,9 +15,9 @@ use super::{
     Context, LinePair, MigrateError, Work, found, layout_history, lines, quarantine, residue,
 };
 use crate::database::{Database, Transaction, schema};
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::Sealing;
-use crate::lens::transform::Transform;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::Sealing;
+use bbs_lens::transform::Transform;
 
 /// The rate of rows on a small machine, for an estimate before there is a measured rate.
 const COPIED_BYTES_PER_SECOND: u64 = 100 << 20;
@@ -284,7 +284,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
             let original = &work.lens.source.tables[source];
             let sealed = |name: &&String| {
                 original
-                    .column(name)
+                    .find_column(name)
                     .is_some_and(|column| column.sealing != Sealing::Plain)
             };
             opened.extend(

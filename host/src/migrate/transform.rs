@@ -7,9 +7,9 @@ use super::checksum::Checksum;
 use super::quarantine::RefusedUnit;
 use super::{Job, MigrateError, RefusedUnits};
 use crate::database::{SqlError, refusal};
-use crate::lens::Residue;
 use crate::rows::residue::{self, SealedEntry};
 use crate::rows::{self, Passage, Sifted, TableRows, UnitBatch, UnitKey};
+use bbs_lens::Residue;
 
 /// One batch of a group as it was read, with the residue of its units.
 #[derive(Debug, Default)]

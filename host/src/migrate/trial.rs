@@ -5,8 +5,8 @@
 use super::{Context, MigrateError};
 use crate::database::Dialect;
 use crate::database::schema;
-use crate::layout::schema::{Column, ColumnType, Index, Sealing, Table};
 use crate::lock::fence::{Fence, FenceError};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Sealing, Table};
 
 /// A table that is there only while something is tried.
 pub(super) const TRIAL: &str = "bbs_trial";

@@ -10,9 +10,9 @@ use super::transform::TransformedBatch;
 use super::trial::TRIAL;
 use super::{Context, Job, MigrateError, RefusedUnits, copied_units, start_over};
 use crate::database::{Dialect, StatementResult, is_refused_row, schema, sql};
-use crate::layout::schema::Index;
 use crate::lock::fence::Fence;
 use crate::rows::{self, UnitKey, text_length};
+use bbs_lens::layout::schema::Index;
 
 /// The length of the indexed texts of a row, in bytes, up to which an entry always fits.
 const ALWAYS_FITS: i64 = 2_000;
@@ -137,7 +137,7 @@ async fn units_in_question(
 ) -> Result<Vec<UnitKey>, MigrateError> {
     let is_text = |name: &&String| {
         plan.table
-            .column(name)
+            .find_column(name)
             .is_some_and(|column| column.kind.is_text())
     };
     let lengths = plan.table.indexes.iter().filter_map(|index| {

@@ -11,10 +11,10 @@ use super::checksum::{Checksum, written};
 use super::plan::{Strategy, TablePlan};
 use super::{Context, Job, MigrateError, quarantine, state};
 use crate::database::{Dialect, Row, SqlError, StatementResult, Transaction};
-use crate::layout::values::ColumnBuilder;
-use crate::lens::Provenance;
 use crate::progress::Counted;
 use crate::rows::{self, BatchColumn, TableRows};
+use bbs_lens::Provenance;
+use bbs_lens::layout::values::ColumnBuilder;
 
 /// The rows that are opened and digested at a time: so many, or so many bytes of text and the row
 /// that reaches them.

@@ -13,8 +13,8 @@ use super::module::{ModuleError, ModuleSource};
 use super::placement::{self, BelowFirst, Insertions};
 use super::sandbox::{ComponentError, Sandbox};
 use crate::files;
-use crate::layout::line::Line;
 use crate::signatures::TrustedKeys;
+use bbs_lens::layout::line::Line;
 
 /// Why modules were not added; the folder is unchanged.
 #[derive(Debug, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! Validates the outcome of a row function against its input and the manifest. No part of an
 //! outcome is used before this. Owns the rules of form; the values are up to the migration.
 
-use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Shape, TableData, Written};
-use crate::layout::manifest::Access;
-use crate::layout::schema::{Column, ColumnType, Sealing};
+use bbs_lens::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Shape, TableData, Written};
+use bbs_lens::layout::manifest::Access;
+use bbs_lens::layout::schema::{Column, ColumnType, Sealing};
 
 /// The columns that one direction writes, for each of its accesses.
 pub(super) type WrittenColumns = Vec<Definitions>;

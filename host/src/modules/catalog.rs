@@ -18,11 +18,11 @@ use super::releases::ReleaseDigests;
 use super::sandbox::{ComponentError, Sandbox};
 use super::translate::{ApiVersion, Translate};
 use super::translator::TranslatorModule;
-use crate::layout::history::LayoutHistory;
-use crate::layout::line::Line;
-use crate::lens::check_composition;
-use crate::lens::transform::Transform;
 use crate::signatures::{ClaimedCatalog, TrustedKeys};
+use bbs_lens::check_composition;
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::line::Line;
+use bbs_lens::transform::Transform;
 
 pub use self::entries::{
     CATALOG_FILE, CatalogContent, CatalogEntry, CatalogPosition, PreviousSignature,

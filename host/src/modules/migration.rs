@@ -8,9 +8,9 @@ use super::bindings::migration_0_1::Migration;
 use super::call::CallError;
 use super::instance::Instances;
 use super::sandbox::Sandbox;
-use crate::layout::columns::{Batch, Outcome, RunArguments};
-use crate::layout::manifest::{Direction, Manifest};
-use crate::lens::transform::{Transform, TransformError};
+use bbs_lens::layout::columns::{Batch, Outcome};
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
 /// A loaded migration.
 pub struct MigrationModule {

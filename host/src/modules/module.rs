@@ -13,8 +13,8 @@ use super::rules::{self, ManifestError};
 use super::sandbox::{self, ComponentError, Sandbox};
 use super::translate::{Translate, TranslatorManifest};
 use super::translator::TranslatorModule;
-use crate::layout::manifest::Manifest;
-use crate::lens::transform::Transform;
+use bbs_lens::layout::manifest::Manifest;
+use bbs_lens::transform::Transform;
 
 /// A module of either kind, ready to run.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use super::catalog::{self, Catalog, CatalogEntry, CatalogError, CatalogPosition};
 use crate::files;
-use crate::layout::line::Line;
-use crate::layout::manifest::DataVersion;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// A migration is older than the first one in the folder.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use super::sandbox;
 use super::text::ModuleText;
 use super::translate::ApiVersion;
 use crate::files;
-use crate::layout::manifest::DataVersion;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// The name of the file in a modules directory.
 pub const RELEASES_FILE: &str = "releases.toml";

@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use super::call::CallError;
 use super::translate::{TranslatedEvent, TranslatorManifest, Verb};
-use crate::layout::manifest::Manifest;
 use crate::printable::is_control;
+use bbs_lens::layout::manifest::Manifest;
 
 const NAME_BYTES: usize = 64;
 const SUMMARY_BYTES: usize = 200;

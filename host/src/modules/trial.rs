@@ -6,12 +6,12 @@ use serde::Serialize;
 
 use super::migration::MigrationModule;
 use super::text::ModuleText;
-use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, TableData};
-use crate::layout::history::{LayoutHistory, directed_changes, name_before};
-use crate::layout::manifest::{Access, Direction};
-use crate::layout::schema::{Column, ColumnType, Layout, Sealing};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::lens::transform::{Transform, TransformError};
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, TableData};
+use bbs_lens::layout::history::{LayoutHistory, directed_changes, name_before};
+use bbs_lens::layout::manifest::{Access, Direction};
+use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
 const UNITS: u32 = 32;
 
@@ -141,7 +141,7 @@ fn table(source: &Layout, access: &Access, name: Option<&str>) -> TableData {
         .collect();
     let column = |name: &String| {
         table
-            .column(name)
+            .find_column(name)
             .expect("the layout history was checked for the read columns")
     };
     let columns = access.reads.iter().enumerate().map(|(index, name)| {

@@ -7,10 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{RowsError, UnitKey};
-use crate::encryption::{EncryptionError, Keyring};
-use crate::layout::columns::ColumnData;
-use crate::layout::schema::{Column, Layout, Literal, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_encryption::{EncryptionError, Keyring};
+use bbs_lens::layout::columns::ColumnData;
+use bbs_lens::layout::schema::{Column, Layout, Literal, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 
 #[cfg(test)]
 mod tests;
@@ -335,7 +335,7 @@ fn has_rows(data: &ColumnData, encoding: Encoding, rows: usize) -> bool {
 
 pub(super) fn encoding(table: &Table, column: &str) -> Encoding {
     table
-        .column(column)
+        .find_column(column)
         .expect("a batch has columns of its layout")
         .kind
         .into()

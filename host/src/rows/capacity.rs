@@ -2,7 +2,7 @@
 //! refuses it.
 
 use crate::database::Dialect;
-use crate::layout::schema::ColumnType;
+use bbs_lens::layout::schema::ColumnType;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capacity {

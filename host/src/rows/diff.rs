@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::batch::{BatchColumn, TableRows, UnitBatch, open};
-use crate::encryption::Keyring;
-use crate::layout::schema::{Column, Layout, Table};
-use crate::layout::values::Value;
+use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::{Column, Layout, Table};
+use bbs_lens::layout::values::Value;
 
 /// A difference: its table, its row's encoded primary key and its column. No column where a whole
 /// row was added or removed.

@@ -3,7 +3,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::layout::manifest::DataVersion;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// Versions are timestamps, well below the range of the sign.
 pub fn signed(version: DataVersion) -> i64 {

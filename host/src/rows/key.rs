@@ -9,9 +9,9 @@ use sea_query::{Alias, BinOper, Cond, Expr, ExprTrait, Value as SqlValue};
 
 use super::digest::{from_hex, to_hex};
 use crate::database::{Dialect, Row, SqlError, of_few_lengths};
-use crate::layout::schema::Table;
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::lens::UnitKeys;
+use bbs_lens::UnitKeys;
+use bbs_lens::layout::schema::Table;
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 
 /// A column of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl KeyColumn {
         let column = |name: &String| Self {
             name: name.clone(),
             encoding: table
-                .column(name)
+                .find_column(name)
                 .expect("a key is of columns of the table")
                 .kind
                 .into(),

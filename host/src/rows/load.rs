@@ -11,8 +11,8 @@ use super::index::{Membership, UnitIndex};
 use super::key::{KeyColumn, UnitKey, among, unit_key, within};
 use super::{Place, RowsError, failed};
 use crate::database::{Row, Transaction};
-use crate::layout::schema::{Column, Table};
-use crate::layout::values::{ColumnBuilder, Value};
+use bbs_lens::layout::schema::{Column, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Value};
 
 /// The columns that are loaded of each table.
 pub type WantedColumns = BTreeMap<String, BTreeSet<String>>;

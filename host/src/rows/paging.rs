@@ -7,7 +7,7 @@ use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query, SelectStatemen
 use super::key::{KeyColumn, UnitKey, key_columns, unit_key, within};
 use super::{RowsError, failed};
 use crate::database::{Dialect, Transaction};
-use crate::layout::schema::Table;
+use bbs_lens::layout::schema::Table;
 
 /// The unit keys of one batch, in order.
 #[derive(Debug, Clone, Default)]

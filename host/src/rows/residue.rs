@@ -10,12 +10,12 @@ use sea_query::{Cond, Expr, ExprTrait, Query};
 use super::RowsError;
 use super::digest::{digest_of, from_hex, signed, to_hex};
 use crate::database::{Row, Transaction, bulk, of_few_lengths};
-use crate::encryption::Keyring;
-use crate::layout::history::Leg;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Column, ColumnType, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Value};
-use crate::lens::{ResidueEntry, ResidueValue};
+use bbs_encryption::Keyring;
+use bbs_lens::layout::history::Leg;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Value};
+use bbs_lens::{ResidueEntry, ResidueValue};
 
 pub const TABLE: &str = "bbs_residue";
 

@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, HashSet};
 use super::batch::{BatchColumn, TableRows, UnitBatch};
 use super::{Capacity, RowsError};
 use crate::database::Dialect;
-use crate::encryption::Keyring;
-use crate::layout::history::Leg;
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Column, Sealing, Table};
-use crate::layout::values::{Encoding, Value};
-use crate::lens::{Composed, Lens, Provenance, TablePart};
+use bbs_encryption::Keyring;
+use bbs_lens::layout::history::Leg;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Column, Sealing, Table};
+use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::{Composed, Lens, Provenance, TablePart};
 
 /// A unit has rows that the database cannot store, and the module that made them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -138,7 +138,7 @@ fn is_new(lens: &Lens, column: &Column, provenance: &Provenance) -> bool {
             table,
             column: name,
         } => lens.source.tables[table]
-            .column(name)
+            .find_column(name)
             .is_none_or(|source| source.kind != column.kind),
         // A default, which the layout's tables are created with.
         Provenance::Fill(_) => false,

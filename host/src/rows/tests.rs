@@ -14,9 +14,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::database::{Address, Database, Dialect, Transaction, schema, sql};
-use crate::encryption::Keyring;
-use crate::layout::schema::{Column, ColumnType, Index, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Value};
+use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Value};
 
 fn column(name: &str, kind: ColumnType) -> Column {
     Column {

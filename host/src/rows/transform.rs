@@ -8,12 +8,12 @@ use std::sync::Arc;
 use super::batch::{BatchColumn, TableRows, UnitBatch};
 use super::{RowsError, WantedColumns, key, storable};
 use crate::database::Dialect;
-use crate::encryption::Keyring;
-use crate::layout::columns::ColumnData;
-use crate::layout::schema::{Column, Layout, Literal, Sealing, Table};
-use crate::layout::values::{Encoding, Value};
-use crate::lens::budget::{BatchBudget, OverBudget};
-use crate::lens::{
+use bbs_encryption::Keyring;
+use bbs_lens::budget::{BatchBudget, OverBudget};
+use bbs_lens::layout::columns::ColumnData;
+use bbs_lens::layout::schema::{Column, Layout, Literal, Sealing, Table};
+use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::{
     AppliedTable, Arguments, Composed, InputTable, Lens, LensError, LensInput, Provenance, Residue,
     ResidueEntry, Search,
 };

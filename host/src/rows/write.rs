@@ -8,10 +8,10 @@ use super::diff::{Matched, matched, same};
 use super::key::{UnitKey, is_unit, operand, unit_key, within};
 use super::{Capacity, Place, RECORD_VERSION, RowsError};
 use crate::database::{Dialect, SqlError, Transaction, bulk, schema};
-use crate::encryption::Keyring;
-use crate::layout::schema::{Column, ColumnType, Table};
-use crate::layout::values::{Encoding, Value};
-use crate::lens::Provenance;
+use bbs_encryption::Keyring;
+use bbs_lens::Provenance;
+use bbs_lens::layout::schema::{Column, ColumnType, Table};
+use bbs_lens::layout::values::{Encoding, Value};
 
 /// Changes the rows from `before` to `after`, for the tables that both have. Both have every column
 /// of the layout. Of a row that stays only the columns that changed are written.
@@ -34,7 +34,7 @@ pub async fn replace(
         let stamp = place
             .record_versions
             .of(name)
-            .filter(|_| table.column(RECORD_VERSION).is_some());
+            .filter(|_| table.find_column(RECORD_VERSION).is_some());
         let stamp = stamp.map(|version| i64::try_from(version).unwrap_or(i64::MAX));
         let writer = TableWriter {
             name: place.name(name),

@@ -9,10 +9,10 @@ use super::keys::is_lost;
 use super::{Prepared, StartupError};
 use crate::config::Config;
 use crate::keys::Unfinished;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::migrate::{Intent, Reason};
 use crate::shutdown::Shutdown;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// Interval at which the end of requests in flight is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);

@@ -9,11 +9,9 @@ use crate::clock::date_and_time;
 use crate::config::ModuleFoldersError;
 use crate::database::DatabaseError;
 use crate::domain::DomainError;
-use crate::encryption::KeyringError;
 use crate::http::AccessLogError;
 use crate::import::ImportError;
 use crate::keys::KeysError;
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::FenceError;
 use crate::lock::{LockError, LockLost};
 use crate::logs::FATAL;
@@ -22,6 +20,8 @@ use crate::modules::catalog::CatalogError;
 use crate::modules::releases::{Release, ReleaseError};
 use crate::modules::sandbox::SandboxError;
 use crate::tls::TlsError;
+use bbs_encryption::KeyringError;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// A catalog that is older than one of its name that was used on this database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

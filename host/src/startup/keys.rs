@@ -11,12 +11,12 @@ use super::report::MetricsReporter;
 use super::{Prepared, StartupError};
 use crate::clock::SystemClock;
 use crate::keys::{self, KeysError, Rotated, SealedScope, Unfinished, WrongKey};
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Layout;
 use crate::lock::fence::{Fence, FenceError};
 use crate::migrate::{self, Found};
 use crate::pauses;
 use crate::progress::SERVING;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::Layout;
 
 /// About half an hour; after that, the next start retries.
 const RETRIES: usize = 35;

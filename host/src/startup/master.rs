@@ -19,7 +19,6 @@ use super::{Prepared, Served, StartupError, bind, periodic};
 use crate::config::MigrationMode;
 use crate::http::{self, Port};
 use crate::import::Due;
-use crate::layout::manifest::DataVersion;
 use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
 use crate::migrate::online::Start;
@@ -27,6 +26,7 @@ use crate::migrate::{Decision, Reason};
 use crate::progress::{Progress, SERVING, Snapshot};
 use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// Interval at which a host that does not serve yet logs its progress.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);

@@ -8,8 +8,8 @@ use super::listeners::Front;
 use super::prepared::load_modules;
 use crate::config::{Config, ExaminedConfig, RepConfig};
 use crate::database::Database;
-use crate::encryption::Keyring;
 use crate::logs::Redactor;
+use bbs_encryption::Keyring;
 
 /// The faults that keep a host with this configuration from starting, whatever the state of its
 /// database: those of its keys, then those of what the other keys name. Opens no port.

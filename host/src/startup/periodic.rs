@@ -12,8 +12,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::HealthCheck;
 use crate::database::{Database, DatabaseError, SqlError, sql, upsert};
 use crate::domain::{DomainError, Service, convergence};
-use crate::layout::manifest::DataVersion;
 use crate::modules::catalog::Catalog;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// Diego's table, present from the data version on that created it.
 const TABLE: &str = "bbs_health_check";

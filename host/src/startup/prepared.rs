@@ -18,14 +18,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, OnUnreadable, shipped_module_cache};
 use crate::database::Database;
 use crate::domain::{Policy, Service};
-use crate::encryption::Keyring;
 use crate::events::Events;
 use crate::http::Gate;
-use crate::layout::history::Way;
-use crate::layout::line::Line;
-use crate::layout::manifest::DataVersion;
-use crate::lens::Lens;
-use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::metrics::{AdvancedRoutes, Measures, Metrics};
 use crate::migrate::{
@@ -41,6 +35,12 @@ use crate::rows::RecordVersions;
 use crate::signatures::TrustedKeys;
 use crate::store::{Lenses, NATIVE, Store, TableAccess};
 use crate::throttle::Throttle;
+use bbs_encryption::Keyring;
+use bbs_lens::Lens;
+use bbs_lens::layout::history::Way;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::transform::Transform;
 
 /// The parts that exist before the lock is taken; building them detects every fault in files and
 /// configuration. Clones share all but the configuration.

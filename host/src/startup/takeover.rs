@@ -15,14 +15,14 @@ use super::error::OlderCatalog;
 use super::{Prepared, StartupError};
 use crate::config::Config;
 use crate::import::{Due, ImportError};
-use crate::layout::manifest::DataVersion;
-use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::lock::{HeldLock, LockError, LockPurpose, MasterLock};
 use crate::migrate::{self, Decision, Intent, Reason};
 use crate::modules::catalog::Catalog;
 use crate::modules::releases;
 use crate::progress::Wait;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::transform::Transform;
 
 /// Far above the time of an examination of a large database.
 const LONGEST_FIRST_LOOK: Duration = Duration::from_secs(10);

@@ -6,9 +6,9 @@ use std::str::FromStr;
 use super::StartupError;
 use super::takeover::check_version;
 use crate::config::Config;
-use crate::layout::manifest::DataVersion;
 use crate::modules::catalog::Catalog;
 use crate::modules::releases::{self, ReleaseError};
+use bbs_lens::layout::manifest::DataVersion;
 
 /// A data version as an operator names it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use futures_util::future::BoxFuture;
 use super::lensed::Lenses;
 use super::{EntityTable, Quarantine, StoreError};
 use crate::database::{Database, DatabaseError, Dialect, Transaction};
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Layout;
 use crate::rows::residue::Places;
 use crate::rows::{Capacity, RECORD_VERSION, RecordVersions};
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::Layout;
 
 /// The way in which the store accesses the tables at the present data version.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ impl TableAccess {
                         .insert((name.clone(), column.name.clone()), capacity);
                 }
             }
-            if table.column(RECORD_VERSION).is_some()
+            if table.find_column(RECORD_VERSION).is_some()
                 && let Some(version) = record_versions.of(name)
             {
                 access.record_versions.insert(name.clone(), version);

@@ -9,8 +9,8 @@ use super::filter::Filter;
 use super::page::{Key, Listed, Range};
 use super::record::{Projection, Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, Writer};
-use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
-use crate::model::tags;
+use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
+use bbs_model::tags;
 
 pub(super) const TABLE: EntityTable = EntityTable {
     name: "actual_lrps",

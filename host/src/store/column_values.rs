@@ -5,9 +5,9 @@ use prost::Message;
 
 use super::{EntityTable, StoreError, Writer};
 use crate::database::Dialect;
-use crate::layout::schema::Sealing;
-use crate::model::bounds::WRITE_BYTES;
-use crate::model::excerpt;
+use bbs_lens::layout::schema::Sealing;
+use bbs_model::bounds::WRITE_BYTES;
+use bbs_model::excerpt;
 
 /// A value to be written, not encrypted yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,13 +7,13 @@ use super::filter::Filter;
 use super::page::{Listed, Range};
 use super::record::{Projection, Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, UnreadableRow, Writer};
-use crate::model::convergence::DesiredInstances;
-use crate::model::desired_lrp::{
+use bbs_model::convergence::DesiredInstances;
+use bbs_model::desired_lrp::{
     DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo,
 };
-use crate::model::lrp_update::UpdateTarget;
-use crate::model::routes::{INTERNAL_ROUTER, Routes};
-use crate::model::tags;
+use bbs_model::lrp_update::UpdateTarget;
+use bbs_model::routes::{INTERNAL_ROUTER, Routes};
+use bbs_model::tags;
 
 pub(super) const TABLE: EntityTable = EntityTable {
     name: "desired_lrps",

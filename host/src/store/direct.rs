@@ -12,11 +12,11 @@ use super::page::{Key, Listed, PageEnd, Range};
 use super::record::{Projection, SelectedRow};
 use super::{EntityTable, Session, Store, StoreError, failed};
 use crate::database::{Dialect, Row, SqlError, Transaction};
-use crate::encryption::Keyring;
 use crate::rows::{
     KeyColumn, RowLock, UnitKey, UnitPage, UnitSource, operand, residue, select_units, text_length,
     within,
 };
+use bbs_encryption::Keyring;
 
 /// The readable records of a range.
 pub(super) async fn list<T>(

@@ -4,7 +4,7 @@ use super::column_values::{Conflict, number};
 use super::filter::Filter;
 use super::page::Range;
 use super::{EntityTable, Reader, StoreError, Writer};
-use crate::model::Text;
+use bbs_model::Text;
 
 const TABLE: EntityTable = EntityTable {
     name: "domains",

@@ -18,16 +18,16 @@ pub(super) use write::LoadedUnits;
 
 use super::{NATIVE, StoreError, TABLES};
 use crate::database::{Transaction, refused_characters};
-use crate::encryption::Keyring;
-use crate::layout::history::{LayoutHistory, Way};
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Layout, Table};
-use crate::lens::transform::Transform;
-use crate::lens::{Arguments, ComposeError, Lens, Provenance, Residue, ResidueEntry};
 use crate::rows::{
     self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, Transformed, UnitBatch,
     UnitKey, WantedColumns, residue,
 };
+use bbs_encryption::Keyring;
+use bbs_lens::layout::history::{LayoutHistory, Way};
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Layout, Table};
+use bbs_lens::transform::Transform;
+use bbs_lens::{Arguments, ComposeError, Lens, Provenance, Residue, ResidueEntry};
 
 /// The lenses in both directions between the stored layout and the native one.
 pub struct Lenses {
@@ -374,7 +374,7 @@ fn is_identity(to_native: &Lens) -> bool {
         let mut unknown = stored
             .columns
             .iter()
-            .filter(|column| composed.table.column(&column.name).is_none());
+            .filter(|column| composed.table.find_column(&column.name).is_none());
         as_it_is
             && !composed.reshaped
             && composed.table.primary_key == stored.primary_key

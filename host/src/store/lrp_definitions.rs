@@ -11,11 +11,11 @@ use super::filter::Filter;
 use super::page::{Listed, Range};
 use super::record::{Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, Writer};
-use crate::model::desired_lrp::{ArchivedDefinition, Definition};
-use crate::model::lrp_update::UpdateRecord;
-use crate::model::slot::DefinitionCount;
-use crate::model::{Text, tags};
 use crate::store::record::Projection;
+use bbs_model::desired_lrp::{ArchivedDefinition, Definition};
+use bbs_model::lrp_update::UpdateRecord;
+use bbs_model::slot::DefinitionCount;
+use bbs_model::{Text, tags};
 
 const DEFINITIONS: EntityTable = EntityTable {
     name: "bbs_lrp_definitions",

@@ -9,11 +9,11 @@ use prost::Message;
 
 use super::{EntityTable, StoreError};
 use crate::database::{Row, SqlError};
-use crate::encryption::{EncryptionError, Keyring};
-use crate::layout::schema::Sealing;
-use crate::model::json::Malformed;
-use crate::model::{ModificationTag, Text};
 use crate::rows::RowsError;
+use bbs_encryption::{EncryptionError, Keyring};
+use bbs_lens::layout::schema::Sealing;
+use bbs_model::json::Malformed;
+use bbs_model::{ModificationTag, Text};
 
 /// Why a record cannot be read.
 #[derive(Debug, thiserror::Error)]

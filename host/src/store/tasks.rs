@@ -5,7 +5,7 @@ use super::filter::Filter;
 use super::page::{Listed, Range};
 use super::record::{Projection, Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, UnreadableRow, Writer};
-use crate::model::task::{Task, TaskFilter};
+use bbs_model::task::{Task, TaskFilter};
 
 pub(super) const TABLE: EntityTable = EntityTable {
     name: "tasks",

@@ -140,11 +140,7 @@ fn access(access: &Access) -> wire_manifest::Access {
     wire_manifest::Access {
         table: access.table.clone(),
         reads: access.reads.clone(),
-        writes: access
-            .writes
-            .iter()
-            .map(|write| write.column.clone())
-            .collect(),
+        writes: access.writes.clone(),
         reshapes: access.reshapes,
     }
 }

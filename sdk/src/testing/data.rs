@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::columns::ColumnValue;
-use crate::schema::Literal;
 
 /// A value of one column. A column that is absent is not in the row's map.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,16 +67,6 @@ impl From<ColumnValue<'_>> for Datum {
             ColumnValue::Boolean(value) => Self::Boolean(value),
             ColumnValue::Integer(value) => Self::Integer(value),
             ColumnValue::Text(value) => Self::Text(value.to_vec()),
-        }
-    }
-}
-
-impl From<&Literal> for Datum {
-    fn from(literal: &Literal) -> Self {
-        match literal {
-            Literal::Boolean(value) => Self::Boolean(*value),
-            Literal::Integer(value) => Self::Integer(*value),
-            Literal::Text(value) => Self::Text(value.clone().into_bytes()),
         }
     }
 }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use bbs_lens::layout::schema::Layout;
+
 use super::data::{Datum, RowData, UnitData};
-use crate::layout::Layout;
 use crate::schema::{Column, ColumnType, Sealing, Table};
 use crate::wire;
 

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use bbs_lens::layout::schema::Layout;
+
 use super::data::{Datum, RowData, UnitData};
 use super::step::{Stepped, run, step};
 use crate::json::{self, JsonValue};
@@ -31,7 +33,8 @@ pub enum GoldenError {
     },
 }
 
-/// Checks every case in the folder.
+/// Checks every case in the folder. `before` is the layout before the migration, reduced to the
+/// tables and columns that it needs; a case need not have the columns that it does not read.
 ///
 /// `input.json` is `{"direction": "up", "unit": {table: [row, …]}, "residue": …}`; `expected.json`
 /// is either `{"unit": …, "residue": …}` or `{"refused": "the reason"}`. A row is an object; bytes
@@ -40,7 +43,10 @@ pub enum GoldenError {
 ///
 /// # Errors
 /// For the first case that cannot be read or has another result, and if there is no case.
-pub fn check_golden<M: Migration>(folder: impl AsRef<Path>) -> Result<(), GoldenError> {
+pub fn check_golden<M: Migration>(
+    before: &Layout,
+    folder: impl AsRef<Path>,
+) -> Result<(), GoldenError> {
     let folder = folder.as_ref();
     let unreadable = |error| GoldenError::Unreadable {
         path: folder.to_owned(),
@@ -56,10 +62,12 @@ pub fn check_golden<M: Migration>(folder: impl AsRef<Path>) -> Result<(), Golden
             path: folder.to_owned(),
         });
     }
-    cases.iter().try_for_each(|case| check_case::<M>(case))
+    cases
+        .iter()
+        .try_for_each(|case| check_case::<M>(before, case))
 }
 
-fn check_case<M: Migration>(case: &Path) -> Result<(), GoldenError> {
+fn check_case<M: Migration>(before: &Layout, case: &Path) -> Result<(), GoldenError> {
     let (input, expected) = (
         read(&case.join("input.json"))?,
         read(&case.join("expected.json"))?,
@@ -79,7 +87,14 @@ fn check_case<M: Migration>(case: &Path) -> Result<(), GoldenError> {
     };
     let (unit, residue) = stepped(&input).map_err(malformed)?;
     let left = Stepped::of(UnitData::default(), residue);
-    let given = step::<M>(direction, &run(), std::slice::from_ref(&unit), &[left]).remove(0);
+    let given = step::<M>(
+        before,
+        direction,
+        &run(),
+        std::slice::from_ref(&unit),
+        &[left],
+    )
+    .remove(0);
     let wanted = match expected.get("refused").and_then(JsonValue::as_str) {
         Some(reason) => Err(Refused::new(reason)),
         None => Ok(stepped(&expected).map_err(malformed)?),

@@ -5,16 +5,14 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 
+use bbs_lens::layout::history::{LayoutHistory, Unbound};
+use bbs_lens::layout::schema::Layout;
+
 use super::data::{Datum, UnitData};
 use super::generate::{Generator, Units};
-use super::step::{Stepped, run, step};
-use crate::layout::Layout;
-use crate::manifest::{Direction, Manifest};
+use super::step::{Stepped, Stepper, run};
+use crate::manifest::{Change, Direction, Manifest};
 use crate::migration::{Migration, Refused};
-use crate::schema::{Column, Sealing};
-
-/// Columns that are set when a record is made, and that no change of the record changes.
-const SET_ONCE: [&str; 2] = ["modification_tag_epoch", "created_at"];
 
 /// How a migration violates a law.
 #[allow(missing_docs, reason = "the messages describe the variants and fields")]
@@ -22,12 +20,8 @@ const SET_ONCE: [&str; 2] = ["modification_tag_epoch", "created_at"];
 pub enum Violation {
     #[error("the manifest: {reason}")]
     Manifest { reason: String },
-    #[error(
-        "the residue that {direction} leaves would be given to any record with the same key, also to one that another client made \
-         meanwhile: no table that {direction} names has a column that distinguishes them (`modification_tag_epoch` or `created_at`, \
-         unencrypted). Name one that has; if the table has it, declare it in the layout of this test"
-    )]
-    Unbound { direction: Direction },
+    #[error("{unbound}; if a table has such a column, declare it in the layout of this test")]
+    Unbound { unbound: Unbound },
     #[error("seed {seed}: {direction} refuses a generated unit: {reason}\n{unit:?}")]
     Refuses {
         seed: u64,
@@ -95,11 +89,8 @@ impl<M: Migration> Laws<M> {
     /// migration does not touch may be omitted.
     #[must_use]
     pub fn over(before: Layout) -> Self {
-        let mut after = before.clone();
-        let target = after
-            .apply(&M::manifest())
-            .is_ok()
-            .then(|| Units::new(after));
+        // A manifest that does not fit is a violation, which `check` returns.
+        let target = before.apply(&M::manifest()).ok().map(Units::new);
         Self {
             source: Units::new(before.clone()),
             target,
@@ -156,13 +147,12 @@ impl<M: Migration> Laws<M> {
     /// The first violation.
     pub fn check(&self) -> Result<(), Violation> {
         let manifest = M::manifest();
-        let faults = |reason: String| Violation::Manifest { reason };
-        let mut after = self.source_layout.clone();
-        after
-            .apply(&manifest)
-            .map_err(|error| faults(error.to_string()))?;
-        check_manifest(&manifest, &self.source_layout, &after).map_err(faults)?;
-        check_residue(&manifest, &self.source_layout, &after)?;
+        self.stepper(Direction::Up)?;
+        let layouts = LayoutHistory::over(&self.source_layout, &manifest);
+        let unbound = layouts.map(|layouts| layouts.unbound(&manifest));
+        if let Some(unbound) = unbound.into_iter().flatten().next() {
+            return Err(Violation::Unbound { unbound });
+        }
         self.check_idempotence()?;
         self.check_round_trip(Direction::Up, &self.source)?;
         match &self.target {
@@ -178,6 +168,11 @@ impl<M: Migration> Laws<M> {
             .collect()
     }
 
+    fn stepper(&self, direction: Direction) -> Result<Stepper, Violation> {
+        Stepper::new::<M>(&self.source_layout, direction, &run())
+            .map_err(|reason| Violation::Manifest { reason })
+    }
+
     /// Runs one direction over a batch, without the units that it may refuse.
     fn step(
         &self,
@@ -186,7 +181,7 @@ impl<M: Migration> Laws<M> {
         left: &[Stepped],
     ) -> Result<Vec<(UnitData, Stepped)>, Violation> {
         let seed = self.seed;
-        let results = step::<M>(direction, &run(), &units, left);
+        let results = self.stepper(direction)?.step(&units, left);
         let mut stepped = Vec::new();
         for (unit, result) in units.into_iter().zip(results) {
             match result {
@@ -209,11 +204,7 @@ impl<M: Migration> Laws<M> {
     /// the batch.
     fn check_round_trip(&self, direction: Direction, units: &Units) -> Result<(), Violation> {
         let seed = self.seed;
-        let opposite = if direction == Direction::Up {
-            Direction::Down
-        } else {
-            Direction::Up
-        };
+        let opposite = direction.opposite();
         let stepped = self.step(direction, self.generate(units), &[])?;
         for ((_, one), (_, two)) in
             stepped
@@ -231,8 +222,9 @@ impl<M: Migration> Laws<M> {
             }
         }
         // In reverse, so that state that a row function carried over would come from another unit.
+        let stepper = self.stepper(direction)?;
         for (unit, together) in stepped.iter().rev() {
-            let alone = step::<M>(direction, &run(), std::slice::from_ref(unit), &[]).remove(0);
+            let alone = stepper.step(std::slice::from_ref(unit), &[]).remove(0);
             if alone.as_ref() != Ok(together) {
                 let alone = alone.map(|alone| alone.unit).unwrap_or_default();
                 return Err(Violation::BatchDependent {
@@ -248,7 +240,7 @@ impl<M: Migration> Laws<M> {
         }
         let (before, left): (Vec<_>, Vec<_>) = stepped.into_iter().unzip();
         let given: Vec<_> = left.iter().map(|left| left.unit.clone()).collect();
-        let returned = step::<M>(opposite, &run(), &given, &left);
+        let returned = self.stepper(opposite)?.step(&given, &left);
         for (before, (unit, returned)) in before.into_iter().zip(given.into_iter().zip(returned)) {
             let after = match returned {
                 Ok(after) => after,
@@ -283,8 +275,7 @@ impl<M: Migration> Laws<M> {
     /// `up` of a unit that already has what `up` wrote is refused or changes nothing.
     fn check_idempotence(&self) -> Result<(), Violation> {
         let manifest = M::manifest();
-        let renames = |change: &crate::manifest::Change| {
-            use crate::manifest::Change;
+        let renames = |change: &Change| {
             !matches!(
                 change,
                 Change::AddColumn { .. }
@@ -303,7 +294,7 @@ impl<M: Migration> Laws<M> {
         let given: Vec<_> = once.into_iter().map(|once| once.unit).collect();
         for (once, twice) in given
             .iter()
-            .zip(step::<M>(Direction::Up, &run(), &given, &[]))
+            .zip(self.stepper(Direction::Up)?.step(&given, &[]))
         {
             let Ok(twice) = twice else { continue };
             let written = |unit: &UnitData| self.only_written(&manifest, unit.clone()).sorted();
@@ -332,76 +323,12 @@ impl<M: Migration> Laws<M> {
         unit.tables.retain(|table, rows| {
             let access = manifest.up.iter().find(|access| access.table == *table);
             for row in rows {
-                row.retain(|column, _| {
-                    access.is_some_and(|access| {
-                        access.writes.iter().any(|write| write.column == *column)
-                    })
-                });
+                row.retain(|column, _| access.is_some_and(|access| access.writes.contains(column)));
             }
             access.is_some()
         });
         unit
     }
-}
-
-/// Checks the declarations that running a row function depends on.
-fn check_manifest(manifest: &Manifest, before: &Layout, after: &Layout) -> Result<(), String> {
-    for (direction, layout) in [(Direction::Up, after), (Direction::Down, before)] {
-        for access in manifest.accesses(direction) {
-            let table = layout.tables.get(&access.table);
-            let table = table.ok_or_else(|| {
-                format!("{direction} names `{}`, which is not there", access.table)
-            })?;
-            for write in &access.writes {
-                let column = table
-                    .columns
-                    .iter()
-                    .find(|column| column.name == write.column);
-                let Some(column) = column else {
-                    return Err(format!(
-                        "{direction} writes `{}` of `{}`, which is not there",
-                        write.column, table.name
-                    ));
-                };
-                let known = manifest.written_kind(&access.table, write);
-                let through = access.reads.contains(&write.column);
-                match known {
-                    Some(kind) if kind != column.kind.kind() => {
-                        return Err(format!("{direction} writes `{}` as {kind}", write.column));
-                    }
-                    // The kind of a column whose values are all NULL could not be determined.
-                    None if !through => {
-                        let kind = column.kind.kind();
-                        let name = &write.column;
-                        return Err(format!(
-                            "{direction} writes `{name}`: declare it as `Write::{kind}(\"{name}\")`"
-                        ));
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Residue belongs to the record that it was left of: the host passes it only while the record's
-/// identity is the same.
-fn check_residue(manifest: &Manifest, before: &Layout, after: &Layout) -> Result<(), Violation> {
-    for (direction, left) in [(Direction::Up, after), (Direction::Down, before)] {
-        let accesses = manifest.accesses(direction);
-        let mut tables = accesses
-            .iter()
-            .filter_map(|access| left.tables.get(&access.table));
-        let is_identity =
-            |column: &Column| SET_ONCE.contains(&&*column.name) && column.sealing == Sealing::Plain;
-        let is_bound =
-            accesses.is_empty() || tables.any(|table| table.columns.iter().any(is_identity));
-        if manifest.leaves_residue && manifest.reversible && !is_bound {
-            return Err(Violation::Unbound { direction });
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

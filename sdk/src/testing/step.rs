@@ -1,25 +1,29 @@
-//! One step over units held as maps, in place of the host: builds the batch, applies the layout
-//! change to the rows, stores what the row function wrote, and saves the values of dropped columns.
+//! One step over units held as maps, on the engine of the host: rows become columns, the lens calls
+//! the row function, and columns become rows. Stores and encrypts nothing: columns are plain on
+//! both sides.
 
-use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::process::exit;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
-use std::time::Duration;
+use std::sync::Arc;
+
+use bbs_lens::budget::BatchBudget;
+use bbs_lens::layout::history::{LayoutHistory, Way};
+use bbs_lens::layout::schema::Layout;
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
+use bbs_lens::{
+    Applied, AppliedTable, Arguments, Composed, Lens, LensError, Provenance, Residue, ResidueEntry,
+    ResidueValue, Search,
+};
 
 use super::data::{Datum, RowData, UnitData};
-use crate::columns::{Batch, NEW_ROW, Outcome, TableData, View, column_of};
-use crate::manifest::{Access, Change, Direction, Manifest};
+use super::input::GivenRows;
+use super::watch::{LONGEST_CALL, watched};
+use crate::columns::{Batch, ColumnValue, Encoding, NEW_ROW, Outcome};
+use crate::manifest::{Direction, Manifest};
 use crate::migration::{Migration, Refused, Run};
-use crate::schema::Literal;
 use crate::transform::transform;
+use crate::translator::Fault;
 
-/// The longest time for a batch. A host ends a call after 5 s; a build without optimisation on a
-/// busy machine takes longer.
-const LONGEST_CALL: Duration = Duration::from_secs(60);
-/// The exit code of a test that panics.
-const FAILED: i32 = 101;
+/// The version of the layout before the migration, whatever it is in a catalog.
+const BEFORE: u64 = 0;
 
 /// A unit after a step, with the input of the opposite step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -28,8 +32,11 @@ pub struct Stepped {
     pub unit: UnitData,
     /// The residue that the row function left.
     pub residue: Option<Vec<u8>>,
-    /// The values that the host saves by itself: for each table, the columns that each row lost.
-    saved: BTreeMap<String, Vec<RowData>>,
+    /// The digest by which the host recognises the unit that the residue belongs to; empty if it is
+    /// that of the unit whatever its rows are.
+    digest: Vec<u8>,
+    /// The rows and values that the host saves by itself.
+    saved: Vec<ResidueEntry>,
 }
 
 impl Stepped {
@@ -39,7 +46,7 @@ impl Stepped {
         Self {
             unit,
             residue,
-            saved: BTreeMap::new(),
+            ..Self::default()
         }
     }
 }
@@ -53,485 +60,384 @@ pub fn run() -> Run {
     }
 }
 
-/// Runs one direction over units, all in one batch, as the host does. `left` are the results of the
-/// opposite step for each unit, or empty.
+/// Runs one direction over units, all in one batch, on the engine of the host. `before` is the
+/// layout before the migration, reduced to the tables and columns that it needs; rows need not have
+/// the columns that it does not read. `left` are the results of the opposite step for each unit, or
+/// empty.
 ///
 /// # Panics
-/// If the migration violates the contract with the host. A row function that has not returned after
-/// a minute ends the process of the tests, since nothing else can end it.
+/// If the migration does not fit the layout, or violates the contract with the host. A row function
+/// that has not returned after a minute ends the process of the tests, since nothing else can end
+/// it.
 pub fn step<M: Migration>(
+    before: &Layout,
     direction: Direction,
     run: &Run,
     units: &[UnitData],
     left: &[Stepped],
 ) -> Vec<Result<Stepped, Refused>> {
-    let manifest = M::manifest();
-    let edits = edits(&manifest, direction);
-    let tables = manifest
-        .accesses(direction)
-        .iter()
-        .map(|access| given(&edits, access, units))
-        .collect();
-    let mut batch = Batch {
-        tables,
-        residue: Vec::new(),
-    };
-    if left.iter().any(|left| left.residue.is_some()) {
-        batch.residue = left.iter().map(|left| left.residue.clone()).collect();
+    let stepper = Stepper::new::<M>(before, direction, run)
+        .unwrap_or_else(|reason| panic!("the layout or the manifest: {reason}"));
+    stepper.step(units, left)
+}
+
+/// A migration in one direction over the layout before it.
+pub(super) struct Stepper {
+    lens: Lens,
+    manifest: Manifest,
+    arguments: Arguments,
+}
+
+impl Stepper {
+    /// # Errors
+    /// The manifest breaks a rule of the host over this layout.
+    pub(super) fn new<M: Migration>(
+        before: &Layout,
+        direction: Direction,
+        run: &Run,
+    ) -> Result<Self, String> {
+        let manifest = M::manifest();
+        let layouts =
+            LayoutHistory::over(before, &manifest).map_err(|error| error.problem.to_string())?;
+        super::manifest::check(&manifest, before, &layouts)?;
+        let way = match direction {
+            Direction::Up => Way::within(&layouts, BEFORE, manifest.version),
+            Direction::Down => Way::within(&layouts, manifest.version, BEFORE),
+        };
+        let migration: Arc<dyn Transform> = Arc::new(NativeMigration {
+            manifest: manifest.clone(),
+            run: run.clone(),
+            transform: transform::<M>,
+        });
+        let lens = Lens::restoring(way, &[migration]).map_err(|error| error.to_string())?;
+        Ok(Self {
+            lens,
+            arguments: [(manifest.version, RunArguments::default())].into(),
+            manifest,
+        })
     }
-    let end = || {
-        let name = &manifest.name;
-        // Not with a macro, whose text the harness of the tests would keep.
-        let _ = writeln!(
-            io::stderr(),
+
+    pub(super) fn step(
+        &self,
+        units: &[UnitData],
+        left: &[Stepped],
+    ) -> Vec<Result<Stepped, Refused>> {
+        let mut results: Vec<Option<Result<Stepped, Refused>>> = vec![None; units.len()];
+        let mut taken: Vec<usize> = (0..units.len()).collect();
+        // The units that are refused are left out, and the others taken again, as by the host.
+        loop {
+            let given: Vec<_> = taken.iter().map(|&unit| &units[unit]).collect();
+            let nothing = Stepped::default();
+            let left: Vec<_> = taken
+                .iter()
+                .map(|&unit| left.get(unit).unwrap_or(&nothing))
+                .collect();
+            match self.take(&given, &left) {
+                Ok(stepped) => {
+                    for (unit, stepped) in taken.into_iter().zip(stepped) {
+                        results[unit] = Some(Ok(stepped));
+                    }
+                    break;
+                }
+                Err(refused) => {
+                    for (place, refused) in refused {
+                        results[taken[place]] = Some(Err(refused));
+                    }
+                    taken.retain(|&unit| results[unit].is_none());
+                }
+            }
+        }
+        results
+            .into_iter()
+            .map(|result| result.expect("each unit is taken or refused"))
+            .collect()
+    }
+
+    /// Takes all units to the target.
+    ///
+    /// # Errors
+    /// The places of units that are refused, at least one.
+    fn take(
+        &self,
+        units: &[&UnitData],
+        left: &[&Stepped],
+    ) -> Result<Vec<Stepped>, Vec<(usize, Refused)>> {
+        let mut stepped = vec![Stepped::default(); units.len()];
+        let rows = GivenRows::new(&self.lens, &self.manifest, units);
+        for group in 0..self.lens.groups.len() {
+            let input = rows.input(group);
+            // Memory is that of the tests, and not bounded.
+            let budget = BatchBudget::of(usize::MAX);
+            let residue = self.residue(left, || self.lens.residue_digests(group, &input));
+            let applied = self.lens.apply(
+                group,
+                &input,
+                &residue,
+                &self.arguments,
+                Search::Every,
+                &budget,
+            );
+            let applied =
+                applied.map_err(|faults| faults.into_iter().map(refused).collect::<Vec<_>>())?;
+            self.add(applied, &rows, &mut stepped);
+        }
+        Ok(stepped)
+    }
+
+    /// The residue that the opposite step left of the units. `digests` are those by which the
+    /// residue of its row function is recognised.
+    fn residue(&self, left: &[&Stepped], digests: impl FnOnce() -> Vec<Vec<u8>>) -> Residue {
+        let version = self.manifest.version;
+        let digests = left
+            .iter()
+            .any(|left| left.residue.is_some() && left.digest.is_empty())
+            .then(digests)
+            .unwrap_or_default();
+        let mut residue = Residue::default();
+        for (unit, left) in left.iter().enumerate() {
+            for entry in &left.saved {
+                residue.add(version, &entry.table, unit, entry.value.clone());
+            }
+            if let Some(bytes) = &left.residue {
+                let digest = if left.digest.is_empty() {
+                    &digests[unit]
+                } else {
+                    &left.digest
+                };
+                let value = ResidueValue {
+                    row_key: Vec::new(),
+                    digest: digest.clone(),
+                    bytes: bytes.clone(),
+                };
+                residue.add(version, "", unit, value);
+            }
+        }
+        residue
+    }
+
+    /// Adds the tables of a group, and what the step would lose of them, to the units.
+    fn add(&self, applied: Applied, given: &GivenRows<'_>, stepped: &mut [Stepped]) {
+        for (name, table) in applied.tables {
+            let composed = &self.lens.tables[&name];
+            for (unit, ends) in table.unit_offsets.windows(2).enumerate() {
+                let rows = (ends[0] as usize..ends[1] as usize)
+                    .map(|row| target_row(composed, &table, row, given));
+                stepped[unit]
+                    .unit
+                    .tables
+                    .insert(name.clone(), rows.collect());
+            }
+        }
+        for entry in applied.residue {
+            let stepped = &mut stepped[entry.unit];
+            if entry.table.is_empty() {
+                stepped.residue = Some(entry.value.bytes);
+                stepped.digest = entry.value.digest;
+            } else {
+                stepped.saved.push(ResidueEntry { unit: 0, ..entry });
+            }
+        }
+    }
+}
+
+/// One row of a table at the target: what the lens computes, and the values of the source row that
+/// it continues. A column that the source row does not have is absent here, too.
+fn target_row(
+    composed: &Composed,
+    table: &AppliedTable,
+    row: usize,
+    given: &GivenRows<'_>,
+) -> RowData {
+    let mut columns = RowData::new();
+    for (column, provenance) in &composed.columns {
+        let default = || Some(Datum::from(ColumnValue::of(column.default.as_ref())));
+        let value = match provenance {
+            Provenance::Computed => {
+                let data = &table.computed[&column.name];
+                Some(data.get(Encoding::from(column.kind), row).into())
+            }
+            Provenance::Fill(literal) => Some(ColumnValue::of(literal.as_ref()).into()),
+            Provenance::Raw {
+                table: from,
+                column: name,
+            } => {
+                let source = composed.sources.iter().position(|source| source == from);
+                let source = source.expect("a source of the table");
+                match table.origins[source][row] {
+                    NEW_ROW => default(),
+                    origin => given.row(from, origin as usize).get(name).cloned(),
+                }
+            }
+        };
+        columns.extend(value.map(|value| (column.name.clone(), value)));
+    }
+    columns
+}
+
+/// The unit that a step refuses, and why.
+///
+/// # Panics
+/// If the migration is at fault, and not the unit.
+fn refused(fault: LensError) -> (usize, Refused) {
+    match &fault {
+        LensError::Unit { unit, reason, .. } => (*unit, Refused::new(reason.clone())),
+        LensError::Counterpart { unit, .. } => (*unit, Refused::new(fault.to_string())),
+        LensError::Step { .. } | LensError::Slow { .. } => panic!("{fault}"),
+    }
+}
+
+/// [`transform()`] for one migration.
+type RowFunctions = fn(&Manifest, Direction, &Run, &Batch) -> Result<Outcome, Fault>;
+
+/// A migration whose row functions run natively.
+struct NativeMigration {
+    manifest: Manifest,
+    run: Run,
+    transform: RowFunctions,
+}
+
+impl Transform for NativeMigration {
+    fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    fn digest(&self) -> &str {
+        "none: it runs natively"
+    }
+
+    fn apply(
+        &self,
+        direction: Direction,
+        _: &RunArguments,
+        batch: &Batch,
+    ) -> Result<Outcome, TransformError> {
+        let name = &self.manifest.name;
+        let late = format!(
             "{direction} of {name} has not returned after {LONGEST_CALL:?}; look for a loop that does not end: a host ends a call \
              after 5 s"
         );
-        exit(FAILED)
-    };
-    let outcome = watched(LONGEST_CALL, end, || {
-        transform::<M>(&manifest, direction, run, &batch)
-    })
-    .unwrap_or_else(|fault| {
-        panic!(
-            "{direction} of {} failed as a whole: {fault}",
-            manifest.name
-        )
-    });
-    let refused: BTreeMap<_, _> = outcome
-        .refused
-        .iter()
-        .map(|refusal| (refusal.unit, &refusal.reason))
-        .collect();
-    let stepping = Stepping {
-        manifest: &manifest,
-        direction,
-        edits,
-        batch: &batch,
-        outcome: &outcome,
-    };
-    let nothing = BTreeMap::new();
-    let stepped =
-        units
-            .iter()
-            .enumerate()
-            .map(|(index, unit)| match refused.get(&(index as u32)) {
-                Some(reason) => Err(Refused::new(*reason)),
-                None => stepping.take(
-                    index,
-                    unit,
-                    left.get(index).map_or(&nothing, |left| &left.saved),
-                ),
-            });
-    stepped.collect()
-}
-
-/// Calls a function on this thread, and another one beside it if that takes longer. A row function
-/// is not moved to a thread of its own: what it keeps for its thread from one call to the next has
-/// to be found.
-fn watched<T>(longest: Duration, late: impl FnOnce() + Send, call: impl FnOnce() -> T) -> T {
-    thread::scope(|scope| {
-        let (returned, waiting) = channel::<()>();
-        scope.spawn(move || {
-            if waiting.recv_timeout(longest) == Err(RecvTimeoutError::Timeout) {
-                late();
-            }
+        let outcome = watched(LONGEST_CALL, &late, || {
+            (self.transform)(&self.manifest, direction, &self.run, batch)
         });
-        let outcome = call();
-        drop(returned);
-        outcome
-    })
-}
-
-/// A layout change's effect on rows, in the given direction.
-enum Edit<'a> {
-    Create(&'a str),
-    Drop(&'a str),
-    Rename {
-        from: &'a str,
-        to: &'a str,
-    },
-    Gain {
-        table: &'a str,
-        column: &'a str,
-        default: Option<&'a Literal>,
-    },
-    Lose {
-        table: &'a str,
-        column: &'a str,
-    },
-    RenameColumn {
-        table: &'a str,
-        from: &'a str,
-        to: &'a str,
-    },
-    MoveColumn {
-        column: &'a str,
-        from: &'a str,
-        to: &'a str,
-    },
-}
-
-fn edits(manifest: &Manifest, direction: Direction) -> Vec<Edit<'_>> {
-    let up = direction == Direction::Up;
-    let edits = manifest.changes.iter().filter_map(|change| {
-        Some(match change {
-            Change::CreateTable(table) if up => Edit::Create(&table.name),
-            Change::CreateTable(table) => Edit::Drop(&table.name),
-            Change::DropTable { table } if up => Edit::Drop(table),
-            Change::DropTable { table } => Edit::Create(table),
-            Change::RenameTable { from, to } if up => Edit::Rename { from, to },
-            Change::RenameTable { from, to } => Edit::Rename { from: to, to: from },
-            Change::AddColumn { table, column } if up => Edit::Gain {
-                table,
-                column: &column.name,
-                default: column.default.as_ref(),
-            },
-            Change::AddColumn { table, column } => Edit::Lose {
-                table,
-                column: &column.name,
-            },
-            Change::DropColumn { table, column } if up => Edit::Lose { table, column },
-            Change::DropColumn { table, column } => Edit::Gain {
-                table,
-                column,
-                default: None,
-            },
-            Change::RenameColumn { table, from, to } if up => {
-                Edit::RenameColumn { table, from, to }
-            }
-            Change::RenameColumn { table, from, to } => Edit::RenameColumn {
-                table,
-                from: to,
-                to: from,
-            },
-            Change::MoveColumn { column, from, to } if up => Edit::MoveColumn { column, from, to },
-            Change::MoveColumn { column, from, to } => Edit::MoveColumn {
-                column,
-                from: to,
-                to: from,
-            },
-            Change::AlterColumn { .. }
-            | Change::SetPrimaryKey { .. }
-            | Change::CreateIndex { .. }
-            | Change::DropIndex { .. } => return None,
-        })
-    });
-    let mut edits: Vec<_> = edits.collect();
-    if !up {
-        edits.reverse();
-    }
-    edits
-}
-
-/// The table's name in the source layout; `None` if the step creates the table.
-fn name_before<'a>(edits: &[Edit<'a>], table: &'a str) -> Option<&'a str> {
-    edits
-        .iter()
-        .rev()
-        .try_fold(table, |name, change| match change {
-            Edit::Rename { from, to } if *to == name => Some(*from),
-            Edit::Create(created) if *created == name => None,
-            _ => Some(name),
-        })
-}
-
-/// The rows of one access, as the host passes them.
-fn given(edits: &[Edit<'_>], access: &Access, units: &[UnitData]) -> TableData {
-    let source = name_before(edits, &access.table);
-    let rows_of = |unit: &UnitData| {
-        source
-            .and_then(|source| unit.tables.get(source))
-            .map_or(0, Vec::len)
-    };
-    let mut unit_offsets = vec![0];
-    let mut end = 0;
-    for unit in units {
-        end += rows_of(unit) as u32;
-        unit_offsets.push(end);
-    }
-    let rows = || {
-        units
-            .iter()
-            .filter_map(|unit| unit.tables.get(source?))
-            .flatten()
-    };
-    let columns = access.reads.iter().map(|column| {
-        let values = rows().map(|row| match row.get(column) {
-            Some(value) => value.value(),
-            None => panic!(
-                "a row of `{}` has no column `{column}`, which the migration reads; add it to the layout of the test, or to the \
-                 row in `input.json`: {row:?}",
-                access.table
-            ),
-        });
-        column_of(values)
-    });
-    TableData {
-        columns: columns.collect(),
-        unit_offsets,
-    }
-}
-
-struct Stepping<'a> {
-    manifest: &'a Manifest,
-    direction: Direction,
-    edits: Vec<Edit<'a>>,
-    batch: &'a Batch,
-    outcome: &'a Outcome,
-}
-
-impl Stepping<'_> {
-    fn take(
-        &self,
-        index: usize,
-        unit: &UnitData,
-        found: &BTreeMap<String, Vec<RowData>>,
-    ) -> Result<Stepped, Refused> {
-        let mut tables = unit.tables.clone();
-        let mut found = found.clone();
-        let mut saved = tables
-            .iter()
-            .map(|(name, rows)| (name.clone(), vec![RowData::new(); rows.len()]))
-            .collect();
-        for change in &self.edits {
-            self.change(change, &mut tables, &mut found, &mut saved)?;
-        }
-        for (at, access) in self.manifest.accesses(self.direction).iter().enumerate() {
-            let rows = tables.remove(&access.table).unwrap_or_default();
-            let lost = saved.remove(&access.table).unwrap_or_default();
-            let (rows, lost) = self.written(at, index, &rows, &lost);
-            tables.insert(access.table.clone(), rows);
-            saved.insert(access.table.clone(), lost);
-        }
-        let residue = self.outcome.residue.get(index).cloned().flatten();
-        Ok(Stepped {
-            unit: UnitData { tables },
-            residue,
-            saved,
-        })
-    }
-
-    fn change(
-        &self,
-        change: &Edit<'_>,
-        tables: &mut BTreeMap<String, Vec<RowData>>,
-        found: &mut BTreeMap<String, Vec<RowData>>,
-        saved: &mut BTreeMap<String, Vec<RowData>>,
-    ) -> Result<(), Refused> {
-        let no_rows = Vec::new();
-        match change {
-            Edit::Create(table) => {
-                let rows = found.remove(*table).unwrap_or_default();
-                saved.insert((*table).to_owned(), vec![RowData::new(); rows.len()]);
-                tables.insert((*table).to_owned(), rows);
-            }
-            Edit::Drop(table) => {
-                saved.insert(
-                    (*table).to_owned(),
-                    tables.remove(*table).unwrap_or_default(),
-                );
-            }
-            Edit::Rename { from, to } => {
-                for side in [tables, found, saved] {
-                    if let Some(rows) = side.remove(*from) {
-                        side.insert((*to).to_owned(), rows);
-                    }
-                }
-            }
-            Edit::Gain {
-                table,
-                column,
-                default,
-            } => {
-                let found = found.get(*table).unwrap_or(&no_rows);
-                for (at, row) in tables
-                    .entry((*table).to_owned())
-                    .or_default()
-                    .iter_mut()
-                    .enumerate()
-                {
-                    let back = found.get(at).and_then(|row| row.get(*column)).cloned();
-                    let plain = || default.map_or(Datum::Null, Datum::from);
-                    row.insert((*column).to_owned(), back.unwrap_or_else(plain));
-                }
-            }
-            Edit::Lose { table, column } => {
-                let keeps = self.manifest.reversible && !self.comes_back(table, column);
-                let lost = saved.entry((*table).to_owned()).or_default();
-                for (row, lost) in tables
-                    .entry((*table).to_owned())
-                    .or_default()
-                    .iter_mut()
-                    .zip(lost)
-                {
-                    if let Some(value) = row.remove(*column).filter(|_| keeps) {
-                        lost.insert((*column).to_owned(), value);
-                    }
-                }
-            }
-            Edit::RenameColumn { table, from, to } => {
-                for row in tables.entry((*table).to_owned()).or_default() {
-                    if let Some(value) = row.remove(*from) {
-                        row.insert((*to).to_owned(), value);
-                    }
-                }
-            }
-            Edit::MoveColumn { column, from, to } => {
-                self.move_column(column, (from, to), tables, saved)?
-            }
-        }
-        Ok(())
-    }
-
-    /// Moves a column. A table that the step creates gets its rows from the table that the column
-    /// leaves, by their keys; otherwise each row needs a counterpart, and the unit is refused
-    /// without one, as by the host.
-    fn move_column(
-        &self,
-        column: &str,
-        (from, to): (&str, &str),
-        tables: &mut BTreeMap<String, Vec<RowData>>,
-        saved: &mut BTreeMap<String, Vec<RowData>>,
-    ) -> Result<(), Refused> {
-        let giver = tables.get(from).cloned().unwrap_or_default();
-        let taker = tables.entry(to.to_owned()).or_default();
-        if let (true, Some(key)) = (taker.is_empty(), self.key_of_created(to)) {
-            let mut keyed = giver.clone();
-            keyed
-                .iter_mut()
-                .for_each(|row| row.retain(|column, _| key.contains(column)));
-            *taker = keyed;
-            saved.insert(to.to_owned(), vec![RowData::new(); giver.len()]);
-        }
-        if taker.len() != giver.len() {
-            return Err(Refused::new(format!(
-                "a row of `{from}` or `{to}` has no counterpart in the other"
-            )));
-        }
-        for (row, given) in taker.iter_mut().zip(&giver) {
-            row.extend(
-                given
-                    .get(column)
-                    .map(|value| (column.to_owned(), value.clone())),
-            );
-        }
-        tables
-            .entry(from.to_owned())
-            .or_default()
-            .iter_mut()
-            .for_each(|row| drop(row.remove(column)));
-        Ok(())
-    }
-
-    /// The key of a table that `up` creates.
-    fn key_of_created(&self, table: &str) -> Option<&[String]> {
-        if self.direction == Direction::Down {
-            return None;
-        }
-        self.manifest
-            .changes
-            .iter()
-            .find_map(|change| match change {
-                Change::CreateTable(created) if created.name == table => {
-                    Some(created.primary_key.as_slice())
-                }
-                _ => None,
-            })
-    }
-
-    /// Whether the opposite direction computes the column, so that the host does not save it.
-    fn comes_back(&self, table: &str, column: &str) -> bool {
-        let opposite = match self.direction {
-            Direction::Up => Direction::Down,
-            Direction::Down => Direction::Up,
-        };
-        let accesses = self.manifest.accesses(opposite).iter();
-        accesses
-            .filter(|access| access.table == table)
-            .any(|access| access.writes.iter().any(|write| write.column == column))
-    }
-
-    /// The rows of one access with the written values, and the values that each of them lost.
-    fn written(
-        &self,
-        at: usize,
-        unit: usize,
-        rows: &[RowData],
-        lost: &[RowData],
-    ) -> (Vec<RowData>, Vec<RowData>) {
-        let (access, written) = (
-            &self.manifest.accesses(self.direction)[at],
-            &self.outcome.tables[at],
-        );
-        let given = &self.batch.tables[at].unit_offsets;
-        let offsets = written
-            .shape
-            .as_ref()
-            .map_or(given, |shape| &shape.unit_offsets);
-        let all = *offsets.last().expect("offsets of a batch") as usize;
-        let views = written
-            .columns
-            .iter()
-            .zip(&access.writes)
-            .map(|(column, write)| {
-                View::new(column, all).unwrap_or_else(|| {
-                    panic!("`{}` was written in a malformed column", write.column)
-                })
-            });
-        let views: Vec<_> = views.collect();
-        let out = (offsets[unit]..offsets[unit + 1]).map(|row| {
-            let origin = written
-                .shape
-                .as_ref()
-                .map_or(row, |shape| shape.origins[row as usize]);
-            let continues = (origin != NEW_ROW).then(|| (origin - given[unit]) as usize);
-            let mut columns = continues.map_or_else(RowData::new, |origin| rows[origin].clone());
-            for (view, write) in views.iter().zip(&access.writes) {
-                columns.insert(write.column.clone(), view.value(row as usize).into());
-            }
-            (
-                columns,
-                continues.map_or_else(RowData::new, |origin| lost[origin].clone()),
-            )
-        });
-        out.unzip()
+        Ok(outcome
+            .unwrap_or_else(|fault| panic!("{direction} of {name} failed as a whole: {fault}")))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Access, Manifest, Unit};
+    use crate::{Access, Column, Table, Unit};
 
-    struct ReadsText;
+    /// Tables of one unit with the same keys.
+    fn layout() -> Layout {
+        let table = |name| {
+            Table::new(name)
+                .column(Column::varchar("k", 32))
+                .column(Column::integer("i"))
+                .primary_key(["k", "i"])
+                .partition_key("k")
+        };
+        Layout::of([
+            table("t").column(Column::text("x").nullable()),
+            table("u").column(Column::varchar("created_at", 32)),
+        ])
+    }
 
-    impl Migration for ReadsText {
+    fn row(number: i64) -> [(&'static str, Datum); 2] {
+        [("k", "a".into()), ("i", number.into())]
+    }
+
+    fn with<const N: usize>(number: i64, more: [(&'static str, Datum); N]) -> RowData {
+        let columns = row(number).into_iter().chain(more);
+        columns
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    fn unit<const N: usize>(tables: [(&str, Vec<RowData>); N]) -> UnitData {
+        UnitData {
+            tables: tables
+                .into_iter()
+                .map(|(name, rows)| (name.to_owned(), rows))
+                .collect(),
+        }
+    }
+
+    struct Moves;
+
+    impl Migration for Moves {
         fn manifest() -> Manifest {
-            Manifest::new(2, "test").up(Access::to("t").reads(["x"]).writes(["x"]))
-        }
-
-        fn up(_: &Run, _: &mut Unit<'_>) -> Result<(), Refused> {
-            Ok(())
-        }
-
-        fn down(_: &Run, _: &mut Unit<'_>) -> Result<(), Refused> {
-            Ok(())
+            Manifest::new(2, "moves").move_column("x", "t", "u")
         }
     }
 
     #[test]
-    fn call_that_takes_too_long_is_noticed_while_it_runs() {
-        let (noticed, waiting) = channel();
-        let late = move || noticed.send("late").expect("the call waits");
-        assert_eq!(
-            watched(Duration::from_millis(1), late, || waiting.recv()),
-            Ok("late")
+    fn moved_column_goes_to_the_row_with_the_same_key() {
+        let moved = |t: [i64; 2]| {
+            let t = t.map(|number| with(number, [("x", number.to_string().as_str().into())]));
+            let unit = unit([("t", t.to_vec()), ("u", vec![with(1, []), with(2, [])])]);
+            step::<Moves>(&layout(), Direction::Up, &run(), &[unit], &[]).remove(0)
+        };
+        let x = |stepped: Result<Stepped, Refused>| {
+            let rows = stepped.expect("it is not refused").unit.tables["u"].clone();
+            rows.iter().map(|row| row["x"].clone()).collect::<Vec<_>>()
+        };
+        let expected = [Datum::from("1"), Datum::from("2")];
+        assert_eq!(x(moved([1, 2])), expected);
+        assert_eq!(x(moved([2, 1])), expected, "whatever the order of the rows");
+        let refused = moved([1, 3]).expect_err("a row without a counterpart");
+        assert!(
+            refused.reason.contains("a row has no counterpart there"),
+            "{refused}"
         );
-        assert_eq!(
-            watched(LONGEST_CALL, || panic!("it is not late"), || "in time"),
-            "in time"
-        );
+    }
+
+    struct DoublesText;
+
+    impl Migration for DoublesText {
+        fn manifest() -> Manifest {
+            let accesses = [Access::to("t").reads(["x"]).writes(["x"]), Access::to("u")];
+            let [t, u] = accesses;
+            Manifest::new(2, "doubles")
+                .up(t.clone())
+                .up(u.clone())
+                .down(t)
+                .down(u)
+                .leaves_residue()
+        }
+
+        fn up(_: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
+            unit.set_residue(b"left".to_vec())?;
+            let row = unit.row("t")?;
+            row.set_text("x", &row.text("x")?.repeat(2))
+        }
+
+        fn down(_: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
+            let text = unit.residue().map_or("none", |_| "some");
+            unit.row("t")?.set_text("x", text)
+        }
+    }
+
+    #[test]
+    fn residue_is_given_back_to_the_rows_that_the_step_wrote() {
+        let before = unit([
+            ("t", vec![with(1, [("x", "a".into())])]),
+            ("u", vec![with(1, [("created_at", "1".into())])]),
+        ]);
+        let up = step::<DoublesText>(&layout(), Direction::Up, &run(), &[before], &[]).remove(0);
+        let up = up.expect("it is not refused");
+        let x = |edited: &str| {
+            let mut unit = up.unit.clone();
+            let rows = unit.tables.get_mut("t").expect("the table");
+            rows[0].insert("x".to_owned(), edited.into());
+            let left = std::slice::from_ref(&up);
+            let down =
+                step::<DoublesText>(&layout(), Direction::Down, &run(), &[unit], left).remove(0);
+            down.expect("it is not refused").unit.tables["t"][0]["x"].clone()
+        };
+        assert_eq!(x("aa"), "some".into());
+        assert_eq!(x("ab"), "none".into());
     }
 
     #[test]
@@ -539,9 +445,7 @@ mod tests {
         expected = "a row of `t` has no column `x`, which the migration reads; add it to the layout of the test"
     )]
     fn column_that_a_row_lacks_is_named_with_the_place_to_add_it() {
-        let unit = UnitData {
-            tables: [("t".to_owned(), vec![RowData::new()])].into(),
-        };
-        step::<ReadsText>(Direction::Up, &run(), &[unit], &[]);
+        let unit = unit([("t", vec![with(1, [])])]);
+        step::<DoublesText>(&layout(), Direction::Up, &run(), &[unit], &[]);
     }
 }

@@ -1,12 +1,16 @@
 //! The row engine: written values, refusals and their reasons.
 
 use super::*;
-use crate::columns::{ColumnData, ColumnValue, NEW_ROW, TableData, column_of};
-use crate::schema::{Column, Kind};
+use crate::columns::{Builder, ColumnData, ColumnValue, Encoding, NEW_ROW, TableData};
+use crate::schema::Column;
 use crate::{Unit, Write};
 
+/// Without any value except NULL it has the form of text.
 fn column(values: &[ColumnValue<'_>]) -> ColumnData {
-    column_of(values.iter().copied())
+    let encoding = values.iter().find_map(|value| value.encoding());
+    let mut builder = Builder::new(encoding.unwrap_or(Encoding::Text), 0);
+    values.iter().for_each(|&value| builder.push(value));
+    builder.finish()
 }
 
 fn texts(values: &[&str]) -> ColumnData {
@@ -532,8 +536,8 @@ fn column_without_values_has_the_form_of_its_type() {
             .remove(0)
     };
     assert_eq!(
-        View::new(&sizes(&[0, 2]), 2).map(|view| view.kind),
-        Some(Kind::Integer)
+        View::new(&sizes(&[0, 2]), 2).map(|view| view.encoding),
+        Some(Encoding::Integer)
     );
     assert_eq!(sizes(&[0, 0]), ColumnData::default());
 }

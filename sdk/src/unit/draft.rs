@@ -1,10 +1,9 @@
 //! The writes to one table during a batch: one draft per table, from which columns are built at the
 //! end. Owns the written values and their completeness; contains no column names.
 
-use crate::columns::{Builder, ColumnData, ColumnValue, NEW_ROW, View};
+use crate::columns::{Builder, ColumnData, ColumnValue, Encoding, NEW_ROW, View, filler};
 use crate::manifest::Access;
 use crate::migration::Refused;
-use crate::schema::Kind;
 
 /// One access of the direction, resolved against the batch.
 #[derive(Debug)]
@@ -17,7 +16,7 @@ pub(crate) struct Plan<'b> {
     /// through where the row function writes none.
     pub(crate) through: Vec<Option<usize>>,
     /// The declared kinds of the written columns.
-    pub(crate) kinds: Vec<Option<Kind>>,
+    pub(crate) kinds: Vec<Option<Encoding>>,
     /// Whether the manifest declares that given rows are removed.
     pub(crate) removes_rows: bool,
 }
@@ -78,12 +77,12 @@ pub(crate) struct Draft {
     pub(super) pending: Vec<Pending>,
     pub(super) bytes: Vec<u8>,
     /// The kind of each written column, once it is known.
-    pub(crate) kinds: Vec<Option<Kind>>,
+    pub(crate) kinds: Vec<Option<Encoding>>,
     /// The number of rows up to the end of each unit.
     pub(crate) ends: Vec<u32>,
     pub(super) first: usize,
     first_byte: usize,
-    kinds_before: Vec<Option<Kind>>,
+    kinds_before: Vec<Option<Encoding>>,
     pub(super) unset: usize,
     pub(super) removed: u32,
 }
@@ -153,8 +152,8 @@ impl Draft {
                 let left_out = matches!(self.pending[row * writes + at], Pending::Unset);
                 if left_out && (slot.origin == NEW_ROW || plan.through[at].is_none()) {
                     let reason = format!(
-                        "`{}` of `{}` was declared and not written",
-                        write.column, plan.access.table
+                        "`{write}` of `{}` was declared and not written",
+                        plan.access.table
                     );
                     return Err(Refused::new(reason));
                 }
@@ -194,8 +193,8 @@ impl Draft {
         let writes = plan.access.writes.len();
         let through = plan.through[at].map(|read| &plan.views[read]);
         let kind = self.kinds[at]
-            .or(through.map(|view| view.kind))
-            .unwrap_or(Kind::Text);
+            .or(through.map(|view| view.encoding))
+            .unwrap_or(Encoding::Text);
         let mut builder = Builder::new(kind, self.slots.len());
         for (slot, pending) in self
             .slots
@@ -213,7 +212,7 @@ impl Draft {
                 Pending::Unset => {
                     through.map_or(ColumnValue::Null, |view| view.value(slot.origin as usize))
                 }
-                Pending::Filler => ColumnValue::filler(kind),
+                Pending::Filler => filler(kind),
             });
         }
         builder.finish()

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bbs::testing::database::{Dialect, schema, sql};
-use bbs::testing::layout::columns::{Batch, Outcome, RunArguments};
-use bbs::testing::layout::manifest::{Direction, Manifest};
-use bbs::testing::layout::schema::Index;
-use bbs::testing::lens::transform::{Transform, TransformError};
 use bbs::testing::migrate::Tuning;
+use bbs_lens::layout::columns::{Batch, Outcome};
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::schema::Index;
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::engine::Engine;

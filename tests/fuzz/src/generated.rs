@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use bbs_lens::budget::{BATCH_BYTES, BatchBudget};
 use bbs_lens::layout::columns::{
-    Batch, ColumnData, NEW_ROW, Outcome, Refusal, RunArguments, Shape, TableData, Written,
+    Batch, ColumnData, NEW_ROW, Outcome, Refusal, Shape, TableData, Written,
 };
 use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
-use bbs_lens::transform::{Transform, TransformError};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use bbs_lens::{Arguments, InputTable, Lens, LensInput, Residue, ResidueValue, Search};
 use libfuzzer_sys::arbitrary::Unstructured;
 
@@ -155,6 +155,7 @@ impl<'a> Generator<'a> {
             table: self.name(),
             reads: self.names(),
             writes: self.names(),
+            encodings: Vec::new(),
             reshapes: self.flag(),
         }
     }
@@ -406,7 +407,7 @@ pub fn restore(bytes: &[u8]) {
             let rows = *table.unit_offsets.last().expect("an offset") as usize;
             for (column, data) in &table.computed {
                 let definition = lens.target.tables[name]
-                    .column(column)
+                    .find_column(column)
                     .expect("a column of the layout");
                 for row in 0..rows {
                     let _ = data.get(definition.kind.into(), row);

@@ -7,7 +7,7 @@ use bbs_proto::models::error::Type;
 use super::{actual_lrps as lrps, desire, get, guids, list, lrp};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::server::{Server, other_keyring};
-use bbs::testing::layout::schema::Sealing;
+use bbs_lens::layout::schema::Sealing;
 
 /// Damaged values of columns of a desired LRP, each as an SQL expression.
 fn damages(kind: Kind) -> Vec<(&'static str, String)> {

@@ -6,7 +6,7 @@ use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 use bbs::testing::database::{Dialect, sql};
-use bbs::testing::layout::schema::Sealing;
+use bbs_lens::layout::schema::Sealing;
 
 use crate::api::actual_lrps::{instance, net_info};
 use crate::api::{lrp, tag};

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use bbs::testing::lens::transform::Transform as _;
+use bbs_lens::transform::Transform as _;
 use serde_json::json;
 
 use super::*;

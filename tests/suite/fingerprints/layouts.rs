@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use bbs::testing::layout::schema::{Column, Table};
-use bbs::testing::lens::transform::Transform;
 use bbs::testing::modules::catalog::Catalog;
+use bbs_lens::layout::schema::{Column, Table};
+use bbs_lens::transform::Transform;
 
 use super::{FingerprintKind, Subject, fingerprint};
 use crate::harness::modules::{modules, sandbox};
@@ -63,7 +63,7 @@ fn each_property_of_a_table_changes_its_fingerprint() {
         .unwrap();
     let original = newest.tables["desired_lrps"].clone();
     assert!(!original.indexes.is_empty());
-    let other = |name: &str| newest.tables["tasks"].column(name).unwrap().clone();
+    let other = |name: &str| newest.tables["tasks"].find_column(name).unwrap().clone();
     let changes: [fn(&mut Table); 9] = [
         |table| table.columns.swap(0, 1),
         |table| table.columns[0].name.push('x'),

@@ -1,8 +1,8 @@
 //! Definitions and updates with a host process: the keys that archived definitions are sealed with,
 //! their quarantine, and the log of a halted update.
 
-use bbs::testing::layout::schema::Sealing;
 use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::Sealing;
 use serde_json::json;
 
 use super::down::{

@@ -1,8 +1,8 @@
 //! Records that a serving host cannot read: they go into quarantine as they are, and their places
 //! are filled again.
 
-use bbs::testing::layout::schema::Sealing;
 use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::Sealing;
 use bbs_proto::models as proto;
 use serde_json::json;
 

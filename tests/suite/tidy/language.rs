@@ -52,6 +52,7 @@ fn type_name_has_one_definition_in_a_crate() {
     for folders in [
         &["host/src", "host/lens/src"][..],
         &["sdk/src"],
+        &["host/lens/src", "sdk/contract/src"],
         &["tests/suite", "tests/harness"],
     ] {
         let mut definitions: BTreeMap<String, Vec<String>> = BTreeMap::new();

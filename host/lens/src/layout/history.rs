@@ -16,6 +16,7 @@ use super::schema::Layout;
 
 pub use access::{name_before, needed_by_new_rows};
 pub use additions::Additions;
+pub use binding::Unbound;
 pub use way::{Leg, Way};
 
 /// A manifest that is not valid for the layout before it.
@@ -182,6 +183,21 @@ const MOST_INDEXES: usize = 500;
 const LONGEST_DEFAULT: usize = 1 << 10;
 
 impl Layout {
+    /// The layout after these migrations, beginning with the empty one.
+    ///
+    /// # Errors
+    /// As [`LayoutHistory::new`].
+    pub fn after<'a>(
+        manifests: impl IntoIterator<Item = &'a Manifest>,
+    ) -> Result<Self, LayoutError> {
+        let mut history = LayoutHistory::new(manifests)?;
+        let (_, newest) = history
+            .layouts
+            .pop_last()
+            .expect("the empty layout is there");
+        Ok(newest)
+    }
+
     /// The layout after one migration. Each change leaves a layout whose tables are sound, so that
     /// what works with the layouts in between can rely on their columns and keys.
     ///
@@ -259,6 +275,18 @@ impl LayoutHistory {
             layouts.insert(manifest.version, after);
         }
         Ok(Self { layouts })
+    }
+
+    /// The history of one migration over the layout before it, which takes the place of version 0:
+    /// for tests of that migration alone.
+    ///
+    /// # Errors
+    /// If the manifest is not valid for the layout.
+    pub fn over(before: &Layout, manifest: &Manifest) -> Result<Self, LayoutError> {
+        let after = before.apply(manifest)?;
+        Ok(Self {
+            layouts: BTreeMap::from([(0, before.clone()), (manifest.version, after)]),
+        })
     }
 
     /// The layout at a version of the catalog; none for a version that the catalog does not have.

@@ -191,6 +191,7 @@ impl Choice {
             table,
             reads: reads.collect(),
             writes: writes.collect(),
+            encodings: Vec::new(),
             reshapes: self.0[3] < 128,
         }
     }
@@ -304,8 +305,12 @@ impl Transform for AnyStep {
             } else {
                 *given.unit_offsets.last().unwrap() as usize
             };
-            let column =
-                |name: &String| values(target.tables[&access.table].column(name).unwrap(), rows);
+            let column = |name: &String| {
+                values(
+                    target.tables[&access.table].find_column(name).unwrap(),
+                    rows,
+                )
+            };
             let columns = access.writes.iter().map(column).collect();
             Written {
                 shape: access.reshapes.then_some(shape),
@@ -357,7 +362,12 @@ fn units(lens: &Lens, group: usize) -> LensInput {
         let needed = lens.needed.get(name).into_iter().flatten();
         let table = &lens.source.tables[name];
         let columns = needed
-            .map(|column| (column.clone(), values(table.column(column).unwrap(), 2)))
+            .map(|column| {
+                (
+                    column.clone(),
+                    values(table.find_column(column).unwrap(), 2),
+                )
+            })
             .collect();
         (
             name.clone(),

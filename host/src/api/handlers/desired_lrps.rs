@@ -4,7 +4,7 @@ use super::{DomainError, HandlerCall, Message, NativeVersion, Page, Reader, Serv
 use crate::api::methods::DesiredLrpChange;
 use crate::domain::validation::{self, Validate};
 use crate::domain::{desired_lrps, lrp_updates};
-use crate::model::desired_lrp::{DesiredLrpFilter, SchedulingInfo};
+use bbs_model::desired_lrp::{DesiredLrpFilter, SchedulingInfo};
 
 /// Diego's BBS would panic.
 const NO_UPDATE: &str = "Invalid field: update";

@@ -3,7 +3,7 @@
 use super::{DomainError, HandlerCall, Message, Page, Reader, Service, proto, wire};
 use crate::api::methods::TaskChange;
 use crate::domain::tasks;
-use crate::model::task::{End, TaskFilter};
+use bbs_model::task::{End, TaskFilter};
 
 pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let proto::TasksRequest { domain, cell_id } = call.decode()?;

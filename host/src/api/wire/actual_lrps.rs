@@ -2,9 +2,9 @@
 
 use bbs_proto::models as proto;
 
-use crate::model::Text;
-use crate::model::actual_lrp::{InstanceKey, LrpKey};
-use crate::model::slot::Container;
+use bbs_model::Text;
+use bbs_model::actual_lrp::{InstanceKey, LrpKey};
+use bbs_model::slot::Container;
 
 pub(in crate::api) fn lrp_key_from(key: Option<proto::ActualLrpKey>) -> LrpKey {
     let proto::ActualLrpKey {

@@ -8,13 +8,13 @@ use super::{
     proto, tag_to, task_to,
 };
 use crate::events::Event;
-use crate::model::actual_lrp::{ActualLrp, Presence};
-use crate::model::change::RecordChange;
-use crate::model::desired_lrp::DesiredLrp;
-use crate::model::lrp_update::UpdateStatus;
-use crate::model::task::Task;
-use crate::model::{Text, TraceId};
 use crate::modules::translate::ChangedRecord;
+use bbs_model::actual_lrp::{ActualLrp, Presence};
+use bbs_model::change::RecordChange;
+use bbs_model::desired_lrp::DesiredLrp;
+use bbs_model::lrp_update::UpdateStatus;
+use bbs_model::task::Task;
+use bbs_model::{Text, TraceId};
 
 /// The name of an event on the stream, and its encoded message.
 pub(in crate::api) fn event_to(

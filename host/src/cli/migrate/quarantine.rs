@@ -13,11 +13,11 @@ use clap::{Args, Subcommand};
 
 use super::{ShownArgs, existing};
 use crate::config::Config;
-use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::migrate::{self, Fate, QuarantineEntry, WriteMode};
 use crate::modules::Module;
 use crate::startup::{self, Prepared};
+use bbs_lens::transform::Transform;
 
 /// List, repair and retry units that a migration could not transform, and rows that a host could
 /// not read, in quarantine.

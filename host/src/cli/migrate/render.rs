@@ -7,12 +7,12 @@ use super::super::progress::line as progress_line;
 use crate::admin::Report;
 use crate::config::Config;
 use crate::keys::WrongKey;
-use crate::layout::manifest::{DataVersion, Direction};
 use crate::migrate::{
     Checked, Decision, Found, LayoutChange, LayoutStep, PartialRun, Plan, PlannedMigration,
     RunOutcome, Status, Strategy, TableChange, Trouble,
 };
 use crate::progress::SERVING;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 /// `writeln!` into a string, which cannot fail.
 macro_rules! line {

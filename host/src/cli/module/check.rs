@@ -9,14 +9,14 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::cli::output::OutputForm;
-use crate::layout::manifest::DataVersion;
-use crate::lens::transform::Transform;
 use crate::modules::catalog::Catalog;
 use crate::modules::sandbox::Sandbox;
 use crate::modules::translate::Translate;
 use crate::modules::{Insertions, MigrationModule, Module, TranslatorModule, Trial, trial};
 use crate::signatures::TrustedKeys;
 use crate::startup;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::transform::Transform;
 
 /// Check a module, or a folder of modules with its catalog, as a host does before it starts.
 ///

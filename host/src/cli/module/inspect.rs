@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::cli::output::OutputForm;
-use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::modules::translate::{AnswerForm, Method, TranslatorManifest};
 use crate::modules::{AnyManifest, Inspection};
+use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
 
 /// Show a module's manifest, digest, size and imports.
 ///

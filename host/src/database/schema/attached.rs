@@ -9,7 +9,7 @@ mod sqlite;
 use std::collections::BTreeMap;
 
 use crate::database::{Dialect, Row, SqlError, Transaction};
-use crate::layout::schema::Table;
+use bbs_lens::layout::schema::Table;
 
 /// The use of a name where a table is expected.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use super::{PhysicalColumn, PhysicalTable, physical};
 use crate::database::Dialect;
-use crate::layout::schema::Column;
+use bbs_lens::layout::schema::Column;
 
 /// Lists the differences; empty if the table can serve. Ignores columns and indexes that the layout
 /// does not have, the order of columns, since every statement names them, and a missing default of

@@ -4,7 +4,7 @@
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted};
 use crate::database::{SqlError, Transaction, sql};
-use crate::layout::schema::ColumnType;
+use bbs_lens::layout::schema::ColumnType;
 
 pub(super) const EXISTS: &str = "SELECT 1 FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name = ? AND table_type = 'BASE TABLE'";

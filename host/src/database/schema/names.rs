@@ -6,7 +6,7 @@
 use super::postgres::identifier;
 use super::{create_index, drop_index, rename_table};
 use crate::database::Dialect;
-use crate::layout::schema::{Index, Sealing, Table};
+use bbs_lens::layout::schema::{Index, Sealing, Table};
 
 /// PostgreSQL silently truncates longer names.
 const LONGEST_NAME: usize = 63;

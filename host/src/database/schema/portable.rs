@@ -3,7 +3,7 @@
 
 use super::{PhysicalColumn, PhysicalIndex, PhysicalTable, type_name};
 use crate::database::Dialect;
-use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing};
 
 /// The types without a length.
 const TYPES: [ColumnType; 6] = [

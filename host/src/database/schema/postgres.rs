@@ -3,7 +3,7 @@
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
 use crate::database::{Dialect, SqlError, Transaction, sql};
-use crate::layout::schema::{Column, ColumnType, Index, Table};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Table};
 
 /// Returns the table's object id.
 pub(super) const EXISTS: &str = "SELECT oid::bigint FROM pg_catalog.pg_class WHERE relname = ? AND relnamespace = \
@@ -63,7 +63,7 @@ pub(super) fn holds_all_rows(table: &Table, index: &Index) -> bool {
     let values: Option<u64> = index
         .columns
         .iter()
-        .map(|name| match table.column(name)?.kind {
+        .map(|name| match table.find_column(name)?.kind {
             ColumnType::Boolean | ColumnType::Integer | ColumnType::BigInteger => {
                 Some(VALUE_OVERHEAD)
             }

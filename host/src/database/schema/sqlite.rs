@@ -3,8 +3,8 @@
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index};
 use crate::database::{SqlError, Transaction, sql};
-use crate::layout::schema::ColumnType;
-use crate::layout::values::Encoding;
+use bbs_lens::layout::schema::ColumnType;
+use bbs_lens::layout::values::Encoding;
 
 pub(super) const EXISTS: &str = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?";
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::database::{Address, Database};
-use crate::layout::schema::Sealing;
+use bbs_lens::layout::schema::Sealing;
 
 const SERVERS: [Dialect; 2] = [Dialect::Postgres, Dialect::Mysql];
 

@@ -4,8 +4,8 @@
 use crate::causes::with_causes;
 use crate::clients::auctioneer::LrpStart;
 use crate::domain::{DomainError, Service};
-use crate::model::TraceId;
-use crate::model::desired_lrp::SchedulingInfo;
+use bbs_model::TraceId;
+use bbs_model::desired_lrp::SchedulingInfo;
 
 /// Requests the auction of one instance, with the resources of the current definition.
 pub(in crate::domain) async fn request_auction(

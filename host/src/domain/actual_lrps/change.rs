@@ -3,11 +3,11 @@
 
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
-use crate::model::TraceId;
-use crate::model::actual_lrp::State;
-use crate::model::change::{Cause, RecordChange};
-use crate::model::slot::{Slot, SlotError};
 use crate::store::{Store, Writer};
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::State;
+use bbs_model::change::{Cause, RecordChange};
+use bbs_model::slot::{Slot, SlotError};
 
 /// A slot before and after a committed change.
 #[derive(Debug)]

@@ -4,10 +4,10 @@
 use super::change::{ChangedSlot, announce, change_locked, change_slot};
 use crate::clients::ClientError;
 use crate::domain::{DomainError, Service};
-use crate::model::TraceId;
-use crate::model::actual_lrp::{ActualLrp, LrpKey};
-use crate::model::change::Cause;
-use crate::model::slot::Retired;
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::{ActualLrp, LrpKey};
+use bbs_model::change::Cause;
+use bbs_model::slot::Retired;
 
 /// Requests to the cell, without a delay in between, as in Diego.
 const ATTEMPTS: u32 = 5;

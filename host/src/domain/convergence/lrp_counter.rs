@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use crate::metrics::LrpCounts;
-use crate::model::Text;
-use crate::model::actual_lrp::{ActualLrp, State};
-use crate::model::cell::CellSet;
-use crate::model::convergence::{ConvergenceInput, ProcessRecords, SlotAction};
+use bbs_model::Text;
+use bbs_model::actual_lrp::{ActualLrp, State};
+use bbs_model::cell::CellSet;
+use bbs_model::convergence::{ConvergenceInput, ProcessRecords, SlotAction};
 
 #[derive(Default)]
 pub(super) struct LrpCounter {

@@ -16,14 +16,14 @@ use crate::domain::retry::retry;
 use crate::domain::{DomainError, Page, Service, desired_lrps, domains};
 use crate::log_sampling::is_sampled;
 use crate::metrics::LrpCounts;
-use crate::model::actual_lrp::{ActualLrp, LrpKey};
-use crate::model::cell::CellSet;
-use crate::model::change::Cause;
-use crate::model::convergence::{ConvergenceInput, ProcessRecords, Push, SlotAction, decide};
-use crate::model::desired_lrp::DesiredLrpFilter;
-use crate::model::slot::Slot;
-use crate::model::{Text, TraceId};
 use crate::store::{Key, Range};
+use bbs_model::actual_lrp::{ActualLrp, LrpKey};
+use bbs_model::cell::CellSet;
+use bbs_model::change::Cause;
+use bbs_model::convergence::{ConvergenceInput, ProcessRecords, Push, SlotAction, decide};
+use bbs_model::desired_lrp::DesiredLrpFilter;
+use bbs_model::slot::Slot;
+use bbs_model::{Text, TraceId};
 
 /// Process guids on one page.
 const PAGE_UNITS: u32 = 250;

@@ -8,9 +8,9 @@ use crate::causes::with_causes;
 use crate::domain::tasks::{change_task, delete_if, submit};
 use crate::domain::{DomainError, Page, Service, tasks};
 use crate::metrics::TaskCounts;
-use crate::model::cell::CellSet;
-use crate::model::task::{Task, TaskAction, TaskConvergence, TaskFilter, TaskState};
-use crate::model::{Text, TraceId};
+use bbs_model::cell::CellSet;
+use bbs_model::task::{Task, TaskAction, TaskConvergence, TaskFilter, TaskState};
+use bbs_model::{Text, TraceId};
 
 const PAGE_TASKS: u32 = 250;
 

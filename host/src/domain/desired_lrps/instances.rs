@@ -7,13 +7,13 @@ use std::ops::Range;
 use crate::causes::with_causes;
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
-use crate::model::TraceId;
-use crate::model::actual_lrp::{ActualLrp, LrpKey, Presence};
-use crate::model::bounds::INSTANCES;
-use crate::model::change::{Cause, RecordChange};
-use crate::model::convergence::DesiredInstances;
-use crate::model::slot::Slot;
 use crate::store::Writer;
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::{ActualLrp, LrpKey, Presence};
+use bbs_model::bounds::INSTANCES;
+use bbs_model::change::{Cause, RecordChange};
+use bbs_model::convergence::DesiredInstances;
+use bbs_model::slot::Slot;
 
 /// Instances created in one transaction; more would keep other writers out for too long.
 pub(super) const BATCH_SIZE: i32 = 500;

@@ -5,13 +5,13 @@ use futures_util::{StreamExt, stream};
 use crate::causes::with_causes;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::{DomainError, Service};
-use crate::model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
-use crate::model::convergence::{resolved_tags, tags_differ};
-use crate::model::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
-use crate::model::routes::{INTERNAL_ROUTER, Routes};
-use crate::model::tags::{MetricTags, hostnames_from_json};
-use crate::model::{Text, TraceId};
 use crate::store::Range;
+use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
+use bbs_model::convergence::{resolved_tags, tags_differ};
+use bbs_model::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
+use bbs_model::routes::{INTERNAL_ROUTER, Routes};
+use bbs_model::tags::{MetricTags, hostnames_from_json};
+use bbs_model::{Text, TraceId};
 
 /// The changed values to send to the containers.
 struct ContainerUpdate {

@@ -12,8 +12,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::domain::Service;
 use crate::log_sampling::is_sampled;
-use crate::model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
-use crate::model::{Text, TraceId};
+use bbs_model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
+use bbs_model::{Text, TraceId};
 
 /// Concurrent requests to one cell.
 const REQUESTS: usize = 32;

@@ -12,13 +12,13 @@ use crate::causes::with_causes;
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop_if};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
-use crate::model::actual_lrp::{ActualLrp, LrpKey};
-use crate::model::change::{Cause, RecordChange};
-use crate::model::desired_lrp::DesiredLrp;
-use crate::model::lrp_update::{UpdateAction, UpdateStatus, UpdateTarget, UpdatedLrp};
-use crate::model::slot::{Slot, SlotError};
-use crate::model::{ModificationTag, TraceId};
 use crate::store::Writer;
+use bbs_model::actual_lrp::{ActualLrp, LrpKey};
+use bbs_model::change::{Cause, RecordChange};
+use bbs_model::desired_lrp::DesiredLrp;
+use bbs_model::lrp_update::{UpdateAction, UpdateStatus, UpdateTarget, UpdatedLrp};
+use bbs_model::slot::{Slot, SlotError};
+use bbs_model::{ModificationTag, TraceId};
 
 /// Requests to cells at the same time.
 const REQUESTS: usize = 32;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::causes::with_causes;
 use crate::domain::{DomainError, Policy, Service};
-use crate::model::Text;
-use crate::model::desired_lrp::{ArchivedDefinition, DesiredLrp};
 use crate::store::{DefinitionAge, Key, Range, Reader, Writer};
+use bbs_model::Text;
+use bbs_model::desired_lrp::{ArchivedDefinition, DesiredLrp};
 
 /// The definitions of a desired LRP.
 #[derive(Debug, Clone, PartialEq)]

@@ -7,12 +7,12 @@ use uuid::Uuid;
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
-use crate::model::TraceId;
-use crate::model::actual_lrp::{ActualLrp, State};
-use crate::model::change::Cause;
-use crate::model::desired_lrp::{Definition, DesiredLrp, SchedulingInfo};
-use crate::model::lrp_update::UpdateRecord;
 use crate::store::Writer;
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::{ActualLrp, State};
+use bbs_model::change::Cause;
+use bbs_model::desired_lrp::{Definition, DesiredLrp, SchedulingInfo};
+use bbs_model::lrp_update::UpdateRecord;
 
 /// The instances that a switch changed.
 #[derive(Debug, Default)]

@@ -9,7 +9,7 @@ use super::{DomainError, change_task, delete};
 use crate::causes::with_causes;
 use crate::clients::ClientError;
 use crate::domain::Service;
-use crate::model::task::Task;
+use bbs_model::task::Task;
 
 /// Posts, without a delay in between.
 const ATTEMPTS: usize = 3;

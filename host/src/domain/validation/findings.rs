@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use super::Validate;
-use crate::model::bounds::INSTANCES;
+use bbs_model::bounds::INSTANCES;
 
 /// Findings kept per request: three bytes of a request can cause five findings.
 const MAX_FINDINGS: usize = 1000;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::ModificationTag;
+use bbs_model::ModificationTag;
 
 const NO_TRACE: &TraceId = &TraceId::NONE;
 

@@ -5,16 +5,16 @@
 use std::sync::Arc;
 
 use crate::database::Dialect;
-use crate::encryption::Keyring;
-use crate::layout::history::{LayoutHistory, Way};
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::layout::schema::{Column, Layout, Sealing, Table};
-use crate::layout::values::Value;
-use crate::lens::transform::Transform;
-use crate::lens::{Arguments, ComposeError, Lens, LensError, Residue, TableGroup};
 use crate::rows::{
     BatchColumn, OwnedValue, Passage, RowsError, Sifted, TableRows, UnitBatch, matched, same,
 };
+use bbs_encryption::Keyring;
+use bbs_lens::layout::history::{LayoutHistory, Way};
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Column, Layout, Sealing, Table};
+use bbs_lens::layout::values::Value;
+use bbs_lens::transform::Transform;
+use bbs_lens::{Arguments, ComposeError, Lens, LensError, Residue, TableGroup};
 
 /// One step of a lens, and the step in the other direction.
 pub(super) struct RoundTrip {

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::database::Transaction;
-use crate::lens::Residue;
 use crate::migrate::plan::Strategy;
 use crate::migrate::quarantine::RefusedUnit;
 use crate::migrate::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::unit_locks::HeldUnits;
 use crate::migrate::{Context, Job, MigrateError};
 use crate::rows::{self, Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitKey};
+use bbs_lens::Residue;
 
 /// Which units of a group are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

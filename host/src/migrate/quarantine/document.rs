@@ -8,12 +8,12 @@ use serde_json::{Value as Json, json};
 
 use super::QuarantineEntry;
 use crate::database::Dialect;
-use crate::encryption::Keyring;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Value};
 use crate::rows::digest::{from_hex, to_hex};
 use crate::rows::{self, BatchColumn, OwnedValue, TableRows, UnitBatch, UnitKey};
+use bbs_encryption::Keyring;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Value};
 
 /// How the sealed values of an entry are exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -202,7 +202,9 @@ fn parsed_rows(
 ) -> Option<TableRows> {
     let before = faults.len();
     for (row, values) in (1..).zip(given) {
-        let unknown = values.keys().filter(|name| table.column(name).is_none());
+        let unknown = values
+            .keys()
+            .filter(|name| table.find_column(name).is_none());
         faults.extend(
             unknown.map(|name| format!("row {row} of `{}`: it has no column `{name}`", table.name)),
         );

@@ -3,9 +3,9 @@
 
 use super::{QuarantineEntry, put_content};
 use crate::database::Transaction;
-use crate::layout::manifest::DataVersion;
 use crate::migrate::{Context, MigrateError};
 use crate::rows::UnitKey;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// What an entry has instead of a table if its record is of another store.
 pub(super) const FOREIGN: &str = "etcd";

@@ -7,7 +7,7 @@ use super::{QUARANTINE, QuarantineEntry};
 use crate::database::{StatementResult, Transaction};
 use crate::migrate::state::signed;
 use crate::migrate::{MigrateError, Work, unit_counts};
-use crate::model::quarantine::is_too_many;
+use bbs_model::quarantine::is_too_many;
 
 /// Checks the number of pending entries of a group, those of earlier runs included: a host that is
 /// started again and again quarantines no more than one that runs through.

@@ -9,14 +9,14 @@ use serde::Serialize;
 use super::settled::{SettledTransaction, WriteMode};
 use super::{FOREIGN, QUARANTINE, QuarantineEntry, entries, kept, remove};
 use crate::database::{StatementResult, is_unique_violation};
-use crate::layout::manifest::{DataVersion, Direction};
-use crate::lens::transform::Transform;
-use crate::lens::{LensError, TableGroup};
 use crate::lock::fence::Fence;
 use crate::migrate::lines::LinePair;
 use crate::migrate::state::{self, current_of};
 use crate::migrate::{Context, MigrateError, Work, found};
 use crate::rows::{self, Passage, RowLock, RowsError, UnitBatch, residue};
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::transform::Transform;
+use bbs_lens::{LensError, TableGroup};
 
 /// The result for a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

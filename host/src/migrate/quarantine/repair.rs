@@ -5,13 +5,13 @@ use super::document::{QuarantineDocument, SealedValues};
 use super::settled::{SettledTransaction, WriteMode};
 use super::{FOREIGN, QuarantineContent, QuarantineEntry, entries, kept, put, remove, unit};
 use crate::database::Transaction;
-use crate::encryption::Keyring;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Layout, Sealing, Table};
 use crate::lock::fence::Fence;
 use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};
 use crate::rows::{self, RowLock, TableRows, UnitBatch, UnitKey, residue};
+use bbs_encryption::Keyring;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Layout, Sealing, Table};
 
 impl QuarantineContent {
     /// The content of an entry, opened.
@@ -211,7 +211,7 @@ async fn is_in_a_table(
 ) -> Result<bool, MigrateError> {
     let layouts = LinePair::here(context, tx).await?.ran;
     let is_of_texts = |table: &&Table| {
-        let column = rows::unit_column(table).and_then(|name| table.column(name));
+        let column = rows::unit_column(table).and_then(|name| table.find_column(name));
         column.is_some_and(|column| column.kind.is_text())
     };
     let tables = layouts

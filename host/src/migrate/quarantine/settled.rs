@@ -3,10 +3,10 @@
 
 use super::QUARANTINE;
 use crate::database::{StatementResult, Transaction};
-use crate::layout::manifest::DataVersion;
 use crate::lock::fence::Fence;
 use crate::migrate::state::{self, Phase, current_of};
 use crate::migrate::{MigrateError, found};
+use bbs_lens::layout::manifest::DataVersion;
 
 /// Whether a transaction that changes entries is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::encryption::Keyring;
-use crate::layout::schema::{Column, Layout, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::rows::{BatchColumn, TableRows, UnitBatch, UnitKey};
+use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::{Column, Layout, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 
 /// Encodes a batch of one unit as the database stores it: tables, each with its columns and then
 /// its rows; each value with whether it is open. Empty text in a sealed column is not open: it is
@@ -21,7 +21,7 @@ pub(super) fn encode(unit: &UnitBatch, layout: &Layout, keyring: &Keyring) -> Ve
         for (column, values) in &rows.columns {
             Value::Text(column.as_bytes()).encode(&mut bytes);
             let kind = layout.tables[name]
-                .column(column)
+                .find_column(column)
                 .expect("a column of the layout")
                 .kind;
             for row in 0..rows.count() {
@@ -64,7 +64,7 @@ pub(super) fn decode(
         let (rows, columns) = (integer(&mut rest)?, integer(&mut rest)?);
         let mut found = BTreeMap::new();
         for _ in 0..columns {
-            let column = table.column(&text(&mut rest)?)?;
+            let column = table.find_column(&text(&mut rest)?)?;
             found.insert(
                 column.name.clone(),
                 decode_column(&mut rest, column, rows, keyring)?,
@@ -134,7 +134,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::layout::schema::ColumnType;
+    use bbs_lens::layout::schema::ColumnType;
 
     fn table() -> Table {
         let column = |name: &str, kind, sealing| Column {
@@ -160,7 +160,7 @@ mod tests {
 
     fn values(column: &str, values: &[Value<'_>]) -> (String, BatchColumn) {
         let table = table();
-        let column = table.column(column).unwrap();
+        let column = table.find_column(column).unwrap();
         let mut builder = ColumnBuilder::new(column.kind.into());
         values.iter().for_each(|value| builder.push(*value));
         (

@@ -8,13 +8,13 @@ use sea_query::{Expr, ExprTrait, Query};
 
 use super::{QUARANTINE, QuarantineEntry, is_present, put};
 use crate::database::{StatementResult, Transaction};
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::Table;
-use crate::layout::values::Value;
 use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};
 use crate::rows::{self, ByteLimits, Place, RowLock, TableRows, UnitKey};
 use crate::store::{Key, Quarantine, QuarantineError, QuarantinedRow};
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::Table;
+use bbs_lens::layout::values::Value;
 
 /// The quarantine of a store at a version.
 #[derive(Debug)]

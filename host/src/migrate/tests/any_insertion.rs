@@ -8,13 +8,13 @@ use proptest::prelude::*;
 
 use super::line::{self, access, column, defaulted, nullable};
 use super::world::TestEngine;
-use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
-use crate::layout::history::LayoutHistory;
-use crate::layout::manifest::{Change, DataVersion, Direction, Manifest};
-use crate::layout::schema::{Column, ColumnType, Index, Layout, Literal, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::lens::transform::Transform;
 use crate::migrate::{MigrateError, layout_history};
+use bbs_lens::layout::columns::{Batch, Outcome, Written};
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::manifest::{Change, DataVersion, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Layout, Literal, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::transform::{RunArguments, Transform};
 
 const CASES: u32 = 48;
 const APPS: usize = 4;
@@ -137,7 +137,7 @@ fn apps(layout: &Layout) -> Option<&Table> {
     layout
         .tables
         .values()
-        .find(|table| table.column("domain").is_some() && table.partition_key.is_some())
+        .find(|table| table.find_column("domain").is_some() && table.partition_key.is_some())
 }
 
 fn created(name: String, version: DataVersion) -> Table {
@@ -341,7 +341,7 @@ async fn edit(world: &TestEngine, layout: &Layout, above: DataVersion, common: &
         for column in &table.columns {
             if column.name.starts_with("added_")
                 && newer(&column.name)
-                && kept.column(&column.name).is_some()
+                && kept.find_column(&column.name).is_some()
             {
                 world
                     .execute(&format!(
@@ -357,7 +357,7 @@ async fn edit(world: &TestEngine, layout: &Layout, above: DataVersion, common: &
 fn same_apps(one: &Table, other: &Table) -> bool {
     [one, other]
         .iter()
-        .all(|table| table.column("domain").is_some() && table.partition_key.is_some())
+        .all(|table| table.find_column("domain").is_some() && table.partition_key.is_some())
 }
 
 /// Whether this case has a way; then the result is compared.

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use super::line::{all, defaulted, manifest, native, none};
 use crate::database::schema::expected;
 use crate::database::{Dialect, ServerKind};
-use crate::layout::history::Way;
-use crate::layout::manifest::Change;
-use crate::layout::schema::{ColumnType, Literal};
-use crate::lens::Lens;
-use crate::lens::transform::Transform;
 use crate::migrate::layout_history;
 use crate::migrate::plan::{self, Strategy, TablePlan};
 use crate::migrate::statements;
+use bbs_lens::Lens;
+use bbs_lens::layout::history::Way;
+use bbs_lens::layout::manifest::Change;
+use bbs_lens::layout::schema::{ColumnType, Literal};
+use bbs_lens::transform::Transform;
 
 const MARIADB: ServerKind = ServerKind {
     dialect: Dialect::Mysql,

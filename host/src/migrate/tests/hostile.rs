@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use super::line::{self, all};
 use super::world::{TestEngine, at_unit};
-use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Shape, Written};
-use crate::layout::manifest::{Direction, Manifest};
-use crate::layout::values::{Encoding, Value};
-use crate::lens::budget::BATCH_BYTES;
 use crate::migrate::*;
+use bbs_lens::budget::BATCH_BYTES;
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Shape, Written};
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::transform::RunArguments;
 
 /// The unit that the row functions are hostile to.
 const TARGET: &[u8] = b"app-00007";
@@ -51,7 +52,7 @@ fn large_everywhere(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Out
 /// Writes more than a batch budget to the target.
 fn large_for_one(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let text = vec![b'x'; BATCH_BYTES + 1];
-    let mut values = crate::layout::values::ColumnBuilder::new(Encoding::Text);
+    let mut values = bbs_lens::layout::values::ColumnBuilder::new(Encoding::Text);
     for unit in 0..units_of(batch) {
         values.push(if target(batch) == Some(unit) {
             Value::Text(&text)

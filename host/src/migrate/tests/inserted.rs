@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use super::line::{self, all};
 use super::world::{TestEngine, TestRows};
-use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
-use crate::layout::manifest::{Change, DataVersion, Direction, Manifest};
-use crate::layout::schema::{ColumnType, Literal};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::lens::transform::Transform;
 use crate::lock::fence::Fence;
 use crate::migrate::*;
+use bbs_lens::layout::columns::{Batch, Outcome, Written};
+use bbs_lens::layout::manifest::{Change, DataVersion, Direction, Manifest};
+use bbs_lens::layout::schema::{ColumnType, Literal};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::transform::{RunArguments, Transform};
 
 /// All migrations but one, which the catalog inserts later.
 fn without(version: DataVersion) -> Vec<Arc<dyn Transform>> {

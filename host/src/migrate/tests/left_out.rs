@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::line::{self, all};
 use super::world::TestEngine;
-use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, Written};
-use crate::layout::manifest::{Direction, Manifest};
-use crate::layout::values::{Encoding, Value};
 use crate::migrate::*;
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, Written};
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::transform::RunArguments;
 
 /// Two units that migration 4 refuses, and one with a record that does not open.
 const BAD: [&str; 3] = ["app-00003", "app-00011", "app-00017"];

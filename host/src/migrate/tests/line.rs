@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::layout::columns::{Batch, NEW_ROW, Outcome, RunArguments, Shape, Written};
-use crate::layout::manifest::{Access, Change, DataVersion, Direction, Manifest};
-use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
-use crate::lens::transform::{Transform, TransformError};
+use bbs_lens::layout::columns::{Batch, NEW_ROW, Outcome, Shape, Written};
+use bbs_lens::layout::manifest::{Access, Change, DataVersion, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
 /// In the reason of a call that took long.
 pub(super) const SLOW: &str = "it ran longer";
@@ -86,6 +86,7 @@ pub(super) fn access(table: &str, reads: &[&str], writes: &[&str], reshapes: boo
         table: table.to_owned(),
         reads: owned(reads),
         writes: owned(writes),
+        encodings: Vec::new(),
         reshapes,
     }
 }

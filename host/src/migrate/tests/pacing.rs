@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use super::line::{self, all};
 use super::world::TestEngine;
-use crate::layout::columns::{Batch, Outcome, RunArguments, Written};
-use crate::layout::history::Way;
-use crate::layout::manifest::{Direction, Manifest};
 use crate::migrate::*;
+use bbs_lens::layout::columns::{Batch, Outcome, Written};
+use bbs_lens::layout::history::Way;
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::transform::RunArguments;
 
 /// The initial and minimum size of a batch.
 const FIRST_BATCH: usize = 100;

@@ -2,10 +2,11 @@
 
 use super::line::{self, all};
 use super::world::{TestEngine, at_unit};
-use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Written};
-use crate::layout::manifest::{Direction, Manifest};
-use crate::layout::values::{Encoding, Value};
 use crate::migrate::*;
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Written};
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::transform::RunArguments;
 
 #[tokio::test]
 async fn unit_that_a_module_refuses_stops_the_migration_by_name() {

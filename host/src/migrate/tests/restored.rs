@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 
 use super::line::{self, all};
 use super::world::TestEngine;
-use crate::layout::columns::{Batch, NEW_ROW, Outcome, RunArguments, Shape, TableData, Written};
-use crate::layout::manifest::{Access, Change, Direction, Manifest};
-use crate::layout::schema::{ColumnType, Table};
-use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use crate::migrate::*;
+use bbs_lens::layout::columns::{Batch, NEW_ROW, Outcome, Shape, TableData, Written};
+use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
+use bbs_lens::layout::schema::{ColumnType, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::transform::RunArguments;
 
 fn words_table() -> Table {
     Table {

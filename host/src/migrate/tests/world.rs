@@ -8,9 +8,6 @@ use tempfile::TempDir;
 
 use super::line as migrations;
 use crate::database::{Address, Database, Dialect, Row, schema, sql};
-use crate::encryption::Keyring;
-use crate::layout::manifest::DataVersion;
-use crate::layout::schema::{Layout, Sealing};
 use crate::lock::fence::Fence;
 use crate::migrate::copy::UnitBudget;
 use crate::migrate::{
@@ -19,6 +16,9 @@ use crate::migrate::{
 };
 use crate::progress::Progress;
 use crate::throttle::Throttle;
+use bbs_encryption::Keyring;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Layout, Sealing};
 
 pub(super) type TestRows = Vec<BTreeMap<String, String>>;
 

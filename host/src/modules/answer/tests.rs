@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::columns::Refusal;
+use bbs_lens::layout::columns::Refusal;
 
 const NULLABLE: bool = true;
 
@@ -60,6 +60,7 @@ fn access(reshapes: bool) -> Access {
         table: "t".to_owned(),
         reads: vec![],
         writes: vec!["c".to_owned()],
+        encodings: Vec::new(),
         reshapes,
     }
 }

@@ -7,12 +7,13 @@ use wasmtime::{Store, StoreContextMut};
 use self::generated::diego::migration::log::Level as WireLevel;
 use self::generated::diego::migration::{columns as wire_columns, manifest as wire};
 use super::link_types;
-use crate::layout::columns::{Batch, ColumnData, Outcome, Refusal, RunArguments, Shape, Written};
-use crate::layout::manifest::{Access, Change, Direction, Manifest};
-use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 use crate::modules::instance::{InstanceState, Linked, LinkedBlocking};
 use crate::modules::log::GuestLogLevel;
 use crate::modules::text::ModuleText;
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, Shape, Written};
+use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+use bbs_lens::transform::RunArguments;
 
 mod generated {
     wasmtime::component::bindgen!({
@@ -175,6 +176,7 @@ fn access(access: wire::Access) -> Access {
         table: access.table,
         reads: access.reads,
         writes: access.writes,
+        encodings: Vec::new(),
         reshapes: access.reshapes,
     }
 }

@@ -1,12 +1,12 @@
 //! The definitions of the columns that a migration writes, from the layouts before and after it;
 //! outcomes are validated against them.
 
-use crate::layout::history::LayoutHistory;
-use crate::layout::history::needed_by_new_rows;
-use crate::layout::manifest::{Access, Manifest};
-use crate::layout::schema::Layout;
 use crate::modules::answer::{Definitions, WrittenColumns};
 use crate::modules::migration::WrittenDefinitions;
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::history::needed_by_new_rows;
+use bbs_lens::layout::manifest::{Access, Manifest};
+use bbs_lens::layout::schema::Layout;
 
 /// Returns the definitions for both directions. The manifest has to be part of `line`.
 pub(super) fn columns(line: &LayoutHistory, manifest: &Manifest) -> WrittenDefinitions {
@@ -27,7 +27,7 @@ fn of_accesses(target: &Layout, accesses: &[Access]) -> WrittenColumns {
             let table = &target.tables[&access.table];
             let column = |name| {
                 table
-                    .column(name)
+                    .find_column(name)
                     .expect("the layout history was checked for the written columns")
                     .clone()
             };

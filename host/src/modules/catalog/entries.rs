@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::CatalogError;
 use crate::files;
-use crate::layout::manifest::DataVersion;
 use crate::modules::text::ModuleText;
 use crate::modules::translate::ApiVersion;
 use crate::signatures::{SIGNATURE_FILE, is_catalog_name};
+use bbs_lens::layout::manifest::DataVersion;
 
 /// The name of the catalog file in a folder of modules.
 pub const CATALOG_FILE: &str = "catalog.toml";

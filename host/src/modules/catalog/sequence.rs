@@ -3,8 +3,8 @@
 
 use super::CatalogError;
 use super::entries::{CatalogEntry, CatalogPosition};
-use crate::layout::manifest::DataVersion;
 use crate::modules::translate::ApiVersion;
+use bbs_lens::layout::manifest::DataVersion;
 
 /// Checks that both sequences are ordered and have no gap.
 pub(super) fn check(entries: &[CatalogEntry]) -> Result<(), CatalogError> {

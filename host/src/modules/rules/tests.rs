@@ -1,8 +1,8 @@
 //! Each rule of a manifest, satisfied and violated.
 
 use super::*;
-use crate::layout::manifest::Change;
 use crate::modules::translate::{AnswerForm, ApiVersion, Method};
+use bbs_lens::layout::manifest::Change;
 
 fn migration() -> Manifest {
     Manifest {
@@ -88,7 +88,7 @@ fn name_is_words_joined_by_hyphens() {
 
 #[test]
 fn names_and_paths_are_lines_of_limited_length() {
-    use crate::layout::manifest::Change;
+    use bbs_lens::layout::manifest::Change;
     for wrong in ["t\u{1b}[31m", "two\nlines", &"a".repeat(201)] {
         let is_text = |error| matches!(error, Err(ManifestError::Text { .. }));
         let changes = vec![Change::DropTable {

@@ -1,8 +1,8 @@
 //! Batches of one table with a plain key and a sealed secret, three units of two, no and one row.
 
 use super::*;
-use crate::layout::schema::ColumnType;
 use crate::rows::diff::{differences, same};
+use bbs_lens::layout::schema::ColumnType;
 
 fn keyring() -> Keyring {
     Keyring::new([("key", "passphrase")], "key").unwrap()
@@ -169,7 +169,7 @@ fn opening_reports_each_unit_with_a_value_that_does_not_open_and_leaves_empty_on
 #[test]
 fn value_is_sealed_once() {
     let (layout, keyring) = (layout(), keyring());
-    let column = layout.tables["apps"].column("secret").unwrap();
+    let column = layout.tables["apps"].find_column("secret").unwrap();
     let sealed = keyring.seal(Sealing::Sealed, b"secret");
     let stored = |value: &[u8], sealing| match BatchColumn::new(data(&[value]), sealing)
         .stored(0, column, &keyring)
@@ -189,7 +189,7 @@ fn value_is_sealed_once() {
 #[test]
 fn sealed_values_are_compared_by_their_plain_text_and_damaged_ones_by_their_bytes() {
     let (layout, keyring) = (layout(), keyring());
-    let column = layout.tables["apps"].column("secret").unwrap();
+    let column = layout.tables["apps"].find_column("secret").unwrap();
     let of = |value: &[u8]| BatchColumn::new(data(&[value]), Sealing::Sealed);
     let alike = |one: &[u8], other: &[u8]| {
         same(column, (&of(one), 0), (&of(other), 0), &keyring, |a, b| {

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::*;
-use crate::layout::columns::{Batch, ColumnData, Outcome, RunArguments, Shape, Written};
-use crate::layout::history::{LayoutHistory, Way};
-use crate::layout::manifest::{Access, Direction};
-use crate::layout::values::Encoding;
-use crate::lens::transform::{Transform, TransformError};
-use crate::lens::{Arguments, Lens, Residue, ResidueValue};
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Shape, Written};
+use bbs_lens::layout::history::{LayoutHistory, Way};
+use bbs_lens::layout::manifest::{Access, Direction};
+use bbs_lens::layout::values::Encoding;
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
+use bbs_lens::{Arguments, Lens, Residue, ResidueValue};
 
 /// The rows of a unit with so many that stay, in their new order.
 type Order = fn(u32) -> Vec<u32>;
@@ -220,6 +220,7 @@ fn column_that_no_step_reads_follows_its_rows() {
             table: "instances".into(),
             reads: Vec::new(),
             writes: Vec::new(),
+            encodings: Vec::new(),
             reshapes: true,
         }]
     };

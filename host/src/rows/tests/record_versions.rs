@@ -1,13 +1,14 @@
 //! Which record version new rows get.
 
 use super::*;
-use crate::layout::manifest::Access;
+use bbs_lens::layout::manifest::Access;
 
 fn manifest(version: DataVersion, changes: Vec<Change>, writes: &[(&str, &[&str])]) -> Manifest {
     let access = |(table, writes): &(&str, &[&str])| Access {
         table: (*table).to_owned(),
         reads: vec!["a".to_owned()],
         writes: writes.iter().map(|&name| name.to_owned()).collect(),
+        encodings: Vec::new(),
         reshapes: false,
     };
     let up = writes.iter().map(access).collect();

@@ -2,9 +2,9 @@
 
 use super::residue::{SealedEntry, forget, load, remove, replace, seal, store};
 use super::*;
-use crate::layout::history::Leg;
-use crate::layout::manifest::Direction;
-use crate::lens::{ResidueEntry, ResidueValue};
+use bbs_lens::layout::history::Leg;
+use bbs_lens::layout::manifest::Direction;
+use bbs_lens::{ResidueEntry, ResidueValue};
 
 const ROWS: &str = "SELECT unit || ' ' || table_name || ' ' || version || ' ' || direction FROM bbs_residue ORDER BY 1";
 

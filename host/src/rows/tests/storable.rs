@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::layout::columns::{Batch, Outcome, RunArguments, Shape, Written};
-use crate::layout::history::{LayoutHistory, Way};
-use crate::layout::manifest::{Access, Direction};
-use crate::lens::transform::{Transform, TransformError};
-use crate::lens::{Arguments, Lens, Residue};
+use bbs_lens::layout::columns::{Batch, Outcome, Shape, Written};
+use bbs_lens::layout::history::{LayoutHistory, Way};
+use bbs_lens::layout::manifest::{Access, Direction};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
+use bbs_lens::{Arguments, Lens, Residue};
 
 /// Creates the tables.
 const FIRST: DataVersion = 1;
@@ -69,6 +69,7 @@ fn access(table: &str, reads: &[&str], writes: &[&str], reshapes: bool) -> Vec<A
         table: table.into(),
         reads: names(reads),
         writes: names(writes),
+        encodings: Vec::new(),
         reshapes,
     }]
 }

@@ -1,8 +1,8 @@
 //! Writing differences and whole rows, and copying ranges.
 
 use super::*;
-use crate::layout::schema::Literal;
-use crate::lens::Provenance;
+use bbs_lens::Provenance;
+use bbs_lens::layout::schema::Literal;
 
 const ROWS: &str = "SELECT app || ' ' || note || ' ' || number || ' ' || COALESCE(record_version, '-') FROM apps ORDER BY app";
 
@@ -17,8 +17,11 @@ async fn three_apps() -> (TempDir, Database, UnitBatch) {
     let table = &layout().tables["apps"];
     let mut tx = database.write().await.unwrap();
     let rows = &batch.tables["apps"];
-    let sealed =
-        rows.columns["secret"].sealed(rows.count(), table.column("secret").unwrap(), &keyring());
+    let sealed = rows.columns["secret"].sealed(
+        rows.count(),
+        table.find_column("secret").unwrap(),
+        &keyring(),
+    );
     let mut stored = rows.clone();
     stored.columns.insert("secret".into(), sealed);
     insert(&mut tx, "apps", table, &stored).await.unwrap();

@@ -7,12 +7,12 @@ use sea_query::{Cond, Expr};
 
 use super::Lenses;
 use crate::database::{Dialect, Transaction};
-use crate::lens::Provenance;
 use crate::rows::{UnitSource, unit_column};
 use crate::store::direct::next_keys;
 use crate::store::filter::{Condition, Filter};
 use crate::store::page::{Key, Range};
 use crate::store::{EntityTable, StoreError};
+use bbs_lens::Provenance;
 
 /// The keys of the next units of a range, at most `most`, each with the size of its texts in bytes.
 pub(super) async fn next(

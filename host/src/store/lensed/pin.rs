@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 
 use super::{Lenses, failed};
-use crate::encryption::Keyring;
-use crate::layout::values::Value;
-use crate::lens::ResidueEntry;
 use crate::rows::{Difference, RowsError, UnitBatch, differences};
 use crate::store::StoreError;
+use bbs_encryption::Keyring;
+use bbs_lens::ResidueEntry;
+use bbs_lens::layout::values::Value;
 
 /// Transforms changed units to the stored layout; also returns their residue. `residue` is that of
 /// the transformation to the native layout.

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use super::{Lenses, failed, keys};
 use crate::database::Transaction;
-use crate::encryption::Keyring;
-use crate::layout::schema::{Sealing, Table};
-use crate::layout::values::Value;
 use crate::rows::{RowsError, TableRows, UnitKey};
 use crate::store::filter::Filter;
 use crate::store::page::{Key, Listed, PageEnd, Range};
 use crate::store::record::{Columns, Projection, RecordReadError};
 use crate::store::{EntityTable, Session, StoreError};
+use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::{Sealing, Table};
+use bbs_lens::layout::values::Value;
 
 /// The most units in memory at a time.
 const UNITS: u32 = 250;

@@ -7,10 +7,6 @@ use std::sync::Arc;
 use super::read::{NativeRow, unreadable};
 use super::{Lenses, failed};
 use crate::database::is_unique_violation;
-use crate::encryption::Keyring;
-use crate::layout::schema::{Column, Sealing, Table};
-use crate::layout::values::{Encoding, Value};
-use crate::lens::ResidueEntry;
 use crate::rows::{
     self, ByteLimits, OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue,
 };
@@ -18,6 +14,10 @@ use crate::store::column_values::{ColumnValue, ColumnValues, Conflict};
 use crate::store::filter::Filter;
 use crate::store::record::Projection;
 use crate::store::{EntityTable, Session, StoreError};
+use bbs_encryption::Keyring;
+use bbs_lens::ResidueEntry;
+use bbs_lens::layout::schema::{Column, Sealing, Table};
+use bbs_lens::layout::values::{Encoding, Value};
 
 /// The units that one transaction has loaded.
 #[derive(Debug, Default)]

@@ -1,7 +1,6 @@
 //! The laws, the golden cases, and the content of the residue.
 
-use bbs_sdk::layout::Layout;
-use bbs_sdk::testing::{Datum, Laws, RowData, Stepped, UnitData, check_golden, run, step};
+use bbs_sdk::testing::{Datum, Laws, Layout, RowData, Stepped, UnitData, check_golden, run, step};
 use bbs_sdk::{Column, Direction, Table};
 use prost::Message;
 
@@ -46,8 +45,11 @@ fn laws() {
 
 #[test]
 fn golden() {
-    check_golden::<AddPresence>(concat!(env!("CARGO_MANIFEST_DIR"), "/golden"))
-        .unwrap_or_else(|error| panic!("{error}"));
+    check_golden::<AddPresence>(
+        &actual_lrps(),
+        concat!(env!("CARGO_MANIFEST_DIR"), "/golden"),
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
 }
 
 #[test]
@@ -88,7 +90,7 @@ fn unit(rows: impl IntoIterator<Item = RowData>) -> UnitData {
 }
 
 fn down(unit: UnitData) -> Stepped {
-    step::<AddPresence>(Direction::Down, &run(), &[unit], &[])
+    step::<AddPresence>(&actual_lrps(), Direction::Down, &run(), &[unit], &[])
         .remove(0)
         .expect("a step")
 }
@@ -191,9 +193,15 @@ fn damaged_residue_is_refused() {
     let mut row = row(0, "c");
     row.remove("presence");
     let left = Stepped::of(UnitData::default(), Some(vec![0x0a]));
-    let refused = step::<AddPresence>(Direction::Up, &run(), &[unit([row])], &[left])
-        .remove(0)
-        .expect_err("a refusal");
+    let refused = step::<AddPresence>(
+        &actual_lrps(),
+        Direction::Up,
+        &run(),
+        &[unit([row])],
+        &[left],
+    )
+    .remove(0)
+    .expect_err("a refusal");
     assert_eq!(
         refused.reason,
         "the residue cannot be read: the protobuf message ends inside a field, at byte 1"

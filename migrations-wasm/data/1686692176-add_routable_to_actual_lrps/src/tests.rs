@@ -1,7 +1,6 @@
 //! The laws and the golden cases.
 
-use bbs_sdk::layout::Layout;
-use bbs_sdk::testing::{Datum, Laws, check_golden};
+use bbs_sdk::testing::{Datum, Laws, Layout, check_golden};
 use bbs_sdk::{Column, Table};
 
 use super::AddRoutable;
@@ -39,6 +38,9 @@ fn laws() {
 
 #[test]
 fn golden() {
-    check_golden::<AddRoutable>(concat!(env!("CARGO_MANIFEST_DIR"), "/golden"))
-        .unwrap_or_else(|error| panic!("{error}"));
+    check_golden::<AddRoutable>(
+        &actual_lrps(),
+        concat!(env!("CARGO_MANIFEST_DIR"), "/golden"),
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
 }

@@ -1,7 +1,8 @@
 //! The laws, the golden cases, and comparisons with Go's output.
 
-use bbs_sdk::layout::Layout;
-use bbs_sdk::testing::{Datum, Generator, Laws, Stepped, UnitData, check_golden, run, step};
+use bbs_sdk::testing::{
+    Datum, Generator, Laws, Layout, Stepped, UnitData, check_golden, run, step,
+};
 use bbs_sdk::wire::{self, Value};
 use bbs_sdk::{Column, Direction, Refused, Table};
 use prost::Message;
@@ -97,7 +98,8 @@ fn laws() {
 #[test]
 fn golden() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
-    check_golden::<SplitMetricTags>(folder).unwrap_or_else(|error| panic!("{error}"));
+    check_golden::<SplitMetricTags>(&desired_lrps(), folder)
+        .unwrap_or_else(|error| panic!("{error}"));
 }
 
 fn unit(run_info: &[u8], metric_tags: impl Into<Datum>) -> UnitData {
@@ -111,7 +113,7 @@ fn unit(run_info: &[u8], metric_tags: impl Into<Datum>) -> UnitData {
 }
 
 fn down(unit: UnitData) -> Result<Stepped, Refused> {
-    step::<SplitMetricTags>(Direction::Down, &run(), &[unit], &[]).remove(0)
+    step::<SplitMetricTags>(&desired_lrps(), Direction::Down, &run(), &[unit], &[]).remove(0)
 }
 
 fn run_info_of(unit: &UnitData) -> &Datum {
@@ -185,7 +187,7 @@ fn unreadable_values_are_refused_with_the_column() {
         let unit =
             UnitData::default().row("desired_lrps", [("run_info", run_info.to_vec().into())]);
         let left = Stepped::of(UnitData::default(), residue.map(<[u8]>::to_vec));
-        step::<SplitMetricTags>(Direction::Up, &run(), &[unit], &[left])
+        step::<SplitMetricTags>(&desired_lrps(), Direction::Up, &run(), &[unit], &[left])
             .remove(0)
             .expect_err("a refusal")
             .reason
@@ -217,7 +219,7 @@ fn unreadable_values_are_refused_with_the_column() {
         "the residue is of another `run_info`"
     );
     let null = UnitData::default().row("desired_lrps", [("run_info", Datum::Null)]);
-    let null = step::<SplitMetricTags>(Direction::Up, &run(), &[null], &[])
+    let null = step::<SplitMetricTags>(&desired_lrps(), Direction::Up, &run(), &[null], &[])
         .remove(0)
         .expect_err("a refusal");
     assert_eq!(null.reason, "`run_info` of `desired_lrps` is NULL");

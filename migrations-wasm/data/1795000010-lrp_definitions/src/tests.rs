@@ -1,7 +1,8 @@
 //! The laws, the golden cases, and the ids of units with and without residue.
 
-use bbs_sdk::layout::Layout;
-use bbs_sdk::testing::{Datum, Generator, Laws, Stepped, UnitData, check_golden, run, step};
+use bbs_sdk::testing::{
+    Datum, Generator, Laws, Layout, Stepped, UnitData, check_golden, run, step,
+};
 use bbs_sdk::{Column, Direction, Table};
 use prost::Message;
 
@@ -9,7 +10,9 @@ use super::residue::{InstanceIds, Residue};
 use super::{ACTUAL, CURRENT, DESIRED, LrpDefinitions, OF_INSTANCE, PREVIOUS, UNCERTAIN};
 
 fn layout() -> Layout {
-    let desired = Table::new(DESIRED).column(Column::varchar("process_guid", 255));
+    let desired = Table::new(DESIRED)
+        .column(Column::varchar("process_guid", 255))
+        .column(Column::varchar("modification_tag_epoch", 255));
     let desired = desired
         .primary_key(["process_guid"])
         .partition_key("process_guid");
@@ -47,7 +50,7 @@ fn laws() {
 #[test]
 fn golden() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
-    check_golden::<LrpDefinitions>(folder).unwrap_or_else(|error| panic!("{error}"));
+    check_golden::<LrpDefinitions>(&layout(), folder).unwrap_or_else(|error| panic!("{error}"));
 }
 
 fn unit() -> UnitData {
@@ -67,7 +70,7 @@ fn unit() -> UnitData {
 
 fn up(residue: Option<Vec<u8>>) -> UnitData {
     let left = Stepped::of(UnitData::default(), residue);
-    step::<LrpDefinitions>(Direction::Up, &run(), &[unit()], &[left])
+    step::<LrpDefinitions>(&layout(), Direction::Up, &run(), &[unit()], &[left])
         .remove(0)
         .expect("a step")
         .unit

@@ -1,9 +1,8 @@
 //! The laws and the manifest. `tests/suite/documented_schema.rs` has the layout with the migration
 //! inserted at its place.
 
-use bbs_sdk::layout::Layout;
 use bbs_sdk::schema::{ColumnType, Literal, Sealing};
-use bbs_sdk::testing::Laws;
+use bbs_sdk::testing::{Laws, Layout};
 use bbs_sdk::{Column, Migration, Table};
 
 use super::AddGpuToDesiredLrps;
@@ -42,11 +41,11 @@ fn manifest_adds_two_columns_with_defaults_and_transforms_no_row() {
     assert_eq!(manifest.version, 1_789_335_377);
     assert!(manifest.reversible);
     assert!(manifest.up.is_empty() && manifest.down.is_empty());
-    let mut layout = desired_lrps();
-    let before = column_names(&layout).len();
-    layout
+    let before = desired_lrps();
+    let layout = before
         .apply(&manifest)
         .expect("the manifest fits the layout");
+    let before = column_names(&before).len();
     let added = &layout.tables[TABLE].columns[before..];
     assert_eq!(
         added

@@ -1,7 +1,8 @@
 //! The laws, the golden cases, and each form of a column value.
 
-use bbs_sdk::layout::Layout;
-use bbs_sdk::testing::{Datum, Generator, Laws, Stepped, UnitData, check_golden, run, step};
+use bbs_sdk::testing::{
+    Datum, Generator, Laws, Layout, Stepped, UnitData, check_golden, run, step,
+};
 use bbs_sdk::{Column, Direction, Refused, Table};
 
 use super::{COLUMN, SortPlacementTags, TABLE, sorted};
@@ -25,16 +26,19 @@ fn placement_tags(generator: &mut Generator) -> Datum {
     }
 }
 
-#[test]
-fn laws() {
+fn layout() -> Layout {
     let table = Table::new(TABLE)
         .column(Column::varchar("process_guid", 255))
         .column(Column::varchar("modification_tag_epoch", 255))
         .column(Column::text(COLUMN).nullable());
-    let layout = Layout::of([table
+    Layout::of([table
         .primary_key(["process_guid"])
-        .partition_key("process_guid")]);
-    let laws = Laws::<SortPlacementTags>::over(layout).fill(TABLE, COLUMN, placement_tags);
+        .partition_key("process_guid")])
+}
+
+#[test]
+fn laws() {
+    let laws = Laws::<SortPlacementTags>::over(layout()).fill(TABLE, COLUMN, placement_tags);
     laws.units(1000)
         .check()
         .unwrap_or_else(|violation| panic!("{violation}"));
@@ -43,7 +47,7 @@ fn laws() {
 #[test]
 fn golden() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
-    check_golden::<SortPlacementTags>(folder).unwrap_or_else(|error| panic!("{error}"));
+    check_golden::<SortPlacementTags>(&layout(), folder).unwrap_or_else(|error| panic!("{error}"));
 }
 
 fn sorted_text(value: &str) -> String {
@@ -70,7 +74,7 @@ fn stepped(direction: Direction, value: Datum, residue: Option<&str>) -> Result<
         UnitData::default(),
         residue.map(|text| text.as_bytes().to_vec()),
     );
-    step::<SortPlacementTags>(direction, &run(), &[unit], &[before]).remove(0)
+    step::<SortPlacementTags>(&layout(), direction, &run(), &[unit], &[before]).remove(0)
 }
 
 #[test]

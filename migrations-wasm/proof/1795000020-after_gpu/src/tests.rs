@@ -1,7 +1,6 @@
 //! The laws. `tests/suite/documented_schema.rs` compares its layout with the one before.
 
-use bbs_sdk::layout::Layout;
-use bbs_sdk::testing::Laws;
+use bbs_sdk::testing::{Laws, Layout};
 use bbs_sdk::{Column, Table};
 
 use super::AfterGpu;

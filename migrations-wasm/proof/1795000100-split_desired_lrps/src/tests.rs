@@ -1,7 +1,6 @@
 //! The laws, and that the two tables together have the columns of the original one.
 
-use bbs_sdk::layout::Layout;
-use bbs_sdk::testing::Laws;
+use bbs_sdk::testing::{Laws, Layout};
 use bbs_sdk::{Column, Migration, Table};
 
 use super::{CHANGING, IMMUTABLE, MUTABLE, SplitDesiredLrps};
@@ -35,8 +34,7 @@ fn laws() {
 #[test]
 fn each_column_is_in_one_table_and_the_key_in_both() {
     let before = desired_lrps();
-    let mut after = before.clone();
-    after
+    let after = before
         .apply(&SplitDesiredLrps::manifest())
         .expect("the manifest fits the layout");
     assert_eq!(

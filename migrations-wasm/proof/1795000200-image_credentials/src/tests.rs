@@ -1,7 +1,8 @@
 //! The laws, the golden cases, and every kind of message that the two functions may receive.
 
-use bbs_sdk::layout::Layout;
-use bbs_sdk::testing::{Datum, Generator, Laws, Stepped, UnitData, check_golden, run, step};
+use bbs_sdk::testing::{
+    Datum, Generator, Laws, Layout, Stepped, UnitData, check_golden, run, step,
+};
 use bbs_sdk::wire::{self, Value};
 use bbs_sdk::{Column, Direction, Refused, Table};
 
@@ -63,7 +64,8 @@ fn laws() {
 #[test]
 fn golden() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
-    check_golden::<ImageCredentials>(folder).unwrap_or_else(|error| panic!("{error}"));
+    check_golden::<ImageCredentials>(&desired_lrps(), folder)
+        .unwrap_or_else(|error| panic!("{error}"));
 }
 
 fn message(fields: &[(u32, &str)]) -> Vec<u8> {
@@ -106,7 +108,7 @@ fn no_credentials_and_empty_ones_differ() {
 }
 
 fn stepped(direction: Direction, unit: UnitData) -> Result<Stepped, Refused> {
-    step::<ImageCredentials>(direction, &run(), &[unit], &[]).remove(0)
+    step::<ImageCredentials>(&desired_lrps(), direction, &run(), &[unit], &[]).remove(0)
 }
 
 fn source_unit(run_info: &[u8]) -> UnitData {
@@ -173,8 +175,14 @@ fn unreadable_values_are_refused_with_the_column() {
     );
     let left = |residue: &[u8]| Stepped::of(UnitData::default(), Some(residue.to_vec()));
     let up = |residue| {
-        step::<ImageCredentials>(Direction::Up, &run(), &[source_unit(b"")], &[left(residue)])
-            .remove(0)
+        step::<ImageCredentials>(
+            &desired_lrps(),
+            Direction::Up,
+            &run(),
+            &[source_unit(b"")],
+            &[left(residue)],
+        )
+        .remove(0)
     };
     assert_eq!(
         up(b"\x08").expect_err("a refusal").reason,

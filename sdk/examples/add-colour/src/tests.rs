@@ -1,20 +1,23 @@
 //! The tests of the README.
 
-use bbs_sdk::layout::Layout;
-use bbs_sdk::testing::{Datum, Laws};
+use bbs_sdk::testing::{Datum, Laws, Layout, check_golden};
 use bbs_sdk::{Column, Table};
 
 use crate::AddColour;
 
-#[test]
-fn laws() {
+/// The layout before, reduced to the tables used.
+fn before() -> Layout {
     let table = Table::new("desired_lrps")
         .column(Column::varchar("process_guid", 255))
         .column(Column::varchar("domain", 255))
         .primary_key(["process_guid"])
         .partition_key("process_guid");
-    // The layout before, reduced to the tables used.
-    Laws::<AddColour>::over(Layout::of([table]))
+    Layout::of([table])
+}
+
+#[test]
+fn laws() {
+    Laws::<AddColour>::over(before())
         .fill("desired_lrps", "domain", |generator| {
             Datum::from(generator.pick(&["cf-apps", "cf-tasks", ""]))
         })
@@ -26,6 +29,6 @@ fn laws() {
 
 #[test]
 fn golden() {
-    bbs_sdk::testing::check_golden::<AddColour>(concat!(env!("CARGO_MANIFEST_DIR"), "/golden"))
-        .unwrap_or_else(|error| panic!("{error}"));
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
+    check_golden::<AddColour>(&before(), folder).unwrap_or_else(|error| panic!("{error}"));
 }

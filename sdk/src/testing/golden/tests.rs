@@ -3,7 +3,7 @@
 use tempfile::TempDir;
 
 use super::*;
-use crate::schema::Column;
+use crate::schema::{Column, Table};
 use crate::{Access, Manifest, Run, Unit};
 
 /// `up` doubles numbers; `down` halves them and leaves residue.
@@ -34,13 +34,20 @@ impl Migration for Doubles {
     }
 }
 
+fn layout() -> Layout {
+    let table = Table::new("t")
+        .column(Column::varchar("k", 32))
+        .column(Column::integer("n").nullable());
+    Layout::of([table.primary_key(["k"]).partition_key("k")])
+}
+
 fn case(input: &str, expected: &str) -> Result<(), GoldenError> {
     let folder = TempDir::new().expect("a folder");
     let case = folder.path().join("a-case");
     std::fs::create_dir(&case).expect("a case");
     std::fs::write(case.join("input.json"), input).expect("input");
     std::fs::write(case.join("expected.json"), expected).expect("expected");
-    check_golden::<Doubles>(folder.path())
+    check_golden::<Doubles>(&layout(), folder.path())
 }
 
 #[test]
@@ -133,11 +140,11 @@ fn malformed_case_is_an_error_with_the_reason() {
 fn folder_without_cases_is_an_error() {
     let folder = TempDir::new().expect("a folder");
     assert!(matches!(
-        check_golden::<Doubles>(folder.path()),
+        check_golden::<Doubles>(&layout(), folder.path()),
         Err(GoldenError::Empty { .. })
     ));
     assert!(matches!(
-        check_golden::<Doubles>(folder.path().join("none")),
+        check_golden::<Doubles>(&layout(), folder.path().join("none")),
         Err(GoldenError::Unreadable { .. })
     ));
 }

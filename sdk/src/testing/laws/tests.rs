@@ -317,7 +317,7 @@ fn written_column_of_unknown_kind_is_a_violation() {
         .expect_err("no table");
     assert_eq!(
         violation.to_string(),
-        "the manifest: up names `u`, which is not there"
+        "the manifest: there is no table \"u\""
     );
     migration!(
         Missing,
@@ -330,7 +330,7 @@ fn written_column_of_unknown_kind_is_a_violation() {
         .expect_err("no column");
     assert_eq!(
         violation.to_string(),
-        "the manifest: up writes `c` of `t`, which is not there"
+        "the manifest: up writes column \"c\", which table \"t\" does not have after the step"
     );
 }
 
@@ -379,7 +379,9 @@ fn residue_that_belongs_to_no_record_is_a_violation() {
     assert_eq!(
         violation,
         Violation::Unbound {
-            direction: Direction::Up
+            unbound: Unbound::Residue {
+                direction: Direction::Up
+            }
         }
     );
     Laws::<Leaves>::over(with_epoch(Column::varchar("modification_tag_epoch", 255)))

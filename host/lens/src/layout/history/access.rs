@@ -115,7 +115,7 @@ fn check_access(
         }
     }
     let has = |table: Option<&Table>, column: &str| {
-        table.is_some_and(|table| table.column(column).is_some())
+        table.is_some_and(|table| table.find_column(column).is_some())
     };
     if let Some(column) = access.reads.iter().find(|column| !has(earlier, column)) {
         return Err(Problem::UnknownRead {

@@ -77,7 +77,7 @@ impl LayoutHistory {
         self.layouts
             .values()
             .filter_map(|layout| layout.tables.get(table))
-            .any(|table| table.column(column).is_some())
+            .any(|table| table.find_column(column).is_some())
     }
 
     /// Whether a layout of the history has the index, on whatever table.
@@ -220,7 +220,7 @@ mod tests {
             [(1, "apps", true), (2, "things", true), (3, "things", false)]
         {
             assert_eq!(
-                of(version, table).column("note"),
+                of(version, table).find_column("note"),
                 Some(&column("note")),
                 "{version}"
             );
@@ -239,7 +239,7 @@ mod tests {
         for (version, table) in [(3, "things"), (2, "things"), (1, "apps")] {
             let table = &layouts.at(version).unwrap().tables[table];
             assert_eq!(
-                (table.column("note"), &table.indexes[..]),
+                (table.find_column("note"), &table.indexes[..]),
                 (Some(&column("note")), &[index("op_idx", &["note"])][..])
             );
         }

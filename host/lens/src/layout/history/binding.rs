@@ -138,6 +138,7 @@ mod tests {
             table: table.to_owned(),
             reads,
             writes: Vec::new(),
+            encodings: Vec::new(),
             reshapes: false,
         }
     }

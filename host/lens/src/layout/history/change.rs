@@ -78,8 +78,12 @@ impl Layout {
 
     /// The change that undoes `change`; `self` is the layout before it.
     pub(super) fn inverse(&self, change: &Change) -> Change {
-        let column =
-            |table: &str, column: &str| self.tables[table].column(column).expect("checked").clone();
+        let column = |table: &str, column: &str| {
+            self.tables[table]
+                .find_column(column)
+                .expect("checked")
+                .clone()
+        };
         match change {
             Change::CreateTable(table) => Change::DropTable {
                 table: table.name.clone(),

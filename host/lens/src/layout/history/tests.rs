@@ -89,6 +89,7 @@ fn access(table: &str, reads: &[&str], writes: &[&str]) -> Access {
         table: table.into(),
         reads: names(reads),
         writes: names(writes),
+        encodings: Vec::new(),
         reshapes: false,
     }
 }
@@ -424,7 +425,7 @@ fn change_of_a_columns_encoding_is_rejected() {
     });
     let after = before().apply(&manifest(vec![wider])).unwrap();
     assert_eq!(
-        after.tables["apps"].column("note").unwrap().kind,
+        after.tables["apps"].find_column("note").unwrap().kind,
         ColumnType::LongText
     );
 }
@@ -455,8 +456,8 @@ fn column_moves_only_between_tables_with_equal_keys() {
     let after = before()
         .apply(&manifest(vec![moved("apps", "other")]))
         .unwrap();
-    assert!(after.tables["apps"].column("note").is_none());
-    assert!(after.tables["other"].column("note").is_some());
+    assert!(after.tables["apps"].find_column("note").is_none());
+    assert!(after.tables["other"].find_column("note").is_some());
 }
 
 #[test]
@@ -507,7 +508,7 @@ fn inverse_changes_restore_the_layout_before() {
     let manifest = manifest(changes);
     let after = before().apply(&manifest).unwrap();
     let renamed = &after.tables["programs"];
-    assert!(renamed.column("area").is_some() && renamed.column("extra").is_some());
+    assert!(renamed.find_column("area").is_some() && renamed.find_column("extra").is_some());
     let mut back = after;
     for change in directed_changes(&before(), &manifest, Direction::Down) {
         back.change(&change).unwrap();
@@ -541,12 +542,12 @@ fn layout_history_has_the_layout_at_each_version_and_rejects_descending_versions
     assert!(history.at(3).is_none());
     assert!(
         history.at(1).unwrap().tables["apps"]
-            .column("new")
+            .find_column("new")
             .is_none()
     );
     assert!(
         history.at(2).unwrap().tables["apps"]
-            .column("new")
+            .find_column("new")
             .is_some()
     );
     assert_eq!(history.before(2), history.at(1).unwrap());

@@ -90,19 +90,26 @@ fn write(folder: &Path) -> anyhow::Result<PathBuf> {
             folder.display()
         );
     }
-    let mut manifest = standalone(embedded::MANIFEST)?;
-    // The folder may lie inside another workspace. The crate in `go-json` belongs to this one as a
-    // path dependency.
+    let mut manifest = standalone(embedded::MANIFEST, "")?;
+    // The folder may lie inside another workspace. The crates in its folders belong to this one as
+    // path dependencies.
     manifest.insert("workspace".to_owned(), Value::Table(Table::new()));
     let manifest = manifest.to_string();
-    let go_json = standalone(embedded::GO_JSON_MANIFEST)?.to_string();
+    let of_folder = |text| standalone(text, "../").map(|manifest| manifest.to_string());
+    let (contract, go_json, lens) = (
+        of_folder(embedded::CONTRACT_MANIFEST)?,
+        of_folder(embedded::GO_JSON_MANIFEST)?,
+        of_folder(embedded::LENS_MANIFEST)?,
+    );
     // Under a temporary name until it is complete, so that no later command uses a partial SDK.
     let parent = folder.parent().unwrap_or(Path::new("."));
     let unfinished = tempfile::tempdir_in(parent)
         .with_context(|| format!("cannot write to {}", parent.display()))?;
     let own = [
         ("Cargo.toml", &*manifest),
+        ("contract/Cargo.toml", &*contract),
         ("go-json/Cargo.toml", &*go_json),
+        ("lens/Cargo.toml", &*lens),
         ("Cargo.lock", embedded::LOCK),
     ];
     for (name, text) in own.iter().chain(embedded::FILES) {
@@ -126,8 +133,9 @@ fn make_readable(folder: &Path) -> anyhow::Result<()> {
 }
 
 /// Returns the manifest with everything that it inherits from the repository's workspace written
-/// out.
-fn standalone(manifest: &str) -> anyhow::Result<Table> {
+/// out. The crates that it names by their paths are in folders of the SDK's, to which `to_sdk`
+/// leads.
+fn standalone(manifest: &str, to_sdk: &str) -> anyhow::Result<Table> {
     let mut manifest: Table = manifest.parse().context("the SDK's manifest is not TOML")?;
     let workspace: Table = embedded::WORKSPACE
         .parse()
@@ -143,12 +151,14 @@ fn standalone(manifest: &str) -> anyhow::Result<Table> {
     for section in ["dependencies", "dev-dependencies"] {
         write_out(&mut manifest, section, &dependencies);
     }
+    move_paths(&mut manifest, to_sdk);
     if let Some(Value::Table(targets)) = manifest.get_mut("target") {
-        for (_, target) in targets.iter_mut() {
-            target
-                .as_table_mut()
-                .into_iter()
-                .for_each(|target| write_out(target, "dependencies", &dependencies));
+        for target in targets
+            .iter_mut()
+            .filter_map(|(_, target)| target.as_table_mut())
+        {
+            write_out(target, "dependencies", &dependencies);
+            move_paths(target, to_sdk);
         }
     }
     manifest.remove("lints");
@@ -163,7 +173,44 @@ fn write_out(manifest: &mut Table, section: &str, inherited: &Table) {
     for (key, value) in section.iter_mut() {
         let is_inherited = value.get("workspace").and_then(Value::as_bool) == Some(true);
         if let Some(own) = inherited.get(key).filter(|_| is_inherited) {
-            *value = own.clone();
+            *value = with_own_keys(own.clone(), value);
+        }
+    }
+}
+
+/// The workspace's value of a dependency, with what a manifest adds to it, such as `optional`.
+fn with_own_keys(inherited: Value, value: &Value) -> Value {
+    let own = value.as_table().into_iter().flatten();
+    let own: Table = own
+        .filter(|(key, _)| *key != "workspace")
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    match inherited {
+        inherited if own.is_empty() => inherited,
+        Value::Table(mut all) => {
+            all.extend(own);
+            Value::Table(all)
+        }
+        version => {
+            let mut all = Table::from_iter([("version".to_owned(), version)]);
+            all.extend(own);
+            Value::Table(all)
+        }
+    }
+}
+
+/// Leads each dependency that has a path to the folder of that name.
+fn move_paths(section: &mut Table, to_sdk: &str) {
+    let Some(Value::Table(dependencies)) = section.get_mut("dependencies") else {
+        return;
+    };
+    let paths = dependencies
+        .iter_mut()
+        .filter_map(|(_, dependency)| dependency.get_mut("path"));
+    for path in paths {
+        let folder = path.as_str().and_then(|path| path.rsplit('/').next());
+        if let Some(folder) = folder {
+            *path = Value::String(format!("{to_sdk}{folder}"));
         }
     }
 }

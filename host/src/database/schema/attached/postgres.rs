@@ -4,7 +4,7 @@
 use super::{AttachedObject, Relation, TableOptions, text};
 use crate::database::schema::names::key_name;
 use crate::database::{SqlError, Transaction, sql};
-use crate::layout::schema::Table;
+use bbs_lens::layout::schema::Table;
 
 const RELATION: &str = include_str!("postgres/relation.sql");
 const ATTACHED: &str = include_str!("postgres/attached.sql");

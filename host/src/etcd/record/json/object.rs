@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::etcd::record::RecordError;
-use crate::model::json::{self, Malformed, Member, Scanner, Token};
+use bbs_model::json::{self, Malformed, Member, Scanner, Token};
 
 /// The members of a JSON object.
 ///

@@ -7,7 +7,7 @@ use super::action::action;
 use super::object::{self, JsonObject};
 use super::{parts, url};
 use crate::etcd::record::RecordError;
-use crate::model::json::{Scanner, Token};
+use bbs_model::json::{Scanner, Token};
 
 /// # Errors
 /// If the text is no JSON object, or a key has another type than it had in every release.

@@ -51,13 +51,26 @@ fn unrelated_folder_of_that_name_is_left_untouched() {
 fn written_manifests_inherit_nothing() {
     let work = tempfile::tempdir().unwrap();
     let written = Sdk::find_or_write(None, work.path()).unwrap();
-    for (file, is_root) in [("Cargo.toml", true), ("go-json/Cargo.toml", false)] {
-        let manifest = std::fs::read_to_string(written.folder.join(file)).unwrap();
+    for (folder, is_root, thiserror) in [
+        ("", true, Some("2")),
+        ("contract", false, None),
+        ("go-json", false, Some("2")),
+        ("lens", false, Some("2")),
+    ] {
+        let folder = written.folder.join(folder);
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
         assert!(!manifest.contains("workspace = true"), "{manifest}");
         let manifest: Table = manifest.parse().unwrap();
         assert_eq!(manifest["package"]["edition"].as_str(), Some("2024"));
-        assert_eq!(manifest["dependencies"]["thiserror"].as_str(), Some("2"));
+        let dependencies = &manifest["dependencies"];
+        let version = dependencies.get("thiserror").and_then(Value::as_str);
+        assert_eq!(version, thiserror);
         assert!(manifest.contains_key("workspace") == is_root && !manifest.contains_key("lints"));
+        for dependency in dependencies.as_table().unwrap().values() {
+            let path = dependency.get("path").and_then(Value::as_str);
+            let is_there = |path| folder.join(path).join("src/lib.rs").exists();
+            assert!(path.is_none_or(is_there), "{path:?}");
+        }
     }
 }
 

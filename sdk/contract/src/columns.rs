@@ -138,13 +138,3 @@ impl Outcome {
             + residue_bytes(&self.residue)
     }
 }
-
-/// The time and the UUID namespace that a step may use. Stored at first use and the same in every
-/// later run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunArguments {
-    /// The first use of the migration on this database, in nanoseconds since 1970.
-    pub started_at_ns: i64,
-    /// The namespace of UUIDs of version 5, which a step derives from names.
-    pub namespace: uuid::Uuid,
-}

@@ -1,8 +1,8 @@
 //! Single values in and out of columns. Owns the encoding that `columns` describes and the
 //! selection of rows; independent of a column's meaning and of encryption.
 
-use super::columns::{ColumnData, NEW_ROW};
-use super::schema::{ColumnType, Literal};
+use crate::columns::{ColumnData, NEW_ROW};
+use crate::schema::{ColumnType, Literal};
 
 /// The encoding of a column's values in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,16 @@ impl From<ColumnType> for Encoding {
             | ColumnType::MediumText
             | ColumnType::LongText => Self::Text,
         }
+    }
+}
+
+impl std::fmt::Display for Encoding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Boolean => "boolean",
+            Self::Integer => "integer",
+            Self::Text => "text",
+        })
     }
 }
 
@@ -54,11 +64,16 @@ impl<'a> Value<'a> {
 
     /// Whether a column of this encoding can have it.
     pub fn fits(self, encoding: Encoding) -> bool {
+        self.encoding().is_none_or(|own| own == encoding)
+    }
+
+    /// Its encoding; NULL has none.
+    pub fn encoding(self) -> Option<Encoding> {
         match self {
-            Self::Null => true,
-            Self::Boolean(_) => encoding == Encoding::Boolean,
-            Self::Integer(_) => encoding == Encoding::Integer,
-            Self::Text(_) => encoding == Encoding::Text,
+            Self::Null => None,
+            Self::Boolean(_) => Some(Encoding::Boolean),
+            Self::Integer(_) => Some(Encoding::Integer),
+            Self::Text(_) => Some(Encoding::Text),
         }
     }
 
