@@ -20,11 +20,12 @@ pub use methods::{NativeVersion, Route, routes};
 pub use pages::Pages;
 pub use stream::{EventStream, SubscribeError};
 
+use bbs_model::TraceId;
+
 use crate::domain::Service;
 use crate::log_sampling::LineLimit;
 use crate::modules::translate::{ApiVersion, Translate, TranslateError, Verb};
 use crate::protobuf;
-use bbs_model::TraceId;
 use chain::TranslatorChain;
 use run::{Extent, RunError, RunPermits};
 use stream::Streams;

@@ -20,10 +20,11 @@ pub use page::Page;
 pub use retry::retry;
 pub use service::{Policy, Service};
 
+use bbs_model::{slot, task};
+
 use crate::clients::ClientError;
 use crate::clients::cells::CellsError;
 use crate::store::StoreError;
-use bbs_model::{slot, task};
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]

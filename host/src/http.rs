@@ -37,10 +37,11 @@ pub use gate::Gate;
 pub use health::{Health, serve_health};
 pub use listener::{Port, serve_clients};
 
+use bbs_model::TraceId;
+
 use crate::api::{self, Answer, Api, CallTarget, NativeVersion, StreamTarget};
 use crate::metrics::{Exposition, Measures, Metrics};
 use crate::modules::translate::{ApiVersion, Verb};
-use bbs_model::TraceId;
 use bodies::{BodyError, Memory, ReadBody};
 use connections::{ConnectionHandle, OpenStream};
 use in_flight::GuardedBody;

@@ -19,6 +19,10 @@ mod tables;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bbs_encryption::Keyring;
+use bbs_encryption::header::label_of;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Layout, Table};
 use serde::Serialize;
 
 use crate::clock::Clock;
@@ -27,10 +31,6 @@ use crate::database::{Database, DatabaseError, SqlError, schema};
 use crate::lock::fence::FenceError;
 use crate::progress::Progress;
 use crate::throttle::Throttle;
-use bbs_encryption::Keyring;
-use bbs_encryption::header::label_of;
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::layout::schema::{Layout, Table};
 
 pub use rotation::{Rotated, begin, check, rotate, survey};
 pub use sample::{WrongKey, wrong_keys};

@@ -46,6 +46,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_encryption::Keyring;
+use bbs_lens::Arguments;
+use bbs_lens::layout::history::{LayoutError, LayoutHistory};
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::Table;
+use bbs_lens::transform::Transform;
+
 use crate::clock::Clock;
 use crate::database::schema::{self, PhysicalTable};
 use crate::database::{Database, Dialect, StatementResult};
@@ -53,12 +60,6 @@ use crate::lock::fence::Fence;
 use crate::progress::Progress;
 use crate::rows::ByteLimits;
 use crate::throttle::Throttle;
-use bbs_encryption::Keyring;
-use bbs_lens::Arguments;
-use bbs_lens::layout::history::{LayoutError, LayoutHistory};
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::layout::schema::Table;
-use bbs_lens::transform::Transform;
 
 pub use abort::{GivenUp, abort, abortable};
 pub use catalog_serials::{catalog_serials, remember_catalog_serials};
@@ -128,7 +129,7 @@ pub struct Tuning {
     /// The time that writing a batch should take; batches grow or shrink towards it.
     pub batch_time: Duration,
     /// A larger unit is refused by name: it has to fit into memory, and into that of a module. Far
-    /// above what the API accepts of one guid: `model/bounds.rs`.
+    /// above what the API accepts of one guid: `host/model/src/bounds.rs`.
     pub unit_bytes: u64,
     /// What happens to a unit that cannot be transformed.
     pub refused_units: RefusedUnits,

@@ -26,11 +26,12 @@ mod write;
 
 use std::collections::BTreeMap;
 
-use crate::database::{SqlError, is_repeatable};
 use bbs_encryption::EncryptionError;
 use bbs_lens::LensError;
 use bbs_lens::layout::manifest::{Change, DataVersion, Manifest};
 use bbs_lens::layout::schema::Layout;
+
+use crate::database::{SqlError, is_repeatable};
 pub use bbs_lens::layout::schema::RECORD_VERSION;
 
 pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};

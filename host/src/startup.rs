@@ -22,6 +22,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bbs_lens::layout::manifest::DataVersion;
 use tokio::net::TcpListener;
 
 use crate::admin::{Control, RemainingClients};
@@ -32,7 +33,6 @@ use crate::logs::LevelHandle;
 use crate::progress::{ENDED, FAILED, Progress};
 use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
-use bbs_lens::layout::manifest::DataVersion;
 pub use error::{HostFailure, StartupError};
 pub use offline::faults;
 use open_files::OpenFiles;

@@ -32,6 +32,8 @@ pub use record::RecordReadError;
 pub use transactions::{Reader, Writer};
 pub use unreadable::{EntityKind, Quarantine, QuarantineError, QuarantinedRow, UnreadableRow};
 
+use bbs_encryption::Keyring;
+use bbs_lens::layout::manifest::DataVersion;
 use tokio::sync::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore,
 };
@@ -42,8 +44,6 @@ use crate::database::{self, Database, DatabaseError, Dialect, SqlError, Transact
 use crate::lock::fence::{Fence, FenceError};
 use crate::log_sampling::is_sampled;
 use crate::rows::{self, RowsError};
-use bbs_encryption::Keyring;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// Why a read or write failed.
 #[derive(Debug, thiserror::Error)]

@@ -429,7 +429,9 @@ async fn table_that_cannot_be_dropped_keeps_no_host_from_serving() {
     let installation = installation.set("metrics_address", metrics.to_string());
     let mut host = installation.serve();
     upsert_domain(host.address, "served").await.unwrap();
-    host.wait_for_line(|line| line.contains("what a migration replaced is not removed yet"));
+    host.wait_for_line(|line| {
+        line.contains("tables that a migration replaced are not removed yet")
+    });
     let metrics = http_client()
         .get(format!("http://{metrics}/metrics"))
         .send()
@@ -454,7 +456,7 @@ async fn table_that_cannot_be_dropped_keeps_no_host_from_serving() {
         .refused
         .unwrap();
     assert!(
-        refusal.contains("table domains__7, which an earlier migration left")
+        refusal.contains("table domains__7 remains from an earlier migration")
             && refusal.contains("DROP VIEW op_view")
     );
     stored.execute("DROP VIEW op_view").await;

@@ -101,6 +101,14 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
+        file: "migrate/steps.rs",
+        tests: MIGRATE,
+        changes: &[(
+            "    examine::examine_again(context, job).await\n",
+            "    let _ = job;\n    Ok(())\n",
+        )],
+    },
+    FileMutations {
         file: "migrate.rs",
         tests: MIGRATE,
         changes: &[
@@ -108,7 +116,6 @@ const MUTATIONS: &[FileMutations] = &[
                 "    }\n    cut_over::clean_up_or_postpone(context, fence).await\n}\n\n/// Undoes the changes",
                 "    }\n    Ok(())\n}\n\n/// Undoes the changes",
             ),
-            ("    examine::examine_again(context, job).await?;\n", ""),
             (
                 "            start_over(context, fence, job, going_down).await?;\n",
                 "",

@@ -393,7 +393,7 @@ async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {
     while !host
         .output()
         .iter()
-        .any(|line| line.contains("what a migration replaced is not removed yet"))
+        .any(|line| line.contains("tables that a migration replaced are not removed yet"))
     {
         assert!(
             began.elapsed() < PATIENCE,

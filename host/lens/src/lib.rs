@@ -137,6 +137,52 @@ pub struct TableGroup {
     scopes: Vec<StepScope>,
 }
 
+impl TableGroup {
+    /// Adds what a step does to tables of the class that the group is of.
+    fn add_step(
+        &mut self,
+        frame: &Frame<'_>,
+        step: &Step,
+        scope: &StepScope,
+        class: usize,
+        restorable: &BTreeSet<(DataVersion, String)>,
+    ) {
+        let tables = frame.noted_as(step.place, class).cloned();
+        self.keeps
+            .extend(tables.map(|table| (step.version(), table)));
+        let created_in = |change: &usize| {
+            frame.created(ChangePlace {
+                step: step.place,
+                change: *change,
+            })
+        };
+        let narrowed = scope.narrowed(
+            step,
+            |table| frame.noted(step.place, table) == class,
+            |change| created_in(change) == class,
+        );
+        for (change, table) in step
+            .created()
+            .filter(|(change, _)| narrowed.creates.contains(change))
+        {
+            let table = step.name_after(change, table);
+            let is_restored =
+                step.went_down().is_none() && restorable.contains(&(step.version(), table.clone()));
+            if is_restored {
+                self.restored.push(LeftTable {
+                    left_by: step.leg().back(),
+                    table,
+                });
+                self.visits_units = true;
+            }
+        }
+        if narrowed.calls {
+            self.keeps.insert((step.version(), String::new()));
+        }
+        self.scopes.push(narrowed);
+    }
+}
+
 /// A table of which rows may be in residue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftTable {
@@ -513,6 +559,28 @@ impl Lens {
             walked.expect("no row, so none can fail");
             scopes.push(scope);
         }
+        let classes = self.group_tables(&frame);
+        // A table that one step creates and a later one drops is in no group and never has a row.
+        for group in frame.losing().iter().filter_map(|class| classes.get(class)) {
+            self.groups[*group].visits_units = true;
+        }
+        for (step, scope) in self.steps.iter().zip(scopes) {
+            for (&class, &group) in &classes {
+                let group = &mut self.groups[group];
+                group.add_step(&frame, step, &scope, class, &self.restorable);
+            }
+        }
+        self.needed = frame.needed();
+        let mut comes_up = self.steps.iter().filter(|step| step.went_down().is_some());
+        // Of a row function it is known only once it has run.
+        comes_up
+            .find(|step| frame.saved(step.place).any(|name| !name.is_empty()))
+            .map(Step::version)
+    }
+
+    /// Makes the groups of tables that share units, and what the steps do to each table at the
+    /// target. Returns the group of each class of tables in the frame.
+    fn group_tables(&mut self, frame: &Frame<'_>) -> BTreeMap<usize, usize> {
         let mut classes: BTreeMap<usize, usize> = BTreeMap::new();
         let sources: Vec<_> = self
             .source
@@ -539,7 +607,7 @@ impl Lens {
             let columns: Vec<_> = table
                 .columns
                 .iter()
-                .map(|column| (column.clone(), provenance(&frame, name, column)))
+                .map(|column| (column.clone(), provenance(frame, name, column)))
                 .collect();
             let traced = frame.table(name);
             self.groups[group].targets.push(name.clone());
@@ -557,55 +625,7 @@ impl Lens {
             };
             self.tables.insert(name.clone(), composed);
         }
-        // A table that one step creates and a later one drops is in no group and never has a row.
-        for group in frame.losing().iter().filter_map(|class| classes.get(class)) {
-            self.groups[*group].visits_units = true;
-        }
-        for (step, scope) in self.steps.iter().zip(scopes) {
-            for (&class, &group) in &classes {
-                let tables = frame.noted_as(step.place, class).cloned();
-                self.groups[group]
-                    .keeps
-                    .extend(tables.map(|table| (step.version(), table)));
-                let narrowed = scope.narrowed(
-                    step,
-                    |table| frame.noted(step.place, table) == class,
-                    |change| {
-                        frame.created(ChangePlace {
-                            step: step.place,
-                            change: *change,
-                        }) == class
-                    },
-                );
-                for (change, table) in step
-                    .created()
-                    .filter(|(change, _)| narrowed.creates.contains(change))
-                {
-                    let table = step.name_after(change, table);
-                    if step.went_down().is_none()
-                        && self.restorable.contains(&(step.version(), table.clone()))
-                    {
-                        self.groups[group].restored.push(LeftTable {
-                            left_by: step.leg().back(),
-                            table,
-                        });
-                        self.groups[group].visits_units = true;
-                    }
-                }
-                if narrowed.calls {
-                    self.groups[group]
-                        .keeps
-                        .insert((step.version(), String::new()));
-                }
-                self.groups[group].scopes.push(narrowed);
-            }
-        }
-        self.needed = frame.needed();
-        let mut comes_up = self.steps.iter().filter(|step| step.went_down().is_some());
-        // Of a row function it is known only once it has run.
-        comes_up
-            .find(|step| frame.saved(step.place).any(|name| !name.is_empty()))
-            .map(Step::version)
+        classes
     }
 }
 

@@ -1,5 +1,6 @@
 //! Failures as clients see them: Diego's error types and texts.
 
+use bbs_model::{slot, task};
 use bbs_proto::models::error::Type;
 use bbs_proto::models::{DesiredLrpLifecycleResponse, Error};
 use prost::Message;
@@ -7,7 +8,6 @@ use prost::Message;
 use crate::causes::with_causes;
 use crate::domain::DomainError;
 use crate::modules::translate::TranslateError;
-use bbs_model::{slot, task};
 
 const INVALID_REQUEST: &str = "the request received is invalid";
 

@@ -9,6 +9,7 @@ mod lrp_updates;
 mod tasks;
 
 use backon::BackoffBuilder;
+use bbs_model::TraceId;
 use bbs_proto::models as proto;
 use prost::{Message, Name};
 
@@ -19,7 +20,6 @@ use crate::domain::{DomainError, Page, Service, cells, retry};
 use crate::pauses;
 use crate::protobuf;
 use crate::store::Reader;
-use bbs_model::TraceId;
 
 /// Input of a handler.
 #[derive(Debug, Clone, Copy)]

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bbs_model::Text;
+use bbs_model::change::RecordChange;
 use bbs_proto::models::EventsByCellId;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::FutureExt;
@@ -20,8 +22,6 @@ use crate::causes::with_causes;
 use crate::events::{Audience, Events, PublishedChange, Rendered, Subscription, Topic};
 use crate::log_sampling::LineLimit;
 use crate::modules::translate::{ChangedRecord, TranslateError, TranslatedEvent};
-use bbs_model::Text;
-use bbs_model::change::RecordChange;
 
 /// Why a subscription was rejected.
 #[derive(Debug, thiserror::Error)]

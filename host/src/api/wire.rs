@@ -7,15 +7,15 @@ mod events;
 
 use std::collections::BTreeSet;
 
-use bbs_proto::models as proto;
-
-use super::methods::NativeVersion;
 use bbs_model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use bbs_model::desired_lrp::{DesiredLrp, DesiredLrpUpdate, RoutingInfo, SchedulingInfo};
 use bbs_model::routes::Routes;
 use bbs_model::tags::{MetricTag, MetricTags};
 use bbs_model::task::Task;
 use bbs_model::{ModificationTag, Text};
+use bbs_proto::models as proto;
+
+use super::methods::NativeVersion;
 
 pub(super) use actual_lrps::{evacuated_from, instance_key_from, lrp_key_from, started_from};
 pub(super) use definitions::{definitions_to, update_status_to};

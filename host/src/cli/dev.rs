@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use bbs_model::lrp_update::Pace;
 use clap::Args;
 
 use super::output;
@@ -18,7 +19,6 @@ use crate::logs::Logs;
 use crate::modules::build::{self, BuildRequest, SourceError};
 use crate::progress::Progress;
 use crate::startup;
-use bbs_model::lrp_update::Pace;
 use cells::SimulatedCells;
 
 /// Build the modules, open an embedded SQLite database and serve it.

@@ -8,6 +8,7 @@ mod steer;
 
 use std::path::{Path, PathBuf};
 
+use bbs_lens::layout::manifest::DataVersion;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::exit::Exit;
@@ -20,7 +21,6 @@ use crate::lock::fence::Fence;
 use crate::logs::Logs;
 use crate::migrate::{self, Decision, GivenUp, Intent, RunOutcome};
 use crate::startup::{Prepared, StartupError, VersionName};
-use bbs_lens::layout::manifest::DataVersion;
 pub(super) use quarantine::corrected;
 
 /// Show the state of a database, plan a migration, and run it.

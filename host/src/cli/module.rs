@@ -20,6 +20,7 @@ mod verify;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use bbs_lens::layout::manifest::DataVersion;
 use clap::{Args, Subcommand};
 
 use super::output::OutputForm;
@@ -27,7 +28,6 @@ use crate::config::shared_module_cache;
 use crate::modules::Insertions;
 use crate::modules::oci::OciArtifact;
 use crate::modules::sandbox::{CacheFolders, Limits, Sandbox, SandboxError};
-use bbs_lens::layout::manifest::DataVersion;
 
 /// Create, build and inspect WebAssembly modules
 ///

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use bbs_lens::layout::manifest::DataVersion;
 use clap::Args;
 
 use crate::config::{Config, Ignored, LogFormat, LogLevel, RaisedConnections};
 use crate::logs::Logs;
 use crate::startup;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// Serve Diego's API from a database, migrating it first if it is older than the modules.
 ///

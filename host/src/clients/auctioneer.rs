@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::Retryable;
+use bbs_model::desired_lrp::SchedulingInfo;
+use bbs_model::task::Task;
+use bbs_model::{Text, TraceId};
 use reqwest::{Method, Url};
 use serde::Serialize;
 use serde_json::json;
@@ -13,9 +16,6 @@ use super::pool::{Pool, RequestToSend};
 use super::{ClientError, ClientsError, text};
 use crate::config;
 use crate::pauses;
-use bbs_model::desired_lrp::SchedulingInfo;
-use bbs_model::task::Task;
-use bbs_model::{Text, TraceId};
 
 /// Without an address nothing is requested, and waiting instances and tasks stay pending.
 #[derive(Debug, Clone, Default)]

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use bbs_model::task::Task;
 use reqwest::{Method, Url};
 use serde_json::json;
 
 use super::pool::{Pool, RequestToSend, drain};
 use super::{ClientError, ClientsError, text};
 use crate::config::ClientTls;
-use bbs_model::task::Task;
 
 /// Not configured, every callback counts as delivered.
 #[derive(Debug, Clone, Default)]

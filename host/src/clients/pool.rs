@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_model::TraceId;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response, Url};
 
@@ -11,7 +12,6 @@ use super::ClientError;
 use crate::config::ClientTls;
 use crate::tls::reloading::Reloading;
 use crate::tls::{self, TlsError};
-use bbs_model::TraceId;
 
 /// Diego's header for the trace id.
 const TRACE_ID: &str = "X-Vcap-Request-Id";

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bbs_model::actual_lrp::{InstanceKey, LrpKey};
+use bbs_model::{Text, TraceId};
 use bbs_proto::models::CellPresence;
 use reqwest::{Method, Url};
 use serde_json::{Value, json};
@@ -11,8 +13,6 @@ use serde_json::{Value, json};
 use super::pool::{Pool, RequestToSend};
 use super::{ClientError, ClientsError, text};
 use crate::config;
-use bbs_model::actual_lrp::{InstanceKey, LrpKey};
-use bbs_model::{Text, TraceId};
 
 const NOT_FOUND: u16 = 404;
 

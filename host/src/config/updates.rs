@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use super::keys::Keys;
 use bbs_model::lrp_update::Pace;
+
+use super::keys::Keys;
 
 /// The longest interval of Diego's route emitters: one that has missed an event registers the new
 /// instance within this time.

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use bbs_model::lrp_update::MaxInFlight;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::duration::GoDuration;
 use super::{LogLevel, MigrationMode, OnUnreadable, TimeFormat};
-use bbs_model::lrp_update::MaxInFlight;
 
 /// A type of values.
 pub(super) trait ConfigValue: DeserializeOwned {

@@ -7,15 +7,15 @@ use sea_query::{Alias, Expr, ExprTrait, InsertStatement};
 use sqlx::query::Query as SqlxQuery;
 use sqlx::{Arguments, AssertSqlSafe, Database as Sqlx, Encode, PgConnection, Type};
 
+use bbs_lens::layout::columns::ColumnData;
+use bbs_lens::layout::schema::{Column, ColumnType};
+use bbs_lens::layout::values::Value;
 use tokio::sync::mpsc;
 
 use super::errors::RowTooLarge;
 use super::statement::IntoStatement;
 use super::transaction::{Inner, within};
 use super::{Dialect, SqlError, Transaction};
-use bbs_lens::layout::columns::ColumnData;
-use bbs_lens::layout::schema::{Column, ColumnType};
-use bbs_lens::layout::values::Value;
 
 /// Bound parameters per statement: SQLite's limit, and that of MySQL's protocol.
 pub const MOST_VALUES_SQLITE: usize = 32_766;

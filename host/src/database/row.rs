@@ -1,13 +1,13 @@
 //! One row of a result: its values in the few types that the host uses, independent of the
 //! database's types.
 
+use bbs_lens::layout::values::{Encoding, Value};
 use sqlx::mysql::MySqlRow;
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{Decode, Postgres, Row as _, TypeInfo, ValueRef};
 
 use super::SqlError;
-use bbs_lens::layout::values::{Encoding, Value};
 
 /// A row of a result, in the driver's form.
 pub enum Row {

@@ -13,13 +13,13 @@ mod portable;
 mod postgres;
 mod sqlite;
 
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Table};
 use sea_query::{
     Alias, ColumnDef, Expr, Index as IndexQuery, MysqlQueryBuilder, PostgresQueryBuilder,
     SchemaStatementBuilder, SqliteQueryBuilder, Table as TableQuery,
 };
 
 use super::{Dialect, ServerKind, SqlError, Transaction, sql};
-use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Table};
 
 pub use attached::{
     AttachedObject, Relation, TableOptions, attached, belongings, missing_rights, options,

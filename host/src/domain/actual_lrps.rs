@@ -9,16 +9,16 @@ pub(super) use retire::stop_if;
 pub use retire::{retire, stop};
 
 pub(super) use auction::{request_auction, request_auctions};
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey};
+use bbs_model::change::Cause;
+use bbs_model::slot::{Container, DefinitionCount, SlotError};
 use change::change_locked;
 pub(super) use change::{ChangedSlot, announce, change_slot, write};
 
 use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::store::ReadableSlot;
-use bbs_model::TraceId;
-use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey};
-use bbs_model::change::Cause;
-use bbs_model::slot::{Container, DefinitionCount, SlotError};
 
 /// Lists the actual LRPs of a page that match a filter.
 ///

@@ -8,11 +8,11 @@ mod unreadable;
 
 use std::time::Instant;
 
+use bbs_model::cell::CellSet;
 use bbs_proto::models::CellPresence;
 
 use super::{DomainError, Service, lrp_updates};
 pub use crate::metrics::{LrpCounts, TaskCounts};
-use bbs_model::cell::CellSet;
 use lrps::Present;
 
 /// Findings and actions of a run.

@@ -13,11 +13,6 @@ pub(super) use stops::Stops;
 
 use std::collections::BTreeMap;
 
-use super::actual_lrps::request_auctions;
-use super::lrp_updates::{self, Switched};
-use super::retry::retry;
-use super::{DomainError, Page, Service};
-use crate::store::{Reader, Store, StoreError};
 use bbs_model::actual_lrp::ActualLrp;
 use bbs_model::convergence::DesiredInstances;
 use bbs_model::desired_lrp::{
@@ -26,6 +21,12 @@ use bbs_model::desired_lrp::{
 use bbs_model::slot::Slot;
 use bbs_model::tags::MetricTag;
 use bbs_model::{ModificationTag, Text, TraceId};
+
+use super::actual_lrps::request_auctions;
+use super::lrp_updates::{self, Switched};
+use super::retry::retry;
+use super::{DomainError, Page, Service};
+use crate::store::{Reader, Store, StoreError};
 
 const SOURCE_ID: &[u8] = b"source_id";
 

@@ -1,10 +1,11 @@
 //! Domains. While a domain is fresh, its desired LRPs are complete, so that surplus instances may
 //! be removed.
 
+use bbs_model::Text;
+
 use super::retry::retry;
 use super::{DomainError, Service};
 use crate::store::Reader;
-use bbs_model::Text;
 
 const SECOND_NS: i64 = 1_000_000_000;
 

@@ -1,17 +1,18 @@
 //! Evacuation: the answer to a cell that is being drained, for each container, whether to keep it.
 //! The transitions are the model's.
 
-use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, write};
-use super::retry::retry;
-use super::{DomainError, Service};
-use crate::causes::with_causes;
-use crate::store::{Store, Writer};
 use bbs_model::TraceId;
 use bbs_model::actual_lrp::{InstanceKey, LrpKey};
 use bbs_model::change::Cause;
 use bbs_model::slot::{
     Container, DefinitionCount, Desired, Evacuated, Replacement, Slot, SlotError,
 };
+
+use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, write};
+use super::retry::retry;
+use super::{DomainError, Service};
+use crate::causes::with_causes;
+use crate::store::{Store, Writer};
 use bbs_proto::models::desired_lrp::UpdateStrategy;
 
 /// An answer to the cell. The container may have to be kept also when the call is rejected.

@@ -15,13 +15,14 @@ pub(super) use switch::{Switched, announce_all, finish, switch, to_switch_to};
 
 use std::collections::BTreeMap;
 
-use super::{DomainError, Service};
-use crate::causes::with_causes;
-use crate::store::{Range, Reader};
 use bbs_model::Text;
 use bbs_model::actual_lrp::ActualLrpFilter;
 use bbs_model::lrp_update::{Pace, UpdateRecord, UpdateStatus, UpdateTarget};
 use bbs_model::slot::Slot;
+
+use super::{DomainError, Service};
+use crate::causes::with_causes;
+use crate::store::{Range, Reader};
 
 /// Reads how far the update of a desired LRP is.
 ///

@@ -4,6 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_model::TraceId;
+use bbs_model::change::RecordChange;
+use bbs_model::desired_lrp::DesiredLrp;
+use bbs_model::lrp_update::Pace;
 use tokio::sync::watch;
 
 use super::desired_lrps::Stops;
@@ -15,10 +19,6 @@ use crate::clients::Clients;
 use crate::events::Events;
 use crate::metrics::Measures;
 use crate::store::Store;
-use bbs_model::TraceId;
-use bbs_model::change::RecordChange;
-use bbs_model::desired_lrp::DesiredLrp;
-use bbs_model::lrp_update::Pace;
 
 /// A shared handle; clones are the same service.
 #[derive(Debug, Clone)]

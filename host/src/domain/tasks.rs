@@ -6,15 +6,16 @@ mod completion;
 
 pub(super) use completion::{Completions, submit};
 
+use bbs_model::change::RecordChange;
+use bbs_model::task::{End, Task, TaskError, TaskFilter, TaskState};
+use bbs_model::{Text, TraceId};
+
 use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::causes::with_causes;
 use crate::clients::ClientError;
 use crate::metrics::CellTaskEvent;
 use crate::store::Reader;
-use bbs_model::change::RecordChange;
-use bbs_model::task::{End, Task, TaskError, TaskFilter, TaskState};
-use bbs_model::{Text, TraceId};
 
 /// Lists the tasks of a page that match a filter.
 ///

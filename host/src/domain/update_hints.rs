@@ -5,14 +5,14 @@ use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use bbs_model::Text;
+use bbs_model::actual_lrp::InstanceKey;
+use bbs_model::lrp_update::PlaceDemand;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Service;
 use crate::store::Key;
-use bbs_model::Text;
-use bbs_model::actual_lrp::InstanceKey;
-use bbs_model::lrp_update::PlaceDemand;
 
 /// Desired LRPs that are worked on at the same time.
 const CONCURRENT: usize = 20;

@@ -1,15 +1,15 @@
 //! The memory that a change takes while subscribers wait for it: its records, decoded, and its
 //! events, rendered.
 
-use bbs_proto::models::Action;
-use bbs_proto::prost::{Message, Name};
-
-use crate::protobuf;
 use bbs_model::actual_lrp::ActualLrp;
 use bbs_model::change::RecordChange;
 use bbs_model::desired_lrp::DesiredLrp;
 use bbs_model::slot::Slot;
 use bbs_model::task::Task;
+use bbs_proto::models::Action;
+use bbs_proto::prost::{Message, Name};
+
+use crate::protobuf;
 
 /// Memory of a record besides its texts.
 const RECORD: usize = 2 << 10;

@@ -1,11 +1,11 @@
 //! Queues: topics, order, the bound, and the two ends of a subscription.
 
-use futures_util::FutureExt;
-
-use super::*;
 use bbs_model::TraceId;
 use bbs_model::desired_lrp::DesiredLrp;
 use bbs_model::task::Task;
+use futures_util::FutureExt;
+
+use super::*;
 
 fn task(guid: &str) -> RecordChange {
     RecordChange::Task {

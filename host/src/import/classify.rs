@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::Layout;
 use bbs_proto::models::DesiredLrpSchedulingInfo;
 
 use super::rows::{self, ImportedRow};
@@ -10,8 +12,6 @@ use crate::causes::with_causes;
 use crate::database::Dialect;
 use crate::etcd::Leaf;
 use crate::etcd::record::{self, EtcdRecord, RecordKey, RecordKind};
-use bbs_encryption::Keyring;
-use bbs_lens::layout::schema::Layout;
 
 /// What a leaf is for the import.
 #[derive(Debug)]

@@ -6,6 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use bbs_lens::layout::schema::Sealing;
+use bbs_lens::layout::values::{ColumnBuilder, Value};
 use bbs_proto::models::DesiredLrpSchedulingInfo;
 use futures_util::{StreamExt, pin_mut};
 use sea_query::{Alias, Expr, ExprTrait, Order, Query};
@@ -30,8 +32,6 @@ use crate::migrate::{self, Context, ForeignRecord, IMPORT_RUN, MigrateError, fau
 use crate::pauses;
 use crate::progress::Counted;
 use crate::rows::{self, Measure};
-use bbs_lens::layout::schema::Sealing;
-use bbs_lens::layout::values::{ColumnBuilder, Value};
 
 /// Leaves that one transaction writes, unless they have [`migrate::Tuning::batch_bytes`] before.
 /// Whatever the time that it takes: no client waits for the tables that an import fills.

@@ -1,11 +1,12 @@
 //! Why an import did not happen, and what to do about it.
 
+use bbs_lens::layout::manifest::DataVersion;
+
 use super::report::{ImportReport, LeftOut};
 use crate::database::{DatabaseError, SqlError, is_transient, is_unique_violation};
 use crate::etcd::client::EtcdError;
 use crate::lock::fence::FenceError;
 use crate::migrate::MigrateError;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// Why an import did not happen or did not end.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,12 @@
 //! Records of etcd as rows of [`super::VERSION`]. Owns the mapping of fields to columns, and what a
 //! column cannot hold.
 
+use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::{Layout, Sealing, Table};
+use bbs_lens::layout::values::ColumnBuilder;
+use bbs_model::actual_lrp::State;
+use bbs_model::routes::Routes;
+use bbs_model::{excerpt, tags};
 use bbs_proto::models::{
     ActualLrp, DesiredLrpRunInfo, DesiredLrpSchedulingInfo, ProtoRoutes, Task, task,
 };
@@ -8,12 +14,6 @@ use prost::Message;
 
 use crate::database::Dialect;
 use crate::rows::{BatchColumn, Capacity, OwnedValue, TableRows};
-use bbs_encryption::Keyring;
-use bbs_lens::layout::schema::{Layout, Sealing, Table};
-use bbs_lens::layout::values::ColumnBuilder;
-use bbs_model::actual_lrp::State;
-use bbs_model::routes::Routes;
-use bbs_model::{excerpt, tags};
 
 /// Never: the largest time.
 const FOREVER_NS: i64 = i64::MAX;

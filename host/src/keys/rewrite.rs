@@ -5,6 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_encryption::Keyring;
+use bbs_encryption::header::LabelPrefixes;
+use bbs_lens::layout::values::Value;
 use futures_util::TryStreamExt;
 use tokio::task::JoinError;
 
@@ -19,9 +22,6 @@ use crate::pauses;
 use crate::progress::Progress;
 use crate::rows::UnitKey;
 use crate::throttle::Throttle;
-use bbs_encryption::Keyring;
-use bbs_encryption::header::LabelPrefixes;
-use bbs_lens::layout::values::Value;
 
 /// The most examples that are kept; the count includes all.
 const EXAMPLES: usize = 10;

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use bbs_encryption::Keyring;
+
 use super::rewrite::{self, RewriteSummary};
 use super::sample::wrong_keys;
 use super::state::{self, RotationState};
@@ -12,7 +14,6 @@ use crate::lock::fence::Fence;
 use crate::migrate::fault;
 use crate::progress::Counted;
 use crate::rows::UnitKey;
-use bbs_encryption::Keyring;
 
 /// The result of a rotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

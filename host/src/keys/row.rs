@@ -1,7 +1,8 @@
 //! A row with sealed texts, before and after they are sealed again.
 
-use crate::rows::UnitKey;
 use bbs_encryption::{EncryptionError, Keyring, header};
+
+use crate::rows::UnitKey;
 
 /// A row as it was read, with at least one text that is not under the active key.
 #[derive(Debug)]
@@ -65,8 +66,9 @@ impl StaleRow {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use bbs_lens::layout::schema::Sealing;
+
+    use super::*;
 
     #[test]
     fn row_with_an_unreadable_text_is_not_resealed() {

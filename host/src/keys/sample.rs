@@ -8,6 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs_encryption::header::{identity, label_of};
+use bbs_encryption::{EncryptionError, Keyring};
+use bbs_lens::layout::schema::Sealing;
 use futures_util::TryStreamExt;
 use sea_query::Order;
 use serde::Serialize;
@@ -15,9 +18,6 @@ use serde::Serialize;
 use super::tables::SealedTable;
 use super::{KeysError, SealedScope, state, statement};
 use crate::database::{Database, Transaction, schema};
-use bbs_encryption::header::{identity, label_of};
-use bbs_encryption::{EncryptionError, Keyring};
-use bbs_lens::layout::schema::Sealing;
 
 /// Rows sampled at each end of a table. Cheap, and enough that single damaged records do not look
 /// like a wrong key.

@@ -4,13 +4,14 @@
 
 use std::collections::BTreeSet;
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{ColumnType, Table};
+
 use super::KeysError;
 use super::tables::SealedTable;
 use crate::database::{SqlError, Transaction, schema, sql, upsert};
 use crate::migrate::own_table;
 use crate::rows::UnitKey;
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::layout::schema::{ColumnType, Table};
 
 const LABEL: &str = "encryption_key_label";
 const ROTATION: &str = "bbs_key_rotation";

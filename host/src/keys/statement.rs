@@ -4,6 +4,8 @@
 
 use std::iter::repeat;
 
+use bbs_encryption::header::{HEADER_LENGTH, LabelPrefixes};
+use bbs_lens::layout::values::Encoding;
 use sea_query::{
     Alias, ArrayType, Asterisk, CaseStatement, CommonTableExpression, Cond, Expr, ExprTrait, Func,
     FunctionCall, Order, SelectStatement, UpdateStatement, Value, Values,
@@ -14,8 +16,6 @@ use super::tables::SealedTable;
 use crate::database::bulk::{MOST_VALUES_SQLITE, rows_of_statement};
 use crate::database::{Dialect, Sql, sql};
 use crate::rows::{UnitKey, within};
-use bbs_encryption::header::{HEADER_LENGTH, LabelPrefixes};
-use bbs_lens::layout::values::Encoding;
 
 fn column(name: &str) -> Expr {
     Expr::col(Alias::new(name))

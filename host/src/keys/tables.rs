@@ -1,8 +1,9 @@
 //! The tables with sealed columns. Derived from the layout and from the definitions of the host's
 //! own tables.
 
-use crate::rows::KeyColumn;
 use bbs_lens::layout::schema::{Layout, Sealing, Table};
+
+use crate::rows::KeyColumn;
 
 /// A table with sealed columns. Rows are addressed by the whole primary key.
 #[derive(Debug, Clone, PartialEq, Eq)]

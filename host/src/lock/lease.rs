@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -20,7 +21,6 @@ use crate::database::{
     SqlError, Transaction, first_write_advice, is_read_only, is_transient, is_unique_violation,
     schema, sql,
 };
-use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
 
 /// The table that holds the lease, in one row.
 pub const LEASE_TABLE: &str = "bbs_lease";

@@ -7,6 +7,10 @@ mod round_trip;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Column, Sealing, Table};
+use bbs_lens::transform::RunArguments;
+use bbs_lens::{Arguments, ComposeError, Residue};
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -15,13 +19,10 @@ use super::readable::check_keys;
 use super::state::{self, current_of};
 use super::{Context, LinePair, MigrateError, Work, found, partial_run, residue};
 use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
+use crate::database::Transaction;
 use crate::progress::Counted;
 use crate::rows::{self, Bounds, KeyRange, Measure, RowsError, UnitBatch, UnitKey};
 use crate::throttle::Throttle;
-use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_lens::layout::schema::{Column, Sealing, Table};
-use bbs_lens::transform::RunArguments;
-use bbs_lens::{Arguments, ComposeError, Residue};
 use round_trip::{Loss, RoundTrip};
 
 /// The units that are named for one reason; the others are counted.
@@ -140,20 +141,7 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     let restorable = residue::restorable(&mut reader, way).await?;
     let work = Arc::new(Work::new(context, way, restorable.clone())?);
     check_keys(&mut reader, &work, 0..work.lens.groups.len()).await?;
-    let mut arguments = Arguments::new();
-    for step in work.lens.steps() {
-        let version = step.manifest().version;
-        let new = || RunArguments {
-            started_at_ns: context.now_ns,
-            namespace: Uuid::new_v4(),
-        };
-        arguments.insert(
-            version,
-            state::known_arguments(&mut reader, version)
-                .await?
-                .unwrap_or_else(new),
-        );
-    }
+    let arguments = run_arguments(&mut reader, &work, context.now_ns).await?;
     let steps = work.lens.steps().zip(work.lens.legs()).map(|(step, leg)| {
         let found = restorable
             .iter()
@@ -202,6 +190,26 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
         .await?;
     }
     Ok(walk.finish())
+}
+
+/// The arguments of each step: those with which it ran before, or else new ones, which are not
+/// recorded.
+async fn run_arguments(
+    reader: &mut Transaction,
+    work: &Work,
+    now_ns: i64,
+) -> Result<Arguments, MigrateError> {
+    let mut arguments = Arguments::new();
+    for step in work.lens.steps() {
+        let version = step.manifest().version;
+        let known = state::known_arguments(reader, version).await?;
+        let of_run = known.unwrap_or_else(|| RunArguments {
+            started_at_ns: now_ns,
+            namespace: Uuid::new_v4(),
+        });
+        arguments.insert(version, of_run);
+    }
+    Ok(arguments)
 }
 
 fn unopened(work: &Work) -> BTreeMap<String, Vec<String>> {

@@ -2,6 +2,10 @@
 //! copies are verified against. The copier keeps one sum for each table. Each write of a client
 //! adds a row of its own beside it, so that writers do not wait for the copier's row.
 
+use bbs_encryption::{EncryptionError, Keyring};
+use bbs_lens::Provenance;
+use bbs_lens::layout::schema::Sealing;
+use bbs_lens::layout::values::Value;
 use sha2::{Digest, Sha256};
 
 use super::MigrateError;
@@ -9,10 +13,6 @@ use super::plan::TablePlan;
 use crate::database::{Row, StatementResult, Transaction, sql, upsert};
 use crate::rows::digest::{from_hex, to_hex};
 use crate::rows::{BatchColumn, TableRows};
-use bbs_encryption::{EncryptionError, Keyring};
-use bbs_lens::Provenance;
-use bbs_lens::layout::schema::Sealing;
-use bbs_lens::layout::values::Value;
 
 /// A checksum of rows that does not depend on their order: the sum of the digests of the rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -321,28 +321,19 @@ async fn write_batch(
             let target = plan.staged(job.to);
             let copied =
                 rows::copy_range(&mut tx, (source, &target), &plan.columns, range, but_for).await;
-            let rows = copied.map_err(plan.failed())?;
-            checksum::add(
-                &mut tx,
-                plan,
-                CopiedRows {
-                    rows,
-                    checksum: Checksum::default(),
-                },
-            )
-            .await?;
+            let copied = CopiedRows {
+                rows: copied.map_err(plan.failed())?,
+                checksum: Checksum::default(),
+            };
+            checksum::add(&mut tx, plan, copied).await?;
         } else if let Some((rows, checksum)) = batch.transformed.tables.get(&plan.table.name) {
             let inserted = rows::insert(&mut tx, &plan.staged(job.to), &plan.table, rows).await;
             inserted.map_err(plan.failed())?;
-            checksum::add(
-                &mut tx,
-                plan,
-                CopiedRows {
-                    rows: rows.count() as u64,
-                    checksum: *checksum,
-                },
-            )
-            .await?;
+            let copied = CopiedRows {
+                rows: rows.count() as u64,
+                checksum: *checksum,
+            };
+            checksum::add(&mut tx, plan, copied).await?;
         }
     }
     residue::store(&mut tx, &batch.transformed.residue).await?;

@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 
 use backon::BackoffBuilder;
+use bbs_lens::layout::schema::Layout;
 
 use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
@@ -23,7 +24,6 @@ use crate::database::{Dialect, StatementResult, Transaction, sql};
 use crate::lock::fence::{Fence, FenceError};
 use crate::pauses;
 use crate::progress::Wait;
-use bbs_lens::layout::schema::Layout;
 
 /// Builds the indexes of the copies that they do not have yet before the names change, where that
 /// can be done ahead.

@@ -3,6 +3,11 @@
 
 use std::sync::Arc;
 
+use bbs_encryption::EncryptionError;
+use bbs_lens::layout::history::LayoutError;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::{ComposeError, LensError};
+
 use crate::causes::with_causes;
 use crate::database::schema::{AttachedObject, ReadBackError};
 use crate::database::{
@@ -11,10 +16,6 @@ use crate::database::{
 };
 use crate::lock::fence::FenceError;
 use crate::rows::{RowsError, UnitKey, Unstorable, residue};
-use bbs_encryption::EncryptionError;
-use bbs_lens::layout::history::LayoutError;
-use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_lens::{ComposeError, LensError};
 
 /// Why a migration, or a command about one, failed.
 #[derive(Debug, thiserror::Error)]

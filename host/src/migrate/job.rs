@@ -6,6 +6,12 @@ use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 
+use bbs_encryption::Keyring;
+use bbs_lens::layout::history::Way;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Layout, Table};
+use bbs_lens::{Arguments, ComposeError, Lens, Residue};
 use sha2::{Digest, Sha256};
 
 use super::plan::{self, Strategy, TablePlan};
@@ -15,12 +21,6 @@ use crate::database::{Dialect, ServerKind, Transaction};
 use crate::log_sampling::LineLimit;
 use crate::rows::digest::to_hex;
 use crate::rows::{self, Place, RowsError, UnitBatch, WantedColumns};
-use bbs_encryption::Keyring;
-use bbs_lens::layout::history::Way;
-use bbs_lens::layout::line::Line;
-use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_lens::layout::schema::{Layout, Table};
-use bbs_lens::{Arguments, ComposeError, Lens, Residue};
 
 /// Log lines about units that go into quarantine; all of them are in the database.
 const QUARANTINE_BURST: u32 = 100;

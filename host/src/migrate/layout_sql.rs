@@ -1,6 +1,8 @@
 //! The layout changes of a migration as SQL, for an operator who reviews them: in the order in
 //! which a host runs them on this database, or would run them on one of another kind. Reads only.
 
+use bbs_lens::Lens;
+use bbs_lens::layout::manifest::DataVersion;
 use serde::Serialize;
 
 use super::look::check_ends;
@@ -8,8 +10,6 @@ use super::plan::{self, Strategy, TablePlan, replaced};
 use super::{Context, LinePair, MigrateError, found, residue, state, statements};
 use crate::database::schema::{self, PhysicalTable, TableOptions};
 use crate::database::{Dialect, ServerKind, SqlError, StatementResult, Transaction};
-use bbs_lens::Lens;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// The steps of a migration that change the layout, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -191,18 +191,15 @@ async fn cut_over(
     };
     let (mut changes, mut belongings) = (Vec::new(), Vec::new());
     if is_at_once {
-        for name in replaced(lens, plans) {
-            let statements = schema::set_aside(
-                dialect,
-                &lens.source.tables[&name],
-                &statements::aside(&name, from),
-            );
-            changes.push(LayoutChange {
+        changes.extend(replaced(lens, plans).into_iter().map(|name| {
+            let aside = statements::aside(&name, from);
+            let statements = schema::set_aside(dialect, &lens.source.tables[&name], &aside);
+            LayoutChange {
                 step,
                 table: Some(name),
                 statements,
-            });
-        }
+            }
+        }));
     }
     for plan in plans {
         let (name, staged) = (&plan.table.name, plan.staged(to));
@@ -239,24 +236,33 @@ async fn cut_over(
         });
     }
     if !is_at_once {
-        let copied = |name: &str| {
-            plans
-                .iter()
-                .any(|plan| plan.strategy == Strategy::Copy && plan.staged(to) == name)
-        };
-        let is_there = |name: &str| copied(name) || lens.source.tables.contains_key(name);
-        let pairs = statements::renames(&lens.source, &lens.target, from, to, is_there);
-        let statements = if pairs.is_empty() {
-            Vec::new()
-        } else {
-            vec![schema::rename_tables(&pairs)]
-        };
-        changes.push(LayoutChange {
-            step: LayoutStep::CutOver,
-            table: None,
-            statements,
-        });
+        changes.push(renames_at_once(lens, plans, from, to));
     }
     changes.extend(belongings);
     Ok(changes)
+}
+
+/// The one statement of MySQL and MariaDB that gives the copies their names, and the originals
+/// theirs.
+fn renames_at_once(
+    lens: &Lens,
+    plans: &[TablePlan],
+    from: DataVersion,
+    to: DataVersion,
+) -> LayoutChange {
+    let is_there = |name: &str| {
+        let mut copies = plans.iter().filter(|plan| plan.strategy == Strategy::Copy);
+        copies.any(|plan| plan.staged(to) == name) || lens.source.tables.contains_key(name)
+    };
+    let pairs = statements::renames(&lens.source, &lens.target, from, to, is_there);
+    let statements = if pairs.is_empty() {
+        Vec::new()
+    } else {
+        vec![schema::rename_tables(&pairs)]
+    };
+    LayoutChange {
+        step: LayoutStep::CutOver,
+        table: None,
+        statements,
+    }
 }

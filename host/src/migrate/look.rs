@@ -3,14 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs_lens::layout::history::Way;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction, Manifest};
+
 use super::decide::{Decision, Found, Intent, decide};
 use super::examine;
 use super::state::{self, Phase};
 use super::{Context, LinePair, MigrateError, Work, found, layout_history, lines, residue};
 use crate::database::Transaction;
-use bbs_lens::layout::history::Way;
-use bbs_lens::layout::line::Line;
-use bbs_lens::layout::manifest::{DataVersion, Direction, Manifest};
 
 /// What a start with this intent may do.
 ///

@@ -12,6 +12,8 @@ use parking_lot::Mutex;
 
 pub(super) use dual_write::CopyWriter;
 
+use bbs_lens::layout::manifest::DataVersion;
+
 use super::copy::UnitBudget;
 use super::unit_locks::{GroupUnit, UnitLocks};
 use super::{
@@ -21,7 +23,6 @@ use super::{
 use crate::database::Dialect;
 use crate::lock::fence::Fence;
 use crate::store;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// A migration that has begun and whose copies are ready for writes.
 #[derive(Debug)]

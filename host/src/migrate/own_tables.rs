@@ -2,8 +2,9 @@
 //! columns, declared as any layout is, so that they are the same on every database. No key is
 //! longer than MySQL allows.
 
-use crate::rows::residue;
 use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
+
+use crate::rows::residue;
 
 pub(super) use crate::rows::residue::TABLE as RESIDUE;
 /// The import of an etcd store, and the halves of its desired LRPs whose other half has not been

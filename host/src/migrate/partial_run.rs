@@ -1,10 +1,10 @@
 //! A bounded run, for an operator who migrates in slices. Owns the count of what is done and what
 //! is left; the copy is the same as without a bound, and the next run continues where it stopped.
 
+use bbs_lens::layout::manifest::DataVersion;
 use serde::Serialize;
 
 use super::{Context, Decision, MigrateError, Work, state, unit_counts};
-use bbs_lens::layout::manifest::DataVersion;
 
 /// The result of a bounded run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -3,18 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use serde::Serialize;
-
-use super::MigrateError;
-use crate::database::schema::{self, ColumnChange};
-use crate::database::{Dialect, ServerKind, SqlError};
-use crate::rows::{BatchColumn, TableRows};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::{Leg, Way};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
 use bbs_lens::transform::Transform;
 use bbs_lens::{Composed, Lens, Provenance};
+use serde::Serialize;
+
+use super::MigrateError;
+use crate::database::schema::{self, ColumnChange};
+use crate::database::{Dialect, ServerKind, SqlError};
+use crate::rows::{BatchColumn, TableRows};
 
 /// How a table gets to the target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

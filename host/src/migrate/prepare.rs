@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use bbs_lens::layout::schema::{Index, Table};
+
 use super::lock_waits::change_schema;
 use super::plan::{Strategy, TablePlan};
 use super::state::{self, Phase, Underway};
@@ -13,7 +15,6 @@ use super::{
 use crate::database::schema::{self, TableOptions};
 use crate::database::{StatementResult, Transaction};
 use crate::lock::fence::Fence;
-use bbs_lens::layout::schema::{Index, Table};
 
 /// Records the target. The second value says whether an earlier copy is resumed: only one of the
 /// same modules, and only if no other host has held the lock since, which might have written to the

@@ -20,6 +20,10 @@ mod unreadable;
 
 use std::collections::BTreeMap;
 
+use bbs_encryption::Keyring;
+use bbs_lens::LensError;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::{Layout, Sealing, Table};
 use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
 
@@ -31,10 +35,6 @@ use crate::database::{Row, StatementResult, Transaction, of_few_lengths, upsert}
 use crate::lock::fence::Fence;
 use crate::rows::digest::digest_of;
 use crate::rows::{self, ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};
-use bbs_encryption::Keyring;
-use bbs_lens::LensError;
-use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_lens::layout::schema::{Layout, Sealing, Table};
 
 pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
 use foreign::FOREIGN;

@@ -3,6 +3,10 @@
 
 use std::sync::Arc;
 
+use bbs_lens::Arguments;
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome};
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -11,10 +15,6 @@ use super::quarantine::{self, QuarantineEntry};
 use super::{Context, MigrateError, Work, state};
 use crate::database::Transaction;
 use crate::rows::{Passage, residue};
-use bbs_lens::Arguments;
-use bbs_lens::layout::columns::{Batch, ColumnData, Outcome};
-use bbs_lens::layout::manifest::{Direction, Manifest};
-use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
 /// The result of a replay.
 #[derive(Debug)]

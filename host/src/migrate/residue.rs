@@ -3,6 +3,10 @@
 
 use std::collections::BTreeSet;
 
+use bbs_lens::LeftTable;
+use bbs_lens::layout::history::{Leg, Way};
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
 use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 
 use super::own_tables::{QUARANTINE, RESIDUE};
@@ -13,10 +17,6 @@ use crate::lock::fence::Fence;
 use crate::rows;
 use crate::rows::digest::digest_of;
 use crate::rows::residue::left_by;
-use bbs_lens::LeftTable;
-use bbs_lens::layout::history::{Leg, Way};
-use bbs_lens::layout::line::Line;
-use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 /// The versions and tables for which these migrations have left residue.
 pub(super) async fn present(

@@ -3,6 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use bbs_lens::Arguments;
+use bbs_lens::layout::history::Leg;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::transform::RunArguments;
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Query};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -16,11 +21,6 @@ use crate::database::{Row, SqlError, StatementResult, Transaction, sql, upsert};
 use crate::lock::fence::Fence;
 use crate::rows::UnitKey;
 pub(super) use crate::rows::digest::signed;
-use bbs_lens::Arguments;
-use bbs_lens::layout::history::Leg;
-use bbs_lens::layout::line::Line;
-use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_lens::transform::RunArguments;
 
 /// Tables whose rows mean that a database without a version is in use. Other tables may belong to
 /// another program.

@@ -3,6 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::schema::Sealing;
+use bbs_lens::transform::Transform;
 use serde::Serialize;
 
 use super::decide::{Decision, Found, Intent, decide};
@@ -15,9 +18,6 @@ use super::{
     Context, LinePair, MigrateError, Work, found, layout_history, lines, quarantine, residue,
 };
 use crate::database::{Database, Transaction, schema};
-use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_lens::layout::schema::Sealing;
-use bbs_lens::transform::Transform;
 
 /// The rate of rows on a small machine, for an estimate before there is a measured rate.
 const COPIED_BYTES_PER_SECOND: u64 = 100 << 20;
@@ -273,12 +273,40 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     let way = lines.way(from, to);
     let restorable = residue::restorable(&mut reader, way).await?;
     let work = Work::new(context, way, restorable)?;
+    let tables = table_changes(&mut reader, &work).await?;
+    let copied = tables
+        .iter()
+        .filter(|table| table.strategy == Some(Strategy::Copy));
+    let bytes_to_copy = copied.map(|table| table.bytes).sum();
+    let migrations = work.lens.steps().zip(work.lens.legs());
+    let migrations: Vec<_> = migrations
+        .map(|(step, leg)| PlannedMigration::of(step.as_ref(), leg.direction))
+        .collect();
+    Ok(Plan {
+        from,
+        to,
+        direction,
+        reversible: migrations.iter().all(|migration| migration.reversible),
+        refused: refused.err().map(|refusal| refusal.to_string()),
+        inserted: way.inserted(),
+        migrations,
+        tables,
+        bytes_to_copy,
+        estimated_seconds: bytes_to_copy.div_ceil(COPIED_BYTES_PER_SECOND),
+    })
+}
+
+/// The changes of each table that a migration changes or removes.
+async fn table_changes(
+    reader: &mut Transaction,
+    work: &Work,
+) -> Result<Vec<TableChange>, MigrateError> {
     let mut tables = Vec::new();
     for plan in &work.plans {
         let (mut rows, mut bytes) = (0, 0);
         let mut opened = BTreeSet::new();
         for source in &plan.sources {
-            let (counted, sized) = size_of(&mut reader, &work, source).await?;
+            let (counted, sized) = size_of(reader, work, source).await?;
             rows += counted;
             bytes += sized;
             let original = &work.lens.source.tables[source];
@@ -322,7 +350,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
         .into_iter()
         .filter(|name| !work.lens.target.tables.contains_key(name))
     {
-        let (rows, bytes) = size_of(&mut reader, &work, &table).await?;
+        let (rows, bytes) = size_of(reader, work, &table).await?;
         let (opened, computed) = (Vec::new(), Vec::new());
         tables.push(TableChange {
             table,
@@ -334,26 +362,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
             rewritten_by_server: false,
         });
     }
-    let copied = tables
-        .iter()
-        .filter(|table| table.strategy == Some(Strategy::Copy));
-    let bytes_to_copy = copied.map(|table| table.bytes).sum();
-    let migrations = work.lens.steps().zip(work.lens.legs());
-    let migrations: Vec<_> = migrations
-        .map(|(step, leg)| PlannedMigration::of(step.as_ref(), leg.direction))
-        .collect();
-    Ok(Plan {
-        from,
-        to,
-        direction,
-        reversible: migrations.iter().all(|migration| migration.reversible),
-        refused: refused.err().map(|refusal| refusal.to_string()),
-        inserted: way.inserted(),
-        migrations,
-        tables,
-        bytes_to_copy,
-        estimated_seconds: bytes_to_copy.div_ceil(COPIED_BYTES_PER_SECOND),
-    })
+    Ok(tables)
 }
 
 async fn size_of(

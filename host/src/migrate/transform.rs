@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use bbs_lens::Residue;
+
 use super::checksum::Checksum;
 use super::quarantine::RefusedUnit;
 use super::{Job, MigrateError, RefusedUnits};
 use crate::database::{SqlError, refusal};
 use crate::rows::residue::{self, SealedEntry};
 use crate::rows::{self, Passage, Sifted, TableRows, UnitBatch, UnitKey};
-use bbs_lens::Residue;
 
 /// One batch of a group as it was read, with the residue of its units.
 #[derive(Debug, Default)]

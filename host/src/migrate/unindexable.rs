@@ -2,6 +2,7 @@
 //! after compression, and finds one that is larger only when it builds the index over all rows,
 //! without naming the row. Owns the search for their units.
 
+use bbs_lens::layout::schema::Index;
 use sea_query::{Alias, Expr, ExprTrait, Query};
 
 use super::plan::TablePlan;
@@ -12,7 +13,6 @@ use super::{Context, Job, MigrateError, RefusedUnits, copied_units, start_over};
 use crate::database::{Dialect, StatementResult, is_refused_row, schema, sql};
 use crate::lock::fence::Fence;
 use crate::rows::{self, UnitKey, text_length};
-use bbs_lens::layout::schema::Index;
 
 /// The length of the indexed texts of a row, in bytes, up to which an entry always fits.
 const ALWAYS_FITS: i64 = 2_000;

@@ -3,9 +3,11 @@
 
 use std::sync::Arc;
 
+use bbs_lens::Provenance;
+use bbs_lens::layout::values::ColumnBuilder;
 use futures_util::TryStreamExt;
 use futures_util::stream::BoxStream;
-use sea_query::{Alias, Expr, ExprTrait, JoinType, Query};
+use sea_query::{Alias, Expr, ExprTrait, JoinType, Query, SelectStatement};
 
 use super::checksum::{Checksum, written};
 use super::plan::{Strategy, TablePlan};
@@ -13,8 +15,6 @@ use super::{Context, Job, MigrateError, quarantine, state};
 use crate::database::{Dialect, Row, SqlError, StatementResult, Transaction};
 use crate::progress::Counted;
 use crate::rows::{self, BatchColumn, TableRows};
-use bbs_lens::Provenance;
-use bbs_lens::layout::values::ColumnBuilder;
 
 /// The rows that are opened and digested at a time: so many, or so many bytes of text and the row
 /// that reaches them.
@@ -106,7 +106,34 @@ async fn unopened_agree(
     let Some(source) = plan.sources.first().filter(|_| !plan.digests_all) else {
         return Ok(());
     };
-    let (copy, original) = (Alias::new("copy"), Alias::new("original"));
+    let query = rows_that_differ(tx.dialect(), plan, source, &plan.staged(job.to));
+    let row = tx
+        .fetch_one(&query)
+        .await
+        .about(format_args!("the copy of {}", plan.table.name))?;
+    match row
+        .integer(0)
+        .about(format_args!("the copy of {}", plan.table.name))?
+        .unwrap_or_default()
+    {
+        0 => Ok(()),
+        rows => Err(mismatch(
+            plan,
+            format!("{rows} rows are not what the original has"),
+        )),
+    }
+}
+
+/// Counts the rows of the copy `staged` that have no original in `source`, or other values in the
+/// columns that are copied unopened.
+fn rows_that_differ(
+    dialect: Dialect,
+    plan: &TablePlan,
+    source: &str,
+    staged: &str,
+) -> SelectStatement {
+    let copy = Alias::new("copy");
+    let original = Alias::new("original");
     let raw: Vec<_> = plan
         .columns
         .iter()
@@ -119,7 +146,6 @@ async fn unopened_agree(
             Provenance::Computed | Provenance::Fill(_) => None,
         })
         .collect();
-    let dialect = tx.dialect();
     let is_key = |name: &String| plan.table.primary_key.contains(name);
     let same_key = raw.iter().filter(|(column, ..)| is_key(&column.name));
     let same_key = same_key.map(|(_, copy, original)| copy.clone().eq(original.clone()));
@@ -151,7 +177,7 @@ async fn unopened_agree(
     let mut query = Query::select();
     query
         .expr(Expr::cust("COUNT(*)"))
-        .from_as(Alias::new(plan.staged(job.to)), copy)
+        .from_as(Alias::new(staged), copy)
         .join_as(
             JoinType::LeftJoin,
             Alias::new(source),
@@ -159,21 +185,7 @@ async fn unopened_agree(
             same_key.expect("a table has a key"),
         )
         .and_where(differs);
-    let row = tx
-        .fetch_one(&query)
-        .await
-        .about(format_args!("the copy of {}", plan.table.name))?;
-    match row
-        .integer(0)
-        .about(format_args!("the copy of {}", plan.table.name))?
-        .unwrap_or_default()
-    {
-        0 => Ok(()),
-        rows => Err(mismatch(
-            plan,
-            format!("{rows} rows are not what the original has"),
-        )),
-    }
+    query
 }
 
 /// Whether two values differ, NULL being equal to NULL. Text is compared by its bytes.

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bbs_lens::layout::line::Line;
+
 use super::catalog::{
     self, CATALOG_FILE, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature,
     is_file_name,
@@ -14,7 +16,6 @@ use super::placement::{self, BelowFirst, Insertions};
 use super::sandbox::{ComponentError, Sandbox};
 use crate::files;
 use crate::signatures::TrustedKeys;
-use bbs_lens::layout::line::Line;
 
 /// Why modules were not added; the folder is unchanged.
 #[derive(Debug, thiserror::Error)]

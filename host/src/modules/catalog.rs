@@ -11,6 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bbs_lens::check_composition;
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::line::Line;
+use bbs_lens::transform::Transform;
+
 use self::merge::{ListedCatalog, ListedModule};
 use super::migration::MigrationModule;
 use super::module::{Module, ModuleSource};
@@ -19,10 +24,6 @@ use super::sandbox::{ComponentError, Sandbox};
 use super::translate::{ApiVersion, Translate};
 use super::translator::TranslatorModule;
 use crate::signatures::{ClaimedCatalog, TrustedKeys};
-use bbs_lens::check_composition;
-use bbs_lens::layout::history::LayoutHistory;
-use bbs_lens::layout::line::Line;
-use bbs_lens::transform::Transform;
 
 pub use self::entries::{
     CATALOG_FILE, CatalogContent, CatalogEntry, CatalogPosition, PreviousSignature,

@@ -3,14 +3,15 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use bbs_lens::layout::columns::{Batch, Outcome};
+use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
+
 use super::answer::{self, Declared, WrittenColumns};
 use super::bindings::migration_0_1::Migration;
 use super::call::CallError;
 use super::instance::Instances;
 use super::sandbox::Sandbox;
-use bbs_lens::layout::columns::{Batch, Outcome};
-use bbs_lens::layout::manifest::{Direction, Manifest};
-use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
 /// A loaded migration.
 pub struct MigrationModule {

@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bbs_lens::layout::manifest::Manifest;
+use bbs_lens::transform::Transform;
 use serde::Serialize;
 
 use super::call::CallError;
@@ -13,8 +15,6 @@ use super::rules::{self, ManifestError};
 use super::sandbox::{self, ComponentError, Sandbox};
 use super::translate::{Translate, TranslatorManifest};
 use super::translator::TranslatorModule;
-use bbs_lens::layout::manifest::Manifest;
-use bbs_lens::transform::Transform;
 
 /// A module of either kind, ready to run.
 #[derive(Debug)]

@@ -4,12 +4,12 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::DataVersion;
 use serde::Serialize;
 
 use super::catalog::{self, Catalog, CatalogEntry, CatalogError, CatalogPosition};
 use crate::files;
-use bbs_lens::layout::line::Line;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// A migration is older than the first one in the folder.
 #[derive(Debug, thiserror::Error)]

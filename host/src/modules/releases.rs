@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use bbs_lens::layout::manifest::DataVersion;
 use serde::Deserialize;
 
 use super::sandbox;
 use super::text::ModuleText;
 use super::translate::ApiVersion;
 use crate::files;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// The name of the file in a modules directory.
 pub const RELEASES_FILE: &str = "releases.toml";

@@ -5,13 +5,13 @@
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
 
+use bbs_lens::layout::manifest::Manifest;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::call::CallError;
 use super::translate::{TranslatedEvent, TranslatorManifest, Verb};
 use crate::printable::is_control;
-use bbs_lens::layout::manifest::Manifest;
 
 const NAME_BYTES: usize = 64;
 const SUMMARY_BYTES: usize = 200;

@@ -2,16 +2,16 @@
 //! the same rows, in a fresh and in a reused instance. Owns the rows; the author's tests check that
 //! results are right.
 
-use serde::Serialize;
-
-use super::migration::MigrationModule;
-use super::text::ModuleText;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, TableData};
 use bbs_lens::layout::history::{LayoutHistory, directed_changes, name_before};
 use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
+use serde::Serialize;
+
+use super::migration::MigrationModule;
+use super::text::ModuleText;
 
 const UNITS: u32 = 32;
 

@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{RowsError, UnitKey};
 use bbs_encryption::{EncryptionError, Keyring};
 use bbs_lens::layout::columns::ColumnData;
 use bbs_lens::layout::schema::{Column, Layout, Literal, Sealing, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+
+use super::{RowsError, UnitKey};
 
 #[cfg(test)]
 mod tests;

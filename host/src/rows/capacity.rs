@@ -1,8 +1,9 @@
 //! The text that a column can hold, so that a longer value is refused by name before the database
 //! refuses it.
 
-use crate::database::Dialect;
 use bbs_lens::layout::schema::ColumnType;
+
+use crate::database::Dialect;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Capacity {

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::batch::{BatchColumn, TableRows, UnitBatch, open};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::schema::{Column, Layout, Table};
 use bbs_lens::layout::values::Value;
+
+use super::batch::{BatchColumn, TableRows, UnitBatch, open};
 
 /// A difference: its table, its row's encoded primary key and its column. No column where a whole
 /// row was added or removed.

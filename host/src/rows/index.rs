@@ -7,12 +7,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use bbs_lens::layout::schema::Table;
 use sea_query::{Alias, CaseStatement, Expr, Query, SelectStatement};
 
 use super::key::{KeyColumn, UnitKey, among, unit_key, within};
 use super::{RowsError, failed};
 use crate::database::{Dialect, SqlError, Transaction};
-use bbs_lens::layout::schema::Table;
 
 /// The keys of one statement on either side of a comparison; MySQL permits at most 65,535
 /// parameters.

@@ -5,13 +5,13 @@
 //! The order of keys and their equality are the database's (a collation need not compare bytes):
 //! `index` has the latter.
 
+use bbs_lens::UnitKeys;
+use bbs_lens::layout::schema::Table;
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use sea_query::{Alias, BinOper, Cond, Expr, ExprTrait, Value as SqlValue};
 
 use super::digest::{from_hex, to_hex};
 use crate::database::{Dialect, Row, SqlError, of_few_lengths};
-use bbs_lens::UnitKeys;
-use bbs_lens::layout::schema::Table;
-use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 
 /// A column of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]

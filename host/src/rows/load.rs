@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
+use bbs_lens::layout::schema::{Column, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Value};
 use futures_util::TryStreamExt;
 use sea_query::{Alias, Order, Query, SelectStatement};
 
@@ -11,8 +13,6 @@ use super::index::{Membership, UnitIndex};
 use super::key::{KeyColumn, UnitKey, among, unit_key, within};
 use super::{Place, RowsError, failed};
 use crate::database::{Row, Transaction};
-use bbs_lens::layout::schema::{Column, Table};
-use bbs_lens::layout::values::{ColumnBuilder, Value};
 
 /// The columns that are loaded of each table.
 pub type WantedColumns = BTreeMap<String, BTreeSet<String>>;

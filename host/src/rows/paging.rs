@@ -1,13 +1,13 @@
 //! The next units after a key, in the order of the database, by their keys alone or with the size of
 //! their text. All walks along units page through this: copies, checks, and lists.
 
+use bbs_lens::layout::schema::Table;
 use futures_util::TryStreamExt;
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Order, Query, SelectStatement, UnionType};
 
 use super::key::{KeyColumn, UnitKey, key_columns, unit_key, within};
 use super::{RowsError, failed};
 use crate::database::{Dialect, Transaction};
-use bbs_lens::layout::schema::Table;
 
 /// The unit keys of one batch, in order.
 #[derive(Debug, Clone, Default)]

@@ -4,18 +4,18 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use futures_util::TryStreamExt;
-use sea_query::{Cond, Expr, ExprTrait, Query};
-
-use super::RowsError;
-use super::digest::{digest_of, from_hex, signed, to_hex};
-use crate::database::{Row, Transaction, bulk, of_few_lengths};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Value};
 use bbs_lens::{ResidueEntry, ResidueValue};
+use futures_util::TryStreamExt;
+use sea_query::{Cond, Expr, ExprTrait, Query};
+
+use super::RowsError;
+use super::digest::{digest_of, from_hex, signed, to_hex};
+use crate::database::{Row, Transaction, bulk, of_few_lengths};
 
 pub const TABLE: &str = "bbs_residue";
 

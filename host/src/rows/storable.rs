@@ -8,15 +8,16 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::batch::{BatchColumn, TableRows, UnitBatch};
-use super::{Capacity, RowsError};
-use crate::database::Dialect;
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Sealing, Table};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::{Composed, Lens, Provenance, TablePart};
+
+use super::batch::{BatchColumn, TableRows, UnitBatch};
+use super::{Capacity, RowsError};
+use crate::database::Dialect;
 
 /// A unit has rows that the database cannot store, and the module that made them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -10,13 +10,13 @@ mod writing;
 
 use std::collections::BTreeMap;
 
+use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Value};
 use tempfile::TempDir;
 
 use super::*;
 use crate::database::{Address, Database, Dialect, Transaction, schema, sql};
-use bbs_encryption::Keyring;
-use bbs_lens::layout::schema::{Column, ColumnType, Index, Sealing, Table};
-use bbs_lens::layout::values::{ColumnBuilder, Value};
 
 fn column(name: &str, kind: ColumnType) -> Column {
     Column {

@@ -5,9 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::batch::{BatchColumn, TableRows, UnitBatch};
-use super::{RowsError, WantedColumns, key, storable};
-use crate::database::Dialect;
 use bbs_encryption::Keyring;
 use bbs_lens::budget::{BatchBudget, OverBudget};
 use bbs_lens::layout::columns::ColumnData;
@@ -17,6 +14,10 @@ use bbs_lens::{
     AppliedTable, Arguments, Composed, InputTable, Lens, LensError, LensInput, Provenance, Residue,
     ResidueEntry, Search,
 };
+
+use super::batch::{BatchColumn, TableRows, UnitBatch};
+use super::{RowsError, WantedColumns, key, storable};
+use crate::database::Dialect;
 
 /// A way through a lens for units of some of its groups.
 #[derive(Debug, Clone, Copy)]

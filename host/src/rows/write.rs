@@ -1,6 +1,10 @@
 //! Writing rows: the difference of two states of the same units, whole rows in bulk, and a range of
 //! units from table to table inside the database.
 
+use bbs_encryption::Keyring;
+use bbs_lens::Provenance;
+use bbs_lens::layout::schema::{Column, ColumnType, Table};
+use bbs_lens::layout::values::{Encoding, Value};
 use sea_query::{Alias, Cond, Expr, ExprTrait, Order, Query};
 
 use super::batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
@@ -8,10 +12,6 @@ use super::diff::{Matched, matched, same};
 use super::key::{UnitKey, is_unit, operand, unit_key, within};
 use super::{Capacity, Place, RECORD_VERSION, RowsError};
 use crate::database::{Dialect, SqlError, Transaction, bulk, schema};
-use bbs_encryption::Keyring;
-use bbs_lens::Provenance;
-use bbs_lens::layout::schema::{Column, ColumnType, Table};
-use bbs_lens::layout::values::{Encoding, Value};
 
 /// Changes the rows from `before` to `after`, for the tables that both have. Both have every column
 /// of the layout. Of a row that stays only the columns that changed are written.

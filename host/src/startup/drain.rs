@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use bbs_lens::layout::manifest::DataVersion;
+
 use super::keys::is_lost;
 use super::{Prepared, StartupError};
 use crate::config::Config;
@@ -12,7 +14,6 @@ use crate::keys::Unfinished;
 use crate::lock::fence::Fence;
 use crate::migrate::{Intent, Reason};
 use crate::shutdown::Shutdown;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// Interval at which the end of requests in flight is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);

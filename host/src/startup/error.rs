@@ -3,6 +3,9 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bbs_encryption::KeyringError;
+use bbs_lens::layout::manifest::DataVersion;
+
 use crate::api;
 use crate::clients::ClientsError;
 use crate::clock::date_and_time;
@@ -20,8 +23,6 @@ use crate::modules::catalog::CatalogError;
 use crate::modules::releases::{Release, ReleaseError};
 use crate::modules::sandbox::SandboxError;
 use crate::tls::TlsError;
-use bbs_encryption::KeyringError;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// A catalog that is older than one of its name that was used on this database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

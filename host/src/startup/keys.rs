@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use backon::Retryable;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::Layout;
 
 use super::report::MetricsReporter;
 use super::{Prepared, StartupError};
@@ -15,8 +17,6 @@ use crate::lock::fence::{Fence, FenceError};
 use crate::migrate::{self, Found};
 use crate::pauses;
 use crate::progress::SERVING;
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::layout::schema::Layout;
 
 /// About half an hour; after that, the next start retries.
 const RETRIES: usize = 35;

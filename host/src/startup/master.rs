@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bbs_lens::layout::manifest::DataVersion;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -26,7 +27,6 @@ use crate::migrate::{Decision, Reason};
 use crate::progress::{Progress, SERVING, Snapshot};
 use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// Interval at which a host that does not serve yet logs its progress.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);

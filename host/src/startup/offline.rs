@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use bbs_encryption::Keyring;
+
 use super::StartupError;
 use super::listeners::Front;
 use super::prepared::load_modules;
 use crate::config::{Config, ExaminedConfig, RepConfig};
 use crate::database::Database;
 use crate::logs::Redactor;
-use bbs_encryption::Keyring;
 
 /// The faults that keep a host with this configuration from starting, whatever the state of its
 /// database: those of its keys, then those of what the other keys name. Opens no port.

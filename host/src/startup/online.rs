@@ -230,7 +230,7 @@ impl Prepared {
             .notify(|fault, delay| {
                 self.progress.retried();
                 let reason = with_causes(fault);
-                tracing::warn!(name: "clean-up-waits", %reason, ?delay, "what a migration replaced is not removed yet");
+                tracing::warn!(name: "clean-up-waits", %reason, ?delay, "tables that a migration replaced are not removed yet");
             })
             .await
     }

@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use bbs_lens::layout::manifest::DataVersion;
 use tracing::Instrument;
 
 use super::StartupError;
@@ -13,7 +14,6 @@ use crate::config::HealthCheck;
 use crate::database::{Database, DatabaseError, SqlError, sql, upsert};
 use crate::domain::{DomainError, Service, convergence};
 use crate::modules::catalog::Catalog;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// Diego's table, present from the data version on that created it.
 const TABLE: &str = "bbs_health_check";

@@ -6,6 +6,12 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bbs_encryption::Keyring;
+use bbs_lens::Lens;
+use bbs_lens::layout::history::Way;
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::transform::Transform;
 use tracing::Instrument;
 
 use super::StartupError;
@@ -35,12 +41,6 @@ use crate::rows::RecordVersions;
 use crate::signatures::TrustedKeys;
 use crate::store::{Lenses, NATIVE, Store, TableAccess};
 use crate::throttle::Throttle;
-use bbs_encryption::Keyring;
-use bbs_lens::Lens;
-use bbs_lens::layout::history::Way;
-use bbs_lens::layout::line::Line;
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::transform::Transform;
 
 /// The parts that exist before the lock is taken; building them detects every fault in files and
 /// configuration. Clones share all but the configuration.

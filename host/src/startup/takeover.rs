@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::transform::Transform;
+
 use super::error::OlderCatalog;
 use super::{Prepared, StartupError};
 use crate::config::Config;
@@ -21,8 +24,6 @@ use crate::migrate::{self, Decision, Intent, Reason};
 use crate::modules::catalog::Catalog;
 use crate::modules::releases;
 use crate::progress::Wait;
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::transform::Transform;
 
 /// Far above the time of an examination of a large database.
 const LONGEST_FIRST_LOOK: Duration = Duration::from_secs(10);

@@ -3,12 +3,13 @@
 use std::convert::Infallible;
 use std::str::FromStr;
 
+use bbs_lens::layout::manifest::DataVersion;
+
 use super::StartupError;
 use super::takeover::check_version;
 use crate::config::Config;
 use crate::modules::catalog::Catalog;
 use crate::modules::releases::{self, ReleaseError};
-use bbs_lens::layout::manifest::DataVersion;
 
 /// A data version as an operator names it.
 #[derive(Debug, Clone, PartialEq, Eq)]

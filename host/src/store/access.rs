@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::Layout;
 use futures_util::future::BoxFuture;
 
 use super::lensed::Lenses;
@@ -11,8 +13,6 @@ use super::{EntityTable, Quarantine, StoreError};
 use crate::database::{Database, DatabaseError, Dialect, Transaction};
 use crate::rows::residue::Places;
 use crate::rows::{Capacity, RECORD_VERSION, RecordVersions};
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::layout::schema::Layout;
 
 /// The way in which the store accesses the tables at the present data version.
 #[derive(Debug, Default)]

@@ -5,12 +5,13 @@ mod slots;
 
 pub use slots::ReadableSlot;
 
+use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
+use bbs_model::tags;
+
 use super::filter::Filter;
 use super::page::{Key, Listed, Range};
 use super::record::{Projection, Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, Writer};
-use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
-use bbs_model::tags;
 
 pub(super) const TABLE: EntityTable = EntityTable {
     name: "actual_lrps",

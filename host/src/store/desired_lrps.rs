@@ -1,12 +1,5 @@
 //! The table `desired_lrps`. Owns the mapping between desired LRPs and columns.
 
-use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
-
-use super::column_values::{ColumnValues, Conflict, json, message, number};
-use super::filter::Filter;
-use super::page::{Listed, Range};
-use super::record::{Projection, Record, RecordReadError};
-use super::{EntityTable, Reader, StoreError, UnreadableRow, Writer};
 use bbs_model::convergence::DesiredInstances;
 use bbs_model::desired_lrp::{
     DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo,
@@ -14,6 +7,13 @@ use bbs_model::desired_lrp::{
 use bbs_model::lrp_update::UpdateTarget;
 use bbs_model::routes::{INTERNAL_ROUTER, Routes};
 use bbs_model::tags;
+use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
+
+use super::column_values::{ColumnValues, Conflict, json, message, number};
+use super::filter::Filter;
+use super::page::{Listed, Range};
+use super::record::{Projection, Record, RecordReadError};
+use super::{EntityTable, Reader, StoreError, UnreadableRow, Writer};
 
 pub(super) const TABLE: EntityTable = EntityTable {
     name: "desired_lrps",

@@ -1,6 +1,7 @@
 //! Direct access: rows of a database at the native layout, without transformation. Owns the SQL of
 //! filters, ranges and changes.
 
+use bbs_encryption::Keyring;
 use futures_util::TryStreamExt;
 use sea_query::{
     Alias, Cond, DeleteStatement, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement,
@@ -16,7 +17,6 @@ use crate::rows::{
     KeyColumn, RowLock, UnitKey, UnitPage, UnitSource, operand, residue, select_units, text_length,
     within,
 };
-use bbs_encryption::Keyring;
 
 /// The readable records of a range.
 pub(super) async fn list<T>(

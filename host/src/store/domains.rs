@@ -1,10 +1,11 @@
 //! The table `domains`: the fresh domains and their expiry times.
 
+use bbs_model::Text;
+
 use super::column_values::{Conflict, number};
 use super::filter::Filter;
 use super::page::Range;
 use super::{EntityTable, Reader, StoreError, Writer};
-use bbs_model::Text;
 
 const TABLE: EntityTable = EntityTable {
     name: "domains",

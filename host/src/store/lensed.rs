@@ -16,18 +16,19 @@ use std::sync::Arc;
 
 pub(super) use write::LoadedUnits;
 
-use super::{NATIVE, StoreError, TABLES};
-use crate::database::{Transaction, refused_characters};
-use crate::rows::{
-    self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, Transformed, UnitBatch,
-    UnitKey, WantedColumns, residue,
-};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Layout, Table};
 use bbs_lens::transform::Transform;
 use bbs_lens::{Arguments, ComposeError, Lens, Provenance, Residue, ResidueEntry};
+
+use super::{NATIVE, StoreError, TABLES};
+use crate::database::{Transaction, refused_characters};
+use crate::rows::{
+    self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, Transformed, UnitBatch,
+    UnitKey, WantedColumns, residue,
+};
 
 /// The lenses in both directions between the stored layout and the native one.
 pub struct Lenses {

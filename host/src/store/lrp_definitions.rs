@@ -4,6 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use bbs_model::desired_lrp::{ArchivedDefinition, Definition};
+use bbs_model::lrp_update::UpdateRecord;
+use bbs_model::slot::DefinitionCount;
+use bbs_model::{Text, tags};
 use bbs_proto::models::VolumePlacement;
 
 use super::column_values::{ColumnValue, Conflict, json, message, number};
@@ -12,10 +16,6 @@ use super::page::{Listed, Range};
 use super::record::{Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, Writer};
 use crate::store::record::Projection;
-use bbs_model::desired_lrp::{ArchivedDefinition, Definition};
-use bbs_model::lrp_update::UpdateRecord;
-use bbs_model::slot::DefinitionCount;
-use bbs_model::{Text, tags};
 
 const DEFINITIONS: EntityTable = EntityTable {
     name: "bbs_lrp_definitions",

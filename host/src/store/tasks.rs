@@ -1,11 +1,12 @@
 //! The table `tasks`. Owns the mapping between tasks and columns.
 
+use bbs_model::task::{Task, TaskFilter};
+
 use super::column_values::{ColumnValue, ColumnValues, Conflict, message, number};
 use super::filter::Filter;
 use super::page::{Listed, Range};
 use super::record::{Projection, Record, RecordReadError};
 use super::{EntityTable, Reader, StoreError, UnreadableRow, Writer};
-use bbs_model::task::{Task, TaskFilter};
 
 pub(super) const TABLE: EntityTable = EntityTable {
     name: "tasks",

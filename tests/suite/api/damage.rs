@@ -1,13 +1,13 @@
 //! Unreadable records: left out of lists, counted, reported as an error when read by guid, and not
 //! deleted by any call but one that removes them.
 
+use bbs_lens::layout::schema::Sealing;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 
 use super::{actual_lrps as lrps, desire, get, guids, list, lrp};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::server::{Server, other_keyring};
-use bbs_lens::layout::schema::Sealing;
 
 /// Damaged values of columns of a desired LRP, each as an SQL expression.
 fn damages(kind: Kind) -> Vec<(&'static str, String)> {

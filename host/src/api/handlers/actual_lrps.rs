@@ -1,9 +1,10 @@
 //! Calls about actual LRPs.
 
+use bbs_model::actual_lrp::ActualLrpFilter;
+
 use super::{DomainError, HandlerCall, Message, NativeVersion, Page, Service, proto, wire};
 use crate::api::methods::ActualLrpChange;
 use crate::domain::{actual_lrps, evacuation};
-use bbs_model::actual_lrp::ActualLrpFilter;
 
 pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let request: proto::ActualLrPsRequest = call.decode()?;

@@ -1,10 +1,11 @@
 //! Calls about desired LRPs, whole and in parts.
 
+use bbs_model::desired_lrp::{DesiredLrpFilter, SchedulingInfo};
+
 use super::{DomainError, HandlerCall, Message, NativeVersion, Page, Reader, Service, proto, wire};
 use crate::api::methods::DesiredLrpChange;
 use crate::domain::validation::{self, Validate};
 use crate::domain::{desired_lrps, lrp_updates};
-use bbs_model::desired_lrp::{DesiredLrpFilter, SchedulingInfo};
 
 /// Diego's BBS would panic.
 const NO_UPDATE: &str = "Invalid field: update";

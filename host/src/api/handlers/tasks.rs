@@ -1,9 +1,10 @@
 //! Calls about tasks.
 
+use bbs_model::task::{End, TaskFilter};
+
 use super::{DomainError, HandlerCall, Message, Page, Reader, Service, proto, wire};
 use crate::api::methods::TaskChange;
 use crate::domain::tasks;
-use bbs_model::task::{End, TaskFilter};
 
 pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
     let proto::TasksRequest { domain, cell_id } = call.decode()?;

@@ -1,11 +1,11 @@
 //! Messages about definitions and updates.
 
+use bbs_model::desired_lrp::{ArchivedDefinition, Definition};
+use bbs_model::lrp_update::UpdateStatus;
 use bbs_proto::models as proto;
 
 use super::{NativeVersion, desired_lrp_from, desired_lrp_to};
 use crate::domain::lrp_updates::DefinitionList;
-use bbs_model::desired_lrp::{ArchivedDefinition, Definition};
-use bbs_model::lrp_update::UpdateStatus;
 
 pub(super) fn definition_from(definition: proto::LrpDefinition) -> Definition {
     desired_lrp_from((&definition).into()).definition()

@@ -1,5 +1,11 @@
 //! Events as protobuf messages, with their names on a stream.
 
+use bbs_model::actual_lrp::{ActualLrp, Presence};
+use bbs_model::change::RecordChange;
+use bbs_model::desired_lrp::DesiredLrp;
+use bbs_model::lrp_update::UpdateStatus;
+use bbs_model::task::Task;
+use bbs_model::{Text, TraceId};
 use prost::Message;
 
 use super::definitions::update_status_to;
@@ -9,12 +15,6 @@ use super::{
 };
 use crate::events::Event;
 use crate::modules::translate::ChangedRecord;
-use bbs_model::actual_lrp::{ActualLrp, Presence};
-use bbs_model::change::RecordChange;
-use bbs_model::desired_lrp::DesiredLrp;
-use bbs_model::lrp_update::UpdateStatus;
-use bbs_model::task::Task;
-use bbs_model::{Text, TraceId};
 
 /// The name of an event on the stream, and its encoded message.
 pub(in crate::api) fn event_to(

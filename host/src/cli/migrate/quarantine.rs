@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
+use bbs_lens::transform::Transform;
 use clap::{Args, Subcommand};
 
 use super::{ShownArgs, existing};
@@ -17,7 +18,6 @@ use crate::lock::fence::Fence;
 use crate::migrate::{self, Fate, QuarantineEntry, WriteMode};
 use crate::modules::Module;
 use crate::startup::{self, Prepared};
-use bbs_lens::transform::Transform;
 
 /// List, repair and retry units that a migration could not transform, and rows that a host could
 /// not read, in quarantine.

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+
 use super::super::progress::line as progress_line;
 use crate::admin::Report;
 use crate::config::Config;
@@ -12,7 +14,6 @@ use crate::migrate::{
     RunOutcome, Status, Strategy, TableChange, Trouble,
 };
 use crate::progress::SERVING;
-use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 /// `writeln!` into a string, which cannot fail.
 macro_rules! line {

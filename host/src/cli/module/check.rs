@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::transform::Transform;
 use clap::Args;
 use serde::Serialize;
 
@@ -15,8 +17,6 @@ use crate::modules::translate::Translate;
 use crate::modules::{Insertions, MigrationModule, Module, TranslatorModule, Trial, trial};
 use crate::signatures::TrustedKeys;
 use crate::startup;
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::transform::Transform;
 
 /// Check a module, or a folder of modules with its catalog, as a host does before it starts.
 ///

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
 use clap::Args;
 
 use crate::cli::output::OutputForm;
 use crate::modules::translate::{AnswerForm, Method, TranslatorManifest};
 use crate::modules::{AnyManifest, Inspection};
-use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
 
 /// Show a module's manifest, digest, size and imports.
 ///

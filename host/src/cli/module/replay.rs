@@ -4,14 +4,14 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+use bbs_lens::layout::columns::ColumnData;
+use bbs_lens::layout::values::{Encoding, Value as ColumnValue};
 use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::cli::migrate::{corrected, existing};
 use crate::cli::output::{self, OutputForm};
 use crate::migrate::{self, QuarantineEntry, Replay, ReplayInput, ReplayTable, json_of_bytes};
-use bbs_lens::layout::columns::ColumnData;
-use bbs_lens::layout::values::{Encoding, Value as ColumnValue};
 
 /// Run a migration again on a unit that it failed on: with the module that failed, or with a
 /// corrected one.

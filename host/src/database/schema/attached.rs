@@ -8,8 +8,9 @@ mod sqlite;
 
 use std::collections::BTreeMap;
 
-use crate::database::{Dialect, Row, SqlError, Transaction};
 use bbs_lens::layout::schema::Table;
+
+use crate::database::{Dialect, Row, SqlError, Transaction};
 
 /// The use of a name where a table is expected.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! Describes for an operator how a table of the database differs from a layout's table.
 
+use bbs_lens::layout::schema::Column;
+
 use super::{PhysicalColumn, PhysicalTable, physical};
 use crate::database::Dialect;
-use bbs_lens::layout::schema::Column;
 
 /// Lists the differences; empty if the table can serve. Ignores columns and indexes that the layout
 /// does not have, the order of columns, since every statement names them, and a missing default of

@@ -2,9 +2,10 @@
 //! Index names are local to their table, and every DDL statement implicitly commits the transaction
 //! that it runs in.
 
+use bbs_lens::layout::schema::ColumnType;
+
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted};
 use crate::database::{SqlError, Transaction, sql};
-use bbs_lens::layout::schema::ColumnType;
 
 pub(super) const EXISTS: &str = "SELECT 1 FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name = ? AND table_type = 'BASE TABLE'";

@@ -3,10 +3,11 @@
 //! SQLite and PostgreSQL have one namespace for all indexes, which on PostgreSQL includes the
 //! constraint of the primary key; on MySQL index names are local to their table.
 
+use bbs_lens::layout::schema::{Index, Sealing, Table};
+
 use super::postgres::identifier;
 use super::{create_index, drop_index, rename_table};
 use crate::database::Dialect;
-use bbs_lens::layout::schema::{Index, Sealing, Table};
 
 /// PostgreSQL silently truncates longer names.
 const LONGEST_NAME: usize = 63;

@@ -1,9 +1,10 @@
 //! Columns and indexes of a database that no migration declares, as a layout describes them; those
 //! that it cannot describe exactly have no such form.
 
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing};
+
 use super::{PhysicalColumn, PhysicalIndex, PhysicalTable, type_name};
 use crate::database::Dialect;
-use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing};
 
 /// The types without a length.
 const TYPES: [ColumnType; 6] = [

@@ -1,9 +1,10 @@
 //! PostgreSQL: definitions come from the system catalog, since the information schema does not
 //! describe indexes; only those of the current schema. All long text types are `TEXT`.
 
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Table};
+
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
 use crate::database::{Dialect, SqlError, Transaction, sql};
-use bbs_lens::layout::schema::{Column, ColumnType, Index, Table};
 
 /// Returns the table's object id.
 pub(super) const EXISTS: &str = "SELECT oid::bigint FROM pg_catalog.pg_class WHERE relname = ? AND relnamespace = \

@@ -1,10 +1,11 @@
 //! SQLite: column types are affinities without lengths. All text types are `TEXT` and all integers
 //! `BIGINT`, so widening is never needed.
 
-use super::{PhysicalColumn, PhysicalTable, add_to_index};
-use crate::database::{SqlError, Transaction, sql};
 use bbs_lens::layout::schema::ColumnType;
 use bbs_lens::layout::values::Encoding;
+
+use super::{PhysicalColumn, PhysicalTable, add_to_index};
+use crate::database::{SqlError, Transaction, sql};
 
 pub(super) const EXISTS: &str = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?";
 

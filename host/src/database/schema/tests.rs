@@ -1,9 +1,10 @@
 //! DDL rendered for each database, and definitions read back from SQLite. `tests/suite/schema.rs`
 //! covers the servers.
 
+use bbs_lens::layout::schema::Sealing;
+
 use super::*;
 use crate::database::{Address, Database};
-use bbs_lens::layout::schema::Sealing;
 
 const SERVERS: [Dialect; 2] = [Dialect::Postgres, Dialect::Mysql];
 

@@ -1,11 +1,12 @@
 //! Requests auctions of waiting instances. A failed request is only logged: convergence offers a
 //! waiting instance again.
 
+use bbs_model::TraceId;
+use bbs_model::desired_lrp::SchedulingInfo;
+
 use crate::causes::with_causes;
 use crate::clients::auctioneer::LrpStart;
 use crate::domain::{DomainError, Service};
-use bbs_model::TraceId;
-use bbs_model::desired_lrp::SchedulingInfo;
 
 /// Requests the auction of one instance, with the resources of the current definition.
 pub(in crate::domain) async fn request_auction(

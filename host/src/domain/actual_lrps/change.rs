@@ -1,13 +1,14 @@
 //! Changes of a slot: takes the key lock, reads and locks the rows, applies a transition, writes
 //! the difference and publishes the events. The only way to change a slot.
 
-use crate::domain::retry::retry;
-use crate::domain::{DomainError, Service};
-use crate::store::{Store, Writer};
 use bbs_model::TraceId;
 use bbs_model::actual_lrp::State;
 use bbs_model::change::{Cause, RecordChange};
 use bbs_model::slot::{Slot, SlotError};
+
+use crate::domain::retry::retry;
+use crate::domain::{DomainError, Service};
+use crate::store::{Store, Writer};
 
 /// A slot before and after a committed change.
 #[derive(Debug)]

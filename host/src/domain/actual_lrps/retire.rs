@@ -1,13 +1,14 @@
 //! Retirement of an instance: its row is removed at once if it has no container, otherwise its cell
 //! is asked to stop it.
 
-use super::change::{ChangedSlot, announce, change_locked, change_slot};
-use crate::clients::ClientError;
-use crate::domain::{DomainError, Service};
 use bbs_model::TraceId;
 use bbs_model::actual_lrp::{ActualLrp, LrpKey};
 use bbs_model::change::Cause;
 use bbs_model::slot::Retired;
+
+use super::change::{ChangedSlot, announce, change_locked, change_slot};
+use crate::clients::ClientError;
+use crate::domain::{DomainError, Service};
 
 /// Requests to the cell, without a delay in between, as in Diego.
 const ATTEMPTS: u32 = 5;

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::metrics::LrpCounts;
 use bbs_model::Text;
 use bbs_model::actual_lrp::{ActualLrp, State};
 use bbs_model::cell::CellSet;
 use bbs_model::convergence::{ConvergenceInput, ProcessRecords, SlotAction};
+
+use crate::metrics::LrpCounts;
 
 #[derive(Default)]
 pub(super) struct LrpCounter {

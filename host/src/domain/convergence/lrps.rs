@@ -4,6 +4,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs_model::actual_lrp::{ActualLrp, LrpKey};
+use bbs_model::cell::CellSet;
+use bbs_model::change::Cause;
+use bbs_model::convergence::{ConvergenceInput, ProcessRecords, Push, SlotAction, decide};
+use bbs_model::desired_lrp::DesiredLrpFilter;
+use bbs_model::slot::Slot;
+use bbs_model::{Text, TraceId};
 use bbs_proto::models::CellPresence;
 use futures_util::{StreamExt, stream};
 
@@ -17,13 +24,6 @@ use crate::domain::{DomainError, Page, Service, desired_lrps, domains};
 use crate::log_sampling::is_sampled;
 use crate::metrics::LrpCounts;
 use crate::store::{Key, Range};
-use bbs_model::actual_lrp::{ActualLrp, LrpKey};
-use bbs_model::cell::CellSet;
-use bbs_model::change::Cause;
-use bbs_model::convergence::{ConvergenceInput, ProcessRecords, Push, SlotAction, decide};
-use bbs_model::desired_lrp::DesiredLrpFilter;
-use bbs_model::slot::Slot;
-use bbs_model::{Text, TraceId};
 
 /// Process guids on one page.
 const PAGE_UNITS: u32 = 250;

@@ -4,14 +4,15 @@
 
 use std::collections::BTreeSet;
 
-use crate::causes::with_causes;
-use crate::domain::retry::retry;
-use crate::domain::{DomainError, Page, Service, actual_lrps, desired_lrps, tasks};
-use crate::store::{EntityKind, UnreadableRow};
 use bbs_model::actual_lrp::ActualLrpFilter;
 use bbs_model::desired_lrp::DesiredLrpFilter;
 use bbs_model::quarantine::is_too_many;
 use bbs_model::task::TaskFilter;
+
+use crate::causes::with_causes;
+use crate::domain::retry::retry;
+use crate::domain::{DomainError, Page, Service, actual_lrps, desired_lrps, tasks};
+use crate::store::{EntityKind, UnreadableRow};
 
 /// Units that are read at once.
 const PAGE_UNITS: u32 = 250;

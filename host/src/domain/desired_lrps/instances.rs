@@ -4,16 +4,17 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use crate::causes::with_causes;
-use crate::domain::retry::retry;
-use crate::domain::{DomainError, Service};
-use crate::store::Writer;
 use bbs_model::TraceId;
 use bbs_model::actual_lrp::{ActualLrp, LrpKey, Presence};
 use bbs_model::bounds::INSTANCES;
 use bbs_model::change::{Cause, RecordChange};
 use bbs_model::convergence::DesiredInstances;
 use bbs_model::slot::Slot;
+
+use crate::causes::with_causes;
+use crate::domain::retry::retry;
+use crate::domain::{DomainError, Service};
+use crate::store::Writer;
 
 /// Instances created in one transaction; more would keep other writers out for too long.
 pub(super) const BATCH_SIZE: i32 = 500;

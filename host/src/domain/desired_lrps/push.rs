@@ -1,17 +1,17 @@
 //! Sends an update of internal routes and metric tags to running containers.
 
-use futures_util::{StreamExt, stream};
-
-use crate::causes::with_causes;
-use crate::clients::reps::InstanceUpdate;
-use crate::domain::{DomainError, Service};
-use crate::store::Range;
 use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
 use bbs_model::convergence::{resolved_tags, tags_differ};
 use bbs_model::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use bbs_model::routes::{INTERNAL_ROUTER, Routes};
 use bbs_model::tags::{MetricTags, hostnames_from_json};
 use bbs_model::{Text, TraceId};
+use futures_util::{StreamExt, stream};
+
+use crate::causes::with_causes;
+use crate::clients::reps::InstanceUpdate;
+use crate::domain::{DomainError, Service};
+use crate::store::Range;
 
 /// The changed values to send to the containers.
 struct ContainerUpdate {

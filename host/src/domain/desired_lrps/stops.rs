@@ -7,13 +7,13 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use bbs_model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
+use bbs_model::{Text, TraceId};
 use futures_util::{StreamExt, stream};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::domain::Service;
 use crate::log_sampling::is_sampled;
-use bbs_model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
-use bbs_model::{Text, TraceId};
 
 /// Concurrent requests to one cell.
 const REQUESTS: usize = 32;

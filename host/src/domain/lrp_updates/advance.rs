@@ -4,6 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bbs_model::actual_lrp::{ActualLrp, LrpKey};
+use bbs_model::change::{Cause, RecordChange};
+use bbs_model::desired_lrp::DesiredLrp;
+use bbs_model::lrp_update::{UpdateAction, UpdateStatus, UpdateTarget, UpdatedLrp};
+use bbs_model::slot::{Slot, SlotError};
+use bbs_model::{ModificationTag, TraceId};
 use futures_util::{StreamExt, stream};
 
 use super::UpdateRecords;
@@ -13,12 +19,6 @@ use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop_i
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 use crate::store::Writer;
-use bbs_model::actual_lrp::{ActualLrp, LrpKey};
-use bbs_model::change::{Cause, RecordChange};
-use bbs_model::desired_lrp::DesiredLrp;
-use bbs_model::lrp_update::{UpdateAction, UpdateStatus, UpdateTarget, UpdatedLrp};
-use bbs_model::slot::{Slot, SlotError};
-use bbs_model::{ModificationTag, TraceId};
 
 /// Requests to cells at the same time.
 const REQUESTS: usize = 32;

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use bbs_model::Text;
+use bbs_model::desired_lrp::{ArchivedDefinition, DesiredLrp};
+
 use crate::causes::with_causes;
 use crate::domain::{DomainError, Policy, Service};
 use crate::store::{DefinitionAge, Key, Range, Reader, Writer};
-use bbs_model::Text;
-use bbs_model::desired_lrp::{ArchivedDefinition, DesiredLrp};
 
 /// The definitions of a desired LRP.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,17 +2,17 @@
 //! rollback. One transaction writes the definitions and adapts the instances; then the work on the
 //! instances begins.
 
+use bbs_model::TraceId;
+use bbs_model::actual_lrp::{ActualLrp, State};
+use bbs_model::change::Cause;
+use bbs_model::desired_lrp::{Definition, DesiredLrp, SchedulingInfo};
+use bbs_model::lrp_update::UpdateRecord;
 use uuid::Uuid;
 
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 use crate::store::Writer;
-use bbs_model::TraceId;
-use bbs_model::actual_lrp::{ActualLrp, State};
-use bbs_model::change::Cause;
-use bbs_model::desired_lrp::{Definition, DesiredLrp, SchedulingInfo};
-use bbs_model::lrp_update::UpdateRecord;
 
 /// The instances that a switch changed.
 #[derive(Debug, Default)]

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use bbs_model::task::Task;
 use tokio::sync::Semaphore;
 
 use super::{DomainError, change_task, delete};
 use crate::causes::with_causes;
 use crate::clients::ClientError;
 use crate::domain::Service;
-use bbs_model::task::Task;
 
 /// Posts, without a delay in between.
 const ATTEMPTS: usize = 3;

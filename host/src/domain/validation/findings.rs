@@ -4,8 +4,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use super::Validate;
 use bbs_model::bounds::INSTANCES;
+
+use super::Validate;
 
 /// Findings kept per request: three bytes of a request can cause five findings.
 const MAX_FINDINGS: usize = 1000;

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use bbs_model::ModificationTag;
 use proptest::prelude::*;
 
 use super::*;
-use bbs_model::ModificationTag;
 
 const NO_TRACE: &TraceId = &TraceId::NONE;
 

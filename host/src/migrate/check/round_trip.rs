@@ -4,10 +4,6 @@
 
 use std::sync::Arc;
 
-use crate::database::Dialect;
-use crate::rows::{
-    BatchColumn, OwnedValue, Passage, RowsError, Sifted, TableRows, UnitBatch, matched, same,
-};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
@@ -15,6 +11,11 @@ use bbs_lens::layout::schema::{Column, Layout, Sealing, Table};
 use bbs_lens::layout::values::Value;
 use bbs_lens::transform::Transform;
 use bbs_lens::{Arguments, ComposeError, Lens, LensError, Residue, TableGroup};
+
+use crate::database::Dialect;
+use crate::rows::{
+    BatchColumn, OwnedValue, Passage, RowsError, Sifted, TableRows, UnitBatch, matched, same,
+};
 
 /// One step of a lens, and the step in the other direction.
 pub(super) struct RoundTrip {

@@ -4,6 +4,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bbs_lens::Residue;
+
 use crate::database::Transaction;
 use crate::migrate::plan::Strategy;
 use crate::migrate::quarantine::RefusedUnit;
@@ -11,7 +13,6 @@ use crate::migrate::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::unit_locks::HeldUnits;
 use crate::migrate::{Context, Job, MigrateError};
 use crate::rows::{self, Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitKey};
-use bbs_lens::Residue;
 
 /// Which units of a group are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

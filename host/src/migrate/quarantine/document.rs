@@ -3,6 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs_encryption::Keyring;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
+use bbs_lens::layout::values::{ColumnBuilder, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
@@ -10,10 +14,6 @@ use super::QuarantineEntry;
 use crate::database::Dialect;
 use crate::rows::digest::{from_hex, to_hex};
 use crate::rows::{self, BatchColumn, OwnedValue, TableRows, UnitBatch, UnitKey};
-use bbs_encryption::Keyring;
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
-use bbs_lens::layout::values::{ColumnBuilder, Value};
 
 /// How the sealed values of an entry are exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,19 +4,21 @@
 
 use std::sync::Arc;
 
+use bbs_encryption::Keyring;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::transform::Transform;
+use bbs_lens::{LensError, TableGroup};
 use serde::Serialize;
 
 use super::settled::{SettledTransaction, WriteMode};
 use super::{FOREIGN, QUARANTINE, QuarantineEntry, entries, kept, remove};
-use crate::database::{StatementResult, is_unique_violation};
+use crate::database::{StatementResult, Transaction, is_unique_violation};
 use crate::lock::fence::Fence;
 use crate::migrate::lines::LinePair;
+use crate::migrate::plan::TablePlan;
 use crate::migrate::state::{self, current_of};
 use crate::migrate::{Context, MigrateError, Work, found};
-use crate::rows::{self, Passage, RowLock, RowsError, UnitBatch, residue};
-use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_lens::transform::Transform;
-use bbs_lens::{LensError, TableGroup};
+use crate::rows::{self, Passage, RowLock, RowsError, UnitBatch, UnitKey, residue};
 
 /// The result for a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -193,63 +195,77 @@ async fn try_put_back(
     let work = Work::new(context, way, restorable)?;
     let arguments = work.draw_arguments(tx, context.now_ns).await?;
     let content = kept(tx, entry, RowLock::Exclusive).await?;
+    let refused = |reason| Ok(Fate::Refused { reason });
     let unit = match content.rows(entry, &work.lens.source, &context.keyring) {
-        Err(MigrateError::Record { source, .. }) => {
-            return Ok(Fate::Refused {
-                reason: source.to_string(),
-            });
-        }
+        Err(MigrateError::Record { source, .. }) => return refused(source.to_string()),
         unit => unit?,
     };
-    if entry.is_of_a_serving_host() {
-        let columns = rows::whole(
-            work.lens
-                .source
-                .tables
-                .values()
-                .filter(|table| unit.tables.contains_key(&table.name)),
-        );
-        if let Some(RowsError::Sealed { table, column, .. }) = unit
-            .clone()
-            .open(&columns, &context.keyring)
-            .into_values()
-            .next()
-        {
-            return Ok(Fate::Refused {
-                reason: format!("`{column}` of `{table}` still does not open"),
-            });
-        }
+    if entry.is_of_a_serving_host()
+        && let Some(reason) = still_sealed(&work, &unit, &context.keyring)
+    {
+        return refused(reason);
     }
-    let damaged = || MigrateError::DamagedQuarantine {
-        unit: entry.unit.clone(),
+    let Some(groups) = groups_of(&work, &unit) else {
+        let unit = entry.unit.clone();
+        return Err(MigrateError::DamagedQuarantine { unit });
     };
-    let groups = groups_of(&work, &unit).ok_or_else(damaged)?;
     let names = [entry.unit.clone()];
     let left = residue::load(tx, &context.keyring, &work.lens.returning, &names).await?;
-    let (lens, keyring, writes_to) = (&work.lens, &*context.keyring, Some(work.dialect));
     let passage = Passage {
-        lens,
+        lens: &work.lens,
         groups: &groups,
         arguments: &arguments,
-        keyring,
-        writes_to,
+        keyring: &context.keyring,
+        writes_to: Some(work.dialect),
     };
-    let mut transformed = match passage.all(&unit, &left.into()) {
+    let transformed = match passage.all(&unit, &left.into()) {
         Ok(transformed) => transformed,
-        Err((_, fault)) => {
-            return Ok(Fate::Refused {
-                reason: reason(&fault),
-            });
-        }
+        Err((_, fault)) => return refused(reason(&fault)),
     };
-    for plan in work
+    let plans = work
         .plans
         .iter()
-        .filter(|plan| groups.contains(&plan.group))
-    {
+        .filter(|plan| groups.contains(&plan.group));
+    // A single row returns beside the other rows of its unit.
+    let absent = (!entry.is_of_a_serving_host()).then_some(&*unit.units);
+    let occupied = insert_unit(tx, &context.keyring, plans, absent, transformed.batch).await?;
+    if let Some(table) = occupied {
+        return Ok(Fate::InTheWay { table });
+    }
+    residue::remove(tx, &entry.unit, residue::left_by(&work.lens.returning)).await?;
+    let residue = residue::seal(&context.keyring, transformed.residue, &names);
+    residue::store(tx, &residue).await?;
+    remove(tx, entry).await?;
+    settled.end(mode).await?;
+    Ok(Fate::Returned)
+}
+
+/// The reason for which a record that a serving host moved here cannot be read still; none if all
+/// its columns open.
+fn still_sealed(work: &Work, unit: &UnitBatch, keyring: &Keyring) -> Option<String> {
+    let tables = work.lens.source.tables.values();
+    let columns = rows::whole(tables.filter(|table| unit.tables.contains_key(&table.name)));
+    match unit.clone().open(&columns, keyring).into_values().next() {
+        Some(RowsError::Sealed { table, column, .. }) => {
+            Some(format!("`{column}` of `{table}` still does not open"))
+        }
+        _ => None,
+    }
+}
+
+/// Inserts the rows of a unit into the tables of these plans. Returns the table in which a row with
+/// a key of the unit, or with one of the keys `absent`, is in the way; the transaction is not
+/// committed then.
+async fn insert_unit(
+    tx: &mut Transaction,
+    keyring: &Keyring,
+    plans: impl Iterator<Item = &TablePlan>,
+    absent: Option<&[UnitKey]>,
+    mut batch: UnitBatch,
+) -> Result<Option<String>, MigrateError> {
+    for plan in plans {
         let (table, name) = (&plan.table, &plan.table.name);
-        let rows = transformed
-            .batch
+        let rows = batch
             .tables
             .remove(name)
             .expect("the lens returns every table of the group");
@@ -258,34 +274,17 @@ async fn try_put_back(
         if rows.count() == 0 {
             continue;
         }
-        // A single row returns beside the other rows of its unit.
-        if !entry.is_of_a_serving_host()
-            && !rows::units_among(tx, table, name, &unit.units)
-                .await?
-                .is_empty()
+        if let Some(keys) = absent
+            && !rows::units_among(tx, table, name, keys).await?.is_empty()
         {
-            return Ok(Fate::InTheWay {
-                table: name.clone(),
-            });
+            return Ok(Some(name.clone()));
         }
-        match rows::insert(tx, name, table, &plan.stored(rows, &context.keyring)).await {
-            Err(fault) if is_unique_violation(&fault) => {
-                return Ok(Fate::InTheWay {
-                    table: name.clone(),
-                });
-            }
+        match rows::insert(tx, name, table, &plan.stored(rows, keyring)).await {
+            Err(fault) if is_unique_violation(&fault) => return Ok(Some(name.clone())),
             done => done.about(QUARANTINE)?,
         }
     }
-    residue::remove(tx, &entry.unit, residue::left_by(&work.lens.returning)).await?;
-    residue::store(
-        tx,
-        &residue::seal(&context.keyring, transformed.residue, &names),
-    )
-    .await?;
-    remove(tx, entry).await?;
-    settled.end(mode).await?;
-    Ok(Fate::Returned)
+    Ok(None)
 }
 
 /// The groups of the unit's tables. Those that the failed migration joined may be separate in this

@@ -1,6 +1,10 @@
 //! Repair of units in quarantine: their content as JSON, a corrected content in its place, and
 //! their removal for good. A corrected unit stays in quarantine until it is put back.
 
+use bbs_encryption::Keyring;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Layout, Sealing, Table};
+
 use super::document::{QuarantineDocument, SealedValues};
 use super::settled::{SettledTransaction, WriteMode};
 use super::{FOREIGN, QuarantineContent, QuarantineEntry, entries, kept, put, remove, unit};
@@ -9,9 +13,6 @@ use crate::lock::fence::Fence;
 use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};
 use crate::rows::{self, RowLock, TableRows, UnitBatch, UnitKey, residue};
-use bbs_encryption::Keyring;
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::layout::schema::{Layout, Sealing, Table};
 
 impl QuarantineContent {
     /// The content of an entry, opened.

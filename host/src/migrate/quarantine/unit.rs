@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::rows::{BatchColumn, TableRows, UnitBatch, UnitKey};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::schema::{Column, Layout, Sealing, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+
+use crate::rows::{BatchColumn, TableRows, UnitBatch, UnitKey};
 
 /// Encodes a batch of one unit as the database stores it: tables, each with its columns and then
 /// its rows; each value with whether it is open. Empty text in a sealed column is not open: it is
@@ -131,10 +132,10 @@ fn integer(rest: &mut &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use bbs_lens::layout::schema::ColumnType;
     use proptest::prelude::*;
 
     use super::*;
-    use bbs_lens::layout::schema::ColumnType;
 
     fn table() -> Table {
         let column = |name: &str, kind, sealing| Column {

@@ -3,6 +3,9 @@
 
 use std::collections::BTreeSet;
 
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::Table;
+use bbs_lens::layout::values::Value;
 use futures_util::future::BoxFuture;
 use sea_query::{Expr, ExprTrait, Query};
 
@@ -12,9 +15,6 @@ use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};
 use crate::rows::{self, ByteLimits, Place, RowLock, TableRows, UnitKey};
 use crate::store::{Key, Quarantine, QuarantineError, QuarantinedRow};
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::layout::schema::Table;
-use bbs_lens::layout::values::Value;
 
 /// The quarantine of a store at a version.
 #[derive(Debug)]

@@ -4,17 +4,17 @@
 
 use std::sync::Arc;
 
-use proptest::prelude::*;
-
-use super::line::{self, access, column, defaulted, nullable};
-use super::world::TestEngine;
-use crate::migrate::{MigrateError, layout_history};
 use bbs_lens::layout::columns::{Batch, Outcome, Written};
 use bbs_lens::layout::history::LayoutHistory;
 use bbs_lens::layout::manifest::{Change, DataVersion, Direction, Manifest};
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Layout, Literal, Sealing, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::{RunArguments, Transform};
+use proptest::prelude::*;
+
+use super::line::{self, access, column, defaulted, nullable};
+use super::world::TestEngine;
+use crate::migrate::{MigrateError, layout_history};
 
 const CASES: u32 = 48;
 const APPS: usize = 4;

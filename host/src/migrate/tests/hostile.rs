@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use super::line::{self, all};
-use super::world::{TestEngine, at_unit};
-use crate::migrate::*;
 use bbs_lens::budget::BATCH_BYTES;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Shape, Written};
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
+
+use super::line::{self, all};
+use super::world::{TestEngine, at_unit};
+use crate::migrate::*;
 
 /// The unit that the row functions are hostile to.
 const TARGET: &[u8] = b"app-00007";

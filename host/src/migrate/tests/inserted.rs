@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::line::{self, all};
-use super::world::{TestEngine, TestRows};
-use crate::lock::fence::Fence;
-use crate::migrate::*;
 use bbs_lens::layout::columns::{Batch, Outcome, Written};
 use bbs_lens::layout::manifest::{Change, DataVersion, Direction, Manifest};
 use bbs_lens::layout::schema::{ColumnType, Literal};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::{RunArguments, Transform};
+
+use super::line::{self, all};
+use super::world::{TestEngine, TestRows};
+use crate::lock::fence::Fence;
+use crate::migrate::*;
 
 /// All migrations but one, which the catalog inserts later.
 fn without(version: DataVersion) -> Vec<Arc<dyn Transform>> {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::line::{self, all};
-use super::world::TestEngine;
-use crate::migrate::*;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, Written};
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
+
+use super::line::{self, all};
+use super::world::TestEngine;
+use crate::migrate::*;
 
 /// Two units that migration 4 refuses, and one with a record that does not open.
 const BAD: [&str; 3] = ["app-00003", "app-00011", "app-00017"];

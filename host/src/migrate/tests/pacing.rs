@@ -4,13 +4,14 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::line::{self, all};
-use super::world::TestEngine;
-use crate::migrate::*;
 use bbs_lens::layout::columns::{Batch, Outcome, Written};
 use bbs_lens::layout::history::Way;
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::transform::RunArguments;
+
+use super::line::{self, all};
+use super::world::TestEngine;
+use crate::migrate::*;
 
 /// The initial and minimum size of a batch.
 const FIRST_BATCH: usize = 100;

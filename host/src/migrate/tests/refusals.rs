@@ -1,12 +1,13 @@
 //! What a migration refuses: each by name, and with nothing changed.
 
-use super::line::{self, all};
-use super::world::{TestEngine, at_unit};
-use crate::migrate::*;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Written};
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
+
+use super::line::{self, all};
+use super::world::{TestEngine, at_unit};
+use crate::migrate::*;
 
 #[tokio::test]
 async fn unit_that_a_module_refuses_stops_the_migration_by_name() {

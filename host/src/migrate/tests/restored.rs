@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use super::line::{self, all};
-use super::world::TestEngine;
-use crate::migrate::*;
 use bbs_lens::layout::columns::{Batch, NEW_ROW, Outcome, Shape, TableData, Written};
 use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
 use bbs_lens::layout::schema::{ColumnType, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::RunArguments;
+
+use super::line::{self, all};
+use super::world::TestEngine;
+use crate::migrate::*;
 
 fn words_table() -> Table {
     Table {

@@ -3,14 +3,15 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::line::{self, SLOW, all};
-use super::world::TestEngine;
-use crate::migrate::*;
 use bbs_lens::budget::MOST_SLOW_CALLS;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Written};
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
+
+use super::line::{self, SLOW, all};
+use super::world::TestEngine;
+use crate::migrate::*;
 
 /// As many as a first batch has.
 const UNITS: usize = 100;

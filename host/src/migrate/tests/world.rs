@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use bbs_encryption::Keyring;
+use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::schema::{Layout, Sealing};
 use tempfile::TempDir;
 
 use super::line as migrations;
@@ -16,9 +19,6 @@ use crate::migrate::{
 };
 use crate::progress::Progress;
 use crate::throttle::Throttle;
-use bbs_encryption::Keyring;
-use bbs_lens::layout::manifest::DataVersion;
-use bbs_lens::layout::schema::{Layout, Sealing};
 
 pub(super) type TestRows = Vec<BTreeMap<String, String>>;
 

@@ -1,6 +1,10 @@
 //! `diego:migration@0.1.0`, converted to the host's manifest and columns. Values are not inspected:
 //! columns cross unchanged in both directions.
 
+use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, Shape, Written};
+use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+use bbs_lens::transform::RunArguments;
 use wasmtime::component::{Component, Linker};
 use wasmtime::{Store, StoreContextMut};
 
@@ -10,10 +14,6 @@ use super::link_types;
 use crate::modules::instance::{InstanceState, Linked, LinkedBlocking};
 use crate::modules::log::GuestLogLevel;
 use crate::modules::text::ModuleText;
-use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, Shape, Written};
-use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
-use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
-use bbs_lens::transform::RunArguments;
 
 mod generated {
     wasmtime::component::bindgen!({

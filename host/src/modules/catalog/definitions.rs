@@ -1,12 +1,13 @@
 //! The definitions of the columns that a migration writes, from the layouts before and after it;
 //! outcomes are validated against them.
 
-use crate::modules::answer::{Definitions, WrittenColumns};
-use crate::modules::migration::WrittenDefinitions;
 use bbs_lens::layout::history::LayoutHistory;
 use bbs_lens::layout::history::needed_by_new_rows;
 use bbs_lens::layout::manifest::{Access, Manifest};
 use bbs_lens::layout::schema::Layout;
+
+use crate::modules::answer::{Definitions, WrittenColumns};
+use crate::modules::migration::WrittenDefinitions;
 
 /// Returns the definitions for both directions. The manifest has to be part of `line`.
 pub(super) fn columns(line: &LayoutHistory, manifest: &Manifest) -> WrittenDefinitions {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 
+use bbs_lens::layout::manifest::DataVersion;
 use serde::{Deserialize, Serialize};
 
 use super::CatalogError;
@@ -12,7 +13,6 @@ use crate::files;
 use crate::modules::text::ModuleText;
 use crate::modules::translate::ApiVersion;
 use crate::signatures::{SIGNATURE_FILE, is_catalog_name};
-use bbs_lens::layout::manifest::DataVersion;
 
 /// The name of the catalog file in a folder of modules.
 pub const CATALOG_FILE: &str = "catalog.toml";

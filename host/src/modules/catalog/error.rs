@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
+use bbs_lens::ComposeError;
+use bbs_lens::layout::history::LayoutError;
+use bbs_lens::layout::manifest::DataVersion;
+
 use crate::modules::module::ModuleError;
 use crate::modules::text::ModuleText;
 use crate::modules::translate::ApiVersion;
 use crate::signatures::{NAME_RULE, SignatureError};
-use bbs_lens::ComposeError;
-use bbs_lens::layout::history::LayoutError;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// Why a folder of modules cannot be used.
 #[derive(Debug, thiserror::Error)]

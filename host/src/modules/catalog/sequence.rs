@@ -1,10 +1,11 @@
 //! The sequence of versions in a catalog: of migrations by data version, and of translators by API
 //! version. Owns the rules of their order; reads no file.
 
+use bbs_lens::layout::manifest::DataVersion;
+
 use super::CatalogError;
 use super::entries::{CatalogEntry, CatalogPosition};
 use crate::modules::translate::ApiVersion;
-use bbs_lens::layout::manifest::DataVersion;
 
 /// Checks that both sequences are ordered and have no gap.
 pub(super) fn check(entries: &[CatalogEntry]) -> Result<(), CatalogError> {

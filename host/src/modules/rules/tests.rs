@@ -1,8 +1,9 @@
 //! Each rule of a manifest, satisfied and violated.
 
+use bbs_lens::layout::manifest::Change;
+
 use super::*;
 use crate::modules::translate::{AnswerForm, ApiVersion, Method};
-use bbs_lens::layout::manifest::Change;
 
 fn migration() -> Manifest {
     Manifest {

@@ -1,8 +1,9 @@
 //! Batches of one table with a plain key and a sealed secret, three units of two, no and one row.
 
+use bbs_lens::layout::schema::ColumnType;
+
 use super::*;
 use crate::rows::diff::{differences, same};
-use bbs_lens::layout::schema::ColumnType;
 
 fn keyring() -> Keyring {
     Keyring::new([("key", "passphrase")], "key").unwrap()

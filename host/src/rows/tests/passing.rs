@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::*;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Shape, Written};
 use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::Encoding;
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use bbs_lens::{Arguments, Lens, Residue, ResidueValue};
+
+use super::*;
 
 /// The rows of a unit with so many that stay, in their new order.
 type Order = fn(u32) -> Vec<u32>;

@@ -1,7 +1,8 @@
 //! Which record version new rows get.
 
-use super::*;
 use bbs_lens::layout::manifest::Access;
+
+use super::*;
 
 fn manifest(version: DataVersion, changes: Vec<Change>, writes: &[(&str, &[&str])]) -> Manifest {
     let access = |(table, writes): &(&str, &[&str])| Access {

@@ -1,10 +1,11 @@
 //! Residue in its table.
 
-use super::residue::{SealedEntry, forget, load, remove, replace, seal, store};
-use super::*;
 use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::Direction;
 use bbs_lens::{ResidueEntry, ResidueValue};
+
+use super::residue::{SealedEntry, forget, load, remove, replace, seal, store};
+use super::*;
 
 const ROWS: &str = "SELECT unit || ' ' || table_name || ' ' || version || ' ' || direction FROM bbs_residue ORDER BY 1";
 

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::*;
 use bbs_lens::layout::columns::{Batch, Outcome, Shape, Written};
 use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use bbs_lens::{Arguments, Lens, Residue};
+
+use super::*;
 
 /// Creates the tables.
 const FIRST: DataVersion = 1;

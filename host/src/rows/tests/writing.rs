@@ -1,8 +1,9 @@
 //! Writing differences and whole rows, and copying ranges.
 
-use super::*;
 use bbs_lens::Provenance;
 use bbs_lens::layout::schema::Literal;
+
+use super::*;
 
 const ROWS: &str = "SELECT app || ' ' || note || ' ' || number || ' ' || COALESCE(record_version, '-') FROM apps ORDER BY app";
 

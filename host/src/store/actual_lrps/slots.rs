@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs_model::actual_lrp::{ActualLrp, Presence, State};
+use bbs_model::slot::Slot;
+use bbs_model::{Text, bounds, tags};
+
 use super::{TABLE, WHOLE, actual_lrp};
 use crate::store::column_values::{ColumnValue, ColumnValues, Conflict, json, message, number};
 use crate::store::filter::Filter;
 use crate::store::{Reader, StoreError, UnreadableRow, Writer};
-use bbs_model::actual_lrp::{ActualLrp, Presence, State};
-use bbs_model::slot::Slot;
-use bbs_model::{Text, bounds, tags};
 
 /// The columns that hold text.
 const TEXTS: [&str; 13] = [

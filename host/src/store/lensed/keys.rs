@@ -3,6 +3,7 @@
 //! rows correspond one to one to native rows. They select units; the whole filter is evaluated on
 //! the native rows.
 
+use bbs_lens::Provenance;
 use sea_query::{Cond, Expr};
 
 use super::Lenses;
@@ -12,7 +13,6 @@ use crate::store::direct::next_keys;
 use crate::store::filter::{Condition, Filter};
 use crate::store::page::{Key, Range};
 use crate::store::{EntityTable, StoreError};
-use bbs_lens::Provenance;
 
 /// The keys of the next units of a range, at most `most`, each with the size of its texts in bytes.
 pub(super) async fn next(

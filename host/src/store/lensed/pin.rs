@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Lenses, failed};
-use crate::rows::{Difference, RowsError, UnitBatch, differences};
-use crate::store::StoreError;
 use bbs_encryption::Keyring;
 use bbs_lens::ResidueEntry;
 use bbs_lens::layout::values::Value;
+
+use super::{Lenses, failed};
+use crate::rows::{Difference, RowsError, UnitBatch, differences};
+use crate::store::StoreError;
 
 /// Transforms changed units to the stored layout; also returns their residue. `residue` is that of
 /// the transformation to the native layout.

@@ -4,6 +4,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bbs_encryption::Keyring;
+use bbs_lens::layout::schema::{Sealing, Table};
+use bbs_lens::layout::values::Value;
+
 use super::{Lenses, failed, keys};
 use crate::database::Transaction;
 use crate::rows::{RowsError, TableRows, UnitKey};
@@ -11,9 +15,6 @@ use crate::store::filter::Filter;
 use crate::store::page::{Key, Listed, PageEnd, Range};
 use crate::store::record::{Columns, Projection, RecordReadError};
 use crate::store::{EntityTable, Session, StoreError};
-use bbs_encryption::Keyring;
-use bbs_lens::layout::schema::{Sealing, Table};
-use bbs_lens::layout::values::Value;
 
 /// The most units in memory at a time.
 const UNITS: u32 = 250;

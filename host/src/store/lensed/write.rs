@@ -4,6 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bbs_encryption::Keyring;
+use bbs_lens::ResidueEntry;
+use bbs_lens::layout::schema::{Column, Sealing, Table};
+use bbs_lens::layout::values::{Encoding, Value};
+
 use super::read::{NativeRow, unreadable};
 use super::{Lenses, failed};
 use crate::database::is_unique_violation;
@@ -14,10 +19,6 @@ use crate::store::column_values::{ColumnValue, ColumnValues, Conflict};
 use crate::store::filter::Filter;
 use crate::store::record::Projection;
 use crate::store::{EntityTable, Session, StoreError};
-use bbs_encryption::Keyring;
-use bbs_lens::ResidueEntry;
-use bbs_lens::layout::schema::{Column, Sealing, Table};
-use bbs_lens::layout::values::{Encoding, Value};
 
 /// The units that one transaction has loaded.
 #[derive(Debug, Default)]

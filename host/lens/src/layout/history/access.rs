@@ -104,6 +104,30 @@ fn check_access(
             table: name(),
         });
     }
+    check_columns(table, earlier, direction, access)?;
+    if !access.reshapes && access.writes.contains(partition) {
+        return Err(Problem::WritesPartitionKey {
+            direction,
+            table: name(),
+            column: partition.clone(),
+        });
+    }
+    // A table that the step creates has only added rows, so this can be checked here; for other
+    // tables, it is checked on the module's answer.
+    if access.reshapes && earlier.is_none() {
+        check_new_rows(table, partition, direction, access)?;
+    }
+    Ok(())
+}
+
+/// Checks that the columns of an access exist before and after the step, each named once.
+fn check_columns(
+    table: &Table,
+    earlier: Option<&Table>,
+    direction: Direction,
+    access: &Access,
+) -> Result<(), Problem> {
+    let name = || access.table.clone();
     for columns in [&access.reads, &access.writes] {
         let mut seen = BTreeSet::new();
         if let Some(column) = columns.iter().find(|column| !seen.insert(*column)) {
@@ -135,32 +159,32 @@ fn check_access(
             column: column.clone(),
         });
     }
-    if !access.reshapes && access.writes.contains(partition) {
-        return Err(Problem::WritesPartitionKey {
-            direction,
-            table: name(),
-            column: partition.clone(),
-        });
-    }
-    // A table that the step creates has only added rows, so this can be checked here; for other
-    // tables, it is checked on the module's answer.
-    if access.reshapes
-        && earlier.is_none()
-        && let Some(column) =
-            needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name))
-    {
-        let (table, column) = (name(), column.name.clone());
-        let is_key = target.tables[&table].primary_key.contains(&column) || column == *partition;
-        return Err(match is_key {
-            true => Problem::ReshapeWithoutKey {
-                direction,
-                table,
-                column,
-            },
-            false => Problem::NoValue { table, column },
-        });
-    }
     Ok(())
+}
+
+/// Checks that an access to a created table writes each column that a new row needs.
+fn check_new_rows(
+    table: &Table,
+    partition: &str,
+    direction: Direction,
+    access: &Access,
+) -> Result<(), Problem> {
+    let missing = needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name));
+    let Some(missing) = missing else {
+        return Ok(());
+    };
+    let column = missing.name.clone();
+    let is_key = table.primary_key.contains(&column) || column == partition;
+    let table = access.table.clone();
+    Err(if is_key {
+        Problem::ReshapeWithoutKey {
+            direction,
+            table,
+            column,
+        }
+    } else {
+        Problem::NoValue { table, column }
+    })
 }
 
 /// The columns that an added row must write: those that are neither nullable nor have a default,

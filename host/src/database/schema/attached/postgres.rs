@@ -1,10 +1,11 @@
 //! PostgreSQL: what depends on a table is in `pg_depend`, whatever its kind, so that a kind that a
 //! newer server brings is found as well. The queries are in files of their own.
 
+use bbs_lens::layout::schema::Table;
+
 use super::{AttachedObject, Relation, TableOptions, text};
 use crate::database::schema::names::key_name;
 use crate::database::{SqlError, Transaction, sql};
-use bbs_lens::layout::schema::Table;
 
 const RELATION: &str = include_str!("postgres/relation.sql");
 const ATTACHED: &str = include_str!("postgres/attached.sql");

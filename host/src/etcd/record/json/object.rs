@@ -2,8 +2,9 @@
 
 use std::str::FromStr;
 
-use crate::etcd::record::RecordError;
 use bbs_model::json::{self, Malformed, Member, Scanner, Token};
+
+use crate::etcd::record::RecordError;
 
 /// The members of a JSON object.
 ///

@@ -1,5 +1,6 @@
 //! Tasks, whose definition is in the same object.
 
+use bbs_model::json::{Scanner, Token};
 use bbs_proto::models::task::State;
 use bbs_proto::models::{Task, TaskDefinition};
 
@@ -7,7 +8,6 @@ use super::action::action;
 use super::object::{self, JsonObject};
 use super::{parts, url};
 use crate::etcd::record::RecordError;
-use bbs_model::json::{Scanner, Token};
 
 /// # Errors
 /// If the text is no JSON object, or a key has another type than it had in every release.
