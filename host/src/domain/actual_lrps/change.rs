@@ -33,8 +33,8 @@ pub(in crate::domain) async fn change_slot<T: Send>(
     Ok(outcome)
 }
 
-/// Changes a slot as [`change`] does, without publishing events. The caller holds the key lock, and
-/// publishes them before it releases it.
+/// Changes a slot as [`change_slot`] does, without publishing events. The caller holds the key
+/// lock, and publishes them before it releases it.
 pub(in crate::domain) async fn change_locked<T: Send>(
     service: &Service,
     slot: (&[u8], i32),
