@@ -195,6 +195,15 @@ impl<'a> Generator<'a> {
         }
     }
 
+    /// Data of any form.
+    fn data(&mut self) -> ColumnData {
+        ColumnData {
+            validity: self.bytes(),
+            offsets: self.list(Self::number),
+            values: self.bytes(),
+        }
+    }
+
     /// Units of one access, as a host gives them to a module.
     pub fn batch(&mut self) -> Batch {
         let mut unit_offsets = vec![0_u32];

@@ -30,8 +30,7 @@ pub use bbs_encryption as encryption;
 pub use bbs_model as model;
 pub use generated::restore;
 pub use host::{
-    admin, causes, files, printable, progress, protobuf, reload, shutdown, signatures,
-    throttle,
+    admin, causes, files, printable, progress, protobuf, reload, shutdown, signatures, throttle,
 };
 
 /// Reads a command of the admin socket from the bytes that a client sends.
