@@ -104,8 +104,8 @@ pub(super) struct Frame<'a> {
     /// Tables that a migration has dropped on the way down, for its way up.
     aside: BTreeMap<(DataVersion, String), FrameTable>,
     losing: BTreeSet<usize>,
-    /// What steps have saved: the place of the step, and the table; an empty name for the residue
-    /// of a row function.
+    /// Tables of which steps have saved rows or values, each with the place of its step; an empty
+    /// name stands for the residue of a row function.
     saved: BTreeSet<(usize, String)>,
 }
 

@@ -281,8 +281,8 @@ impl Lens {
         Self::composed(way, migrations, |_| restorable)
     }
 
-    /// The same for a lens that gives back whatever residue the other direction could have left, so
-    /// that one lens serves a database in which residue comes and goes.
+    /// Composes a lens that restores any residue which the other direction could have left, so that
+    /// one lens serves a database in which residue comes and goes.
     ///
     /// # Errors
     /// As [`Lens::new`].

@@ -1,5 +1,6 @@
-//! What a step would lose, and giving it back. Owns the form of residue and the rule that a record
-//! which has changed since gets no old values back; `rows::residue` stores it.
+//! Residue: the values that a step would lose, and their return. Owns the form of residue and the
+//! rule that a record which has changed since gets no old values back; the host's `rows::residue`
+//! stores it.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use crate::layout::manifest::{Access, DataVersion};
 use crate::layout::schema::{Column, RECORD_VERSION};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
-/// What a step would lose of one row or unit, for the migration in the other direction.
+/// Values of one row or unit that a step would lose, for the migration in the other direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResidueEntry {
     pub unit: usize,

@@ -1,5 +1,5 @@
-//! What a migration drops on the way down and adds again on the way up: it is set aside as it is,
-//! and returns with its values unread.
+//! Columns that a migration drops on the way down and adds again on the way up: they are set aside
+//! as they are, and return with their values unread.
 
 use super::{ChangePlace, Content, Frame, FrameColumn};
 use crate::layout::manifest::DataVersion;

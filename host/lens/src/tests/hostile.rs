@@ -1,5 +1,5 @@
-//! What modules could do to the host through a lens: take its memory, make its own code panic, move
-//! rows to other units.
+//! Attacks of modules on the host through a lens: they take its memory, make its own code panic, or
+//! move rows to other units.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! What the owner of a database has added to its tables: columns and indexes that no migration
-//! declares. They become part of the layouts that the database passes through, so that a migration
+//! Additions of a database's owner to its tables: columns and indexes that no migration declares.
+//! They become part of the layouts that the database passes through, so that a migration
 //! carries them over like the columns that it does not read.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub struct Additions {
 }
 
 impl LayoutHistory {
-    /// The same history with what was added to tables of the layout at a version, by table. The
+    /// Returns this history with additions to tables of the layout at a version, by table. The
     /// additions follow their table, upwards and downwards; an index ends where a migration drops
     /// one of its columns.
     ///
