@@ -27,7 +27,7 @@ use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::database::schema::ReadBackError;
-use crate::database::{Database, DatabaseError, SqlError, schema};
+use crate::database::{Database, DatabaseError, SqlError, is_transient, schema};
 use crate::lock::fence::FenceError;
 use crate::progress::Progress;
 use crate::throttle::Throttle;
@@ -171,6 +171,15 @@ impl KeysError {
             self,
             Self::UnknownLabel { .. } | Self::KeyRemoved { .. } | Self::WrongKey(_)
         )
+    }
+
+    /// Whether the same transaction may succeed if it is done again from its start.
+    fn is_transient(&self) -> bool {
+        match self {
+            Self::Sql { source, .. } => is_transient(source),
+            Self::Fence(fault) => fault.is_transient(),
+            _ => false,
+        }
     }
 
     fn sql(what: &str) -> impl FnOnce(SqlError) -> Self + use<> {

@@ -55,8 +55,8 @@ pub fn of_fence() -> ConstantBuilder {
     ConstantBuilder::new().with_delay(FENCE).without_max_times()
 }
 
-/// Writes a batch again, after pauses, while it loses conflicts with calls: nothing of it is
-/// written then.
+/// Reads or writes a batch again, after pauses, while its transaction loses conflicts with those of
+/// others: nothing of it is written then.
 ///
 /// # Errors
 /// The last attempt's, if it is no conflict or the attempts are used up.
@@ -78,7 +78,7 @@ where
         let Some(pause) = pauses.next() else {
             return Err(fault);
         };
-        tracing::info!(reason = %with_causes(&fault), "a batch lost to another transaction and is written again");
+        tracing::info!(reason = %with_causes(&fault), "a batch lost to another transaction and is tried again");
         progress.retried();
         let _waiting = progress.wait(Wait::Retry);
         tokio::time::sleep(pause).await;

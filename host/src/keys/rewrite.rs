@@ -15,8 +15,8 @@ use super::row::{ResealedRow, StaleRow, Unreadable};
 use super::tables::SealedTable;
 use super::{KeysError, RotationContext, state, statement};
 use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
-use crate::database::{Dialect, SqlError, is_transient};
-use crate::lock::fence::{Fence, FenceError};
+use crate::database::{Dialect, SqlError};
+use crate::lock::fence::Fence;
 use crate::migrate::fault;
 use crate::pauses;
 use crate::progress::Progress;
@@ -143,7 +143,8 @@ async fn read(
     let active = LabelPrefixes::of(context.keyring.active_label());
     loop {
         let most = found.next_size().await;
-        let rows = fetch(&context, &table, &active, after.as_ref(), most).await?;
+        let attempt = || fetch(&context, &table, &active, after.as_ref(), most);
+        let rows = pauses::retry_batch(&context.progress, KeysError::is_transient, attempt).await?;
         let Some(last) = rows.last() else {
             return Ok(());
         };
@@ -242,18 +243,12 @@ async fn write(
     mut sealed: WorkedBatches<SealedBatch>,
     summary: &mut RewriteSummary,
 ) -> Result<(), KeysError> {
-    let is_conflict = |fault: &KeysError| match fault {
-        KeysError::Sql { source, .. } | KeysError::Fence(FenceError::Read(source)) => {
-            is_transient(source)
-        }
-        _ => false,
-    };
     while let Some(batch) = sealed.next().await {
         summary.rewritten += match fence {
             None => batch.rows.len() as u64,
             Some(fence) => {
                 let attempt = || write_batch(context, fence, table, &batch);
-                pauses::retry_batch(&context.progress, is_conflict, attempt).await?
+                pauses::retry_batch(&context.progress, KeysError::is_transient, attempt).await?
             }
         };
         sealed.written(batch.read);

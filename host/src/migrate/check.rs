@@ -20,8 +20,9 @@ use super::state::{self, current_of};
 use super::{Context, LinePair, MigrateError, Work, found, partial_run, residue};
 use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
 use crate::database::Transaction;
+use crate::pauses;
 use crate::progress::Counted;
-use crate::rows::{self, Bounds, KeyRange, Measure, RowsError, UnitBatch, UnitKey};
+use crate::rows::{self, Bounds, KeyRange, Measure, RowsError, UnitBatch, UnitKey, WantedColumns};
 use crate::throttle::Throttle;
 use round_trip::{Loss, RoundTrip};
 
@@ -246,6 +247,10 @@ struct WholeUnits {
     oversized: Option<(UnitKey, RowsError)>,
     /// The number of units.
     count: u64,
+    /// The last key that was read.
+    last: UnitKey,
+    /// The number of units that fill a batch, estimated from this one.
+    fitting: u64,
 }
 
 /// Reads the units of a group.
@@ -255,42 +260,64 @@ async fn read_group(
     group: usize,
     found: ReadBatches<WholeUnits>,
 ) -> Result<(), MigrateError> {
-    let (mut after, mut fitting) = (None, u64::MAX);
     let sources = work.sources(group);
     let wanted = rows::whole(sources.iter().copied());
-    let limits = context.tuning.limits();
+    let (mut after, mut fitting) = (None, u64::MAX);
     loop {
         let most = found.next_size().await.min(fitting);
-        let mut reader = context.database.read().await?;
-        let Bounds { units, .. } =
-            rows::next_units(&mut reader, &sources, after.as_ref(), most, Measure::Keys).await?;
-        if units.is_empty() {
+        let attempt = || read_units(&context, &work, &sources, &wanted, after.as_ref(), most);
+        let read =
+            pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await?;
+        let Some(units) = read else {
             return Ok(());
-        }
-        let range = KeyRange {
-            after: after.as_ref(),
-            units: &units,
-            is_shared: true,
         };
-        let loaded = rows::load_range(&mut reader, &work.originals, &wanted, range, limits).await?;
-        let mut batch = loaded.batch;
-        fitting = context
-            .tuning
-            .units_that_fit(batch.units.len(), loaded.bytes);
-        let left = work.residue_of(&mut reader, &mut batch).await?;
-        // Its residue may have left only the first units in the batch.
-        after = batch.units.last().or(Some(&loaded.last)).cloned();
-        let count = batch.units.len() as u64 + u64::from(loaded.oversized.is_some());
-        let units = WholeUnits {
-            batch,
-            left,
-            oversized: loaded.oversized,
-            count,
-        };
+        after = Some(units.last.clone());
+        fitting = units.fitting;
+        let count = units.count;
         if !found.send(units, count).await {
             return Ok(());
         }
     }
+}
+
+/// Reads the next units of the sources of a group, at most this number, in one transaction.
+async fn read_units(
+    context: &Context,
+    work: &Work,
+    sources: &[&Table],
+    wanted: &WantedColumns,
+    after: Option<&UnitKey>,
+    most: u64,
+) -> Result<Option<WholeUnits>, MigrateError> {
+    let limits = context.tuning.limits();
+    let mut reader = context.database.read().await?;
+    let Bounds { units, .. } =
+        rows::next_units(&mut reader, sources, after, most, Measure::Keys).await?;
+    if units.is_empty() {
+        return Ok(None);
+    }
+    let range = KeyRange {
+        after,
+        units: &units,
+        is_shared: true,
+    };
+    let loaded = rows::load_range(&mut reader, &work.originals, wanted, range, limits).await?;
+    let mut batch = loaded.batch;
+    let fitting = context
+        .tuning
+        .units_that_fit(batch.units.len(), loaded.bytes);
+    let left = work.residue_of(&mut reader, &mut batch).await?;
+    // Its residue may have left only the first units in the batch.
+    let last = batch.units.last().unwrap_or(&loaded.last).clone();
+    let count = batch.units.len() as u64 + u64::from(loaded.oversized.is_some());
+    Ok(Some(WholeUnits {
+        batch,
+        left,
+        oversized: loaded.oversized,
+        count,
+        last,
+        fitting,
+    }))
 }
 
 /// The last stage: takes units through the migrations and back, and collects the results.

@@ -12,6 +12,7 @@ use crate::migrate::quarantine::RefusedUnit;
 use crate::migrate::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::unit_locks::HeldUnits;
 use crate::migrate::{Context, Job, MigrateError};
+use crate::pauses;
 use crate::rows::{self, Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitKey};
 
 /// Which units of a group are copied.
@@ -131,12 +132,31 @@ impl BatchReader {
     /// The next batch, or none at the end. Of a group in which nothing is computed only the bounds
     /// are read.
     pub(super) async fn next(&mut self, most: u64) -> Result<Option<CopyBatch>, MigrateError> {
+        let most = most.min(self.fitting);
+        // On MySQL a snapshot cannot read a copy whose schema another session changes meanwhile.
+        let attempt = || self.read_batch(most);
+        let progress = &self.context.progress;
+        let read = pauses::retry_batch(progress, MigrateError::is_transient, attempt).await?;
+        let Some(SizedBatch { batch, fitting }) = read else {
+            return Ok(None);
+        };
+        debug_assert_ne!(
+            self.after.as_ref(),
+            Some(&batch.last),
+            "the cursor moves forward"
+        );
+        self.after = Some(batch.last.clone());
+        self.fitting = fitting;
+        Ok(Some(batch))
+    }
+
+    /// The batch after the cursor, of at most this number of units, in one transaction.
+    async fn read_batch(&self, most: u64) -> Result<Option<SizedBatch>, MigrateError> {
         let (context, job) = (&self.context, &self.job);
         let GroupPass { group, pass } = self.of;
         let mut reader = context.database.read().await?;
-        let after = self.after.take();
-        let most = most.min(self.fitting);
-        let Some(mut found) = self.next_units(&mut reader, after.as_ref(), most).await? else {
+        let after = self.after.as_ref();
+        let Some(mut found) = self.next_units(&mut reader, after, most).await? else {
             return Ok(None);
         };
         let held = match job.locks() {
@@ -155,29 +175,22 @@ impl BatchReader {
             }
         };
         let read = if !job.visits_units(group) {
-            let (units, bytes) = (found.units.len(), found.bytes);
-            self.fitting = context.tuning.units_that_fit(units, bytes);
             None
         } else if pass == Pass::ResidueOnly {
             Some(self.read_kept(&mut reader, &mut found).await?)
         } else {
-            let after = after.as_ref();
-            Some(self.read_stored(&mut reader, after, &mut found).await?)
+            Some(self.read_stored(&mut reader, &mut found).await?)
         };
-        debug_assert_ne!(
-            after.as_ref(),
-            Some(&found.last),
-            "the cursor moves forward"
-        );
-        self.after = Some(found.last.clone());
-        Ok(Some(CopyBatch {
-            after,
+        let batch = CopyBatch {
+            after: self.after.clone(),
             last: found.last,
             keys: found.units,
             read,
             transformed: TransformedBatch::default(),
             held,
-        }))
+        };
+        let fitting = found.fitting;
+        Ok(Some(SizedBatch { batch, fitting }))
     }
 
     /// The next units.
@@ -203,17 +216,25 @@ impl BatchReader {
         let Bounds { units, bytes } =
             rows::next_units(reader, &job.sources(group), after, most, measure).await?;
         let last = units.last().cloned();
-        Ok(last.map(|last| FoundUnits { units, bytes, last }))
+        let fitting = match measure {
+            Measure::Keys => self.fitting,
+            Measure::Bytes { .. } => self.context.tuning.units_that_fit(units.len(), bytes),
+        };
+        Ok(last.map(|last| FoundUnits {
+            units,
+            fitting,
+            last,
+        }))
     }
 
     /// The rows of the units that were found: all, or the first of them that fit into a batch.
     async fn read_stored(
-        &mut self,
+        &self,
         reader: &mut Transaction,
-        after: Option<&UnitKey>,
         found: &mut FoundUnits,
     ) -> Result<ReadBatch, MigrateError> {
         let (context, job, group) = (&self.context, &self.job, self.of.group);
+        let after = self.after.as_ref();
         let range = KeyRange {
             after,
             units: &found.units,
@@ -223,7 +244,7 @@ impl BatchReader {
         let loaded =
             rows::load_range(reader, &job.originals, &job.wanted[group], range, limits).await?;
         let rows = loaded.batch;
-        self.fitting = context
+        found.fitting = context
             .tuning
             .units_that_fit(rows.units.len(), loaded.bytes);
         let refused = RefusedUnit::all(job, group, loaded.oversized.into_iter().collect())?;
@@ -279,11 +300,18 @@ impl BatchReader {
     }
 }
 
+/// A batch that was read.
+struct SizedBatch {
+    batch: CopyBatch,
+    /// The number of units that fill a batch, estimated from this one.
+    fitting: u64,
+}
+
 /// The units of the next batch.
 struct FoundUnits {
     units: Vec<UnitKey>,
-    /// The bytes of their text, if they are measured.
-    bytes: u64,
+    /// The number of units that fill a batch, estimated from these once they are measured.
+    fitting: u64,
     /// The last key of their range, behind which the next batch begins. It may have been left out
     /// of the units.
     last: UnitKey,
@@ -340,8 +368,11 @@ async fn kept_units(
         };
         leave_out_stored(job, tx, group, &mut units).await?;
         if !units.is_empty() {
-            let bytes = 0;
-            return Ok(Some(FoundUnits { units, bytes, last }));
+            return Ok(Some(FoundUnits {
+                units,
+                fitting: u64::MAX,
+                last,
+            }));
         }
         after = Some(last.name());
     }
